@@ -1,0 +1,43 @@
+"""All limits of eqkin in one place.
+
+`LIMITS` is what the code reads; a caller who needs others passes an own `Limits`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what one input may cost."""
+
+    # sources
+    paper_bytes: int = 200_000_000  # unpacked text files of one paper
+    paper_members: int = 5_000  # members of one paper's archive
+    file_bytes: int = 100_000_000  # one text file, document or notebook
+    line_bytes: int = 50_000_000  # one line of a jsonl file
+    include_depth: int = 30  # nested \input
+    download_bytes: int = 300_000_000  # one HTTP answer
+
+    # formulas
+    latex_chars: int = 20_000  # one display equation
+    latex_depth: int = 200  # nested braces of one equation
+    equations_per_paper: int = 50_000
+    macro_expansions: int = 5_000  # KaTeX's maxExpand
+    macros_per_paper: int = 5_000
+    macro_chars: int = 10_000  # body of one macro definition
+    rule_size_em: float = 50.0  # KaTeX's maxSize
+    batch_formulas: int = 64  # formulas in one call of the converter
+    batch_seconds: float = 5.0  # one call of the converter; on expiry its formulas are tried one by one
+    formula_seconds: float = 0.8  # one formula tried alone
+    converter_bytes: int = 400_000_000  # heap of the embedded JavaScript engine
+
+    # trees
+    tree_nodes: int = 4_000
+    tree_depth: int = 150
+    mathml_chars: int = 1_000_000  # MathML given as input
+    leaf_chars: int = 500  # text of one leaf
+
+
+LIMITS = Limits()
