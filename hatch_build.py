@@ -134,17 +134,20 @@ def fetch(pin: Pin, folder: Path) -> Path:
     return tarballs[0]
 
 
+def integrity_of(content: bytes) -> str:
+    """The integrity of some bytes as npm writes it."""
+    return "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
+
+
 def install(tarball: Path, pin: Pin, root: Path) -> None:
     """Check the tarball and write the script, its license and its description into the source tree.
 
     Raises:
         KatexError: The tarball or the script is not the pinned one.
     """
-    digest = base64.b64encode(hashlib.sha512(tarball.read_bytes()).digest()).decode()
-    if f"sha512-{digest}" != pin.integrity:
-        raise KatexError(
-            f"{pin.name} {pin.version} has integrity sha512-{digest}, pyproject.toml expects {pin.integrity}"
-        )
+    integrity = integrity_of(tarball.read_bytes())
+    if integrity != pin.integrity:
+        raise KatexError(f"{pin.name} {pin.version} has integrity {integrity}, pyproject.toml expects {pin.integrity}")
     with tarfile.open(tarball, "r:gz") as archive:
         script, license_text = read_member(archive, SCRIPT), read_member(archive, LICENSE)
     sha256 = hashlib.sha256(script).hexdigest()
