@@ -1,0 +1,51 @@
+# Every target sets up what it needs in .venv; nothing outside this folder is changed.
+
+PYTHON ?= python3
+PYTEST_ARGS ?= -q -n 2
+
+VENV := .venv
+RUN := $(VENV)/bin/python -m
+PIP := $(RUN) pip --disable-pip-version-check install --quiet --constraint constraints.txt
+KATEX := $(addprefix src/eqkin/mathml/,katex.min.js katex.json katex.LICENSE.txt)
+
+# Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
+RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(KATEX)),$(KATEX)),again)
+
+.PHONY: help demo test lint format clean again
+.DELETE_ON_ERROR:
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/.base ## build a library from the bundled atlas and show it
+	$(VENV)/bin/eqkin demo
+
+test: lint ## check style and types, run all tests
+	$(RUN) pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.dev ## check style and types
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+	$(RUN) mypy
+
+format: $(VENV)/.dev ## put the code into the common format
+	$(RUN) ruff check --fix .
+	$(RUN) ruff format .
+
+clean: ## remove everything the other targets made
+	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage $(KATEX)
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "eqkin needs Python 3.11 or newer and '$(PYTHON)' is not: name another one, as in: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+	  { rm -rf $(VENV); echo "'$(PYTHON)' cannot make virtual environments: install its venv module (Debian: python3-venv)" >&2; exit 1; }
+
+$(VENV)/.base: $(RECIPE) | $(VENV)/bin/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(RECIPE) | $(VENV)/bin/python
+	$(PIP) --editable '.[dev,eval]'
+	@touch $(VENV)/.base $@
