@@ -1,0 +1,156 @@
+"""What a user gets: names, versions, a light import, pinned dependencies and a KaTeX that is the right one."""
+
+import hashlib
+import importlib.util
+import io
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+import eqkin
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+HEAVY = {"torch", "numpy", "matplotlib", "py_mini_racer", "rich", "typer", "safetensors", "sqlite3"}
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirement_name(requirement: str) -> str:
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found, requirement
+    return normal(found.group())
+
+
+@pytest.fixture(scope="module")
+def hook():
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_version_is_the_one_in_pyproject():
+    assert eqkin.__version__ == version("eqkin") == PROJECT["project"]["version"]
+
+
+def test_module_prints_the_version():
+    run = subprocess.run([sys.executable, "-m", "eqkin", "--version"], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout.strip()) == (0, f"eqkin {eqkin.__version__}"), run.stderr
+
+
+def test_public_names_load_and_unknown_ones_do_not():
+    for name in eqkin.__all__:
+        assert getattr(eqkin, name) is not None
+        assert name in dir(eqkin)
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = eqkin.Nonsense
+
+
+def test_importing_eqkin_loads_nothing_heavy():
+    code = "import sys, json, eqkin; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert not HEAVY & set(json.loads(run.stdout))
+
+
+def test_no_third_party_file_is_in_git():
+    run = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    if run.returncode:
+        pytest.skip("not a git checkout")
+    names = [Path(path).name for path in run.stdout.split("\0") if path]
+    assert "pyproject.toml" in names
+    third_party = [
+        name
+        for name in names
+        if name.endswith((".min.js", ".min.css", ".whl", ".tgz", ".woff2"))
+        or name in {"katex.json", "katex.LICENSE.txt"}
+    ]
+    assert third_party == []
+
+
+def test_constraints_pin_every_dependency_inside_its_range():
+    packaging = pytest.importorskip("packaging.requirements")
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    pins = {normal(name): pin for name, pin in pins.items()}
+    project = PROJECT["project"]
+    wanted = project["dependencies"] + sum(project["optional-dependencies"].values(), [])
+    assert [text for text in wanted if requirement_name(text) not in pins] == []
+    outside = [text for text in wanted if pins[requirement_name(text)] not in packaging.Requirement(text).specifier]
+    assert outside == []
+
+
+def test_base_install_is_without_torch():
+    assert "torch" not in map(requirement_name, PROJECT["project"]["dependencies"])
+
+
+def test_installed_katex_is_the_pinned_one():
+    pin = PROJECT["tool"]["eqkin"]["katex"]
+    folder = files("eqkin").joinpath("mathml")
+    script = folder.joinpath("katex.min.js").read_bytes()
+    about = json.loads(folder.joinpath("katex.json").read_text(encoding="utf-8"))
+    assert about == {"name": "katex", "version": pin["version"], "sha256": hashlib.sha256(script).hexdigest()}
+    assert about["sha256"] == pin["sha256"]
+    assert "MIT" in folder.joinpath("katex.LICENSE.txt").read_text(encoding="utf-8")
+
+
+def tarball_of(folder, members):
+    path = folder / "katex.tgz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            if content is None:
+                member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
+                archive.addfile(member)
+            else:
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def pin_of(hook, tarball, script):
+    integrity = hook.integrity_of(tarball.read_bytes())
+    return hook.Pin("katex", "9.9.9", integrity, hashlib.sha256(script).hexdigest())
+
+
+def test_build_hook_installs_what_is_pinned_and_then_needs_no_network(hook, tmp_path):
+    tarball = tarball_of(tmp_path, {hook.SCRIPT: b"script", hook.LICENSE: b"license", "package/other.js": b"other"})
+    pin = pin_of(hook, tarball, b"script")
+    assert not hook.is_complete(tmp_path, pin)
+    hook.install(tarball, pin, tmp_path)
+    assert hook.is_complete(tmp_path, pin)
+    assert sorted(path.name for path in (tmp_path / "src/eqkin/mathml").iterdir()) == [
+        "katex.LICENSE.txt",
+        "katex.json",
+        "katex.min.js",
+    ]
+    assert not hook.is_complete(tmp_path, pin._replace(version="9.9.10"))
+    (tmp_path / "src/eqkin/mathml/katex.min.js").write_bytes(b"changed")
+    assert not hook.is_complete(tmp_path, pin)
+
+
+@pytest.mark.parametrize(
+    ("members", "change", "message"),
+    [
+        ({"SCRIPT": b"script", "LICENSE": b"license"}, {"integrity": "sha512-AAAA"}, "expects sha512-AAAA"),
+        ({"SCRIPT": b"script", "LICENSE": b"license"}, {"sha256": "0" * 64}, "expects 0000"),
+        ({"LICENSE": b"license"}, {}, "has no package/dist/katex.min.js"),
+        ({"SCRIPT": None, "LICENSE": b"license"}, {}, "not a regular file"),
+    ],
+)
+def test_build_hook_refuses_another_package(hook, tmp_path, members, change, message):
+    tarball = tarball_of(tmp_path, {getattr(hook, name): content for name, content in members.items()})
+    pin = pin_of(hook, tarball, b"script")._replace(**change)
+    with pytest.raises(hook.KatexError, match=message):
+        hook.install(tarball, pin, tmp_path)
+    assert not (tmp_path / "src").exists()
