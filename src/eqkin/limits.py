@@ -18,6 +18,10 @@ class Limits:
     file_bytes: int = 100_000_000  # one text file, document or notebook
     line_bytes: int = 50_000_000  # one line of a jsonl file
     include_depth: int = 30  # nested \input
+    includes: int = 10_000  # files put in place of \input in one paper, repeats counted
+    archive_bytes: int = 1_000_000_000  # everything one paper's archive unpacks to, figures included
+    packed_bytes: int = 200_000_000  # one compressed member of a bulk archive
+    member_header_bytes: int = 1_000_000  # long names and other headers of one archive member
     download_bytes: int = 300_000_000  # one HTTP answer
 
     # formulas

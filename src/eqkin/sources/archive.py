@@ -1,0 +1,279 @@
+"""arXiv sources: bulk tars and single e-prints, told by content and read without ever unpacking to disk."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.limits import LIMITS, Limits
+from eqkin.sources.arxiv_ids import id_of_file
+from eqkin.sources.files import (
+    HEAD_BYTES,
+    OnSkip,
+    digest_of_file,
+    failed_item,
+    file_key,
+    kind_of,
+    open_regular,
+    shown,
+)
+from eqkin.sources.metadata import ArxivMeta, enrich
+from eqkin.sources.paper import Item, Paper, digest_of
+from eqkin.sources.project import read_project
+from eqkin.sources.streams import ByteStream, gunzipped
+from eqkin.sources.tar import TarReader, inside
+from eqkin.sources.zipped import zip_members
+
+LookUp = Callable[[str], ArxivMeta | None]
+
+READABLE = "a gzipped or plain .tex file, a tar (also gzipped) or a zip of one paper's files"
+_NOT_TEXT = (
+    ".pdf .png .jpg .jpeg .gif .eps .ps .epsf .epsi .svg .bmp .tif .tiff .webp .mp4 .avi .mov .mpg .mp3 .wav .csv .dat "
+    ".npy .npz .mat .h5 .hdf5 .pkl .xls .xlsx .doc .docx .ppt .pptx .ttf .otf .pfb .tfm .vf .afm .aux .log .toc .lof "
+    ".lot .out .dvi .blg .fls .synctex .exe .so .o .class .jar .py .m .c .cpp .nb .ipynb .bst"
+)
+_SKIPPED_SUFFIXES = tuple(_NOT_TEXT.split())
+_NESTED_SUFFIXES = (".tar", ".tgz", ".gz", ".zip", ".bz2", ".xz", ".z", ".7z", ".rar")
+_SAMPLE = 20  # members looked at to tell a bulk tar from one paper's tar
+_NESTING = 3  # layers of gzip around one paper
+
+
+@dataclass
+class Unpacked:
+    """Files of one paper that may hold text, by their path in the archive, and what was left out."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def unpack(source: BinaryIO, name: str, limits: Limits = LIMITS) -> Unpacked:
+    """Text files of one e-print in any of its forms.
+
+    Raises `BadInput` for what holds no TeX or is damaged, `LimitReached` for what unpacks to too much.
+    """
+    stream = ByteStream(source, name)
+    for _ in range(_NESTING):
+        kind = kind_of(stream.peek(HEAD_BYTES))
+        if kind == "tar":
+            return _unpack_tar(stream, limits)
+        if kind == "zip":
+            return _unpack_zip(stream, limits)
+        if kind == "text":
+            raw = stream.read_rest(limits.file_bytes)
+            return Unpacked({_plain_name(name): raw})
+        if kind != "gzip":
+            raise BadInput(_why_not(kind, name))
+        stream = gunzipped(stream, limits.archive_bytes)
+    raise LimitReached(f"{name}: is compressed more than {_NESTING - 1} times over")
+
+
+def _why_not(kind: str, name: str) -> str:
+    if kind == "pdf":
+        return f"{name}: PDF only, without its LaTeX source"
+    if kind == "postscript":
+        return f"{name}: PostScript only, without its LaTeX source"
+    if kind == "empty":
+        return f"{name}: is empty"
+    what = "unknown binary data" if kind == "binary" else f"a {kind} file"
+    return f"{name}: is {what}; what can be read is {READABLE}"
+
+
+def _plain_name(name: str) -> str:
+    stem = name.rpartition("/")[2].split("!")[-1]
+    return (stem.removesuffix(".gz").removesuffix(".tex") or "main") + ".tex"
+
+
+class _Collector:
+    """Keeps what may be text, within the caps, and notes the rest."""
+
+    def __init__(self, name: str, limits: Limits) -> None:
+        self.unpacked = Unpacked()
+        self._name = name
+        self._limits = limits
+        self._members = 0
+        self._kept = 0
+
+    def wants(self, name: str, size: int, refused: str) -> str | None:
+        """Path to keep the member under, or None; raises `LimitReached` at the caps."""
+        self._members += 1
+        if self._members > self._limits.paper_members:
+            raise LimitReached(f"{self._name}: has more than {self._limits.paper_members:,} members")
+        path = inside(name)
+        reason = f"is a {refused}" if refused else _why_refused(path)
+        if reason or path is None:
+            self._note(f"member {name!r} {reason}: not read")
+            return None
+        if path.lower().endswith(_SKIPPED_SUFFIXES):
+            return None
+        self._kept += size
+        if size > self._limits.file_bytes or self._kept > self._limits.paper_bytes:
+            raise LimitReached(f"{self._name}: text files unpack to more than {self._limits.paper_bytes:,} bytes")
+        return path
+
+    def _note(self, note: str) -> None:
+        if len(self.unpacked.notes) < 100:
+            self.unpacked.notes.append(note)
+
+    def keep(self, path: str, raw: bytes) -> None:
+        """Take a member's content if its first bytes are those of text."""
+        if kind_of(raw[:HEAD_BYTES]) in ("text", "empty"):
+            self.unpacked.files[path] = raw
+        elif path.lower().endswith((".tex", ".sty", ".bbl", ".bib", ".cls")):
+            self._note(f"member {path!r} is not text: not read")
+
+
+def _why_refused(path: str | None) -> str:
+    if path is None:
+        return "leads out of the archive"
+    return "is an archive within the archive" if path.lower().endswith(_NESTED_SUFFIXES) else ""
+
+
+def _unpack_tar(stream: ByteStream, limits: Limits) -> Unpacked:
+    collector = _Collector(stream.name, limits)
+    bounded = ByteStream(stream, stream.name, limits.archive_bytes)  # type: ignore[arg-type]
+    reader = TarReader(bounded, limits)
+    for entry in reader:
+        if entry.is_dir and not entry.refused:
+            continue
+        path = collector.wants(entry.name, entry.size, entry.refused)
+        if path is not None:
+            collector.keep(path, reader.read(entry.size))
+    bounded.drain()
+    if not reader.complete:
+        collector.unpacked.notes.append("the tar has no end mark: it may be truncated")
+    return collector.unpacked
+
+
+def _unpack_zip(stream: ByteStream, limits: Limits) -> Unpacked:
+    collector = _Collector(stream.name, limits)
+    raw = stream.read_rest(limits.packed_bytes)
+    for name, size, refused, read in zip_members(raw, stream.name, limits):
+        path = collector.wants(name, size, refused)
+        if path is not None:
+            collector.keep(path, read())
+    return collector.unpacked
+
+
+def paper_from_eprint(source: BinaryIO, key: str, origin: str, limits: Limits = LIMITS) -> Paper:
+    """The paper in one e-print; raises `BadInput` or `LimitReached` as `unpack` and `read_project` do."""
+    unpacked = unpack(source, origin, limits)
+    paper = read_project(unpacked.files, key=key, origin=origin, limits=limits)
+    paper.notes[:0] = unpacked.notes
+    if arxiv_id := id_of_file(key.removeprefix("arxiv:")) if key.startswith("arxiv:") else None:
+        paper.year = paper.year or arxiv_id.year
+    return paper
+
+
+def eprint_item(path: Path, limits: Limits = LIMITS, look_up: LookUp | None = None) -> Item:
+    """One e-print file as an item; a file named after an arXiv identifier gets that identifier's key."""
+    arxiv_id = id_of_file(path.name)
+    key = arxiv_id.key if arxiv_id else file_key(path)
+    meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
+    load = partial(_load_eprint_file, str(path), key, limits, meta)
+    return Item(key, shown(path), load, digest_of_file(path))
+
+
+def _load_eprint_file(path: str, key: str, limits: Limits, meta: ArxivMeta | None) -> Paper:
+    with open_regular(path) as file:
+        paper = paper_from_eprint(file, key, shown(path), limits)
+    return enrich(paper, meta) if meta else paper
+
+
+def _load_member(raw: bytes, key: str, origin: str, limits: Limits, meta: ArxivMeta | None) -> Paper:
+    paper = paper_from_eprint(io.BytesIO(raw), key, origin, limits)
+    return enrich(paper, meta) if meta else paper
+
+
+def is_bulk(path: Path, limits: Limits = LIMITS) -> bool:
+    """Whether a file is a tar (plain or gzipped) of many e-prints rather than of one paper's files.
+
+    Told by its first members: e-prints are compressed or PDF, or named after arXiv identifiers.
+    """
+    with open_regular(path) as file:
+        stream = _outer(file, path)
+        if stream is None:
+            return False
+        seen = eprints = 0
+        reader = TarReader(stream, limits)
+        try:
+            for entry in reader:
+                if entry.is_dir or entry.refused:
+                    continue
+                packed = kind_of(reader.read(HEAD_BYTES)) == "gzip"
+                seen += 1
+                eprints += packed or _named_like_eprint(entry.name)
+                if seen == _SAMPLE:
+                    break
+        except (BadInput, LimitReached):
+            pass  # the members before the damage decide
+    return seen > 0 and eprints * 2 > seen
+
+
+def _named_like_eprint(name: str) -> bool:
+    return name.endswith((".gz", ".pdf")) and id_of_file(name) is not None
+
+
+def _outer(file: BinaryIO, path: Path) -> ByteStream | None:
+    """The stream of the tar in `file`, None if there is none."""
+    stream = ByteStream(file, shown(path))
+    if kind_of(stream.peek(HEAD_BYTES)) == "gzip":
+        stream = gunzipped(stream, None)
+    try:
+        return stream if kind_of(stream.peek(HEAD_BYTES)) == "tar" else None
+    except BadInput:
+        return None
+
+
+def bulk_items(
+    path: Path, limits: Limits = LIMITS, look_up: LookUp | None = None, on_skip: OnSkip | None = None
+) -> Iterator[Item]:
+    """The e-prints of a bulk tar, in order, each with its compressed bytes.
+
+    PDF members go to `on_skip`. Raises `BadInput` where the tar is damaged, after all members before the damage.
+    """
+    with open_regular(path) as file:
+        stream = _outer(file, path)
+        if stream is None:
+            raise BadInput(f"{shown(path)}: is not a tar of e-prints")
+        reader = TarReader(stream, limits)
+        for entry in reader:
+            origin = f"{shown(path)}!{entry.name}"
+            if entry.is_dir:
+                continue
+            if entry.refused:
+                _skip(on_skip, origin, entry.refused)
+                continue
+            item = _bulk_member(reader, entry.name, entry.size, origin, path, limits, look_up)
+            if item is None:
+                _skip(on_skip, origin, "PDF only")
+            else:
+                yield item
+        if not reader.complete:
+            raise BadInput(f"{shown(path)}: is truncated (no end mark); the members before the end were read")
+
+
+def _bulk_member(
+    reader: TarReader, name: str, size: int, origin: str, path: Path, limits: Limits, look_up: LookUp | None
+) -> Item | None:
+    """Item of the current member, None for a PDF."""
+    arxiv_id = id_of_file(name)
+    key = arxiv_id.key if arxiv_id else f"{file_key(path)}!{name}"
+    head = reader.read(HEAD_BYTES)
+    if kind_of(head) == "pdf":
+        return None
+    if size > limits.packed_bytes:
+        error = LimitReached(f"{origin}: is larger than {limits.packed_bytes:,} bytes")
+        return failed_item(key, origin, error)
+    raw = head + reader.read(size)
+    meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
+    return Item(key, origin, partial(_load_member, raw, key, origin, limits, meta), digest_of(raw))
+
+
+def _skip(on_skip: OnSkip | None, what: str, why: str) -> None:
+    if on_skip is not None:
+        on_skip(what, why)

@@ -1,0 +1,108 @@
+r"""What stands beside a paper's text: local style files it loads, and its bibliography."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+
+from eqkin.sources.includes import STYLE_SUFFIXES, Include, candidates, tokens
+from eqkin.sources.text import decode
+
+_COMMENT = re.compile(r"(\\.)|%[^\n]*", re.DOTALL)
+_LOAD = re.compile(
+    r"\\(?:usepackage|RequirePackage(?:WithOptions)?|documentclass|documentstyle|LoadClass(?:WithOptions)?)\s{0,20}"
+    r"(?:\[(?P<options>[^\]]{0,2000})\]\s{0,20})?\{(?P<names>[^{}]{1,2000})\}"
+)
+_BIBLIOGRAPHY = re.compile(
+    r"\\(?:bibliography|addbibresource|addglobalbib|nobibliography)\*?\s{0,20}(?:\[[^\]]{0,200}\])?\{([^{}]{1,2000})\}"
+)
+_CITE = re.compile(r"\\[a-zA-Z]*cite[a-zA-Z]*\*?\s{0,20}(?:\[[^\]]{0,500}\]\s{0,20}){0,2}\{([^{}]{1,5000})\}")
+_ENTRY = re.compile(r"^[ \t]*@[ \t]*([A-Za-z]{1,30})\s{0,20}[{(]\s{0,20}([^\s,{}()=\"]{0,300})", re.MULTILINE)
+
+
+def without_comments(text: str) -> str:
+    r"""`text` without what follows a `%`; `\%` is not a comment."""
+    return _COMMENT.sub(lambda m: m.group(1) or "", text)
+
+
+def local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Iterable[str] = ()) -> list[str]:
+    """Texts of the local style and class files `text` loads, and of those they load, each once.
+
+    Args:
+        files: the paper's files by path.
+        main: path of the main file; style files are looked for beside it and at the root.
+        text: the paper's text.
+        loaded: paths of style files already known to be loaded.
+    """
+    folders = (posixpath.dirname(main), "")
+    queue = [*loaded, *_styles_named_in(without_comments(text), folders, files)]
+    seen: set[str] = set()
+    styles: list[str] = []
+    while queue:
+        path = queue.pop(0)
+        if path in seen:
+            continue
+        seen.add(path)
+        style = decode(files[path])
+        styles.append(style)
+        queue += _styles_named_in(without_comments(style), (posixpath.dirname(path), *folders), files)
+        for token in tokens(style):
+            if isinstance(token, Include):
+                queue += [p for p in candidates(token.file, (posixpath.dirname(path), *folders)) if p in files][:1]
+    return styles
+
+
+def _styles_named_in(text: str, folders: tuple[str, ...], files: Mapping[str, bytes]) -> list[str]:
+    found: list[str] = []
+    for match in _LOAD.finditer(text):
+        for name in f"{match['names']},{match['options'] or ''}".split(","):
+            name = name.strip()
+            if not name or "=" in name:
+                continue
+            stems = [name] if name.lower().endswith(STYLE_SUFFIXES) else [name + ".sty", name + ".cls"]
+            paths = [path for stem in stems for path in candidates(stem, folders)]
+            found += [path for path in paths if path.lower().endswith(STYLE_SUFFIXES) and path in files][:1]
+    return found
+
+
+def bibliography(files: Mapping[str, bytes], main: str, text: str, used: set[str], *, stray: bool) -> list[str]:
+    r"""Texts of the paper's `.bbl` and of what it cites from its `.bib` files.
+
+    The `.bbl` is the one named like the main file; with `stray`, if there is none, all in the archive. Files in `used`
+    stand in the text already. Of a `.bib` only the cited entries are kept, all with `\nocite{*}`.
+    """
+    stem = posixpath.splitext(main)[0]
+    names = [stem + ".bbl"] if stem + ".bbl" in files else []
+    if not names and stray:
+        names = sorted(name for name in files if name.lower().endswith(".bbl"))
+    texts = [decode(files[name]) for name in names if name not in used]
+    plain = without_comments(text)
+    folders = (posixpath.dirname(main), "")
+    asked = [name.strip() for match in _BIBLIOGRAPHY.finditer(plain) for name in match.group(1).split(",")]
+    paths = [_bib_path(name, folders, files) for name in asked if name]
+    bibs = [path for path in dict.fromkeys(paths) if path]
+    if stray and not asked and not texts:
+        bibs = sorted(name for name in files if name.lower().endswith(".bib"))
+    cited = {key.strip() for match in _CITE.finditer(plain) for key in match.group(1).split(",")}
+    texts += [cited_entries(decode(files[path]), cited) for path in bibs]
+    return [t for t in texts if t.strip()]
+
+
+def _bib_path(name: str, folders: tuple[str, ...], files: Mapping[str, bytes]) -> str | None:
+    stem = name if name.lower().endswith(".bib") else name + ".bib"
+    return next((path for path in candidates(stem, folders) if path in files), None)
+
+
+def cited_entries(bib: str, cited: set[str]) -> str:
+    """The entries of a BibTeX file with a key in `cited`, and the strings and entries they refer to."""
+    if "*" in cited:
+        return bib
+    starts = list(_ENTRY.finditer(bib))
+    ends = [match.start() for match in starts[1:]] + [len(bib)]
+    kept = [
+        bib[match.start() : end]
+        for match, end in zip(starts, ends, strict=True)
+        if match.group(2) in cited or match.group(1).lower() == "string"
+    ]
+    return "".join(kept)

@@ -1,0 +1,132 @@
+"""Docstrings of an installed Python package, read without importing it: one paper for each module with math in it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from eqkin.errors import BadInput, EqkinError
+from eqkin.limits import LIMITS, Limits
+from eqkin.sources.files import failed_item, read_capped, shown
+from eqkin.sources.markdown import MarkdownText
+from eqkin.sources.paper import Item, Paper, digest_of
+from eqkin.sources.rest import RestText
+from eqkin.sources.text import clean, heading
+
+_MATH = re.compile(rb"\.\. math::|:math:`|\$\$|\\begin\{")
+_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
+
+
+def package_items(name: str, limits: Limits = LIMITS) -> Iterator[Item]:
+    """Modules of the installed package or module `name` (`scipy`, `scipy.stats`) that have math, by their names.
+
+    Raises `BadInput` if there is no such package here, or none written in Python.
+    """
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"python:{name}: is no name of a package; write for example python:scipy.stats")
+    roots = _locations(name)
+    if not roots:
+        raise BadInput(f"python:{name}: no such package with Python source is installed here")
+    return _module_items(name, roots, limits)
+
+
+def _locations(name: str) -> list[Path]:
+    """Folders or the file of a package; only finders of the top-level name run, no code of the package does."""
+    top, *rest = name.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except (ImportError, ValueError, AttributeError):
+        return []
+    if spec is None:
+        return []
+    if spec.submodule_search_locations is not None:
+        roots = [Path(place).joinpath(*rest) for place in spec.submodule_search_locations]
+    else:
+        roots = [Path(spec.origin)] if spec.origin and not rest else []
+    found = [root for root in roots if root.is_dir() or (root.is_file() and root.suffix == ".py")]
+    return found or [root.with_suffix(".py") for root in roots if rest and root.with_suffix(".py").is_file()]
+
+
+def _module_items(name: str, roots: list[Path], limits: Limits) -> Iterator[Item]:
+    for root in roots:
+        for path in _python_files(root):
+            module = _module_name(name, root, path)
+            key = f"python:{module}"
+            try:
+                raw = read_capped(path, limits.file_bytes)
+            except EqkinError as error:
+                yield failed_item(key, shown(path), error)
+                continue
+            if _MATH.search(raw):
+                load = partial(_load_module, str(path), module, limits)
+                yield Item(key, shown(path), load, digest_of(raw))
+
+
+def _python_files(root: Path) -> Iterator[Path]:
+    if root.is_file():
+        yield root
+        return
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(f for f in folders if f not in ("tests", "test", "__pycache__"))
+        yield from (Path(folder, file) for file in sorted(files) if file.endswith(".py"))
+
+
+def _module_name(name: str, root: Path, path: Path) -> str:
+    if path == root:
+        return name
+    parts = list(path.relative_to(root).with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    return ".".join([name, *parts])
+
+
+def _load_module(path: str, module: str, limits: Limits) -> Paper:
+    paper = read_module(read_capped(path, limits.file_bytes), f"python:{module}", shown(path), module)
+    paper.group = "python:" + module.split(".")[0]
+    return paper
+
+
+def read_module(raw: bytes, key: str, origin: str, module: str = "") -> Paper:
+    """The docstrings of one module's source, each under a section with its qualified name.
+
+    Raises `BadInput` if it is not Python.
+    """
+    module = module or Path(origin).stem
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(raw)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise BadInput(f"{origin}: is not Python that can be read ({error})") from error
+    texts = [heading(1, name.replace("_", r"\_")) + _converted(doc) for name, doc in _docstrings(tree, module)]
+    return Paper(key, clean("\n".join(texts)), origin, kind="python", title=module)
+
+
+def _converted(doc: str) -> str:
+    """A docstring as LaTeX: reStructuredText, unless its math is written as in Markdown."""
+    if ".. math::" not in doc and ":math:" not in doc and ("$$" in doc or "\\begin{" in doc):
+        return MarkdownText(doc).converted()
+    return RestText(doc, 2).converted()
+
+
+def _docstrings(tree: ast.Module, module: str) -> list[tuple[str, str]]:
+    """Qualified names and docstrings in order of appearance."""
+    found: list[tuple[str, str]] = []
+    stack: list[tuple[str, ast.AST]] = [(module, tree)]
+    while stack:
+        name, node = stack.pop()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            doc = ast.get_docstring(node)
+            if doc:
+                found.append((name, doc))
+        inner = [child for child in ast.iter_child_nodes(node) if isinstance(child, ast.stmt)]
+        for child in reversed(inner):
+            own = isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+            stack.append((f"{name}.{child.name}" if own else name, child))  # type: ignore[attr-defined]
+    return found

@@ -1,0 +1,159 @@
+"""Polite HTTP: one request in a while across all processes, patient with a busy server, nothing larger than a cap."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from importlib import metadata
+from pathlib import Path
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.sources.cache import make_folder, written_whole
+
+_PIECE = 1 << 16
+_BUSY = (408, 425, 429, 500, 502, 503, 504)
+
+
+class _Busy(Exception):
+    """An attempt that failed in a way that may pass; `after` is how many seconds the server asks to wait."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+def user_agent() -> str:
+    """What eqkin calls itself towards a server."""
+    try:
+        return f"eqkin/{metadata.version('eqkin')}"
+    except metadata.PackageNotFoundError:
+        return "eqkin"
+
+
+@dataclass(frozen=True)
+class Downloader:
+    """Fetches addresses to files."""
+
+    folder: Path  # of the cache; a file in it keeps the time of the last request
+    delay: float = 3.0  # seconds between two requests, what arXiv asks for
+    attempts: int = 5
+    patience: float = 120.0  # the longest single wait; a server that asks for more is given up
+    timeout: float = 60.0  # of one connection or read
+    max_bytes: int = 300_000_000
+    sleep: Callable[[float], None] = time.sleep
+
+    def fetch(self, address: str, target: Path) -> None:
+        """Put the answer at `address` into the file `target`, whole or not at all.
+
+        Raises `BadInput` if there is none or the server stays away, `LimitReached` if it is larger than `max_bytes`.
+        """
+        for attempt in range(self.attempts):
+            self._wait_for_turn()
+            try:
+                with written_whole(target) as path:
+                    self._receive(address, path)
+                return
+            except _Busy as error:
+                reason = str(error)
+                wait = error.after if error.after is not None else self.delay * 2**attempt
+                if attempt + 1 == self.attempts or wait > self.patience:
+                    break
+                self.sleep(wait)
+        raise BadInput(f"{address}: no answer after {attempt + 1} attempts ({reason}); try again later")
+
+    def _receive(self, address: str, path: Path) -> None:
+        opener = urllib.request.OpenerDirector()
+        for handler in (
+            urllib.request.ProxyHandler(),
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPSHandler(),
+            urllib.request.HTTPRedirectHandler(),
+            urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(),
+            urllib.request.UnknownHandler(),
+        ):
+            opener.add_handler(handler)
+        opener.addheaders = [("User-Agent", user_agent())]
+        try:
+            with opener.open(address, timeout=self.timeout) as answer, open(path, "wb") as file:
+                self._copy(answer, file, address)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code in _BUSY:
+                    raise _Busy(f"status {error.code}", _retry_after(error.headers.get("Retry-After"))) from error
+                what = "there is no such paper" if error.code in (400, 404, 410) else f"status {error.code}"
+                raise BadInput(f"{address}: {what}") from error
+        except ValueError as error:
+            raise BadInput(f"{address}: is no address that can be asked ({error})") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise _Busy(str(error) or type(error).__name__) from error
+
+    def _copy(self, answer: http.client.HTTPResponse, file: object, address: str) -> None:
+        declared = answer.headers.get("Content-Length", "")
+        expected = int(declared) if declared.isascii() and declared.isdigit() else None
+        if expected is not None and expected > self.max_bytes:
+            raise LimitReached(f"{address}: the answer is larger than {self.max_bytes:,} bytes")
+        received = 0
+        while piece := answer.read(_PIECE):
+            received += len(piece)
+            if received > self.max_bytes:
+                raise LimitReached(f"{address}: the answer is larger than {self.max_bytes:,} bytes")
+            file.write(piece)  # type: ignore[attr-defined]
+        if expected is not None and received < expected:
+            raise _Busy(f"the answer broke off after {received:,} of {expected:,} bytes")
+
+    def _wait_for_turn(self) -> None:
+        """Return when `delay` seconds have passed since the last request of any process that shares the folder."""
+        if self.delay <= 0:
+            return
+        path = make_folder(self.folder) / "last-request"
+        try:
+            with open(path, "a+") as file:
+                _lock(file.fileno())  # released when the file is closed
+                file.seek(0)
+                self.sleep(_remaining(file.read(40), self.delay))
+                file.seek(0)
+                file.truncate()
+                file.write(repr(time.time()))
+        except OSError as error:
+            raise BadInput(f"{path}: cannot be written ({error.strerror}); set EQKIN_CACHE") from error
+
+
+def _remaining(last: str, delay: float) -> float:
+    """Seconds still to wait; a clock that was set back never makes it more than `delay`."""
+    try:
+        passed = time.time() - float(last)
+    except ValueError:
+        return 0.0
+    return min(max(delay - passed, 0.0), delay) if passed >= 0 else delay
+
+
+def _lock(handle: int) -> None:
+    """Hold the file for this process alone, where the system can do that."""
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX)
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds from a Retry-After header, which is a number or a date; None if it is neither."""
+    if value is None:
+        return None
+    value = value.strip()
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max((date - datetime.now(UTC)).total_seconds(), 0.0)

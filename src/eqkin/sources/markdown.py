@@ -1,0 +1,237 @@
+r"""Markdown, Quarto and R Markdown to LaTeX-like text.
+
+Math stays (`$...$`, `$$...$$`, `\[...\]`, environments, fenced `math` blocks), headings become sections, code goes.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable
+from functools import lru_cache
+
+from eqkin.sources.frontmatter import split_front_matter
+from eqkin.sources.paper import Paper
+from eqkin.sources.text import decode, display, escape_percent, heading
+
+INLINE_CHARS = 3_000  # a dollar sign whose partner is further away is money
+
+_TOKEN = re.compile(
+    r"""
+      (?P<comment><!--)
+    | (?P<fence>^[ \t>]{0,40}(?:[-*+][ ]{1,4}|\d{1,3}\.[ ]{1,4})?(?P<mark>`{3,}|~{3,})(?P<info>[^\n`]{0,500})$)
+    | (?P<heading>^[ ]{0,3}(?P<hashes>\#{1,6})[ \t]+(?P<title>[^\n]*)$)
+    | (?P<setext>^[ ]{0,3}+(?![-*+>|\#=\s])(?P<line>[^\n|]++)\n[ ]{0,3}(?P<under>={2,}|-{3,})[ \t]*$)
+    | (?P<goodcode>\$`(?P<github>[^`\n]{1,2000})`\$)
+    | (?P<code>`+)
+    | (?P<dollars>\$\$)
+    | (?P<dollar>\$)
+    | (?P<begin>\\begin[ ]?\{(?P<env>[a-zA-Z]{1,30}\*?)\})
+    | (?P<bracket>\\\\?\[)
+    | (?P<paren>\\\\?\()
+    | (?P<escaped>\\.)
+    | (?P<image>!\[[^\]\n]{0,500}\]\([^)\n]{0,2000}\))
+    | (?P<link>(?<!\\)\[(?P<words>[^\[\]\n$`]{1,500})\]\([^()\s]{0,2000}\))
+    | (?P<div>^[ ]{0,3}:{3,}[^\n]*$)
+    | (?P<html></?[a-zA-Z][a-zA-Z0-9-]{0,20}(?:[ ][^<>\n$]{0,500})?/?>)
+    """,
+    re.VERBOSE | re.MULTILINE,
+)
+_ATTRIBUTES = re.compile(r"[ \t]*\{[#.][^{}\n]{0,500}\}")
+_END = re.compile(r"\\end[ ]?\{([a-zA-Z]{1,30}\*?)\}")
+_RAW_FENCE = re.compile(r"\{\s*=\s*(?:la)?tex\s*\}")
+_MATH_FENCE = re.compile(r"\{?\s*\.?math\b", re.IGNORECASE)
+_PARAGRAPH = re.compile(r"\n[ \t]*\n")
+_QUOTE = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
+_BOOKDOWN_LABEL = re.compile(r"\(\\#eq:[\w-]{1,100}\)")
+_WORD = re.compile(r"[`$\\]")
+
+
+def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
+    """The paper in a Markdown file; never raises, any text is some Markdown."""
+    front, body = split_front_matter(decode(raw))
+    converter = MarkdownText(body)
+    return Paper(
+        key=key,
+        text=converter.converted(),
+        origin=origin,
+        kind="md",
+        title=front.title or converter.first_heading,
+        authors=front.authors,
+        year=front.year,
+        lang=front.lang,
+        abstract=front.abstract,
+    )
+
+
+class MarkdownText:
+    """One Markdown text on its way to LaTeX; `first_heading` is known after `converted`."""
+
+    def __init__(self, text: str) -> None:
+        self.first_heading = ""
+        self._text = text
+        self._position = 0
+        self._out: list[str] = []
+        self._marks: dict[str, list[int]] = {}  # places of closing marks, each sought once
+        self._ends: dict[str, list[int]] = {}  # places behind the ends of environments, by name
+        self._handlers: dict[str, Callable[[re.Match[str]], None]] = {
+            "comment": self._comment,
+            "fence": self._fence,
+            "heading": self._heading,
+            "setext": self._setext,
+            "goodcode": lambda m: self._emit(f"${m['github']}$", m.end()),
+            "code": self._code,
+            "dollars": self._dollars,
+            "dollar": self._dollar,
+            "begin": self._environment,
+            "bracket": self._bracket,
+            "paren": self._paren,
+            "escaped": lambda m: self._emit(m.group(), m.end()),
+            "link": lambda m: self._emit(escape_percent(m["words"]), m.end()),
+        }
+
+    def converted(self) -> str:
+        """The text as LaTeX."""
+        if "\\begin" in self._text:
+            for end in _END.finditer(self._text):
+                self._ends.setdefault(end.group(1), []).append(end.end())
+        while match := _TOKEN.search(self._text, self._position):
+            self._out.append(escape_percent(self._text[self._position : match.start()]))
+            self._position = match.end()
+            handler = self._handlers.get(self._kind(match))
+            if handler is not None:
+                handler(match)
+        self._out.append(escape_percent(self._text[self._position :]))
+        return "".join(self._out)
+
+    @staticmethod
+    def _kind(match: re.Match[str]) -> str:
+        return next(name for name in _KINDS if match[name] is not None)
+
+    def _emit(self, latex: str, end: int) -> None:
+        self._out.append(latex)
+        self._position = end
+
+    def _find(self, mark: str, start: int) -> int:
+        """Place of the next `mark` from `start`, -1 if there is none."""
+        places = self._marks.get(mark)
+        if places is None:
+            places = self._marks[mark] = _places(self._text, mark)
+        at = bisect_left(places, start)
+        return places[at] if at < len(places) else -1
+
+    def _unquoted(self, start: int, body: str) -> str:
+        """`body` without labels of bookdown, and without quote marks if it starts at `start` within a quotation."""
+        prefix = self._text[self._text.rfind("\n", 0, start) + 1 : start]
+        if ">" in prefix and not prefix.strip(" \t>"):
+            body = _QUOTE.sub("", body)
+        return _BOOKDOWN_LABEL.sub("", body)
+
+    def _comment(self, match: re.Match[str]) -> None:
+        end = self._find("-->", match.end())
+        self._position = end + 3 if end >= 0 else match.end()
+
+    def _fence(self, match: re.Match[str]) -> None:
+        closing = _closing_fence(match["mark"]).search(self._text, match.end())
+        body = self._text[match.end() : closing.start() if closing else len(self._text)]
+        info = match["info"].strip()
+        self._position = closing.end() if closing else len(self._text)
+        if _RAW_FENCE.fullmatch(info):
+            self._out.append(body + "\n")
+        elif _MATH_FENCE.match(info):
+            self._out.append(display(self._unquoted(match.start("mark"), body)))
+
+    def _heading(self, match: re.Match[str]) -> None:
+        title = re.sub(r"[ \t]#+[ \t]*\Z", "", match["title"])
+        self._put_heading(len(match["hashes"]), title)
+
+    def _setext(self, match: re.Match[str]) -> None:
+        self._put_heading(1 if match["under"][0] == "=" else 2, match["line"])
+
+    def _put_heading(self, level: int, title: str) -> None:
+        title = _ATTRIBUTES.sub("", title).strip()
+        if _WORD.search(title):
+            title = MarkdownText(title).converted()
+        else:
+            title = escape_percent(title)
+        self.first_heading = self.first_heading or " ".join(title.split())
+        self._out.append(heading(level, title))
+
+    def _code(self, match: re.Match[str]) -> None:
+        """Drop a code span; back-ticks without partner in the paragraph are just characters."""
+        mark = match.group()
+        window = self._text[match.end() : match.end() + INLINE_CHARS]
+        blank = _PARAGRAPH.search(window)
+        found = re.search(rf"(?<!`){mark}(?!`)", window[: blank.start()] if blank else window)
+        if found is not None:
+            self._emit(" ", match.end() + found.end())
+
+    def _dollars(self, match: re.Match[str]) -> None:
+        end = self._find("$$", match.end())
+        if end < 0:
+            self._emit(r"\$\$", match.end())
+            return
+        self._out.append(display(self._unquoted(match.start(), self._text[match.end() : end])))
+        attributes = _ATTRIBUTES.match(self._text, end + 2)
+        self._position = attributes.end() if attributes else end + 2
+
+    def _dollar(self, match: re.Match[str]) -> None:
+        """Inline math by Pandoc's rule: no space inside the signs, no digit behind the second."""
+        end = _inline_end(self._text, match.end())
+        if end is None:
+            self._emit(r"\$", match.end())
+        else:
+            self._emit(self._text[match.start() : end], end)
+
+    def _environment(self, match: re.Match[str]) -> None:
+        ends = self._ends.get(match["env"], [])
+        at = bisect_left(ends, match.end())
+        if at < len(ends):
+            body = self._unquoted(match.start(), self._text[match.start() : ends[at]])
+            self._emit(body, ends[at])
+
+    def _bracket(self, match: re.Match[str]) -> None:
+        closing = match.group()[:-1] + "]"
+        end = self._find(closing, match.end())
+        if end >= 0 and _PARAGRAPH.search(self._text, match.end(), end) is None:
+            self._emit(display(self._text[match.end() : end]), end + len(closing))
+
+    def _paren(self, match: re.Match[str]) -> None:
+        closing = match.group()[:-1] + ")"
+        end = self._find(closing, match.end())
+        if 0 <= end <= match.end() + INLINE_CHARS:
+            self._emit(f"${self._text[match.end() : end].strip()}$", end + len(closing))
+
+
+_KINDS = (
+    "comment fence heading setext goodcode code dollars dollar begin bracket paren escaped image link div html"
+).split()
+
+
+def _places(text: str, mark: str) -> list[int]:
+    """Where `mark` stands in `text`; dollar signs behind a backslash do not count."""
+    if mark == "$$":
+        return [m.start(1) for m in re.finditer(r"\\[\s\S]|(\$\$)", text) if m.group(1)]
+    return [m.start() for m in re.finditer(re.escape(mark), text)]
+
+
+@lru_cache(maxsize=64)
+def _closing_fence(mark: str) -> re.Pattern[str]:
+    return re.compile(rf"^[ \t>]{{0,40}}{mark[0]}{{{len(mark)},}}[ \t]*$", re.MULTILINE)
+
+
+def _inline_end(text: str, start: int) -> int | None:
+    """End of the inline math that starts at `start`, behind its dollar sign; None if it is no math."""
+    window = text[start : start + INLINE_CHARS]
+    blank = _PARAGRAPH.search(window)
+    if blank:
+        window = window[: blank.start()]
+    if not window or window[0].isspace():
+        return None
+    for match in re.finditer(r"\\[\s\S]|\$", window):
+        if match.group() == "$":
+            end = match.end()
+            if window[match.start() - 1].isspace() or (text[start + end : start + end + 1].isdigit()):
+                continue
+            return start + end if match.start() > 0 else None
+    return None

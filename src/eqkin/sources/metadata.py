@@ -1,0 +1,159 @@
+"""What arXiv knows about a paper beside its source, and look-ups in its public metadata snapshot."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.limits import LIMITS, Limits
+from eqkin.sources.arxiv_ids import parse_id
+from eqkin.sources.cache import cache_folder, make_folder, written_whole
+from eqkin.sources.files import open_regular, shown
+from eqkin.sources.lines import Line, is_packed, lines_of
+from eqkin.sources.paper import Paper, digest_of
+from eqkin.sources.text import clean
+
+_FORMAT = 1  # of the look-up table
+_KEPT = ("id", "title", "authors_parsed", "authors", "categories", "abstract", "versions", "update_date", "license")
+
+
+@dataclass(frozen=True)
+class ArxivMeta:
+    """Metadata of one arXiv paper."""
+
+    arxiv_id: str
+    title: str = ""
+    authors: tuple[str, ...] = ()
+    year: int | None = None
+    fields: tuple[str, ...] = field(default=())  # categories, main one first
+    abstract: str = ""
+    license: str = ""
+
+
+def enrich(paper: Paper, meta: ArxivMeta) -> Paper:
+    """`paper` itself, with what `meta` knows put into it; what `meta` leaves empty stays as it was."""
+    paper.title = meta.title or paper.title
+    paper.authors = list(meta.authors) or paper.authors
+    paper.year = meta.year or paper.year
+    paper.fields = list(meta.fields) or paper.fields
+    paper.abstract = meta.abstract or paper.abstract
+    paper.license = meta.license or paper.license
+    return paper
+
+
+class MetadataSnapshot:
+    """Look-up by identifier in the public metadata snapshot: JSON lines, plain, gzipped or zstd-compressed.
+
+    The first use reads the file once and leaves a look-up table in the cache: offsets into a plain file, the packed
+    records of a compressed one. Memory stays small whatever the file's size.
+
+    Args:
+        path: the snapshot.
+        folder: where the table is kept; the cache folder by default.
+        limits: `line_bytes` caps one record.
+
+    Raises:
+        BadInput: the snapshot cannot be read.
+    """
+
+    def __init__(self, path: Path | str, *, folder: Path | None = None, limits: Limits = LIMITS) -> None:
+        self._path = Path(path).resolve()
+        self._limits = limits
+        with open_regular(self._path):
+            info = self._path.stat()
+        name = digest_of(str(_FORMAT), shown(self._path), str(info.st_size), str(info.st_mtime_ns))
+        self._table = make_folder(folder or cache_folder()) / f"metadata-{name}.sqlite"
+        if not self._table.exists():
+            self._build()
+
+    def get(self, arxiv_id: str) -> ArxivMeta | None:
+        """Metadata of one paper, None if the snapshot does not have it; raises `CorruptData` for a damaged table."""
+        parsed = parse_id(arxiv_id)
+        if parsed is None:
+            return None
+        try:
+            with closing(sqlite3.connect(f"{self._table.as_uri()}?mode=ro", uri=True)) as table:
+                row = table.execute("SELECT place, record FROM papers WHERE id = ?", (parsed.base,)).fetchone()
+            if row is None:
+                return None
+            raw = zlib.decompress(row[1]) if row[1] is not None else self._line_at(row[0])
+            return meta_of_record(orjson.loads(raw))
+        except (sqlite3.Error, zlib.error, orjson.JSONDecodeError) as error:
+            raise CorruptData(f"{self._table}: the look-up table is damaged ({error}); delete it") from error
+
+    def _line_at(self, offset: int) -> bytes:
+        with open_regular(self._path) as file:
+            file.seek(offset)
+            return file.readline(self._limits.line_bytes)
+
+    def _build(self) -> None:
+        rows = _rows(lines_of(self._path, self._limits.line_bytes), is_packed(self._path))
+        with written_whole(self._table) as target:
+            try:
+                with closing(sqlite3.connect(target)) as table:
+                    table.execute("PRAGMA journal_mode = OFF")  # a table half written never gets its name
+                    table.execute("CREATE TABLE papers (id TEXT PRIMARY KEY, place INTEGER, record BLOB) WITHOUT ROWID")
+                    table.executemany("INSERT OR REPLACE INTO papers VALUES (?, ?, ?)", rows)
+                    table.commit()
+                    count = table.execute("SELECT count(*) FROM papers").fetchone()[0]
+            except sqlite3.Error as error:
+                raise BadInput(f"{self._table.parent}: the look-up table cannot be written ({error})") from error
+            if not count:
+                raise BadInput(f"{shown(self._path)}: holds no arXiv metadata (JSON lines with an id each)")
+
+
+def _rows(lines: Iterator[Line], packed: bool) -> Iterator[tuple[str, int, bytes | None]]:
+    """A row of the table for each line that is a record with an identifier; other lines are passed over."""
+    for line in lines:
+        try:
+            record = orjson.loads(line.raw or b"")
+        except orjson.JSONDecodeError:
+            continue
+        parsed = parse_id(str(record.get("id", ""))) if isinstance(record, dict) else None
+        if parsed is not None:
+            kept = {name: record[name] for name in _KEPT if name in record}
+            yield parsed.base, line.offset, zlib.compress(orjson.dumps(kept), 1) if packed else None
+
+
+def meta_of_record(record: dict[str, Any]) -> ArxivMeta:
+    """Metadata from one record of the snapshot; fields of an unexpected type are left empty."""
+    parsed = record.get("authors_parsed")
+    authors = [_name(parts) for parts in parsed if isinstance(parts, list)] if isinstance(parsed, list) else []
+    if not authors and isinstance(record.get("authors"), str):
+        authors = [name.strip() for name in record["authors"].replace(" and ", ",").split(",")]
+    return ArxivMeta(
+        arxiv_id=str(record.get("id", "")),
+        title=_prose(record.get("title")),
+        authors=tuple(name for name in authors if name),
+        year=_year(record),
+        fields=tuple(_prose(record.get("categories")).split()),
+        abstract=_prose(record.get("abstract")),
+        license=_prose(record.get("license")),
+    )
+
+
+def _name(parts: list[Any]) -> str:
+    """`["Doe", "Jane", "Jr."]` as "Jane Doe Jr."."""
+    last, first, suffix, *_ = [p if isinstance(p, str) else "" for p in [*parts, "", "", ""]]
+    return clean(" ".join(f"{first} {last} {suffix}".split()))
+
+
+def _prose(value: Any) -> str:
+    return clean(" ".join(value.split())) if isinstance(value, str) else ""
+
+
+def _year(record: dict[str, Any]) -> int | None:
+    """Year of the first version: from the identifier, which is always there, else the last update."""
+    parsed = parse_id(str(record.get("id", "")))
+    if parsed is not None:
+        return parsed.year
+    date = str(record.get("update_date", ""))[:4]
+    return int(date) if date.isascii() and date.isdigit() else None

@@ -1,0 +1,142 @@
+r"""One paper's files to its text: find the main file, put includes in place, gather styles and bibliography."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.limits import LIMITS, Limits
+from eqkin.sources.attachments import bibliography, local_styles
+from eqkin.sources.includes import STYLE_SUFFIXES, Expander, Include, candidates, tokens
+from eqkin.sources.paper import Paper
+from eqkin.sources.text import decode
+
+TEX_SUFFIXES = (".tex", ".ltx", ".latex")
+_CLASS = re.compile(
+    rb"^[^%\n\r]*\\document(class|style)(?![a-zA-Z])(?:\s*\[[^\]]{0,2000}\])?\s*\{?([^}\s]{0,60})", re.M
+)
+_BEGIN = re.compile(rb"^[^%\n\r]*\\begin\s*\{document\}", re.M)
+_COMMAND = re.compile(rb"\\[a-zA-Z]{2,}|\$")
+_PLAIN_END = re.compile(rb"\\bye\b|\\end\b(?!\s*\{)")
+_GOOD_NAMES = ("main", "paper", "ms", "article", "manuscript", "root", "thesis", "draft")
+_TOPLEVEL = re.compile(r"^\s*(\S+)\s+toplevelfile\b", re.M)
+_NOT_MAIN = (*STYLE_SUFFIXES, ".bbl", ".bib", ".bst", ".txt", ".md", ".cfg", ".xxx", ".json", ".yaml", ".yml", ".html")
+
+
+def is_main(raw: bytes) -> bool:
+    r"""Whether a file is a complete document: `\documentclass` or `\documentstyle`, outside of comments."""
+    return _CLASS.search(raw) is not None
+
+
+def included_files(text: str) -> list[Include]:
+    r"""The files `text` asks for with `\input` and its kin."""
+    return [token for token in tokens(text) if isinstance(token, Include)]
+
+
+def choose_main(files: Mapping[str, bytes], name: str) -> str:
+    """Path of the main file among one paper's files; raises `BadInput` if none holds TeX.
+
+    A complete document first; among several the one a `00README` names, then one with a usual name, the one that
+    includes most, the one highest in the folders, the largest. Without any: the largest that no other includes.
+    """
+    texts = [path for path in files if path.lower().endswith(TEX_SUFFIXES) and files[path].strip()]
+    if not any(is_main(files[path]) for path in texts):
+        texts += [path for path in files if path not in texts and _may_be_tex(path, files[path])]
+    if not texts:
+        raise BadInput(f"{name}: holds no TeX file")
+    included = _included_by_others(files, texts)
+    preferred = _toplevel_files(files)
+    return max(texts, key=lambda path: _rank(path, files[path], path in preferred, path in included))
+
+
+def _may_be_tex(path: str, raw: bytes) -> bool:
+    return not path.lower().endswith(_NOT_MAIN) and _COMMAND.search(raw) is not None
+
+
+def _rank(path: str, raw: bytes, preferred: bool, included: bool) -> tuple[object, ...]:
+    declared = _CLASS.search(raw)
+    class_name = declared.group(2) if declared else b""
+    complete = declared is not None and class_name not in (b"standalone", b"subfiles", b"subfile")
+    begins = _BEGIN.search(raw) is not None
+    stem = posixpath.splitext(posixpath.basename(path))[0].lower()
+    named = len(_GOOD_NAMES) - _GOOD_NAMES.index(stem) if stem in _GOOD_NAMES else 0
+    if not named and stem.startswith(_GOOD_NAMES):
+        named = 1
+    includes = len(included_files(decode(raw))) if complete and len(raw) < 5_000_000 else 0
+    whole = begins or _PLAIN_END.search(raw) is not None
+    inverted = tuple(-ord(c) for c in path)  # the last tie-break: the first in the alphabet
+    return (
+        preferred,
+        complete and begins,
+        complete,
+        not included,
+        named,
+        whole,
+        includes,
+        -path.count("/"),
+        len(raw),
+        inverted,
+    )
+
+
+def _toplevel_files(files: Mapping[str, bytes]) -> set[str]:
+    """Main files as arXiv's `00README.XXX` or `00README.json` names them."""
+    found: set[str] = set()
+    for path in files:
+        base = posixpath.basename(path).lower()
+        if base.startswith("00readme") and len(files[path]) < 1_000_000:
+            text = decode(files[path])
+            found.update(_TOPLEVEL.findall(text))
+            found.update(re.findall(r'"filename"\s*:\s*"([^"]+)"[^{}]*"usage"\s*:\s*"toplevel"', text))
+            found.update(re.findall(r'"usage"\s*:\s*"toplevel"[^{}]*"filename"\s*:\s*"([^"]+)"', text))
+    return found
+
+
+def _included_by_others(files: Mapping[str, bytes], paths: Iterable[str]) -> set[str]:
+    included: set[str] = set()
+    for path in paths:
+        for include in included_files(decode(files[path])):
+            folders = (posixpath.dirname(path), "")
+            found = [p for p in candidates(include.file, folders) if p in files and p != path]
+            included.update(found[:1])
+    return included
+
+
+def read_project(
+    files: Mapping[str, bytes],
+    *,
+    key: str,
+    origin: str,
+    main: str | None = None,
+    stray: bool = True,
+    limits: Limits = LIMITS,
+) -> Paper:
+    """The paper made of `files`.
+
+    Args:
+        files: bytes by path; a lazy mapping will do, only what the paper needs is looked up if `main` is given.
+        key: key of the paper.
+        origin: what a person would call it.
+        main: path of the main file; chosen among `files` by default.
+        stray: take bibliographies the main file does not name (right for an archive of one paper).
+        limits: caps on the include depth, the number of includes and the length of the text.
+
+    Raises:
+        BadInput: no TeX in it, or nothing but a withdrawal notice.
+        LimitReached: the includes are too deep, too many, or add up to too much.
+    """
+    if main is None:
+        main = choose_main(files, origin)
+    expander = Expander(files, limits)
+    try:
+        text = expander.expand(main)
+    except LimitReached as error:
+        raise LimitReached(f"{origin}: {error}") from error
+    if stray and _COMMAND.search(text.encode("utf-8", "replace")) is None:
+        withdrawn = "auto-ignore" in text[:1000]
+        raise BadInput(f"{origin}: " + ("was withdrawn: holds no paper" if withdrawn else "holds no TeX"))
+    styles = expander.preambles + local_styles(files, main, text, expander.loaded)
+    bibliographies = bibliography(files, main, text, expander.used, stray=stray)
+    return Paper(key, text, origin, styles=styles, bibliography=bibliographies, notes=expander.notes)

@@ -1,0 +1,191 @@
+r"""reStructuredText to LaTeX-like text: `.. math::` and `:math:` stay as math, headings become sections, code goes."""
+
+from __future__ import annotations
+
+import re
+
+from eqkin.sources.paper import Paper
+from eqkin.sources.text import clean, decode, display, escape_percent, heading
+
+_ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{1,}[ \t]*\Z")
+_DIRECTIVE = re.compile(r"[ \t]*\.\.[ \t]+(?:\|[^|\n]{1,100}\|[ \t]+)?([A-Za-z][\w:.+-]{0,60})::[ \t]*(.*)\Z")
+_OPTION = re.compile(r"[ \t]*:([A-Za-z][\w -]{0,40}):[ \t]*(.*)\Z")
+_COMMENT = re.compile(r"[ \t]*\.\.(?:[ \t]|\Z)")
+_TARGET = re.compile(r"[ \t]*\.\.[ \t]+(?:_|\[)")
+_DROPPED = frozenset(
+    "code code-block sourcecode highlight literalinclude include doctest testcode testsetup testcleanup testoutput "
+    "ipython plot jupyter-execute image figure raw toctree autosummary automodule autoclass autofunction index "
+    "parsed-literal productionlist prompt graphviz digraph mermaid only-html currentmodule module csv-table "
+    "math-macro bibliography meta tikz".split()
+)
+_ROLE_MATH = re.compile(r":math:`((?:[^`\\]|\\[\s\S]){1,5000})`|`((?:[^`\\]|\\[\s\S]){1,5000})`:math:")
+_LITERAL = re.compile(r"``[^`\n]{0,500}``")
+_ROLE = re.compile(r":[a-zA-Z][\w:+.-]{0,60}:`([^`]{0,1000})`")
+_LINK = re.compile(r"`([^`<]{1,500}?)\s*<[^`<>]{1,1000}>`__?")
+_INLINE_PIECES = re.compile(rf"{_ROLE_MATH.pattern}|{_LITERAL.pattern}|{_ROLE.pattern}|{_LINK.pattern}|(\\.)|([%$])")
+
+
+def read_rest(raw: bytes, key: str, origin: str) -> Paper:
+    """The paper in a reStructuredText file; never raises, any text is some reStructuredText."""
+    converter = RestText(decode(raw))
+    text = converter.converted()
+    return Paper(key, text, origin, kind="rst", title=converter.first_heading)
+
+
+class RestText:
+    """One reStructuredText on its way to LaTeX.
+
+    Args:
+        text: what to convert.
+        top_level: level of its highest heading; 1 is a section.
+    """
+
+    def __init__(self, text: str, top_level: int = 1) -> None:
+        self.first_heading = ""
+        self._lines = [line.expandtabs(8).rstrip() for line in clean(text).split("\n")]
+        self._top = top_level
+        self._styles: list[str] = []
+        self._out: list[str] = []
+        self._prose: list[str] = []
+        self._at = 0
+
+    def converted(self) -> str:
+        """The text as LaTeX."""
+        while self._at < len(self._lines):
+            line = self._lines[self._at]
+            directive = _DIRECTIVE.match(line)
+            if directive:
+                self._directive(directive)
+            elif _TARGET.match(line):
+                self._at += 1
+            elif _COMMENT.match(line):
+                self._flush()
+                self._block()
+            elif not self._heading():
+                self._line(line)
+        self._flush()
+        return "".join(self._out)
+
+    def _flush(self) -> None:
+        if self._prose:
+            self._out.append(inline("\n".join(self._prose)) + "\n")
+            self._prose = []
+
+    def _line(self, line: str) -> None:
+        """A line of prose; what a `::` or a prompt announces is code and passed over."""
+        if line.lstrip().startswith((">>> ", "... ")):
+            while self._at < len(self._lines) and self._lines[self._at]:
+                self._at += 1
+            return
+        if line.endswith("::"):
+            self._prose.append(line[:-1])
+            self._flush()
+            self._block()
+            return
+        self._prose.append(line)
+        if not line:
+            self._flush()
+        self._at += 1
+
+    def _block(self) -> list[str]:
+        """Lines below the current one that are indented deeper; the current line and they are passed over."""
+        indent = _indent(self._lines[self._at])
+        start = self._at + 1
+        end = start
+        while end < len(self._lines) and (not self._lines[end] or _indent(self._lines[end]) > indent):
+            end += 1
+        self._at = end
+        return self._lines[start:end]
+
+    def _directive(self, match: re.Match[str]) -> None:
+        name = match.group(1).lower().rpartition(":")[2]
+        self._flush()
+        if name == "math":
+            self._math(match.group(2), self._block())
+        elif name in _DROPPED:
+            block = self._block()
+            if name == "raw" and match.group(2).strip() == "latex":
+                self._out.append("\n".join(block) + "\n")
+        else:  # a note, a theorem: its content is read like the rest
+            self._prose.append(match.group(2))
+            self._at += 1
+            while self._at < len(self._lines) and _OPTION.match(self._lines[self._at]):
+                self._at += 1
+            self._flush()
+
+    def _math(self, argument: str, block: list[str]) -> None:
+        """Equations of one directive, separated by blank lines; with `:nowrap:` its content as it is."""
+        first = next((i for i, line in enumerate(block) if not line), len(block))
+        options = [option for line in block[:first] if (option := _OPTION.match(line))]
+        raw = any(option.group(1).lower() in ("nowrap", "no-wrap") for option in options)
+        kept = [line for line in block[:first] if not _OPTION.match(line)]
+        content = "\n".join([argument, *kept, *block[first:]])
+        if raw:
+            self._out.append("\n" + "\n".join(line for line in content.split("\n") if line) + "\n")
+            return
+        for equation in re.split(r"\n[ \t]*\n", content):
+            body = equation.strip()
+            if _aligned(body):
+                body = rf"\begin{{aligned}}{body}\end{{aligned}}"
+            self._out.append(display(body))
+
+    def _heading(self) -> bool:
+        """Put the heading that starts at the current line, if there is one."""
+        lines, at = self._lines, self._at
+        over = _ADORNMENT.match(lines[at]) if lines[at] and at + 2 < len(lines) else None
+        if over and lines[at + 2] == lines[at] and lines[at + 1].strip() and not _ADORNMENT.match(lines[at + 1]):
+            self._put_heading(over.group(1) * 2, lines[at + 1])
+            self._at += 3
+            return True
+        under = _ADORNMENT.match(lines[at + 1]) if at + 1 < len(lines) else None
+        title = lines[at]
+        if not under or not title or self._prose or _ADORNMENT.match(title):
+            return False
+        if len(lines[at + 1].strip()) < min(len(title.strip()), 4) or _indent(title) != _indent(lines[at + 1]):
+            return False
+        self._put_heading(under.group(1), title)
+        self._at += 2
+        return True
+
+    def _put_heading(self, style: str, title: str) -> None:
+        self._flush()
+        if style not in self._styles:
+            self._styles.append(style)
+        title = inline(title.strip())
+        self.first_heading = self.first_heading or title
+        self._out.append(heading(self._top + self._styles.index(style), title))
+
+
+def _indent(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _aligned(body: str) -> bool:
+    r"""Whether `&` or `\\` stand in `body` outside of all environments, where only an alignment may have them."""
+    depth = 0
+    for match in re.finditer(r"\\begin\s?\{|\\end\s?\{|\\\\|\\.|&", body):
+        token = match.group()
+        if token.startswith("\\begin"):
+            depth += 1
+        elif token.startswith("\\end"):
+            depth -= 1
+        elif depth == 0 and (token == "&" or (token == "\\\\" and body[match.end() :].strip())):
+            return True
+    return False
+
+
+def inline(text: str) -> str:
+    r"""Prose with its roles: `:math:` as `$...$`, other roles and links as their words, literals dropped."""
+
+    def put(match: re.Match[str]) -> str:
+        math = match.group(1) or match.group(2)
+        if math:
+            return f"${' '.join(math.split())}$"
+        words = match.group(3) if match.group(3) is not None else match.group(4)
+        if words is not None:
+            return escape_percent(re.sub(r"\s*<[^<>]*>\Z", "", words).lstrip("~!").replace("$", r"\$"))
+        if match.group(5):
+            return match.group(5)
+        return "\\" + match.group(6) if match.group(6) else ""
+
+    return _INLINE_PIECES.sub(put, text)

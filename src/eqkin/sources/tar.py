@@ -1,0 +1,156 @@
+"""Tar members one after the other from a forward-only stream; nothing is extracted, no list of members is kept.
+
+Headers are decoded by `tarfile.TarInfo`; walking them here keeps hostile ones cheap: extended headers are capped
+before they are read, chains of them do not recurse, and damage is an error where `tarfile` would end silently.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.limits import LIMITS, Limits
+from eqkin.sources.streams import ByteStream
+
+_BLOCK = 512
+_NAMES = {
+    tarfile.SYMTYPE: "symbolic link",
+    tarfile.LNKTYPE: "hard link",
+    tarfile.CHRTYPE: "device",
+    tarfile.BLKTYPE: "device",
+    tarfile.FIFOTYPE: "named pipe",
+    tarfile.GNUTYPE_SPARSE: "sparse file",
+}
+_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = b"L", b"K", b"x", b"g"
+_SOLARIS_PAX = b"X"
+_PAX_RECORD = re.compile(rb"(\d{1,9}) ([^=\n]+)=")
+
+
+@dataclass(frozen=True)
+class TarEntry:
+    """Header of one member. `refused` says why it must not be read; empty for a regular file or a directory."""
+
+    name: str
+    size: int
+    is_dir: bool = False
+    refused: str = ""
+
+
+class TarReader:
+    """Iterates over the members of `stream`; the data of the current one can be read with `read`.
+
+    Raises `BadInput` where a header is damaged or the data ends within a member, `LimitReached` where a header is
+    larger than `limits.member_header_bytes`. After the iteration `complete` tells whether the end mark was there.
+    """
+
+    def __init__(self, stream: ByteStream, limits: Limits = LIMITS) -> None:
+        self.complete = False
+        self._stream = stream
+        self._limits = limits
+        self._left = 0
+
+    def read(self, size: int) -> bytes:
+        """Up to `size` bytes of the current member; `BadInput` if the archive ends within it."""
+        wanted = min(size, self._left)
+        data = self._stream.read(wanted)
+        if len(data) < wanted:
+            raise BadInput(f"{self._stream.name}: is truncated within a member")
+        self._left -= wanted
+        return data
+
+    def __iter__(self) -> Iterator[TarEntry]:
+        while (entry := self._next_entry()) is not None:
+            self._left = entry.size
+            yield entry
+            padding = -entry.size % _BLOCK
+            if not self._stream.skip(self._left):
+                raise BadInput(f"{self._stream.name}: is truncated within member {entry.name!r}")
+            self._stream.skip(padding)
+
+    def _next_entry(self) -> TarEntry | None:
+        """Header of the next member with what its extended headers say; None at the end."""
+        long_name = ""
+        pax: dict[str, str] = {}
+        budget = self._limits.member_header_bytes
+        while True:
+            info = self._header()
+            if info is None:
+                return None
+            if info.type not in (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SOLARIS_PAX):
+                return _entry(info, long_name, pax)
+            budget -= _BLOCK + info.size
+            if budget < 0:
+                raise LimitReached(f"{self._stream.name}: a member's header is larger than allowed")
+            body = self._body(info.size)
+            if info.type == _LONG_NAME:
+                long_name = body.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
+            elif info.type != _LONG_LINK and info.type != _PAX_GLOBAL:
+                pax.update(_pax_records(body))
+
+    def _header(self) -> tarfile.TarInfo | None:
+        block = self._stream.read(_BLOCK)
+        if not block:
+            return None
+        if not block.strip(b"\0"):
+            self.complete = len(block) == _BLOCK
+            return None
+        try:
+            info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
+        except (tarfile.HeaderError, ValueError) as error:
+            raise BadInput(f"{self._stream.name}: damaged or truncated tar header ({error})") from error
+        if info.size < 0:
+            raise BadInput(f"{self._stream.name}: damaged tar header (negative size)")
+        if info.type == tarfile.GNUTYPE_SPARSE and block[482]:
+            while self._body(_BLOCK)[504]:
+                pass
+        return info
+
+    def _body(self, size: int) -> bytes:
+        padded = size + -size % _BLOCK
+        body = self._stream.read(padded)
+        if len(body) < padded:
+            raise BadInput(f"{self._stream.name}: is truncated within a header")
+        return body[:size]
+
+
+def _entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> TarEntry:
+    name = pax.get("path") or long_name or info.name
+    size = info.size
+    if (declared := pax.get("size", "")).isascii() and declared.isdigit() and len(declared) < 20:
+        size = int(declared)
+    refused = "" if info.isreg() or info.isdir() else _NAMES.get(info.type, "special file")
+    if info.issparse() or any(key.startswith("GNU.sparse.") for key in pax):
+        refused = "sparse file"
+    if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
+        size = 0  # links, folders and devices have no data behind their header
+    name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
+    return TarEntry(name, size, info.isdir(), refused)
+
+
+def _pax_records(body: bytes) -> dict[str, str]:
+    """Key-value pairs of a pax header; what does not parse ends it."""
+    records: dict[str, str] = {}
+    position = 0
+    while match := _PAX_RECORD.match(body, position):
+        end = position + int(match.group(1))
+        if end <= match.end() - 1 or end > len(body):
+            break
+        key = match.group(2).decode("utf-8", "replace")
+        records[key] = body[match.end() : end - 1].decode("utf-8", "surrogateescape")
+        position = end
+    return records
+
+
+def inside(name: str) -> str | None:
+    """A member's or an include's path in normal form; None if it leads out of the source or is no path at all."""
+    name = name.replace("\\", "/").strip()
+    if not name or name.startswith(("/", "~", "|")) or "\0" in name or re.match(r"[A-Za-z]:", name):
+        return None
+    normal = posixpath.normpath(name)
+    if normal == ".." or normal.startswith(("../", "/")):
+        return None
+    return normal

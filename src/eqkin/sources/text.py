@@ -1,0 +1,107 @@
+"""Bytes to text, and the few LaTeX spellings the readers of other formats share."""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+_DECLARED = re.compile(rb"\\usepackage\s*\[\s*([A-Za-z0-9-]{3,12})\s*\]\s*\{inputenc\}")
+_INPUTENC = {
+    b"latin1": "cp1252",
+    b"latin2": "iso8859-2",
+    b"latin3": "iso8859-3",
+    b"latin4": "iso8859-4",
+    b"latin5": "iso8859-9",
+    b"latin9": "iso8859-15",
+    b"cp1250": "cp1250",
+    b"cp1251": "cp1251",
+    b"cp1252": "cp1252",
+    b"ansinew": "cp1252",
+    b"applemac": "mac_roman",
+    b"koi8-r": "koi8-r",
+    b"koi8-u": "koi8-u",
+    b"cp866": "cp866",
+}
+_SURROGATE = re.compile("[\x00\ud800-\udfff]")
+_BARE_PERCENT = re.compile(r"(\\.)|%", re.DOTALL)
+_DISPLAY = re.compile(r"\\begin\{((?:equation|align|alignat|flalign|gather|multline|eqnarray|displaymath)\*?)\}")
+_LEVELS = ("section", "subsection", "subsubsection", "paragraph", "subparagraph")
+
+
+def decode(raw: bytes) -> str:
+    r"""Text of a source file, whatever it was written with; never raises.
+
+    UTF-8 (also with a byte order mark), UTF-16 with one, else the encoding `\usepackage[...]{inputenc}` declares,
+    else Windows-1252. NULs and lone surrogates are dropped, line ends become `\n`.
+    """
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        text = raw.decode("utf-16", "replace")
+    else:
+        raw = raw.removeprefix(codecs.BOM_UTF8)
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            text = _decode_legacy(raw)
+    return clean(text)
+
+
+def _decode_legacy(raw: bytes) -> str:
+    declared = _DECLARED.search(raw[:100_000])
+    codec = _INPUTENC.get(declared.group(1).lower(), "cp1252") if declared else "cp1252"
+    try:
+        return raw.decode(codec)
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
+
+
+def clean(text: str) -> str:
+    r"""`text` without NULs and lone surrogates, with `\n` as its only line end."""
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _SURROGATE.sub("", text)
+
+
+def escape_percent(prose: str) -> str:
+    r"""`prose` in which no `%` starts a LaTeX comment; `\%` stays as it is."""
+    if "%" not in prose:
+        return prose
+    return _BARE_PERCENT.sub(lambda m: m.group(1) or r"\%", prose)
+
+
+def heading(level: int, title: str) -> str:
+    r"""A heading of `level` 1, 2, ... as `\section{title}` and so on, on lines of its own."""
+    title = balanced(" ".join(title.split()))
+    return f"\n\n\\{_LEVELS[min(max(level, 1), len(_LEVELS)) - 1]}{{{title}}}\n\n"
+
+
+def display(latex: str) -> str:
+    r"""`latex` as one display equation: `\[...\]`, or as it is if it is one display environment already.
+
+    Blank lines are taken out, they may not stand in math; blank input gives nothing.
+    """
+    body = "\n".join(line for line in latex.strip().split("\n") if line.strip())
+    if not body:
+        return ""
+    own = _DISPLAY.match(body)
+    if own and body.find(rf"\end{{{own.group(1)}}}") == len(body) - len(rf"\end{{{own.group(1)}}}"):
+        return f"\n{body}\n"
+    return f"\n\\[\n{body}\n\\]\n"
+
+
+def balanced(text: str) -> str:
+    r"""`text` with every brace that has no partner escaped as `\{` or `\}`, so that it can stand in an argument."""
+    opened: list[int] = []
+    stray: set[int] = set()
+    for match in re.finditer(r"\\[\s\S]|[{}]", text):
+        if match.group() == "{":
+            opened.append(match.start())
+        elif match.group() == "}":
+            if opened:
+                opened.pop()
+            else:
+                stray.add(match.start())
+    stray.update(opened)
+    if stray:
+        text = "".join("\\" + c if i in stray else c for i, c in enumerate(text))
+    trailing = len(text) - len(text.rstrip("\\"))
+    return text + " " if trailing % 2 else text
