@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.arxiv_ids import id_of_file
+from eqkin.sources.arxiv_ids import id_of_file, parse_id
 from eqkin.sources.files import (
     HEAD_BYTES,
     OnSkip,
@@ -135,7 +135,7 @@ def _why_refused(path: str | None) -> str:
 
 def _unpack_tar(stream: ByteStream, limits: Limits) -> Unpacked:
     collector = _Collector(stream.name, limits)
-    bounded = ByteStream(stream, stream.name, limits.archive_bytes)  # type: ignore[arg-type]
+    bounded = ByteStream(stream, stream.name, limits.archive_bytes)
     reader = TarReader(bounded, limits)
     for entry in reader:
         if entry.is_dir and not entry.refused:
@@ -164,7 +164,7 @@ def paper_from_eprint(source: BinaryIO, key: str, origin: str, limits: Limits = 
     unpacked = unpack(source, origin, limits)
     paper = read_project(unpacked.files, key=key, origin=origin, limits=limits)
     paper.notes[:0] = unpacked.notes
-    if arxiv_id := id_of_file(key.removeprefix("arxiv:")) if key.startswith("arxiv:") else None:
+    if key.startswith("arxiv:") and (arxiv_id := parse_id(key)):
         paper.year = paper.year or arxiv_id.year
     return paper
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import zip_longest
 
 from eqkin.sources.includes import STYLE_SUFFIXES, Include, candidates, tokens
 from eqkin.sources.text import decode
 
-_COMMENT = re.compile(r"(\\.)|%[^\n]*", re.DOTALL)
+_COMMENT = re.compile(r"(?<!\\)(?:\\\\)*+%")
+_LINE = 2_000  # characters of a line in front of a command in which a comment is looked for
 _LOAD = re.compile(
     r"\\(?:usepackage|RequirePackage(?:WithOptions)?|documentclass|documentstyle|LoadClass(?:WithOptions)?)\s{0,20}"
     r"(?:\[(?P<options>[^\]]{0,2000})\]\s{0,20})?\{(?P<names>[^{}]{1,2000})\}"
@@ -21,9 +23,13 @@ _CITE = re.compile(r"\\[a-zA-Z]*cite[a-zA-Z]*\*?\s{0,20}(?:\[[^\]]{0,500}\]\s{0,
 _ENTRY = re.compile(r"^[ \t]*@[ \t]*([A-Za-z]{1,30})\s{0,20}[{(]\s{0,20}([^\s,{}()=\"]{0,300})", re.MULTILINE)
 
 
-def without_comments(text: str) -> str:
-    r"""`text` without what follows a `%`; `\%` is not a comment."""
-    return _COMMENT.sub(lambda m: m.group(1) or "", text)
+def live_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+    r"""Matches of `pattern` that do not stand in a comment; `\%` is none. The text is not copied for it."""
+    for match in pattern.finditer(text):
+        low = max(match.start() - _LINE, 0)
+        line = text[max(text.rfind("\n", low, match.start()) + 1, low) : match.start()]
+        if not _COMMENT.search(line):
+            yield match
 
 
 def local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Iterable[str] = ()) -> list[str]:
@@ -36,7 +42,7 @@ def local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Itera
         loaded: paths of style files already known to be loaded.
     """
     folders = (posixpath.dirname(main), "")
-    queue = [*loaded, *_styles_named_in(without_comments(text), folders, files)]
+    queue = [*loaded, *_styles_named_in(text, folders, files)]
     seen: set[str] = set()
     styles: list[str] = []
     while queue:
@@ -46,7 +52,7 @@ def local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Itera
         seen.add(path)
         style = decode(files[path])
         styles.append(style)
-        queue += _styles_named_in(without_comments(style), (posixpath.dirname(path), *folders), files)
+        queue += _styles_named_in(style, (posixpath.dirname(path), *folders), files)
         for token in tokens(style):
             if isinstance(token, Include):
                 queue += [p for p in candidates(token.file, (posixpath.dirname(path), *folders)) if p in files][:1]
@@ -55,7 +61,7 @@ def local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Itera
 
 def _styles_named_in(text: str, folders: tuple[str, ...], files: Mapping[str, bytes]) -> list[str]:
     found: list[str] = []
-    for match in _LOAD.finditer(text):
+    for match in live_matches(_LOAD, text):
         for name in f"{match['names']},{match['options'] or ''}".split(","):
             name = name.strip()
             if not name or "=" in name:
@@ -77,14 +83,13 @@ def bibliography(files: Mapping[str, bytes], main: str, text: str, used: set[str
     if not names and stray:
         names = sorted(name for name in files if name.lower().endswith(".bbl"))
     texts = [decode(files[name]) for name in names if name not in used]
-    plain = without_comments(text)
     folders = (posixpath.dirname(main), "")
-    asked = [name.strip() for match in _BIBLIOGRAPHY.finditer(plain) for name in match.group(1).split(",")]
+    asked = [name.strip() for match in live_matches(_BIBLIOGRAPHY, text) for name in match.group(1).split(",")]
     paths = [_bib_path(name, folders, files) for name in asked if name]
     bibs = [path for path in dict.fromkeys(paths) if path]
     if stray and not asked and not texts:
         bibs = sorted(name for name in files if name.lower().endswith(".bib"))
-    cited = {key.strip() for match in _CITE.finditer(plain) for key in match.group(1).split(",")}
+    cited = {key.strip() for match in live_matches(_CITE, text) for key in match.group(1).split(",")}
     texts += [cited_entries(decode(files[path]), cited) for path in bibs]
     return [t for t in texts if t.strip()]
 
@@ -99,10 +104,9 @@ def cited_entries(bib: str, cited: set[str]) -> str:
     if "*" in cited:
         return bib
     starts = list(_ENTRY.finditer(bib))
-    ends = [match.start() for match in starts[1:]] + [len(bib)]
     kept = [
-        bib[match.start() : end]
-        for match, end in zip(starts, ends, strict=True)
+        bib[match.start() : following.start() if following else len(bib)]
+        for match, following in zip_longest(starts, starts[1:])
         if match.group(2) in cited or match.group(1).lower() == "string"
     ]
     return "".join(kept)

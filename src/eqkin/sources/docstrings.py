@@ -59,7 +59,7 @@ def _module_items(name: str, roots: list[Path], limits: Limits) -> Iterator[Item
             module = _module_name(name, root, path)
             key = f"python:{module}"
             try:
-                raw = read_capped(path, limits.file_bytes)
+                raw = read_capped(path, limits.document_bytes)
             except EqkinError as error:
                 yield failed_item(key, shown(path), error)
                 continue
@@ -87,7 +87,7 @@ def _module_name(name: str, root: Path, path: Path) -> str:
 
 
 def _load_module(path: str, module: str, limits: Limits) -> Paper:
-    paper = read_module(read_capped(path, limits.file_bytes), f"python:{module}", shown(path), module)
+    paper = read_module(read_capped(path, limits.document_bytes), f"python:{module}", shown(path), module)
     paper.group = "python:" + module.split(".")[0]
     return paper
 

@@ -13,7 +13,7 @@ _TOKEN = re.compile(
     r"""
       (?P<comment><!--)
     | (?P<cdata><!\[CDATA\[)
-    | <[!?][^>]{0,10000}>
+    | <[!?][^<>]{0,10000}>
     | <(?P<close>/?)(?P<name>[a-zA-Z][^\s/><]{0,100})(?P<attributes>(?:[^<>"']|"[^"]*+"|'[^']*+')*+)>
     """,
     re.VERBOSE,

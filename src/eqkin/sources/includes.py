@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -148,9 +149,9 @@ class Expander:
         return self._texts[path]
 
     def _put(self, piece: str) -> None:
-        self._size += len(piece)
-        if self._size > self._limits.file_bytes:
-            raise LimitReached(f"with its includes the paper is longer than {self._limits.file_bytes:,} characters")
+        self._size += sys.getsizeof(piece)  # one character outside of Latin-1 doubles or quadruples it
+        if self._size > self._limits.file_bytes * 11 // 10:
+            raise LimitReached(f"with its includes the paper takes more than {self._limits.file_bytes:,} bytes")
         self._pieces.append(piece)
 
     def _put_file(self, path: str, text: str, folder: str, stack: tuple[str, ...]) -> None:

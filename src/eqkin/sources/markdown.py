@@ -9,12 +9,15 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import islice
 
 from eqkin.sources.frontmatter import split_front_matter
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import decode, display, escape_percent, heading
 
 INLINE_CHARS = 3_000  # a dollar sign whose partner is further away is money
+_TRIES = 4  # dollar signs that are looked at to find the partner of one
+_PREFIX = 200  # characters of a line in which marks of a quotation are looked for
 
 _TOKEN = re.compile(
     r"""
@@ -30,7 +33,7 @@ _TOKEN = re.compile(
     | (?P<bracket>\\\\?\[)
     | (?P<paren>\\\\?\()
     | (?P<escaped>\\.)
-    | (?P<image>!\[[^\]\n]{0,500}\]\([^)\n]{0,2000}\))
+    | (?P<image>!\[[^\]\n]{0,500}\]\([^)\n]{0,1000}\))
     | (?P<link>(?<!\\)\[(?P<words>[^\[\]\n$`]{1,500})\]\([^()\s]{0,2000}\))
     | (?P<div>^[ ]{0,3}:{3,}[^\n]*$)
     | (?P<html></?[a-zA-Z][a-zA-Z0-9-]{0,20}(?:[ ][^<>\n$]{0,500})?/?>)
@@ -98,15 +101,11 @@ class MarkdownText:
         while match := _TOKEN.search(self._text, self._position):
             self._out.append(escape_percent(self._text[self._position : match.start()]))
             self._position = match.end()
-            handler = self._handlers.get(self._kind(match))
+            handler = self._handlers.get(match.lastgroup or "")  # the outermost group is the last to close
             if handler is not None:
                 handler(match)
         self._out.append(escape_percent(self._text[self._position :]))
         return "".join(self._out)
-
-    @staticmethod
-    def _kind(match: re.Match[str]) -> str:
-        return next(name for name in _KINDS if match[name] is not None)
 
     def _emit(self, latex: str, end: int) -> None:
         self._out.append(latex)
@@ -122,7 +121,8 @@ class MarkdownText:
 
     def _unquoted(self, start: int, body: str) -> str:
         """`body` without labels of bookdown, and without quote marks if it starts at `start` within a quotation."""
-        prefix = self._text[self._text.rfind("\n", 0, start) + 1 : start]
+        low = max(start - _PREFIX, 0)
+        prefix = self._text[max(self._text.rfind("\n", low, start) + 1, low) : start]
         if ">" in prefix and not prefix.strip(" \t>"):
             body = _QUOTE.sub("", body)
         return _BOOKDOWN_LABEL.sub("", body)
@@ -203,11 +203,6 @@ class MarkdownText:
             self._emit(f"${self._text[match.end() : end].strip()}$", end + len(closing))
 
 
-_KINDS = (
-    "comment fence heading setext goodcode code dollars dollar begin bracket paren escaped image link div html"
-).split()
-
-
 def _places(text: str, mark: str) -> list[int]:
     """Where `mark` stands in `text`; dollar signs behind a backslash do not count."""
     if mark == "$$":
@@ -228,10 +223,11 @@ def _inline_end(text: str, start: int) -> int | None:
         window = window[: blank.start()]
     if not window or window[0].isspace():
         return None
-    for match in re.finditer(r"\\[\s\S]|\$", window):
-        if match.group() == "$":
-            end = match.end()
-            if window[match.start() - 1].isspace() or (text[start + end : start + end + 1].isdigit()):
-                continue
-            return start + end if match.start() > 0 else None
+    signs = (match.start() for match in re.finditer(r"\\[\s\S]|\$", window) if match.group() == "$")
+    for sign in islice(signs, _TRIES):
+        end = start + sign + 1
+        if sign == 0 or window[sign - 1].isspace():
+            return None
+        if not text[end : end + 1].isdigit():
+            return end
     return None

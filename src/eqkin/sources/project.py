@@ -19,6 +19,7 @@ _CLASS = re.compile(
 )
 _BEGIN = re.compile(rb"^[^%\n\r]*\\begin\s*\{document\}", re.M)
 _COMMAND = re.compile(rb"\\[a-zA-Z]{2,}|\$")
+_TEXT_COMMAND = re.compile(r"\\[a-zA-Z]{2,}|\$")
 _PLAIN_END = re.compile(rb"\\bye\b|\\end\b(?!\s*\{)")
 _GOOD_NAMES = ("main", "paper", "ms", "article", "manuscript", "root", "thesis", "draft")
 _TOPLEVEL = re.compile(r"^\s*(\S+)\s+toplevelfile\b", re.M)
@@ -46,6 +47,8 @@ def choose_main(files: Mapping[str, bytes], name: str) -> str:
         texts += [path for path in files if path not in texts and _may_be_tex(path, files[path])]
     if not texts:
         raise BadInput(f"{name}: holds no TeX file")
+    if len(texts) == 1:
+        return texts[0]
     included = _included_by_others(files, texts)
     preferred = _toplevel_files(files)
     return max(texts, key=lambda path: _rank(path, files[path], path in preferred, path in included))
@@ -134,7 +137,7 @@ def read_project(
         text = expander.expand(main)
     except LimitReached as error:
         raise LimitReached(f"{origin}: {error}") from error
-    if stray and _COMMAND.search(text.encode("utf-8", "replace")) is None:
+    if stray and _TEXT_COMMAND.search(text) is None:
         withdrawn = "auto-ignore" in text[:1000]
         raise BadInput(f"{origin}: " + ("was withdrawn: holds no paper" if withdrawn else "holds no TeX"))
     styles = expander.preambles + local_styles(files, main, text, expander.loaded)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import io
 import zlib
-from typing import BinaryIO
+from typing import Protocol
 
 import zstandard
 
@@ -14,6 +15,14 @@ _PIECE = 1 << 16
 _FAULTS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 
 
+class Readable(Protocol):
+    """What a stream reads from: gives up to `size` bytes, none at the end."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """The next bytes."""
+        ...
+
+
 class ByteStream:
     """Reads forward, looks ahead, counts, and stops.
 
@@ -21,7 +30,7 @@ class ByteStream:
     what the messages call the source. `limit` None means unbounded (the outer tar of a bulk archive).
     """
 
-    def __init__(self, source: BinaryIO, name: str, limit: int | None = None) -> None:
+    def __init__(self, source: Readable, name: str, limit: int | None = None) -> None:
         self.name = name
         self.position = 0
         self._source = source
@@ -90,26 +99,36 @@ class ByteStream:
         return piece
 
 
-class _Readable:
-    """The `read` gzip needs, over a `ByteStream`."""
+def gunzipped(stream: ByteStream, limit: int | None) -> ByteStream:
+    """The unpacked content of a gzip stream, unpacked piece by piece as it is read."""
+    source = gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[call-overload]
+    return ByteStream(source, stream.name, limit)
+
+
+class _ZstdFrames:
+    """Unpacks zstd frames one after the other.
+
+    The library's own reader takes a truncated frame for the end. A small piece of input unpacks to at most some 30 MB.
+    """
 
     def __init__(self, stream: ByteStream) -> None:
         self._stream = stream
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._ready = io.BytesIO()
 
     def read(self, size: int = -1) -> bytes:
-        return self._stream.read(size)
-
-
-def gunzipped(stream: ByteStream, limit: int | None) -> ByteStream:
-    """The unpacked content of a gzip stream, unpacked piece by piece as it is read."""
-    source = gzip.GzipFile(fileobj=_Readable(stream), mode="rb")  # type: ignore[call-overload]
-    return ByteStream(source, stream.name, limit)
+        while not (data := self._ready.read(size)):
+            packed = (self._frame.unused_data if self._frame and self._frame.eof else b"") or self._stream.read(1024)
+            if not packed:
+                if self._frame is not None and not self._frame.eof:
+                    raise EOFError("the data ends within a frame")
+                return b""
+            if self._frame is None or self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._ready = io.BytesIO(self._frame.decompress(packed))
+        return data
 
 
 def unzstd(stream: ByteStream, limit: int | None) -> ByteStream:
     """The unpacked content of a zstd stream of one or several frames."""
-    reader = zstandard.ZstdDecompressor().stream_reader(
-        _Readable(stream),  # type: ignore[arg-type]
-        read_across_frames=True,
-    )
-    return ByteStream(reader, stream.name, limit)
+    return ByteStream(_ZstdFrames(stream), stream.name, limit)

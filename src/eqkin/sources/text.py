@@ -58,7 +58,7 @@ def clean(text: str) -> str:
     r"""`text` without NULs and lone surrogates, with `\n` as its only line end."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _SURROGATE.sub("", text)
+    return _SURROGATE.sub("", text) if _SURROGATE.search(text) else text
 
 
 def escape_percent(prose: str) -> str:

@@ -1,0 +1,305 @@
+import io
+import pickle
+import tarfile
+import tracemalloc
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.limits import LIMITS
+from eqkin.sources import open_source
+from eqkin.sources.archive import bulk_items, is_bulk, paper_from_eprint
+from eqkin.sources.metadata import ArxivMeta
+
+from .builders import TEX, gz, link, tar_of
+
+SMALL = replace(LIMITS, paper_bytes=200_000, file_bytes=100_000, archive_bytes=500_000, paper_members=50)
+
+
+def read(raw, limits=LIMITS):
+    return paper_from_eprint(io.BytesIO(raw), "arxiv:1706.03762", "1706.03762.gz", limits)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [TEX, gz(TEX), gz(gz(TEX)), tar_of({"a.tex": TEX}), gz(tar_of({"a.tex": TEX})), gz(gz(tar_of({"a.tex": TEX})))],
+    ids=["tex", "gz", "gz twice", "tar", "tar.gz", "tar.gz twice"],
+)
+def test_every_form_of_an_eprint_gives_the_same_text(raw):
+    assert "a=b" in read(raw).text
+    assert read(raw).year == 2017
+
+
+def test_zip_of_a_project_is_read():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("main.tex", TEX.replace(b"a=b", rb"\input{x}"))
+        archive.writestr("x.tex", "c=d")
+        archive.writestr("../evil.tex", "no")
+    paper = read(buffer.getvalue())
+    assert "c=d" in paper.text
+    assert any("evil" in note for note in paper.notes)
+
+
+def test_zip_that_unpacks_to_too_much_is_stopped():
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("main.tex", b"x" * 200_000)
+    with pytest.raises(LimitReached):
+        read(buffer.getvalue(), SMALL)
+
+
+@pytest.mark.parametrize("cut", [10, 60, 120])
+def test_truncated_zip_is_bad_input(cut):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("main.tex", TEX)
+    with pytest.raises(BadInput):
+        read(buffer.getvalue()[:cut])
+
+
+@pytest.mark.parametrize("wrap", [lambda raw: raw, gz], ids=["plain", "gzipped"])
+def test_pdf_says_pdf_only(wrap):
+    with pytest.raises(BadInput, match="PDF only"):
+        read(wrap(b"%PDF-1.5 and so on"))
+
+
+def test_members_that_lead_out_are_noted_and_the_rest_is_read():
+    device = link("dev", "", tarfile.CHRTYPE)
+    fifo = link("pipe", "", tarfile.FIFOTYPE)
+    raw = tar_of(
+        {"../x.tex": b"evil", "/abs.tex": b"evil", "a/../../y.tex": b"evil", "main.tex": TEX},
+        link("l.tex", "/etc/passwd"),
+        link("h.tex", "/etc/passwd", tarfile.LNKTYPE),
+        device,
+        fifo,
+    )
+    paper = read(raw)
+    assert "a=b" in paper.text and "evil" not in paper.text
+    noted = " ".join(paper.notes)
+    for name in ("../x.tex", "/abs.tex", "a/../../y.tex", "l.tex", "h.tex", "dev", "pipe"):
+        assert repr(name) in noted
+
+
+def test_link_named_like_an_include_is_not_followed():
+    raw = tar_of({"main.tex": TEX.replace(b"a=b", rb"\input{l}")}, link("l.tex", "/etc/passwd"))
+    assert "root:" not in read(raw).text
+
+
+def test_nothing_is_written_to_disk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    read(gz(tar_of({"main.tex": TEX, "../up.tex": TEX})))
+    assert list(tmp_path.iterdir()) == [] and not (tmp_path.parent / "up.tex").exists()
+
+
+def test_nested_archives_are_noted_and_left_alone():
+    paper = read(tar_of({"main.tex": TEX, "inner.tar": tar_of({"b.tex": TEX})}))
+    assert any("inner.tar" in note for note in paper.notes)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        gz(b"\\x" * 1_000_000),
+        gz(tar_of({"a.tex": b"\\x" * 100_000})),
+        gz(tar_of({"figure.png": bytes(1_000_000), "a.tex": TEX})),
+        gz(tar_of({f"{i}.tex": b"\\x" for i in range(60)})),
+        gz(gz(gz(gz(TEX)))),
+    ],
+    ids=["one long file", "long member", "long figure", "many members", "gzip over gzip"],
+)
+def test_bombs_stop_at_the_caps(raw):
+    with pytest.raises(LimitReached):
+        read(raw, SMALL)
+
+
+def test_memory_stays_bounded_for_a_gzip_bomb():
+    raw = gz(bytes([92]) * 40_000_000)
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitReached):
+            read(raw, SMALL)
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_extended_header_of_a_tar_cannot_be_a_bomb():
+    info = tarfile.TarInfo("a.tex")
+    info.pax_headers = {"comment": "x" * 50_000}
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(info)
+    with pytest.raises(LimitReached):
+        read(buffer.getvalue(), replace(LIMITS, member_header_bytes=10_000))
+
+
+def test_long_chain_of_extended_headers_does_not_recurse():
+    header = tarfile.TarInfo("././@LongLink")
+    header.type = tarfile.GNUTYPE_LONGNAME
+    header.size = 0
+    with pytest.raises(EqkinError):
+        read(header.tobuf(tarfile.GNU_FORMAT) * 5_000)
+
+
+@pytest.mark.parametrize("style", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
+def test_long_names_are_read_in_both_dialects(style):
+    name = "folder/" * 40 + "name.tex"
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=style) as tar:
+        for path, raw in {"main.tex": TEX.replace(b"a=b", rb"\input{" + name.encode() + b"}"), name: b"c=d"}.items():
+            info = tarfile.TarInfo(path)
+            info.size = len(raw)
+            tar.addfile(info, io.BytesIO(raw))
+    paper = read(buffer.getvalue())
+    assert "c=d" in paper.text and paper.notes == []
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        gz(b""),
+        gz(TEX)[:-20],
+        gz(TEX)[:15],
+        bytes(range(256)) * 8,
+        gz(bytes(range(256)) * 8),
+        bytes(1024),
+        b"%!PS-Adobe",
+    ],
+    ids=["empty", "empty gz", "cut gz", "short gz", "garbage", "garbage gz", "empty tar", "postscript"],
+)
+def test_damaged_or_empty_files_are_bad_input(raw):
+    with pytest.raises(BadInput):
+        read(raw)
+
+
+def test_truncated_tar_within_a_member_is_bad_input():
+    with pytest.raises(BadInput, match="truncated"):
+        read(tar_of({"a.tex": TEX * 20})[:1000])
+
+
+def test_flipped_byte_in_gzip_is_bad_input():
+    raw = bytearray(gz(tar_of({"a.tex": TEX})))
+    raw[-6] ^= 1
+    with pytest.raises(BadInput, match="damaged"):
+        read(bytes(raw))
+
+
+def test_withdrawn_paper_is_bad_input():
+    with pytest.raises(BadInput, match="withdrawn"):
+        read(gz(b"%auto-ignore\nThis paper has been withdrawn by its author."))
+
+
+@given(st.binary(max_size=3000))
+def test_arbitrary_bytes_give_a_paper_or_an_error_of_ours(raw):
+    for data in (raw, gz(raw)):
+        try:
+            read(data, SMALL)
+        except EqkinError:
+            pass
+
+
+@given(st.data())
+def test_mutated_archives_give_a_paper_or_an_error_of_ours(data):
+    raw = bytearray(data.draw(st.sampled_from([MUTATED_TAR, gz(MUTATED_TAR)])))
+    for _ in range(data.draw(st.integers(1, 5))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.integers(0, len(raw)))
+    for mutated in (bytes(raw), bytes(raw[:cut])):
+        try:
+            read(mutated, SMALL)
+        except EqkinError:
+            pass
+
+
+MUTATED_TAR = tar_of({"main.tex": TEX, "b.sty": b"\\def\\x{y}", "long" * 40 + ".tex": b"z"}, link("l", "m"))
+
+
+def bulk(tmp_path: Path, cut: int | None = None) -> Path:
+    path = tmp_path / "arXiv_src_1706_001.tar"
+    folder = tarfile.TarInfo("1706")
+    folder.type = tarfile.DIRTYPE
+    raw = tar_of(
+        {
+            "1706/1706.03762.gz": gz(tar_of({"main.tex": TEX})),
+            "1706/1706.00001.pdf": b"%PDF-1.4",
+            "1706/1706.00002.gz": b"\x1f\x8bdamaged",
+            "1706/hep-th9901001.gz": gz(TEX),
+        },
+        folder,
+    )
+    path.write_bytes(raw[:cut])
+    return path
+
+
+def test_bulk_tar_yields_its_members_and_counts_pdfs(tmp_path):
+    skipped = []
+    items = list(open_source(str(bulk(tmp_path)), on_skip=lambda what, why: skipped.append((what, why))))
+    assert [item.key for item in items] == ["arxiv:1706.03762", "arxiv:1706.00002", "arxiv:hep-th/9901001"]
+    assert [why for _, why in skipped] == ["PDF only"]
+    assert all(len(item.digest) == 32 for item in items)
+    assert "a=b" in items[0].load().text
+    with pytest.raises(BadInput):
+        items[1].load()
+    assert items[2].load().year == 1999
+
+
+def test_bulk_items_can_be_sent_to_another_process_without_the_tar(tmp_path):
+    path = bulk(tmp_path)
+    items = pickle.loads(pickle.dumps(list(open_source(str(path)))))
+    path.unlink()
+    assert "a=b" in items[0].load().text
+
+
+@pytest.mark.parametrize("cut", [3584, 3800, 4100], ids=["between members", "in a header", "in a member"])
+def test_truncated_bulk_tar_yields_what_comes_before_the_damage(tmp_path, cut):
+    path = bulk(tmp_path, cut)
+    items = []
+    with pytest.raises(BadInput, match="truncated"):
+        for item in open_source(str(path)):
+            items.append(item)
+    assert [item.key for item in items] == ["arxiv:1706.03762", "arxiv:1706.00002"]
+
+
+def test_damaged_header_within_a_bulk_tar_is_reported_not_taken_for_the_end(tmp_path):
+    path = bulk(tmp_path)
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"1706/1706.00002") + 3] ^= 4
+    path.write_bytes(raw)
+    items = []
+    with pytest.raises(BadInput):
+        items.extend(bulk_items(path))
+    assert items == [] or items[0].key == "arxiv:1706.03762"
+    iterator = bulk_items(path)
+    assert next(iterator).key == "arxiv:1706.03762"
+
+
+def test_bulk_member_above_the_cap_fails_alone(tmp_path):
+    items = list(open_source(str(bulk(tmp_path)), limits=replace(LIMITS, packed_bytes=60)))
+    assert len(items) == 3
+    with pytest.raises(LimitReached):
+        items[0].load()
+
+
+def test_metadata_is_put_into_bulk_papers(tmp_path):
+    known = {"1706.03762": ArxivMeta("1706.03762", title="Attention", fields=("cs.CL", "cs.LG"))}
+    paper = next(bulk_items(bulk(tmp_path), look_up=known.get)).load()
+    assert (paper.title, paper.fields) == ("Attention", ["cs.CL", "cs.LG"])
+
+
+def test_one_papers_tar_is_not_taken_for_a_bulk_tar(tmp_path):
+    path = tmp_path / "paper.tar"
+    path.write_bytes(tar_of({"main.tex": TEX, "fig.pdf": b"%PDF-1.4"}))
+    assert not is_bulk(path)
+
+
+def test_kind_of_an_archive_is_told_by_content_not_name(tmp_path):
+    path = tmp_path / "misleading.md"
+    path.write_bytes(gz(tar_of({"main.tex": TEX})))
+    assert "a=b" in next(open_source(str(path))).load().text

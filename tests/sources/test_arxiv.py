@@ -1,0 +1,287 @@
+import pickle
+import threading
+import time
+from dataclasses import replace
+from email.utils import formatdate
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.limits import LIMITS
+from eqkin.sources import open_source
+from eqkin.sources.arxiv import ArxivClient, arxiv_item
+from eqkin.sources.arxiv_ids import id_of_file, parse_id
+from eqkin.sources.atom import parse_feed
+from eqkin.sources.download import Downloader
+
+from .builders import TEX, gz, tar_of
+
+SOURCE = gz(tar_of({"main.tex": TEX}))
+FEED = b"""<?xml version="1.0" encoding="UTF-8"?>
+<feed xmlns="http://www.w3.org/2005/Atom"><title>ArXiv Query</title><id>http://arxiv.org/api/x</id>
+<entry><id>http://arxiv.org/abs/1706.03762v7</id><published>2017-06-12T17:57:34Z</published>
+<title>Attention Is
+  All You Need</title><summary>  The dominant &amp; best. </summary>
+<author><name>Ashish Vaswani</name></author><author><name>Noam Shazeer</name></author>
+<arxiv:primary_category xmlns:arxiv="http://arxiv.org/schemas/atom" term="cs.CL"/>
+<category term="cs.LG"/><category term="cs.CL"/></entry></feed>"""
+
+
+class Answers:
+    """What the server says next: a queue of (status, headers, body), the last one again and again."""
+
+    def __init__(self):
+        self.queues = {}
+        self.requests = []
+        self.agents = set()
+
+    def set(self, path, *answers):
+        self.queues[path] = list(answers)
+
+    def next(self, path):
+        self.requests.append(path)
+        queue = self.queues.get(path.split("?")[0], [(404, {}, b"")])
+        return queue.pop(0) if len(queue) > 1 else queue[0]
+
+
+@pytest.fixture
+def server():
+    answers = Answers()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            answers.agents.add(self.headers["User-Agent"])
+            status, headers, body = answers.next(self.path)
+            self.send_response(status)
+            for name, value in ({"Content-Length": str(len(body))} | headers).items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *arguments):
+            pass
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=listener.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    answers.address = f"http://127.0.0.1:{listener.server_port}"
+    answers.set("/api", (200, {}, FEED))
+    answers.set("/src/1706.03762", (200, {}, SOURCE))
+    yield answers
+    listener.shutdown()
+    thread.join()
+    listener.server_close()
+
+
+@pytest.fixture
+def client(server, tmp_path):
+    naps = []
+    made = ArxivClient(
+        api=f"{server.address}/api",
+        eprint=f"{server.address}/src",
+        folder=tmp_path / "cache",
+        delay=0.0,
+        sleep=naps.append,
+    )
+    object.__setattr__(made, "naps", naps)
+    return made
+
+
+def load(client, spec="arxiv:1706.03762"):
+    return arxiv_item(spec, client).load()
+
+
+@pytest.mark.parametrize(
+    ("spec", "full"),
+    [
+        ("arxiv:1706.03762", "1706.03762"),
+        ("arXiv:1706.03762v3", "1706.03762v3"),
+        ("arxiv:hep-th/9901001v2", "hep-th/9901001v2"),
+        ("arxiv:math.AG/0309136", "math/0309136"),
+        ("https://arxiv.org/abs/1706.03762", "1706.03762"),
+        ("http://www.arxiv.org/pdf/1706.03762v2.pdf", "1706.03762v2"),
+        ("https://export.arxiv.org/abs/hep-th/9901001?context=x", "hep-th/9901001"),
+    ],
+)
+def test_identifiers_and_addresses_are_understood(spec, full):
+    assert parse_id(spec).full == full
+
+
+@pytest.mark.parametrize(
+    "spec", ["arxiv:", "arxiv:../../x", "arxiv:1799.99999", "https://example.org/abs/1706.03762", "arxiv:x/1"]
+)
+def test_what_is_no_identifier_is_refused_before_any_request(spec):
+    with pytest.raises(BadInput):
+        open_source(spec)
+
+
+@pytest.mark.parametrize(
+    ("name", "base"),
+    [
+        ("1706/1706.03762.gz", "1706.03762"),
+        ("hep-th9901001.gz", "hep-th/9901001"),
+        ("0704.0001v2.tar.gz", "0704.0001"),
+        ("math_0309136.tex", "math/0309136"),
+        ("notes2021.gz", None),
+        ("paper.tex", None),
+    ],
+)
+def test_identifiers_are_found_in_file_names(name, base):
+    found = id_of_file(name)
+    assert (found.base if found else None) == base
+
+
+def test_paper_comes_with_text_and_metadata(client, server):
+    paper = load(client)
+    assert "a=b" in paper.text and paper.key == "arxiv:1706.03762"
+    assert (paper.title, paper.year) == ("Attention Is All You Need", 2017)
+    assert paper.authors == ["Ashish Vaswani", "Noam Shazeer"]
+    assert (paper.fields, paper.abstract) == (["cs.CL", "cs.LG"], "The dominant & best.")
+    assert all(agent.startswith("eqkin") for agent in server.agents)
+
+
+def test_second_time_comes_from_the_cache(client, server):
+    load(client)
+    before = list(server.requests)
+    assert load(client).title and server.requests == before
+
+
+def test_without_version_an_old_copy_is_asked_for_again(client, server):
+    load(client)
+    load(replace(client, max_age=0.0))
+    assert server.requests.count("/src/1706.03762") == 2
+
+
+def test_addresses_can_be_set_by_environment(server, monkeypatch, tmp_path):
+    monkeypatch.setenv("EQKIN_ARXIV_API", f"{server.address}/api")
+    monkeypatch.setenv("EQKIN_ARXIV_EPRINT", f"{server.address}/src")
+    monkeypatch.setenv("EQKIN_CACHE", str(tmp_path / "c"))
+    assert load(ArxivClient(delay=0.0)).title
+    assert (tmp_path / "c" / "arxiv").is_dir()
+
+
+def test_client_can_be_sent_to_another_process(server, tmp_path):
+    made = ArxivClient(api=f"{server.address}/api", eprint=f"{server.address}/src", folder=tmp_path, delay=0.0)
+    assert pickle.loads(pickle.dumps(arxiv_item("arxiv:1706.03762", made))).load().title
+
+
+def test_busy_server_is_asked_again_after_what_it_says(client, server):
+    later = formatdate(time.time() + 50, usegmt=True)
+    server.set(
+        "/src/1706.03762",
+        (503, {"Retry-After": "7"}, b""),
+        (429, {"Retry-After": later}, b""),
+        (500, {}, b""),
+        (200, {}, SOURCE),
+    )
+    assert "a=b" in load(replace(client, delay=0.001)).text
+    waits = [nap for nap in client.naps if nap > 0.001]
+    assert waits[0] == 7 and 40 < waits[1] <= 50 and waits[2] == pytest.approx(0.004)
+
+
+def test_server_that_stays_busy_is_given_up(client, server):
+    server.set("/src/1706.03762", (503, {}, b""))
+    with pytest.raises(BadInput, match="try again later"):
+        load(client)
+    assert len(server.requests) == client.attempts
+
+
+def test_server_that_asks_for_too_long_a_wait_is_given_up_at_once(client, server):
+    server.set("/src/1706.03762", (503, {"Retry-After": "86400"}, b""))
+    with pytest.raises(BadInput):
+        load(client)
+    assert len(server.requests) == 1 and client.naps == []
+
+
+def test_truncated_answer_is_asked_for_again_and_never_cached(client, server):
+    server.set("/src/1706.03762", (200, {"Content-Length": "100000"}, SOURCE), (200, {}, SOURCE))
+    assert "a=b" in load(client).text
+    server.set("/src/1706.03762", (200, {"Content-Length": "100000"}, SOURCE))
+    with pytest.raises(BadInput, match="broke off"):
+        load(replace(client, max_age=0.0))
+    assert not [path for path in client.folder.iterdir() if path.name.startswith(".new-")]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Length": "1000000000"}], ids=["undeclared", "declared"])
+def test_answer_above_the_cap_is_refused(client, server, headers):
+    server.set("/src/1706.03762", (200, headers, b"x" * 100_000))
+    with pytest.raises(LimitReached):
+        load(replace(client, limits=replace(LIMITS, download_bytes=50_000)))
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_refusal_is_final(client, server, status):
+    server.set("/src/1706.03762", (status, {}, b""))
+    with pytest.raises(BadInput):
+        load(client)
+    assert len(server.requests) == 1
+
+
+def test_pdf_only_paper_says_so(client, server):
+    server.set("/src/1706.03762", (200, {}, b"%PDF-1.5"))
+    with pytest.raises(BadInput, match="PDF only"):
+        load(client)
+
+
+def test_nobody_listening_is_bad_input(tmp_path, server):
+    made = ArxivClient(eprint="http://127.0.0.1:1/src", folder=tmp_path, delay=0.0, attempts=2, sleep=lambda _: None)
+    with pytest.raises(BadInput):
+        load(made)
+
+
+@pytest.mark.parametrize("scheme", ["file:///etc", "ftp://127.0.0.1/x", "nonsense"])
+def test_only_web_addresses_are_asked(tmp_path, scheme):
+    made = ArxivClient(eprint=scheme, folder=tmp_path, delay=0.0, attempts=1, sleep=lambda _: None)
+    with pytest.raises(BadInput):
+        load(made)
+
+
+@pytest.mark.parametrize("body", [b"", b"<feed", b"<html/>", FEED.replace(b"1706.03762", b"1111.11111")])
+def test_paper_without_metadata_is_still_read(client, server, body):
+    server.set("/api", (200, {}, body))
+    paper = load(client)
+    assert "a=b" in paper.text and any("no metadata" in note for note in paper.notes)
+    server.set("/api", (200, {}, FEED))
+    assert load(client).title
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><feed>&b;</feed>',
+        b'<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]><feed>&e;</feed>',
+        b"<!DOCTYPE feed><feed/>",
+        b"<feed>",
+        b"\xff\xfe<",
+        b'<?xml version="1.0" encoding="nonsense"?><feed/>',
+    ],
+    ids=["bomb", "external", "doctype", "unclosed", "garbage", "encoding"],
+)
+def test_malformed_or_hostile_feeds_are_bad_input(raw):
+    with pytest.raises(BadInput):
+        parse_feed(raw, "feed")
+
+
+def test_error_of_the_api_is_bad_input():
+    raw = FEED.replace(b"http://arxiv.org/abs/1706.03762v7", b"http://arxiv.org/api/errors#incorrect_id")
+    with pytest.raises(BadInput, match="arXiv answers"):
+        parse_feed(raw, "feed")
+
+
+def test_deep_feed_does_not_recurse():
+    parse_feed(b"<a>" * 50_000 + b"</a>" * 50_000, "feed")
+
+
+def test_requests_of_all_clients_keep_their_distance(tmp_path, server):
+    naps = []
+    for _ in range(3):
+        Downloader(tmp_path, delay=60.0, sleep=naps.append).fetch(f"{server.address}/api", tmp_path / "x")
+    assert naps[0] == 0 and all(50 < nap <= 60 for nap in naps[1:])
+
+
+def test_clock_that_was_set_back_does_not_block(tmp_path, server):
+    (tmp_path / "last-request").write_text(repr(time.time() + 1e6))
+    naps = []
+    Downloader(tmp_path, delay=3.0, sleep=naps.append).fetch(f"{server.address}/api", tmp_path / "x")
+    assert naps == [3.0]

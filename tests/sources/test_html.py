@@ -1,0 +1,214 @@
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.errors import BadInput, EqkinError
+from eqkin.sources.html import read_html
+
+from .builders import squeezed
+
+BLOCK = '<math display="block"><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>'
+LATEXML = """<!DOCTYPE html><html lang="en"><head><title>[1706.03762] Attention</title>
+<base href="https://arxiv.org/html/1706.03762v2"/><style>p {}</style><script>var x = "<p>";</script></head><body>
+<h1 class="ltx_title ltx_title_document">Attention at 5%</h1>
+<span class="ltx_personname">Jane Doe</span><span class="ltx_personname">Bob</span>
+<h2 class="ltx_title"><span class="ltx_tag">1 </span>Intro</h2>
+<p>Let <math alttext="x_{1}" display="inline"><semantics><mi>x</mi></semantics></math> cost $5.</p>
+<table class="ltx_equation ltx_eqn_table"><tbody><tr class="ltx_equation ltx_eqn_row"><td>
+<math alttext="a=b" display="block"><mi>a</mi></math></td><td><span class="ltx_tag">(1)</span></td></tr></tbody></table>
+<table class="ltx_equationgroup ltx_eqn_align">
+<tbody id="E2"><tr class="ltx_equation ltx_eqn_row"><td><math alttext="c"><semantics><mi>c</mi>
+<annotation encoding="application/x-tex">c</annotation></semantics></math></td>
+<td><math alttext="=d"><mo>=</mo></math></td>
+</tr></tbody>
+<tbody id="E3"><tr class="ltx_equation ltx_eqn_row"><td><math alttext="e"><mi>e</mi></math></td></tr></tbody>
+</table></body></html>"""
+
+
+def read(text):
+    return read_html(text.encode("utf-8", "surrogatepass"), "k", "o")
+
+
+def equations(paper):
+    return re.findall(r"\\begin\{eqkinmathml\}(.*?)\\end\{eqkinmathml\}", paper.text, re.DOTALL)
+
+
+def test_page_of_arxiv_tells_title_authors_and_identifier():
+    paper = read(LATEXML)
+    assert (paper.title, paper.authors, paper.lang) == (r"Attention at 5\%", ["Jane Doe", "Bob"], "en")
+    assert (paper.group, paper.year, paper.kind) == ("arxiv:1706.03762", 2017, "html")
+
+
+def test_each_equation_of_a_group_is_one():
+    first, second, third = map(ElementTree.fromstring, equations(read(LATEXML)))
+    assert first.get("alttext") == "a=b"
+    assert second.get("alttext") == "c =d"
+    assert [element.tag for element in second.iter()] == ["math", "mrow", "mi", "mo"]
+    assert third.get("alttext") == "e"
+
+
+def test_prose_headings_and_inline_math_stay():
+    text = read(LATEXML).text
+    assert r"\section{Intro}" in text
+    assert r"Let $x_{1}$ cost \$5." in text
+    assert "var x" not in text and "p {}" not in text and "(1)" not in text
+
+
+def test_display_math_stays_as_it_is():
+    assert equations(read(f"<p>x {BLOCK} y")) == ['<math display="block"><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>']
+
+
+def test_rendered_katex_is_read_once():
+    page = (
+        '<span class="katex-display"><span class="katex"><span class="katex-mathml"><math><semantics><mi>x</mi>'
+        '<annotation encoding="application/x-tex">x</annotation></semantics></math></span>'
+        '<span class="katex-html" aria-hidden="true"><span>x</span></span></span></span>'
+    )
+    paper = read(page)
+    assert len(equations(paper)) == 1 and "application/x-tex" in equations(paper)[0]
+    assert squeezed(paper.text).endswith(r"\end{eqkinmathml}")
+    assert read(page.replace("katex-display", "other")).text.strip() == "$x$"
+
+
+def test_rendered_mathjax_is_read_once():
+    page = (
+        '<mjx-container display="true"><mjx-math><mjx-mi>x</mjx-mi></mjx-math>'
+        "<mjx-assistive-mml><math><mi>x</mi></math></mjx-assistive-mml></mjx-container>"
+    )
+    assert len(equations(read(page))) == 1
+    assert squeezed(read(page).text) == r"\begin{eqkinmathml}<math><mi>x</mi></math>\end{eqkinmathml}"
+
+
+def test_unrendered_mathjax_stays_latex():
+    page = r'<p>$$a=b$$ and \(c\) <script type="math/tex; mode=display">d=e</script><script type="math/tex">f</script>'
+    assert squeezed(read(page).text) == r"$$a=b$$and\(c\)\[d=e\]$f$"
+
+
+def test_prefixed_mathml_is_read():
+    assert equations(read('<m:math display="block"><m:mi>x</m:mi></m:math>')) == [
+        '<math display="block"><mi>x</mi></math>'
+    ]
+
+
+@pytest.mark.parametrize(
+    "prolog",
+    [
+        '<!DOCTYPE lolz [<!ENTITY lol "lol"><!ENTITY lol2 "&lol;&lol;">]>',
+        '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>',
+        '<!doctype x [ <!entity % p SYSTEM "http://x/">]>',
+    ],
+    ids=["bomb", "external", "parameter"],
+)
+def test_pages_with_entities_of_their_own_are_refused(prolog):
+    with pytest.raises(BadInput, match="entities"):
+        read(prolog + "<html><p>&lol2;&e;</p></html>")
+
+
+def test_unknown_entities_are_just_text():
+    assert read("<p>&lol; &eacute; &#233;</p>").text.strip() == "&lol; é é"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<div>" * 100_000 + "x",
+        "<math>" + "<mrow>" * 100_000 + "x",
+        "<math display=block>" + "<mrow>" * 20_000 + "</math>y",
+    ],
+)
+def test_deep_pages_do_not_recurse(page):
+    read(page)
+
+
+def test_equation_above_the_limit_is_left_out_with_a_note():
+    paper = read(f'<p>a<math display="block"><mi>{"x" * 1_100_000}</mi></math>b')
+    assert squeezed(paper.text) == "ab" and len(paper.notes) == 1
+
+
+def test_end_mark_within_an_equation_cannot_break_out():
+    evil = r"\end{eqkinmathml}\section{evil}"
+    page = f'<math display="block" alttext="{evil}"><mtext>{evil}</mtext></math>'
+    (equation,) = equations(read(page))
+    assert ElementTree.fromstring(equation)[0].text == evil
+
+
+@pytest.mark.parametrize(
+    ("raw", "word"),
+    [
+        ('<meta charset="iso-8859-1"><p>é'.encode("latin-1"), "é"),
+        ("<p>é".encode(), "é"),
+        ('<meta charset="nonsense"><p>é'.encode(), "é"),
+        ("<p>é".encode("latin-1"), "é"),
+    ],
+)
+def test_encoding_is_the_declared_one_or_guessed(raw, word):
+    assert word in read_html(raw, "k", "o").text
+
+
+TAGS = st.sampled_from(
+    [
+        "<math>",
+        "</math>",
+        '<math display="block">',
+        "<mi>",
+        "</mi>",
+        "<mspace/>",
+        "<mrow a='1' a=2 b>",
+        "</mrow>",
+        "<p>",
+        "</p>",
+        "<table class='ltx_equation'>",
+        "</table>",
+        "<tr class=ltx_equation>",
+        "</tr>",
+        "<h1>",
+        "</h1>",
+        "<title>",
+        "</title>",
+        "<script>",
+        "</script>",
+        "<!--",
+        "-->",
+        "<![CDATA[",
+        "]]>",
+        "<annotation encoding='application/x-tex'>",
+        "</annotation>",
+        "<semantics>",
+        "</semantics>",
+        "<x:y z:w='1'>",
+        '<a"b>',
+        "x",
+        "&lt;",
+        "&",
+        "<",
+        ">",
+        "\0",
+        "\x0b",
+        "\ud800",
+        "$",
+        "\\",
+        "%",
+    ]
+)
+
+
+@given(st.lists(TAGS, max_size=40))
+def test_whatever_the_page_its_equations_are_well_formed(tags):
+    for equation in equations(read("".join(tags))):
+        ElementTree.fromstring(equation)
+
+
+@given(st.text(max_size=200))
+def test_arbitrary_text_gives_a_paper_or_an_error_of_ours(text):
+    try:
+        read(text)
+    except EqkinError:
+        pass
+
+
+@pytest.mark.parametrize("piece", ["<div>", "<a ", "<!-", "</p>", "<math>", "<mi>", '<a "', "<?", "<div></p>"])
+def test_steps_grow_no_faster_than_the_page(piece, work):
+    work.is_linear(lambda n: read(piece * n), 1_000)

@@ -1,0 +1,152 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.sources.markdown import read_markdown
+
+from .builders import squeezed
+
+
+def read(text):
+    return read_markdown(text.encode("utf-8", "surrogatepass"), "k", "o")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$$a=b$$",
+        "$$\na=b\n$$ {#eq-x}",
+        r"\[a=b\]",
+        r"\\[a=b\\]",
+        "```math\na=b\n```",
+        "~~~ math\na=b\n~~~",
+        "> $$\n> a=b\n> $$",
+        "- item\n\n  ```math\n  a=b\n  ```",
+        "$$\na=b\n\n$$",
+        "$$a=b (\\#eq:label)$$",
+    ],
+)
+def test_every_spelling_of_display_math_becomes_one_equation(text):
+    assert r"\[a=b\]" in squeezed(read(text).text)
+
+
+@pytest.mark.parametrize(
+    "text", ["\\begin{align}a&=b\\\\[2mm]c&=d\\end{align}", "$$\\begin{align}a&=b\\\\[2mm]c&=d\\end{align}$$"]
+)
+def test_environments_stay_and_are_not_wrapped_twice(text):
+    assert squeezed(read(text).text) == "\\begin{align}a&=b\\\\[2mm]c&=d\\end{align}"
+
+
+def test_raw_latex_blocks_stay_and_other_code_goes():
+    text = "```{=latex}\n\\begin{gather}a\\end{gather}\n```\n```python\nx = '$$no$$'\n```\n`$no$` ``$$no``\n"
+    assert squeezed(read(text).text) == r"\begin{gather}a\end{gather}"
+
+
+def test_code_block_that_is_never_closed_reaches_to_the_end():
+    assert read("a\n```\n$$x$$\n").text.strip() == "a"
+
+
+def test_html_comments_go():
+    assert read("a<!-- $$x$$ -->b").text == "ab"
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("$x$", "$x$"),
+        (r"\(x\)", "$x$"),
+        (r"\\(x\\)", "$x$"),
+        ("$`x`$", "$x$"),
+        ("costs $5 and $10 or $a$", r"costs \$5 and \$10 or $a$"),
+        ("a $ b $ c", r"a \$ b \$ c"),
+        (r"\$5", r"\$5"),
+        ("50% of $x$", r"50\% of $x$"),
+        ("[words](http://x/$y$)", "words"),
+        ("![alt $x$](a.png)", ""),
+    ],
+)
+def test_inline_math_and_money_are_told_apart(text, latex):
+    assert read(text).text == latex
+
+
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("# A", r"\section{A}"),
+        ("## A ##", r"\subsection{A}"),
+        ("### A {#sec-a .b}", r"\subsubsection{A}"),
+        ("A\n===", r"\section{A}"),
+        ("A\n---", r"\subsection{A}"),
+        ("# On $x^2$ at 5%", r"\section{On$x^2$at5\%}"),
+        ("# Stray } brace", r"\section{Stray\}brace}"),
+    ],
+)
+def test_headings_become_sections(text, latex):
+    assert squeezed(read(text).text) == latex
+
+
+@pytest.mark.parametrize(
+    ("header", "authors"),
+    [
+        ("author: Jane Doe", ["Jane Doe"]),
+        ("author: [A, 'B']", ["A", "B"]),
+        ("author:\n  - A\n  - B", ["A", "B"]),
+        ("author:\n- name: A\n  orcid: 1\n- name: B", ["A", "B"]),
+        ("authors: A and B", ["A", "B"]),
+        ("format: html", []),
+    ],
+)
+def test_front_matter_tells_title_authors_and_year(header, authors):
+    paper = read(f'---\ntitle: "On: x"\n{header}\ndate: 3 May 2021\nlang: de\n---\n# Other\ntext')
+    assert (paper.title, paper.authors, paper.year, paper.lang) == ("On: x", authors, 2021, "de")
+    assert "title" not in paper.text
+
+
+def test_folded_title_is_one_line():
+    assert read("---\ntitle: >\n  One\n  two\n---\nx").title == "One two"
+
+
+def test_first_heading_is_the_title_without_front_matter():
+    assert read("text\n\n# A\n# B").title == "A"
+
+
+@given(st.text(max_size=300))
+def test_arbitrary_text_is_read(text):
+    read(text)
+
+
+PIECES = [
+    "$",
+    "$$",
+    "```",
+    "math",
+    "\n",
+    "\n\n",
+    "\\[",
+    "\\]",
+    "\\begin{a}",
+    "\\end{a}",
+    "`",
+    "# ",
+    "---",
+    "<!--",
+    "-->",
+    "> ",
+]
+
+
+@given(
+    st.lists(
+        st.sampled_from([*PIECES, "a", " ", "%", "\\", "{", "}", "(", "[x](y)", "===", "title: x", ":", "\0"]),
+        max_size=40,
+    )
+)
+def test_arbitrary_markup_is_read_and_lets_no_comment_through(pieces):
+    read("".join(pieces))
+
+
+@pytest.mark.parametrize(
+    "piece", ["$", "$$", "$a ", "`", "\\[", "\\(", "\\begin{a}", "<!--", "[a](", "a\n==\n", "```\n", "> $$"]
+)
+def test_steps_grow_no_faster_than_the_text(piece, work):
+    work.is_linear(lambda n: read(piece * n), 2_000)

@@ -1,0 +1,239 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.limits import LIMITS
+from eqkin.sources.project import choose_main, read_project
+
+from .builders import squeezed
+
+
+def read(files, limits=LIMITS, **options):
+    raw = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
+    return read_project(raw, key="k", origin="paper", limits=limits, **options)
+
+
+def document(body, preamble=""):
+    return rf"\documentclass{{article}}{preamble}\begin{{document}}{body}\end{{document}}"
+
+
+@pytest.mark.parametrize(
+    ("files", "main"),
+    [
+        ({"b.tex": document("x"), "a.tex": r"\section{x}" * 50}, "b.tex"),
+        ({"supp.tex": document("x" * 500), "main.tex": document("y")}, "main.tex"),
+        ({"one.tex": document(r"\input{z}"), "two.tex": document("y"), "z.tex": "z"}, "one.tex"),
+        ({"small.tex": document("y"), "large.tex": document("y" * 100)}, "large.tex"),
+        ({"main.tex": document("x"), "real.tex": document("y"), "00README.XXX": "real.tex toplevelfile"}, "real.tex"),
+        ({"main.tex": "% " + document("x"), "b.tex": document("y")}, "b.tex"),
+        ({"fig.tex": document("x" * 99).replace("article", "standalone"), "b.tex": document("y")}, "b.tex"),
+        ({"old": r"\documentstyle{article}\begin{document}x\end{document}", "notes.txt": r"\x"}, "old"),
+        ({"plain.tex": r"\magnification1200 $$a=b$$ \bye", "macros.tex": r"\def\x{y}" * 90}, "plain.tex"),
+    ],
+)
+def test_main_file_is_the_one_a_person_would_choose(files, main):
+    assert choose_main({name: text.encode() for name, text in files.items()}, "paper") == main
+
+
+def test_files_without_tex_are_bad_input():
+    with pytest.raises(BadInput, match="no TeX"):
+        read({"readme.txt": "nothing"})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        r"\input{part}",
+        r"\input{part.tex}",
+        r"\input part",
+        r"\input part.tex ",
+        r'\input{"part"}',
+        r"\input {./part}",
+        r"\include{part}",
+        r"\subfile{part}",
+        r"\subfileinclude{part}",
+        r"\import{.}{part}",
+        r"\import{./}{part.tex}",
+        r"\subimport{}{part}",
+    ],
+)
+def test_every_spelling_of_an_include_is_put_in_place(command):
+    text = read({"main.tex": document(f"A {command} B"), "part.tex": "a=b"}).text
+    assert squeezed(text).endswith("Aa=bB")
+
+
+def test_includes_are_looked_for_beside_the_main_file_and_beside_the_including_one():
+    files = {
+        "src/main.tex": document(r"\input{parts/one}\subimport{parts/}{four}"),
+        "src/parts/one.tex": r"one \input{parts/two} \input{three} \input{../up}",
+        "src/parts/two.tex": "two",
+        "src/parts/three.tex": "three",
+        "src/parts/four.tex": r"four \input{three}",
+        "src/up.tex": "up",
+    }
+    assert squeezed(read(files).text).endswith("onetwothreeupfourthree")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [r"% \input{part}", r"\begin{verbatim}\input{part}\end{verbatim}", r"\verb|\input{part}|", r"\\% \input{part}"],
+)
+def test_includes_in_comments_and_verbatim_are_left_alone(body):
+    assert "secret" not in read({"main.tex": document(body + "\n"), "part.tex": "secret"}).text
+
+
+def test_escaped_percent_is_not_a_comment():
+    assert "found" in read({"main.tex": document(r"50\% \input{part}"), "part.tex": "found"}).text
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/passwd", "../../etc/passwd", "~/x", "|ls", "C:/x", r"..\..\x", "a/../../../etc/passwd"]
+)
+def test_includes_never_lead_out_of_the_source(name):
+    paper = read({"main.tex": document(rf"a \input{{{name}}} b")})
+    assert "root:" not in paper.text
+    assert len(paper.notes) == 1
+
+
+def test_missing_include_is_noted():
+    assert read({"main.tex": document(r"\input{gone}")}).notes == ["include 'gone' is missing"]
+
+
+def test_cycles_are_cut():
+    paper = read({"main.tex": document(r"\input{a}"), "a.tex": r"A\input{b}", "b.tex": r"B\input{a}\input{main}"})
+    assert squeezed(paper.text).endswith("AB")
+    assert len(paper.notes) == 2
+
+
+def test_doubling_includes_stop_at_the_size_limit():
+    files = {f"f{i}.tex": rf"\input{{f{i + 1}}}\input{{f{i + 1}}}" for i in range(20)}
+    files |= {"main.tex": document(r"\input{f0}"), "f20.tex": "x" * 1000}
+    with pytest.raises(LimitReached):
+        read(files, replace(LIMITS, file_bytes=100_000))
+
+
+def test_doubling_includes_of_nothing_stop_at_the_number_limit():
+    files = {f"f{i}.tex": rf"\input{{f{i + 1}}}\input{{f{i + 1}}}" for i in range(25)}
+    with pytest.raises(LimitReached):
+        read(files | {"main.tex": document(r"\input{f0}"), "f25.tex": ""})
+
+
+def test_includes_nested_too_deep_are_a_limit_error():
+    files = {f"f{i}.tex": rf"\input{{f{i + 1}}}" for i in range(60)}
+    with pytest.raises(LimitReached, match="deep"):
+        read(files | {"main.tex": document(r"\input{f0}"), "f60.tex": "x"})
+
+
+def test_included_document_gives_its_body_and_its_macros():
+    part = document("body", r"\newcommand{\own}{o}").replace("article", "standalone")
+    paper = read({"main.tex": document(r"\input{part}"), "part.tex": part})
+    assert squeezed(paper.text).endswith("body")
+    assert r"\own" in paper.styles[0] and r"\own" not in paper.text
+
+
+def test_nothing_behind_the_end_of_the_document_is_read():
+    assert "junk" not in read({"main.tex": document("x") + "junk"}).text
+    assert "junk" not in read({"main.tex": document(r"\input{a}"), "a.tex": "x \\endinput\njunk"}).text
+
+
+def test_local_styles_are_found_wherever_they_are_loaded():
+    preamble = r"\usepackage[opt]{amsmath,mine}\input{macros.sty}" + "\n% \\usepackage{unused}\n"
+    files = {
+        "main.tex": document("x", preamble).replace("{article}", "{own}"),
+        "own.cls": r"\def\fromclass{}",
+        "mine.sty": r"\RequirePackage{deeper}\input{more.def}",
+        "deeper.sty": r"\def\deeper{}\usepackage{mine}",
+        "more.def": r"\def\more{}",
+        "macros.sty": r"\def\macros{}",
+        "unused.sty": r"\def\unused{}",
+    }
+    styles = "".join(read(files).styles)
+    for name in ("fromclass", "deeper", "more", "macros"):
+        assert styles.count(rf"\def\{name}") == 1
+    assert "unused" not in styles
+
+
+def test_old_documents_name_styles_as_options():
+    text = r"\documentstyle[12pt,mine]{article}\begin{document}x\end{document}"
+    assert read({"a.tex": text, "mine.sty": r"\def\x{y}"}).styles == [r"\def\x{y}"]
+
+
+def test_bibliography_named_like_the_main_file_comes_first():
+    files = {"main.tex": document("x"), "main.bbl": "mine", "other.bbl": "other"}
+    assert read(files).bibliography == ["mine"]
+    del files["main.bbl"]
+    assert read(files).bibliography == ["other"]
+    assert read(files, main="main.tex", stray=False).bibliography == []
+
+
+def test_only_cited_entries_of_a_bib_file_are_kept():
+    bib = "@article{a, eprint={1706.03762}}\n@book{b,\n title={no}}\n"
+    body = r"\cite[see][p. 3]{a,c}\bibliography{refs}"
+    (kept,) = read({"main.tex": document(body), "refs.bib": bib}).bibliography
+    assert "1706.03762" in kept and "title" not in kept
+    (everything,) = read({"main.tex": document(body + r"\nocite{*}"), "refs.bib": bib}).bibliography
+    assert everything == bib
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"),
+    [
+        ("\ufeffé".encode(), "é"),
+        ("é".encode("latin-1"), "é"),
+        ("é".encode("utf-16"), "é"),
+        (b"\x93q\x94", "“q”"),
+        (b"a\0b", "ab"),
+        (b"a\r\nb\rc", "a\nb\nc"),
+        (rb"\usepackage[koi8-r]{inputenc}" + "ж".encode("koi8-r"), r"\usepackage[koi8-r]{inputenc}ж"),
+    ],
+    ids=["bom", "latin-1", "utf-16", "cp1252", "nul", "line ends", "declared"],
+)
+def test_text_is_decoded_whatever_it_was_written_with(raw, text):
+    paper = read({"main.tex": document(r"\input{a}"), "a.tex": raw})
+    assert text in paper.text
+
+
+def test_one_very_long_line_is_read():
+    assert len(read({"main.tex": document("x" * 5_000_000)}).text) > 5_000_000
+
+
+PIECES = st.sampled_from(
+    [
+        r"\input{a}",
+        r"\input b",
+        r"\include{c",
+        r"\subimport{a}{b}",
+        "%",
+        "\n",
+        "\\",
+        "{",
+        "}",
+        r"\verb|",
+        "|",
+        r"\endinput",
+        r"\begin{verbatim}",
+        r"\end{verbatim}",
+        r"\usepackage[x]{a,b}",
+        r"\cite{a}",
+        r"\bibliography{a,b}",
+        "$x$",
+        "é",
+        "\0",
+    ]
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a.tex", "b.tex", "c.tex", "a.sty", "a.bib", "b.bbl"]), st.lists(PIECES, max_size=12)
+    )
+)
+def test_arbitrary_projects_give_a_paper_or_an_error_of_ours(files):
+    limits = replace(LIMITS, includes=200)
+    try:
+        read({name: "".join(pieces) for name, pieces in files.items()}, limits)
+    except EqkinError:
+        pass

@@ -1,0 +1,106 @@
+import gzip
+import pickle
+from dataclasses import replace
+
+import orjson
+import pytest
+import zstandard
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.limits import LIMITS
+from eqkin.sources import open_source
+
+RECORD = {
+    "doc_id": "abc",
+    "latex": "\\section{A}\x00 x",
+    "format": "md",
+    "title": "A title",
+    "lang": "en",
+    "license": "MIT",
+    "discipline": "statistics",
+    "repo": "o/r",
+    "parent": "p",
+    "path": "a/b.md",
+    "arxiv_ids_cited": ["1706.03762"],
+    "local_macros": r"\def\x{y}",
+}
+LINES = (
+    orjson.dumps(RECORD)
+    + b"\n\nnot json\n[1]\n"
+    + orjson.dumps({"doc_id": "no-text"})
+    + b'\n{"doc_id": 7, "latex": "z"}'
+)
+
+
+def write(tmp_path, name, raw):
+    path = tmp_path / name
+    path.write_bytes(raw)
+    return str(path)
+
+
+def outcomes(items):
+    result = []
+    for item in items:
+        try:
+            result.append(item.load().key)
+        except BadInput:
+            result.append("bad")
+    return result
+
+
+def test_fields_of_a_record_go_where_they_belong(tmp_path):
+    paper = next(open_source(write(tmp_path, "a.jsonl", LINES))).load()
+    assert (paper.key, paper.text, paper.kind) == ("record:abc", "\\section{A} x", "jsonl")
+    assert (paper.title, paper.lang, paper.license) == ("A title", "en", "MIT")
+    assert (paper.fields, paper.group, paper.origin) == (["statistics"], "o/r", "a/b.md")
+    assert (paper.cites, paper.styles) == (["1706.03762"], [r"\def\x{y}"])
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("a.jsonl", lambda raw: raw),
+        ("a.jsonl.gz", gzip.compress),
+        ("a.jsonl.zst", zstandard.compress),
+        ("a.jsonl.zst", lambda raw: zstandard.compress(raw[:100]) + zstandard.compress(raw[100:])),
+    ],
+    ids=["plain", "gzip", "zstd", "two frames"],
+)
+def test_bad_line_is_only_its_own_failure(tmp_path, name, pack):
+    items = list(open_source(write(tmp_path, name, pack(LINES))))
+    assert outcomes(items) == ["record:abc", "bad", "bad", "bad", "record:7"]
+    assert len({item.key for item in items}) == len(items)
+    assert outcomes(pickle.loads(pickle.dumps(items))) == outcomes(items)
+
+
+def test_overlong_line_fails_alone(tmp_path):
+    raw = b'{"doc_id": "a", "latex": "x"}\n' + b"y" * 5_000 + b'\n{"doc_id": "b", "latex": "x"}\n' + b"z" * 5_000
+    items = list(open_source(write(tmp_path, "a.jsonl", raw), limits=replace(LIMITS, line_bytes=1_000)))
+    assert [item.key for item in items if item.key.startswith("record")] == ["record:a", "record:b"]
+    with pytest.raises(LimitReached):
+        items[1].load()
+    with pytest.raises(LimitReached):
+        items[3].load()
+
+
+def test_endless_line_ends_the_file(tmp_path):
+    path = write(tmp_path, "a.jsonl.zst", zstandard.compress(b"y" * 3_000_000))
+    with pytest.raises(LimitReached):
+        list(open_source(path, limits=replace(LIMITS, line_bytes=10_000)))
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
+def test_truncated_file_yields_what_comes_before_the_damage(tmp_path, pack):
+    lines = b"".join(orjson.dumps({"doc_id": str(i), "latex": str(i * i) * 40}) + b"\n" for i in range(20_000))
+    raw = pack(lines)
+    found = []
+    with pytest.raises(BadInput):
+        for item in open_source(write(tmp_path, "a.jsonl.zst", raw[: len(raw) // 2])):
+            found.append(item.key)
+    assert found[:2] == ["record:0", "record:1"]
+
+
+def test_deep_json_is_the_failure_of_its_line(tmp_path):
+    (item,) = open_source(write(tmp_path, "a.jsonl", b"[" * 100_000))
+    with pytest.raises(BadInput):
+        item.load()
