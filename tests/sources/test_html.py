@@ -87,6 +87,22 @@ def test_unrendered_mathjax_stays_latex():
     assert squeezed(read(page).text) == r"$$a=b$$and\(c\)\[d=e\]$f$"
 
 
+def test_references_become_a_bibliography():
+    page = (
+        '<p>Text<section class="ltx_bibliography"><h2>References</h2><ul><li class="ltx_bibitem">A. Author, '
+        'arXiv:1706.03762</li><li class="ltx_bibitem">B. <a href="https://arxiv.org/abs/hep-th/9901001v2">Link</a></li></ul></section>'
+    )
+    paper = read(page)
+    assert squeezed(paper.text) == "Text"
+    (references,) = paper.bibliography
+    assert references.count(r"\bibitem{}") == 2
+    assert "arXiv:1706.03762" in references and "arXiv:hep-th/9901001" in references
+
+
+def test_latex_in_the_place_of_an_equation_is_kept():
+    assert squeezed(read('<table class="ltx_equation"><tr><td>$$a=b$$</td><td>x</table>').text) == "$$a=b$$x"
+
+
 def test_prefixed_mathml_is_read():
     assert equations(read('<m:math display="block"><m:mi>x</m:mi></m:math>')) == [
         '<math display="block"><mi>x</mi></math>'

@@ -18,7 +18,7 @@ _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _DROPPED = frozenset(
     "script style pre code svg nav template noscript textarea select iframe footer button mjx-math".split()
 )
-_DROPPED_CLASSES = frozenset("katex-html mjx-chtml MathJax_Preview ltx_page_footer ltx_bibliography ltx_tag".split())
+_DROPPED_CLASSES = frozenset("katex-html mjx-chtml MathJax_Preview ltx_page_footer ltx_tag".split())
 _BREAKS = frozenset("p div li tr table section article br blockquote figure dd dt".split())
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?\s*([A-Za-z0-9_-]{2,20})""", re.IGNORECASE)
@@ -60,6 +60,10 @@ class _Page:
         self._dropped_at = 0  # depth at which a dropped element was opened, 0 outside of one
         self._unit_at = 0  # the same for an element that is one equation
         self._unit: list[MathElement] = []
+        self._unit_text: list[str] = []
+        self._references_at = 0  # the same for the list of references
+        self._references_start = 0
+        self._references: list[str] = []
         self._groups: list[int] = []
         self._displays: list[int] = []
         self._math: MathElement | None = None
@@ -101,6 +105,10 @@ class _Page:
             self._dropped_at = depth
         elif tag.name in _HEADINGS or tag.name == "title":
             self._catch(tag.name if "ltx_title_document" not in classes else "document", depth)
+        elif "ltx_bibliography" in classes and not self._references_at:
+            self._references_at, self._references_start = depth, len(self._out)
+        elif self._references_at:
+            self._reference(tag)
         elif "ltx_personname" in classes:
             self._catch("person", depth)
         elif "ltx_equationgroup" in classes:
@@ -110,6 +118,13 @@ class _Page:
                 self._unit_at = depth
         elif "katex-display" in classes or tag.attributes.get("display") == "true":
             self._displays.append(depth)
+
+    def _reference(self, tag: Tag) -> None:
+        """Mark where an item of the bibliography starts, and keep addresses of arXiv papers in it."""
+        if "ltx_bibitem" in tag.classes:
+            self._out.append("\n\\bibitem{} ")
+        elif tag.name == "a" and (found := parse_id(tag.attributes.get("href", ""))):
+            self._out.append(f" arXiv:{found.base} ")
 
     def close(self, name: str) -> None:
         """Take an end tag; one that closes nothing near is passed over."""
@@ -143,6 +158,10 @@ class _Page:
             self._displays.pop()
         if self._caught and self._caught[1] >= depth:
             self._end_catch()
+        if self._references_at >= depth:
+            self._references_at = 0
+            self._references.append(clean("".join(self._out[self._references_start :])))
+            del self._out[self._references_start :]
 
     def text(self, text: str) -> None:
         """Take text."""
@@ -153,7 +172,9 @@ class _Page:
             self._out.append(
                 display(latex) if "mode=display" in self._script else f"${latex.strip()}$" if latex else ""
             )
-        elif not self._dropped_at and not self._unit_at:
+        elif self._unit_at and not self._dropped_at:
+            self._unit_text.append(text)
+        elif not self._dropped_at:
             self._out.append(self._prose(text))
 
     def _prose(self, text: str) -> str:
@@ -198,9 +219,13 @@ class _Page:
             self._out.append(f"${' '.join(math.latex.split())}$")
 
     def _end_unit(self) -> None:
+        """Put an equation: its MathML, else the LaTeX that stands in its place on pages made without MathML."""
         unit, self._unit = self._unit, []
+        latex, self._unit_text = "".join(self._unit_text).strip(), []
         if unit:
             self._put_equation(unit)
+        elif latex.startswith(("$$", r"\[", r"\begin{")):
+            self._out.append(f"\n{latex}\n")
 
     def _put_equation(self, elements: list[MathElement]) -> None:
         self._out.append(f"\n\\begin{{eqkinmathml}}{joined(elements)}\\end{{eqkinmathml}}\n")
@@ -241,5 +266,6 @@ class _Page:
             year=arxiv_id.year if arxiv_id else None,
             lang=self._lang[:20],
             group=arxiv_id.key if arxiv_id else "",
+            bibliography=self._references,
             notes=self._notes,
         )
