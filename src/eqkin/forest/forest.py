@@ -1,0 +1,159 @@
+"""A forest: many trees as a handful of flat arrays.
+
+Nodes stand in breadth-first order, tree after tree. Then the children of a node are one contiguous run, and a tree is given
+by one number a node, `n_children`; parent, first child, position and depth follow from it without loops. A node's tag,
+attributes and text are indices into three lists of distinct strings, so a forest is lossless: MathML can be written from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import CorruptData
+
+Array = npt.NDArray[np.generic]
+
+
+def _smallest(values: npt.NDArray[np.int64] | Sequence[int], at_least: int) -> Array:
+    """The array in the narrowest unsigned type that holds numbers below `at_least`."""
+    return np.asarray(values, dtype=np.min_scalar_type(max(at_least - 1, 0)))
+
+
+@dataclass
+class Forest:
+    """Trees in flat arrays. `attributes` entries are lines `name=value`, sorted by name."""
+
+    tags: list[str]
+    attributes: list[str]
+    texts: list[str]
+    tag: Array  # (nodes,) index into tags
+    attribute: Array  # (nodes,) index into attributes
+    text: Array  # (nodes,) index into texts
+    n_children: Array  # (nodes,)
+    offsets: npt.NDArray[np.int64]  # (trees + 1,) first node of each tree
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Nodes of each tree."""
+        return np.diff(self.offsets)
+
+    def first_child(self) -> npt.NDArray[np.int64]:
+        """Index of each node's first child (where one would stand, for a leaf), counted over the whole forest."""
+        counts = self.n_children.astype(np.int64)
+        before = np.cumsum(counts) - counts
+        # within tree t, whose root is no child: 1 + children of the nodes before
+        tree = np.repeat(np.arange(len(self)), self.sizes)
+        return before + tree + 1
+
+    def parent(self) -> npt.NDArray[np.int64]:
+        """Index of each node's parent over the whole forest; a root is its own parent."""
+        parents = np.empty(len(self.n_children), np.int64)
+        parents[self.offsets[:-1]] = self.offsets[:-1]
+        inner = np.ones(len(parents), bool)
+        inner[self.offsets[:-1]] = False
+        parents[inner] = np.repeat(np.arange(len(parents)), self.n_children)
+        return parents
+
+    def position(self) -> npt.NDArray[np.int64]:
+        """Position of each node among its siblings, from 0."""
+        parent = self.parent()
+        position = np.arange(len(parent)) - self.first_child()[parent]
+        position[self.offsets[:-1]] = 0
+        return position
+
+    def select(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> Forest:
+        """A forest of the trees at `indices`, in that order, with only the strings they use."""
+        indices = np.asarray(indices, dtype=np.int64)
+        sizes = self.sizes[indices]
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        nodes = np.repeat(self.offsets[:-1][indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
+        tags, tag = _compact(self.tags, self.tag[nodes])
+        attributes, attribute = _compact(self.attributes, self.attribute[nodes])
+        texts, text = _compact(self.texts, self.text[nodes])
+        return Forest(tags, attributes, texts, tag, attribute, text, np.array(self.n_children[nodes]), offsets)
+
+    def validate(self) -> None:
+        """Check that the arrays describe trees and stay inside their string lists; raises `CorruptData`."""
+        nodes = len(self.tag)
+        lengths = {len(self.tag), len(self.attribute), len(self.text), len(self.n_children)}
+        if len(lengths) != 1 or self.offsets[0] != 0 or self.offsets[-1] != nodes or (self.sizes < 1).any():
+            raise CorruptData("forest arrays differ in length or a tree is empty")
+        for name in ("tag", "attribute", "text"):
+            values = getattr(self, name)
+            if nodes and int(values.max()) >= len(getattr(self, name + "s")):
+                raise CorruptData(f"forest: a {name} index points past its list")
+        if nodes == 0:
+            return
+        children = np.add.reduceat(self.n_children.astype(np.int64), self.offsets[:-1])
+        inner = np.ones(nodes, bool)
+        inner[self.offsets[:-1]] = False
+        if (children != self.sizes - 1).any() or (self.parent()[inner] >= np.flatnonzero(inner)).any():
+            raise CorruptData("forest: child counts do not make a tree")
+
+
+def _compact(strings: list[str], indices: Array) -> tuple[list[str], Array]:
+    used, inverse = np.unique(indices, return_inverse=True)
+    return [strings[i] for i in used], _smallest(inverse.reshape(-1), max(len(used), 1))
+
+
+@dataclass
+class ForestBuilder:
+    """Collects trees, from batches with string lists of their own, into one forest."""
+
+    tags: dict[str, int] = field(default_factory=dict)
+    attributes: dict[str, int] = field(default_factory=dict)
+    texts: dict[str, int] = field(default_factory=dict)
+    _parts: list[tuple[Array, Array, Array, Array]] = field(default_factory=list)
+    _sizes: list[Array] = field(default_factory=list)
+
+    def add_batch(
+        self, tags: list[str], attributes: list[str], texts: list[str], trees: Iterable[Sequence[Sequence[int]]]
+    ) -> None:
+        """Add trees given as (tag, attribute, text, n_children) lists whose numbers index the batch's own string lists."""
+        trees = list(trees)
+        if not trees:
+            return
+        columns = [np.fromiter(chain.from_iterable(tree[c] for tree in trees), np.int64) for c in range(4)]
+        self._add(tags, attributes, texts, columns, np.array([len(tree[0]) for tree in trees], np.int64))
+
+    def add_forest(self, forest: Forest) -> None:
+        """Add all trees of another forest."""
+        if len(forest):
+            columns = [forest.tag, forest.attribute, forest.text, forest.n_children]
+            self._add(forest.tags, forest.attributes, forest.texts, columns, forest.sizes)
+
+    def _add(self, tags: list[str], attributes: list[str], texts: list[str], columns: Sequence[Array], sizes: Array) -> None:
+        self._parts.append(
+            (
+                _mapping(self.tags, tags)[columns[0]],
+                _mapping(self.attributes, attributes)[columns[1]],
+                _mapping(self.texts, texts)[columns[2]],
+                columns[3],
+            )
+        )
+        self._sizes.append(sizes)
+
+    def build(self) -> Forest:
+        """The forest of everything added so far."""
+        empty = np.zeros(0, np.int64)
+        columns = [np.concatenate([empty, *(part[c] for part in self._parts)]) for c in range(4)]
+        sizes = np.concatenate([empty, *self._sizes])
+        offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+        most = int(columns[3].max()) + 1 if len(columns[3]) else 1
+        return Forest(
+            list(self.tags), list(self.attributes), list(self.texts),
+            _smallest(columns[0], len(self.tags)), _smallest(columns[1], len(self.attributes)),
+            _smallest(columns[2], len(self.texts)), _smallest(columns[3], most), offsets,
+        )  # fmt: skip
+
+
+def _mapping(index: dict[str, int], strings: list[str]) -> npt.NDArray[np.int64]:
+    return np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))

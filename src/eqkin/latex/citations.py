@@ -1,0 +1,55 @@
+"""arXiv ids in bibliographies.
+
+Only bibliography items are searched: a decimal number in the text is no id. Ids are normalised without a version:
+`2005.01234`, `hep-th/9901001`, `math/0309136` (`math.AG/0309136` names the same paper).
+"""
+
+from __future__ import annotations
+
+import re
+
+_ARCHIVES = (
+    "acc-phys|adap-org|alg-geom|ao-sci|astro-ph|atom-ph|bayes-an|chao-dyn|chem-ph|cmp-lg|comp-gas|cond-mat|cs|dg-ga|funct-an|gr-qc"
+    "|hep-ex|hep-lat|hep-ph|hep-th|math-ph|math|mtrl-th|nlin|nucl-ex|nucl-th|patt-sol|physics|plasm-ph|q-alg|q-bio|q-fin|quant-ph"
+    "|solv-int|stat|supr-con"
+)
+_NEW_MONTH = r"(?:0[7-9]|[1-9]\d)(?:0[1-9]|1[0-2])"  # the new style began in April 2007
+_NEW = rf"{_NEW_MONTH}\.\d{{4,5}}"
+_OLD = rf"(?:{_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?/\d{{2}}(?:0[1-9]|1[0-2])\d{{3}}"
+# a new-style id needs to say that it is one (arXiv, eprint, abs/ ...): volumes and pages look alike
+_MARKED_NEW = re.compile(
+    rf"(?:arxiv\s*[:.]?\s*(?:org/(?:abs|pdf|e-print)/)?|arxiv[^A-Za-z0-9]{{1,12}}|eprint\s*=?\s*[{{\"(\[]*\s*|abs/|pdf/|CoRR[^0-9]{{1,12}}(?:abs/)?)"
+    rf"\s*[{{\[(~\\]*\s*({_NEW})(?:v\d+)?(?!\d)",
+    re.IGNORECASE,
+)
+_OLD_ANYWHERE = re.compile(rf"(?<![A-Za-z0-9.-])({_OLD})(?:v\d+)?(?!\d)", re.IGNORECASE)
+_BIBLIOGRAPHY = re.compile(
+    r"\\begin\s*\{thebibliography\}.*?(?:\\end\s*\{thebibliography\}|\Z)|\\bibitem.*?(?=\\end\s*\{document\}|\Z)|^@[A-Za-z]+\s*\{.*?^\s*\}",
+    re.DOTALL | re.MULTILINE,
+)
+
+
+def normalise(identifier: str) -> str | None:
+    """The plain form of an arXiv id in any spelling, or None if it is none."""
+    text = identifier.strip()
+    text = re.sub(r"^(?:https?://)?(?:[a-z]+\.)?arxiv\.org/(?:abs|pdf|e-print|html)/", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"^arxiv\s*:\s*", "", text, flags=re.IGNORECASE).removesuffix(".pdf")
+    text = re.sub(r"v\d+$", "", text)
+    if re.fullmatch(_NEW, text):
+        return text
+    if re.fullmatch(_OLD, text, re.IGNORECASE):
+        archive, number = text.split("/")
+        return f"{archive.split('.')[0].lower()}/{number}"
+    return None
+
+
+def cited_ids(document: str, bibliographies: list[str]) -> list[str]:
+    """Normalised ids cited by a document: in its own bibliography items and in its .bbl / .bib texts; sorted, each once."""
+    found: set[str] = set()
+    texts = list(bibliographies)
+    if "\\bibitem" in document or "thebibliography" in document:
+        texts += [match[0] for match in _BIBLIOGRAPHY.finditer(document)]
+    for text in texts:
+        for pattern in (_MARKED_NEW, _OLD_ANYWHERE):
+            found.update(filter(None, (normalise(match[1]) for match in pattern.finditer(text))))
+    return sorted(found)

@@ -1,0 +1,184 @@
+"""Display environments: which there are, and how each is written for the converter.
+
+KaTeX knows `aligned`, `gathered`, `array`, `cases`, ... but not every environment people use around them; the outer
+environment is rewritten to one it knows. An alignment of one row is the same as no alignment: it is taken off, so that
+`equation` and a one-line `align` give the same tree.
+"""
+
+from __future__ import annotations
+
+import re
+
+from .scan import read_bracket, read_group
+
+PLAIN = frozenset("equation displaymath dmath dmath* math* DISPLAY".split())
+ALIGNED = frozenset("eqnarray align flalign alignat xalignat xxalignat IEEEeqnarray subeqnarray darray dgroup".split())
+GATHERED = frozenset("gather multline dseries mathpar".split())
+CASED = frozenset("numcases subnumcases".split())
+WRAPPED = frozenset({"empheq"})
+# environments that are math only if they stand in text by themselves
+INNER = frozenset(
+    "array aligned alignedat gathered split cases dcases rcases matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix".split()
+)
+MATHML = "eqkinmathml"
+DISPLAY = PLAIN | ALIGNED | GATHERED | CASED | WRAPPED | INNER | {MATHML}
+
+# what KaTeX has no environment for, written as one it has; {n}: the number of arguments to drop
+_RENAMED = {
+    "align": "aligned", "align*": "aligned", "flalign": "aligned", "flalign*": "aligned", "eqnarray": "aligned",
+    "eqnarray*": "aligned", "gather*": "gathered", "gather": "gathered", "multline": "gathered", "multline*": "gathered",
+    "multlined": "gathered", "lgathered": "gathered", "rgathered": "gathered", "equation": "gathered", "equation*": "gathered",
+    "displaymath": "gathered", "dcases*": "dcases", "cases*": "cases", "rcases*": "rcases",
+    "NiceMatrix": "matrix", "pNiceMatrix": "pmatrix", "bNiceMatrix": "bmatrix", "vNiceMatrix": "vmatrix",
+    "BNiceMatrix": "Bmatrix", "psmallmatrix": "pmatrix", "bsmallmatrix": "bmatrix", "vsmallmatrix": "vmatrix",
+    "Bsmallmatrix": "Bmatrix", "Vsmallmatrix": "Vmatrix", "smallmatrix*": "smallmatrix", "psmallmatrix*": "pmatrix",
+    "bsmallmatrix*": "bmatrix", "smallpmatrix": "pmatrix", "smallbmatrix": "bmatrix",
+    "IEEEeqnarraybox": "array", "IEEEeqnarray": "array", "IEEEeqnarray*": "array", "tabular": "array", "tabular*": "array",
+    "NiceArray": "array", "pmat": "pmatrix", "spmatrix": "pmatrix", "sistema": "cases", "lcases": "cases", "aligned*": "aligned",
+    "split*": "split", "subalign": "aligned", "array*": "array", "numcases": "cases", "subnumcases": "cases", "spreadlines": "",
+    "block": "array", "pNiceArray": "array", "bNiceArray": "array", "blockarray": "array", "pmatrix*": "pmatrix*",
+    "alignat": "alignedat", "alignat*": "alignedat", "xalignat": "alignedat", "xalignat*": "alignedat",
+}  # fmt: skip
+_DROPPED = frozenset(
+    "center small footnotesize scriptsize tiny large Large normalsize flushleft flushright minipage subequations adjustbox "
+    "scope figure table proof math mathsmall spreadlines onehalfspace singlespace doublespace tcolorbox mdframed framed "
+    "quote itemize enumerate displaybreak minimize landscape autobreak breqn frame columns column block* tightcenter".split()
+)
+_BEGIN_OR_END = re.compile(r"\\(begin|end)\s*\{\s*([^{}]*?)\s*\}")
+_ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
+_AMPERSAND = re.compile(r"(?<!\\)&")
+_EQNARRAY_RELATION = re.compile(r"&((?:[^&\\{}]|\\(?!\\|cr(?![A-Za-z]))[A-Za-z]*|\\[^A-Za-z\\]|\{[^{}&]*\})*?)&")
+_TRAILING_ROW = re.compile(r"(?:\\\\(?:\s*\[[^\]]*\])?\s*)+$")
+_COLUMNS = re.compile(r"[lcrLCRX|]")
+DIAGRAM = re.compile(
+    r"\\(?:xymatrix|xygraph|xy|diagram|begindc|Qcircuit|feynmandiagram|includegraphics|tikz|tikzfig|epsfig|young|ytableaushort|input"
+    r"|begin\s*\{\s*(?:tikzcd|tikzpicture|CD|xy|diagram|picture|feynman|quantikz|yquant|pspicture|pgfpicture|codi|forest|prooftree"
+    r"|ytableau|psmatrix|circuitikz|axis|fmfgraph\*?|fmffile|dynkinDiagram|tabularx|lstlisting|longtable|algorithmic|overpic)\s*\})"
+)
+_DIAGRAM_HINT = re.compile(r"tikz|xy|diagram|begindc|circuit|feyn|includegraphics|epsfig|young|picture|\{CD\}|prooftree|quant|codi|forest|fmf|psmatrix|table|tabu|dynkin|axis|algorithmic|overpic|input|lstlisting")
+
+
+def is_diagram(body: str) -> bool:
+    """Whether a display is a picture (commutative diagram, drawing, graphic, proof tree) rather than an equation."""
+    return _DIAGRAM_HINT.search(body) is not None and DIAGRAM.search(body) is not None
+
+
+def converter_input(environment: str, body: str) -> str:
+    """One display environment's body as LaTeX that the converter takes in display mode."""
+    name = environment.removesuffix("*")
+    if name in WRAPPED:
+        name, body = _unwrap_empheq(body)
+    if "\\begin" in body:
+        body = rewrite_environments(body)
+    body = _TRAILING_ROW.sub("", body.strip())
+    if name in PLAIN:
+        return body
+    if name in CASED:
+        head = read_group(body, 0) or ("", 0)
+        return rf"{head[0]}\begin{{cases}}{body[head[1]:]}\end{{cases}}"
+    if name in INNER:
+        return rewrite_environments(rf"\begin{{{environment}}}{body}\end{{{environment}}}")
+    columns = ""
+    if name in ("alignat", "xalignat", "xxalignat"):
+        columns, body = _argument(body)
+    elif name == "IEEEeqnarray":
+        body = body[(read_bracket(body, 0) or ("", 0))[1] :]
+        columns, body = _argument(body)
+    if not _ROW.search(body):
+        return _AMPERSAND.sub(" ", body)
+    if name in GATHERED:
+        return rf"\begin{{gathered}}{_AMPERSAND.sub(' ', body) if '&' in body and chr(92) + 'begin' not in body else body}\end{{gathered}}"
+    if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and "\\begin" not in body:
+        body = _EQNARRAY_RELATION.sub(r"&\1", body)
+    return rf"\begin{{aligned}}{body}\end{{aligned}}"
+
+
+def _argument(body: str) -> tuple[str, str]:
+    group = read_group(body, 0)
+    return (group[0], body[group[1] :]) if group else ("", body)
+
+
+def _unwrap_empheq(body: str) -> tuple[str, str]:
+    """`\\begin{empheq}[options]{align*}`: the environment it wraps, and the rest."""
+    at = (read_bracket(body, 0) or ("", 0))[1]
+    group = read_group(body, at)
+    if group is None:
+        return "align", body
+    inner = group[0].split("=")[0].strip().removesuffix("*")
+    return (inner if inner in DISPLAY else "align"), body[group[1] :]
+
+
+def rewrite_environments(body: str) -> str:
+    """Rename, inside an equation, the environments KaTeX does not know to ones it does; layout-only ones are taken off."""
+    pieces: list[str] = []
+    at = 0
+    stack: list[str] = []
+    for match in _BEGIN_OR_END.finditer(body):
+        if match.start() < at:
+            continue
+        which, name = match[1], match[2]
+        target = "" if name in _DROPPED else _RENAMED.get(name, name)
+        if which == "end":
+            target = stack.pop() if stack else target
+        else:
+            stack.append(target)
+        end = match.end()
+        pieces.append(body[at : match.start()])
+        if target:
+            pieces.append(rf"\{which}{{{target}}}")
+        if which == "begin":
+            text, end = _environment_arguments(body, end, name, target)
+            pieces.append(text)
+        at = end
+    pieces.append(body[at:])
+    return "".join(pieces)
+
+
+def _environment_arguments(body: str, at: int, name: str, target: str) -> tuple[str, int]:
+    """What follows `\\begin{name}`: options KaTeX does not take are dropped, column specifications are reduced to l, c, r."""
+    if target in ("aligned", "gathered", "split", "cases", "dcases", "alignedat", "array", "rcases") or not target:
+        bracket = read_bracket(body, at)
+        if bracket and (len(bracket[0]) <= 3 or not target):
+            at = bracket[1]
+    if target == "array":
+        spec = read_group(body, at)
+        if name in ("tabular*", "IEEEeqnarraybox*") and spec:
+            spec = read_group(body, spec[1])
+        if spec is None:
+            return "{" + "c" * 12 + "}", at
+        return "{" + columns_of(spec[0]) + "}", spec[1]
+    if target == "" and name in ("minipage", "adjustbox", "tcolorbox"):
+        spec = read_group(body, at)
+        if spec and name != "tcolorbox":
+            at = spec[1]
+    if name in ("numcases", "subnumcases"):
+        spec = read_group(body, at)
+        at = spec[1] if spec else at
+    return "", at
+
+
+def columns_of(spec: str) -> str:
+    r"""A column specification reduced to the letters KaTeX reads: `@{}` `!{}` `>{}` `p{}` `*{3}{c}` are resolved or dropped."""
+    out: list[str] = []
+    at = 0
+    while at < len(spec) and len(out) < 200:
+        letter = spec[at]
+        at += 1
+        if letter in "@!><":
+            group = read_group(spec, at)
+            at = group[1] if group else at
+        elif letter in "pmbwSDsX":
+            group = read_group(spec, at)
+            at = group[1] if group else at
+            out.append("c")
+        elif letter == "*":
+            count = read_group(spec, at)
+            columns = read_group(spec, count[1]) if count else None
+            if count and columns:
+                out.extend(columns_of(columns[0]) * min(int(count[0]) if count[0].strip().isdigit() else 1, 50))
+                at = columns[1]
+        elif _COLUMNS.match(letter):
+            out.append(letter.lower() if letter != "|" else "|")
+        elif letter == ":":
+            out.append(":")
+    return "".join(out) or "c"

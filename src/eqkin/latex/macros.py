@@ -1,0 +1,291 @@
+r"""Macro definitions of a document: what they are called, what they take, what they stand for.
+
+Read: \newcommand and its kin (optional arguments, \newcommandx, xparse), \def with delimited parameters, \let,
+\DeclareMathOperator, \DeclarePairedDelimiter, \newenvironment. A definition that cannot be read is left out: it costs the
+equations that use it, not the paper.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ..limits import LIMITS
+from .scan import read_bracket, read_group, skip_space
+
+Argument = tuple[str, ...]  # ("m",) | ("o", default) | ("o",) | ("s",) | ("g",) | ("d", open, close) | ("u", delimiter)
+
+_NAME = re.compile(r"\\(?:[A-Za-z@]+|[^A-Za-z@\s])")
+_DEFINITION = re.compile(
+    r"\\(?:(?P<command>(?:re|provide)?newcommand(?:x)?|providecommand|DeclareRobustCommand|newrobustcmd|renewrobustcmd)"
+    r"|(?P<define>[gex]?def)"
+    r"|(?P<let>let)"
+    r"|(?P<operator>DeclareMathOperator)"
+    r"|(?P<paired>DeclarePairedDelimiter(?:XPP|X)?)"
+    r"|(?P<document>(?:New|Renew|Provide|Declare)(?:Expandable)?DocumentCommand)"
+    r"|(?P<environment>(?:re)?newenvironment)"
+    r"|(?P<alphabet>DeclareMathAlphabet|SetMathAlphabet)"
+    r"|(?P<symbol>DeclareMathSymbol|mathchardef)"
+    r")(?![A-Za-z@])\s*(?P<star>\*?)\s*"
+)
+_PARAMETER = re.compile(r"#([1-9])")
+_CSNAME = re.compile(r"\\expandafter\s*\\([gex]?def)\s*\\csname\s+([A-Za-z@]+)\s*\\endcsname")
+# what holds a formula together is never redefined: class files do so locally, for titles and lists
+RESERVED = frozenset(
+    r"\\ \begin \end \left \right \middle \text \mbox \hbox \relax \let \def \label \tag \[ \] \( \) \& \% \$ \# \_ \{ \} \, \; \: \!"
+    r" \newline \par \item \index \section \footnote \cr \displaystyle \textstyle \limits \nolimits \tabularnewline \hline \small"
+    r" \footnotesize \normalsize \large \rm \bf \it \cite \ref \eqref \color \textcolor \ensuremath \protect \number \the".split()
+)
+
+
+@dataclass(frozen=True)
+class Macro:
+    """One command: `name` with its backslash, its arguments, its body with `#1`.. in it."""
+
+    name: str
+    args: tuple[Argument, ...]
+    body: str
+    prefix: str = ""  # literal text of a \def between the name and the first parameter
+    alias: str = ""  # for \let: the command it equals (body unused)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A \\newenvironment: what its begin (with arguments) and its end stand for."""
+
+    name: str
+    args: tuple[Argument, ...]
+    begin: str
+    end: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A macro or environment and the span of text that defines it."""
+
+    start: int
+    end: int
+    value: Macro | Environment
+
+
+def find_definitions(text: str) -> list[Definition]:
+    """All definitions in `text` (comments stripped), in order; those that cannot be read are passed over."""
+    if "\\csname" in text:
+        text = _CSNAME.sub(lambda m: rf"\{m[1]}\{m[2]}" + " " * (len(m[0]) - len(m[1]) - len(m[2]) - 2), text)
+    found: list[Definition] = []
+    at = 0
+    while match := _DEFINITION.search(text, at):
+        read = _READERS[str(match.lastgroup if match.lastgroup != "star" else _kind(match))]
+        result = read(text, match.end(), match)
+        if result is None:
+            at = match.end()
+            continue
+        value, end = result
+        if len(getattr(value, "body", "")) <= LIMITS.macro_chars:
+            found.append(Definition(match.start(), end, value))
+            if len(found) >= LIMITS.macros_per_paper:
+                break
+        at = end
+    return found
+
+
+def _kind(match: re.Match[str]) -> str:
+    return next(name for name, value in match.groupdict().items() if value is not None and name != "star")
+
+
+def _read_name(text: str, at: int) -> tuple[str, int] | None:
+    r"""A command name, bare (`\foo`) or in braces (`{\foo}`)."""
+    at = skip_space(text, at)
+    if text[at : at + 1] == "{":
+        group = read_group(text, at)
+        if group is None:
+            return None
+        name, end = group[0].strip(), group[1]
+        return (name, end) if _NAME.fullmatch(name) else None
+    match = _NAME.match(text, at)
+    return (match[0], match.end()) if match else None
+
+
+_Read = tuple[Macro | Environment, int] | None
+
+
+def _read_newcommand(text: str, at: int, match: re.Match[str]) -> _Read:
+    named = _read_name(text, at)
+    if named is None:
+        return None
+    name, at = named
+    args, at = _bracketed_arguments(text, at, extended=match["command"].endswith("x"))
+    body = read_group(text, at)
+    if body is None:  # \newcommand\x y: a single token
+        token = _NAME.match(text, skip_space(text, at))
+        body = (token[0], token.end()) if token else None
+    return (Macro(name, args, body[0]), body[1]) if body else None
+
+
+def _bracketed_arguments(text: str, at: int, extended: bool = False) -> tuple[tuple[Argument, ...], int]:
+    """`[n][default]` of \\newcommand, or `[n][1=a, 3=b]` of \\newcommandx."""
+    count = read_bracket(text, at)
+    if count is None or not count[0].strip().isdigit():
+        return (), at
+    n, at = min(int(count[0]), 9), count[1]
+    args: list[Argument] = [("m",)] * n
+    default = read_bracket(text, at)
+    if default is not None and n:
+        at = default[1]
+        if extended:
+            for number, value in re.findall(r"(?:^|,)\s*([1-9])\s*=\s*([^,]*)", default[0]):
+                if int(number) <= n:
+                    args[int(number) - 1] = ("o", value.strip().removeprefix("{").removesuffix("}"))
+        else:
+            args[0] = ("o", default[0])
+    return tuple(args), at
+
+
+def _read_def(text: str, at: int, match: re.Match[str]) -> _Read:
+    name = _NAME.match(text, skip_space(text, at))
+    if name is None:
+        return None
+    brace = text.find("{", name.end())
+    if brace < 0 or brace - name.end() > 200:
+        return None
+    parameters = text[name.end() : brace]
+    body = read_group(text, brace)
+    if body is None or "\n\n" in parameters:
+        return None
+    pieces = _PARAMETER.split(parameters)
+    if "#" in "".join(pieces[::2]):  # a definition inside another one's body
+        return None
+    args = tuple(("u", delimiter) if delimiter.strip() else ("m",) for delimiter in pieces[2::2])
+    return Macro(name[0], args, body[0], prefix=pieces[0].strip()), body[1]
+
+
+def _read_let(text: str, at: int, match: re.Match[str]) -> _Read:
+    name = _NAME.match(text, skip_space(text, at))
+    if name is None:
+        return None
+    at = skip_space(text, name.end())
+    if text[at : at + 1] == "=":
+        at = skip_space(text, at + 1)
+    target = _NAME.match(text, at)
+    if target is None:
+        return (Macro(name[0], (), text[at]), at + 1) if at < len(text) and text[at] not in "{}\\#%" else None
+    return Macro(name[0], (), "", alias=target[0]), target.end()
+
+
+def _read_operator(text: str, at: int, match: re.Match[str]) -> _Read:
+    named = _read_name(text, at)
+    body = read_group(text, named[1]) if named else None
+    if named is None or body is None:
+        return None
+    return Macro(named[0], (), rf"\operatorname{match['star']}{{{body[0]}}}"), body[1]
+
+
+def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
+    r"""\DeclarePairedDelimiter{\abs}{\lvert}{\rvert}; X takes [n] and a body in which \delimsize stands for the size."""
+    named = _read_name(text, at)
+    if named is None:
+        return None
+    name, at = named
+    extended = match["paired"].endswith("X") or match["paired"].endswith("XPP")
+    count = 1
+    if extended:
+        bracket = read_bracket(text, at)
+        if bracket is None or not bracket[0].strip().isdigit():
+            return None
+        count, at = min(int(bracket[0]), 7), bracket[1]
+    groups: list[str] = []
+    for _ in range({"DeclarePairedDelimiter": 2, "DeclarePairedDelimiterX": 3, "DeclarePairedDelimiterXPP": 5}[match["paired"]]):
+        group = _token_or_group(text, at)
+        if group is None:
+            return None
+        groups.append(group[0])
+        at = group[1]
+    pre, (left, right), post = "", groups[:2], ""
+    inner = "#1"
+    if len(groups) == 3:
+        inner = groups[2]
+    elif len(groups) == 5:
+        pre, left, right, post, inner = groups
+    # arguments move up by two: the star and the optional size come first
+    shift = lambda s: _PARAMETER.sub(lambda m: f"#{int(m[1]) + 2}", s)  # noqa: E731
+    inner = shift(inner).replace(r"\delimsize", "")
+    body = rf"{shift(pre)}\left{left or '.'}{inner}\right{right or '.'}{shift(post)}"
+    return Macro(name, (("s",), ("o", "")) + (("m",),) * count, body), at
+
+
+def _token_or_group(text: str, at: int) -> tuple[str, int] | None:
+    group = read_group(text, at)
+    if group is not None:
+        return group
+    at = skip_space(text, at)
+    token = _NAME.match(text, at)
+    if token:
+        return token[0], token.end()
+    return (text[at], at + 1) if at < len(text) else None
+
+
+def _read_document(text: str, at: int, match: re.Match[str]) -> _Read:
+    r"""xparse: \NewDocumentCommand{\foo}{s o O{x} m d()}{body}."""
+    named = _read_name(text, at)
+    spec = read_group(text, named[1]) if named else None
+    body = read_group(text, spec[1]) if spec else None
+    if named is None or spec is None or body is None:
+        return None
+    args: list[Argument] = []
+    at, letters = 0, spec[0]
+    while at < len(letters):
+        letter = letters[at]
+        at += 1
+        if letter in "mrR":
+            args.append(("m",))
+        elif letter == "s" or letter == "t":
+            args.append(("s",))
+        elif letter in "og":
+            args.append((letter,))
+        elif letter == "O":
+            default = read_group(letters, at) or ("", at)
+            args.append(("o", default[0]))
+            at = default[1]
+        elif letter in "dD" and at + 1 < len(letters):
+            args.append(("d", letters[at], letters[at + 1]))
+            at += 2
+            if letter == "D":
+                at = (read_group(letters, at) or ("", at))[1]
+    return Macro(named[0], tuple(args[:9]), body[0]), body[1]
+
+
+def _read_environment(text: str, at: int, match: re.Match[str]) -> _Read:
+    name = read_group(text, at)
+    if name is None:
+        return None
+    args, at = _bracketed_arguments(text, name[1])
+    begin = read_group(text, at)
+    end = read_group(text, begin[1]) if begin else None
+    if begin is None or end is None:
+        return None
+    return Environment(name[0].strip(), args, begin[0], end[0]), end[1]
+
+
+def _read_alphabet(text: str, at: int, match: re.Match[str]) -> _Read:
+    named = _read_name(text, at)
+    return (Macro(named[0], (("m",),), r"\mathcal{#1}"), named[1]) if named else None
+
+
+def _read_symbol(text: str, at: int, match: re.Match[str]) -> _Read:
+    named = _read_name(text, at)
+    if named is None or len(named[0]) < 3:
+        return None
+    return Macro(named[0], (), rf"\mathrm{{{named[0][1:].replace('@', '')}}}"), named[1]
+
+
+_READERS = {
+    "command": _read_newcommand,
+    "define": _read_def,
+    "let": _read_let,
+    "operator": _read_operator,
+    "paired": _read_paired,
+    "document": _read_document,
+    "environment": _read_environment,
+    "alphabet": _read_alphabet,
+    "symbol": _read_symbol,
+}

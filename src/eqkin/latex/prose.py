@@ -1,0 +1,67 @@
+r"""Prose as plain text: what is left of LaTeX when the commands are taken off and the words kept.
+
+Inline math stays as it was written (`$...$`), so that words and symbols can both be searched.
+"""
+
+from __future__ import annotations
+
+import re
+
+EQUATION_MARK = "\ufffc"  # stands in the prose where a display equation stood
+
+_DROP_WITH_ARGUMENT = re.compile(
+    r"\\(?:label|ref|eqref|cref|Cref|autoref|pageref|nameref|cite[a-zA-Z]*\*?|nocite|bibliography|bibliographystyle|index|vspace\*?"
+    r"|hspace\*?|includegraphics|input|include|usepackage|begin|end|todo|url|setlength|addtolength|setcounter|hypertarget|thispagestyle"
+    r"|pagestyle|color|fontsize|selectfont|glsadd|phantomsection|addcontentsline)"
+    r"(?![A-Za-z])\s*(?:\[[^\]]*\]\s*){0,2}(?:\{[^{}]*\})?"
+)
+_ACCENT = re.compile(r"\\([`'^\"~=.uvHcdbrkt])\s*(?:\{\\?([A-Za-z])\}|\\?([A-Za-z])(?![A-Za-z]))")
+_SYMBOL = {
+    "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ", "!": "", " ": " ",
+    "\\": " ", "-": "", "/": "", "@": "", "(": "$", ")": "$",
+}  # fmt: skip
+_LETTER_COMMANDS = {
+    "ss": "ß", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł", "aa": "å", "AA": "Å",
+    "i": "ı", "j": "ȷ", "ldots": "…", "dots": "…", "textendash": "–", "textemdash": "—", "TeX": "TeX", "LaTeX": "LaTeX",
+    "S": "§", "P": "¶", "quad": " ", "qquad": " ", "par": "\n\n", "item": "\n", "newline": "\n", "footnote": " ",
+}  # fmt: skip
+_COMBINING = {
+    "`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307", "u": "\u0306",
+    "v": "\u030c", "H": "\u030b", "c": "\u0327", "d": "\u0323", "b": "\u0331", "r": "\u030a", "k": "\u0328", "t": "\u0361",
+}  # fmt: skip
+# Inline math is kept whole; commands outside of it go. Every alternative starts with a plain character, so that the engine
+# can skip ordinary words.
+_TOKEN = re.compile(
+    r"\$(?:[^$\\]++|\\.)++\$|\\(?:\((?:[^\\]++|\\(?!\)))++\\\)|([A-Za-z]+)\*?\s*(?:\[[^\]\n]*\])?|[^A-Za-z])"
+    r"|\{|\}|~|``|''|---?|\t|\r|  +",
+    re.DOTALL,
+)
+_LINES = re.compile(r"\n[ \n]*\n[ \n]*")
+_PLAIN = {"{": "", "}": "", "~": " ", "``": '"', "''": '"', "--": "–", "---": "—", "\t": " ", "\r": " ", "$": "$"}
+
+
+def _replace(match: re.Match[str]) -> str:
+    token = match[0]
+    if token[0] == "\\":
+        word = match[1]
+        if word:
+            return _LETTER_COMMANDS.get(word, "")
+        return token if len(token) > 2 else _SYMBOL.get(token[1], "")
+    if token[0] == " ":
+        return " "
+    return _PLAIN.get(token, token)
+
+
+def _accent(match: re.Match[str]) -> str:
+    letter = match[2] or match[3]
+    return letter + _COMBINING[match[1]]
+
+
+def plain_text(latex: str) -> str:
+    """Plain text of a stretch of LaTeX prose; equation marks stay where they are."""
+    if "\\" in latex:
+        latex = _DROP_WITH_ARGUMENT.sub(" ", latex)
+        latex = _ACCENT.sub(_accent, latex)
+    latex = _TOKEN.sub(_replace, latex)
+    latex = _LINES.sub("\n\n", latex)
+    return latex.strip(" \n")

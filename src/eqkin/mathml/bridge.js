@@ -1,0 +1,308 @@
+// The bridge between Python and KaTeX inside the embedded engine: macro tables in, flat trees out.
+// KaTeX parses and builds its MathML nodes; we walk those nodes directly instead of printing and re-reading markup.
+"use strict";
+
+const DROPPED_ATTRIBUTES = new Set(["href", "class", "style", "xmlns", "display", "alttext", "id", "encoding"]);
+const ERROR_COLOUR = "#e9c1b7"; // KaTeX paints refused commands in this colour: seeing it in the output means "refused"
+
+let limits = {};
+let prelude = {}; // macros of LaTeX and its packages, by package name
+let macros = {}; // what the current paper's formulas may use
+
+function setLimits(json) {
+  limits = JSON.parse(json);
+}
+
+// ---- macros ---------------------------------------------------------------------------------------------------
+
+function tokensOf(context, text) {
+  const lexer = new context.lexer.constructor(text, context.settings);
+  const tokens = [];
+  for (let token = lexer.lex(); token.text !== "EOF"; token = lexer.lex()) tokens.push(token);
+  return tokens.reverse(); // KaTeX keeps tokens in stack order
+}
+
+function optionalArgument(context, open, close) {
+  // LaTeX looks for "[" past spaces, and leaves them if there is none: in math they mean nothing
+  context.consumeSpaces();
+  if (context.future().text !== open) return null;
+  context.popToken();
+  return context.consumeArg([close]).tokens;
+}
+
+function readArgument(context, kind) {
+  const [letter, first, second] = kind;
+  if (letter === "m") return context.consumeArg().tokens;
+  if (letter === "o") return optionalArgument(context, "[", "]") ?? tokensOf(context, first ?? "\\eqkinnovalue");
+  if (letter === "g") return context.future().text === "{" ? context.consumeArg().tokens : tokensOf(context, "\\eqkinnovalue");
+  if (letter === "d") return optionalArgument(context, first, second) ?? tokensOf(context, "\\eqkinnovalue");
+  if (letter === "u") return context.consumeArg(tokensOf(context, first).reverse().map((t) => t.text)).tokens;
+  // "s": a star
+  context.consumeSpaces();
+  const starred = context.future().text === "*";
+  if (starred) context.popToken();
+  return tokensOf(context, starred ? "\\BooleanTrue" : "\\BooleanFalse");
+}
+
+function substitute(body, args) {
+  const out = [];
+  for (let i = 0; i < body.length; i++) {
+    // body is in stack order: the digit stands before its "#"
+    const next = body[i + 1];
+    if (next && next.text === "#" && /^[1-9#]$/.test(body[i].text)) {
+      if (body[i].text === "#") out.push(body[i]);
+      else {
+        const arg = args[body[i].text - 1];
+        if (arg) for (const token of arg) out.push(token);
+      }
+      i++;
+    } else out.push(body[i]);
+  }
+  return out;
+}
+
+function macro({ args, body, prefix }) {
+  let tokens = null;
+  return (context) => {
+    tokens ??= tokensOf(context, body);
+    if (!args.length && !prefix) return { tokens, numArgs: 0 };
+    if (prefix) for (const token of tokensOf(context, prefix).reverse()) {
+      context.consumeSpaces();
+      if (context.future().text === token.text) context.popToken();
+    }
+    const values = args.map((kind) => readArgument(context, kind));
+    return { tokens: substitute(tokens, values), numArgs: 0 };
+  };
+}
+
+function alias(target) {
+  // \let to something KaTeX itself defines, even if the paper redefines the target later
+  return (context) => {
+    const builtin = context.macros.builtins[target];
+    if (builtin !== undefined) return typeof builtin === "function" ? builtin(context) : builtin;
+    const token = tokensOf(context, target)[0];
+    token.noexpand = true;
+    return { tokens: [token], numArgs: 0 };
+  };
+}
+
+function table(definitions) {
+  const out = {};
+  for (const d of definitions) out[d.name] = d.alias ? alias(d.alias) : macro(d);
+  return out;
+}
+
+function setPrelude(json) {
+  const packages = JSON.parse(json);
+  prelude = {};
+  for (const name of Object.keys(packages)) prelude[name] = table(packages[name]);
+}
+
+function choose(context, first) {
+  const [yes, no] = context.consumeArgs(2);
+  return { tokens: first ? yes : no, numArgs: 0 };
+}
+
+const CLOSING = { "(": ")", "[": "]", "\\{": "\\}", "|": "|", "\\|": "\\|" };
+const MATRIX = { "(": "pmatrix", "[": "bmatrix", "|": "vmatrix", "\\{": "Bmatrix", "\\|": "Vmatrix" };
+
+function bracketed(context) {
+  // the physics package reads what stands in any kind of bracket, the size and star before it ignored
+  while (/^( |\*|\\[bB]igg?)$/.test(context.future().text)) context.popToken();
+  const open = context.future().text, close = CLOSING[open];
+  if (!close) return { open: "", tokens: open === "{" ? context.consumeArg().tokens : [] };
+  context.popToken();
+  const tokens = [];
+  for (let depth = 1, braces = 0; ; ) {
+    const token = context.popToken();
+    if (token.text === "EOF") throw new Error("Unexpected end of input in a macro argument");
+    if (token.text === "{") braces++;
+    else if (token.text === "}") braces--;
+    else if (!braces && token.text === close && --depth === 0) break;
+    else if (!braces && token.text === open) depth++;
+    tokens.push(token);
+  }
+  return { open, tokens: tokens.reverse() };
+}
+
+function around(context, before, tokens, after) {
+  return { tokens: [...tokensOf(context, after), ...tokens, ...tokensOf(context, before)], numArgs: 0 };
+}
+
+function dimension(context) {
+  // plain TeX's "3.5pt", "-\smallskipamount"
+  context.consumeSpaces();
+  let text = "";
+  while (/^[-+0-9.,]$/.test(context.future().text)) text += context.popToken().text;
+  if (context.future().text[0] === "\\") {
+    // a register, or \fontdimen6\font
+    if (/^\\fontdimen/.test(context.popToken().text)) {
+      while (/^[0-9]$/.test(context.future().text)) context.popToken();
+      context.popToken();
+    }
+    return "";
+  }
+  context.consumeSpaces();
+  for (let i = 0; i < 2 && /^[a-z]$/.test(context.future().text); i++) context.popToken();
+  return "";
+}
+
+const TESTS = {
+  "\\eqkinqty": (context) => {
+    const { open, tokens } = bracketed(context);
+    return around(context, "\\left" + (open || "\\{"), tokens, "\\right" + (CLOSING[open] || "\\}"));
+  },
+  "\\eqkinmatrix": (context) => {
+    const { open, tokens } = bracketed(context);
+    const name = MATRIX[open] ?? "matrix";
+    return around(context, "\\begin{" + name + "}", tokens, "\\end{" + name + "}");
+  },
+  "\\ifmmode": (context) => {
+    const tokens = context.consumeArg(["\\fi"]).tokens.reverse();
+    const at = tokens.findIndex((t) => t.text === "\\else");
+    const [yes, no] = at < 0 ? [tokens, []] : [tokens.slice(0, at), tokens.slice(at + 1)];
+    return { tokens: (context.mode === "math" ? yes : no).reverse(), numArgs: 0 };
+  },
+  "\\kern": dimension,
+  "\\mkern": dimension,
+  "\\hskip": dimension,
+  "\\mskip": dimension,
+  "\\raise": dimension,
+  "\\lower": dimension,
+  "\\vskip": dimension,
+  "\\moveleft": dimension,
+  "\\moveright": dimension,
+  "\\IfBooleanTF": (context) => choose(context, context.consumeArg().tokens.some((t) => t.text === "\\BooleanTrue")),
+  "\\IfNoValueTF": (context) => choose(context, context.consumeArg().tokens.some((t) => t.text === "\\eqkinnovalue")),
+  "\\IfValueTF": (context) => choose(context, !context.consumeArg().tokens.some((t) => t.text === "\\eqkinnovalue")),
+  "\\eqkinifempty": (context) => choose(context, context.consumeArg().tokens.every((t) => t.text === " ")),
+  "\\eqkinnovalue": "",
+  "\\BooleanTrue": "",
+  "\\BooleanFalse": "",
+};
+
+function setMacros(json) {
+  const { packages, definitions, unknown } = JSON.parse(json);
+  macros = Object.assign({}, TESTS);
+  for (const name of packages) Object.assign(macros, prelude[name]);
+  Object.assign(macros, table(definitions));
+  // a macro nobody defines: a name, with the arguments its uses suggest; never in place of one KaTeX knows
+  Object.assign(macros, table(unknown));
+}
+
+// ---- trees ----------------------------------------------------------------------------------------------------
+
+class Symbols {
+  constructor() {
+    this.index = new Map();
+    this.list = [];
+  }
+  id(value) {
+    let id = this.index.get(value);
+    if (id === undefined) {
+      id = this.list.length;
+      this.index.set(value, id);
+      this.list.push(value);
+    }
+    return id;
+  }
+}
+
+function attributesOf(node) {
+  let out = "";
+  const names = Object.keys(node.attributes);
+  if (names.length > 1) names.sort();
+  for (const name of names) {
+    if (DROPPED_ATTRIBUTES.has(name) || name.startsWith("data-")) continue;
+    const value = String(node.attributes[name]);
+    if (value === ERROR_COLOUR) throw new Error("eqkin:refused command");
+    out += (out ? "\n" : "") + name + "=" + value;
+  }
+  return out;
+}
+
+function pushChildren(node, into) {
+  // fragments are no nodes of their own; neighbouring texts become one; spaces are nodes or characters
+  let text = "";
+  for (const child of node.children) {
+    if (child.text !== undefined && child.children === undefined) text += child.text;
+    else if (child.width !== undefined && child.type === undefined) {
+      if (child.character) text += child.character;
+      else into.push({ type: "mspace", attributes: { width: child.width.toFixed(4).replace(/\.?0+$/, "") + "em" }, children: [] });
+    } else if (child.type === undefined) text += pushChildren(child, into);
+    else into.push(child);
+  }
+  return text;
+}
+
+function flatten(root, tables) {
+  const tag = [], attribute = [], text = [], count = [];
+  let level = [root];
+  for (let depth = 1; level.length; depth++) {
+    if (depth > limits.tree_depth) throw new Error("eqkin:limit tree deeper than " + limits.tree_depth);
+    if (tag.length + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
+    const next = [];
+    for (const node of level) {
+      const before = next.length;
+      let words = pushChildren(node, next);
+      const leaf = next.length === before;
+      if (!leaf) words = ""; // mixed content does not occur in presentation MathML
+      if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
+      tag.push(tables.tags.id(node.type));
+      attribute.push(tables.attributes.id(attributesOf(node)));
+      text.push(tables.texts.id(words));
+      count.push(next.length - before);
+    }
+    level = next;
+  }
+  return [tag, attribute, text, count];
+}
+
+function treeRoot(latex, displayMode) {
+  const dom = katex.__renderToDomTree(latex, {
+    displayMode, output: "mathml", throwOnError: true, strict: "ignore", trust: false, macros,
+    maxExpand: limits.macro_expansions, maxSize: limits.rule_size_em, errorColor: ERROR_COLOUR,
+  });
+  let node = dom;
+  while (node.type !== "semantics") node = node.children.find((c) => c.children && c.type !== "annotation");
+  return node.children[0];
+}
+
+function checkDepth(latex) {
+  if (latex.length > limits.latex_chars) throw new Error("eqkin:limit formula longer than " + limits.latex_chars + " characters");
+  for (let i = 0, depth = 0; i < latex.length; i++) {
+    const c = latex.charCodeAt(i);
+    if (c === 92) i++;
+    else if (c === 123 && ++depth > limits.latex_depth) throw new Error("eqkin:limit braces deeper than " + limits.latex_depth);
+    else if (c === 125) depth--;
+  }
+}
+
+function convert(json) {
+  const { formulas, displayMode } = JSON.parse(json);
+  const tables = { tags: new Symbols(), attributes: new Symbols(), texts: new Symbols() };
+  const trees = formulas.map((latex) => {
+    try {
+      checkDepth(latex);
+      return flatten(treeRoot(latex, displayMode), tables);
+    } catch (error) {
+      if (error instanceof RangeError) return { error: "eqkin:limit nesting too deep", position: -1 };
+      return { error: error.rawMessage ?? error.message, position: error.position ?? -1 };
+    }
+  });
+  return JSON.stringify({ tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list, trees });
+}
+
+function bare(json) {
+  // KaTeX alone, as anyone would call it: the yardstick of the ingest benchmark
+  const { formulas, displayMode } = JSON.parse(json);
+  const options = { displayMode, output: "mathml", throwOnError: true, strict: "ignore", macros, maxExpand: limits.macro_expansions };
+  const pages = formulas.map((latex) => {
+    try {
+      return katex.renderToString(latex, options);
+    } catch (error) {
+      return null;
+    }
+  });
+  return JSON.stringify(pages);
+}

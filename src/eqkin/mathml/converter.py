@@ -1,0 +1,185 @@
+"""LaTeX -> MathML trees: KaTeX in an embedded V8, batched, with hard limits on time and memory.
+
+The converter knows formulas and macro tables, not papers. One formula's failure never costs another one's result: a batch
+that runs out of time or memory is tried again formula by formula in a fresh engine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib import resources
+
+import orjson
+from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, MiniRacer
+
+from ..errors import CorruptData
+from ..forest.forest import Forest, ForestBuilder
+from ..latex.macros import Macro
+from ..latex.packages import PRELUDES
+from ..limits import LIMITS, Limits
+
+_CONTEXT_BYTES = 60_000_000  # above this heap size an engine is replaced between papers
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a formula has no tree."""
+
+    reason: str  # a short class of reasons that can be counted: "undefined command", "limit: time", ...
+    message: str  # what the converter said
+    position: int = -1  # character offset in the formula, if known
+    command: str = ""  # the undefined command, if that is the reason
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which converter made a tree; stored in every library, never mixed within one."""
+
+    name: str
+    version: str
+    sha256: str
+
+
+@cache
+def _sources() -> tuple[Identity, str]:
+    package = resources.files("eqkin.mathml")
+    try:
+        meta = orjson.loads(package.joinpath("katex.json").read_bytes())
+        script = package.joinpath("katex.min.js").read_bytes()
+    except FileNotFoundError as error:
+        raise CorruptData(f"eqkin was installed without its converter ({error.filename}); install it again with pip") from error
+    if hashlib.sha256(script).hexdigest() != meta["sha256"]:
+        raise CorruptData("the bundled KaTeX script does not match its recorded hash; install eqkin again")
+    bridge = package.joinpath("bridge.js").read_text("utf-8")
+    return Identity(meta["name"], meta["version"], meta["sha256"]), script.decode("utf-8") + "\n" + bridge
+
+
+def identity() -> Identity:
+    """Name, version and hash of the bundled converter."""
+    return _sources()[0]
+
+
+class Converter:
+    """A KaTeX engine. Not safe to share between threads; make one for each."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.limits = limits
+        self._engine: MiniRacer | None = None
+        self._macros = _table([], [], [])
+        self._failures = _Classifier()
+
+    def set_macros(self, packages: Sequence[str] = (), definitions: Iterable[Macro] = (), unknown: Iterable[Macro] = ()) -> None:
+        """Choose what the next formulas may use: preludes of packages, a document's definitions, stand-ins for unknown names."""
+        self._macros = _table(packages, definitions, unknown)
+        if self._engine is not None:
+            self._call("setMacros", self._macros, self.limits.batch_seconds)
+
+    def trees(self, formulas: Sequence[str], *, display: bool = True) -> tuple[Forest, list[Failure | None]]:
+        """Trees of those formulas that convert, in order, and for each formula None or why it has none."""
+        builder = ForestBuilder()
+        outcomes: list[Failure | None] = []
+        size = self.limits.batch_formulas
+        for start in range(0, len(formulas), size):
+            outcomes += self._batch(formulas[start : start + size], display, builder)
+        return builder.build(), outcomes
+
+    def markup(self, formulas: Sequence[str]) -> list[str | None]:
+        """KaTeX's own markup, as anyone would call it: the yardstick of the ingest benchmark."""
+        payload = orjson.dumps({"formulas": formulas, "displayMode": True}).decode()
+        pages: list[str | None] = orjson.loads(self._call("bare", payload, 60.0))
+        return pages
+
+    def close(self) -> None:
+        """Give the engine's memory back."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+
+    def _batch(self, formulas: Sequence[str], display: bool, builder: ForestBuilder) -> list[Failure | None]:
+        alone = len(formulas) == 1
+        payload = orjson.dumps({"formulas": [_encodable(f) for f in formulas], "displayMode": display}).decode()
+        seconds = self.limits.formula_seconds if alone else self.limits.batch_seconds
+        try:
+            answer = orjson.loads(self._call("convert", payload, seconds))
+        except (JSTimeoutException, JSOOMException, JSEvalException) as error:
+            if not isinstance(error, JSTimeoutException):
+                self.close()  # an engine that ran out of memory cannot be trusted further
+            if alone:
+                what = "time" if isinstance(error, JSTimeoutException) else "memory"
+                return [Failure(f"limit: {what}", f"the converter ran out of {what}")]
+            return [outcome for formula in formulas for outcome in self._batch([formula], display, builder)]
+        builder.add_batch(answer["tags"], answer["attributes"], answer["texts"], [t for t in answer["trees"] if type(t) is list])
+        return [None if type(t) is list else self._failures.classify(t["error"], t["position"]) for t in answer["trees"]]
+
+    def _call(self, function: str, payload: str, seconds: float) -> str:
+        if self._engine is None:
+            self._engine = self._start()
+        answer = self._functions[function](payload, timeout_sec=seconds)
+        return answer if isinstance(answer, str) else ""
+
+    def _start(self) -> MiniRacer:
+        engine = MiniRacer()
+        engine.eval(_sources()[1])
+        engine.set_hard_memory_limit(self.limits.converter_bytes)
+        names = ("setLimits", "setPrelude", "setMacros", "convert", "bare")
+        self._functions = {name: engine.eval(name) for name in names}
+        self._functions["setLimits"](orjson.dumps(asdict(self.limits)).decode())
+        self._functions["setPrelude"](_prelude_json())
+        self._functions["setMacros"](self._macros)
+        return engine
+
+
+def _encodable(formula: str) -> str:
+    """Lone surrogates and NULs cannot travel to the engine; they mean nothing in a formula."""
+    if formula.isascii():
+        return formula.replace("\0", "")
+    return formula.encode("utf-8", "replace").decode().replace("\0", "")
+
+
+def _definition(macro: Macro) -> dict[str, object]:
+    return {"name": macro.name, "args": macro.args, "body": macro.body, "prefix": macro.prefix, "alias": macro.alias}
+
+
+def _table(packages: Sequence[str], definitions: Iterable[Macro], unknown: Iterable[Macro]) -> str:
+    known = ["latex", *(name for name in packages if name in PRELUDES)]
+    return orjson.dumps(
+        {
+            "packages": known,
+            "definitions": [_definition(macro) for macro in definitions],
+            "unknown": [_definition(macro) for macro in unknown],
+        }
+    ).decode("utf-8", "replace")
+
+
+@cache
+def _prelude_json() -> str:
+    return orjson.dumps({name: [_definition(m) for m in table.values()] for name, table in PRELUDES.items()}).decode()
+
+
+class _Classifier:
+    """Turns the converter's messages into countable reasons."""
+
+    _UNDEFINED = re.compile(r"(?:Undefined control sequence: |Unrecognized (?:infix )?control sequence: )(\\(?:[A-Za-z@]+|.))", re.DOTALL)
+    _RULES = (
+        (re.compile(r"^eqkin:limit (.*)"), "limit: size"),
+        (re.compile(r"^eqkin:refused"), "refused command"),
+        (re.compile(r"Too many expansions"), "limit: macro expansion"),
+        (re.compile(r"No such environment: (.*?)(?: at|$)"), "unknown environment"),
+        (re.compile(r"Double (?:sub|super)script"), "double script"),
+        (re.compile(r"Expected '\\?\}?(?:right|EOF|\}|\\end)|Extra \}|Unexpected end|Mismatch|Expected group|Got function"), "unbalanced or incomplete"),
+        (re.compile(r"Can't use function"), "text command in math"),
+        (re.compile(r"Invalid (?:size|color|delimiter|unit)|delimiter"), "invalid argument"),
+    )
+
+    def classify(self, message: str, position: int) -> Failure:
+        undefined = self._UNDEFINED.search(message)
+        if undefined:
+            return Failure("undefined command", message, position, undefined[1])
+        for pattern, reason in self._RULES:
+            if pattern.search(message):
+                return Failure(reason, message.removeprefix("eqkin:"), position)
+        return Failure("not parsed", message, position)
