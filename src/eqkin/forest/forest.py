@@ -80,6 +80,14 @@ class Forest:
         texts, text = _compact(self.texts, self.text[nodes])
         return Forest(tags, attributes, texts, tag, attribute, text, np.array(self.n_children[nodes]), offsets)
 
+    def canonical(self) -> Forest:
+        """The same trees with string lists in alphabetical order and fixed types: equal forests have equal bytes."""
+        tags, tag = _sorted(self.tags, self.tag)
+        attributes, attribute = _sorted(self.attributes, self.attribute)
+        texts, text = _sorted(self.texts, self.text)
+        most = int(self.n_children.max()) + 1 if len(self.n_children) else 1
+        return Forest(tags, attributes, texts, tag, attribute, text, _smallest(self.n_children, most), self.offsets)
+
     def validate(self) -> None:
         """Check that the arrays describe trees and stay inside their string lists; raises `CorruptData`."""
         nodes = len(self.tag)
@@ -100,8 +108,20 @@ class Forest:
 
 
 def _compact(strings: list[str], indices: Array) -> tuple[list[str], Array]:
-    used, inverse = np.unique(indices, return_inverse=True)
-    return [strings[i] for i in used], _smallest(inverse.reshape(-1), max(len(used), 1))
+    """The strings in use, in their order, and the indices into that list."""
+    used = np.flatnonzero(np.bincount(indices, minlength=len(strings)))
+    rank = np.zeros(max(len(strings), 1), np.int64)
+    rank[used] = np.arange(len(used))
+    return [strings[i] for i in used], _smallest(rank[indices], max(len(used), 1))
+
+
+def _sorted(strings: list[str], indices: Array) -> tuple[list[str], Array]:
+    """The strings in use, in alphabetical order, and the indices into that list."""
+    used = np.flatnonzero(np.bincount(indices, minlength=len(strings))).tolist()
+    used.sort(key=strings.__getitem__)
+    rank = np.zeros(max(len(strings), 1), np.int64)
+    rank[used] = np.arange(len(used))
+    return [strings[i] for i in used], _smallest(rank[indices], max(len(used), 1))
 
 
 @dataclass
