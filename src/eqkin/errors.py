@@ -24,3 +24,7 @@ class CorruptData(EqkinError):
 
 class LibraryBusy(EqkinError):
     """Another process holds the library's writer lock."""
+
+
+class StorageFailed(EqkinError):
+    """The disk refused a write or a read: full, read-only, or failing; what was stored before is intact."""

@@ -1,0 +1,111 @@
+"""The SQLite side of a library: papers, sections, equations, citations, and which forest file holds which trees.
+
+Trees are numbered through the whole library; a segment is a forest file with the trees `first .. first + count - 1`. So files
+can be merged without touching an equation. SQLite's rollback journal makes every commit all or nothing.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from eqkin.errors import CorruptData, EqkinError, StorageFailed
+
+NAME = "library.db"
+_SCHEMA = """
+CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE papers (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, origin TEXT NOT NULL, kind TEXT NOT NULL,
+    digest TEXT NOT NULL,           -- of the source, with the version of the reading code: unchanged means skip
+    content TEXT NOT NULL,          -- digest of everything stored for this paper
+    title TEXT NOT NULL, authors TEXT NOT NULL, year INTEGER, fields TEXT NOT NULL, lang TEXT NOT NULL,
+    license TEXT NOT NULL, work TEXT NOT NULL, abstract TEXT NOT NULL, packages TEXT, macros BLOB, notes TEXT NOT NULL,
+    failure TEXT NOT NULL, message TEXT NOT NULL);
+CREATE TABLE sections (
+    id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
+    number INTEGER NOT NULL, level INTEGER NOT NULL, title TEXT NOT NULL, text TEXT NOT NULL);
+CREATE TABLE equations (
+    id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
+    section INTEGER NOT NULL REFERENCES sections ON DELETE CASCADE,
+    number INTEGER NOT NULL, position INTEGER NOT NULL, environment TEXT NOT NULL, label TEXT NOT NULL, latex TEXT NOT NULL,
+    status TEXT NOT NULL,           -- converted, degraded, diagram, failed
+    repaired INTEGER NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL, unknown TEXT NOT NULL,
+    tree INTEGER UNIQUE);
+CREATE TABLE citations (
+    paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE, cited TEXT NOT NULL, PRIMARY KEY (paper, cited)) WITHOUT ROWID;
+CREATE TABLE segments (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL,
+    bytes INTEGER NOT NULL);
+CREATE INDEX sections_of_paper ON sections (paper);
+CREATE INDEX equations_of_paper ON equations (paper);
+CREATE INDEX equations_of_section ON equations (section);
+CREATE INDEX cited_papers ON citations (cited);
+INSERT INTO state VALUES ('generation', '0');
+"""
+
+
+def create(path: Path) -> None:
+    """Make an empty database at `path`."""
+    with translated(path), sqlite3.connect(path) as connection:
+        connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
+
+
+def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
+    """Open a database. Readers may be many, and go on while a writer works; a writer holds the library's lock."""
+    if not path.exists():
+        raise CorruptData(f"{path}: the library's database is missing")
+    with translated(path):
+        try:
+            # a reader may have to roll back what a killed writer left: it needs write access where it can have it
+            connection = sqlite3.connect(f"file:{_quoted(path)}?mode=rw", uri=True, timeout=60, isolation_level=None)
+            connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()
+        except sqlite3.OperationalError:
+            if write:
+                raise
+            connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, timeout=60, isolation_level=None)
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA foreign_keys = ON")
+        if write:
+            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute("PRAGMA synchronous = EXTRA")
+            connection.execute("PRAGMA cache_spill = OFF")  # readers go on until the commit itself
+            connection.execute("PRAGMA cache_size = -64000")
+    return connection
+
+
+def _quoted(path: Path) -> str:
+    return str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def generation(connection: sqlite3.Connection) -> int:
+    """How many times the database was committed to."""
+    return int(connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()[0])
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """All of the block's changes or none; one generation more."""
+    with translated(path):
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("UPDATE state SET value = value + 1 WHERE key = 'generation'")
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextmanager
+def translated(path: Path) -> Iterator[None]:
+    """SQLite's errors as eqkin's."""
+    try:
+        yield
+    except EqkinError:
+        raise
+    except sqlite3.OperationalError as error:
+        raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
+    except sqlite3.DatabaseError as error:
+        raise CorruptData(f"{path}: {error}; the library is damaged, add its sources to a new one") from error

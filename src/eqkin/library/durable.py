@@ -1,0 +1,42 @@
+"""Files that are there whole or not at all: temporary file, fsync, rename, fsync of the folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from eqkin.errors import StorageFailed
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Put `content` at `path`, replacing what is there in one step; raises `StorageFailed`, the old file intact."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise StorageFailed(f"{path}: could not be written ({error.strerror or error}); nothing was changed") from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within a folder last (where the system can do that)."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except (OSError, AttributeError):  # Windows cannot open folders
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of(path: Path) -> str:
+    """Hex digest of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

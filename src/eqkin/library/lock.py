@@ -1,0 +1,71 @@
+"""One writer at a time.
+
+The lock is the operating system's: it goes with the process, also when that is killed. The file names its holder for whoever
+is refused, and is emptied when it is let go.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+
+from eqkin.errors import LibraryBusy, StorageFailed
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+    import msvcrt
+
+
+class WriterLock:
+    """Context manager that holds a library's writer lock; `LibraryBusy` if another process has it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lock"
+        self._descriptor = -1
+
+    def __enter__(self) -> WriterLock:
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StorageFailed(f"{self.path}: cannot write to the library ({error.strerror})") from error
+        try:
+            _lock(self._descriptor)
+        except OSError as error:
+            holder = os.pread(self._descriptor, 500, 0).decode("utf-8", "replace").strip()
+            os.close(self._descriptor)
+            raise LibraryBusy(f"{self.path.parent}: another writer is at work ({holder or 'unknown'}); try again later") from error
+        line = f"process {os.getpid()} on {socket.gethostname()} since {datetime.now().astimezone():%Y-%m-%d %H:%M:%S}\n"
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, line.encode(), 0)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.ftruncate(self._descriptor, 0)
+        os.close(self._descriptor)
+
+
+def is_held(folder: Path) -> bool:
+    """Whether some process is writing to the library right now."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        _lock(descriptor)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _lock(descriptor: int) -> None:
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)

@@ -1,0 +1,61 @@
+"""`manifest.json`: what the library is, which converter made its trees, and the hash of its database.
+
+Written last. Its `generation` counts the database's commits: if the database is ahead, the last writer was stopped before it
+could write the manifest, and the database's own checks stand in for the hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from eqkin.errors import CorruptData
+from eqkin.library.durable import write_file
+from eqkin.mathml.converter import Identity
+
+FORMAT = "eqkin-library"
+VERSION = 1
+NAME = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Identity and state of a library."""
+
+    converter: Identity
+    generation: int = 0  # of the database when `database` was taken
+    database: str = ""  # sha256 of the database file
+    format: str = FORMAT
+    version: int = VERSION
+
+    def save(self, folder: Path) -> None:
+        """Write into the library's folder, in one step."""
+        body = json.dumps(asdict(self), indent=1, sort_keys=True)
+        write_file(folder / NAME, json.dumps({"checksum": _checksum(body), "manifest": json.loads(body)}, indent=1).encode() + b"\n")
+
+    def at(self, generation: int, database: str) -> Manifest:
+        """The manifest for a later state of the database."""
+        return replace(self, generation=generation, database=database)
+
+    @classmethod
+    def load(cls, folder: Path) -> Manifest:
+        """Read from the library's folder; raises `CorruptData`."""
+        path = folder / NAME
+        try:
+            raw = path.read_bytes()
+            outer = json.loads(raw)
+            data = outer["manifest"]
+            canonical = json.dumps({"checksum": outer["checksum"], "manifest": data}, indent=1).encode() + b"\n"
+            if outer["checksum"] != _checksum(json.dumps(data, indent=1, sort_keys=True)) or raw != canonical:
+                raise ValueError("checksum differs")
+            if data["format"] != FORMAT or data["version"] != VERSION:
+                raise CorruptData(f"{path}: {data['format']} version {data['version']}; this eqkin reads {FORMAT} version {VERSION}")
+            return cls(Identity(**data.pop("converter")), **data)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise CorruptData(f"{path}: damaged manifest ({error}); add the sources to a new library") from error
+
+
+def _checksum(body: str) -> str:
+    return hashlib.sha256(body.encode()).hexdigest()

@@ -1,0 +1,216 @@
+"""One source item -> everything the library stores of it. Runs in worker processes; knows nothing of the database."""
+
+from __future__ import annotations
+
+import html
+import re
+import sys
+from dataclasses import astuple, dataclass, field
+
+import orjson
+import zstandard
+
+from eqkin.errors import EqkinError
+from eqkin.forest import Forest, ForestBuilder
+from eqkin.forest.storage import to_bytes
+from eqkin.latex import Document, Equation, parse
+from eqkin.latex.environments import MATHML, converter_input, is_diagram
+from eqkin.mathml import formulas
+from eqkin.mathml.converter import Converter, Failure, identity
+from eqkin.mathml.tree import forest_of, parse_mathml
+from eqkin.sources.paper import Item, Paper, digest_of
+
+READING_VERSION = "1"  # raise it when the same source would give other content
+_TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)
+
+
+@dataclass
+class Record:
+    """One equation as it is stored; `tree` counts within the paper's forest, -1 for none."""
+
+    section: int
+    number: int
+    position: int
+    environment: str
+    label: str
+    latex: str
+    status: str
+    repaired: bool = False
+    reason: str = ""
+    message: str = ""
+    unknown: str = ""
+    tree: int = -1
+
+
+@dataclass
+class Extract:
+    """What was read of one paper; with `failure` set, why nothing was."""
+
+    key: str
+    origin: str
+    digest: str
+    paper: Paper | None = None
+    title: str = ""
+    packages: list[str] | None = None
+    macros: bytes = b""
+    sections: list[tuple[int, str, str]] = field(default_factory=list)  # level, title, text
+    equations: list[Record] = field(default_factory=list)
+    cites: list[str] = field(default_factory=list)
+    forest: bytes = b""
+    content: str = ""
+    failure: str = ""
+    message: str = ""
+    unchanged: bool = False
+    peak_bytes: int = 0  # of the process that read it
+
+
+_converter: Converter | None = None
+
+
+def converter() -> Converter:
+    """This process's converter."""
+    global _converter
+    if _converter is None:
+        _converter = Converter()
+    return _converter
+
+
+def read_item(item: Item, known: str) -> Extract:
+    """Read one item; `known` is the digest the library has for it ("" if none). Never raises for bad input."""
+    digest = _versioned(item.digest) if item.digest else ""
+    if digest and digest == known:
+        return Extract(item.key, item.origin, digest, unchanged=True)
+    try:
+        paper = item.load()
+        if not digest:
+            digest = _versioned(digest_of(paper.text, *paper.styles, *paper.bibliography))
+            if digest == known:
+                return Extract(item.key, item.origin, digest, unchanged=True)
+        extract = read_paper(paper, digest)
+    except EqkinError as error:
+        extract = Extract(item.key, item.origin, digest, failure=_class(error), message=str(error)[:1000])
+    except (RecursionError, MemoryError) as error:
+        extract = Extract(item.key, item.origin, digest, failure="limit: memory", message=repr(error)[:1000])
+    extract.peak_bytes = peak_bytes()
+    return extract
+
+
+def _versioned(digest: str) -> str:
+    return f"{READING_VERSION}.{identity().version}.{digest}"
+
+
+def _class(error: EqkinError) -> str:
+    return {"BadInput": "unreadable", "LimitReached": "limit", "StorageFailed": "unreadable"}.get(type(error).__name__, "unreadable")
+
+
+def read_paper(paper: Paper, digest: str) -> Extract:
+    """Sections, equations, trees and citations of a paper."""
+    document = parse(paper.text, paper.styles, paper.bibliography)
+    records, forest = convert_document(document)
+    extract = Extract(
+        paper.key, paper.origin, digest, paper,
+        title=paper.title or document.title, packages=document.packages, macros=_packed_macros(document),
+        sections=[(section.level, section.title, section.text) for section in document.sections],
+        equations=records, cites=sorted({*document.cites, *paper.cites} - {paper.key.removeprefix("arxiv:")}),
+        forest=to_bytes(forest),
+    )  # fmt: skip
+    if document.truncated:
+        paper.notes.append(f"only its first {len(document.equations)} equations were read")
+    extract.content = content_digest(extract)
+    paper.text = ""  # has done its work; need not travel between processes
+    paper.styles, paper.bibliography = [], []
+    return extract
+
+
+def convert_document(document: Document) -> tuple[list[Record], Forest]:
+    """Convert a document's equations, each with the macros that hold where it stands."""
+    records = [
+        Record(e.section, number, e.position, e.environment, e.label, _shown(e), "failed")
+        for number, e in enumerate(document.equations)
+    ]
+    builder, trees = ForestBuilder(), 0
+    for epoch, macros in enumerate(document.macros):
+        chosen = [i for i, e in enumerate(document.equations) if e.epoch == epoch and e.environment != MATHML]
+        drawn = {i for i in chosen if is_diagram(document.equations[i].body)}
+        chosen = [i for i in chosen if i not in drawn]
+        for i in drawn:
+            records[i].status = "diagram"
+        if not chosen:
+            continue
+        texts = [converter_input(document.equations[i].environment, document.equations[i].body) for i in chosen]
+        conversion = formulas.convert(converter(), texts, document.packages, macros)
+        builder.add_forest(conversion.forest)
+        for i, outcome in zip(chosen, conversion.outcomes, strict=True):
+            _note(records[i], outcome, trees)
+        trees += len(conversion.forest)
+    for record, equation in zip(records, document.equations, strict=True):
+        if equation.environment == MATHML:
+            trees += _read_mathml(record, equation, builder, trees)
+    return _in_order(records, builder.build())
+
+
+def _note(record: Record, outcome: formulas.Outcome, before: int) -> None:
+    if outcome.failure is None:
+        record.tree = before + outcome.tree
+        record.status = "degraded" if outcome.unknown else "converted"
+        record.unknown, record.repaired = " ".join(outcome.unknown), outcome.repaired
+    elif formulas.is_diagram(outcome.failure):
+        record.status = "diagram"
+    else:
+        _fail(record, outcome.failure)
+
+
+def _fail(record: Record, failure: Failure) -> None:
+    record.reason, record.message = failure.reason, failure.message[:300]
+
+
+def _read_mathml(record: Record, equation: Equation, builder: ForestBuilder, before: int) -> int:
+    try:
+        builder.add_forest(forest_of(parse_mathml(equation.body)))
+    except EqkinError as error:
+        _fail(record, Failure(f"MathML: {_class(error)}", str(error)))
+        return 0
+    record.status, record.tree = "converted", before
+    return 1
+
+
+def _in_order(records: list[Record], forest: Forest) -> tuple[list[Record], Forest]:
+    """Trees in the order of their equations, strings sorted: the same content is the same bytes."""
+    order = [record.tree for record in records if record.tree >= 0]
+    for rank, record in enumerate(record for record in records if record.tree >= 0):
+        record.tree = rank
+    return records, (forest if order == list(range(len(forest))) else forest.select(order)).canonical()
+
+
+def _shown(equation: Equation) -> str:
+    if equation.environment != MATHML:
+        return equation.body
+    annotation = _TEX_ANNOTATION.search(equation.body)
+    return html.unescape(annotation[1]).strip() if annotation else ""
+
+
+def _packed_macros(document: Document) -> bytes:
+    """The document's macro tables, so that its LaTeX can be converted again without its source."""
+    tables = [{name: astuple(macro)[1:] for name, macro in table.items()} for table in document.macros[:1]]
+    return zstandard.compress(orjson.dumps(tables), 3) if tables and tables[0] else b""
+
+
+def content_digest(extract: Extract) -> str:
+    """Digest of all that is stored of a paper; `verify` computes it again from the database and the forest."""
+    paper = extract.paper or Paper(extract.key, "")
+    described = [
+        extract.key, extract.origin, extract.title, paper.kind, paper.authors, paper.year, paper.fields, paper.lang, paper.license,
+        paper.group, paper.abstract, paper.notes, extract.packages, extract.sections, extract.cites, extract.failure, extract.message,
+        [astuple(record) for record in extract.equations],
+    ]  # fmt: skip
+    return digest_of(orjson.dumps(described, default=str), extract.macros, extract.forest)
+
+
+def peak_bytes() -> int:
+    """The most memory this process has held so far, 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
