@@ -31,6 +31,7 @@ class Limits:
     equations_per_paper: int = 50_000
     macro_expansions: int = 5_000  # KaTeX's maxExpand
     macros_per_paper: int = 5_000
+    macro_tables: int = 200  # times the meaning of macros changes within one paper
     macro_chars: int = 10_000  # body of one macro definition
     rule_size_em: float = 50.0  # KaTeX's maxSize
     batch_formulas: int = 64  # formulas in one call of the converter

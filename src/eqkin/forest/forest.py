@@ -150,7 +150,9 @@ class ForestBuilder:
             columns = [forest.tag, forest.attribute, forest.text, forest.n_children]
             self._add(forest.tags, forest.attributes, forest.texts, columns, forest.sizes)
 
-    def _add(self, tags: list[str], attributes: list[str], texts: list[str], columns: Sequence[Array], sizes: Array) -> None:
+    def _add(
+        self, tags: list[str], attributes: list[str], texts: list[str], columns: Sequence[Array], sizes: Array
+    ) -> None:
         self._parts.append(
             (
                 _mapping(self.tags, tags)[columns[0]],

@@ -32,11 +32,16 @@ def to_bytes(forest: Forest) -> bytes:
         arrays[name] = np.frombuffer(joined, np.uint8)
     arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # widest first keeps all of them aligned
     header: dict[str, object] = {
-        "__metadata__": {"format": FORMAT, "version": str(VERSION)} | {f"n_{n}": str(len(getattr(forest, n))) for n in _STRINGS}
+        "__metadata__": {"format": FORMAT, "version": str(VERSION)}
+        | {f"n_{n}": str(len(getattr(forest, n))) for n in _STRINGS}
     }
     at = 0
     for name, array in arrays.items():
-        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [at, at + array.nbytes]}
+        header[name] = {
+            "dtype": _NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
         at += array.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-(len(text) + 8) % 64)
@@ -68,7 +73,9 @@ def _parse(data: memoryview, name: str) -> Forest:
         header = json.loads(bytes(data[8 : 8 + length]))
         metadata = header["__metadata__"]
         if metadata["format"] != FORMAT or metadata["version"] != str(VERSION):
-            raise CorruptData(f"{name}: format {metadata['format']} {metadata['version']}, this eqkin reads {FORMAT} {VERSION}")
+            raise CorruptData(
+                f"{name}: format {metadata['format']} {metadata['version']}, this eqkin reads {FORMAT} {VERSION}"
+            )
         body = data[8 + length :]
         arrays = {key: _array(header[key], body) for key in (*_ARRAYS, *_STRINGS)}
         strings = {key: _split(arrays[key], int(metadata[f"n_{key}"])) for key in _STRINGS}

@@ -50,8 +50,12 @@ class Vocabulary:
     def features(self, forest: Forest) -> Features:
         """Feature slots of every node of a forest."""
         tag = _slots(self.tags, TAGS, forest.tags)[forest.tag]
-        attribute, attribute_offsets = _ragged(self.attributes, ATTRIBUTES, [_lines(a) for a in forest.attributes], forest.attribute)
-        character, character_offsets = _ragged(self.characters, CHARACTERS, [_visible(t) for t in forest.texts], forest.text)
+        attribute, attribute_offsets = _ragged(
+            self.attributes, ATTRIBUTES, [_lines(a) for a in forest.attributes], forest.attribute
+        )
+        character, character_offsets = _ragged(
+            self.characters, CHARACTERS, [_visible(t) for t in forest.texts], forest.text
+        )
         return Features(tag, attribute, attribute_offsets, character, character_offsets)
 
     def save(self, path: Path) -> None:

@@ -18,14 +18,14 @@ _NEW = rf"{_NEW_MONTH}\.\d{{4,5}}"
 _OLD = rf"(?:{_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?/\d{{2}}(?:0[1-9]|1[0-2])\d{{3}}"
 # a new-style id needs to say that it is one (arXiv, eprint, abs/ ...): volumes and pages look alike
 _MARKED_NEW = re.compile(
-    rf"(?:arxiv\s*[:.]?\s*(?:org/(?:abs|pdf|e-print)/)?|arxiv[^A-Za-z0-9]{{1,12}}|eprint\s*=?\s*[{{\"(\[]*\s*|abs/|pdf/|CoRR[^0-9]{{1,12}}(?:abs/)?)"
-    rf"\s*[{{\[(~\\]*\s*({_NEW})(?:v\d+)?(?!\d)",
+    rf"(?:arxiv\s*+[:.]?\s*+(?:org/(?:abs|pdf|e-print)/)?|arxiv[^A-Za-z0-9]{{1,12}}|eprint\s*+=?\s*+[{{\"(\[]*+\s*+"
+    rf"|abs/|pdf/|CoRR[^0-9]{{1,12}}(?:abs/)?)\s*+[{{\[(~\\]*+\s*+({_NEW})(?:v\d+)?(?!\d)",
     re.IGNORECASE,
 )
 _OLD_ANYWHERE = re.compile(rf"(?<![A-Za-z0-9.-])({_OLD})(?:v\d+)?(?!\d)", re.IGNORECASE)
 _BIBLIOGRAPHY = re.compile(
-    r"\\begin\s*\{thebibliography\}.*?(?:\\end\s*\{thebibliography\}|\Z)|\\bibitem.*?(?=\\end\s*\{document\}|\Z)|^@[A-Za-z]+\s*\{.*?^\s*\}",
-    re.DOTALL | re.MULTILINE,
+    r"\\begin\s*+\{thebibliography\}.*?(?:\\end\s*+\{thebibliography\}|\Z)|\\bibitem.*?(?=\\end\s*+\{document\}|\Z)",
+    re.DOTALL,
 )
 
 

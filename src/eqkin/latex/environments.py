@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from ..limits import LIMITS
 from .scan import read_bracket, read_group
 
 PLAIN = frozenset("equation displaymath dmath dmath* math* DISPLAY".split())
@@ -44,18 +45,20 @@ _DROPPED = frozenset(
     "scope figure table proof math mathsmall spreadlines onehalfspace singlespace doublespace tcolorbox mdframed framed "
     "quote itemize enumerate displaybreak minimize landscape autobreak breqn frame columns column block* tightcenter".split()
 )
-_BEGIN_OR_END = re.compile(r"\\(begin|end)\s*\{\s*([^{}]*?)\s*\}")
+_BEGIN_OR_END = re.compile(r"\\(begin|end)\s*+\{([^{}]*+)\}")
 _ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
 _AMPERSAND = re.compile(r"(?<!\\)&")
-_EQNARRAY_RELATION = re.compile(r"&((?:[^&\\{}]|\\(?!\\|cr(?![A-Za-z]))[A-Za-z]*|\\[^A-Za-z\\]|\{[^{}&]*\})*?)&")
-_TRAILING_ROW = re.compile(r"(?:\\\\(?:\s*\[[^\]]*\])?\s*)+$")
+_ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
+_MOST_COLUMNS = 200
 _COLUMNS = re.compile(r"[lcrLCRX|]")
 DIAGRAM = re.compile(
     r"\\(?:xymatrix|xygraph|xy|diagram|begindc|Qcircuit|feynmandiagram|includegraphics|tikz|tikzfig|epsfig|young|ytableaushort|input"
     r"|begin\s*\{\s*(?:tikzcd|tikzpicture|CD|xy|diagram|picture|feynman|quantikz|yquant|pspicture|pgfpicture|codi|forest|prooftree"
     r"|ytableau|psmatrix|circuitikz|axis|fmfgraph\*?|fmffile|dynkinDiagram|tabularx|lstlisting|longtable|algorithmic|overpic)\s*\})"
 )
-_DIAGRAM_HINT = re.compile(r"tikz|xy|diagram|begindc|circuit|feyn|includegraphics|epsfig|young|picture|\{CD\}|prooftree|quant|codi|forest|fmf|psmatrix|table|tabu|dynkin|axis|algorithmic|overpic|input|lstlisting")
+_DIAGRAM_HINT = re.compile(
+    r"tikz|xy|diagram|begindc|circuit|feyn|includegraphics|epsfig|young|picture|\{CD\}|prooftree|quant|codi|forest|fmf|psmatrix|table|tabu|dynkin|axis|algorithmic|overpic|input|lstlisting"
+)
 
 
 def is_diagram(body: str) -> bool:
@@ -65,17 +68,19 @@ def is_diagram(body: str) -> bool:
 
 def converter_input(environment: str, body: str) -> str:
     """One display environment's body as LaTeX that the converter takes in display mode."""
+    if len(body) > LIMITS.latex_chars:  # the converter will say so
+        return body
     name = environment.removesuffix("*")
     if name in WRAPPED:
         name, body = _unwrap_empheq(body)
     if "\\begin" in body:
         body = rewrite_environments(body)
-    body = _TRAILING_ROW.sub("", body.strip())
+    body = _without_last_break(body)
     if name in PLAIN:
         return body
     if name in CASED:
         head = read_group(body, 0) or ("", 0)
-        return rf"{head[0]}\begin{{cases}}{body[head[1]:]}\end{{cases}}"
+        return rf"{head[0]}\begin{{cases}}{body[head[1] :]}\end{{cases}}"
     if name in INNER:
         return rewrite_environments(rf"\begin{{{environment}}}{body}\end{{{environment}}}")
     columns = ""
@@ -89,8 +94,23 @@ def converter_input(environment: str, body: str) -> str:
     if name in GATHERED:
         return rf"\begin{{gathered}}{_AMPERSAND.sub(' ', body) if '&' in body and chr(92) + 'begin' not in body else body}\end{{gathered}}"
     if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and "\\begin" not in body:
-        body = _EQNARRAY_RELATION.sub(r"&\1", body)
+        body = "\\\\".join(_two_columns(row) for row in body.split("\\\\"))
     return rf"\begin{{aligned}}{body}\end{{aligned}}"
+
+
+def _without_last_break(body: str) -> str:
+    body = body.strip()
+    while True:
+        space = _ROW_SPACE.search(body, max(len(body) - 40, 0)) if body.endswith("]") else None
+        if space is None and not body.endswith("\\\\"):
+            return body
+        body = body[: space.start() if space else -2].rstrip()
+
+
+def _two_columns(row: str) -> str:
+    """A row `a &=& b` of an eqnarray as `a &= b`."""
+    marks = list(_AMPERSAND.finditer(row))
+    return row if len(marks) < 2 else row[: marks[1].start()] + " " + row[marks[1].end() :]
 
 
 def _argument(body: str) -> tuple[str, str]:
@@ -116,7 +136,7 @@ def rewrite_environments(body: str) -> str:
     for match in _BEGIN_OR_END.finditer(body):
         if match.start() < at:
             continue
-        which, name = match[1], match[2]
+        which, name = match[1], match[2].strip()
         target = "" if name in _DROPPED else _RENAMED.get(name, name)
         if which == "end":
             target = stack.pop() if stack else target
@@ -157,11 +177,11 @@ def _environment_arguments(body: str, at: int, name: str, target: str) -> tuple[
     return "", at
 
 
-def columns_of(spec: str) -> str:
+def columns_of(spec: str, depth: int = 0) -> str:
     r"""A column specification reduced to the letters KaTeX reads: `@{}` `!{}` `>{}` `p{}` `*{3}{c}` are resolved or dropped."""
     out: list[str] = []
     at = 0
-    while at < len(spec) and len(out) < 200:
+    while at < len(spec) and len(out) < _MOST_COLUMNS:
         letter = spec[at]
         at += 1
         if letter in "@!><":
@@ -175,10 +195,11 @@ def columns_of(spec: str) -> str:
             count = read_group(spec, at)
             columns = read_group(spec, count[1]) if count else None
             if count and columns:
-                out.extend(columns_of(columns[0]) * min(int(count[0]) if count[0].strip().isdigit() else 1, 50))
+                times = int(count[0]) if re.fullmatch(r"\s*[0-9]{1,2}\s*", count[0]) else 1
+                out.extend(columns_of(columns[0], depth + 1) * times if depth < 3 else "c")
                 at = columns[1]
         elif _COLUMNS.match(letter):
             out.append(letter.lower() if letter != "|" else "|")
         elif letter == ":":
             out.append(":")
-    return "".join(out) or "c"
+    return "".join(out[:_MOST_COLUMNS]) or "c"

@@ -24,10 +24,12 @@ _DEFINITION = re.compile(
     r"|(?P<paired>DeclarePairedDelimiter(?:XPP|X)?)"
     r"|(?P<document>(?:New|Renew|Provide|Declare)(?:Expandable)?DocumentCommand)"
     r"|(?P<environment>(?:re)?newenvironment)"
-    r"|(?P<alphabet>DeclareMathAlphabet|SetMathAlphabet)"
+    r"|(?P<alphabet>DeclareMathAlphabet)"
     r"|(?P<symbol>DeclareMathSymbol|mathchardef)"
-    r")(?![A-Za-z@])\s*(?P<star>\*?)\s*"
+    r")(?![A-Za-z@])\s*+(?P<star>\*?)\s*+"
 )
+# what the name of a new alphabet says about it
+_ALPHABETS = (("bb", r"\mathbb"), ("ds", r"\mathbb"), ("frak", r"\mathfrak"), ("sf", r"\mathsf"), ("bf", r"\mathbf"))
 _PARAMETER = re.compile(r"#([1-9])")
 _CSNAME = re.compile(r"\\expandafter\s*\\([gex]?def)\s*\\csname\s+([A-Za-z@]+)\s*\\endcsname")
 # what holds a formula together is never redefined: class files do so locally, for titles and lists
@@ -47,6 +49,7 @@ class Macro:
     body: str
     prefix: str = ""  # literal text of a \def between the name and the first parameter
     alias: str = ""  # for \let: the command it equals (body unused)
+    weak: bool = False  # holds only where nothing else defines the name
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,8 @@ def _read_newcommand(text: str, at: int, match: re.Match[str]) -> _Read:
     if body is None:  # \newcommand\x y: a single token
         token = _NAME.match(text, skip_space(text, at))
         body = (token[0], token.end()) if token else None
-    return (Macro(name, args, body[0]), body[1]) if body else None
+    weak = match["command"].startswith("provide")
+    return (Macro(name, args, body[0], weak=weak), body[1]) if body else None
 
 
 def _bracketed_arguments(text: str, at: int, extended: bool = False) -> tuple[tuple[Argument, ...], int]:
@@ -145,8 +149,8 @@ def _read_def(text: str, at: int, match: re.Match[str]) -> _Read:
     name = _NAME.match(text, skip_space(text, at))
     if name is None:
         return None
-    brace = text.find("{", name.end())
-    if brace < 0 or brace - name.end() > 200:
+    brace = text.find("{", name.end(), name.end() + 200)
+    if brace < 0:
         return None
     parameters = text[name.end() : brace]
     body = read_group(text, brace)
@@ -194,7 +198,9 @@ def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
             return None
         count, at = min(int(bracket[0]), 7), bracket[1]
     groups: list[str] = []
-    for _ in range({"DeclarePairedDelimiter": 2, "DeclarePairedDelimiterX": 3, "DeclarePairedDelimiterXPP": 5}[match["paired"]]):
+    for _ in range(
+        {"DeclarePairedDelimiter": 2, "DeclarePairedDelimiterX": 3, "DeclarePairedDelimiterXPP": 5}[match["paired"]]
+    ):
         group = _token_or_group(text, at)
         if group is None:
             return None
@@ -268,14 +274,18 @@ def _read_environment(text: str, at: int, match: re.Match[str]) -> _Read:
 
 def _read_alphabet(text: str, at: int, match: re.Match[str]) -> _Read:
     named = _read_name(text, at)
-    return (Macro(named[0], (("m",),), r"\mathcal{#1}"), named[1]) if named else None
+    if named is None:
+        return None
+    letters = named[0].lower()
+    font = next((font for sign, font in _ALPHABETS if sign in letters), r"\mathcal")
+    return Macro(named[0], (("m",),), rf"{font}{{#1}}", weak=True), named[1]
 
 
 def _read_symbol(text: str, at: int, match: re.Match[str]) -> _Read:
     named = _read_name(text, at)
     if named is None or len(named[0]) < 3:
         return None
-    return Macro(named[0], (), rf"\mathrm{{{named[0][1:].replace('@', '')}}}"), named[1]
+    return Macro(named[0], (), rf"\mathrm{{{named[0][1:].replace('@', '')}}}", weak=True), named[1]
 
 
 _READERS = {

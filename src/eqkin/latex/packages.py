@@ -20,7 +20,9 @@ def _load() -> dict[str, dict[str, Macro]]:
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if entry.name.endswith(".tex"):
             found = find_definitions(strip_comments(entry.read_text("utf-8")))
-            preludes[entry.name.removesuffix(".tex")] = {d.value.name: d.value for d in found if isinstance(d.value, Macro)}
+            preludes[entry.name.removesuffix(".tex")] = {
+                d.value.name: d.value for d in found if isinstance(d.value, Macro)
+            }
     return preludes
 
 

@@ -13,7 +13,7 @@ _DROP_WITH_ARGUMENT = re.compile(
     r"\\(?:label|ref|eqref|cref|Cref|autoref|pageref|nameref|cite[a-zA-Z]*\*?|nocite|bibliography|bibliographystyle|index|vspace\*?"
     r"|hspace\*?|includegraphics|input|include|usepackage|begin|end|todo|url|setlength|addtolength|setcounter|hypertarget|thispagestyle"
     r"|pagestyle|color|fontsize|selectfont|glsadd|phantomsection|addcontentsline)"
-    r"(?![A-Za-z])\s*(?:\[[^\]]*\]\s*){0,2}(?:\{[^{}]*\})?"
+    r"(?![A-Za-z])\s*+(?:\[[^\]]{0,300}+\]\s*+){0,2}(?:\{[^{}]*+\})?"
 )
 _ACCENT = re.compile(r"\\([`'^\"~=.uvHcdbrkt])\s*(?:\{\\?([A-Za-z])\}|\\?([A-Za-z])(?![A-Za-z]))")
 _SYMBOL = {
@@ -32,7 +32,7 @@ _COMBINING = {
 # Inline math is kept whole; commands outside of it go. Every alternative starts with a plain character, so that the engine
 # can skip ordinary words.
 _TOKEN = re.compile(
-    r"\$(?:[^$\\]++|\\.)++\$|\\(?:\((?:[^\\]++|\\(?!\)))++\\\)|([A-Za-z]+)\*?\s*(?:\[[^\]\n]*\])?|[^A-Za-z])"
+    r"\$(?:[^$\\]++|\\.)++\$|\\(?:\((?:[^\\]++|\\(?![()]))++\\\)|([A-Za-z]++)\*?\s*+(?:\[[^\]\n]{0,200}+\])?|[^A-Za-z])"
     r"|\{|\}|~|``|''|---?|\t|\r|  +",
     re.DOTALL,
 )

@@ -1,24 +1,61 @@
-r"""Macros that open or close displays (`\be ... \ee`, `\newenvironment{eq}{\begin{equation}}{...}`) are written out in the text
-before its structure is read; all other macros are left to the converter, which expands them the way TeX does.
+r"""Macros that open or close displays, written out in the text before its structure is read.
+
+`\be ... \ee`, `\newenvironment{eq}{\begin{equation}}{...}`, `\let\bea\eqnarray`, AMS-TeX's `\align ... \endalign`. All other
+macros are left to the converter, which expands them the way TeX does.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 
 from .environments import DISPLAY
 from .macros import Argument, Environment, Macro
 from .scan import read_bracket, read_group, skip_space
 
 _NAMES = "|".join(sorted((re.escape(name) for name in DISPLAY), key=len, reverse=True))
-_OPENS_DISPLAY = re.compile(rf"\\(?:begin|end)\s*\{{(?:{_NAMES})\*?\}}|(?<!\\)\\\[|(?<!\\)\\\]|\$\$")
-_INNER_PAIR = re.compile(r"\\begin\s*\{([A-Za-z]*)\*?\}.*\\end\s*\{\1\*?\}", re.DOTALL)
-_OUTER = re.compile(r"\\(?:begin|end)\s*\{(?:equation|displaymath|eqnarray|align|alignat|flalign|gather|multline|dmath)\*?\}|\\\[|\\\]|\$\$")
+_OPENS_DISPLAY = re.compile(rf"\\(?:begin|end)\s*+\{{(?:{_NAMES})\*?\}}|(?<!\\)\\\[|(?<!\\)\\\]|\$\$")
+_INNER_PAIR = re.compile(r"\\begin\s*+\{([A-Za-z]*+)\*?\}.*\\end\s*+\{\1\*?\}", re.DOTALL)
+_OUTER_NAMES = "equation|displaymath|eqnarray|align|alignat|flalign|gather|multline|dmath"
+_OUTER = re.compile(rf"\\(?:begin|end)\s*+\{{(?:{_OUTER_NAMES})\*?\}}|\\\[|\\\]|\$\$")
 _PARAMETER = re.compile(r"#([1-9])")
+_COMMANDS = (
+    "equation|displaymath|eqnarray|align|alignat|gather|multline|aligned|gathered|split|cases|matrix|pmatrix|bmatrix|vmatrix"
+    "|Vmatrix|smallmatrix"
+)
+_END_COMMAND = re.compile(rf"\\end({_COMMANDS})(?![A-Za-z])")
+_ALIASED = re.compile(rf"\\(end)?({_COMMANDS}|array)(?![A-Za-z])")
+_ROUNDS = 3  # a macro may stand for another one
+
+
+def environment_commands(text: str) -> str:
+    r"""Write `\align ... \endalign` as `\begin{align} ... \end{align}`, in a text that closes environments that way."""
+    names = set(_END_COMMAND.findall(text))
+    if not names:
+        return text
+    used = "|".join(sorted(names, key=len, reverse=True))
+    return re.sub(
+        rf"(?<![\\A-Za-z])\\(end)?({used})(\*?)(?![A-Za-z])",
+        lambda m: rf"\{'end' if m[1] else 'begin'}{{{m[2]}{m[3]}}}" if not _is_defined(text, m.start()) else m[0],
+        text,
+    )
+
+
+def _is_defined(text: str, at: int) -> bool:
+    r"""Whether the command at `at` is the object of a \def or \let."""
+    return text[max(at - 20, 0) : at].rstrip(" ={").endswith(("def", "let", "newcommand")) or bool(
+        re.search(r"\\let\s*\\[A-Za-z]+\s*=?\s*$", text[max(at - 40, 0) : at])
+    )
+
+
+def opening_or_closing(command: str) -> str:
+    r"""What `\equation` or `\endequation` stands for: the `\begin` or `\end` of that environment; "" for other commands."""
+    match = _ALIASED.fullmatch(command)
+    return rf"\{'end' if match[1] else 'begin'}{{{match[2]}}}" if match else ""
 
 
 def _is_structural(macro: Macro) -> bool:
-    if not _OPENS_DISPLAY.search(macro.body):
+    if macro.alias or any(kind[0] in "ud" for kind in macro.args) or not _OPENS_DISPLAY.search(macro.body):
         return False
     return bool(_OUTER.search(macro.body)) or not _INNER_PAIR.search(macro.body)
 
@@ -27,12 +64,9 @@ def expand_structural(
     text: str, macros: dict[str, Macro], environments: dict[str, Environment], changes: list[tuple[int, Macro]]
 ) -> tuple[str, list[tuple[int, Macro]]]:
     """Write out structural macros and environments in `text`; `changes` are moved along with the text they stand at."""
-    chosen = {name: macro for name, macro in macros.items() if not macro.alias and _is_structural(macro)}
-    chosen = {n: m for n, m in chosen.items() if not any(a[0] in "ud" for a in m.args)}
+    chosen = {name: macro for name, macro in macros.items() if _is_structural(macro)}
     opened = {n: e for n, e in environments.items() if n not in DISPLAY and _OPENS_DISPLAY.search(e.begin)}
-    for _ in range(3):  # a macro may stand for another one
-        if not chosen and not opened:
-            break
+    for _ in range(_ROUNDS if chosen or opened else 0):
         text, changes, changed = _write_out(text, chosen, opened, changes)
         if not changed:
             break
@@ -42,34 +76,35 @@ def expand_structural(
 def _write_out(
     text: str, macros: dict[str, Macro], environments: dict[str, Environment], changes: list[tuple[int, Macro]]
 ) -> tuple[str, list[tuple[int, Macro]], bool]:
-    names = "|".join(sorted((re.escape(name) for name in macros), key=len, reverse=True)) or "(?!)"
-    starred = "|".join(re.escape(name) for name in environments) or "(?!)"
-    pattern = re.compile(rf"(?P<macro>{names})(?![A-Za-z@])|\\(?P<side>begin|end)\s*\{{(?P<environment>{starred})\}}")
+    # one plain "\" first, then the names: that lets the engine skip ordinary words
+    names = "|".join(sorted((re.escape(name[1:]) for name in macros), key=len, reverse=True)) or "(?!)"
+    wrappers = "|".join(re.escape(name) for name in environments) or "(?!)"
+    pattern = re.compile(
+        rf"\\(?:(?P<macro>{names})(?![A-Za-z@])|(?P<side>begin|end)\s*+\{{(?P<environment>{wrappers})\}})"
+    )
     pieces: list[str] = []
-    shifts: list[tuple[int, int]] = [(0, 0)]  # (old offset, new minus old from there on)
-    at, length, budget = 0, 0, len(text) + 1_000_000
-    while (match := pattern.search(text, at)) and length < 2 * budget:
+    starts, shifts = [0], [0]  # from old offset starts[i] on, new minus old offset is shifts[i]
+    at, length, most = 0, 0, 2 * len(text) + 2_000_000
+    while (match := pattern.search(text, at)) and length < most:
         if match["macro"]:
-            macro = macros[match["macro"]]
+            macro = macros["\\" + match["macro"]]
             values, end = _read_arguments(text, match.end(), macro.args)
             written = _fill(macro.body, values)
-        else:
+        elif match["side"] == "begin":
             environment = environments[match["environment"]]
-            if match["side"] == "begin":
-                values, end = _read_arguments(text, match.end(), environment.args)
-                written = _fill(environment.begin, values)
-            else:
-                written, end = environment.end, match.end()
+            values, end = _read_arguments(text, match.end(), environment.args)
+            written = _fill(environment.begin, values)
+        else:
+            written, end = environments[match["environment"]].end, match.end()
         pieces += [text[at : match.start()], written]
-        if not match["macro"] or not text[end : end + 1].isalpha():
-            pass
         length += match.start() - at + len(written)
         at = end
-        shifts.append((end, length - end))
+        starts.append(end)
+        shifts.append(length - end)
     if at == 0:
         return text, changes, False
     pieces.append(text[at:])
-    moved = [(offset + next(s for start, s in reversed(shifts) if start <= offset), macro) for offset, macro in changes]
+    moved = [(offset + shifts[bisect_right(starts, offset) - 1], macro) for offset, macro in changes]
     return "".join(pieces), moved, True
 
 
@@ -78,22 +113,18 @@ def _read_arguments(text: str, at: int, kinds: tuple[Argument, ...]) -> tuple[li
     for kind in kinds:
         if kind[0] == "s":
             at = skip_space(text, at)
-            starred = text[at : at + 1] == "*"
-            at += starred
+            at += text[at : at + 1] == "*"
             values.append("")
-        elif kind[0] == "o":
-            bracket = read_bracket(text, at)
-            values.append(bracket[0] if bracket else (kind[1] if len(kind) > 1 else ""))
-            at = bracket[1] if bracket else at
-        else:
-            group = read_group(text, at)
-            if group:
-                values.append(group[0])
-                at = group[1]
-            else:
-                at = skip_space(text, at)
-                values.append(text[at : at + 1])
-                at += 1
+            continue
+        optional = kind[0] in "og"
+        found = read_bracket(text, at) if kind[0] == "o" else read_group(text, at)
+        if found is None and optional:
+            found = (kind[1] if len(kind) > 1 else "", at)
+        elif found is None:  # a single token
+            at = skip_space(text, at)
+            found = (text[at : at + 1], at + 1)
+        values.append(found[0])
+        at = found[1]
     return values, at
 
 

@@ -1,39 +1,26 @@
-r"""A document's structure: its sections, the display equations in them, the prose around, its macros and packages.
-
-One pass with one regular expression over the text; outermost environments only, in document order, each equation once.
-"""
+r"""A document's structure: its sections, the display equations in them, the prose around, its macros and packages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from ..limits import LIMITS
 from .citations import cited_ids
-from .environments import DISPLAY
+from .displays import HEADINGS, events, heading
 from .macros import RESERVED, Definition, Environment, Macro, find_definitions
 from .prose import EQUATION_MARK, plain_text
-from .scan import bracket_end, group_end, skip_space, strip_comments
-from .structural import expand_structural
+from .scan import forget, strip_comments
+from .structural import environment_commands, expand_structural, opening_or_closing
 
-_LEVELS = {"part": 0, "chapter": 1, "section": 2, "subsection": 3, "subsubsection": 4, "paragraph": 5, "subparagraph": 6}
-# every alternative starts with a plain character: that lets the engine skip to the next "\" or "$"
-_EVENT = re.compile(
-    r"\\(?:begin\s*\{(?P<environment>[A-Za-z]+\*?)\}"
-    r"|(?P<section>part|chapter|(?:sub){0,2}section|(?:sub)?paragraph)\*?\s*(?=[\[{])"
-    r"|(?P<bracket>\[))"
-    r"|\$(?P<dollars>\$?)"
+_PACKAGES = re.compile(r"\\(?:usepackage|RequirePackage)\s*+(?:\[[^\]\\]*+\])?\s*+\{([^{}]*+)\}")
+_LABEL = re.compile(r"\\label\s*+\{([^{}]*+)\}")
+_DROPPED = re.compile(
+    r"\\label\s*+\{[^{}]*+\}|\\(?:nonumber|notag|qedhere|allowdisplaybreaks|displaybreak)(?![A-Za-z])(?:\s*+\[\d\])?"
+    r"|\\l?eqno(?![A-Za-z])\s*+(?:\{[^{}]*+\}|\([^()$\\]{0,40}+\)|\\[a-z]{1,2}box\s*+\{[^{}]*+\}|[\d.]++)?"
 )
-_INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*\n))++\$", re.DOTALL)
-_PACKAGES = re.compile(r"\\(?:usepackage|RequirePackage)\s*(?:\[[^\]]*\])?\s*\{([^{}]*)\}")
-_LABEL = re.compile(r"\\label\s*\{([^{}]*)\}")
-_DROPPED = re.compile(r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag|qedhere|allowdisplaybreaks|displaybreak)(?![A-Za-z])(?:\s*\[\d\])?")
-_TITLE = re.compile(r"\\title\s*(?=[\[{])")
-_CLOSING_BRACKET = re.compile(r"(?<!\\)(?:\\\\)*\\\]")
-_CLOSING_DOLLARS = re.compile(r"(?<!\\)\$\$")
-_ENDS = {name: re.compile(rf"\\end\s*\{{{re.escape(name)}\}}") for base in DISPLAY for name in (base, base + "*")}
+_TITLE = re.compile(r"\\title\s*+(?=[\[{])")
 
 
 @dataclass
@@ -72,7 +59,7 @@ class Document:
 
 def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] | None = None) -> Document:
     """Read a LaTeX document (or a text that looks like one) with its local styles and bibliographies."""
-    text = strip_comments(text.replace(EQUATION_MARK, " "))
+    text = environment_commands(strip_comments(text.replace(EQUATION_MARK, " ")))
     style = strip_comments("\n".join(styles or []))
     document = Document(cites=cited_ids(text, bibliographies or []))
     begin = text.find("\\begin{document}")
@@ -88,15 +75,16 @@ def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] 
     table = dict(style_macros)
     for at, macro in changes:
         if at < 0:  # in the order TeX sees them: a \let copies what its target means at that point
-            table[macro.name] = _resolved(macro, table)
+            _define(macro, table)
         else:  # a name first defined in the body means the same before it
             table.setdefault(macro.name, _resolved(macro, table))
     document.macros = [table]
     body, changes = expand_structural(body, table, environments, [(at, m) for at, m in changes if at >= 0])
     title = _TITLE.search(text)
     if title:
-        document.title = plain_text(_argument(text, title.end())[0])[:500]
-    _scan(body, changes, document)
+        document.title = plain_text(heading(text, title.end())[0])[:500]
+    _fill(document, body, changes)
+    forget()
     return document
 
 
@@ -110,18 +98,31 @@ def _collect(style: str) -> tuple[dict[str, Macro], dict[str, Environment]]:
     macros: dict[str, Macro] = {}
     environments: dict[str, Environment] = {}
     for definition in find_definitions(style):
-        if isinstance(definition.value, Macro):
-            if definition.value.name not in RESERVED:
-                macros[definition.value.name] = _resolved(definition.value, macros)
-        else:
+        if isinstance(definition.value, Environment):
             environments[definition.value.name] = definition.value
+        elif definition.value.name not in RESERVED:
+            _define(definition.value, macros)
     return macros, environments
+
+
+def _define(macro: Macro, table: dict[str, Macro]) -> bool:
+    """Enter a definition in a table; whether that changes anything."""
+    macro = _resolved(macro, table)
+    if macro.alias == macro.name or table.get(macro.name) == macro or (macro.weak and macro.name in table):
+        return False
+    table[macro.name] = macro
+    return True
 
 
 def _resolved(macro: Macro, table: dict[str, Macro]) -> Macro:
     r"""A \let of a macro we know is that macro under another name; of anything else it stays an alias."""
-    target = table.get(macro.alias) if macro.alias else None
-    return Macro(macro.name, target.args, target.body, target.prefix, target.alias) if target else macro
+    if not macro.alias:
+        return macro
+    target = table.get(macro.alias)
+    if target is not None:
+        return Macro(macro.name, target.args, target.body, target.prefix, target.alias)
+    written = opening_or_closing(macro.alias)
+    return Macro(macro.name, (), written) if written else macro
 
 
 def _without_definitions(text: str, definitions: list[Definition], begin: int) -> tuple[str, list[tuple[int, Macro]]]:
@@ -143,101 +144,57 @@ def _without_definitions(text: str, definitions: list[Definition], begin: int) -
     return "".join(pieces), changes
 
 
-def _argument(text: str, at: int) -> tuple[str, int]:
-    """The braced argument at `at`, an optional bracketed one before it passed over."""
-    at = skip_space(text, at)
-    if text[at : at + 1] == "[":
-        end = bracket_end(text, at)
-        at = skip_space(text, end) if end > 0 else at + 1
-    if text[at : at + 1] != "{":
-        return "", at
-    end = group_end(text, at)
-    if end < 0 or end - at > 5000:
-        line = text.find("\n", at)
-        end = line if line > 0 else len(text)
-        return text[at + 1 : end], end
-    return text[at + 1 : end - 1], end
-
-
-def _scan(body: str, changes: list[tuple[int, Macro]], document: Document) -> None:
+def _fill(document: Document, body: str, changes: list[tuple[int, Macro]]) -> None:
+    """Put the sections and equations of `body` into the document."""
     sections = document.sections
     sections.append(Section("", 0))
     pieces: list[str] = []
-    at = 0
-
-    def close() -> None:
-        sections[-1].text = plain_text("".join(pieces))
-        pieces.clear()
-
-    for start, end, environment, inner in _events(body):
+    at, changed = 0, 0
+    for start, end, environment, inner in events(body):
         pieces.append(body[at:start])
         at = end
         if environment.startswith("\\"):
-            close()
-            sections.append(Section(plain_text(inner)[:500], _LEVELS[environment[1:]] + 1))
+            sections[-1].text = plain_text("".join(pieces))
+            pieces.clear()
+            sections.append(Section(plain_text(inner)[:500], HEADINGS[environment[1:]] + 1))
+            continue
+        label = _LABEL.search(inner)
+        inner = _DROPPED.sub("", inner).strip()
+        if not inner:
             continue
         if len(document.equations) >= LIMITS.equations_per_paper:
             document.truncated = True
             break
-        while changes and changes[0][0] <= start:
-            _apply(changes.pop(0)[1], document.macros)
-        label = _LABEL.search(inner)
-        inner = _DROPPED.sub("", inner).strip()
-        if inner:
-            pieces.append(EQUATION_MARK)
-            equation = Equation(environment, inner, len(sections) - 1, label[1].strip() if label else "")
-            equation.epoch = len(document.macros) - 1
-            document.equations.append(equation)
+        before = changed
+        while changed < len(changes) and changes[changed][0] <= start:
+            changed += 1
+        _change([macro for _, macro in changes[before:changed]], document.macros)
+        pieces.append(EQUATION_MARK)
+        name = label[1].strip() if label else ""
+        document.equations.append(Equation(environment, inner, len(sections) - 1, name, len(document.macros) - 1))
     pieces.append(body[at:])
-    close()
+    sections[-1].text = plain_text("".join(pieces))
     _place(document)
 
 
-def _apply(macro: Macro, tables: list[dict[str, Macro]]) -> None:
-    """A definition in the body: a new table only if it changes what a name means."""
-    macro = _resolved(macro, tables[-1])
-    if tables[-1].get(macro.name) != macro and macro.alias != macro.name:
-        tables.append({**tables[-1], macro.name: macro})
+def _change(macros: list[Macro], tables: list[dict[str, Macro]]) -> None:
+    """Definitions in the body: a new table only if they change what a name means."""
+    if not macros:
+        return
+    table = dict(tables[-1])
+    if any([_define(macro, table) for macro in macros]):
+        if len(tables) < LIMITS.macro_tables:
+            tables.append(table)
+        else:
+            tables[-1] = table
 
 
 def _place(document: Document) -> None:
     """Equation positions from the marks left in the sections' plain text."""
-    cursors = [0] * len(document.sections)
+    marks: dict[int, list[int]] = {}
     for equation in document.equations:
-        at = document.sections[equation.section].text.find(EQUATION_MARK, cursors[equation.section])
-        equation.position = max(at, 0)
-        cursors[equation.section] = at + 1
-
-
-def _events(body: str) -> Iterator[tuple[int, int, str, str]]:
-    r"""Spans of headings and display equations: (start, end, environment or "\section", content)."""
-    at = 0
-    search = _EVENT.search
-    while match := search(body, at):
-        start, at = match.span()
-        kind = match.lastgroup
-        if kind == "environment":
-            name = match["environment"]
-            closing = _ENDS.get(name)
-            if closing is None:
-                continue
-        elif kind == "section":
-            title, at = _argument(body, at)
-            yield start, at, "\\" + match["section"], title
-            continue
-        elif body[start - 1 : start] == "\\":  # \\[2pt] or \$
-            at = start + 1
-            continue
-        elif kind == "bracket":
-            name, closing = "DISPLAY", _CLOSING_BRACKET
-        elif match["dollars"]:
-            name, closing = "DISPLAY", _CLOSING_DOLLARS
-        else:
-            inline = _INLINE.match(body, start)
-            at = inline.end() if inline else at
-            continue
-        end = closing.search(body, at)
-        if end is None:
-            continue
-        yield start, end.end(), name, body[at : end.end() - 2 if kind == "bracket" else end.start()]
-        at = end.end()
+        if equation.section not in marks:
+            text = document.sections[equation.section].text
+            marks[equation.section] = [match.start() for match in re.finditer(EQUATION_MARK, text)][::-1]
+        left = marks[equation.section]
+        equation.position = left.pop() if len(left) > 1 else left[0] if left else 0

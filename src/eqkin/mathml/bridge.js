@@ -7,7 +7,9 @@ const ERROR_COLOUR = "#e9c1b7"; // KaTeX paints refused commands in this colour:
 
 let limits = {};
 let prelude = {}; // macros of LaTeX and its packages, by package name
+let base = {}; // what holds before the current paper's own definitions: LaTeX and the paper's packages
 let macros = {}; // what the current paper's formulas may use
+let isDefined = () => false; // whether KaTeX knows a command
 
 function setLimits(json) {
   limits = JSON.parse(json);
@@ -61,10 +63,59 @@ function substitute(body, args) {
   return out;
 }
 
-function macro({ args, body, prefix }) {
+// Papers redefine what others are built from. A token that came with a meaning keeps it: those of KaTeX's own macros mean
+// what KaTeX says (KATEX), those of our preludes what LaTeX and its packages say (BASE), all others what the paper says.
+const KATEX = 1, BASE = 2;
+
+function meaning(level, name, { builtins }, paper) {
+  const known = (level === BASE ? base[name] : undefined) ?? builtins[name];
+  return known !== undefined || isDefined(name) ? known : paper;
+}
+
+function install(context) {
+  const expander = Object.getPrototypeOf(context);
+  const { _getExpansion: expansionOf, expandOnce } = expander;
+  isDefined = (name) => context.isDefined(name);
+  let level = 0; // of the token that is being expanded
+  expander.expandOnce = function (expandableOnly) {
+    const token = this.future();
+    level = token.level ?? 0;
+    if (level && meaning(level, token.text, this.macros, this.macros.get(token.text)) === undefined) return false;
+    return expandOnce.call(this, expandableOnly);
+  };
+  expander._getExpansion = function (name) {
+    const here = level;
+    level = 0; // what looks ahead on its own starts anew
+    const builtin = this.macros.builtins[name];
+    const current = this.macros.get(name);
+    const chosen = here ? meaning(here, name, this.macros, current) : current;
+    if (chosen === undefined || name.length === 1 || (chosen === current && chosen !== builtin)) return expansionOf.call(this, name);
+    const expansion = typeof chosen === "function" ? chosen(this) : chosen;
+    if (typeof expansion !== "string") return expansion ?? null;
+    const tokens = tokensOf(this, expansion);
+    if (chosen === builtin) for (const token of tokens) if (token.text.length > 1) token.level = KATEX;
+    return { tokens, numArgs: parameters(expansion) };
+  };
+}
+
+function parameters(body) {
+  if (!body.includes("#")) return 0;
+  const stripped = body.replace(/##/g, "");
+  let n = 0;
+  while (stripped.includes("#" + (n + 1))) n++;
+  return n;
+}
+
+function macro({ name, args, body, prefix }, level) {
   let tokens = null;
   return (context) => {
-    tokens ??= tokensOf(context, body);
+    if (!tokens) {
+      tokens = tokensOf(context, body);
+      // a command that is built from its own name is built from what that meant before
+      for (const token of tokens)
+        if (token.text.length > 1 && (level || (token.text === name && (base[name] !== undefined || isDefined(name)))))
+          token.level = BASE;
+    }
     if (!args.length && !prefix) return { tokens, numArgs: 0 };
     if (prefix) for (const token of tokensOf(context, prefix).reverse()) {
       context.consumeSpaces();
@@ -76,26 +127,28 @@ function macro({ args, body, prefix }) {
 }
 
 function alias(target) {
-  // \let to something KaTeX itself defines, even if the paper redefines the target later
+  // \let to something that is not the paper's own, even if the paper redefines the target later
   return (context) => {
-    const builtin = context.macros.builtins[target];
-    if (builtin !== undefined) return typeof builtin === "function" ? builtin(context) : builtin;
     const token = tokensOf(context, target)[0];
-    token.noexpand = true;
+    token.level = BASE;
     return { tokens: [token], numArgs: 0 };
   };
 }
 
-function table(definitions) {
+function table(definitions, level) {
   const out = {};
-  for (const d of definitions) out[d.name] = d.alias ? alias(d.alias) : macro(d);
+  for (const d of definitions) {
+    if (d.weak && !level && (base[d.name] !== undefined || isDefined(d.name))) continue;
+    out[d.name] = d.alias ? alias(d.alias) : macro(d, level);
+  }
   return out;
 }
 
 function setPrelude(json) {
   const packages = JSON.parse(json);
   prelude = {};
-  for (const name of Object.keys(packages)) prelude[name] = table(packages[name]);
+  katex.renderToString("\\eqkinprobe", { macros: { "\\eqkinprobe": (context) => (install(context), "") } });
+  for (const name of Object.keys(packages)) prelude[name] = table(packages[name], BASE);
 }
 
 function choose(context, first) {
@@ -183,11 +236,10 @@ const TESTS = {
 
 function setMacros(json) {
   const { packages, definitions, unknown } = JSON.parse(json);
-  macros = Object.assign({}, TESTS);
-  for (const name of packages) Object.assign(macros, prelude[name]);
-  Object.assign(macros, table(definitions));
+  base = Object.assign({}, TESTS);
+  for (const name of packages) Object.assign(base, prelude[name]);
   // a macro nobody defines: a name, with the arguments its uses suggest; never in place of one KaTeX knows
-  Object.assign(macros, table(unknown));
+  macros = Object.assign({}, base, table(definitions), table(unknown));
 }
 
 // ---- trees ----------------------------------------------------------------------------------------------------

@@ -51,7 +51,9 @@ def _sources() -> tuple[Identity, str]:
         meta = orjson.loads(package.joinpath("katex.json").read_bytes())
         script = package.joinpath("katex.min.js").read_bytes()
     except FileNotFoundError as error:
-        raise CorruptData(f"eqkin was installed without its converter ({error.filename}); install it again with pip") from error
+        raise CorruptData(
+            f"eqkin was installed without its converter ({error.filename}); install it again with pip"
+        ) from error
     if hashlib.sha256(script).hexdigest() != meta["sha256"]:
         raise CorruptData("the bundled KaTeX script does not match its recorded hash; install eqkin again")
     bridge = package.joinpath("bridge.js").read_text("utf-8")
@@ -72,7 +74,9 @@ class Converter:
         self._macros = _table([], [], [])
         self._failures = _Classifier()
 
-    def set_macros(self, packages: Sequence[str] = (), definitions: Iterable[Macro] = (), unknown: Iterable[Macro] = ()) -> None:
+    def set_macros(
+        self, packages: Sequence[str] = (), definitions: Iterable[Macro] = (), unknown: Iterable[Macro] = ()
+    ) -> None:
         """Choose what the next formulas may use: preludes of packages, a document's definitions, stand-ins for unknown names."""
         self._macros = _table(packages, definitions, unknown)
         if self._engine is not None:
@@ -112,8 +116,12 @@ class Converter:
                 what = "time" if isinstance(error, JSTimeoutException) else "memory"
                 return [Failure(f"limit: {what}", f"the converter ran out of {what}")]
             return [outcome for formula in formulas for outcome in self._batch([formula], display, builder)]
-        builder.add_batch(answer["tags"], answer["attributes"], answer["texts"], [t for t in answer["trees"] if type(t) is list])
-        return [None if type(t) is list else self._failures.classify(t["error"], t["position"]) for t in answer["trees"]]
+        builder.add_batch(
+            answer["tags"], answer["attributes"], answer["texts"], [t for t in answer["trees"] if type(t) is list]
+        )
+        return [
+            None if type(t) is list else self._failures.classify(t["error"], t["position"]) for t in answer["trees"]
+        ]
 
     def _call(self, function: str, payload: str, seconds: float) -> str:
         if self._engine is None:
@@ -141,7 +149,7 @@ def _encodable(formula: str) -> str:
 
 
 def _definition(macro: Macro) -> dict[str, object]:
-    return {"name": macro.name, "args": macro.args, "body": macro.body, "prefix": macro.prefix, "alias": macro.alias}
+    return {"name": macro.name, "args": macro.args, "body": macro.body, "prefix": macro.prefix, "alias": macro.alias, "weak": macro.weak}
 
 
 def _table(packages: Sequence[str], definitions: Iterable[Macro], unknown: Iterable[Macro]) -> str:
@@ -163,14 +171,21 @@ def _prelude_json() -> str:
 class _Classifier:
     """Turns the converter's messages into countable reasons."""
 
-    _UNDEFINED = re.compile(r"(?:Undefined control sequence: |Unrecognized (?:infix )?control sequence: )(\\(?:[A-Za-z@]+|.))", re.DOTALL)
+    _UNDEFINED = re.compile(
+        r"(?:Undefined control sequence: |Unrecognized (?:infix )?control sequence: )(\\(?:[A-Za-z@]+|.))", re.DOTALL
+    )
     _RULES = (
         (re.compile(r"^eqkin:limit (.*)"), "limit: size"),
         (re.compile(r"^eqkin:refused"), "refused command"),
         (re.compile(r"Too many expansions"), "limit: macro expansion"),
         (re.compile(r"No such environment: (.*?)(?: at|$)"), "unknown environment"),
         (re.compile(r"Double (?:sub|super)script"), "double script"),
-        (re.compile(r"Expected '\\?\}?(?:right|EOF|\}|\\end)|Extra \}|Unexpected end|Mismatch|Expected group|Got function"), "unbalanced or incomplete"),
+        (
+            re.compile(
+                r"Expected '\\?\}?(?:right|EOF|\}|\\end)|Extra \}|Unexpected end|Mismatch|Expected group|Got function"
+            ),
+            "unbalanced or incomplete",
+        ),
         (re.compile(r"Can't use function"), "text command in math"),
         (re.compile(r"Invalid (?:size|color|delimiter|unit)|delimiter"), "invalid argument"),
     )

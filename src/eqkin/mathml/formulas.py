@@ -55,7 +55,10 @@ class _State:
 
 
 def convert(
-    converter: Converter, formulas: Sequence[str], packages: Iterable[str] | None = None, definitions: dict[str, Macro] | None = None
+    converter: Converter,
+    formulas: Sequence[str],
+    packages: Iterable[str] | None = None,
+    definitions: dict[str, Macro] | None = None,
 ) -> Conversion:
     """Convert the formulas of one document; `packages` None means that its preamble is not known."""
     state = _State(list(packages or []), dict(definitions or {}))
@@ -67,7 +70,9 @@ def convert(
     counter.take(range(len(texts)), *converter.trees(texts))
     _resolve_undefined(converter, texts, state, counter)
     for _ in range(4):
-        again = [i for i in counter.failed() if (text := repaired(texts[i], outcomes[i].failure)) and _set(texts, i, text)]
+        again = [
+            i for i in counter.failed() if (text := repaired(texts[i], outcomes[i].failure)) and _set(texts, i, text)
+        ]
         if not again:
             break
         for i in again:
@@ -106,7 +111,11 @@ class _Counter:
 def _resolve_undefined(converter: Converter, texts: list[str], state: _State, counter: _Counter) -> None:
     outcomes = counter.outcomes
     for _ in range(_ROUNDS):
-        pending = [i for i in counter.failed() if (f := outcomes[i].failure) and f.command and f.command not in _DIAGRAM_COMMANDS]
+        pending = [
+            i
+            for i in counter.failed()
+            if (f := outcomes[i].failure) and f.command and f.command not in _DIAGRAM_COMMANDS
+        ]
         pending = [i for i in pending if len(outcomes[i].unknown) < _ROUNDS]
         if not pending:
             return
@@ -119,7 +128,9 @@ def _resolve_undefined(converter: Converter, texts: list[str], state: _State, co
                 outcomes[i].unknown += (name,)
             elif name in outcomes[i].unknown or name in state.borrowed:
                 outcomes[i].unknown += ("",)  # counts the round; seen again means it cannot be helped
-        converter.set_macros(state.packages, [*state.borrowed.values(), *state.definitions.values()], state.unknown.values())
+        converter.set_macros(
+            state.packages, [*state.borrowed.values(), *state.definitions.values()], state.unknown.values()
+        )
         counter.take(pending, *converter.trees([texts[i] for i in pending]))
 
 

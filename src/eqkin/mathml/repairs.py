@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .converter import Failure
 
-_SCRIPTED_COMMAND = re.compile(r"([_^])\s*(\\[A-Za-z]+(?:\s*\{(?:[^{}]|\{[^{}]*\})*\})*)")
+_SCRIPTED_COMMAND = re.compile(r"([_^])\s*(\\[A-Za-z]+(?:\s*+\{(?:[^{}]++|\{[^{}]*+\})*+\})*)")
 _DOLLAR = re.compile(r"(?<!\\)\$|\\[()]")
 _TEXT = re.compile(r"\\(?:text[a-z]*|mbox|hbox|operatorname\*?|mathrm|mathtt|mathit|mathsf|textnormal)\s*\{[^{}]*\}")
 _LEFT_RIGHT = re.compile(r"\\(?:left|right|middle)(?![A-Za-z])\s*\.?")

@@ -93,7 +93,11 @@ def parse_mathml(markup: str, limits: Limits = LIMITS) -> Node:
     markup = _ENTITY.sub(lambda m: m[0] if m[1] in _XML_ENTITIES else escape(html5.get(m[1] + ";", "?")), markup)
     reader = _Reader(limits)
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = reader.start, reader.end, reader.data
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = (
+        reader.start,
+        reader.end,
+        reader.data,
+    )
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = reader.refuse
     parser.buffer_text = True
     try:
@@ -153,7 +157,9 @@ def node_of(forest: Forest, index: int) -> Node:
 
 def to_mathml(root: Node, *, display: bool = True) -> str:
     """A `<math>` element with the tree in it. Only known elements and attributes come out, all text escaped."""
-    pieces = [f'<math xmlns="http://www.w3.org/1998/Math/MathML"{" display=" + chr(34) + "block" + chr(34) if display else ""}>']
+    pieces = [
+        f'<math xmlns="http://www.w3.org/1998/Math/MathML"{" display=" + chr(34) + "block" + chr(34) if display else ""}>'
+    ]
     stack: list[Node | str] = [root]
     while stack:
         item = stack.pop()
@@ -162,7 +168,12 @@ def to_mathml(root: Node, *, display: bool = True) -> str:
             continue
         tag = item.tag if item.tag in TAGS else "mrow"
         allowed = {k: v for k, v in item.attributes.items() if k in ATTRIBUTES and not _UNSAFE_VALUE.search(v)}
-        pieces.append(f"<{tag}" + "".join(f" {name}={quoteattr(value)}" for name, value in allowed.items()) + ">" + escape(item.text))
+        pieces.append(
+            f"<{tag}"
+            + "".join(f" {name}={quoteattr(value)}" for name, value in allowed.items())
+            + ">"
+            + escape(item.text)
+        )
         stack.append(f"</{tag}>")
         stack.extend(reversed(item.children))
     return "".join(pieces) + "</math>"

@@ -1,0 +1,115 @@
+r"""Where the headings and display equations of a document stand.
+
+One pass with one regular expression; outermost environments only, in document order. An opening without its end is passed
+over, and an end that the rest of the text lacks is sought once, so the work stays linear whatever the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from .environments import DISPLAY, INNER
+from .scan import bracket_end, group_end, skip_space
+
+HEADINGS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
+_LONGEST_HEADING = 5_000
+# every alternative starts with a plain character: that lets the engine skip to the next "\" or "$"
+_EVENT = re.compile(
+    r"\\(?:begin\s*+\{(?P<environment>[A-Za-z]++\*?)\}"
+    r"|(?P<section>part|chapter|(?:sub){0,2}section|(?:sub)?paragraph)\*?\s*+(?=[\[{])"
+    r"|(?P<bracket>\[))"
+    r"|\$(?P<dollars>\$?)"
+)
+_INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$", re.DOTALL)
+_CLOSING_BRACKET = re.compile(r"(?<!\\)(?:\\\\)*+\\\]")
+_CLOSING_DOLLARS = re.compile(r"(?<!\\)(?:\\\\)*+\$\$")
+_NAMES = [name for base in DISPLAY for name in (base, base + "*")]
+_ENDS = {name: re.compile(rf"\\end\s*+\{{{re.escape(name)}\}}") for name in _NAMES}
+_SIDES = {name: re.compile(rf"\\(begin|end)\s*+\{{{re.escape(name)}\}}") for name in _NAMES if name.rstrip("*") in INNER}
+
+
+def heading(text: str, at: int) -> tuple[str, int]:
+    """The braced argument at `at`, an optional bracketed one before it passed over."""
+    at = skip_space(text, at)
+    if text[at : at + 1] == "[":
+        end = bracket_end(text, at)
+        at = skip_space(text, end) if end > 0 else at + 1
+    if text[at : at + 1] != "{":
+        return "", at
+    end = group_end(text, at)
+    if end < 0 or end - at > _LONGEST_HEADING:
+        line = text.find("\n", at)
+        end = line if line > 0 else len(text)
+        return text[at + 1 : end], end
+    return text[at + 1 : end - 1], end
+
+
+class _Closings:
+    """Finds the end of a display, and remembers what there is none of."""
+
+    def __init__(self, body: str) -> None:
+        self.body = body
+        self.missing: set[str] = set()
+        self.unbalanced: set[str] = set()
+
+    def find(self, name: str, at: int) -> tuple[int, int] | None:
+        """Where the display `name` whose content starts at `at` ends: (end of content, end of display)."""
+        if name in self.missing:
+            return None
+        if name in _SIDES and name not in self.unbalanced and (span := self._nested(name, at)):
+            return span
+        pattern = {"\\[": _CLOSING_BRACKET, "$$": _CLOSING_DOLLARS}.get(name) or _ENDS[name]
+        match = pattern.search(self.body, at)
+        if match is None:
+            self.missing.add(name)
+            return None
+        return (match.end() - 2 if name in ("\\[", "$$") else match.start()), match.end()
+
+    def _nested(self, name: str, at: int) -> tuple[int, int] | None:
+        depth = 1
+        for match in _SIDES[name].finditer(self.body, at):
+            depth += 1 if match[1] == "begin" else -1
+            if depth == 0:
+                return match.span()
+        self.unbalanced.add(name)
+        return None
+
+
+def _escaped(body: str, at: int) -> bool:
+    r"""Whether an odd number of backslashes stands before `at`: `\$`, `\\[2pt]`."""
+    start = at
+    while start > 0 and body[start - 1] == "\\":
+        start -= 1
+    return (at - start) % 2 == 1
+
+
+def events(body: str) -> Iterator[tuple[int, int, str, str]]:
+    r"""Spans of headings and display equations: (start, end, environment or "\section", content)."""
+    at = 0
+    search = _EVENT.search
+    closings = _Closings(body)
+    while match := search(body, at):
+        start, at = match.span()
+        kind = match.lastgroup
+        if kind == "section":
+            title, at = heading(body, at)
+            yield start, at, "\\" + match["section"], title
+            continue
+        if kind == "environment":
+            name = match["environment"]
+            if name not in _ENDS:
+                continue
+        elif body[start - 1 : start] == "\\" and _escaped(body, start):
+            at = start + 1
+            continue
+        elif kind == "dollars" and not match["dollars"]:
+            inline = _INLINE.match(body, start)
+            at = inline.end() if inline else at
+            continue
+        else:
+            name = "\\[" if kind == "bracket" else "$$"
+        span = closings.find(name, at)
+        if span is not None:
+            yield start, span[1], name if kind == "environment" else "DISPLAY", body[at : span[0]]
+            at = span[1]
