@@ -34,7 +34,8 @@ def read_all(tasks: Iterable[Task], jobs: int) -> Iterator[Extract]:
         yield from _read_parallel(tasks, jobs)
 
 
-def _read_chunk(chunk: list[Task]) -> list[Extract]:
+def read_chunk(chunk: list[Task]) -> list[Extract]:
+    """Read a few items, in whatever process this runs."""
     return [read_item(item, known) for item, known in chunk]
 
 
@@ -43,7 +44,7 @@ def _read_parallel(tasks: Iterator[Task], jobs: int) -> Iterator[Extract]:
     if not first:
         return
     chunks = chain([first], iter(lambda: list(islice(tasks, _CHUNK)), []))
-    executor = _executor(jobs)
+    executor = new_executor(jobs)
     waiting: deque[tuple[list[Task], Future[list[Extract]]]] = deque()
     try:
         for chunk in chunks:
@@ -58,14 +59,15 @@ def _read_parallel(tasks: Iterator[Task], jobs: int) -> Iterator[Extract]:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _executor(jobs: int) -> ProcessPoolExecutor:
+def new_executor(jobs: int) -> ProcessPoolExecutor:
+    """A pool of processes to read with."""
     # a fresh interpreter each: V8 and threads do not survive a fork
     return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
 
 
 def _submit(executor: ProcessPoolExecutor, chunk: list[Task]) -> Future[list[Extract]]:
     try:
-        return executor.submit(_read_chunk, chunk)
+        return executor.submit(read_chunk, chunk)
     except BrokenProcessPool as error:
         failed: Future[list[Extract]] = Future()
         failed.set_exception(error)
@@ -84,17 +86,17 @@ def _collect(
     suspects = [chunk, *(later for later, _ in waiting)]
     waiting.clear()
     extracts = [extract for group in suspects for extract in _one_by_one(group)]
-    return extracts, _executor(jobs)
+    return extracts, new_executor(jobs)
 
 
 def _one_by_one(chunk: list[Task]) -> list[Extract]:
     extracts: list[Extract] = []
-    executor = _executor(1)
+    executor = new_executor(1)
     for item, known in chunk:
         try:
-            extracts += executor.submit(_read_chunk, [(item, known)]).result()
+            extracts += executor.submit(read_chunk, [(item, known)]).result()
         except BrokenProcessPool:
             extracts.append(Extract(item.key, item.origin, "", failure="crash", message="reading it ended the process"))
-            executor = _executor(1)
+            executor = new_executor(1)
     executor.shutdown(wait=False)
     return extracts

@@ -11,6 +11,7 @@ from eqkin.limits import LIMITS, Limits
 from eqkin.sources.archive import LookUp, bulk_items, eprint_item, is_bulk
 from eqkin.sources.arxiv import ArxivClient, arxiv_item
 from eqkin.sources.arxiv_ids import id_of_file, parse_id
+from eqkin.sources.bundled import atlas_items
 from eqkin.sources.docstrings import package_items
 from eqkin.sources.documents import SUFFIXES, document_item
 from eqkin.sources.files import OnSkip, head_of, kind_of, shown
@@ -24,7 +25,7 @@ __all__ = ["ArxivClient", "Item", "MetadataSnapshot", "Paper", "open_source"]
 
 READABLE = (
     "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .jsonl (also .zst or .gz); an e-print "
-    "(.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; arxiv:ID; python:PACKAGE"
+    "(.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
 )
 
 
@@ -54,6 +55,8 @@ def open_source(
     """
     if spec.lower().startswith("arxiv:") or re.match(r"https?://", spec, re.IGNORECASE):
         return iter([arxiv_item(spec, arxiv or ArxivClient(limits=limits))])
+    if spec == "atlas:":
+        return atlas_items()
     if spec.startswith("python:"):
         return package_items(spec.removeprefix("python:"), limits)
     path = _existing(spec)

@@ -1,0 +1,33 @@
+"""The atlas: articles by field, written for eqkin, and `kin.json`, which names the groups of equations that say the same.
+
+It is the library of `eqkin demo` and a labelled set for evaluation.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from importlib.resources.abc import Traversable
+
+
+@dataclass(frozen=True)
+class KinGroup:
+    """Equations of several fields that express one idea; members are named `field:label`."""
+
+    id: str
+    name: str
+    idea: str
+    equations: tuple[str, ...]
+
+
+def articles() -> list[Traversable]:
+    """The articles' LaTeX files, one a field, in alphabetical order."""
+    folder = resources.files("eqkin.atlas")
+    return sorted((entry for entry in folder.iterdir() if entry.name.endswith(".tex")), key=lambda entry: entry.name)
+
+
+def kin_groups() -> list[KinGroup]:
+    """The groups of kin equations."""
+    data = json.loads(resources.files("eqkin.atlas").joinpath("kin.json").read_text("utf-8"))
+    return [KinGroup(g["id"], g["name"], g["idea"], tuple(g["equations"])) for g in data["groups"]]

@@ -1,0 +1,120 @@
+"""`eqkin bench ingest`: how fast sources become trees, beside the bare converter on the same formulas in the same run.
+
+Three timings over the same papers: KaTeX alone, handed the finished formulas (`renderToString` to MathML, in batches, through the
+same embedded engine); reading in one process (LaTeX structure, macros, conversion, repairs, trees); reading in two or more.
+The timings take turns in short rounds, so that a busy machine slows all of them alike.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+
+from eqkin.latex import parse
+from eqkin.latex.environments import MATHML, converter_input, is_diagram
+from eqkin.latex.macros import Macro
+from eqkin.library.pool import new_executor, read_chunk
+from eqkin.library.reading import Extract, converter, read_item
+from eqkin.limits import LIMITS
+from eqkin.sources import open_source
+from eqkin.sources.paper import Item
+
+_ROUND = 100  # papers a round
+
+
+@dataclass
+class IngestReport:
+    """What was measured."""
+
+    papers: int = 0
+    bare_equations: int = 0
+    bare_seconds: float = 0.0
+    one_seconds: float = 0.0
+    many_seconds: float = 0.0
+    jobs: int = 2
+    equations: Counter[str] = field(default_factory=Counter)  # by status
+    reasons: Counter[str] = field(default_factory=Counter)
+    failed_papers: Counter[str] = field(default_factory=Counter)
+    peak_bytes: int = 0
+
+    @property
+    def found(self) -> int:
+        """Equations, diagrams not counted."""
+        return sum(n for status, n in self.equations.items() if status != "diagram")
+
+    def summary(self) -> dict[str, float]:
+        """The figures that matter, rates in equations per second."""
+        found = max(self.found, 1)
+        bare = self.bare_equations / max(self.bare_seconds, 1e-9)
+        one, many = found / max(self.one_seconds, 1e-9), found / max(self.many_seconds, 1e-9)
+        converted = self.equations["converted"] + self.equations["degraded"]
+        return {
+            "papers": self.papers, "equations": self.found, "converted_percent": 100 * converted / found,
+            "degraded_percent": 100 * self.equations["degraded"] / max(converted, 1), "diagrams": self.equations["diagram"],
+            "bare_per_second": bare, "one_process_per_second": one, "many_processes_per_second": many, "jobs": self.jobs,
+            "one_to_bare": one / max(bare, 1e-9), "many_to_one": many / max(one, 1e-9), "peak_megabytes_a_worker": self.peak_bytes / 1e6,
+        }  # fmt: skip
+
+
+def measure(
+    source: str, *, limit: int | None = None, jobs: int = 2, progress: Callable[[IngestReport], None] | None = None
+) -> IngestReport:
+    """Time reading `source` (at most `limit` papers) against the bare converter."""
+    report = IngestReport(jobs=jobs)
+    items = islice(open_source(source), limit)
+    read_item(next(open_source("atlas:")), "")  # engines started and warm before the clock runs
+    with new_executor(jobs) as executor:
+        list(executor.map(read_chunk, [[(item, "")] for item in islice(open_source("atlas:"), 4 * jobs)]))
+        while chunk := list(islice(items, _ROUND)):
+            _round(chunk, executor, report)
+            if progress:
+                progress(report)
+    return report
+
+
+def _round(items: list[Item], executor: ProcessPoolExecutor, report: IngestReport) -> None:
+    report.papers += len(items)
+    extracts, seconds = _timed(lambda: [read_item(item, "") for item in items])
+    report.one_seconds += seconds
+    _count(extracts, report)
+    parts = [[(item, "") for item in items[at : at + 4]] for at in range(0, len(items), 4)]
+    parallel, seconds = _timed(lambda: [extract for part in executor.map(read_chunk, parts) for extract in part])
+    report.many_seconds += seconds
+    report.peak_bytes = max([report.peak_bytes, *(extract.peak_bytes for extract in parallel)])
+    for packages, macros, formulas in _prepared(items):
+        converter().set_macros(packages, macros)
+        for at in range(0, len(formulas), LIMITS.batch_formulas):
+            batch = formulas[at : at + LIMITS.batch_formulas]
+            report.bare_seconds += _timed(lambda batch=batch: converter().markup(batch))[1]  # type: ignore[misc]
+        report.bare_equations += len(formulas)
+
+
+def _timed(work: Callable[[], list[Extract]]) -> tuple[list[Extract], float]:
+    start = time.perf_counter()
+    result = work()
+    return result, time.perf_counter() - start
+
+
+def _count(extracts: list[Extract], report: IngestReport) -> None:
+    for extract in extracts:
+        if extract.failure:
+            report.failed_papers[extract.failure] += 1
+        for record in extract.equations:
+            report.equations[record.status] += 1
+            if record.status == "failed":
+                report.reasons[record.reason] += 1
+
+
+def _prepared(items: list[Item]) -> Iterator[tuple[list[str], list[Macro], list[str]]]:
+    """The same formulas, ready for the converter, with the macros they need."""
+    for item in items:
+        paper = item.load()
+        document = parse(paper.text, paper.styles, paper.bibliography)
+        for epoch, macros in enumerate(document.macros):
+            chosen = [e for e in document.equations if e.epoch == epoch and e.environment != MATHML and not is_diagram(e.body)]
+            if chosen:
+                yield document.packages or [], list(macros.values()), [converter_input(e.environment, e.body) for e in chosen]

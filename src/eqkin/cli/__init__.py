@@ -1,0 +1,59 @@
+"""The command line: thin commands over the library. `main` is the entry point; errors become one line and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from eqkin.cli import add, bench, convert, demo, inspect
+from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitReached, StorageFailed
+
+EXIT_CODES: dict[type[EqkinError], int] = {BadInput: 3, LimitReached: 4, CorruptData: 5, LibraryBusy: 6, StorageFailed: 7}
+
+app = typer.Typer(
+    name="eqkin",
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="""eqkin finds the kin of an equation: related equations, and the papers they stand in.
+
+Start with `eqkin demo`, or `eqkin add` a folder of papers of your own.
+
+Exit codes: 0 done, 1 something was found wrong (`verify`, `convert`), 2 wrong usage, 3 bad input, 4 limit reached,
+5 damaged data, 6 library busy, 7 disk full or read-only, 130 interrupted.""",
+)
+for _module in (add, inspect, convert, demo, bench):
+    _module.register(app)
+
+
+def _version(value: bool) -> None:
+    if value:
+        from eqkin import __version__
+
+        typer.echo(f"eqkin {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        app(prog_name="eqkin")
+    except EqkinError as error:
+        typer.secho(f"eqkin: {error}", err=True, fg="red")
+        sys.exit(EXIT_CODES.get(type(error), 1))
+    except KeyboardInterrupt:
+        typer.secho("eqkin: interrupted; what was finished is kept, run the same command again to go on", err=True, fg="yellow")
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(0)

@@ -1,0 +1,111 @@
+"""`eqkin add`: read papers into a library."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.library import AddReport, Library
+from eqkin.sources import MetadataSnapshot
+
+_SHOWN_PROBLEMS = 10
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the app."""
+    app.command(no_args_is_help=True)(add)
+
+
+def add(
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="SOURCE...", help="Files, folders, archives, `arxiv:ID`, `python:PACKAGE`, or `atlas:`.", show_default=False),
+    ],
+    library: LibraryFolder,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to read with.")] = os.cpu_count() or 1,
+    metadata: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="arXiv's public metadata snapshot (JSON lines), for bulk archives.")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Drop the papers of these sources instead of adding them.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    r"""Read papers into a library: new ones are added, changed ones replaced, unchanged ones skipped.
+
+    Reads LaTeX (files, folders, arXiv e-prints and bulk archives), Markdown, Quarto, R Markdown, Jupyter notebooks,
+    reStructuredText, docstrings of an installed package, HTML with MathML, and JSON lines. Stop it whenever you like: run the
+    same command again and it goes on where it was.
+
+    **Examples**
+
+        eqkin add ~/papers notes.md
+
+        eqkin add arxiv:1706.03762 python:scipy
+
+        eqkin add arXiv_src_1706_001.tar --metadata arxiv-metadata-oai-snapshot.json -j 8
+
+        eqkin add --remove ~/papers/old
+    """
+    opened = Library.open(library, create=not remove)
+    if remove:
+        dropped = opened.remove(*sources)
+        typer.echo(orjson.dumps({"removed": dropped}).decode() if as_json else f"{dropped:,} papers removed")
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C: what was read is kept
+    snapshot = MetadataSnapshot(metadata) if metadata else None
+    start = time.monotonic()
+    report = _with_progress(opened, sources, jobs, snapshot)
+    _tell(report, time.monotonic() - start, as_json)
+    if report.problems and not report.papers and not report.unchanged:
+        raise typer.Exit(3)
+
+
+def _with_progress(library: Library, sources: list[str], jobs: int, metadata: MetadataSnapshot | None) -> AddReport:
+    console = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    start = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("reading ...", total=None)
+
+        def show(report: AddReport) -> None:
+            equations = sum(report.equations.values())
+            rate = equations / max(time.monotonic() - start, 1e-9)
+            bar.update(
+                task,
+                description=f"{report.papers:,} papers, {report.unchanged:,} unchanged, {sum(report.failed.values()):,} failed | "
+                f"{equations:,} equations, {report.equations['failed']:,} failed | {rate:,.0f} equations/s",
+            )
+
+        return library.add(*sources, jobs=jobs, metadata=metadata, progress=show)
+
+
+def _tell(report: AddReport, seconds: float, as_json: bool) -> None:
+    equations = dict(report.equations)
+    if as_json:
+        summary = {"papers": report.papers, "unchanged": report.unchanged, "failed": dict(report.failed), "equations": equations}
+        summary |= {"problems": report.problems, "skipped": dict(report.skipped), "seconds": round(seconds, 3)}
+        typer.echo(orjson.dumps(summary).decode())
+        return
+    found = sum(n for status, n in equations.items() if status != "diagram")
+    converted = equations.get("converted", 0) + equations.get("degraded", 0)
+    typer.echo(f"{report.papers:,} papers added or replaced, {report.unchanged:,} unchanged, {sum(report.failed.values()):,} failed")
+    if found:
+        typer.echo(
+            f"{found:,} equations: {converted / found:.1%} converted ({equations.get('degraded', 0):,} degraded), "
+            f"{equations.get('failed', 0):,} failed, {equations.get('diagram', 0):,} diagrams apart; "
+            f"{found / seconds:,.0f} equations/s"
+        )
+    for reason, count in report.skipped.most_common(5):
+        typer.echo(f"left out: {count:,} x {reason}")
+    for problem in report.problems[:_SHOWN_PROBLEMS]:
+        typer.secho(f"failed: {problem}", err=True)
+    if len(report.problems) > _SHOWN_PROBLEMS:
+        typer.secho(f"... and {len(report.problems) - _SHOWN_PROBLEMS:,} more (--json lists up to 200)", err=True)

@@ -1,0 +1,82 @@
+"""`eqkin convert`: LaTeX formulas to MathML or trees, for people who only want that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import islice
+from typing import Annotated
+
+import orjson
+import typer
+
+
+class Form(str, Enum):
+    """What to print for each formula."""
+
+    mathml = "mathml"
+    tree = "tree"
+    json = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the app."""
+    app.command()(convert)
+
+
+def convert(
+    formulas: Annotated[
+        list[str] | None, typer.Argument(metavar="[LATEX]...", help="Formulas; lines of standard input if none are given.", show_default=False)
+    ] = None,
+    form: Annotated[Form, typer.Option("--to", help="mathml; tree: nested JSON; json: latex, mathml, degraded, error.")] = Form.mathml,
+) -> None:
+    r"""Convert LaTeX formulas, one a line, to MathML or to trees as JSON, one a line.
+
+    Formulas may stand in `$...$`, `\[...\]` or an environment. A formula that fails gives an empty line (with `--to json`: an
+    object with its error), a message on standard error, and exit code 1 in the end.
+
+    **Examples**
+
+        eqkin convert 'E = mc^2'
+
+        eqkin convert --to tree < formulas.txt
+
+        echo '\frac{a}{b}' | eqkin convert --to json
+    """
+    failures = 0
+    lines = formulas if formulas else (line.rstrip("\r\n") for line in sys.stdin)
+    for line, error in _converted(lines, form):
+        typer.echo(line)
+        if error:
+            failures += 1
+            typer.secho(error, err=True)
+    if failures:
+        raise typer.Exit(1)
+
+
+def _converted(lines: Iterable[str], form: Form) -> Iterator[tuple[str, str]]:
+    """For each formula what to print, and an error or ""."""
+    from eqkin.latex.formula import typed_formula
+    from eqkin.mathml import formulas
+    from eqkin.mathml.converter import Converter
+    from eqkin.mathml.tree import node_of, to_json, to_mathml
+
+    converter = Converter()
+    numbered = enumerate(lines, 1)
+    while batch := list(islice(numbered, 64)):
+        conversion = formulas.convert(converter, [typed_formula(text) for _, text in batch])
+        for (number, text), outcome in zip(batch, conversion.outcomes, strict=True):
+            if outcome.failure is not None:
+                where = f" at character {outcome.failure.position + 1}" if outcome.failure.position >= 0 else ""
+                error = f"line {number}: {outcome.failure.message}{where}"
+                shown = orjson.dumps({"latex": text, "error": outcome.failure.message}).decode() if form is Form.json else ""
+                yield shown, error
+                continue
+            node = node_of(conversion.forest, outcome.tree)
+            if form is Form.mathml:
+                yield to_mathml(node), ""
+            elif form is Form.tree:
+                yield orjson.dumps(to_json(node)).decode(), ""
+            else:
+                yield orjson.dumps({"latex": text, "mathml": to_mathml(node), "degraded": list(outcome.unknown)}).decode(), ""

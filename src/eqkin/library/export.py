@@ -1,0 +1,79 @@
+"""A library's equations for other programs: JSON lines, or one packed forest with its vocabulary."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from eqkin.forest import ForestBuilder, Vocabulary
+from eqkin.forest.storage import to_bytes
+from eqkin.library.durable import write_file
+from eqkin.library.library import Library
+from eqkin.mathml.tree import to_mathml
+
+_QUERY = """
+SELECT e.*, p.key, p.title, p.authors, p.year, p.fields, s.title AS heading, s.text AS prose
+FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {} ORDER BY p.id, e.number
+"""
+_AROUND = 400  # characters of prose on each side
+
+
+def equations(library: Library, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
+    """Each equation as a dictionary: id, latex, mathml, where it stands, the prose around it; failed ones on request."""
+    cursor = library.connection.cursor()
+    for row in cursor.execute(_QUERY.format("" if failed else "WHERE e.tree IS NOT NULL")):
+        yield _describe(library, row, mathml)
+
+
+def _describe(library: Library, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
+    before, after = around(row["prose"], row["position"])
+    described = {
+        "id": f"{row['key']}#{row['number']}", "paper": row["key"], "title": row["title"], "authors": orjson.loads(row["authors"]),
+        "year": row["year"], "fields": orjson.loads(row["fields"]), "section": row["heading"], "label": row["label"],
+        "environment": row["environment"], "latex": row["latex"], "status": row["status"], "before": before, "after": after,
+    }  # fmt: skip
+    if row["tree"] is None:
+        described |= {"reason": row["reason"], "message": row["message"]}
+    elif mathml:
+        described["mathml"] = to_mathml(library.tree(row["tree"]))
+    return described
+
+
+def around(prose: str, position: int) -> tuple[str, str]:
+    """The prose just before and after an equation that stands at `position` of its section's text."""
+    before = prose[max(0, position - _AROUND) : position]
+    after = prose[position + 1 : position + 1 + _AROUND]
+    return before.strip(), after.strip()
+
+
+def write_forest(library: Library, path: Path) -> int:
+    """Pack all trees in use into one forest file at `path`, its vocabulary beside it; returns how many there are.
+
+    Tree i of the file belongs to line i of `path` with the suffix `.jsonl`: id, paper, section, work, status.
+    """
+    rows = library.connection.execute(
+        "SELECT e.tree, e.number, e.section, e.status, p.key, p.work FROM equations e JOIN papers p ON p.id = e.paper "
+        "WHERE e.tree IS NOT NULL ORDER BY e.tree"
+    ).fetchall()
+    trees = [row["tree"] for row in rows]
+    builder = ForestBuilder()
+    at = 0
+    for first, forest in library.forests():
+        stop = at
+        while stop < len(trees) and trees[stop] < first + len(forest):
+            stop += 1
+        builder.add_forest(forest.select([tree - first for tree in trees[at:stop]]))
+        at = stop
+    packed = builder.build()
+    write_file(path, to_bytes(packed))
+    Vocabulary.learn([packed]).save(path.with_suffix(".vocabulary.json"))
+    lines = (
+        orjson.dumps({"id": f"{r['key']}#{r['number']}", "paper": r["key"], "section": r["section"], "work": r["work"], "status": r["status"]})
+        for r in rows
+    )
+    write_file(path.with_suffix(".jsonl"), b"".join(line + b"\n" for line in lines))
+    return len(packed)

@@ -1,0 +1,158 @@
+"""Checking a library: every file against its hash, every tree for its shape, every paper against the digest of its content."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from eqkin.errors import CorruptData, EqkinError
+from eqkin.forest import Forest, ForestBuilder
+from eqkin.forest.storage import from_bytes, to_bytes
+from eqkin.library import database
+from eqkin.library.durable import sha256_of
+from eqkin.library.library import Library
+from eqkin.library.lock import is_held
+from eqkin.library.manifest import Manifest
+from eqkin.library.reading import Extract, Record, content_digest
+from eqkin.sources.paper import Paper
+
+
+@dataclass
+class Verdict:
+    """What `verify` found: `problems` is empty if the library is whole."""
+
+    papers: int = 0
+    equations: int = 0
+    trees: int = 0
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    content: str = ""  # digest of the whole content, equal for libraries with the same papers however they were built
+
+
+def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verdict:
+    """Check everything in a library's folder; `progress` is called with the number of papers checked so far."""
+    verdict = Verdict()
+    try:
+        manifest = Manifest.load(folder)
+        with Library.open(folder, create=False) as library:
+            _check_database(library, manifest, verdict)
+            segments = _check_segments(library, verdict)
+            _check_papers(library, segments, verdict, progress)
+            _check_strays(library, verdict)
+    except EqkinError as error:
+        verdict.problems.append(str(error))
+    except (sqlite3.DatabaseError, UnicodeDecodeError, ValueError) as error:
+        verdict.problems.append(f"{folder / database.NAME}: damaged ({error})")
+    return verdict
+
+
+def _check_database(library: Library, manifest: Manifest, verdict: Verdict) -> None:
+    path = library.folder / database.NAME
+    generation = database.generation(library.connection)
+    if is_held(library.folder):
+        verdict.notes.append("a writer is at work: the database's hash was not compared")
+    elif generation > manifest.generation:
+        verdict.notes.append("the last writer was stopped before it finished; run its command again to complete it")
+    elif generation < manifest.generation or sha256_of(path) != manifest.database:
+        verdict.problems.append(f"{path}: does not match the hash in the manifest")
+    for row in library.connection.execute("PRAGMA integrity_check(20)"):
+        if row[0] != "ok":
+            verdict.problems.append(f"{path}: {row[0]}")
+    for row in library.connection.execute("PRAGMA foreign_key_check"):
+        verdict.problems.append(f"{path}: a row of {row[0]} refers to a missing row of {row[2]}")
+
+
+def _check_segments(library: Library, verdict: Verdict) -> list[tuple[int, Forest]]:
+    segments: list[tuple[int, Forest]] = []
+    expected = None
+    for row in library.connection.execute("SELECT * FROM segments ORDER BY first").fetchall():
+        path = library.folder / "forest" / row["file"]
+        try:
+            content = path.read_bytes()
+            if sha256(content).hexdigest() != row["sha256"]:
+                raise CorruptData(f"{path}: does not match its hash")
+            forest = from_bytes(content)
+            forest.validate()
+            if len(forest) != row["count"] or (expected is not None and row["first"] < expected):
+                raise CorruptData(f"{path}: holds {len(forest)} trees, the database says {row['count']} from {row['first']}")
+            segments.append((row["first"], forest))
+        except OSError as error:
+            verdict.problems.append(f"{path}: {error.strerror}")
+        except CorruptData as error:
+            verdict.problems.append(str(error))
+        expected = row["first"] + row["count"]
+    return segments
+
+
+def _check_papers(library: Library, segments: list[tuple[int, Forest]], verdict: Verdict, progress: Callable[[int], None] | None) -> None:
+    starts = np.array([first for first, _ in segments], np.int64)
+    digests: list[str] = []
+    for row in library.connection.execute("SELECT * FROM papers ORDER BY key").fetchall():
+        extract, trees = stored_extract(library.connection, row)
+        verdict.papers += 1
+        verdict.equations += len(extract.equations)
+        verdict.trees += len(trees)
+        digests.append(f"{row['key']}\0{row['content']}")
+        try:
+            if not row["failure"]:
+                extract.forest = to_bytes(_select(segments, starts, trees).canonical())
+                if content_digest(extract) != row["content"]:
+                    verdict.problems.append(f"paper {row['key']}: its content does not match its digest")
+        except (CorruptData, IndexError) as error:
+            verdict.problems.append(f"paper {row['key']}: {error}")
+        if progress:
+            progress(verdict.papers)
+    verdict.content = sha256("\n".join(digests).encode()).hexdigest()
+
+
+def _select(segments: list[tuple[int, Forest]], starts: np.ndarray[tuple[int], np.dtype[np.int64]], trees: list[int]) -> Forest:
+    """A paper's trees; they lie side by side in one segment."""
+    if not trees:
+        return ForestBuilder().build()
+    at = int(np.searchsorted(starts, trees[0], "right")) - 1
+    if at < 0:
+        raise CorruptData("its trees are in no segment")
+    first, forest = segments[at]
+    return forest.select(np.array(trees) - first)
+
+
+def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Extract, list[int]]:
+    """A paper as it was read, from its rows, and the numbers of its trees."""
+    paper = Paper(
+        row["key"], "", row["origin"], row["kind"], row["title"], orjson.loads(row["authors"]), row["year"], orjson.loads(row["fields"]),
+        row["lang"], row["license"], row["work"], row["abstract"], notes=orjson.loads(row["notes"]),
+    )  # fmt: skip
+    sections = connection.execute("SELECT id, level, title, text FROM sections WHERE paper = ? ORDER BY number", (row["id"],)).fetchall()
+    number_of = {section["id"]: number for number, section in enumerate(sections)}
+    records: list[Record] = []
+    trees: list[int] = []
+    for e in connection.execute("SELECT * FROM equations WHERE paper = ? ORDER BY number", (row["id"],)):
+        tree = -1 if e["tree"] is None else len(trees)
+        if e["tree"] is not None:
+            trees.append(e["tree"])
+        records.append(
+            Record(
+                number_of[e["section"]], e["number"], e["position"], e["environment"], e["label"], e["latex"], e["status"],
+                bool(e["repaired"]), e["reason"], e["message"], e["unknown"], tree,
+            )
+        )  # fmt: skip
+    cites = [c[0] for c in connection.execute("SELECT cited FROM citations WHERE paper = ? ORDER BY cited", (row["id"],))]
+    packages = None if row["packages"] is None else orjson.loads(row["packages"])
+    extract = Extract(
+        row["key"], row["origin"], row["digest"], paper, row["title"], packages, row["macros"],
+        [(s["level"], s["title"], s["text"]) for s in sections], records, cites, failure=row["failure"], message=row["message"],
+    )  # fmt: skip
+    return extract, trees
+
+
+def _check_strays(library: Library, verdict: Verdict) -> None:
+    used = {row[0] for row in library.connection.execute("SELECT file FROM segments")}
+    strays = [path.name for path in (library.folder / "forest").iterdir() if path.name not in used]
+    if strays and not is_held(library.folder):
+        verdict.notes.append(f"{len(strays)} unused forest files of an interrupted or earlier write; the next `eqkin add` deletes them")
