@@ -1,8 +1,9 @@
 """A forest: many trees as a handful of flat arrays.
 
-Nodes stand in breadth-first order, tree after tree. Then the children of a node are one contiguous run, and a tree is given
-by one number a node, `n_children`; parent, first child, position and depth follow from it without loops. A node's tag,
-attributes and text are indices into three lists of distinct strings, so a forest is lossless: MathML can be written from it.
+Nodes stand in breadth-first order, tree after tree. Then the children of a node are one contiguous run, and a tree is
+given by one number a node, `n_children`; parent, first child, position and depth follow from it without loops. A
+node's tag, attributes and text are indices into three lists of distinct strings, so a forest is lossless: MathML can
+be written from it.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..errors import CorruptData
 
-Array = npt.NDArray[np.generic]
+Array = npt.NDArray[np.integer[Any]]
 
 
-def _smallest(values: npt.NDArray[np.int64] | Sequence[int], at_least: int) -> Array:
+def _smallest(values: Array, at_least: int) -> Array:
     """The array in the narrowest unsigned type that holds numbers below `at_least`."""
     return np.asarray(values, dtype=np.min_scalar_type(max(at_least - 1, 0)))
 
@@ -92,7 +94,8 @@ class Forest:
         """Check that the arrays describe trees and stay inside their string lists; raises `CorruptData`."""
         nodes = len(self.tag)
         lengths = {len(self.tag), len(self.attribute), len(self.text), len(self.n_children)}
-        if len(lengths) != 1 or self.offsets[0] != 0 or self.offsets[-1] != nodes or (self.sizes < 1).any():
+        ends = self.offsets[[0, -1]].tolist() if len(self.offsets) else []
+        if len(lengths) != 1 or ends != [0, nodes] or (self.sizes < 1).any():
             raise CorruptData("forest arrays differ in length or a tree is empty")
         for name in ("tag", "attribute", "text"):
             values = getattr(self, name)
@@ -100,6 +103,8 @@ class Forest:
                 raise CorruptData(f"forest: a {name} index points past its list")
         if nodes == 0:
             return
+        if int(self.n_children.max()) >= nodes:
+            raise CorruptData("forest: a node has more children than there are nodes")
         children = np.add.reduceat(self.n_children.astype(np.int64), self.offsets[:-1])
         inner = np.ones(nodes, bool)
         inner[self.offsets[:-1]] = False
@@ -137,7 +142,7 @@ class ForestBuilder:
     def add_batch(
         self, tags: list[str], attributes: list[str], texts: list[str], trees: Iterable[Sequence[Sequence[int]]]
     ) -> None:
-        """Add trees given as (tag, attribute, text, n_children) lists whose numbers index the batch's own string lists."""
+        """Add trees given as (tag, attribute, text, n_children) lists; their numbers index the batch's own strings."""
         trees = list(trees)
         if not trees:
             return

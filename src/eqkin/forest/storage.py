@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import mmap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ..errors import CorruptData
 from .forest import Array, Forest
@@ -20,7 +20,13 @@ FORMAT = "eqkin-forest"
 VERSION = 1
 _STRINGS = ("tags", "attributes", "texts")
 _ARRAYS = ("tag", "attribute", "text", "n_children", "offsets")
-_DTYPES = {"U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64, "I64": np.int64}
+_DTYPES: dict[str, type[np.integer[Any]]] = {
+    "U8": np.uint8,
+    "U16": np.uint16,
+    "U32": np.uint32,
+    "U64": np.uint64,
+    "I64": np.int64,
+}
 _NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
@@ -79,21 +85,23 @@ def _parse(data: memoryview, name: str) -> Forest:
         body = data[8 + length :]
         arrays = {key: _array(header[key], body) for key in (*_ARRAYS, *_STRINGS)}
         strings = {key: _split(arrays[key], int(metadata[f"n_{key}"])) for key in _STRINGS}
-    except (ValueError, KeyError, TypeError, IndexError, UnicodeDecodeError) as error:
+        if arrays["offsets"].dtype != np.int64 or not len(arrays["offsets"]):
+            raise ValueError("offsets")
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise CorruptData(f"{name}: not a readable forest file ({error}); run `eqkin verify`") from error
     return Forest(**strings, **{key: arrays[key] for key in _ARRAYS})  # type: ignore[arg-type]
 
 
-def _array(entry: dict[str, object], body: memoryview) -> Array:
-    start, end = entry["data_offsets"]  # type: ignore[misc]
-    dtype = np.dtype(_DTYPES[str(entry["dtype"])])
-    (n,) = entry["shape"]  # type: ignore[misc]
+def _array(entry: dict[str, Any], body: memoryview) -> Array:
+    start, end = (int(offset) for offset in entry["data_offsets"])
+    dtype: np.dtype[np.integer[Any]] = np.dtype(_DTYPES[str(entry["dtype"])])
+    (n,) = (int(length) for length in entry["shape"])
     if not 0 <= start <= end <= len(body) or n * dtype.itemsize != end - start:
         raise ValueError("array outside the file")
     return np.frombuffer(body[start:end], dtype)
 
 
-def _split(array: npt.NDArray[np.generic], count: int) -> list[str]:
+def _split(array: Array, count: int) -> list[str]:
     strings = array.tobytes().decode("utf-8", "surrogatepass").split("\0") if count else []
     if len(strings) != count:
         raise ValueError("string list length")

@@ -1,7 +1,7 @@
 """Vocabularies: which tags, attributes and characters a model knows (paper, section 3.2; SPEC section 2).
 
-A node's features are 256 wide: 32 tags, 32 attributes, 192 characters, the last slot of each block for everything rare. A leaf
-with several characters counts each of them.
+A node's features are 256 wide: 32 tags, 32 attributes, 192 characters, the last slot of each block for everything
+rare. A leaf with several characters counts each of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Features:
-    """Feature slots of a forest's nodes; attributes and characters are ragged: node i has `[offsets[i]:offsets[i + 1]]`."""
+    """Feature slots of a forest's nodes; node i has the attributes and characters `[offsets[i]:offsets[i + 1]]`."""
 
     tag: npt.NDArray[np.uint8]
     attribute: npt.NDArray[np.uint8]

@@ -9,20 +9,25 @@ from __future__ import annotations
 import re
 
 _ARCHIVES = (
-    "acc-phys|adap-org|alg-geom|ao-sci|astro-ph|atom-ph|bayes-an|chao-dyn|chem-ph|cmp-lg|comp-gas|cond-mat|cs|dg-ga|funct-an|gr-qc"
-    "|hep-ex|hep-lat|hep-ph|hep-th|math-ph|math|mtrl-th|nlin|nucl-ex|nucl-th|patt-sol|physics|plasm-ph|q-alg|q-bio|q-fin|quant-ph"
+    "acc-phys|adap-org|alg-geom|ao-sci|astro-ph|atom-ph|bayes-an|chao-dyn|chem-ph|cmp-lg|comp-gas|cond-mat|cs"
+    "|dg-ga|funct-an|gr-qc"
+    "|hep-ex|hep-lat|hep-ph|hep-th|math-ph|math|mtrl-th|nlin|nucl-ex|nucl-th|patt-sol|physics|plasm-ph|q-alg"
+    "|q-bio|q-fin|quant-ph"
     "|solv-int|stat|supr-con"
 )
 _NEW_MONTH = r"(?:0[7-9]|[1-9]\d)(?:0[1-9]|1[0-2])"  # the new style began in April 2007
 _NEW = rf"{_NEW_MONTH}\.\d{{4,5}}"
 _OLD = rf"(?:{_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?/\d{{2}}(?:0[1-9]|1[0-2])\d{{3}}"
-# a new-style id needs to say that it is one (arXiv, eprint, abs/ ...): volumes and pages look alike
-_MARKED_NEW = re.compile(
+# A new-style id needs to say that it is one (arXiv, eprint, abs/ ...): volumes and pages look alike.
+_MARKED = re.compile(
     rf"(?:arxiv\s*+[:.]?\s*+(?:org/(?:abs|pdf|e-print)/)?|arxiv[^A-Za-z0-9]{{1,12}}|eprint\s*+=?\s*+[{{\"(\[]*+\s*+"
-    rf"|abs/|pdf/|CoRR[^0-9]{{1,12}}(?:abs/)?)\s*+[{{\[(~\\]*+\s*+({_NEW})(?:v\d+)?(?!\d)",
+    rf"|abs/|pdf/|CoRR[^0-9]{{1,12}}(?:abs/)?)\s*+[{{\[(~\\]*+\s*+({_NEW_MONTH})$",
     re.IGNORECASE,
 )
-_OLD_ANYWHERE = re.compile(rf"(?<![A-Za-z0-9.-])({_OLD})(?:v\d+)?(?!\d)", re.IGNORECASE)
+_OLD_ARCHIVE = re.compile(rf"(?<![A-Za-z0-9.-])(?:{_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?$", re.IGNORECASE)
+# Both kinds are found by what follows their "." or "/", which is rare, and then looked at backwards.
+_NUMBER = re.compile(r"\.\d{4,5}(?!\d)|/\d{7}(?!\d)")
+_REACH = 60  # characters before a number in which its marker may stand
 _BIBLIOGRAPHY = re.compile(
     r"\\begin\s*+\{thebibliography\}.*?(?:\\end\s*+\{thebibliography\}|\Z)|\\bibitem.*?(?=\\end\s*+\{document\}|\Z)",
     re.DOTALL,
@@ -44,12 +49,16 @@ def normalise(identifier: str) -> str | None:
 
 
 def cited_ids(document: str, bibliographies: list[str]) -> list[str]:
-    """Normalised ids cited by a document: in its own bibliography items and in its .bbl / .bib texts; sorted, each once."""
+    """Normalised ids in a document's own bibliography items and in its .bbl / .bib texts; sorted, each once."""
     found: set[str] = set()
     texts = list(bibliographies)
     if "\\bibitem" in document or "thebibliography" in document:
         texts += [match[0] for match in _BIBLIOGRAPHY.finditer(document)]
     for text in texts:
-        for pattern in (_MARKED_NEW, _OLD_ANYWHERE):
-            found.update(filter(None, (normalise(match[1]) for match in pattern.finditer(text))))
+        for match in _NUMBER.finditer(text):
+            before = text[max(match.start() - _REACH, 0) : match.start()]
+            marked = (_MARKED if match[0][0] == "." else _OLD_ARCHIVE).search(before)
+            identifier = marked and normalise((marked[1] if match[0][0] == "." else marked[0]) + match[0])
+            if identifier:
+                found.add(identifier)
     return sorted(found)

@@ -1,7 +1,7 @@
 r"""Where the headings and display equations of a document stand.
 
-One pass with one regular expression; outermost environments only, in document order. An opening without its end is passed
-over, and an end that the rest of the text lacks is sought once, so the work stays linear whatever the text.
+One pass with one regular expression; outermost environments only, in document order. An opening without its end is
+passed over, and an end that the rest of the text lacks is sought once, so the work stays linear whatever the text.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _CLOSING_BRACKET = re.compile(r"(?<!\\)(?:\\\\)*+\\\]")
 _CLOSING_DOLLARS = re.compile(r"(?<!\\)(?:\\\\)*+\$\$")
 _NAMES = [name for base in DISPLAY for name in (base, base + "*")]
 _ENDS = {name: re.compile(rf"\\end\s*+\{{{re.escape(name)}\}}") for name in _NAMES}
-_SIDES = {name: re.compile(rf"\\(begin|end)\s*+\{{{re.escape(name)}\}}") for name in _NAMES if name.rstrip("*") in INNER}
+_SIDES = {
+    name: re.compile(rf"\\(begin|end)\s*+\{{{re.escape(name)}\}}") for name in _NAMES if name.rstrip("*") in INNER
+}
 
 
 def heading(text: str, at: int) -> tuple[str, int]:

@@ -19,31 +19,40 @@ CASED = frozenset("numcases subnumcases".split())
 WRAPPED = frozenset({"empheq"})
 # environments that are math only if they stand in text by themselves
 INNER = frozenset(
-    "array aligned alignedat gathered split cases dcases rcases matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix".split()
+    "array aligned alignedat gathered split cases dcases rcases matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix"
+    " smallmatrix".split()
 )
 MATHML = "eqkinmathml"
 DISPLAY = PLAIN | ALIGNED | GATHERED | CASED | WRAPPED | INNER | {MATHML}
 
-# what KaTeX has no environment for, written as one it has; {n}: the number of arguments to drop
+# what KaTeX has no environment for, written as one it has
 _RENAMED = {
-    "align": "aligned", "align*": "aligned", "flalign": "aligned", "flalign*": "aligned", "eqnarray": "aligned",
-    "eqnarray*": "aligned", "gather*": "gathered", "gather": "gathered", "multline": "gathered", "multline*": "gathered",
-    "multlined": "gathered", "lgathered": "gathered", "rgathered": "gathered", "equation": "gathered", "equation*": "gathered",
-    "displaymath": "gathered", "dcases*": "dcases", "cases*": "cases", "rcases*": "rcases",
-    "NiceMatrix": "matrix", "pNiceMatrix": "pmatrix", "bNiceMatrix": "bmatrix", "vNiceMatrix": "vmatrix",
-    "BNiceMatrix": "Bmatrix", "psmallmatrix": "pmatrix", "bsmallmatrix": "bmatrix", "vsmallmatrix": "vmatrix",
-    "Bsmallmatrix": "Bmatrix", "Vsmallmatrix": "Vmatrix", "smallmatrix*": "smallmatrix", "psmallmatrix*": "pmatrix",
-    "bsmallmatrix*": "bmatrix", "smallpmatrix": "pmatrix", "smallbmatrix": "bmatrix",
-    "IEEEeqnarraybox": "array", "IEEEeqnarray": "array", "IEEEeqnarray*": "array", "tabular": "array", "tabular*": "array",
-    "NiceArray": "array", "pmat": "pmatrix", "spmatrix": "pmatrix", "sistema": "cases", "lcases": "cases", "aligned*": "aligned",
-    "split*": "split", "subalign": "aligned", "array*": "array", "numcases": "cases", "subnumcases": "cases", "spreadlines": "",
-    "block": "array", "pNiceArray": "array", "bNiceArray": "array", "blockarray": "array", "pmatrix*": "pmatrix*",
-    "alignat": "alignedat", "alignat*": "alignedat", "xalignat": "alignedat", "xalignat*": "alignedat",
-}  # fmt: skip
+    name: target
+    for target, names in {
+        "aligned": "align align* flalign flalign* eqnarray eqnarray* aligned* subalign",
+        "gathered": "gather* gather multline multline* multlined lgathered rgathered equation equation* displaymath",
+        "dcases": "dcases*",
+        "cases": "cases* sistema lcases numcases subnumcases",
+        "rcases": "rcases*",
+        "matrix": "NiceMatrix",
+        "pmatrix": "pNiceMatrix psmallmatrix psmallmatrix* smallpmatrix pmat spmatrix",
+        "bmatrix": "bNiceMatrix bsmallmatrix bsmallmatrix* smallbmatrix",
+        "vmatrix": "vNiceMatrix vsmallmatrix",
+        "Bmatrix": "BNiceMatrix Bsmallmatrix",
+        "Vmatrix": "Vsmallmatrix",
+        "smallmatrix": "smallmatrix*",
+        "array": "IEEEeqnarraybox IEEEeqnarray IEEEeqnarray* tabular tabular* NiceArray array* block pNiceArray"
+        " bNiceArray blockarray",
+        "split": "split*",
+        "alignedat": "alignat alignat* xalignat xalignat*",
+    }.items()
+    for name in names.split()
+}
 _DROPPED = frozenset(
-    "center small footnotesize scriptsize tiny large Large normalsize flushleft flushright minipage subequations adjustbox "
-    "scope figure table proof math mathsmall spreadlines onehalfspace singlespace doublespace tcolorbox mdframed framed "
-    "quote itemize enumerate displaybreak minimize landscape autobreak breqn frame columns column block* tightcenter".split()
+    "center small footnotesize scriptsize tiny large Large normalsize flushleft flushright minipage subequations"
+    " adjustbox scope figure table proof math mathsmall spreadlines onehalfspace singlespace doublespace tcolorbox"
+    " mdframed framed quote itemize enumerate displaybreak minimize landscape autobreak breqn frame columns column"
+    " block* tightcenter".split()
 )
 _BEGIN_OR_END = re.compile(r"\\(begin|end)\s*+\{([^{}]*+)\}")
 _ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
@@ -52,12 +61,16 @@ _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
 _MOST_COLUMNS = 200
 _COLUMNS = re.compile(r"[lcrLCRX|]")
 DIAGRAM = re.compile(
-    r"\\(?:xymatrix|xygraph|xy|diagram|begindc|Qcircuit|feynmandiagram|includegraphics|tikz|tikzfig|epsfig|young|ytableaushort|input"
-    r"|begin\s*\{\s*(?:tikzcd|tikzpicture|CD|xy|diagram|picture|feynman|quantikz|yquant|pspicture|pgfpicture|codi|forest|prooftree"
-    r"|ytableau|psmatrix|circuitikz|axis|fmfgraph\*?|fmffile|dynkinDiagram|tabularx|lstlisting|longtable|algorithmic|overpic)\s*\})"
+    r"\\(?:(?:xymatrix|xygraph|xy|diagram|begindc|Qcircuit|feynmandiagram|includegraphics|tikz|tikzfig|epsfig|young"
+    r"|ytableaushort|input|AxiomC|AXC|DisplayProof)(?![A-Za-z])"
+    r"|begin\s*\{\s*(?:tikzcd|tikzpicture|CD|xy|diagram|picture|feynman|quantikz|yquant|pspicture|pgfpicture|codi"
+    r"|forest|prooftree"
+    r"|ytableau|psmatrix|circuitikz|axis|fmfgraph\*?|fmffile|dynkinDiagram|tabularx|lstlisting|longtable"
+    r"|algorithmic|overpic)\s*\})"
 )
 _DIAGRAM_HINT = re.compile(
-    r"tikz|xy|diagram|begindc|circuit|feyn|includegraphics|epsfig|young|picture|\{CD\}|prooftree|quant|codi|forest|fmf|psmatrix|table|tabu|dynkin|axis|algorithmic|overpic|input|lstlisting"
+    r"tikz|xy|diagram|begindc|circuit|feyn|includegraphics|epsfig|young|picture|\{CD\}|prooftree|quant|codi"
+    r"|forest|fmf|psmatrix|table|tabu|dynkin|axis|algorithmic|overpic|input|lstlisting|Axiom|AXC|Proof"
 )
 
 
@@ -83,18 +96,24 @@ def converter_input(environment: str, body: str) -> str:
         return rf"{head[0]}\begin{{cases}}{body[head[1] :]}\end{{cases}}"
     if name in INNER:
         return rewrite_environments(rf"\begin{{{environment}}}{body}\end{{{environment}}}")
-    columns = ""
     if name in ("alignat", "xalignat", "xxalignat"):
-        columns, body = _argument(body)
+        body = _without_argument(body)
     elif name == "IEEEeqnarray":
         body = body[(read_bracket(body, 0) or ("", 0))[1] :]
-        columns, body = _argument(body)
+        body = _without_argument(body)
+    return _rows(name, body)
+
+
+def _rows(name: str, body: str) -> str:
+    """Rows of an alignment; a single one needs none."""
     if not _ROW.search(body):
         return _AMPERSAND.sub(" ", body)
+    nested = "\\begin" in body
     if name in GATHERED:
-        return rf"\begin{{gathered}}{_AMPERSAND.sub(' ', body) if '&' in body and chr(92) + 'begin' not in body else body}\end{{gathered}}"
-    if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and "\\begin" not in body:
-        body = "\\\\".join(_two_columns(row) for row in body.split("\\\\"))
+        body = body if nested else _AMPERSAND.sub(" ", body)
+        return rf"\begin{{gathered}}{body}\end{{gathered}}"
+    if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and not nested:
+        body = _EQNARRAY_RELATION.sub(r"&\1", body)
     return rf"\begin{{aligned}}{body}\end{{aligned}}"
 
 
@@ -113,13 +132,13 @@ def _two_columns(row: str) -> str:
     return row if len(marks) < 2 else row[: marks[1].start()] + " " + row[marks[1].end() :]
 
 
-def _argument(body: str) -> tuple[str, str]:
+def _without_argument(body: str) -> str:
     group = read_group(body, 0)
-    return (group[0], body[group[1] :]) if group else ("", body)
+    return body[group[1] :] if group else body
 
 
 def _unwrap_empheq(body: str) -> tuple[str, str]:
-    """`\\begin{empheq}[options]{align*}`: the environment it wraps, and the rest."""
+    r"""`\begin{empheq}[options]{align*}`: the environment it wraps, and the rest."""
     at = (read_bracket(body, 0) or ("", 0))[1]
     group = read_group(body, at)
     if group is None:
@@ -129,7 +148,7 @@ def _unwrap_empheq(body: str) -> tuple[str, str]:
 
 
 def rewrite_environments(body: str) -> str:
-    """Rename, inside an equation, the environments KaTeX does not know to ones it does; layout-only ones are taken off."""
+    """Rename the environments in an equation that KaTeX does not know to ones it does; take off those for layout."""
     pieces: list[str] = []
     at = 0
     stack: list[str] = []
@@ -155,7 +174,7 @@ def rewrite_environments(body: str) -> str:
 
 
 def _environment_arguments(body: str, at: int, name: str, target: str) -> tuple[str, int]:
-    """What follows `\\begin{name}`: options KaTeX does not take are dropped, column specifications are reduced to l, c, r."""
+    r"""What follows `\begin{name}`: options are dropped, column specifications are reduced to l, c, r."""
     if target in ("aligned", "gathered", "split", "cases", "dcases", "alignedat", "array", "rcases") or not target:
         bracket = read_bracket(body, at)
         if bracket and (len(bracket[0]) <= 3 or not target):
@@ -178,7 +197,7 @@ def _environment_arguments(body: str, at: int, name: str, target: str) -> tuple[
 
 
 def columns_of(spec: str, depth: int = 0) -> str:
-    r"""A column specification reduced to the letters KaTeX reads: `@{}` `!{}` `>{}` `p{}` `*{3}{c}` are resolved or dropped."""
+    r"""A column specification as l, c, r and rules: `@{}` `!{}` `>{}` `p{}` `*{3}{c}` are resolved or dropped."""
     out: list[str] = []
     at = 0
     while at < len(spec) and len(out) < _MOST_COLUMNS:

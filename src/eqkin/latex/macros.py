@@ -1,8 +1,8 @@
 r"""Macro definitions of a document: what they are called, what they take, what they stand for.
 
 Read: \newcommand and its kin (optional arguments, \newcommandx, xparse), \def with delimited parameters, \let,
-\DeclareMathOperator, \DeclarePairedDelimiter, \newenvironment. A definition that cannot be read is left out: it costs the
-equations that use it, not the paper.
+\DeclareMathOperator, \DeclarePairedDelimiter, \newenvironment. A definition that cannot be read is left out: it costs
+the equations that use it, not the paper.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ _PARAMETER = re.compile(r"#([1-9])")
 _CSNAME = re.compile(r"\\expandafter\s*\\([gex]?def)\s*\\csname\s+([A-Za-z@]+)\s*\\endcsname")
 # what holds a formula together is never redefined: class files do so locally, for titles and lists
 RESERVED = frozenset(
-    r"\\ \begin \end \left \right \middle \text \mbox \hbox \relax \let \def \label \tag \[ \] \( \) \& \% \$ \# \_ \{ \} \, \; \: \!"
-    r" \newline \par \item \index \section \footnote \cr \displaystyle \textstyle \limits \nolimits \tabularnewline \hline \small"
-    r" \footnotesize \normalsize \large \rm \bf \it \cite \ref \eqref \color \textcolor \ensuremath \protect \number \the".split()
+    r"\\ \begin \end \left \right \middle \text \mbox \hbox \relax \let \def \label \tag \[ \] \( \) \& \% \$ \#"
+    r" \_ \{ \} \, \; \: \!"
+    r" \newline \par \item \index \section \footnote \cr \displaystyle \textstyle \limits \nolimits"
+    r" \tabularnewline \hline \small"
+    r" \footnotesize \normalsize \large \rm \bf \it \cite \ref \eqref \color \textcolor \ensuremath \protect \number"
+    r" \the".split()
 )
 
 
@@ -54,7 +57,7 @@ class Macro:
 
 @dataclass(frozen=True)
 class Environment:
-    """A \\newenvironment: what its begin (with arguments) and its end stand for."""
+    r"""A \newenvironment: what its begin (with arguments) and its end stand for."""
 
     name: str
     args: tuple[Argument, ...]
@@ -127,7 +130,7 @@ def _read_newcommand(text: str, at: int, match: re.Match[str]) -> _Read:
 
 
 def _bracketed_arguments(text: str, at: int, extended: bool = False) -> tuple[tuple[Argument, ...], int]:
-    """`[n][default]` of \\newcommand, or `[n][1=a, 3=b]` of \\newcommandx."""
+    r"""`[n][default]` of \newcommand, or `[n][1=a, 3=b]` of \newcommandx."""
     count = read_bracket(text, at)
     if count is None or not count[0].strip().isdigit():
         return (), at
@@ -185,7 +188,7 @@ def _read_operator(text: str, at: int, match: re.Match[str]) -> _Read:
 
 
 def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
-    r"""\DeclarePairedDelimiter{\abs}{\lvert}{\rvert}; X takes [n] and a body in which \delimsize stands for the size."""
+    r"""\DeclarePairedDelimiter{\abs}{\lvert}{\rvert}; X takes [n] and a body in which \delimsize is the size."""
     named = _read_name(text, at)
     if named is None:
         return None
@@ -212,10 +215,9 @@ def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
         inner = groups[2]
     elif len(groups) == 5:
         pre, left, right, post, inner = groups
+    body = rf"{pre}\left{left or '.'}{inner.replace(chr(92) + 'delimsize', '')}\right{right or '.'}{post}"
     # arguments move up by two: the star and the optional size come first
-    shift = lambda s: _PARAMETER.sub(lambda m: f"#{int(m[1]) + 2}", s)  # noqa: E731
-    inner = shift(inner).replace(r"\delimsize", "")
-    body = rf"{shift(pre)}\left{left or '.'}{inner}\right{right or '.'}{shift(post)}"
+    body = _PARAMETER.sub(lambda m: f"#{int(m[1]) + 2}", body)
     return Macro(name, (("s",), ("o", "")) + (("m",),) * count, body), at
 
 

@@ -1,8 +1,8 @@
 """What LaTeX packages define, as far as formulas need it.
 
-Each file of `preludes/` is one package's commands written as ordinary definitions in terms of what KaTeX knows; a paper gets
-those of the packages it loads. `latex` is always there. Where a paper's preamble is unknown or incomplete, `provider`
-tells which package would have defined a command.
+Each file of `preludes/` is one package's commands written as ordinary definitions in terms of what KaTeX knows; a
+paper gets those of the packages it loads. `latex` is always there. Where a paper's preamble is unknown or incomplete,
+`provider` tells which package would have defined a command.
 """
 
 from __future__ import annotations

@@ -10,14 +10,17 @@ import re
 EQUATION_MARK = "\ufffc"  # stands in the prose where a display equation stood
 
 _DROP_WITH_ARGUMENT = re.compile(
-    r"\\(?:label|ref|eqref|cref|Cref|autoref|pageref|nameref|cite[a-zA-Z]*\*?|nocite|bibliography|bibliographystyle|index|vspace\*?"
-    r"|hspace\*?|includegraphics|input|include|usepackage|begin|end|todo|url|setlength|addtolength|setcounter|hypertarget|thispagestyle"
+    r"\\(?:label|ref|eqref|cref|Cref|autoref|pageref|nameref|cite[a-zA-Z]*\*?|nocite|bibliography"
+    r"|bibliographystyle|index|vspace\*?"
+    r"|hspace\*?|includegraphics|input|include|usepackage|begin|end|todo|url|setlength|addtolength|setcounter"
+    r"|hypertarget|thispagestyle"
     r"|pagestyle|color|fontsize|selectfont|glsadd|phantomsection|addcontentsline)"
     r"(?![A-Za-z])\s*+(?:\[[^\]]{0,300}+\]\s*+){0,2}(?:\{[^{}]*+\})?"
 )
 _ACCENT = re.compile(r"\\([`'^\"~=.uvHcdbrkt])\s*(?:\{\\?([A-Za-z])\}|\\?([A-Za-z])(?![A-Za-z]))")
 _SYMBOL = {
-    "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ", "!": "", " ": " ",
+    "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ", "!": "",
+    " ": " ",
     "\\": " ", "-": "", "/": "", "@": "", "(": "$", ")": "$",
 }  # fmt: skip
 _LETTER_COMMANDS = {
@@ -26,11 +29,13 @@ _LETTER_COMMANDS = {
     "S": "§", "P": "¶", "quad": " ", "qquad": " ", "par": "\n\n", "item": "\n", "newline": "\n", "footnote": " ",
 }  # fmt: skip
 _COMBINING = {
-    "`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307", "u": "\u0306",
-    "v": "\u030c", "H": "\u030b", "c": "\u0327", "d": "\u0323", "b": "\u0331", "r": "\u030a", "k": "\u0328", "t": "\u0361",
+    "`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307",
+    "u": "\u0306",
+    "v": "\u030c", "H": "\u030b", "c": "\u0327", "d": "\u0323", "b": "\u0331", "r": "\u030a", "k": "\u0328",
+    "t": "\u0361",
 }  # fmt: skip
-# Inline math is kept whole; commands outside of it go. Every alternative starts with a plain character, so that the engine
-# can skip ordinary words.
+# Inline math is kept whole; commands outside of it go. Every alternative starts with a plain character: that lets the
+# engine skip ordinary words.
 _TOKEN = re.compile(
     r"\$(?:[^$\\]++|\\.)++\$|\\(?:\((?:[^\\]++|\\(?![()]))++\\\)|([A-Za-z]++)\*?\s*+(?:\[[^\]\n]{0,200}+\])?|[^A-Za-z])"
     r"|\{|\}|~|``|''|---?|\t|\r|  +",

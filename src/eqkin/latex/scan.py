@@ -2,7 +2,8 @@
 
 LaTeX cannot be parsed without running it; what we need of it (definitions, sections, display environments) can be found
 with a few regular expressions and a brace matcher, fast and without ever failing on odd input. Whatever the input, the
-work grows no faster than its length: patterns do not backtrack, and what is once known to be missing is not sought again.
+work grows no faster than its length: patterns do not backtrack, and what is once known to be missing is not sought
+again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _HIDDEN = re.compile(
     r"|\\(?P<iffalse>iffalse)(?![A-Za-z])"
     r"|\\verb\*?+(?P<verb>[^\sA-Za-z*])"
 )
-_CONDITIONAL = re.compile(r"\\(?:(?P<fi>fi)|(?P<other>else)|if(?!f(?![a-z])|thenelse|str|defined|empty)[a-zA-Z]*+)(?![A-Za-z])")
+_CONDITIONAL = re.compile(
+    r"\\(?:(?P<fi>fi)|(?P<other>else)|if(?!f(?![a-z])|thenelse|str|defined|empty)[a-zA-Z]*+)(?![A-Za-z])"
+)
 _SPACE = re.compile(r"\s*")
 _NEAR = 5_000  # almost every group closes within so many characters
 
@@ -124,7 +127,7 @@ def read_bracket(text: str, at: int) -> tuple[str, int] | None:
 
 
 def strip_comments(text: str) -> str:
-    r"""Drop `%` comments (not `\%`), verbatim text, comment environments and what stands between `\iffalse` and `\fi`."""
+    r"""Drop `%` comments (not `\%`), verbatim text, comment environments and what `\iffalse` hides."""
     if not ("\\verb" in text or "\\iffalse" in text or "\\begin" in text and _HIDDEN_ENVIRONMENT.search(text)):
         return _COMMENT.sub("", text) if "%" in text else text
     pieces: list[str] = []

@@ -1,7 +1,7 @@
 r"""Macros that open or close displays, written out in the text before its structure is read.
 
-`\be ... \ee`, `\newenvironment{eq}{\begin{equation}}{...}`, `\let\bea\eqnarray`, AMS-TeX's `\align ... \endalign`. All other
-macros are left to the converter, which expands them the way TeX does.
+`\be ... \ee`, `\newenvironment{eq}{\begin{equation}}{...}`, `\let\bea\eqnarray`, AMS-TeX's `\align ... \endalign`. All
+other macros are left to the converter, which expands them the way TeX does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ _OUTER_NAMES = "equation|displaymath|eqnarray|align|alignat|flalign|gather|multl
 _OUTER = re.compile(rf"\\(?:begin|end)\s*+\{{(?:{_OUTER_NAMES})\*?\}}|\\\[|\\\]|\$\$")
 _PARAMETER = re.compile(r"#([1-9])")
 _COMMANDS = (
-    "equation|displaymath|eqnarray|align|alignat|gather|multline|aligned|gathered|split|cases|matrix|pmatrix|bmatrix|vmatrix"
+    "equation|displaymath|eqnarray|align|alignat|gather|multline|aligned|gathered|split|cases|matrix|pmatrix"
+    "|bmatrix|vmatrix"
     "|Vmatrix|smallmatrix"
 )
 _END_COMMAND = re.compile(rf"\\end({_COMMANDS})(?![A-Za-z])")
@@ -35,10 +36,14 @@ def environment_commands(text: str) -> str:
         return text
     used = "|".join(sorted(names, key=len, reverse=True))
     return re.sub(
-        rf"(?<![\\A-Za-z])\\(end)?({used})(\*?)(?![A-Za-z])",
-        lambda m: rf"\{'end' if m[1] else 'begin'}{{{m[2]}{m[3]}}}" if not _is_defined(text, m.start()) else m[0],
+        rf"\\(?:\\|(end)?({used})(\*?)(?![A-Za-z]))",
+        lambda m: _as_environment(m[1], m[2] + m[3]) if m[2] and not _is_defined(text, m.start()) else m[0],
         text,
     )
+
+
+def _as_environment(end: str | None, name: str) -> str:
+    return rf"\{'end' if end else 'begin'}{{{name}}}"
 
 
 def _is_defined(text: str, at: int) -> bool:
@@ -49,9 +54,9 @@ def _is_defined(text: str, at: int) -> bool:
 
 
 def opening_or_closing(command: str) -> str:
-    r"""What `\equation` or `\endequation` stands for: the `\begin` or `\end` of that environment; "" for other commands."""
+    r"""What `\equation` or `\endequation` stands for, "" for a command that opens or closes no environment."""
     match = _ALIASED.fullmatch(command)
-    return rf"\{'end' if match[1] else 'begin'}{{{match[2]}}}" if match else ""
+    return _as_environment(match[1], match[2]) if match else ""
 
 
 def _is_structural(macro: Macro) -> bool:

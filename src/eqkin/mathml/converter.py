@@ -1,20 +1,22 @@
 """LaTeX -> MathML trees: KaTeX in an embedded V8, batched, with hard limits on time and memory.
 
-The converter knows formulas and macro tables, not papers. One formula's failure never costs another one's result: a batch
-that runs out of time or memory is tried again formula by formula in a fresh engine.
+The converter knows formulas and macro tables, not papers. One formula's failure never costs another one's result: a
+batch that runs out of time or memory is tried again formula by formula in a fresh engine.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 
 import orjson
-from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, MiniRacer
+from py_mini_racer import JSEvalException, JSFunction, JSOOMException, JSTimeoutException, MiniRacer
 
 from ..errors import CorruptData
 from ..forest.forest import Forest, ForestBuilder
@@ -22,7 +24,7 @@ from ..latex.macros import Macro
 from ..latex.packages import PRELUDES
 from ..limits import LIMITS, Limits
 
-_CONTEXT_BYTES = 60_000_000  # above this heap size an engine is replaced between papers
+_LIMITS = (JSTimeoutException, JSOOMException, JSEvalException)
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,21 @@ class Converter:
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits
         self._engine: MiniRacer | None = None
+        self._functions: dict[str, JSFunction] = {}
+        self._finish: Callable[[], object] = lambda: None
         self._macros = _table([], [], [])
         self._failures = _Classifier()
 
     def set_macros(
         self, packages: Sequence[str] = (), definitions: Iterable[Macro] = (), unknown: Iterable[Macro] = ()
     ) -> None:
-        """Choose what the next formulas may use: preludes of packages, a document's definitions, stand-ins for unknown names."""
+        """Choose what formulas may use: preludes of packages, a document's definitions, stand-ins for unknown names."""
         self._macros = _table(packages, definitions, unknown)
         if self._engine is not None:
-            self._call("setMacros", self._macros, self.limits.batch_seconds)
+            try:
+                self._call("setMacros", self._macros, self.limits.batch_seconds)
+            except _LIMITS:
+                self.close()  # the next engine starts with these macros
 
     def trees(self, formulas: Sequence[str], *, display: bool = True) -> tuple[Forest, list[Failure | None]]:
         """Trees of those formulas that convert, in order, and for each formula None or why it has none."""
@@ -99,9 +106,9 @@ class Converter:
 
     def close(self) -> None:
         """Give the engine's memory back."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        self._engine = None
+        self._functions = {}
+        self._finish()
 
     def _batch(self, formulas: Sequence[str], display: bool, builder: ForestBuilder) -> list[Failure | None]:
         alone = len(formulas) == 1
@@ -109,9 +116,8 @@ class Converter:
         seconds = self.limits.formula_seconds if alone else self.limits.batch_seconds
         try:
             answer = orjson.loads(self._call("convert", payload, seconds))
-        except (JSTimeoutException, JSOOMException, JSEvalException) as error:
-            if not isinstance(error, JSTimeoutException):
-                self.close()  # an engine that ran out of memory cannot be trusted further
+        except _LIMITS as error:
+            self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             if alone:
                 what = "time" if isinstance(error, JSTimeoutException) else "memory"
                 return [Failure(f"limit: {what}", f"the converter ran out of {what}")]
@@ -125,20 +131,31 @@ class Converter:
 
     def _call(self, function: str, payload: str, seconds: float) -> str:
         if self._engine is None:
-            self._engine = self._start()
+            self._start()
         answer = self._functions[function](payload, timeout_sec=seconds)
         return answer if isinstance(answer, str) else ""
 
-    def _start(self) -> MiniRacer:
+    def _start(self) -> None:
         engine = MiniRacer()
+        self._engine = engine
+        self._finish = weakref.finalize(self, _finish, engine)  # runs also when the interpreter exits
         engine.eval(_sources()[1])
         engine.set_hard_memory_limit(self.limits.converter_bytes)
-        names = ("setLimits", "setPrelude", "setMacros", "convert", "bare")
-        self._functions = {name: engine.eval(name) for name in names}
+        for name in ("setLimits", "setPrelude", "setMacros", "convert", "bare"):
+            function = engine.eval(name)
+            if not isinstance(function, JSFunction):
+                raise CorruptData(f"the converter's script lacks {name}; install eqkin again")
+            self._functions[name] = function
         self._functions["setLimits"](orjson.dumps(asdict(self.limits)).decode())
         self._functions["setPrelude"](_prelude_json())
         self._functions["setMacros"](self._macros)
-        return engine
+
+
+def _finish(engine: MiniRacer) -> None:
+    """Close an engine in order: one that was just stopped still has an answer under way, which nobody would receive."""
+    with suppress(*_LIMITS):
+        engine.eval("0", timeout_sec=1.0)
+    engine.close()
 
 
 def _encodable(formula: str) -> str:
@@ -149,7 +166,14 @@ def _encodable(formula: str) -> str:
 
 
 def _definition(macro: Macro) -> dict[str, object]:
-    return {"name": macro.name, "args": macro.args, "body": macro.body, "prefix": macro.prefix, "alias": macro.alias, "weak": macro.weak}
+    return {
+        "name": macro.name,
+        "args": macro.args,
+        "body": macro.body,
+        "prefix": macro.prefix,
+        "alias": macro.alias,
+        "weak": macro.weak,
+    }
 
 
 def _table(packages: Sequence[str], definitions: Iterable[Macro], unknown: Iterable[Macro]) -> str:

@@ -22,8 +22,9 @@ from .repairs import repaired
 
 _ROUNDS = 12  # undefined commands show one at a time
 _DIAGRAM_COMMANDS = frozenset(
-    r"\xymatrix \xygraph \xy \diagram \Qcircuit \includegraphics \tikz \feynmandiagram \tikzfig \begindc \epsfig \epsfbox \drawline"
-    r" \put \line \fmfleft \psfig \adjincludegraphics \xyoption \dynkin".split()
+    r"\xymatrix \xygraph \xy \diagram \Qcircuit \includegraphics \tikz \feynmandiagram \tikzfig \begindc \epsfig"
+    r" \epsfbox \drawline"
+    r" \put \line \fmfleft \psfig \adjincludegraphics \xyoption \dynkin \AxiomC \AXC \UnaryInfC \DisplayProof".split()
 )
 _DIAGRAM_ENVIRONMENT = re.compile(r"No such environment: (?:tikz|xy|picture|feyn|CD|quantikz|prooftree|axis|pgf)")
 
@@ -169,7 +170,7 @@ def arity(texts: Iterable[str], command: str) -> int:
 
 
 def stand_in(command: str, arguments: int) -> Macro:
-    r"""A macro that shows an unknown command by its name: `\foo` as a symbol, `\foo{a}{b}` as an operator before its arguments."""
+    r"""A macro that shows an unknown command by name: `\foo` as a symbol, `\foo{a}` as an operator with arguments."""
     name = "".join(letter for letter in command if letter.isalnum()) or "?"
     values = "".join(f"{{#{i + 1}}}" for i in range(arguments))
     shown = rf"\operatorname{{{name}}}" if arguments else rf"\mathrm{{{name}}}"

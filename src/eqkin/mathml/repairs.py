@@ -80,6 +80,6 @@ def repaired(text: str, failure: Failure | None) -> str:
         if pattern.search(failure.message):
             for repair in repairs:
                 mended = repair(text, failure)
-                if mended != text:
+                if mended != text and mended.strip():
                     return mended
     return ""

@@ -1,8 +1,9 @@
 """MathML text <-> tree.
 
-Reading: expat with declarations refused, an explicit stack instead of recursion, bounded depth and size; `<semantics>` and
-`<math>` wrappers and annotations are dropped, the tree starts below them. Unknown elements are taken as `mrow`; only
-attributes of presentation MathML that a formula needs are kept, so what is written again can be shown on a page as it is.
+Reading: expat with declarations refused, an explicit stack instead of recursion, bounded depth and size; `<semantics>`
+and `<math>` wrappers and annotations are dropped, the tree starts below them. Unknown elements are taken as `mrow`;
+only attributes of presentation MathML that a formula needs are kept, so what is written again can be shown on a page
+as it is.
 """
 
 from __future__ import annotations
@@ -18,14 +19,19 @@ from ..forest.forest import Forest, ForestBuilder
 from ..limits import LIMITS, Limits
 
 TAGS = frozenset(
-    "mi mn mo ms mtext mspace mrow mfrac msqrt mroot mstyle merror mpadded mphantom mfenced menclose msub msup msubsup munder mover"
+    "mi mn mo ms mtext mspace mrow mfrac msqrt mroot mstyle merror mpadded mphantom mfenced menclose msub msup"
+    " msubsup munder mover"
     " munderover mmultiscripts mprescripts none mtable mtr mtd mlabeledtr maligngroup malignmark maction mglyph".split()
 )
 ATTRIBUTES = frozenset(
-    "accent accentunder align bevelled close columnalign columnlines columnspacing columnspan columnwidth depth displaystyle equalcolumns"
-    " equalrows fence form frame framespacing height largeop linebreak linethickness lquote lspace mathbackground mathcolor mathsize"
-    " mathvariant maxsize minlabelspacing minsize movablelimits notation numalign denomalign open rowalign rowlines rowspacing rowspan"
-    " rquote rspace scriptlevel scriptminsize scriptsizemultiplier separator separators side stretchy subscriptshift superscriptshift"
+    "accent accentunder align bevelled close columnalign columnlines columnspacing columnspan columnwidth depth"
+    " displaystyle equalcolumns"
+    " equalrows fence form frame framespacing height largeop linebreak linethickness lquote lspace"
+    " mathbackground mathcolor mathsize"
+    " mathvariant maxsize minlabelspacing minsize movablelimits notation numalign denomalign open rowalign"
+    " rowlines rowspacing rowspan"
+    " rquote rspace scriptlevel scriptminsize scriptsizemultiplier separator separators side stretchy"
+    " subscriptshift superscriptshift"
     " symmetric voffset width".split()
 )
 _LEAVES = frozenset("mi mn mo ms mtext mspace".split())
@@ -82,7 +88,7 @@ class _Reader:
         if not self.skipping:
             self.stack[-1].text += text
 
-    def refuse(self, *_: object) -> None:
+    def refuse(self, *_: object) -> int:
         raise BadInput("MathML with a document type or entity declaration is refused")
 
 
@@ -157,9 +163,8 @@ def node_of(forest: Forest, index: int) -> Node:
 
 def to_mathml(root: Node, *, display: bool = True) -> str:
     """A `<math>` element with the tree in it. Only known elements and attributes come out, all text escaped."""
-    pieces = [
-        f'<math xmlns="http://www.w3.org/1998/Math/MathML"{" display=" + chr(34) + "block" + chr(34) if display else ""}>'
-    ]
+    block = ' display="block"' if display else ""
+    pieces = [f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>']
     stack: list[Node | str] = [root]
     while stack:
         item = stack.pop()
@@ -180,7 +185,7 @@ def to_mathml(root: Node, *, display: bool = True) -> str:
 
 
 def to_json(root: Node) -> dict[str, object]:
-    """The tree as nested dictionaries (tag, attributes, text, children), empty parts left out; bounded by the tree's depth."""
+    """The tree as nested dictionaries (tag, attributes, text, children), empty parts left out."""
     out: dict[str, object] = {"tag": root.tag}
     if root.attributes:
         out["attributes"] = root.attributes
