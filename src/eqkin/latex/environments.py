@@ -57,6 +57,9 @@ _DROPPED = frozenset(
 _BEGIN_OR_END = re.compile(r"\\(begin|end)\s*+\{([^{}]*+)\}")
 _ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
 _AMPERSAND = re.compile(r"(?<!\\)&")
+_EQNARRAY_RELATION = re.compile(
+    r"(?<!\\)&((?:[^&\\{}]++|\\(?!\\|cr(?![A-Za-z]))(?:[A-Za-z]++|[^A-Za-z])|\{[^{}&]*+\})*+)&", re.DOTALL
+)
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
 _MOST_COLUMNS = 200
 _COLUMNS = re.compile(r"[lcrLCRX|]")
