@@ -57,9 +57,6 @@ _DROPPED = frozenset(
 _BEGIN_OR_END = re.compile(r"\\(begin|end)\s*+\{([^{}]*+)\}")
 _ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
 _AMPERSAND = re.compile(r"(?<!\\)&")
-_EQNARRAY_RELATION = re.compile(
-    r"(?<!\\)&((?:[^&\\{}]++|\\(?!\\|cr(?![A-Za-z]))(?:[A-Za-z]++|[^A-Za-z])|\{[^{}&]*+\})*+)&", re.DOTALL
-)
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
 _MOST_COLUMNS = 200
 _COLUMNS = re.compile(r"[lcrLCRX|]")
@@ -116,7 +113,7 @@ def _rows(name: str, body: str) -> str:
         body = body if nested else _AMPERSAND.sub(" ", body)
         return rf"\begin{{gathered}}{body}\end{{gathered}}"
     if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and not nested:
-        body = _EQNARRAY_RELATION.sub(r"&\1", body)
+        body = "\\\\".join(_two_columns(row) for row in body.split("\\\\"))
     return rf"\begin{{aligned}}{body}\end{{aligned}}"
 
 
