@@ -51,9 +51,6 @@ def main() -> None:
     except EqkinError as error:
         typer.secho(f"eqkin: {error}", err=True, fg="red")
         sys.exit(EXIT_CODES.get(type(error), 1))
-    except KeyboardInterrupt:
-        typer.secho("eqkin: interrupted; what was finished is kept, run the same command again to go on", err=True, fg="yellow")
-        sys.exit(130)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(0)

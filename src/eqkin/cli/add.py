@@ -62,7 +62,11 @@ def add(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C: what was read is kept
     snapshot = MetadataSnapshot(metadata) if metadata else None
     start = time.monotonic()
-    report = _with_progress(opened, sources, jobs, snapshot)
+    try:
+        report = _with_progress(opened, sources, jobs, snapshot)
+    except KeyboardInterrupt:
+        typer.secho("eqkin: stopped; what was read is kept, run the same command again to go on", err=True, fg="yellow")
+        raise typer.Exit(130) from None
     _tell(report, time.monotonic() - start, as_json)
     if report.problems and not report.papers and not report.unchanged:
         raise typer.Exit(3)

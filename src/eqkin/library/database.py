@@ -6,6 +6,7 @@ can be merged without touching an equation. SQLite's rollback journal makes ever
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -98,6 +99,9 @@ def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
             raise
 
 
+_DISK = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
+
+
 @contextmanager
 def translated(path: Path) -> Iterator[None]:
     """SQLite's errors as eqkin's."""
@@ -105,7 +109,7 @@ def translated(path: Path) -> Iterator[None]:
         yield
     except EqkinError:
         raise
-    except sqlite3.OperationalError as error:
-        raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
-    except sqlite3.DatabaseError as error:
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if isinstance(error, sqlite3.OperationalError) and _DISK.search(str(error)):
+            raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
         raise CorruptData(f"{path}: {error}; the library is damaged, add its sources to a new one") from error

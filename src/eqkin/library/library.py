@@ -115,7 +115,7 @@ class Library:
         self._check_converter()
         report = AddReport()
         opened = [open_source(os.fspath(s), metadata=metadata, on_skip=lambda _, why: report.skipped.update([why])) for s in sources]
-        with self._writing() as writer:
+        with database.translated(self.folder / database.NAME), self._writing() as writer:
             for extract in read_all(self._tasks(opened, writer, report), jobs):
                 if not extract.unchanged:
                     writer.put(extract)
@@ -127,13 +127,13 @@ class Library:
     def remove(self, *sources: str) -> int:
         """Drop papers: by key (`arxiv:1706.03762`), or all that came from a file or from under a folder."""
         keys: set[str] = set()
-        for source in sources:
-            path = f"file:{Path(source).expanduser().resolve()}"
-            found = self.connection.execute(
-                "SELECT key FROM papers WHERE key IN (?, ?) OR substr(key, 1, ?) = ?", (source, path, len(path) + 1, path + "/")
-            )
-            keys.update(row[0] for row in found)
-        with self._writing() as writer:
+        with database.translated(self.folder / database.NAME), self._writing() as writer:
+            for source in sources:
+                path = f"file:{Path(source).expanduser().resolve()}"
+                found = self.connection.execute(
+                    "SELECT key FROM papers WHERE key IN (?, ?) OR substr(key, 1, ?) = ?", (source, path, len(path) + 1, path + "/")
+                )
+                keys.update(row[0] for row in found)
             return writer.remove(sorted(keys))
 
     def tree(self, number: int) -> Node:
@@ -219,7 +219,8 @@ class _Writing:
 def _create(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        strangers = [p.name for p in path.iterdir() if p.name not in ("lock", "forest", database.NAME, database.NAME + "-journal")]
+        # what a library being made may have left behind when it was killed
+        strangers = [p.name for p in path.iterdir() if not p.name.startswith(("lock", "forest", database.NAME, f".{NAME}"))]
         if strangers:
             raise BadInput(f"{path}: the folder is not empty and not a library (it holds {strangers[0]}); choose another one")
         with WriterLock(path):

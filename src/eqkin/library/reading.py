@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import sys
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 
 import orjson
 import zstandard
@@ -190,9 +190,9 @@ def _shown(equation: Equation) -> str:
 
 
 def _packed_macros(document: Document) -> bytes:
-    """The document's macro tables, so that its LaTeX can be converted again without its source."""
-    tables = [{name: astuple(macro)[1:] for name, macro in table.items()} for table in document.macros[:1]]
-    return zstandard.compress(orjson.dumps(tables), 3) if tables and tables[0] else b""
+    """The document's macros, so that its LaTeX can be converted again without its source."""
+    table = document.macros[0] if document.macros else {}
+    return zstandard.compress(orjson.dumps(list(table.values())), 1) if table else b""
 
 
 def content_digest(extract: Extract) -> str:
@@ -201,7 +201,7 @@ def content_digest(extract: Extract) -> str:
     described = [
         extract.key, extract.origin, extract.title, paper.kind, paper.authors, paper.year, paper.fields, paper.lang, paper.license,
         paper.group, paper.abstract, paper.notes, extract.packages, extract.sections, extract.cites, extract.failure, extract.message,
-        [astuple(record) for record in extract.equations],
+        extract.equations,
     ]  # fmt: skip
     return digest_of(orjson.dumps(described, default=str), extract.macros, extract.forest)
 

@@ -1,0 +1,149 @@
+"""The command line as a user meets it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from typer.testing import CliRunner
+
+from eqkin.cli import EXIT_CODES, app
+from eqkin.errors import BadInput
+
+runner = CliRunner()
+
+
+def _commands(command: Any, name: str = "eqkin") -> Iterator[tuple[str, Any]]:
+    children = getattr(command, "commands", None)
+    if children is None:
+        yield name, command
+        return
+    for child, value in children.items():
+        yield from _commands(value, f"{name} {child}")
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
+
+
+def _eqkin(*arguments: object, stdin: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "eqkin", *map(str, arguments)],
+        input=stdin, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_every_command_shows_an_example(name: str) -> None:
+    text = COMMANDS[name].help or ""
+    assert "**Example" in text
+    assert f"    {name}" in text
+    assert len(text.splitlines()[0]) > 30
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_in_the_readme(name: str) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    assert name in readme
+
+
+def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
+    (tmp_path / "note.md").write_text("# Note\n\nPythagoras says\n\n$$ a^2 + b^2 = c^2 $$\n")
+    library = str(tmp_path / "library")
+    added = runner.invoke(app, ["add", str(tmp_path / "note.md"), "--library", library, "--json"])
+    assert added.exit_code == 0, added.output
+    assert json.loads(added.stdout)["equations"] == {"converted": 1}
+    numbers = json.loads(runner.invoke(app, ["stats", "--library", library, "--json"]).stdout)
+    assert numbers["papers"] == 1
+    assert numbers["equations"] == {"found": 1, "converted": 1, "degraded": 0, "repaired": 0, "diagrams": 0, "failed": {}}
+    assert "1 papers, 1 equations, 1 trees: all well" in runner.invoke(app, ["verify", "--library", library]).stdout
+    line = json.loads(runner.invoke(app, ["export", "--library", library]).stdout)
+    assert line["section"] == "Note"
+    assert "converted (0 degraded)" in runner.invoke(app, ["add", "atlas:", "--library", library]).stdout
+    removed = runner.invoke(app, ["add", "--remove", str(tmp_path / "note.md"), "--library", library])
+    assert "1 papers removed" in removed.stdout
+
+
+def test_verify_of_a_damaged_library_exits_with_one(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    runner.invoke(app, ["add", "atlas:", "--library", str(library)])
+    segment = next((library / "forest").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[-1] ^= 1
+    segment.write_bytes(content)
+    result = runner.invoke(app, ["verify", "--library", str(library)])
+    assert result.exit_code == 1
+    assert "does not match its hash" in result.stdout
+
+
+def test_convert_reads_lines_and_writes_lines() -> None:
+    formulas = "E = mc^2\n$\\frac{a}{b}$\n\\begin{align} a &= b \\end{align}\n"
+    result = runner.invoke(app, ["convert"], input=formulas)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("<math") and line.endswith("</math>") for line in lines)
+    assert "<mfrac>" in lines[1]
+    trees = [json.loads(line) for line in runner.invoke(app, ["convert", "--to", "tree"], input=formulas).stdout.splitlines()]
+    assert trees[1]["children"][0]["tag"] == "mfrac"
+
+
+def test_convert_keeps_going_after_a_bad_formula_and_says_where() -> None:
+    result = _eqkin("convert", "--to", "json", stdin="a\n\\begin{nonsense}x\\end{nonsense}\nc\n")
+    assert result.returncode == 1
+    first, second, third = (json.loads(line) for line in result.stdout.splitlines())
+    assert "mathml" in first
+    assert "nonsense" in second["error"]
+    assert "mathml" in third
+    assert result.stderr.startswith("line 2: ")
+
+
+def test_errors_are_one_line_with_a_stable_exit_code(tmp_path: Path) -> None:
+    result = _eqkin("add", tmp_path / "nothing", "--library", tmp_path / "library")
+    assert result.returncode == EXIT_CODES[BadInput] == 3
+    assert result.stderr.startswith("eqkin: ")
+    assert "Traceback" not in result.stderr
+    assert _eqkin("stats", "--library", tmp_path / "missing").returncode == 3
+    assert _eqkin("no-such-command").returncode == 2
+    assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
+
+
+def test_progress_is_silent_when_nobody_watches(tmp_path: Path) -> None:
+    result = _eqkin("add", "atlas:", "--library", tmp_path / "library")
+    assert result.returncode == 0
+    assert result.stderr == ""
+    assert "papers added" in result.stdout
+
+
+def test_the_demo_builds_the_atlas_and_shows_equations(tmp_path: Path) -> None:
+    result = _eqkin("demo", XDG_DATA_HOME=str(tmp_path))
+    assert result.returncode == 0, result.stderr
+    assert "equations found" in result.stdout
+    assert "<math" in result.stdout
+    assert "Bayes" in result.stdout
+    assert (tmp_path / "eqkin" / "atlas" / "manifest.json").exists()
+
+
+def test_shell_completion_is_offered() -> None:
+    script = _eqkin(_EQKIN_COMPLETE="source_bash")
+    assert "_EQKIN_COMPLETE" in script.stdout
+
+
+def test_bench_ingest_compares_with_the_bare_converter() -> None:
+    result = runner.invoke(app, ["bench", "ingest", "atlas:", "--limit", "3", "--json"])
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.stdout)
+    assert figures["converted_percent"] == 100.0
+    assert figures["bare_per_second"] > 0
+    assert figures["one_to_bare"] > 0
+    assert figures["many_to_one"] > 0
+
+
+def test_the_library_can_be_named_by_the_environment(tmp_path: Path) -> None:
+    assert _eqkin("add", "atlas:", EQKIN_LIBRARY=str(tmp_path / "mine")).returncode == 0
+    numbers = json.loads(_eqkin("stats", "--json", EQKIN_LIBRARY=str(tmp_path / "mine")).stdout)
+    assert numbers["library"] == str(tmp_path / "mine")

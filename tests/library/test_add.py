@@ -1,0 +1,176 @@
+"""Adding, replacing, skipping and removing papers."""
+
+import gzip
+import io
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.library import Library
+from eqkin.library.manifest import Manifest
+from eqkin.library.statistics import statistics
+from eqkin.library.verify import verify
+from eqkin.mathml.converter import Identity
+from tests.library.conftest import write_article
+
+
+def test_equations_are_counted_by_what_became_of_them(library: Library) -> None:
+    equations = statistics(library)["equations"]
+    assert equations["found"] == 9
+    assert equations["converted"] == 6
+    assert equations["degraded"] == 3
+    assert equations["diagrams"] == 3
+    assert sum(equations["failed"].values()) == 3
+
+
+def test_sections_prose_labels_and_citations_are_kept(library: Library) -> None:
+    row = library.connection.execute(
+        "SELECT e.label, e.position, s.title, s.text, p.title AS paper FROM equations e JOIN sections s ON s.id = e.section "
+        "JOIN papers p ON p.id = e.paper WHERE e.label = 'energy-subject2'"
+    ).fetchone()
+    assert row["title"] == "First"
+    assert row["paper"] == "On subject2"
+    assert row["text"][row["position"]] == "\ufffc"
+    assert "Energy of subject2 is conserved." in row["text"][: row["position"]]
+    cited = {r[0] for r in library.connection.execute("SELECT cited FROM citations")}
+    assert cited == {"1701.03762", "1702.03762", "1703.03762"}
+
+
+def test_unchanged_sources_are_skipped_and_changed_ones_replaced(library: Library, papers: Path) -> None:
+    before = verify(library.folder).content
+    again = library.add(papers)
+    assert (again.papers, again.unchanged) == (0, 3)
+    assert verify(library.folder).content == before
+    write_article(papers, 2, "another matter")
+    changed = library.add(papers)
+    assert (changed.papers, changed.unchanged) == (1, 2)
+    titles = {row[0] for row in library.connection.execute("SELECT title FROM papers")}
+    assert titles == {"On subject1", "On another matter", "On subject3"}
+    assert not verify(library.folder).problems
+
+
+def test_removing_drops_papers_by_key_file_and_folder(library: Library, papers: Path) -> None:
+    assert library.remove(str(papers / "a1.tex")) == 1
+    assert library.remove(f"file:{(papers / 'a2.tex').resolve()}") == 1
+    assert library.remove("arxiv:9999.99999") == 0
+    assert library.remove(str(papers)) == 1
+    numbers = statistics(library)
+    assert numbers["papers"] == numbers["equations"]["found"] == numbers["sections"] == numbers["citations"] == 0
+    assert not verify(library.folder).problems
+
+
+def test_trees_nobody_uses_are_dropped_in_the_end(library: Library, papers: Path) -> None:
+    for name in ("b", "c", "d"):
+        for number in (1, 2, 3):
+            write_article(papers, number, name)
+        library.add(papers)
+    stored = sum(len(forest) for _, forest in library.forests())
+    assert stored <= 2 * statistics(library)["equations"]["converted"]
+    assert not verify(library.folder).problems
+
+
+def test_many_segments_are_merged(library: Library, papers: Path) -> None:
+    for number in range(10, 30):
+        library.add(write_article(papers, number))
+    (segments,) = library.connection.execute("SELECT count(*) FROM segments").fetchone()
+    assert segments <= 17
+    verdict = verify(library.folder)
+    assert not verdict.problems
+    assert verdict.papers == 23
+
+
+def test_two_processes_give_the_same_library_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqkin.library.pool._WARM_UP", 0.0)
+    for number in range(20):
+        write_article(tmp_path / "papers", number)
+    contents = []
+    for jobs in (1, 2):
+        with Library.open(tmp_path / f"library{jobs}") as library:
+            report = library.add(tmp_path / "papers", jobs=jobs)
+            assert report.papers == 20
+        contents.append(verify(tmp_path / f"library{jobs}"))
+    assert contents[0].content == contents[1].content
+    assert not contents[0].problems + contents[1].problems
+
+
+def test_a_bad_paper_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    good = (tmp_path / "in" / "good.tex").write_text(r"\[ a = b \]")
+    (tmp_path / "in" / "bad.ipynb").write_text("{ not json")
+    (tmp_path / "in" / "huge.jsonl").write_text('{"doc_id": "1", "latex": "\\\\[ x = y \\\\]"}\n{broken\n')
+    library = Library.open(tmp_path / "library")
+    report = library.add(tmp_path / "in")
+    assert good
+    assert report.papers == 2
+    assert report.failed == Counter({"unreadable": 2})
+    assert statistics(library)["papers_failed"] == {"unreadable": 2}
+    assert any("bad.ipynb" in problem for problem in report.problems)
+    assert not verify(library.folder).problems
+
+
+def test_a_truncated_bulk_archive_gives_what_stands_before_the_damage(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in ("1701/1701.00001.gz", "1701/1701.00002.gz"):
+            data = gzip.compress(rb"\documentclass{article}\begin{document}\[ E = mc^2 \]\end{document}")
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    path = tmp_path / "bulk.tar"
+    path.write_bytes(buffer.getvalue()[:1500])
+    library = Library.open(tmp_path / "library")
+    report = library.add(path)
+    assert report.papers == 1
+    assert report.problems
+    assert library.connection.execute("SELECT key FROM papers WHERE failure = ''").fetchone()[0] == "arxiv:1701.00001"
+
+
+def test_a_source_that_does_not_exist_is_refused_before_anything_is_written(library: Library, tmp_path: Path) -> None:
+    before = verify(library.folder).content
+    with pytest.raises(BadInput, match="no such file"):
+        library.add(tmp_path / "nothing-here")
+    assert verify(library.folder).content == before
+
+
+def test_mathml_is_used_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text(
+        "<html><body><h1>Title</h1><h2>Part</h2><p>Words.</p><math display='block'><semantics><mrow><mi>a</mi><mo>=</mo><mi>b</mi></mrow>"
+        "<annotation encoding='application/x-tex'>a=b</annotation></semantics></math></body></html>".replace("'", '"')
+    )
+    library = Library.open(tmp_path / "library")
+    library.add(page)
+    row = library.connection.execute("SELECT * FROM equations").fetchone()
+    assert row["status"] == "converted"
+    assert row["latex"] == "a=b"
+    node = library.tree(row["tree"])
+    assert [child.text for child in node.children] == ["a", "=", "b"]
+
+
+def test_the_same_record_twice_is_stored_once(tmp_path: Path) -> None:
+    line = json.dumps({"doc_id": "x", "latex": r"\[ a^2 + b^2 = c^2 \]", "title": "T", "discipline": "geometry"})
+    (tmp_path / "twice.jsonl").write_text(line + "\n" + line + "\n")
+    library = Library.open(tmp_path / "library")
+    report = library.add(tmp_path / "twice.jsonl")
+    assert (report.papers, report.unchanged) == (1, 1)
+    assert statistics(library)["fields"] == {"geometry": 1}
+
+
+def test_trees_of_another_converter_are_never_mixed_in(library: Library, papers: Path) -> None:
+    other = Manifest(Identity("katex", "0.0.1", "0" * 64), library.manifest.generation, library.manifest.database)
+    other.save(library.folder)
+    with Library.open(library.folder) as reopened, pytest.raises(CorruptData, match="never mixed"):
+        reopened.add(papers)
+
+
+def test_a_folder_with_other_things_in_it_is_not_taken_for_a_library(tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").write_text("important")
+    with pytest.raises(BadInput, match="not empty"):
+        Library.open(tmp_path)
+    with pytest.raises(BadInput, match="no library"):
+        Library.open(tmp_path / "missing", create=False)
+    assert not (tmp_path / "missing").exists()

@@ -1,0 +1,230 @@
+"""Kill, full disk, damaged bytes, two writers: what was added is never lost, and nobody sees half a write."""
+
+import errno
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eqkin.errors import EqkinError, LibraryBusy, StorageFailed
+from eqkin.library import Library
+from eqkin.library.lock import WriterLock
+from eqkin.library.statistics import statistics
+from eqkin.library.verify import verify
+from tests.library.conftest import write_article
+
+# A process that adds papers, one a batch, and kills itself at the n-th moment at which something reaches the disk.
+_DOOMED = """
+import os, signal, sqlite3, sys
+from pathlib import Path
+from eqkin.library import Library, database, durable, writer
+countdown = int(sys.argv[3])
+
+def step():
+    global countdown
+    countdown -= 1
+    if countdown == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class Doomed(sqlite3.Connection):
+    def execute(self, sql, *rest):
+        if sql.startswith(("BEGIN", "COMMIT", "INSERT INTO papers", "INSERT INTO segments", "DELETE FROM segments")):
+            step()
+        result = super().execute(sql, *rest)
+        if sql == "COMMIT":
+            step()
+        return result
+
+connect, fsync, replace, unlink = sqlite3.connect, os.fsync, Path.replace, Path.unlink
+sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Doomed, **kwargs)
+def doomed_fsync(descriptor): step(); fsync(descriptor); step()
+def doomed_replace(self, target): step(); replace(self, target); step()
+def doomed_unlink(self, missing_ok=False): step(); unlink(self, missing_ok=missing_ok)
+os.fsync, Path.replace, Path.unlink = doomed_fsync, doomed_replace, doomed_unlink
+writer._BATCH_PAPERS, writer._MANY_SEGMENTS = 1, 1
+Library.open(sys.argv[1]).add(sys.argv[2])
+print("survived", countdown)
+"""
+
+
+def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Path) -> None:
+    with Library.open(tmp_path / "clean") as clean:
+        clean.add(papers)
+    expected = verify(tmp_path / "clean").content
+    whole = _run(_DOOMED, tmp_path / "whole", papers, 10**6)
+    assert "survived" in whole.stdout, whole.stderr
+    moments = 10**6 - int(whole.stdout.split()[-1])
+    assert moments > 30
+    for moment in sorted(random.Random(1).sample(range(1, moments + 1), 24)):
+        folder = tmp_path / f"killed{moment}"
+        killed = _run(_DOOMED, folder, papers, moment)
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        if (folder / "manifest.json").exists():
+            verdict = verify(folder)
+            assert not verdict.problems, (moment, verdict.problems)
+        with Library.open(folder) as library:
+            library.add(papers)
+        verdict = verify(folder)
+        assert not verdict.problems
+        assert not verdict.notes
+        assert verdict.content == expected, moment
+
+
+def test_a_terminated_add_keeps_what_it_read_and_says_so(tmp_path: Path, papers: Path) -> None:
+    script = "import os, signal, sys\nfrom eqkin.library import Library, pool\nread = pool.read_item\n"
+    script += "def slow(item, known):\n    extract = read(item, known)\n    if item.key.endswith('a2.tex'): os.kill(os.getpid(), signal.SIGTERM)\n"
+    script += "    return extract\npool.read_item = slow\nfrom eqkin.cli import main\nsys.argv = ['eqkin', 'add', *sys.argv[1:]]\nmain()\n"
+    stopped = _run(script, papers, "--library", tmp_path / "library", "--jobs", 1)
+    assert stopped.returncode == 130
+    assert "run the same command again" in stopped.stderr
+    assert verify(tmp_path / "library").papers >= 1
+    with Library.open(tmp_path / "library") as library:
+        library.add(papers)
+    assert verify(tmp_path / "library").papers == 3
+
+
+def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(library: Library, tmp_path: Path) -> None:
+    before = verify(library.folder).content
+    (tmp_path / "big").mkdir()
+    text = "".join(rf"\[ x_{{{n}}} + \text{{word{n}}} = y^{{{n}}} \]" + "\n" for n in range(3000))
+    (tmp_path / "big" / "big.tex").write_text(text)
+    script = "import resource, signal, sys\nfrom eqkin.library import Library\nlibrary = Library.open(sys.argv[1])\n"
+    script += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+    script += "library.add(sys.argv[2])\n"
+    full = _run(script, library.folder, tmp_path / "big")
+    assert full.returncode == 1
+    assert re.search(r"StorageFailed: .*(could not be written|disk|I/O)", full.stderr), full.stderr
+    verdict = verify(library.folder)
+    assert not verdict.problems
+    assert verdict.content == before
+    assert library.add(tmp_path / "big").papers == 1
+
+
+def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
+    library: Library, papers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = verify(library.folder).content
+    write_article(papers, 9)
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("eqkin.library.durable.os.fsync", fail)
+        with pytest.raises(StorageFailed, match="Input/output error"):
+            library.add(papers)
+    assert verify(library.folder).content == before
+    assert library.add(papers).papers == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_library_can_be_read_and_refuses_writes(library: Library, papers: Path) -> None:
+    write_article(papers, 9)
+    for path in (library.folder, library.folder / "forest"):
+        path.chmod(0o555)
+    try:
+        with Library.open(library.folder) as reader:
+            assert statistics(reader)["papers"] == 3
+            with pytest.raises(StorageFailed):
+                reader.add(papers)
+    finally:
+        for path in (library.folder, library.folder / "forest"):
+            path.chmod(0o755)
+
+
+def test_a_place_where_no_folder_can_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageFailed, match="no library can be made"):
+        Library.open(tmp_path / "file" / "library")
+
+
+def test_verify_finds_any_flipped_byte(library: Library) -> None:
+    assert not verify(library.folder).problems
+    chance = random.Random(7)
+    files = [path for path in library.folder.rglob("*") if path.is_file() and path.stat().st_size]
+    assert {path.suffix for path in files} == {".db", ".json", ".safetensors"}
+    library.close()
+    for path in files:
+        content = path.read_bytes()
+        for at in chance.sample(range(len(content)), 40):
+            flipped = bytearray(content)
+            flipped[at] ^= 1 << chance.randrange(8)
+            path.write_bytes(flipped)
+            assert verify(library.folder).problems, f"{path.name} byte {at}"
+        path.write_bytes(content)
+    assert not verify(library.folder).problems
+
+
+def test_a_damaged_library_raises_only_our_errors(library: Library, papers: Path) -> None:
+    chance = random.Random(3)
+    library.close()
+    path = library.folder / "library.db"
+    content = path.read_bytes()
+    for _ in range(25):
+        damaged = bytearray(content)
+        for at in chance.sample(range(len(content)), 400):
+            damaged[at] ^= 0xFF
+        path.write_bytes(damaged)
+        assert verify(library.folder).problems
+        try:
+            with Library.open(library.folder) as opened:
+                opened.add(papers)
+        except EqkinError:
+            pass
+        for leftover in library.folder.glob("library.db-*"):
+            leftover.unlink()
+
+
+def test_missing_files_are_reported(library: Library) -> None:
+    for path in (library.folder / "forest").iterdir():
+        path.unlink()
+    problems = verify(library.folder).problems
+    assert any("No such file" in problem for problem in problems)
+
+
+def test_a_second_writer_is_refused_by_name_and_readers_go_on(library: Library, papers: Path) -> None:
+    write_article(papers, 9)
+    with WriterLock(library.folder):
+        with pytest.raises(LibraryBusy, match=f"process {os.getpid()} on "):
+            library.add(papers)
+        with Library.open(library.folder) as reader:
+            assert statistics(reader)["papers"] == 3
+        assert any("writer is at work" in note for note in verify(library.folder).notes)
+    assert library.add(papers).papers == 1
+
+
+def test_a_killed_writer_leaves_no_lock_behind(library: Library, papers: Path) -> None:
+    script = "import os, signal, sys\nfrom pathlib import Path\nfrom eqkin.library.lock import WriterLock\n"
+    script += "WriterLock(Path(sys.argv[1])).__enter__()\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    assert _run(script, library.folder).returncode == -signal.SIGKILL
+    write_article(papers, 9)
+    assert library.add(papers).papers == 1
+
+
+def test_a_worker_that_dies_costs_only_its_paper(tmp_path: Path) -> None:
+    for number in range(12):
+        write_article(tmp_path / "papers", number)
+    script = tmp_path / "doomed_workers.py"
+    script.write_text(
+        "import multiprocessing, os, sys\nfrom eqkin.library import Library, pool, reading\n"
+        "parse = reading.parse\n"
+        "def crash(text, *rest):\n    if 'subject7' in text and multiprocessing.parent_process(): os._exit(11)\n    return parse(text, *rest)\n"
+        "reading.parse = crash\n"
+        "if __name__ == '__main__':\n    pool._WARM_UP = 0.0\n"
+        "    report = Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)\n    print(report.papers, dict(report.failed))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "library", tmp_path / "papers"], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.stdout.strip() == "11 {'crash': 1}", done.stderr
+    assert not verify(tmp_path / "library").problems
