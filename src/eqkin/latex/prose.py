@@ -6,6 +6,7 @@ Inline math stays as it was written (`$...$`), so that words and symbols can bot
 from __future__ import annotations
 
 import re
+import unicodedata
 
 EQUATION_MARK = "\ufffc"  # stands in the prose where a display equation stood
 
@@ -17,7 +18,11 @@ _DROP_WITH_ARGUMENT = re.compile(
     r"|pagestyle|color|fontsize|selectfont|glsadd|phantomsection|addcontentsline)"
     r"(?![A-Za-z])\s*+(?:\[[^\]]{0,300}+\]\s*+){0,2}(?:\{[^{}]*+\})?"
 )
-_ACCENT = re.compile(r"\\([`'^\"~=.uvHcdbrkt])\s*(?:\{\\?([A-Za-z])\}|\\?([A-Za-z])(?![A-Za-z]))")
+# \"u, \"{u}, \'\i; those named by a letter need a brace or a space: \c{c}, \v s, but not \bf
+_ACCENT = re.compile(
+    r"\\(?:([`'^\"~=.])\s*+(?:\{\\?([A-Za-z])\}|\\?([A-Za-z]))"
+    r"|([uvHcdbrkt])(?:\s*+\{\\?([A-Za-z])\}|\s++\\?([A-Za-z])(?![A-Za-z])))"
+)
 _SYMBOL = {
     "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ", "!": "",
     " ": " ",
@@ -58,8 +63,8 @@ def _replace(match: re.Match[str]) -> str:
 
 
 def _accent(match: re.Match[str]) -> str:
-    letter = match[2] or match[3]
-    return letter + _COMBINING[match[1]]
+    accent, letter = match[1] or match[4], match[2] or match[3] or match[5] or match[6]
+    return unicodedata.normalize("NFC", letter + _COMBINING[accent])
 
 
 def plain_text(latex: str) -> str:

@@ -1,0 +1,61 @@
+"""arXiv ids in bibliographies (SPEC, section 1)."""
+
+import pytest
+
+from eqkin.latex import parse
+from eqkin.latex.citations import cited_ids, normalise
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("2005.01234", "2005.01234"),
+        ("arXiv:2005.01234v2", "2005.01234"),
+        ("0704.0001", "0704.0001"),
+        ("https://arxiv.org/abs/1706.03762v5", "1706.03762"),
+        ("http://www.arxiv.org/pdf/1706.03762.pdf", "1706.03762"),
+        ("hep-th/9901001", "hep-th/9901001"),
+        ("hep-th/9901001v3", "hep-th/9901001"),
+        ("math.AG/0309136", "math/0309136"),
+        ("2013.01234", None),
+        ("1234.567", None),
+        ("hep-th/991", None),
+        ("unknown/9901001", None),
+        ("", None),
+    ],
+)
+def test_ids_have_one_plain_form(written, plain):
+    assert normalise(written) == plain
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        (r"\bibitem{a} A. Author, arXiv:2005.01234.", ["2005.01234"]),
+        (r"\bibitem{a} arXiv:2005.01234v2 [hep-th]", ["2005.01234"]),
+        (r"\bibitem{a} \href{http://arxiv.org/abs/1207.7214}{1207.7214}", ["1207.7214"]),
+        (r"\bibitem{a} {\tt [arXiv:0912.1234 [hep-ph]]}", ["0912.1234"]),
+        (r"\bibitem{a} \eprint{hep-th/9901001}, math.AG/0309136v1", ["hep-th/9901001", "math/0309136"]),
+        (r"\bibitem{a} Phys. Rev. D 1234.56789, p. 1501.1234", []),
+        (r"\bibitem{a} CoRR abs/1412.6980, 2014", ["1412.6980"]),
+        (r"\bibitem{a} arXiv:~1412.6980; arXiv:1412.6980", ["1412.6980"]),
+        (r"\bibitem{a} xhep-th/9901001, hep-th/99010012", []),
+    ],
+)
+def test_ids_are_found_in_bibliography_items(item, found):
+    text = rf"Text 2101.00001 arXiv:1.5 \begin{{thebibliography}}{{9}}{item}\end{{thebibliography}}"
+    assert parse(text).cites == found
+    assert parse("Body.", bibliographies=[item]).cites == found
+
+
+def test_the_body_is_not_searched():
+    assert parse("We use arXiv:2005.01234 and hep-th/9901001 and 0.1234 and 1703.1234.").cites == []
+
+
+def test_bib_files_name_eprints():
+    bib = '@article{a, eprint = {1706.03762}, archivePrefix="arXiv"}\n@misc{b, eprint="hep-th/9711200"}\n@misc{c, eprint=1412.6980}'
+    assert cited_ids("", [bib]) == ["1412.6980", "1706.03762", "hep-th/9711200"]
+
+
+def test_comments_in_the_bibliography_are_not_read():
+    assert parse("\\begin{thebibliography}{9}%\\bibitem{a} arXiv:1706.03762\n\\end{thebibliography}").cites == []

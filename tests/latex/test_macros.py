@@ -1,0 +1,147 @@
+"""Macro definitions: what is read, what it means where, what a bad one costs (SPEC, section 1)."""
+
+import pytest
+
+from eqkin.latex import parse
+from eqkin.latex.environments import converter_input
+from eqkin.mathml.converter import Converter
+from eqkin.mathml.formulas import convert
+from eqkin.mathml.tree import node_of, to_mathml
+
+
+@pytest.fixture(scope="module")
+def converter():
+    return Converter()
+
+
+def shown(converter, formula, packages=None, macros=None):
+    conversion = convert(converter, [formula], packages, macros)
+    outcome = conversion.outcomes[0]
+    assert outcome.failure is None, outcome.failure
+    assert not outcome.unknown
+    return to_mathml(node_of(conversion.forest, outcome.tree))
+
+
+def trees(converter, text, **options):
+    """The MathML of every equation of a document, converted with the macros that hold there."""
+    document = parse(text, **options)
+    return [
+        shown(converter, converter_input(e.environment, e.body), document.packages, document.macros[e.epoch])
+        for e in document.equations
+    ]
+
+
+DEFINITIONS = [
+    (r"\newcommand{\R}{\mathbb{R}}", r"\R^n", r"\mathbb{R}^n"),
+    (r"\newcommand\R{\mathbb{R}}", r"\R^n", r"\mathbb{R}^n"),
+    (r"\newcommand*{\R}[1]{\mathbb{R}^{#1}}", r"\R n", r"\mathbb{R}^{n}"),
+    (r"\renewcommand{\phi}{\varphi}", r"\phi", r"\varphi"),
+    (r"\providecommand{\unheardof}{\varphi}", r"\unheardof", r"\varphi"),
+    (r"\providecommand{\alpha}{\varphi}", r"\alpha", r"\alpha"),
+    (r"\newcommand{\p}[2][t]{\partial_{#1}#2}", r"\p{u}+\p[x]{u}", r"\partial_{t}u+\partial_{x}u"),
+    (r"\newcommandx{\p}[3][1=a, 3=c]{#1#2#3}", r"\p{b} \p[x]{y}[z]", r"abc xyz"),
+    (r"\def\half{{1\over2}}", r"\half x", r"{1\over2}x"),
+    (r"\gdef\pair#1#2{(#1,#2)}", r"\pair ab", r"(a,b)"),
+    (r"\def\pair(#1,#2){\langle#1|#2\rangle}", r"\pair(a,b)", r"\langle a|b\rangle"),
+    (r"\def\til#1.{\tilde{#1}}", r"\til x. y", r"\tilde{x} y"),
+    (r"\let\eps\varepsilon", r"\eps", r"\varepsilon"),
+    (r"\let\eps=\varepsilon", r"\eps", r"\varepsilon"),
+    (
+        r"\let\oldphi\phi \renewcommand{\phi}{\varphi}",
+        r"\oldphi\phi",
+        r"{\phi}\varphi".replace("{", "").replace("}", ""),
+    ),
+    (r"\let\oldvec\vec \renewcommand{\vec}[1]{\oldvec{\mathbf{#1}}}", r"\vec{x}", r"\vec{\mathbf{x}}"),
+    (r"\renewcommand{\vec}[1]{\vec{\mathbf{#1}}}", r"\vec{x}", r"\vec{\mathbf{x}}"),
+    (r"\newcommand{\a}{A}\let\b\a\renewcommand{\a}{C}", r"\a\b", "CA"),
+    (r"\newcommand{\a}{A}\renewcommand{\a}{C}\let\b\a", r"\a\b", "CC"),
+    (r"\DeclareMathOperator{\Tr}{Tr}", r"\Tr A", r"\operatorname{Tr}A"),
+    (r"\DeclareMathOperator*{\argmin}{arg\,min}", r"\argmin_x f", r"\operatorname*{arg\,min}_x f"),
+    (r"\DeclarePairedDelimiter{\norm}{\lVert}{\rVert}", r"\norm{x}", r"\left\lVert x\right\rVert"),
+    (r"\DeclarePairedDelimiter\abs||", r"\abs*{x}+\abs[\big]{x}", r"\left|x\right|+\left|x\right|"),
+    (r"\DeclarePairedDelimiterX{\ip}[2]{\langle}{\rangle}{#1,#2}", r"\ip{x}{y}", r"\left\langle x,y\right\rangle"),
+    (r"\DeclarePairedDelimiterXPP{\E}[1]{\mathbb{E}}{[}{]}{}{#1}", r"\E{x}", r"\mathbb{E}\left[x\right]"),
+    (
+        r"\NewDocumentCommand{\D}{s O{t} m}{\partial_{#2}\IfBooleanTF{#1}{!}{}#3}",
+        r"\D u\D*[x]u",
+        r"\partial_{t}u\partial_{x}!u",
+    ),
+    (r"\DeclareMathAlphabet{\mathcal}{OMS}{cmsy}{m}{n}", r"\mathcal{N}", r"\mathcal{N}"),
+    (r"\expandafter\def\csname foo\endcsname{x}", r"\foo", "x"),
+    (r"\renewcommand{\not}{\neg}\renewcommand{\mathrel}{?}", r"a\neq b", r"a\neq b"),
+]
+
+
+@pytest.mark.parametrize(("definition", "use", "meaning"), DEFINITIONS)
+def test_a_definition_means_what_it_says(converter, definition, use, meaning):
+    assert trees(converter, rf"{definition}\begin{{document}}$${use}$$\end{{document}}") == [shown(converter, meaning)]
+
+
+@pytest.mark.parametrize(("definition", "use", "meaning"), DEFINITIONS)
+def test_definitions_in_a_local_style_count(converter, definition, use, meaning):
+    assert trees(converter, f"$${use}$$", styles=[definition]) == [shown(converter, meaning)]
+
+
+def test_a_redefinition_in_the_body_holds_from_there_on(converter):
+    text = r"\newcommand{\x}{a}\begin{document}$$\x$$ \renewcommand{\x}{b} $$\x$$ $$\x$$ \def\x{c} \def\y{d} $$\x\y$$\end{document}"
+    assert trees(converter, text) == [shown(converter, m) for m in ("a", "b", "b", "cd")]
+    assert [e.epoch for e in parse(text).equations] == [0, 1, 1, 2]
+
+
+def test_the_same_definition_again_is_no_new_table():
+    assert len(parse(r"$$\x$$\def\x{a}$$\x$$\def\x{a}$$\x$$").macros) == 1
+
+
+def test_a_name_first_defined_in_the_body_means_the_same_before():
+    document = parse(r"$$\x$$\def\x{a}")
+    assert document.macros[0][r"\x"].body == "a"
+
+
+def test_the_number_of_tables_is_limited():
+    document = parse("".join(rf"\def\x{{{i}}}$$\x$$" for i in range(1000)))
+    assert len(document.macros) <= 200
+    assert len(document.equations) == 1000
+
+
+def test_a_bad_macro_costs_only_the_equations_that_use_it(converter):
+    text = r"""\newcommand{\bad}{\left( \frac{} \newcommand \newcommand{\worse \def\def \let
+    \begin{document}$$a=b$$ $$\bad$$\end{document}"""
+    document = parse(text)
+    conversion = convert(converter, [e.body for e in document.equations], document.packages, document.macros[0])
+    assert conversion.outcomes[0].failure is None
+    text = r"\newcommand{\bad}{\left( \frac}\newcommand{\good}{g}\begin{document}$$\bad$$ $$\good$$\end{document}"
+    document = parse(text)
+    conversion = convert(converter, [e.body for e in document.equations], document.packages, document.macros[0])
+    assert [o.failure is None for o in conversion.outcomes] == [False, True]
+
+
+STRUCTURAL = [
+    r"\def\be{\begin{equation}}\def\ee{\end{equation}}" + "|" + r"\be a=b \ee",
+    r"\newcommand{\be}{\begin{equation}}\newcommand{\ee}{\end{equation}}" + "|" + r"\be a=b\ee",
+    r"\newcommand{\beq}[1]{\begin{equation}\label{#1}}\def\eeq{\end{equation}}" + "|" + r"\beq{x} a=b \eeq",
+    r"\def\bea{\begin{eqnarray}}\def\eea{\end{eqnarray}}" + "|" + r"\bea a&=&b \eea",
+    r"\let\bea\eqnarray \let\eea\endeqnarray " + "|" + r"\bea a&=&b \eea",
+    r"\def\bean{\begin{eqnarray*}}\let\b\bean\def\e{\end{eqnarray*}}" + "|" + r"\b a&=&b \e",
+    r"\newenvironment{eq}{\begin{equation}}{\end{equation}}" + "|" + r"\begin{eq}a=b\end{eq}",
+    r"\newenvironment{eq}[1][]{\begin{align}#1}{\end{align}}" + "|" + r"\begin{eq}a&=b\end{eq}",
+    r"\newcommand{\eqn}[1]{\begin{equation}#1\end{equation}}" + "|" + r"\eqn{a=b}",
+    r"\def\[{\begin{equation}}" + "|" + r"$$a=b$$",
+    "|" + r"\equation a=b\endequation",
+    "|" + r"\begin{equation*}a=b\\\end{equation*}",
+]
+
+
+@pytest.mark.parametrize("case", STRUCTURAL)
+def test_macros_may_open_and_close_displays(converter, case):
+    definition, use = case.split("|")
+    assert trees(converter, rf"{definition}\begin{{document}}{use}\end{{document}}") == [shown(converter, "a=b")]
+
+
+def test_macros_may_stand_for_inner_environments(converter):
+    text = r"\def\ba{\begin{array}}\def\ea{\end{array}}\begin{document}\[\ba{cc}a&b\ea\]\end{document}"
+    assert trees(converter, text) == [shown(converter, r"\begin{array}{cc}a&b\end{array}")]
+
+
+def test_changes_move_with_the_text_that_is_written_out(converter):
+    text = r"\def\be{\begin{equation}}\def\ee{\end{equation}}\begin{document}\be\x\ee \def\x{1} \be\x\ee \def\x{2} \be\x\ee\end{document}"
+    assert trees(converter, text) == [shown(converter, n) for n in "112"]

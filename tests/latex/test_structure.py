@@ -1,0 +1,165 @@
+"""Sections, display equations and prose of a document (SPEC, section 1)."""
+
+import pytest
+
+from eqkin.latex import parse
+from eqkin.latex.environments import ALIGNED, GATHERED
+from eqkin.latex.prose import EQUATION_MARK, plain_text
+
+NUMBERED = "equation eqnarray multline gather align flalign alignat dmath".split()
+
+
+def bodies(text, **options):
+    return [equation.body for equation in parse(text, **options).equations]
+
+
+@pytest.mark.parametrize("star", ["", "*"])
+@pytest.mark.parametrize("name", NUMBERED)
+def test_every_display_environment_is_found(name, star):
+    document = parse(rf"before \begin{{{name}{star}}} a=b \end{{{name}{star}}} after")
+    assert [(e.environment, e.body) for e in document.equations] == [(name + star, "a=b")]
+
+
+@pytest.mark.parametrize(
+    "text", [r"\[ a=b \]", "$$ a=b $$", "$$a=b$$.", r"\\ \[a=b\]", r"\begin {displaymath}a=b\end {displaymath}"]
+)
+def test_unnamed_displays_are_found(text):
+    assert bodies(text) == ["a=b"]
+
+
+@pytest.mark.parametrize("name", ["array", "aligned", "split", "cases", "matrix", "pmatrix"])
+def test_inner_environments_count_only_by_themselves(name):
+    inner = rf"\begin{{{name}}} a \end{{{name}}}"
+    assert len(bodies(inner)) == 1
+    assert bodies(rf"\begin{{equation}} x = {inner} \end{{equation}}") == [rf"x = {inner}"]
+    assert bodies(rf"\[ {inner} \] and $$ {inner} $$") == [inner, inner]
+
+
+def test_an_inner_environment_may_hold_itself():
+    nested = r"\begin{array}{c} \begin{array}{c} a \end{array} \\ b \end{array}"
+    assert bodies(nested + " then " + nested) == [r"{c} \begin{array}{c} a \end{array} \\ b"] * 2
+
+
+def test_equations_stand_in_document_order_each_once():
+    text = (
+        r"$$1$$ \begin{align}2\end{align} \[3\] \begin{gather*}4\end{gather*} $$5$$ \begin{equation}$$6$$\end{equation}"
+    )
+    assert bodies(text) == ["1", "2", "3", "4", "5", "$$6$$"]
+
+
+def test_inline_math_line_breaks_and_escaped_dollars_are_no_displays():
+    text = r"It costs 5\$ and 6\$, $x$ and \(y\), \\[2pt] a row, \\$z$ and $\$$; $$d$$."
+    assert bodies(text) == ["d"]
+
+
+def test_an_unclosed_display_is_passed_over():
+    assert bodies(r"\begin{equation} lost \begin{align}a\end{align} \[ lost too $$b$$") == ["a", "b"]
+
+
+def test_empty_displays_are_no_equations():
+    assert bodies(r"$$ $$ \begin{equation}\label{x}\end{equation} $$$$") == []
+
+
+def test_numbering_is_stripped_and_the_label_kept():
+    document = parse(
+        r"\begin{equation}\label{eq:one} a = b \nonumber \notag \qedhere \end{equation} $$c\eqno(1.2)$$ $$d\leqno{(3)}$$"
+    )
+    assert [e.body for e in document.equations] == ["a = b", "c", "d"]
+    assert document.equations[0].label == "eq:one"
+
+
+def test_sections_of_every_level_and_the_part_before_the_first():
+    text = r"""Start $$0$$ \chapter{One} a \section*{Two} b $$1$$ \subsection[short]{Three {\bf x}} c
+    \subsubsection{Four} \paragraph{Five} $$2$$ \subparagraph*{Six} end"""
+    document = parse(text)
+    assert [s.title for s in document.sections] == ["", "One", "Two", "Three x", "Four", "Five", "Six"]
+    assert [s.level for s in document.sections] == [0, 2, 3, 4, 5, 6, 7]
+    assert [e.section for e in document.equations] == [0, 2, 5]
+
+
+def test_positions_point_at_the_marks_in_the_prose():
+    document = parse(r"\section{A} one $$x$$ two \textbf{three} \[y\] four \section{B} five $$z$$")
+    for equation in document.equations:
+        assert document.sections[equation.section].text[equation.position] == EQUATION_MARK
+    first = document.sections[1].text
+    assert [part.strip() for part in first.split(EQUATION_MARK)] == ["one", "two three", "four"]
+
+
+def test_a_mark_in_the_source_is_not_taken_for_an_equation():
+    document = parse(f"a {EQUATION_MARK} b $$x$$")
+    assert document.sections[0].text.count(EQUATION_MARK) == 1
+
+
+def test_title_and_prose_are_plain_text():
+    document = parse(
+        r"\title[s]{On {\em M\"uller}'s \LaTeX} \begin{document}See~\cite{a}, $x^2$ -- \emph{all} of it.\end{document}"
+    )
+    assert document.title == "On Müller's LaTeX"
+    assert document.sections[0].text.split() == ["See", ",", "$x^2$", "–", "all", "of", "it."]
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "% $$no$$\n",
+        "\\begin{comment}$$no$$\\end{comment}",
+        "\\begin{verbatim}% $$no$$\\end{verbatim}",
+        "\\begin{lstlisting}$$no$$\\end{lstlisting}",
+        "\\verb|$$no$$|",
+        "\\verb*+$$no$$ % +",
+        "\\iffalse $$no$$ \\fi ",
+        "\\iffalse \\ifx a b $$no$$ \\fi $$no$$ \\fi ",
+    ],
+)
+def test_what_is_hidden_is_not_read(hidden):
+    assert bodies(f"$$1$$ {hidden} $$2$$") == ["1", "2"]
+
+
+def test_else_of_a_false_condition_is_read():
+    assert bodies(r"\iffalse $$no$$ \else $$yes$$ \fi $$2$$") == ["yes", "2"]
+
+
+def test_an_escaped_percent_sign_is_no_comment():
+    assert bodies("$$5\\% $$ 10\\% \\\\% $$no$$\n$$2$$") == ["5\\%", "2"]
+
+
+def test_packages_come_from_the_preamble_and_the_styles():
+    text = r"\documentclass{a}\usepackage[x]{amsmath, physics}\RequirePackage{local/mine}\begin{document}\end{document}"
+    assert parse(text, [r"\RequirePackage{bm}"]).packages == ["amsmath", "physics", "mine", "bm"]
+    assert parse("no preamble").packages is None
+
+
+def test_what_follows_the_document_is_not_read():
+    assert bodies(r"\begin{document}$$1$$\end{document}$$2$$") == ["1"]
+
+
+def test_the_number_of_equations_is_limited(monkeypatch):
+    import dataclasses
+
+    from eqkin.latex import structure
+
+    monkeypatch.setattr(structure, "LIMITS", dataclasses.replace(structure.LIMITS, equations_per_paper=3))
+    document = parse("$$x$$" * 5)
+    assert len(document.equations) == 3
+    assert document.truncated
+    assert not parse("$$x$$" * 3).truncated
+
+
+def test_all_outer_environments_have_a_kind():
+    assert {name for name in NUMBERED if name not in ALIGNED | GATHERED} == {"equation", "dmath"}
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        (
+            r"G\"odel, Erd\H{o}s, \v{C}ech, na\"{\i}ve, Poincar\'e",
+            "Gödel, Erdős, Čech, naïve, Poincaré",
+        ),
+        (r"{\bf bold} {\it x} \textbf{y}", "bold x y"),
+        (r"``quoted'' --- and so on\ldots", '"quoted" — and so on…'),
+        (r"\v s \c c \bf d", "š ç d"),
+    ],
+)
+def test_accents_and_signs_become_characters(written, plain):
+    assert plain_text(written) == plain
