@@ -59,7 +59,14 @@ def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
     assert json.loads(added.stdout)["equations"] == {"converted": 1}
     numbers = json.loads(runner.invoke(app, ["stats", "--library", library, "--json"]).stdout)
     assert numbers["papers"] == 1
-    assert numbers["equations"] == {"found": 1, "converted": 1, "degraded": 0, "repaired": 0, "diagrams": 0, "failed": {}}
+    assert numbers["equations"] == {
+        "found": 1,
+        "converted": 1,
+        "degraded": 0,
+        "repaired": 0,
+        "diagrams": 0,
+        "failed": {},
+    }
     assert "1 papers, 1 equations, 1 trees: all well" in runner.invoke(app, ["verify", "--library", library]).stdout
     line = json.loads(runner.invoke(app, ["export", "--library", library]).stdout)
     assert line["section"] == "Note"
@@ -88,7 +95,9 @@ def test_convert_reads_lines_and_writes_lines() -> None:
     assert len(lines) == 3
     assert all(line.startswith("<math") and line.endswith("</math>") for line in lines)
     assert "<mfrac>" in lines[1]
-    trees = [json.loads(line) for line in runner.invoke(app, ["convert", "--to", "tree"], input=formulas).stdout.splitlines()]
+    trees = [
+        json.loads(line) for line in runner.invoke(app, ["convert", "--to", "tree"], input=formulas).stdout.splitlines()
+    ]
     assert trees[1]["children"][0]["tag"] == "mfrac"
 
 

@@ -29,8 +29,9 @@ def test_equations_are_counted_by_what_became_of_them(library: Library) -> None:
 
 def test_sections_prose_labels_and_citations_are_kept(library: Library) -> None:
     row = library.connection.execute(
-        "SELECT e.label, e.position, s.title, s.text, p.title AS paper FROM equations e JOIN sections s ON s.id = e.section "
-        "JOIN papers p ON p.id = e.paper WHERE e.label = 'energy-subject2'"
+        "SELECT e.label, e.position, s.title, s.text, p.title AS paper "
+        "FROM equations e JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper "
+        "WHERE e.label = 'energy-subject2'"
     ).fetchone()
     assert row["title"] == "First"
     assert row["paper"] == "On subject2"
@@ -139,7 +140,8 @@ def test_a_source_that_does_not_exist_is_refused_before_anything_is_written(libr
 def test_mathml_is_used_as_it_is(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(
-        "<html><body><h1>Title</h1><h2>Part</h2><p>Words.</p><math display='block'><semantics><mrow><mi>a</mi><mo>=</mo><mi>b</mi></mrow>"
+        "<html><body><h1>Title</h1><h2>Part</h2><p>Words.</p><math display='block'><semantics>"
+        "<mrow><mi>a</mi><mo>=</mo><mi>b</mi></mrow>"
         "<annotation encoding='application/x-tex'>a=b</annotation></semantics></math></body></html>".replace("'", '"')
     )
     library = Library.open(tmp_path / "library")

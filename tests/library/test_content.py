@@ -49,7 +49,11 @@ def test_around_takes_the_prose_on_both_sides() -> None:
 
 
 def test_subject_areas_are_arxivs_archives() -> None:
-    assert [subject_area(name) for name in ("math.AG", "hep-th", "machine-learning")] == ["math", "hep-th", "machine-learning"]
+    assert [subject_area(name) for name in ("math.AG", "hep-th", "machine-learning")] == [
+        "math",
+        "hep-th",
+        "machine-learning",
+    ]
 
 
 def test_figures_are_drawn(library: Library, tmp_path: Path) -> None:

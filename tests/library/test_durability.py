@@ -80,11 +80,26 @@ def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Pat
         assert verdict.content == expected, moment
 
 
+_TERMINATED = """
+import os, signal, sys
+from eqkin.library import Library, pool
+read = pool.read_item
+
+def slow(item, known):
+    extract = read(item, known)
+    if item.key.endswith("a2.tex"):
+        os.kill(os.getpid(), signal.SIGTERM)
+    return extract
+
+pool.read_item = slow
+from eqkin.cli import main
+sys.argv = ["eqkin", "add", *sys.argv[1:]]
+main()
+"""
+
+
 def test_a_terminated_add_keeps_what_it_read_and_says_so(tmp_path: Path, papers: Path) -> None:
-    script = "import os, signal, sys\nfrom eqkin.library import Library, pool\nread = pool.read_item\n"
-    script += "def slow(item, known):\n    extract = read(item, known)\n    if item.key.endswith('a2.tex'): os.kill(os.getpid(), signal.SIGTERM)\n"
-    script += "    return extract\npool.read_item = slow\nfrom eqkin.cli import main\nsys.argv = ['eqkin', 'add', *sys.argv[1:]]\nmain()\n"
-    stopped = _run(script, papers, "--library", tmp_path / "library", "--jobs", 1)
+    stopped = _run(_TERMINATED, papers, "--library", tmp_path / "library", "--jobs", 1)
     assert stopped.returncode == 130
     assert "run the same command again" in stopped.stderr
     assert verify(tmp_path / "library").papers >= 1
@@ -99,7 +114,9 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(library: Library, 
     text = "".join(rf"\[ x_{{{n}}} + \text{{word{n}}} = y^{{{n}}} \]" + "\n" for n in range(3000))
     (tmp_path / "big" / "big.tex").write_text(text)
     script = "import resource, signal, sys\nfrom eqkin.library import Library\nlibrary = Library.open(sys.argv[1])\n"
-    script += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+    script += (
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+    )
     script += "library.add(sys.argv[2])\n"
     full = _run(script, library.folder, tmp_path / "big")
     assert full.returncode == 1
@@ -211,20 +228,35 @@ def test_a_killed_writer_leaves_no_lock_behind(library: Library, papers: Path) -
     assert library.add(papers).papers == 1
 
 
+_CRASHING_WORKERS = """
+import multiprocessing, os, sys
+from eqkin.library import Library, pool, reading
+parse = reading.parse
+
+def crash(text, *rest):
+    if "subject7" in text and multiprocessing.parent_process():
+        os._exit(11)
+    return parse(text, *rest)
+
+reading.parse = crash
+if __name__ == "__main__":
+    pool._WARM_UP = 0.0
+    report = Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)
+    print(report.papers, dict(report.failed))
+"""
+
+
 def test_a_worker_that_dies_costs_only_its_paper(tmp_path: Path) -> None:
     for number in range(12):
         write_article(tmp_path / "papers", number)
-    script = tmp_path / "doomed_workers.py"
-    script.write_text(
-        "import multiprocessing, os, sys\nfrom eqkin.library import Library, pool, reading\n"
-        "parse = reading.parse\n"
-        "def crash(text, *rest):\n    if 'subject7' in text and multiprocessing.parent_process(): os._exit(11)\n    return parse(text, *rest)\n"
-        "reading.parse = crash\n"
-        "if __name__ == '__main__':\n    pool._WARM_UP = 0.0\n"
-        "    report = Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)\n    print(report.papers, dict(report.failed))\n"
-    )
+    script = tmp_path / "crashing_workers.py"
+    script.write_text(_CRASHING_WORKERS)
     done = subprocess.run(
-        [sys.executable, script, tmp_path / "library", tmp_path / "papers"], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, script, tmp_path / "library", tmp_path / "papers"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.stdout.strip() == "11 {'crash': 1}", done.stderr
     assert not verify(tmp_path / "library").problems

@@ -1,4 +1,4 @@
-"""The atlas: articles by field, written for eqkin, and `kin.json`, which names the groups of equations that say the same.
+"""The atlas: articles by field, written for eqkin, and groups of equations that say the same (`kin.json`).
 
 It is the library of `eqkin demo` and a labelled set for evaluation.
 """

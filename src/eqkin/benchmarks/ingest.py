@@ -1,8 +1,8 @@
 """`eqkin bench ingest`: how fast sources become trees, beside the bare converter on the same formulas in the same run.
 
-Three timings over the same papers: KaTeX alone, handed the finished formulas (`renderToString` to MathML, in batches, through the
-same embedded engine); reading in one process (LaTeX structure, macros, conversion, repairs, trees); reading in two or more.
-The timings take turns in short rounds, so that a busy machine slows all of them alike.
+Three timings over the same papers: KaTeX alone, handed the finished formulas (`renderToString` to MathML, in batches,
+through the same embedded engine); reading in one process (LaTeX structure, macros, conversion, repairs, trees);
+reading in two or more. The timings take turns in short rounds, so that a busy machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import TypeVar
 
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML, converter_input, is_diagram
@@ -23,6 +24,7 @@ from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.paper import Item
 
+T = TypeVar("T")
 _ROUND = 100  # papers a round
 
 
@@ -53,11 +55,19 @@ class IngestReport:
         one, many = found / max(self.one_seconds, 1e-9), found / max(self.many_seconds, 1e-9)
         converted = self.equations["converted"] + self.equations["degraded"]
         return {
-            "papers": self.papers, "equations": self.found, "converted_percent": 100 * converted / found,
-            "degraded_percent": 100 * self.equations["degraded"] / max(converted, 1), "diagrams": self.equations["diagram"],
-            "bare_per_second": bare, "one_process_per_second": one, "many_processes_per_second": many, "jobs": self.jobs,
-            "one_to_bare": one / max(bare, 1e-9), "many_to_one": many / max(one, 1e-9), "peak_megabytes_a_worker": self.peak_bytes / 1e6,
-        }  # fmt: skip
+            "papers": self.papers,
+            "equations": self.found,
+            "converted_percent": 100 * converted / found,
+            "degraded_percent": 100 * self.equations["degraded"] / max(converted, 1),
+            "diagrams": self.equations["diagram"],
+            "bare_per_second": bare,
+            "one_process_per_second": one,
+            "many_processes_per_second": many,
+            "jobs": self.jobs,
+            "one_to_bare": one / max(bare, 1e-9),
+            "many_to_one": many / max(one, 1e-9),
+            "peak_megabytes_a_worker": self.peak_bytes / 1e6,
+        }
 
 
 def measure(
@@ -93,7 +103,7 @@ def _round(items: list[Item], executor: ProcessPoolExecutor, report: IngestRepor
         report.bare_equations += len(formulas)
 
 
-def _timed(work: Callable[[], list[Extract]]) -> tuple[list[Extract], float]:
+def _timed(work: Callable[[], T]) -> tuple[T, float]:
     start = time.perf_counter()
     result = work()
     return result, time.perf_counter() - start
@@ -115,6 +125,12 @@ def _prepared(items: list[Item]) -> Iterator[tuple[list[str], list[Macro], list[
         paper = item.load()
         document = parse(paper.text, paper.styles, paper.bibliography)
         for epoch, macros in enumerate(document.macros):
-            chosen = [e for e in document.equations if e.epoch == epoch and e.environment != MATHML and not is_diagram(e.body)]
+            chosen = [
+                e for e in document.equations if e.epoch == epoch and e.environment != MATHML and not is_diagram(e.body)
+            ]
             if chosen:
-                yield document.packages or [], list(macros.values()), [converter_input(e.environment, e.body) for e in chosen]
+                yield (
+                    document.packages or [],
+                    list(macros.values()),
+                    [converter_input(e.environment, e.body) for e in chosen],
+                )

@@ -1,4 +1,4 @@
-"""The command line: thin commands over the library. `main` is the entry point; errors become one line and an exit code."""
+"""The command line: thin commands over the library; errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import typer
 from eqkin.cli import add, bench, convert, demo, inspect
 from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitReached, StorageFailed
 
-EXIT_CODES: dict[type[EqkinError], int] = {BadInput: 3, LimitReached: 4, CorruptData: 5, LibraryBusy: 6, StorageFailed: 7}
+EXIT_CODES: dict[type[EqkinError], int] = {
+    BadInput: 3,
+    LimitReached: 4,
+    CorruptData: 5,
+    LibraryBusy: 6,
+    StorageFailed: 7,
+}
 
 app = typer.Typer(
     name="eqkin",
@@ -39,7 +45,9 @@ def _version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
     pass
 

@@ -28,21 +28,28 @@ def register(app: typer.Typer) -> None:
 def add(
     sources: Annotated[
         list[str],
-        typer.Argument(metavar="SOURCE...", help="Files, folders, archives, `arxiv:ID`, `python:PACKAGE`, or `atlas:`.", show_default=False),
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Files, folders, archives, `arxiv:ID`, `python:PACKAGE`, or `atlas:`.",
+            show_default=False,
+        ),
     ],
     library: LibraryFolder,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to read with.")] = os.cpu_count() or 1,
     metadata: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="arXiv's public metadata snapshot (JSON lines), for bulk archives.")
+        Path | None,
+        typer.Option(metavar="FILE", help="arXiv's public metadata snapshot (JSON lines), for bulk archives."),
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Drop the papers of these sources instead of adding them.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Drop the papers of these sources instead of adding them.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     r"""Read papers into a library: new ones are added, changed ones replaced, unchanged ones skipped.
 
     Reads LaTeX (files, folders, arXiv e-prints and bulk archives), Markdown, Quarto, R Markdown, Jupyter notebooks,
-    reStructuredText, docstrings of an installed package, HTML with MathML, and JSON lines. Stop it whenever you like: run the
-    same command again and it goes on where it was.
+    reStructuredText, docstrings of an installed package, HTML with MathML, and JSON lines. Stop it whenever you like:
+    run the same command again and it goes on where it was.
 
     **Examples**
 
@@ -84,7 +91,8 @@ def _with_progress(library: Library, sources: list[str], jobs: int, metadata: Me
             rate = equations / max(time.monotonic() - start, 1e-9)
             bar.update(
                 task,
-                description=f"{report.papers:,} papers, {report.unchanged:,} unchanged, {sum(report.failed.values()):,} failed | "
+                description=f"{report.papers:,} papers, {report.unchanged:,} unchanged, "
+                f"{sum(report.failed.values()):,} failed | "
                 f"{equations:,} equations, {report.equations['failed']:,} failed | {rate:,.0f} equations/s",
             )
 
@@ -94,13 +102,21 @@ def _with_progress(library: Library, sources: list[str], jobs: int, metadata: Me
 def _tell(report: AddReport, seconds: float, as_json: bool) -> None:
     equations = dict(report.equations)
     if as_json:
-        summary = {"papers": report.papers, "unchanged": report.unchanged, "failed": dict(report.failed), "equations": equations}
+        summary = {
+            "papers": report.papers,
+            "unchanged": report.unchanged,
+            "failed": dict(report.failed),
+            "equations": equations,
+        }
         summary |= {"problems": report.problems, "skipped": dict(report.skipped), "seconds": round(seconds, 3)}
         typer.echo(orjson.dumps(summary).decode())
         return
     found = sum(n for status, n in equations.items() if status != "diagram")
     converted = equations.get("converted", 0) + equations.get("degraded", 0)
-    typer.echo(f"{report.papers:,} papers added or replaced, {report.unchanged:,} unchanged, {sum(report.failed.values()):,} failed")
+    typer.echo(
+        f"{report.papers:,} papers added or replaced, {report.unchanged:,} unchanged, "
+        f"{sum(report.failed.values()):,} failed"
+    )
     if found:
         typer.echo(
             f"{found:,} equations: {converted / found:.1%} converted ({equations.get('degraded', 0):,} degraded), "

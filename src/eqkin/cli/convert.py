@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from enum import Enum
+from enum import StrEnum
 from itertools import islice
 from typing import Annotated
 
@@ -12,7 +12,7 @@ import orjson
 import typer
 
 
-class Form(str, Enum):
+class Form(StrEnum):
     """What to print for each formula."""
 
     mathml = "mathml"
@@ -27,14 +27,19 @@ def register(app: typer.Typer) -> None:
 
 def convert(
     formulas: Annotated[
-        list[str] | None, typer.Argument(metavar="[LATEX]...", help="Formulas; lines of standard input if none are given.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[LATEX]...", help="Formulas; lines of standard input if none are given.", show_default=False
+        ),
     ] = None,
-    form: Annotated[Form, typer.Option("--to", help="mathml; tree: nested JSON; json: latex, mathml, degraded, error.")] = Form.mathml,
+    form: Annotated[
+        Form, typer.Option("--to", help="mathml; tree: nested JSON; json: latex, mathml, degraded, error.")
+    ] = Form.mathml,
 ) -> None:
     r"""Convert LaTeX formulas, one a line, to MathML or to trees as JSON, one a line.
 
-    Formulas may stand in `$...$`, `\[...\]` or an environment. A formula that fails gives an empty line (with `--to json`: an
-    object with its error), a message on standard error, and exit code 1 in the end.
+    Formulas may stand in `$...$`, `\[...\]` or an environment. A formula that fails gives an empty line (with `--to
+    json`: an object with its error), a message on standard error, and exit code 1 in the end.
 
     **Examples**
 
@@ -70,7 +75,11 @@ def _converted(lines: Iterable[str], form: Form) -> Iterator[tuple[str, str]]:
             if outcome.failure is not None:
                 where = f" at character {outcome.failure.position + 1}" if outcome.failure.position >= 0 else ""
                 error = f"line {number}: {outcome.failure.message}{where}"
-                shown = orjson.dumps({"latex": text, "error": outcome.failure.message}).decode() if form is Form.json else ""
+                shown = (
+                    orjson.dumps({"latex": text, "error": outcome.failure.message}).decode()
+                    if form is Form.json
+                    else ""
+                )
                 yield shown, error
                 continue
             node = node_of(conversion.forest, outcome.tree)
@@ -79,4 +88,9 @@ def _converted(lines: Iterable[str], form: Form) -> Iterator[tuple[str, str]]:
             elif form is Form.tree:
                 yield orjson.dumps(to_json(node)).decode(), ""
             else:
-                yield orjson.dumps({"latex": text, "mathml": to_mathml(node), "degraded": list(outcome.unknown)}).decode(), ""
+                yield (
+                    orjson.dumps(
+                        {"latex": text, "mathml": to_mathml(node), "degraded": list(outcome.unknown)}
+                    ).decode(),
+                    "",
+                )

@@ -20,7 +20,12 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    library: Annotated[str, typer.Option("--library", "-l", metavar="DIR", help="Where to build it.", show_default="the user's data folder")] = "",
+    library: Annotated[
+        str,
+        typer.Option(
+            "--library", "-l", metavar="DIR", help="Where to build it.", show_default="the user's data folder"
+        ),
+    ] = "",
 ) -> None:
     """Build a library from the bundled atlas (articles of many fields) and show what is in it.
 
@@ -39,7 +44,10 @@ def demo(
         for reference in _SHOWN:
             _show(opened, reference)
         groups = kin_groups()
-    typer.echo(f"\n{len(groups)} groups of kin equations run through the atlas, {sum(len(g.equations) for g in groups)} equations in all. One of them:")
+    typer.echo(
+        f"\n{len(groups)} groups of kin equations run through the atlas, "
+        f"{sum(len(g.equations) for g in groups)} equations in all. One of them:"
+    )
     group = next(g for g in groups if g.id == "bayes")
     typer.echo(f"  {group.name}: {group.idea}")
     for member in group.equations:
@@ -52,11 +60,13 @@ def _show(library: Library, reference: str) -> None:
 
     key, label = reference.split("#")
     row = library.connection.execute(
-        "SELECT e.*, s.title AS heading, s.text AS prose FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section "
-        "WHERE p.key = ? AND e.label = ?", (key, label),
-    ).fetchone()  # fmt: skip
+        "SELECT e.*, s.title AS heading, s.text AS prose FROM equations e "
+        "JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section "
+        "WHERE p.key = ? AND e.label = ?",
+        (key, label),
+    ).fetchone()
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f"\n{key}, section \"{row['heading']}\"", style="bold")
+    console.print(f'\n{key}, section "{row["heading"]}"', style="bold")
     console.print(f"  ... {around(row['prose'], row['position'])[0][-200:]}")
     console.print(f"  LaTeX   {' '.join(row['latex'].split())}")
     console.print(f"  MathML  {to_mathml(library.tree(row['tree']))}", style="dim")

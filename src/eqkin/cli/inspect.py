@@ -29,7 +29,8 @@ def stats(
 ) -> None:
     """Show what is in a library: papers, equations by outcome, why some failed, subject areas.
 
-    With `--figures`: papers per subject area, the 50 most frequent characters, and the reasons of failure, as PNG and SVG.
+    With `--figures`: papers per subject area, the 50 most frequent characters, and the reasons of failure, as PNG and
+    SVG.
 
     **Examples**
 
@@ -68,7 +69,10 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         ("  of these repaired", f"{equations['repaired']:,}"),
         ("diagrams, apart", f"{equations['diagrams']:,}"),
         ("sections, citations", f"{numbers['sections']:,}, {numbers['citations']:,}"),
-        ("nodes a tree", f"{numbers['trees']['mean_nodes']:.1f} on average, {numbers['trees']['median_nodes']:.0f} median"),
+        (
+            "nodes a tree",
+            f"{numbers['trees']['mean_nodes']:.1f} on average, {numbers['trees']['median_nodes']:.0f} median",
+        ),
         ("on disk", f"{numbers['bytes'] / 1e6:,.1f} MB"),
         ("converter", f"{numbers['converter']['name']} {numbers['converter']['version']}"),
     ]
@@ -84,7 +88,11 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         if counts:
             shown = list(counts.items())[:12]
             more = f"; {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
-            console.print(f"{title}: " + ", ".join(f"{name} {count:,}" for name, count in shown) + more, markup=False, highlight=False)
+            console.print(
+                f"{title}: " + ", ".join(f"{name} {count:,}" for name, count in shown) + more,
+                markup=False,
+                highlight=False,
+            )
 
 
 def verify(library: LibraryFolder, as_json: AsJson = False) -> None:
@@ -118,11 +126,18 @@ def verify(library: LibraryFolder, as_json: AsJson = False) -> None:
 
 def export(
     library: LibraryFolder,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where to write; standard output by default.")] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="Include equations that did not convert, with their reasons.")] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Where to write; standard output by default.")
+    ] = None,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Include equations that did not convert, with their reasons.")
+    ] = False,
     mathml: Annotated[bool, typer.Option("--mathml/--no-mathml", help="With each equation's MathML.")] = True,
     forest: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Instead: pack all trees into one forest file, vocabulary and ids beside it.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Instead: pack all trees into one forest file, vocabulary and ids beside it."
+        ),
     ] = None,
 ) -> None:
     """Write a library's equations as JSON lines: LaTeX, MathML, paper, section, and the prose around.

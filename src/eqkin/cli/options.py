@@ -24,8 +24,12 @@ def default_library() -> Path:
 LibraryFolder = Annotated[
     Path,
     typer.Option(
-        "--library", "-l", metavar="DIR", default_factory=default_library, show_default="$EQKIN_LIBRARY or ~/.local/share/eqkin/library",
+        "--library",
+        "-l",
+        metavar="DIR",
+        default_factory=default_library,
+        show_default="$EQKIN_LIBRARY or ~/.local/share/eqkin/library",
         help="The library's folder.",
     ),
-]  # fmt: skip
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]

@@ -1,7 +1,7 @@
 """The SQLite side of a library: papers, sections, equations, citations, and which forest file holds which trees.
 
-Trees are numbered through the whole library; a segment is a forest file with the trees `first .. first + count - 1`. So files
-can be merged without touching an equation. SQLite's rollback journal makes every commit all or nothing.
+Trees are numbered through the whole library; a segment is a forest file with the trees `first .. first + count - 1`.
+So files can be merged without touching an equation. SQLite's rollback journal makes every commit all or nothing.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ CREATE TABLE sections (
 CREATE TABLE equations (
     id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
     section INTEGER NOT NULL REFERENCES sections ON DELETE CASCADE,
-    number INTEGER NOT NULL, position INTEGER NOT NULL, environment TEXT NOT NULL, label TEXT NOT NULL, latex TEXT NOT NULL,
+    number INTEGER NOT NULL, position INTEGER NOT NULL, environment TEXT NOT NULL, label TEXT NOT NULL,
+    latex TEXT NOT NULL,
     status TEXT NOT NULL,           -- converted, degraded, diagram, failed
     repaired INTEGER NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL, unknown TEXT NOT NULL,
     tree INTEGER UNIQUE);
 CREATE TABLE citations (
-    paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE, cited TEXT NOT NULL, PRIMARY KEY (paper, cited)) WITHOUT ROWID;
-CREATE TABLE segments (first INTEGER PRIMARY KEY, count INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL,
+    paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE, cited TEXT NOT NULL, PRIMARY KEY (paper, cited))
+    WITHOUT ROWID;
+CREATE TABLE segments (
+    first INTEGER PRIMARY KEY, count INTEGER NOT NULL, file TEXT NOT NULL UNIQUE, sha256 TEXT NOT NULL,
     bytes INTEGER NOT NULL);
 CREATE INDEX sections_of_paper ON sections (paper);
 CREATE INDEX equations_of_paper ON equations (paper);

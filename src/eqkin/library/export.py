@@ -23,7 +23,7 @@ _AROUND = 400  # characters of prose on each side
 
 
 def equations(library: Library, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
-    """Each equation as a dictionary: id, latex, mathml, where it stands, the prose around it; failed ones on request."""
+    """Each equation as a dictionary: id, latex, mathml, where it stands, the prose around; failed ones on request."""
     cursor = library.connection.cursor()
     for row in cursor.execute(_QUERY.format("" if failed else "WHERE e.tree IS NOT NULL")):
         yield _describe(library, row, mathml)
@@ -32,10 +32,20 @@ def equations(library: Library, *, failed: bool = False, mathml: bool = True) ->
 def _describe(library: Library, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
     before, after = around(row["prose"], row["position"])
     described = {
-        "id": f"{row['key']}#{row['number']}", "paper": row["key"], "title": row["title"], "authors": orjson.loads(row["authors"]),
-        "year": row["year"], "fields": orjson.loads(row["fields"]), "section": row["heading"], "label": row["label"],
-        "environment": row["environment"], "latex": row["latex"], "status": row["status"], "before": before, "after": after,
-    }  # fmt: skip
+        "id": f"{row['key']}#{row['number']}",
+        "paper": row["key"],
+        "title": row["title"],
+        "authors": orjson.loads(row["authors"]),
+        "year": row["year"],
+        "fields": orjson.loads(row["fields"]),
+        "section": row["heading"],
+        "label": row["label"],
+        "environment": row["environment"],
+        "latex": row["latex"],
+        "status": row["status"],
+        "before": before,
+        "after": after,
+    }
     if row["tree"] is None:
         described |= {"reason": row["reason"], "message": row["message"]}
     elif mathml:
@@ -72,7 +82,15 @@ def write_forest(library: Library, path: Path) -> int:
     write_file(path, to_bytes(packed))
     Vocabulary.learn([packed]).save(path.with_suffix(".vocabulary.json"))
     lines = (
-        orjson.dumps({"id": f"{r['key']}#{r['number']}", "paper": r["key"], "section": r["section"], "work": r["work"], "status": r["status"]})
+        orjson.dumps(
+            {
+                "id": f"{r['key']}#{r['number']}",
+                "paper": r["key"],
+                "section": r["section"],
+                "work": r["work"],
+                "status": r["status"],
+            }
+        )
         for r in rows
     )
     write_file(path.with_suffix(".jsonl"), b"".join(line + b"\n" for line in lines))

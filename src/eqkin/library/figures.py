@@ -40,7 +40,9 @@ def _bars(folder: Path, name: str, title: str, unit: str, bars: Sequence[tuple[s
         axes.bar(range(len(bars)), [count for _, count in bars], color=_BLUE)
         long = max(len(label) for label, _ in bars) > 2
         labels = [label.replace("$", r"\$") for label, _ in bars]
-        axes.set_xticks(range(len(bars)), labels, rotation=45 if long else 0, ha="right" if long else "center", fontsize=8)
+        axes.set_xticks(
+            range(len(bars)), labels, rotation=45 if long else 0, ha="right" if long else "center", fontsize=8
+        )
     else:
         axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes)
     axes.set_title(title, fontsize=10)

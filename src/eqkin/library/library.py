@@ -6,7 +6,7 @@ import os
 import sqlite3
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,7 +114,10 @@ class Library:
         """
         self._check_converter()
         report = AddReport()
-        opened = [open_source(os.fspath(s), metadata=metadata, on_skip=lambda _, why: report.skipped.update([why])) for s in sources]
+        opened = [
+            open_source(os.fspath(s), metadata=metadata, on_skip=lambda _, why: report.skipped.update([why]))
+            for s in sources
+        ]
         with database.translated(self.folder / database.NAME), self._writing() as writer:
             for extract in read_all(self._tasks(opened, writer, report), jobs):
                 if not extract.unchanged:
@@ -131,7 +134,8 @@ class Library:
             for source in sources:
                 path = f"file:{Path(source).expanduser().resolve()}"
                 found = self.connection.execute(
-                    "SELECT key FROM papers WHERE key IN (?, ?) OR substr(key, 1, ?) = ?", (source, path, len(path) + 1, path + "/")
+                    "SELECT key FROM papers WHERE key IN (?, ?) OR substr(key, 1, ?) = ?",
+                    (source, path, len(path) + 1, path + "/"),
                 )
                 keys.update(row[0] for row in found)
             return writer.remove(sorted(keys))
@@ -162,7 +166,8 @@ class Library:
         mine, theirs = identity(), self.manifest.converter
         if mine != theirs:
             raise CorruptData(
-                f"{self.folder}: its trees were made by {theirs.name} {theirs.version}, this eqkin has {mine.name} {mine.version}; "
+                f"{self.folder}: its trees were made by {theirs.name} {theirs.version}, "
+                f"this eqkin has {mine.name} {mine.version}; "
                 "trees of two converters are never mixed: add the sources to a new library"
             )
 
@@ -203,7 +208,9 @@ class _Writing:
                 self.writer.tidy()
             self._seal()
         except OSError as problem:
-            raise StorageFailed(f"{self.library.folder}: {problem.strerror or problem}; what was committed is intact") from problem
+            raise StorageFailed(
+                f"{self.library.folder}: {problem.strerror or problem}; what was committed is intact"
+            ) from problem
         finally:
             self.connection.close()
             self.lock.__exit__(None, None, None)
@@ -220,9 +227,13 @@ def _create(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         # what a library being made may have left behind when it was killed
-        strangers = [p.name for p in path.iterdir() if not p.name.startswith(("lock", "forest", database.NAME, f".{NAME}"))]
+        strangers = [
+            p.name for p in path.iterdir() if not p.name.startswith(("lock", "forest", database.NAME, f".{NAME}"))
+        ]
         if strangers:
-            raise BadInput(f"{path}: the folder is not empty and not a library (it holds {strangers[0]}); choose another one")
+            raise BadInput(
+                f"{path}: the folder is not empty and not a library (it holds {strangers[0]}); choose another one"
+            )
         with WriterLock(path):
             if (path / NAME).exists():
                 return  # someone else was faster
@@ -232,5 +243,3 @@ def _create(path: Path) -> None:
             Manifest(identity(), 0, sha256_of(path / database.NAME)).save(path)
     except OSError as error:
         raise StorageFailed(f"{path}: no library can be made there ({error.strerror or error})") from error
-
-

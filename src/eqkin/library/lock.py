@@ -1,24 +1,31 @@
 """One writer at a time.
 
-The lock is the operating system's: it goes with the process, also when that is killed. The file names its holder for whoever
-is refused, and is emptied when it is let go.
+The lock is the operating system's: it goes with the process, also when that is killed. The file names its holder for
+whoever is refused, and is emptied when it is let go.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import sys
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 
 from eqkin.errors import LibraryBusy, StorageFailed
 
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
+if sys.platform == "win32":
     import msvcrt
+
+    def _lock(descriptor: int) -> None:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+
+else:
+    import fcntl
+
+    def _lock(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class WriterLock:
@@ -38,13 +45,19 @@ class WriterLock:
         except OSError as error:
             holder = os.pread(self._descriptor, 500, 0).decode("utf-8", "replace").strip()
             os.close(self._descriptor)
-            raise LibraryBusy(f"{self.path.parent}: another writer is at work ({holder or 'unknown'}); try again later") from error
-        line = f"process {os.getpid()} on {socket.gethostname()} since {datetime.now().astimezone():%Y-%m-%d %H:%M:%S}\n"
+            raise LibraryBusy(
+                f"{self.path.parent}: another writer is at work ({holder or 'unknown'}); try again later"
+            ) from error
+        line = (
+            f"process {os.getpid()} on {socket.gethostname()} since {datetime.now().astimezone():%Y-%m-%d %H:%M:%S}\n"
+        )
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, line.encode(), 0)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
 
@@ -62,10 +75,3 @@ def is_held(folder: Path) -> bool:
     finally:
         os.close(descriptor)
     return False
-
-
-def _lock(descriptor: int) -> None:
-    if fcntl is not None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    else:
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)

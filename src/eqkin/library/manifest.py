@@ -1,7 +1,7 @@
 """`manifest.json`: what the library is, which converter made its trees, and the hash of its database.
 
-Written last. Its `generation` counts the database's commits: if the database is ahead, the last writer was stopped before it
-could write the manifest, and the database's own checks stand in for the hash.
+Written last. Its `generation` counts the database's commits: if the database is ahead, the last writer was stopped
+before it could write the manifest, and the database's own checks stand in for the hash.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Manifest:
     def save(self, folder: Path) -> None:
         """Write into the library's folder, in one step."""
         body = json.dumps(asdict(self), indent=1, sort_keys=True)
-        write_file(folder / NAME, json.dumps({"checksum": _checksum(body), "manifest": json.loads(body)}, indent=1).encode() + b"\n")
+        write_file(
+            folder / NAME,
+            json.dumps({"checksum": _checksum(body), "manifest": json.loads(body)}, indent=1).encode() + b"\n",
+        )
 
     def at(self, generation: int, database: str) -> Manifest:
         """The manifest for a later state of the database."""
@@ -51,7 +54,9 @@ class Manifest:
             if outer["checksum"] != _checksum(json.dumps(data, indent=1, sort_keys=True)) or raw != canonical:
                 raise ValueError("checksum differs")
             if data["format"] != FORMAT or data["version"] != VERSION:
-                raise CorruptData(f"{path}: {data['format']} version {data['version']}; this eqkin reads {FORMAT} version {VERSION}")
+                raise CorruptData(
+                    f"{path}: {data['format']} version {data['version']}; this eqkin reads {FORMAT} version {VERSION}"
+                )
             return cls(Identity(**data.pop("converter")), **data)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CorruptData(f"{path}: damaged manifest ({error}); add the sources to a new library") from error

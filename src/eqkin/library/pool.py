@@ -1,7 +1,7 @@
 """Reading many items with several processes, results in the order of the items.
 
-A process that dies (an input that crashes native code, the system's out-of-memory killer) costs the one item that killed it:
-what was under way is tried again, item by item.
+A process that dies (an input that crashes native code, the system's out-of-memory killer) costs the one item that
+killed it: what was under way is tried again, item by item.
 """
 
 from __future__ import annotations

@@ -100,7 +100,9 @@ def _versioned(digest: str) -> str:
 
 
 def _class(error: EqkinError) -> str:
-    return {"BadInput": "unreadable", "LimitReached": "limit", "StorageFailed": "unreadable"}.get(type(error).__name__, "unreadable")
+    return {"BadInput": "unreadable", "LimitReached": "limit", "StorageFailed": "unreadable"}.get(
+        type(error).__name__, "unreadable"
+    )
 
 
 def read_paper(paper: Paper, digest: str) -> Extract:
@@ -108,12 +110,18 @@ def read_paper(paper: Paper, digest: str) -> Extract:
     document = parse(paper.text, paper.styles, paper.bibliography)
     records, forest = convert_document(document)
     extract = Extract(
-        paper.key, paper.origin, digest, paper,
-        title=paper.title or document.title, packages=document.packages, macros=_packed_macros(document),
+        paper.key,
+        paper.origin,
+        digest,
+        paper,
+        title=paper.title or document.title,
+        packages=document.packages,
+        macros=_packed_macros(document),
         sections=[(section.level, section.title, section.text) for section in document.sections],
-        equations=records, cites=sorted({*document.cites, *paper.cites} - {paper.key.removeprefix("arxiv:")}),
+        equations=records,
+        cites=sorted({*document.cites, *paper.cites} - {paper.key.removeprefix("arxiv:")}),
         forest=to_bytes(forest),
-    )  # fmt: skip
+    )
     if document.truncated:
         paper.notes.append(f"only its first {len(document.equations)} equations were read")
     extract.content = content_digest(extract)
@@ -199,10 +207,25 @@ def content_digest(extract: Extract) -> str:
     """Digest of all that is stored of a paper; `verify` computes it again from the database and the forest."""
     paper = extract.paper or Paper(extract.key, "")
     described = [
-        extract.key, extract.origin, extract.title, paper.kind, paper.authors, paper.year, paper.fields, paper.lang, paper.license,
-        paper.group, paper.abstract, paper.notes, extract.packages, extract.sections, extract.cites, extract.failure, extract.message,
+        extract.key,
+        extract.origin,
+        extract.title,
+        paper.kind,
+        paper.authors,
+        paper.year,
+        paper.fields,
+        paper.lang,
+        paper.license,
+        paper.group,
+        paper.abstract,
+        paper.notes,
+        extract.packages,
+        extract.sections,
+        extract.cites,
+        extract.failure,
+        extract.message,
         extract.equations,
-    ]  # fmt: skip
+    ]
     return digest_of(orjson.dumps(described, default=str), extract.macros, extract.forest)
 
 

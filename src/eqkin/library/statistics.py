@@ -45,7 +45,10 @@ def statistics(library: Library) -> dict[str, Any]:
         "fields": dict(fields.most_common()),
         "kinds": tally("SELECT kind, count(*) FROM papers WHERE failure = '' GROUP BY 1"),
         "languages": tally("SELECT lang, count(*) FROM papers WHERE failure = '' AND lang != '' GROUP BY 1"),
-        "trees": {"mean_nodes": float(nodes.mean()) if len(nodes) else 0.0, "median_nodes": float(np.median(nodes)) if len(nodes) else 0.0},
+        "trees": {
+            "mean_nodes": float(nodes.mean()) if len(nodes) else 0.0,
+            "median_nodes": float(np.median(nodes)) if len(nodes) else 0.0,
+        },
         "bytes": sum(path.stat().st_size for path in library.folder.rglob("*") if path.is_file()),
         "converter": asdict(library.manifest.converter),
     }
@@ -66,7 +69,9 @@ def _scalar(connection: sqlite3.Connection) -> Callable[[str], int]:
 
 
 def _tally(connection: sqlite3.Connection) -> Callable[[str], dict[str, int]]:
-    return lambda query: dict(sorted(((row[0], row[1]) for row in connection.execute(query)), key=lambda pair: (-pair[1], pair[0])))
+    return lambda query: dict(
+        sorted(((row[0], row[1]) for row in connection.execute(query)), key=lambda pair: (-pair[1], pair[0]))
+    )
 
 
 def _unknown(connection: sqlite3.Connection) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Checking a library: every file against its hash, every tree for its shape, every paper against the digest of its content."""
+"""Checking a library: every file against its hash, every tree for its shape, every paper against its digest."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def _check_segments(library: Library, verdict: Verdict) -> list[tuple[int, Fores
             forest = from_bytes(content)
             forest.validate()
             if len(forest) != row["count"] or (expected is not None and row["first"] < expected):
-                raise CorruptData(f"{path}: holds {len(forest)} trees, the database says {row['count']} from {row['first']}")
+                raise CorruptData(
+                    f"{path}: holds {len(forest)} trees, the database says {row['count']} from {row['first']}"
+                )
             segments.append((row["first"], forest))
         except OSError as error:
             verdict.problems.append(f"{path}: {error.strerror}")
@@ -90,7 +92,9 @@ def _check_segments(library: Library, verdict: Verdict) -> list[tuple[int, Fores
     return segments
 
 
-def _check_papers(library: Library, segments: list[tuple[int, Forest]], verdict: Verdict, progress: Callable[[int], None] | None) -> None:
+def _check_papers(
+    library: Library, segments: list[tuple[int, Forest]], verdict: Verdict, progress: Callable[[int], None] | None
+) -> None:
     starts = np.array([first for first, _ in segments], np.int64)
     digests: list[str] = []
     for row in library.connection.execute("SELECT * FROM papers ORDER BY key").fetchall():
@@ -111,7 +115,9 @@ def _check_papers(library: Library, segments: list[tuple[int, Forest]], verdict:
     verdict.content = sha256("\n".join(digests).encode()).hexdigest()
 
 
-def _select(segments: list[tuple[int, Forest]], starts: np.ndarray[tuple[int], np.dtype[np.int64]], trees: list[int]) -> Forest:
+def _select(
+    segments: list[tuple[int, Forest]], starts: np.ndarray[tuple[int], np.dtype[np.int64]], trees: list[int]
+) -> Forest:
     """A paper's trees; they lie side by side in one segment."""
     if not trees:
         return ForestBuilder().build()
@@ -125,10 +131,23 @@ def _select(segments: list[tuple[int, Forest]], starts: np.ndarray[tuple[int], n
 def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Extract, list[int]]:
     """A paper as it was read, from its rows, and the numbers of its trees."""
     paper = Paper(
-        row["key"], "", row["origin"], row["kind"], row["title"], orjson.loads(row["authors"]), row["year"], orjson.loads(row["fields"]),
-        row["lang"], row["license"], row["work"], row["abstract"], notes=orjson.loads(row["notes"]),
-    )  # fmt: skip
-    sections = connection.execute("SELECT id, level, title, text FROM sections WHERE paper = ? ORDER BY number", (row["id"],)).fetchall()
+        row["key"],
+        "",
+        row["origin"],
+        row["kind"],
+        row["title"],
+        orjson.loads(row["authors"]),
+        row["year"],
+        orjson.loads(row["fields"]),
+        row["lang"],
+        row["license"],
+        row["work"],
+        row["abstract"],
+        notes=orjson.loads(row["notes"]),
+    )
+    sections = connection.execute(
+        "SELECT id, level, title, text FROM sections WHERE paper = ? ORDER BY number", (row["id"],)
+    ).fetchall()
     number_of = {section["id"]: number for number, section in enumerate(sections)}
     records: list[Record] = []
     trees: list[int] = []
@@ -138,16 +157,38 @@ def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Ex
             trees.append(e["tree"])
         records.append(
             Record(
-                number_of[e["section"]], e["number"], e["position"], e["environment"], e["label"], e["latex"], e["status"],
-                bool(e["repaired"]), e["reason"], e["message"], e["unknown"], tree,
+                number_of[e["section"]],
+                e["number"],
+                e["position"],
+                e["environment"],
+                e["label"],
+                e["latex"],
+                e["status"],
+                bool(e["repaired"]),
+                e["reason"],
+                e["message"],
+                e["unknown"],
+                tree,
             )
-        )  # fmt: skip
-    cites = [c[0] for c in connection.execute("SELECT cited FROM citations WHERE paper = ? ORDER BY cited", (row["id"],))]
+        )
+    cites = [
+        c[0] for c in connection.execute("SELECT cited FROM citations WHERE paper = ? ORDER BY cited", (row["id"],))
+    ]
     packages = None if row["packages"] is None else orjson.loads(row["packages"])
     extract = Extract(
-        row["key"], row["origin"], row["digest"], paper, row["title"], packages, row["macros"],
-        [(s["level"], s["title"], s["text"]) for s in sections], records, cites, failure=row["failure"], message=row["message"],
-    )  # fmt: skip
+        row["key"],
+        row["origin"],
+        row["digest"],
+        paper,
+        row["title"],
+        packages,
+        row["macros"],
+        [(s["level"], s["title"], s["text"]) for s in sections],
+        records,
+        cites,
+        failure=row["failure"],
+        message=row["message"],
+    )
     return extract, trees
 
 
@@ -155,4 +196,6 @@ def _check_strays(library: Library, verdict: Verdict) -> None:
     used = {row[0] for row in library.connection.execute("SELECT file FROM segments")}
     strays = [path.name for path in (library.folder / "forest").iterdir() if path.name not in used]
     if strays and not is_held(library.folder):
-        verdict.notes.append(f"{len(strays)} unused forest files of an interrupted or earlier write; the next `eqkin add` deletes them")
+        verdict.notes.append(
+            f"{len(strays)} unused forest files of an interrupted or earlier write; the next `eqkin add` deletes them"
+        )

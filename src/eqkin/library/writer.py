@@ -119,12 +119,26 @@ class Writer:
         cursor = execute(
             "INSERT INTO papers VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                extract.key, extract.origin, paper.kind if extract.paper else "", extract.digest, extract.content, extract.title,
-                _json(paper.authors), paper.year, _json(paper.fields), paper.lang, paper.license, paper.group, paper.abstract,
-                None if extract.packages is None else _json(extract.packages), extract.macros, _json(paper.notes), extract.failure,
+                extract.key,
+                extract.origin,
+                paper.kind if extract.paper else "",
+                extract.digest,
+                extract.content,
+                extract.title,
+                _json(paper.authors),
+                paper.year,
+                _json(paper.fields),
+                paper.lang,
+                paper.license,
+                paper.group,
+                paper.abstract,
+                None if extract.packages is None else _json(extract.packages),
+                extract.macros,
+                _json(paper.notes),
+                extract.failure,
                 extract.message,
             ),
-        )  # fmt: skip
+        )
         owner = cursor.lastrowid
         sections = [
             execute("INSERT INTO sections VALUES (NULL, ?, ?, ?, ?, ?)", (owner, number, *section)).lastrowid
@@ -134,26 +148,38 @@ class Writer:
             "INSERT INTO equations VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             [
                 (
-                    owner, sections[e.section], e.number, e.position, e.environment, e.label, e.latex, e.status, e.repaired,
-                    e.reason, e.message, e.unknown, None if e.tree < 0 else first + e.tree,
+                    owner,
+                    sections[e.section],
+                    e.number,
+                    e.position,
+                    e.environment,
+                    e.label,
+                    e.latex,
+                    e.status,
+                    e.repaired,
+                    e.reason,
+                    e.message,
+                    e.unknown,
+                    None if e.tree < 0 else first + e.tree,
                 )
                 for e in extract.equations
             ],
-        )  # fmt: skip
+        )
         self.connection.executemany("INSERT INTO citations VALUES (?, ?)", [(owner, cited) for cited in extract.cites])
         return sum(e.tree >= 0 for e in extract.equations)
 
     def _merge(self, segments: list[sqlite3.Row]) -> None:
         """Neighbouring small segments become one file; trees keep their numbers."""
-        run: list[sqlite3.Row] = []
-        for row in [*segments, None]:
-            fits = row is not None and row["bytes"] < _SMALL_SEGMENT and (not run or run[-1]["first"] + run[-1]["count"] == row["first"])
-            if fits and sum(r["bytes"] for r in run) < _SMALL_SEGMENT:
-                run.append(row)
-                continue
+        runs: list[list[sqlite3.Row]] = [[]]
+        for row in segments:
+            run = runs[-1]
+            follows = not run or run[-1]["first"] + run[-1]["count"] == row["first"]
+            if not follows or row["bytes"] + sum(r["bytes"] for r in run) > _SMALL_SEGMENT:
+                runs.append([])
+            runs[-1].append(row)
+        for run in runs:
             if len(run) > 1:
                 self._join(run)
-            run = [row] if row is not None else []
 
     def _join(self, run: list[sqlite3.Row]) -> None:
         builder = ForestBuilder()
@@ -167,7 +193,12 @@ class Writer:
 
     def _rewrite(self, segments: list[sqlite3.Row]) -> None:
         """Keep only trees in use, renumbered in the same order."""
-        live = np.array([row[0] for row in self.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree")])
+        live = np.array(
+            [
+                row[0]
+                for row in self.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree")
+            ]
+        )
         builder = ForestBuilder()
         for row in segments:
             here = live[(live >= row["first"]) & (live < row["first"] + row["count"])] - row["first"]
@@ -177,8 +208,12 @@ class Writer:
         segment = self._write_segment(to_bytes(forest), start, len(forest)) if len(forest) else None
         with transaction(self.connection, self.database):
             self.connection.execute("CREATE TEMP TABLE moved (old INTEGER PRIMARY KEY, new INTEGER)")
-            self.connection.executemany("INSERT INTO moved VALUES (?, ?)", [(int(old), start + i) for i, old in enumerate(live)])
-            self.connection.execute("UPDATE equations SET tree = (SELECT new FROM moved WHERE old = tree) WHERE tree IS NOT NULL")
+            self.connection.executemany(
+                "INSERT INTO moved VALUES (?, ?)", [(int(old), start + i) for i, old in enumerate(live)]
+            )
+            self.connection.execute(
+                "UPDATE equations SET tree = (SELECT new FROM moved WHERE old = tree) WHERE tree IS NOT NULL"
+            )
             self.connection.execute("DROP TABLE moved")
             self.connection.execute("DELETE FROM segments")
             if segment:
