@@ -57,6 +57,7 @@ _DROPPED = frozenset(
 _BEGIN_OR_END = re.compile(r"\\(begin|end)\s*+\{([^{}]*+)\}")
 _ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
 _AMPERSAND = re.compile(r"(?<!\\)&")
+_TEXT_CASES = re.compile(r"(\\begin\{[dr]?cases)\*\}(.*?)(\\end\{[dr]?cases)\*\}", re.DOTALL)
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
 _MOST_COLUMNS = 200
 _COLUMNS = re.compile(r"[lcrLCRX|]")
@@ -149,6 +150,8 @@ def _unwrap_empheq(body: str) -> tuple[str, str]:
 
 def rewrite_environments(body: str) -> str:
     """Rename the environments in an equation that KaTeX does not know to ones it does; take off those for layout."""
+    if "cases*}" in body:
+        body = _TEXT_CASES.sub(_with_text_column, body)
     pieces: list[str] = []
     at = 0
     stack: list[str] = []
@@ -171,6 +174,13 @@ def rewrite_environments(body: str) -> str:
         at = end
     pieces.append(body[at:])
     return "".join(pieces)
+
+
+def _with_text_column(match: re.Match[str]) -> str:
+    """`cases*` of mathtools: its second column is text."""
+    rows = (row.split("&", 1) for row in match[2].split("\\\\"))
+    written = "\\\\".join(rf"{row[0]}&\text{{{row[1]}}}" if len(row) == 2 else row[0] for row in rows)
+    return f"{match[1]}}}{written}{match[3]}}}"
 
 
 def _environment_arguments(body: str, at: int, name: str, target: str) -> tuple[str, int]:

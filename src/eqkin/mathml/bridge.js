@@ -234,12 +234,54 @@ const TESTS = {
   "\\BooleanFalse": "",
 };
 
+const NAMES = /\\(?:[a-zA-Z@]+|[^a-zA-Z@])/g;
+let definitions = new Map(); // all of the current paper's, by name
+let shown = []; // unknown commands met in the current formula
+
+function standIn(definition) {
+  const expand = macro(definition, 0);
+  return (context) => {
+    if (!shown.includes(definition.name)) shown.push(definition.name);
+    return expand(context);
+  };
+}
+
+// Takes a paper's packages and definitions, makes those macros that its formulas use, directly or through others, and
+// returns the commands that nobody defines.
 function setMacros(json) {
-  const { packages, definitions, unknown } = JSON.parse(json);
+  const { packages, definitions: given, formulas } = JSON.parse(json);
   base = Object.assign({}, TESTS);
   for (const name of packages) Object.assign(base, prelude[name]);
-  // a macro nobody defines: a name, with the arguments its uses suggest; never in place of one KaTeX knows
-  macros = Object.assign({}, base, table(definitions), table(unknown));
+  macros = Object.assign({}, base);
+  definitions = new Map(given.map((definition) => [definition.name, definition]));
+  return JSON.stringify(use(formulas));
+}
+
+function use(texts) {
+  const seen = new Set(), missing = [];
+  while (texts.length) {
+    for (const name of texts.pop().match(NAMES) ?? []) {
+      if (seen.has(name)) continue;
+      seen.add(name);
+      const definition = definitions.get(name);
+      if (definition !== undefined) {
+        Object.assign(macros, table([definition]));
+        texts.push(definition.body, definition.alias);
+        for (const kind of definition.args) if (kind[0] === "o" && kind[1]) texts.push(kind[1]);
+      } else if (macros[name] === undefined && !isDefined(name)) missing.push(name);
+    }
+  }
+  return missing;
+}
+
+// Adds macros from packages the paper does not load, and stand-ins for commands nobody defines: a name, with the arguments
+// its uses suggest. Returns what the added ones need and nobody defines.
+function addMacros(json) {
+  const { borrowed, unknown } = JSON.parse(json);
+  Object.assign(base, table(borrowed, BASE));
+  Object.assign(macros, table(borrowed, BASE));
+  for (const definition of unknown) macros[definition.name] = standIn(definition);
+  return JSON.stringify(use(borrowed.map((definition) => definition.body)));
 }
 
 // ---- trees ----------------------------------------------------------------------------------------------------
@@ -253,6 +295,7 @@ class Symbols {
     let id = this.index.get(value);
     if (id === undefined) {
       id = this.list.length;
+      if (id > MOST_SYMBOLS) throw new Error("eqkin:limit too many different symbols");
       this.index.set(value, id);
       this.list.push(value);
     }
@@ -261,53 +304,78 @@ class Symbols {
 }
 
 function attributesOf(node) {
-  let out = "";
-  const names = Object.keys(node.attributes);
-  if (names.length > 1) names.sort();
-  for (const name of names) {
+  let out = "", names = null;
+  for (const name in node.attributes) {
     if (DROPPED_ATTRIBUTES.has(name) || name.startsWith("data-")) continue;
     const value = String(node.attributes[name]);
     if (value === ERROR_COLOUR) throw new Error("eqkin:refused command");
-    out += (out ? "\n" : "") + name + "=" + value;
+    if (out) (names ??= [out]).push(name + "=" + value);
+    else out = name + "=" + value;
   }
-  return out;
+  return names ? names.sort().join("\n") : out;
 }
 
 function pushChildren(node, into) {
   // fragments are no nodes of their own; neighbouring texts become one; spaces are nodes or characters
   let text = "";
   for (const child of node.children) {
-    if (child.text !== undefined && child.children === undefined) text += child.text;
-    else if (child.width !== undefined && child.type === undefined) {
+    if (child.type !== undefined) into.push(child);
+    else if (child.text !== undefined && child.children === undefined) text += child.text;
+    else if (child.width !== undefined) {
       if (child.character) text += child.character;
       else into.push({ type: "mspace", attributes: { width: child.width.toFixed(4).replace(/\.?0+$/, "") + "em" }, children: [] });
-    } else if (child.type === undefined) text += pushChildren(child, into);
-    else into.push(child);
+    } else text += pushChildren(child, into);
   }
   return text;
 }
 
-function flatten(root, tables) {
-  const tag = [], attribute = [], text = [], count = [];
+// Node columns of a batch of trees, sent to Python as one string with a character a number: far cheaper than JSON.
+const MOST_SYMBOLS = 50000; // characters below the surrogates
+class Columns {
+  constructor() {
+    this.size = 0;
+    this.columns = [0, 1, 2, 3].map(() => new Uint16Array(16384));
+  }
+  push(tag, attribute, text, count) {
+    const at = this.size++;
+    if (at === this.columns[0].length) this.columns = this.columns.map((old) => {
+      const larger = new Uint16Array(2 * at);
+      larger.set(old);
+      return larger;
+    });
+    const [tags, attributes, texts, counts] = this.columns;
+    tags[at] = tag + 1;
+    attributes[at] = attribute + 1;
+    texts[at] = text + 1;
+    counts[at] = count + 1;
+  }
+  toString() {
+    let out = "";
+    for (const column of this.columns)
+      for (let at = 0; at < this.size; at += 8192)
+        out += String.fromCharCode.apply(null, column.subarray(at, Math.min(at + 8192, this.size)));
+    return out;
+  }
+}
+
+function flatten(root, tables, columns) {
+  const start = columns.size;
   let level = [root];
   for (let depth = 1; level.length; depth++) {
     if (depth > limits.tree_depth) throw new Error("eqkin:limit tree deeper than " + limits.tree_depth);
-    if (tag.length + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
+    if (columns.size - start + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
     const next = [];
     for (const node of level) {
       const before = next.length;
       let words = pushChildren(node, next);
-      const leaf = next.length === before;
-      if (!leaf) words = ""; // mixed content does not occur in presentation MathML
+      const count = next.length - before;
+      if (count) words = ""; // mixed content does not occur in presentation MathML
       if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
-      tag.push(tables.tags.id(node.type));
-      attribute.push(tables.attributes.id(attributesOf(node)));
-      text.push(tables.texts.id(words));
-      count.push(next.length - before);
+      columns.push(tables.tags.id(node.type), tables.attributes.id(attributesOf(node)), tables.texts.id(words), count);
     }
     level = next;
   }
-  return [tag, attribute, text, count];
+  return columns.size - start;
 }
 
 function treeRoot(latex, displayMode) {
@@ -333,16 +401,22 @@ function checkDepth(latex) {
 function convert(json) {
   const { formulas, displayMode } = JSON.parse(json);
   const tables = { tags: new Symbols(), attributes: new Symbols(), texts: new Symbols() };
-  const trees = formulas.map((latex) => {
+  const columns = new Columns();
+  const outcomes = formulas.map((latex) => {
+    const before = columns.size;
+    shown = [];
     try {
       checkDepth(latex);
-      return flatten(treeRoot(latex, displayMode), tables);
+      const size = flatten(treeRoot(latex, displayMode), tables, columns);
+      return shown.length ? { size, unknown: shown } : size;
     } catch (error) {
+      columns.size = before;
       if (error instanceof RangeError) return { error: "eqkin:limit nesting too deep", position: -1 };
       return { error: error.rawMessage ?? error.message, position: error.position ?? -1 };
     }
   });
-  return JSON.stringify({ tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list, trees });
+  const header = JSON.stringify({ tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list, outcomes });
+  return header + "\n" + columns.toString();
 }
 
 function bare(json) {

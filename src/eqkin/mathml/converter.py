@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 
+import numpy as np
 import orjson
 from py_mini_racer import JSEvalException, JSFunction, JSOOMException, JSTimeoutException, MiniRacer
 
@@ -75,28 +76,48 @@ class Converter:
         self._engine: MiniRacer | None = None
         self._functions: dict[str, JSFunction] = {}
         self._finish: Callable[[], object] = lambda: None
-        self._macros = _table([], [], [])
+        self._macros = _json({"packages": ["latex"], "definitions": [], "formulas": []})
+        self._added = _json({"borrowed": [], "unknown": []})
         self._failures = _Classifier()
 
     def set_macros(
-        self, packages: Sequence[str] = (), definitions: Iterable[Macro] = (), unknown: Iterable[Macro] = ()
-    ) -> None:
-        """Choose what formulas may use: preludes of packages, a document's definitions, stand-ins for unknown names."""
-        self._macros = _table(packages, definitions, unknown)
-        if self._engine is not None:
-            try:
-                self._call("setMacros", self._macros, self.limits.batch_seconds)
-            except _LIMITS:
-                self.close()  # the next engine starts with these macros
+        self, packages: Sequence[str] = (), definitions: Iterable[Macro] = (), formulas: Sequence[str] = ()
+    ) -> list[str]:
+        """Choose what formulas may use: preludes of packages and a document's definitions.
 
-    def trees(self, formulas: Sequence[str], *, display: bool = True) -> tuple[Forest, list[Failure | None]]:
-        """Trees of those formulas that convert, in order, and for each formula None or why it has none."""
+        Only what `formulas` need is made. Returns the commands in them that nobody defines.
+        """
+        known = ["latex", *(name for name in packages if name in PRELUDES)]
+        given = [_definition(macro) for macro in definitions]
+        self._macros = _json({"packages": known, "definitions": given, "formulas": formulas})
+        self._added = _json({"borrowed": [], "unknown": []})
+        return self._prepare("setMacros", self._macros)
+
+    def add_macros(self, borrowed: Iterable[Macro], unknown: Iterable[Macro]) -> list[str]:
+        """Add macros of packages that were not named, and stand-ins for unknown commands, to those set before.
+
+        Returns the commands the borrowed ones need and nobody defines.
+        """
+        self._added = _json({"borrowed": [_definition(m) for m in borrowed], "unknown": [_definition(m) for m in unknown]})
+        return self._prepare("addMacros", self._added)
+
+    def _prepare(self, function: str, payload: str) -> list[str]:
+        try:
+            missing: list[str] = orjson.loads(self._call(function, payload, self.limits.batch_seconds))
+            return missing
+        except _LIMITS:
+            self.close()  # the next engine starts with these macros
+            return []
+
+    def trees(self, formulas: Sequence[str], *, display: bool = True) -> tuple[Forest, list[Failure | None], list[list[str]]]:
+        """Trees of those formulas that convert, in order; for each formula None or why it has none; unknown commands met."""
         builder = ForestBuilder()
-        outcomes: list[Failure | None] = []
+        failures: list[Failure | None] = []
+        unknown: list[list[str]] = []
         size = self.limits.batch_formulas
         for start in range(0, len(formulas), size):
-            outcomes += self._batch(formulas[start : start + size], display, builder)
-        return builder.build(), outcomes
+            self._batch(formulas[start : start + size], display, builder, failures, unknown)
+        return builder.build(), failures, unknown
 
     def markup(self, formulas: Sequence[str]) -> list[str | None]:
         """KaTeX's own markup, as anyone would call it: the yardstick of the ingest benchmark."""
@@ -110,24 +131,40 @@ class Converter:
         self._functions = {}
         self._finish()
 
-    def _batch(self, formulas: Sequence[str], display: bool, builder: ForestBuilder) -> list[Failure | None]:
+    def _batch(
+        self,
+        formulas: Sequence[str],
+        display: bool,
+        builder: ForestBuilder,
+        failures: list[Failure | None],
+        unknown: list[list[str]],
+    ) -> None:
         alone = len(formulas) == 1
-        payload = orjson.dumps({"formulas": [_encodable(f) for f in formulas], "displayMode": display}).decode()
+        payload = _json({"formulas": [_encodable(f) for f in formulas], "displayMode": display})
         seconds = self.limits.formula_seconds if alone else self.limits.batch_seconds
         try:
-            answer = orjson.loads(self._call("convert", payload, seconds))
+            header, _, nodes = self._call("convert", payload, seconds).partition("\n")
         except _LIMITS as error:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             if alone:
                 what = "time" if isinstance(error, JSTimeoutException) else "memory"
-                return [Failure(f"limit: {what}", f"the converter ran out of {what}")]
-            return [outcome for formula in formulas for outcome in self._batch([formula], display, builder)]
-        builder.add_batch(
-            answer["tags"], answer["attributes"], answer["texts"], [t for t in answer["trees"] if type(t) is list]
-        )
-        return [
-            None if type(t) is list else self._failures.classify(t["error"], t["position"]) for t in answer["trees"]
-        ]
+                failures.append(Failure(f"limit: {what}", f"the converter ran out of {what}"))
+                unknown.append([])
+                return
+            for formula in formulas:
+                self._batch([formula], display, builder, failures, unknown)
+            return
+        answer = orjson.loads(header)
+        sizes: list[int] = []
+        for outcome in answer["outcomes"]:
+            if type(outcome) is int:
+                outcome = {"size": outcome}
+            if "size" in outcome:
+                sizes.append(outcome["size"])
+            failures.append(None if "size" in outcome else self._failures.classify(outcome["error"], outcome["position"]))
+            unknown.append(outcome.get("unknown", []))
+        columns = np.frombuffer(nodes.encode("utf-16-le"), "<u2").reshape(4, -1).astype(np.int64) - 1
+        builder.add_columns(answer["tags"], answer["attributes"], answer["texts"], columns, sizes)
 
     def _call(self, function: str, payload: str, seconds: float) -> str:
         if self._engine is None:
@@ -141,7 +178,7 @@ class Converter:
         self._finish = weakref.finalize(self, _finish, engine)  # runs also when the interpreter exits
         engine.eval(_sources()[1])
         engine.set_hard_memory_limit(self.limits.converter_bytes)
-        for name in ("setLimits", "setPrelude", "setMacros", "convert", "bare"):
+        for name in ("setLimits", "setPrelude", "setMacros", "addMacros", "convert", "bare"):
             function = engine.eval(name)
             if not isinstance(function, JSFunction):
                 raise CorruptData(f"the converter's script lacks {name}; install eqkin again")
@@ -149,6 +186,7 @@ class Converter:
         self._functions["setLimits"](orjson.dumps(asdict(self.limits)).decode())
         self._functions["setPrelude"](_prelude_json())
         self._functions["setMacros"](self._macros)
+        self._functions["addMacros"](self._added)
 
 
 def _finish(engine: MiniRacer) -> None:
@@ -176,15 +214,8 @@ def _definition(macro: Macro) -> dict[str, object]:
     }
 
 
-def _table(packages: Sequence[str], definitions: Iterable[Macro], unknown: Iterable[Macro]) -> str:
-    known = ["latex", *(name for name in packages if name in PRELUDES)]
-    return orjson.dumps(
-        {
-            "packages": known,
-            "definitions": [_definition(macro) for macro in definitions],
-            "unknown": [_definition(macro) for macro in unknown],
-        }
-    ).decode("utf-8", "replace")
+def _json(value: object) -> str:
+    return orjson.dumps(value).decode("utf-8", "replace")
 
 
 @cache

@@ -62,80 +62,74 @@ def convert(
     definitions: dict[str, Macro] | None = None,
 ) -> Conversion:
     """Convert the formulas of one document; `packages` None means that its preamble is not known."""
-    state = _State(list(packages or []), dict(definitions or {}))
-    builder = ForestBuilder()
-    outcomes = [Outcome() for _ in formulas]
-    texts = list(formulas)
-    counter = _Counter(builder, outcomes)
-    converter.set_macros(state.packages, state.definitions.values())
-    counter.take(range(len(texts)), *converter.trees(texts))
-    _resolve_undefined(converter, texts, state, counter)
-    for _ in range(4):
-        again = [
-            i for i in counter.failed() if (text := repaired(texts[i], outcomes[i].failure)) and _set(texts, i, text)
-        ]
+    state = _State(list(packages or []), definitions or {})
+    attempts = _Attempts(converter, list(formulas))
+    _provide_all(converter, converter.set_macros(state.packages, state.definitions.values(), formulas), formulas, state)
+    attempts.make(range(len(formulas)))
+    for _ in range(_ROUNDS):
+        again = attempts.undefined(state)
+        if again:  # a command that only shows when macros are expanded
+            names = {attempts.outcomes[i].failure.command for i in again}  # type: ignore[union-attr]
+            _provide_all(converter, sorted(names), attempts.texts, state)
+        else:
+            again = attempts.mend()
         if not again:
             break
-        for i in again:
-            outcomes[i].repaired = True
-        counter.take(again, *converter.trees([texts[i] for i in again]))
-        _resolve_undefined(converter, texts, state, counter)
-    for outcome in outcomes:
-        outcome.unknown = tuple(name for name in outcome.unknown if name)
-    return Conversion(builder.build(), outcomes)
+        attempts.make(again)
+    return Conversion(attempts.builder.build(), attempts.outcomes)
 
 
-def _set(texts: list[str], i: int, text: str) -> bool:
-    changed = texts[i] != text
-    texts[i] = text
-    return changed
+class _Attempts:
+    """Formulas, what became of each so far, and the trees of those that are done."""
 
+    def __init__(self, converter: Converter, texts: list[str]) -> None:
+        self.converter, self.texts = converter, texts
+        self.builder, self.trees = ForestBuilder(), 0
+        self.outcomes = [Outcome() for _ in texts]
 
-class _Counter:
-    """Puts the results of each attempt in their places."""
-
-    def __init__(self, builder: ForestBuilder, outcomes: list[Outcome]) -> None:
-        self.builder, self.outcomes, self.trees = builder, outcomes, 0
-
-    def take(self, indices: Iterable[int], forest: Forest, failures: list[Failure | None]) -> None:
+    def make(self, indices: Sequence[int]) -> None:
+        """Try these formulas (again)."""
+        forest, failures, unknown = self.converter.trees([self.texts[i] for i in indices])
         self.builder.add_forest(forest)
-        for i, failure in zip(indices, failures, strict=True):
-            self.outcomes[i].failure = failure
+        for i, failure, names in zip(indices, failures, unknown, strict=True):
+            outcome = self.outcomes[i]
+            outcome.failure, outcome.unknown = failure, tuple(names)
             if failure is None:
-                self.outcomes[i].tree = self.trees
+                outcome.tree = self.trees
                 self.trees += 1
 
-    def failed(self) -> list[int]:
-        return [i for i, outcome in enumerate(self.outcomes) if outcome.failure is not None]
+    def undefined(self, state: _State) -> list[int]:
+        """Formulas that failed for a command which can still be provided."""
+        settled = state.borrowed.keys() | state.unknown.keys() | _DIAGRAM_COMMANDS
+        failures = ((i, outcome.failure) for i, outcome in enumerate(self.outcomes) if outcome.failure is not None)
+        return [i for i, failure in failures if failure.command and failure.command not in settled]
+
+    def mend(self) -> list[int]:
+        """Repair formulas that failed; returns those that changed."""
+        again = []
+        for i, outcome in enumerate(self.outcomes):
+            text = repaired(self.texts[i], outcome.failure)
+            if text and text != self.texts[i]:
+                self.texts[i], outcome.repaired = text, True
+                again.append(i)
+        return again
 
 
-def _resolve_undefined(converter: Converter, texts: list[str], state: _State, counter: _Counter) -> None:
-    outcomes = counter.outcomes
-    for _ in range(_ROUNDS):
-        pending = [
-            i
-            for i in counter.failed()
-            if (f := outcomes[i].failure) and f.command and f.command not in _DIAGRAM_COMMANDS
-        ]
-        pending = [i for i in pending if len(outcomes[i].unknown) < _ROUNDS]
-        if not pending:
-            return
-        for i in pending:
-            failure = outcomes[i].failure
-            name = failure.command if failure else ""
+def _provide_all(converter: Converter, names: Sequence[str], texts: Sequence[str], state: _State) -> None:
+    """Find a meaning for undefined commands, and for those that come up with it."""
+    missing = [name for name in names if name not in _DIAGRAM_COMMANDS]
+    while missing:
+        borrowed, unknown = len(state.borrowed), len(state.unknown)
+        for name in missing:
             if name not in state.borrowed and name not in state.unknown:
                 _provide(name, texts, state)
-            if name in state.unknown and name not in outcomes[i].unknown:
-                outcomes[i].unknown += (name,)
-            elif name in outcomes[i].unknown or name in state.borrowed:
-                outcomes[i].unknown += ("",)  # counts the round; seen again means it cannot be helped
-        converter.set_macros(
-            state.packages, [*state.borrowed.values(), *state.definitions.values()], state.unknown.values()
-        )
-        counter.take(pending, *converter.trees([texts[i] for i in pending]))
+        new = list(state.borrowed.values())[borrowed:], list(state.unknown.values())[unknown:]
+        if not any(new):
+            return
+        missing = converter.add_macros(*new)
 
 
-def _provide(name: str, texts: list[str], state: _State) -> None:
+def _provide(name: str, texts: Sequence[str], state: _State) -> None:
     package = providers().get(name)
     arguments = arity([*texts, *(macro.body for macro in state.definitions.values())], name)
     macro = PRELUDES[package][name] if package else None

@@ -35,6 +35,9 @@ ATTRIBUTES = frozenset(
     " symmetric voffset width".split()
 )
 _LEAVES = frozenset("mi mn mo ms mtext mspace".split())
+_ROWS = frozenset("mrow mtd mstyle mpadded mphantom menclose msqrt merror math".split())
+_SMALL_SPACES = "\u2004\u2005\u2006\u2009\u200a\u2063"  # in a row of their own they mean nothing
+_BLANKS = re.compile(r"[ \t\r\n]+")
 _DROPPED = frozenset("annotation annotation-xml".split())
 _ENTITY = re.compile(r"&([A-Za-z][A-Za-z0-9]*);")
 _XML_ENTITIES = frozenset({"amp", "lt", "gt", "quot", "apos"})
@@ -80,7 +83,9 @@ class _Reader:
             self.skipping -= 1
             return
         node = self.stack.pop()
-        node.text = " ".join(node.text.split()) if node.tag in _LEAVES and not node.children else ""
+        node.text = _BLANKS.sub(" ", node.text).strip(" ") if node.tag in _LEAVES and not node.children else ""
+        if node.tag == "mtext" and node.text and self.stack[-1].tag in _ROWS and not node.text.strip(_SMALL_SPACES):
+            self.stack[-1].children.pop()
         if len(node.text) > self.limits.leaf_chars:
             raise LimitReached(f"MathML text longer than {self.limits.leaf_chars} characters")
 

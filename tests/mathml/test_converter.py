@@ -1,0 +1,250 @@
+"""LaTeX to trees: packages, unknown commands, diagrams, repairs."""
+
+import numpy as np
+import pytest
+
+from eqkin.forest.storage import to_bytes
+from eqkin.latex import parse
+from eqkin.latex.environments import converter_input, is_diagram
+from eqkin.latex.packages import PRELUDES
+from eqkin.mathml import formulas
+from eqkin.mathml.converter import Converter, identity
+from eqkin.mathml.formulas import convert
+from eqkin.mathml.tree import node_of, to_mathml
+
+
+def outcome(converter, formula, packages=None, macros=None):
+    return convert(converter, [formula], packages, macros).outcomes[0]
+
+
+def shown(converter, formula, packages=None):
+    conversion = convert(converter, [formula], packages)
+    result = conversion.outcomes[0]
+    assert result.failure is None, result.failure
+    assert not result.unknown
+    assert not result.repaired
+    return to_mathml(node_of(conversion.forest, result.tree))
+
+
+PACKAGES = [
+    ("physics", r"\dv{f}{x}", r"\frac{\mathrm{d}f}{\mathrm{d}x}"),
+    ("physics", r"\dv[2]{f}{x}", r"\frac{\mathrm{d}^{2}f}{\mathrm{d}x^{2}}"),
+    ("physics", r"\pdv{f}{x}{y}", r"\frac{\partial^2f}{\partial x\partial y}"),
+    ("physics", r"\qty(\frac12)", r"\left(\frac12\right)"),
+    ("physics", r"\braket{a}{b}", r"\left\langle a\middle|b\right\rangle"),
+    ("mathtools", r"\coloneqq", r":="),
+    ("siunitx", r"\SI{3}{\metre\per\second}", r"3\,\mathrm{m/s}"),
+    ("siunitx", r"\num{4}", "4"),
+    ("braket", r"\ket{x}\bra{y}", r"\left|x\right\rangle\left\langle y\right|"),
+    ("cancel", r"\cancelto{0}{x}", r"\cancel{x}^{0}"),
+    ("tensor", r"\tensor{R}{^a_b}", r"R^a_b"),
+    ("bbm", r"\mathbbm{1}", r"\mathbb{1}"),
+    ("dsfont", r"\mathds{1}", r"\mathbb{1}"),
+    ("slashed", r"\slashed{D}", r"\cancel{D}"),
+    ("nicefrac", r"\nicefrac{1}{2}", r"{1}/{2}"),
+    ("commath", r"\norm{x}", r"\left\|x\right\|"),
+    ("upgreek", r"\upmu", r"\mathrm{\mu}"),
+    ("unicode-math", r"\symbf{x}\symbb{R}", r"\boldsymbol{x}\mathbb{R}"),
+    ("amsmath", r"\intertext{and}x\tag{1}", "x"),
+    ("plain", r"\root 3\of x", r"\sqrt[3]{x}"),
+    ("plain", r"\eqalign{a&=b\cr c&=d}", r"\begin{aligned}a&=b\cr c&=d\end{aligned}"),
+]
+
+
+@pytest.mark.parametrize(("package", "formula", "meaning"), PACKAGES)
+def test_packages_are_known(converter, package, formula, meaning):
+    if package == "mathtools":
+        assert outcome(converter, formula, [package]).failure is None
+    else:
+        assert shown(converter, formula, [package]) == shown(converter, meaning)
+
+
+@pytest.mark.parametrize("package", sorted(PRELUDES))
+def test_every_command_of_every_prelude_converts(converter, package):
+    skipped = {
+        r"\Xint",
+        r"\fracwithdelims",
+        r"\setbox",
+        r"\buildrel",
+        r"\makebox",
+        r"\mathmakebox",
+        r"\mathpalette",
+        r"\string",
+    }
+    names = [name for name in PRELUDES[package] if name not in skipped]
+    uses = [name + "{x}" * sum(kind[0] == "m" for kind in PRELUDES[package][name].args) + " y" for name in names]
+    uses = [rf"x {use}" for use in uses]
+    results = convert(converter, uses, [package]).outcomes
+    failed = [(use, r.failure.message) for use, r in zip(uses, results, strict=True) if r.failure]
+    unknown = {name for r in results for name in r.unknown}
+    assert not unknown
+    assert len(failed) <= 0.06 * len(uses) + 1, failed  # some need what only their place in a formula gives
+
+
+def test_a_command_of_a_package_that_was_not_named_is_borrowed(converter):
+    result = outcome(converter, r"\ket{\psi}")
+    assert result.failure is None
+    assert result.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("formula", "meaning", "unknown"),
+    [
+        (r"\unheard + 1", r"\mathrm{unheard} + 1", (r"\unheard",)),
+        (r"\unheard{a}{b}", r"\operatorname{unheard}{a}{b}", (r"\unheard",)),
+        (r"\unheard{} x \unseen", r"\mathrm{unheard}{} x \mathrm{unseen}", (r"\unheard", r"\unseen")),
+    ],
+)
+def test_an_unknown_command_is_shown_by_name_and_counted(converter, formula, meaning, unknown):
+    result = convert(converter, [formula])
+    assert set(result.outcomes[0].unknown) == set(unknown)
+    if "{}" not in formula:
+        assert to_mathml(node_of(result.forest, 0)) == shown(converter, meaning)
+
+
+def test_the_number_of_arguments_is_guessed_from_all_uses():
+    assert formulas.arity([r"\f{a}{b}", r"\f{a} {c}+\f x", r"\f{x}{y}z"], r"\f") == 2
+    assert formulas.arity([r"\foo{a}"], r"\f") == 0
+    assert formulas.arity(["none"], r"\f") == 0
+
+
+def test_unknown_commands_of_one_formula_leave_the_others_alone(converter):
+    results = convert(converter, ["x", r"\nobody x", "y"]).outcomes
+    assert [bool(r.unknown) for r in results] == [False, True, False]
+    assert [r.tree for r in results] == [0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        r"\begin{tikzcd} A \arrow[r] & B \end{tikzcd}",
+        r"\xymatrix{A \ar[r] & B}",
+        r"\begin{CD} A @>>> B \end{CD}",
+        r"\AxiomC{$A$}\UnaryInfC{$B$}\DisplayProof",
+        r"\includegraphics{x.pdf}",
+        r"\begin{prooftree}\end{prooftree}",
+    ],
+)
+def test_pictures_are_told_from_equations(body):
+    assert is_diagram(body)
+
+
+@pytest.mark.parametrize("body", ["x+y", r"\xyz + \inputs", r"\text{a diagram}", r"\begin{matrix}a\end{matrix}"])
+def test_equations_are_no_pictures(body):
+    assert not is_diagram(body)
+
+
+def test_a_picture_behind_a_macro_is_told_from_its_failure(converter):
+    macros = parse(r"\newcommand{\pic}{\xymatrix{A}}").macros[0]
+    result = outcome(converter, r"\pic", None, macros)
+    assert result.failure is not None
+    assert formulas.is_diagram(result.failure)
+
+
+@pytest.mark.parametrize(
+    ("broken", "mended"),
+    [
+        (r"a &= b", r"\begin{aligned}a &= b\end{aligned}"),
+        (r"\text{a $x$} $ y", r"\text{a x}  y"),
+        (r"x^a^b", r"x^a{}^b"),
+        (r"\text{a_b}", r"\text{a\_b}"),
+        (r"\left( x", r"( x"),
+        (r"\frac{a}{b", r"\frac{a}{b}"),
+        (r"a}+b", "a+b"),
+    ],
+)
+def test_slips_are_mended_and_counted(converter, broken, mended):
+    result = outcome(converter, broken)
+    assert result.failure is None, result.failure
+    assert result.repaired
+
+
+def test_one_row_of_an_alignment_is_an_equation(converter):
+    plain = shown(converter, "a=b")
+    for environment in ("equation", "align", "align*", "gather", "multline", "eqnarray", "flalign*", "DISPLAY"):
+        body = "a&=&b" if environment == "eqnarray" else "a&=b" if "align" in environment else "a=b"
+        assert shown(converter, converter_input(environment, body)) == plain, environment
+        assert shown(converter, converter_input(environment, body + r" \\ ")) == plain, environment
+        assert shown(converter, converter_input(environment, body + r" \\[2pt] ")) == plain, environment
+    assert shown(converter, converter_input("alignat", "{2} a&=b")) == plain
+
+
+@pytest.mark.parametrize(
+    ("environment", "body"),
+    [
+        ("align", r"a&=b\\c&=d"),
+        ("eqnarray", r"a&=&b\\c&=&d"),
+        ("eqnarray", r"\lefteqn{a}\\&=&b \nonumber \\ & & + c"),
+        ("gather", r"a=b\\c=d"),
+        ("multline", r"a=b\\+c"),
+        ("alignat", r"{2}a&=b&c&=d\\e&=f&g&=h"),
+        ("IEEEeqnarray", r"{rCl}a&=&b\\c&=&d"),
+        ("numcases", r"{f(x)=} 1 & x>0\\0 & x<0"),
+        ("empheq", r"[left=\empheqlbrace]{align}a&=b\\c&=d"),
+        ("array", r"{@{}l*{2}{c|}>{x}p{3cm}}a&b&c&d"),
+        ("equation", r"\begin{split}a&=b\\&=c\end{split}"),
+        ("equation", r"\begin{small}\begin{align*}a&=b\\&=c\end{align*}\end{small}"),
+        ("equation", r"\begin{dcases*}a & if $x$\\b & else\end{dcases*}"),
+        ("dmath", r"a=b"),
+    ],
+)
+def test_environments_are_written_for_the_converter(converter, environment, body):
+    shown(converter, converter_input(environment, body))
+
+
+def test_eqnarray_and_align_give_one_tree(converter):
+    one = shown(converter, converter_input("eqnarray", r"a&=&b\\c&=&d"))
+    assert one == shown(converter, converter_input("align", r"a&= b\\c&= d"))
+
+
+def test_results_do_not_depend_on_the_batch(converter):
+    texts = [f"x_{{{i}}}" if i % 7 else r"\frac{" for i in range(150)]
+    together, failures = converter.trees(texts)
+    converter.set_macros()
+    alone = [converter.trees([text]) for text in texts]
+    assert [f is None for f in failures] == [f[0] is None for _, f in alone]
+    kept = [forest for forest, f in alone if f[0] is None]
+    for i, forest in enumerate(kept):
+        assert to_bytes(together.select([i]).canonical()) == to_bytes(forest.canonical())
+
+
+def test_failures_are_classified(converter):
+    reasons = {
+        r"\begin{nosuch}x\end{nosuch}": "unknown environment",
+        r"\htmlClass{a}{x}": "refused command",
+        "x" * 20_001: "limit: size",
+    }
+    for formula, reason in reasons.items():
+        failure = outcome(converter, formula).failure
+        assert failure is not None
+        assert failure.reason == reason
+
+
+@pytest.mark.parametrize(
+    "formula", [r"\includegraphics{x.png}", r"\htmlId{a}{x}", r"\htmlStyle{color:red}{x}", r"\htmlData{a=b}{x}"]
+)
+def test_untrusted_commands_never_pass(converter, formula):
+    assert outcome(converter, formula).failure is not None
+
+
+def test_links_leave_only_their_text(converter):
+    markup = shown(converter, r"\href{javascript:alert(1)}{x} + \url{http://example.org}")
+    assert "javascript" not in markup
+    assert "href" not in markup
+
+
+def test_display_and_inline_differ():
+    converter = Converter()
+    display, _ = converter.trees([r"\sum_{i=1}^n i"])
+    inline, _ = converter.trees([r"\sum_{i=1}^n i"], display=False)
+    assert "munderover" in display.tags
+    assert "munderover" not in inline.tags
+    converter.close()
+    converter.close()
+    assert np.array_equal(converter.trees([r"\sum_{i=1}^n i"])[0].tag, display.tag)
+
+
+def test_the_converter_is_named():
+    name = identity()
+    assert name.name == "katex"
+    assert len(name.sha256) == 64

@@ -1,0 +1,216 @@
+"""MathML text and trees: two ways to the same tree, and what must be refused."""
+
+from importlib import resources
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.forest.storage import to_bytes
+from eqkin.latex import parse
+from eqkin.latex.environments import converter_input
+from eqkin.mathml.formulas import convert
+from eqkin.mathml.tree import Node, forest_of, node_of, parse_mathml, to_json, to_mathml
+
+FORMULAS = [
+    "x",
+    "a+b=c",
+    "12.5x",
+    r"\frac{a}{b}+\sqrt[3]{x}",
+    r"\sum_{i=1}^n i^2",
+    r"\int_0^\infty e^{-x^2}\,dx",
+    r"\begin{pmatrix}a&b\\c&d\end{pmatrix}",
+    r"\left(\frac12\right)^{\!2}\quad\text{if } x>0",
+    r"\begin{cases}1&x>0\\0&\text{else}\end{cases}",
+    r"\hat{x}\overline{ab}\underbrace{x+y}_{n}",
+    r"\mathbf{x}\mathcal{L}\mathbb{R}\mathrm{d}",
+    r"\operatorname{tr} A \lim_{x\to0}f(x)",
+    r"\begin{aligned}a&=b\\&=c\end{aligned}",
+    r"x'''_{i,j}^{*}",
+    r"a \mid b \iff c \neq d \not\in e",
+    r"\binom{n}{k} {n \atop k}",
+    r"\boxed{x}\cancel{y}\phantom{z}",
+    r"\langle\psi|\phi\rangle \lVert x\rVert",
+    r"\xrightarrow[a]{b} \overset{!}{=}",
+    r"\big( \Bigr] \middle|",
+    r"α + β ≤ ∞",
+    r"\text{a < b \& \textbf{c}}",
+    "",
+]
+ATLAS = sorted(entry.name for entry in resources.files("eqkin.atlas").iterdir() if entry.name.endswith(".tex"))
+
+
+def as_bytes(forest):
+    return to_bytes(forest.canonical())
+
+
+def check_both_ways(converter, formulas):
+    forest, failures = converter.trees(formulas)
+    pages = converter.markup([f for f, failure in zip(formulas, failures, strict=True) if failure is None])
+    assert len(pages) == len(forest)
+    for i, page in enumerate(pages):
+        assert page is not None
+        math = page[page.index("<math") : page.index("</math>") + len("</math>")]
+        ours, theirs = node_of(forest, i), parse_mathml(math)
+        assert to_json(ours) == to_json(theirs), formulas[i]
+
+
+def test_trees_equal_those_read_from_the_markup(converter):
+    converter.set_macros()
+    check_both_ways(converter, [f for f in FORMULAS if f and r"\middle" not in f])
+
+
+@pytest.mark.parametrize("article", ATLAS)
+def test_every_equation_of_the_atlas_converts_undegraded_and_both_ways(converter, article):
+    document = parse(resources.files("eqkin.atlas").joinpath(article).read_text("utf-8"))
+    formulas = [converter_input(e.environment, e.body) for e in document.equations]
+    outcomes = convert(converter, formulas, document.packages, document.macros[0]).outcomes
+    assert len(formulas) > 10
+    assert [o for o in outcomes if o.failure or o.unknown or o.repaired] == []
+    converter.set_macros(document.packages or [], document.macros[0].values())
+    check_both_ways(converter, formulas)
+
+
+@pytest.mark.parametrize("formula", FORMULAS)
+def test_a_tree_survives_being_written_and_read(converter, formula):
+    converter.set_macros()
+    forest, failures = converter.trees([formula])
+    if failures[0] is None and len(forest.tags) > 1:
+        root = node_of(forest, 0)
+        assert parse_mathml(to_mathml(root)) == root
+        assert as_bytes(forest_of(root)) == as_bytes(forest_of(parse_mathml(to_mathml(root, display=False))))
+
+
+trees = st.recursive(
+    st.builds(
+        Node,
+        st.sampled_from(["mi", "mo", "mn", "mtext"]),
+        st.just({}),
+        st.text("abc<&>\"'x ", max_size=4).map(str.strip),
+    ),
+    lambda children: st.builds(
+        Node,
+        st.sampled_from(["mrow", "mfrac", "msub", "mtable"]),
+        st.dictionaries(st.sampled_from(["width", "mathvariant"]), st.sampled_from(["bold", "1em"]), max_size=2),
+        st.just(""),
+        st.lists(children, max_size=4),
+    ),
+    max_leaves=30,
+)
+
+
+@given(trees)
+def test_any_tree_goes_through_forest_and_text(root):
+    forest = forest_of(root)
+    forest.validate()
+    assert to_json(node_of(forest, 0)) == to_json(root)
+    assert to_json(parse_mathml(to_mathml(root))) == to_json(root)
+
+
+def test_wrappers_and_annotations_are_dropped():
+    markup = "<math><semantics><mrow><mi>x</mi></mrow><annotation>x</annotation></semantics></math>"
+    assert parse_mathml(markup) == Node("mrow", children=[Node("mi", text="x")])
+    assert parse_mathml("<math><mi>a</mi><mi>b</mi></math>").tag == "mrow"
+    assert parse_mathml("<m:math xmlns:m='urn:x'><m:mi>a</m:mi></m:math>") == Node("mi", text="a")
+
+
+def test_named_characters_of_html_are_known():
+    assert parse_mathml("<math><mo>&InvisibleTimes;</mo></math>").text in ("\u2062", "")
+    assert parse_mathml("<math><mi>&alpha;&amp;&lt;</mi></math>").text == "α&<"
+    assert parse_mathml("<math><mi>&nosuchname;</mi></math>").text == "?"
+
+
+BOMB = (
+    "<!DOCTYPE m ["
+    + "".join(f"<!ENTITY e{i + 1} '{f'&e{i};' * 10}'>" for i in range(10))
+    + "]><math><mi>&e10;</mi></math>"
+)
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        BOMB,
+        "<!DOCTYPE m [<!ENTITY x SYSTEM 'file:///etc/hostname'>]><math><mi>&x;</mi></math>",
+        "<!DOCTYPE m SYSTEM 'http://example.org/x.dtd'><math><mi>x</mi></math>",
+        "<!DOCTYPE m [<!ENTITY % p SYSTEM 'file:///etc/hostname'> %p;]><math><mi>x</mi></math>",
+        "<math><mi>x</math>",
+        "<math></math>",
+        "",
+        "x",
+        "<math>\0</math>",
+        "\ud800",
+    ],
+)
+def test_declarations_and_broken_text_are_refused(markup):
+    with pytest.raises(BadInput):
+        parse_mathml(markup)
+
+
+@pytest.mark.parametrize(
+    "markup",
+    [
+        "<math>" + "<mrow>" * 100_000,
+        "<math>" + "<mi>x</mi>" * 10_000 + "</math>",
+        "<math><mi>" + "x" * 10_000 + "</mi></math>",
+        "<math><annotation>" + "x" * 2_000_000 + "</annotation></math>",
+    ],
+)
+def test_size_and_depth_are_limited(markup):
+    with pytest.raises(LimitReached):
+        parse_mathml(markup)
+
+
+def test_deep_annotations_are_passed_over():
+    markup = "<math><mi>x</mi><annotation>" + "<a>" * 100_000 + "</a>" * 100_000 + "</annotation></math>"
+    assert parse_mathml(markup) == Node("mi", text="x")
+
+
+def test_only_known_elements_and_attributes_come_out():
+    markup = (
+        "<math onload='a()'><mrow style='x' href='javascript:a()' mathcolor='red'><script>alert(1)</script>"
+        "<mi mathvariant='url(x)' width='1em'>&lt;img&gt;</mi></mrow></math>"
+    )
+    shown = to_mathml(parse_mathml(markup))
+    for word in ("script", "onload", "href", "style", "url(", "<img"):
+        assert word not in shown
+    assert "&lt;img&gt;" in shown
+    hostile = Node("script", {"onclick": "x", "width": "'\"><b>"}, "</math><script>")
+    assert to_mathml(hostile).count("<") == to_mathml(Node("mi", text="x")).count("<")
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(
+        st.sampled_from(
+            ["<mi>", "</mi>", "<math>", "</math>", "<mrow>", "</mrow>", "x", "&lt;", "&x;", "<", "<!--", "]]>"]
+        ),
+        max_size=25,
+    )
+)
+def test_any_text_gives_a_tree_or_our_own_error(pieces):
+    try:
+        forest_of(parse_mathml("<math>" + "".join(pieces) + "</math>")).validate()
+    except EqkinError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "formula", [r"a\,b", r"a\;b", r"{\,}x", r"x^{\,}", r"\frac{\,}{\!}", r"\text{a\,b}", r"a\ b~c", r"\quad\!\:"]
+)
+def test_small_spaces_mean_the_same_both_ways(converter, formula):
+    converter.set_macros()
+    check_both_ways(converter, [formula])
+
+
+def test_small_spaces_in_a_row_leave_no_trace(converter):
+    converter.set_macros()
+    forest, _ = converter.trees([r"\int f\,dx", r"\int f dx"])
+    assert node_of(forest, 0) == node_of(forest, 1)
+
+
+def test_json_names_what_is_there():
+    assert to_json(Node("mi", {"a": "b"}, "x")) == {"tag": "mi", "attributes": {"a": "b"}, "text": "x"}
+    assert np.array_equal(forest_of(Node("mi")).n_children, [0])
