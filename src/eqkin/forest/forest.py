@@ -144,10 +144,15 @@ class ForestBuilder:
     ) -> None:
         """Add trees given as (tag, attribute, text, n_children) lists; their numbers index the batch's own strings."""
         trees = list(trees)
-        if not trees:
-            return
         columns = [np.fromiter(chain.from_iterable(tree[c] for tree in trees), np.int64) for c in range(4)]
-        self._add(tags, attributes, texts, columns, np.array([len(tree[0]) for tree in trees], np.int64))
+        self.add_columns(tags, attributes, texts, columns, [len(tree[0]) for tree in trees])
+
+    def add_columns(
+        self, tags: list[str], attributes: list[str], texts: list[str], columns: Sequence[Array], sizes: Sequence[int]
+    ) -> None:
+        """Add trees whose nodes stand one after the other in four columns: tag, attribute, text, n_children."""
+        if len(sizes):
+            self._add(tags, attributes, texts, columns, np.asarray(sizes, np.int64))
 
     def add_forest(self, forest: Forest) -> None:
         """Add all trees of another forest."""

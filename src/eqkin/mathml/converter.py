@@ -77,7 +77,7 @@ class Converter:
         self._functions: dict[str, JSFunction] = {}
         self._finish: Callable[[], object] = lambda: None
         self._macros = _json({"packages": ["latex"], "definitions": [], "formulas": []})
-        self._added = _json({"borrowed": [], "unknown": []})
+        self._added: list[str] = []
         self._failures = _Classifier()
 
     def set_macros(
@@ -90,7 +90,7 @@ class Converter:
         known = ["latex", *(name for name in packages if name in PRELUDES)]
         given = [_definition(macro) for macro in definitions]
         self._macros = _json({"packages": known, "definitions": given, "formulas": formulas})
-        self._added = _json({"borrowed": [], "unknown": []})
+        self._added = []
         return self._prepare("setMacros", self._macros)
 
     def add_macros(self, borrowed: Iterable[Macro], unknown: Iterable[Macro]) -> list[str]:
@@ -98,8 +98,9 @@ class Converter:
 
         Returns the commands the borrowed ones need and nobody defines.
         """
-        self._added = _json({"borrowed": [_definition(m) for m in borrowed], "unknown": [_definition(m) for m in unknown]})
-        return self._prepare("addMacros", self._added)
+        added = _json({"borrowed": [_definition(m) for m in borrowed], "unknown": [_definition(m) for m in unknown]})
+        self._added.append(added)
+        return self._prepare("addMacros", added)
 
     def _prepare(self, function: str, payload: str) -> list[str]:
         try:
@@ -109,7 +110,9 @@ class Converter:
             self.close()  # the next engine starts with these macros
             return []
 
-    def trees(self, formulas: Sequence[str], *, display: bool = True) -> tuple[Forest, list[Failure | None], list[list[str]]]:
+    def trees(
+        self, formulas: Sequence[str], *, display: bool = True
+    ) -> tuple[Forest, list[Failure | None], list[list[str]]]:
         """Trees of those formulas that convert, in order; for each formula None or why it has none; unknown commands met."""
         builder = ForestBuilder()
         failures: list[Failure | None] = []
@@ -161,7 +164,9 @@ class Converter:
                 outcome = {"size": outcome}
             if "size" in outcome:
                 sizes.append(outcome["size"])
-            failures.append(None if "size" in outcome else self._failures.classify(outcome["error"], outcome["position"]))
+            failures.append(
+                None if "size" in outcome else self._failures.classify(outcome["error"], outcome["position"])
+            )
             unknown.append(outcome.get("unknown", []))
         columns = np.frombuffer(nodes.encode("utf-16-le"), "<u2").reshape(4, -1).astype(np.int64) - 1
         builder.add_columns(answer["tags"], answer["attributes"], answer["texts"], columns, sizes)
@@ -186,7 +191,8 @@ class Converter:
         self._functions["setLimits"](orjson.dumps(asdict(self.limits)).decode())
         self._functions["setPrelude"](_prelude_json())
         self._functions["setMacros"](self._macros)
-        self._functions["addMacros"](self._added)
+        for added in self._added:
+            self._functions["addMacros"](added)
 
 
 def _finish(engine: MiniRacer) -> None:

@@ -19,5 +19,12 @@ def atlas_items() -> Iterator[Item]:
 
 def _load(field: str, text: str) -> Paper:
     return Paper(
-        f"atlas:{field}", text, f"atlas/{field}.tex", authors=["The eqkin atlas"], fields=[field], lang="en", license="MIT", group="atlas"
+        f"atlas:{field}",
+        text,
+        f"atlas/{field}.tex",
+        authors=["The eqkin atlas"],
+        fields=[field],
+        lang="en",
+        license="MIT",
+        group="atlas",
     )
