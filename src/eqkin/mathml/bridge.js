@@ -297,7 +297,7 @@ class Symbols {
       id = this.list.length;
       if (id > MOST_SYMBOLS) throw new Error("eqkin:limit too many different symbols");
       this.index.set(value, id);
-      this.list.push(value);
+      this.list.push(value.toWellFormed());
     }
     return id;
   }
@@ -315,16 +315,21 @@ function attributesOf(node) {
   return names ? names.sort().join("\n") : out;
 }
 
-function pushChildren(node, into) {
-  // fragments are no nodes of their own; neighbouring texts become one; spaces are nodes or characters
+const TOKENS = new Set(["mtext", "mi", "mo", "mn", "ms"]);
+const ROWS = new Set(["mrow", "mtd", "mstyle", "mpadded", "mphantom", "menclose", "msqrt", "merror", "math"]);
+
+function pushChildren(node, into, type = node.type) {
+  // fragments are no nodes of their own; neighbouring texts become one; small spaces in a row mean nothing
   let text = "";
   for (const child of node.children) {
     if (child.type !== undefined) into.push(child);
     else if (child.text !== undefined && child.children === undefined) text += child.text;
     else if (child.width !== undefined) {
-      if (child.character) text += child.character;
-      else into.push({ type: "mspace", attributes: { width: child.width.toFixed(4).replace(/\.?0+$/, "") + "em" }, children: [] });
-    } else text += pushChildren(child, into);
+      if (child.character) {
+        if (TOKENS.has(type)) text += child.character;
+        else if (!ROWS.has(type)) into.push({ type: "mtext", attributes: {}, children: [{ text: child.character }] });
+      } else into.push({ type: "mspace", attributes: { width: child.width.toFixed(4).replace(/\.?0+$/, "") + "em" }, children: [] });
+    } else text += pushChildren(child, into, type);
   }
   return text;
 }
@@ -412,7 +417,7 @@ function convert(json) {
     } catch (error) {
       columns.size = before;
       if (error instanceof RangeError) return { error: "eqkin:limit nesting too deep", position: -1 };
-      return { error: error.rawMessage ?? error.message, position: error.position ?? -1 };
+      return { error: (error.rawMessage ?? error.message).toWellFormed(), position: error.position ?? -1 };
     }
   });
   const header = JSON.stringify({ tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list, outcomes });

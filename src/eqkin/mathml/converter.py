@@ -7,6 +7,7 @@ batch that runs out of time or memory is tried again formula by formula in a fre
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -203,10 +204,8 @@ def _finish(engine: MiniRacer) -> None:
 
 
 def _encodable(formula: str) -> str:
-    """Lone surrogates and NULs cannot travel to the engine; they mean nothing in a formula."""
-    if formula.isascii():
-        return formula.replace("\0", "")
-    return formula.encode("utf-8", "replace").decode().replace("\0", "")
+    """NULs mean nothing in a formula."""
+    return formula.replace("\0", "")
 
 
 def _definition(macro: Macro) -> dict[str, object]:
@@ -221,7 +220,10 @@ def _definition(macro: Macro) -> dict[str, object]:
 
 
 def _json(value: object) -> str:
-    return orjson.dumps(value).decode("utf-8", "replace")
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:  # half a surrogate pair somewhere
+        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 @cache

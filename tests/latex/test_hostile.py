@@ -1,0 +1,69 @@
+"""The work of reading grows no faster than the text, whatever the text (RELIABILITY 5 and 8)."""
+
+import time
+
+import pytest
+
+from eqkin.latex import parse
+from eqkin.latex.environments import DISPLAY, columns_of, converter_input
+from eqkin.latex.scan import bracket_end, forget, group_end
+
+UNITS = r"""{ } [ ] $ \ % \begin{ \begin{equation} \begin{array} \begin{array}\begin{array}\end{array} \[ \] \( $$ \section{ \section[
+\section[{] \def\a \def\a{ \newcommand{\a}{ \newcommand{\a}[1] \let\a \verb| \verb1 \iffalse| \begin{verbatim} \usepackage[ \cite[ \a[ \label{
+\bibitem arxiv| $\ \$ \\[ \title{ \be \be\ee \newenvironment{a} \endalign \align \DeclarePairedDelimiter{\a} \NewDocumentCommand{\a}{ &
+\begin{comment} \def\a{}\[x\] \section{a} eprint| \expandafter\def\csname| \if\iffalse \"{ \c{""".replace(
+    "|", " "
+).split("\n")
+UNITS = [unit.replace("~", " ") for line in UNITS for unit in line.split()] + [
+    "arxiv   ",
+    "\\iffalse ",
+    "@a{\n",
+    "\n ",
+    "$a\n\n",
+    " ",
+    "\\verb|",
+]
+PREAMBLE = r"\def\be{\begin{equation}}\def\ee{\end{equation}}\begin{document}\begin{thebibliography}"
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("preamble", ["", PREAMBLE])
+def test_reading_is_linear(unit, preamble):
+    def seconds(size):
+        text = preamble + unit * (size // len(unit))
+        start = time.process_time()
+        parse(text, [], [text])
+        return time.process_time() - start
+
+    small = seconds(20_000)
+    assert seconds(160_000) < 24 * small + 0.25  # eight times the text; a square would take 64 times as long
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_rewriting_one_equation_is_quick(unit):
+    body = (unit * 20_000)[:20_000]
+    start = time.process_time()
+    for name in sorted(DISPLAY):
+        converter_input(name, body)
+    assert time.process_time() - start < 5
+
+
+def test_column_specifications_do_not_explode():
+    spec = "c"
+    for _ in range(50):
+        spec = "*{99}{" + spec + "}"
+    assert len(columns_of(spec)) <= 200
+    assert columns_of("*{3}{c|}r") == "c|c|c|r"
+    assert columns_of("@{x}l!{y}p{3cm}>{z}X") == "lcc"
+
+
+def test_pairs_far_apart_are_found_like_near_ones():
+    for filler in ("", "x" * 6_000, "{}" * 6_000):
+        text = "{[" + filler + r"\}\]" + "]}" + "{"
+        assert group_end(text, 0) == len(text) - 1
+        assert bracket_end(text, 1) == len(text) - 2
+        assert group_end(text, len(text) - 1) == -1
+        forget()
+        assert bracket_end("[{" + filler + "]}", 0) == -1
+        assert bracket_end("[" + filler + "}]", 0) == -1
+        forget()

@@ -1,0 +1,173 @@
+"""Whatever is fed to the converter costs a bounded amount and leaves it working (RELIABILITY 5 to 8)."""
+
+import resource
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eqkin.latex import parse
+from eqkin.latex.environments import converter_input
+from eqkin.latex.macros import Macro
+from eqkin.limits import LIMITS
+from eqkin.mathml.converter import Converter, Failure
+from eqkin.mathml.formulas import convert
+
+N = 100_000
+DOUBLING = {rf"\m{chr(97 + i)}": Macro(rf"\m{chr(97 + i)}", (), rf"\m{chr(98 + i)}\m{chr(98 + i)}") for i in range(24)}
+TOO_MUCH = {
+    "braces": "{" * N + "}" * N,
+    "braces within the length": "{" * 9_000 + "}" * 9_000,
+    "fractions": r"\frac{" * N + "1" + "}{2}" * N,
+    "bare fractions": r"\frac" * N,
+    "fractions within the length": r"\frac{1}{" * 150 + "2" + "}" * 150,
+    "powers": "x" + "^x" * N,
+    "powers within the length": "x^{" * 180 + "x" + "}" * 180,
+    "recursion": r"\def\a{\a\a}\a",
+    "two recursions": r"\def\a{\b}\def\b{\a}\a",
+    "growing argument": r"\def\a#1{\a{#1#1}}\a{xxxxxxxx}",
+    "edef": r"\def\a{x}" + r"\edef\a{\a\a}" * 30 + r"\a",
+    "gdef": r"\gdef\a{\a\a}\a",
+    "one megabyte": "x+" * 500_000,
+    "ten thousand columns": r"\begin{matrix}" + "&".join(["x"] * 9_000) + r"\end{matrix}",
+    "many columns": r"\begin{matrix}" + "&".join(["x"] * 10_000) + r"\end{matrix}",
+    "many rows": r"\begin{matrix}" + r"\\" * 9_000 + r"\end{matrix}",
+    "left": r"\left(" * 2_000,
+    "environments": r"\begin{matrix}" * 1_400,
+    "primes": "x" + "'" * 19_000,
+    "long word": r"\text{" + "a" * 19_000 + "}",
+    "long number": "1" * 19_000,
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_too_much_is_a_limit_and_the_converter_goes_on(converter, name):
+    bad, good = convert(converter, [TOO_MUCH[name], "a+b"]).outcomes
+    assert bad.failure is not None
+    assert bad.failure.reason.startswith("limit: ")
+    assert good.failure is None
+    assert convert(converter, ["a+b"]).outcomes[0].failure is None
+
+
+def test_doubling_macros_are_a_limit(converter):
+    bad, good = convert(converter, [r"\ma", "x"], None, DOUBLING).outcomes
+    assert bad.failure is not None
+    assert bad.failure.reason == "limit: macro expansion"
+    assert good.failure is None
+
+
+def test_sizes_are_bounded(converter):
+    forest, failures, _ = converter.trees([r"\rule{999999999em}{999999999em}"])
+    assert failures == [None]
+    assert not any("999999999" in lines for lines in forest.attributes)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    ["\ud800", "a\0b", "\u202e", "\\", "$", "}", "\\\0", "é\ud83d", r'\char"D800', r'\text{\char"DFFF}', r'\char"0'],
+)
+def test_odd_characters_are_results_or_failures(converter, formula):
+    outcome = convert(converter, [formula, "x"]).outcomes
+    assert isinstance(outcome[0].failure, Failure | None)
+    assert outcome[1].failure is None
+
+
+HEAVY = r"\begin{matrix}" + "&".join(["x"] * 9_900) + r"\end{matrix}"
+
+
+def test_an_engine_out_of_time_is_replaced():
+    converter = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
+    _, failures, _ = converter.trees([HEAVY])
+    assert failures[0] is not None
+    assert failures[0].reason == "limit: time"
+    patient = Converter()
+    assert patient.trees(["x"])[1] == [None]
+    patient.close()
+    converter.limits = LIMITS
+    assert converter.trees([HEAVY, "x"])[1][1] is None
+    converter.close()
+
+
+def test_an_engine_out_of_memory_is_replaced():
+    converter = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    _, failures, _ = converter.trees([HEAVY] * 4)
+    assert any(f is not None and f.reason == "limit: memory" for f in failures)
+    assert converter.trees(["x"])[1] == [None]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
+    converter.close()
+
+
+SCRIPT = r"""
+from dataclasses import replace
+from eqkin.limits import LIMITS
+from eqkin.mathml.converter import Converter
+heavy = r"\begin{matrix}" + "&".join(["x"] * 9900) + r"\end{matrix}"
+hasty = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
+hasty.trees([heavy, "x"])
+small = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
+small.trees([heavy] * 3)
+dropped = Converter()
+dropped.trees(["x"])
+del dropped
+Converter(replace(LIMITS, formula_seconds=0.004)).trees([heavy])
+hasty.trees([heavy])
+"""
+
+
+def test_dropped_engines_and_the_end_of_the_process_are_silent():
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+PIECES = st.sampled_from(
+    r"""\frac \sqrt { } [ ] ^ _ & \\ $ $$ \left( \right) \left. x y 1 + = \alpha \begin{matrix} \end{matrix} \begin{align} \end{align}
+    \text{ \mathbf \def\a \a #1 # ## \let\b \newcommand{\c} \over \atop \sum \limits ' % ~ \, \quad \unknown \hat \not \color{red} \tag{1}
+    \label{x} \mbox{$ \verb| \iffalse \fi \begin{equation} \end{equation} \[ \] \section{ \be \begin{cases} \end{cases} \middle| \big \rm \char
+    \mathchoice \expandafter \csname \endcsname \ifmmode \kern 1em \hskip \raise \qty( \dv \edef \gdef \string \begin \end \left \right""".split()
+)
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@MANY
+@given(st.lists(PIECES, max_size=25))
+def test_any_mixture_of_commands_is_a_tree_or_a_failure(converter, pieces):
+    conversion = convert(converter, ["".join(pieces), " ".join(pieces), "x"], ["physics"])
+    conversion.forest.validate()
+    assert conversion.outcomes[2].failure is None
+    assert [o.tree >= 0 for o in conversion.outcomes] == [o.failure is None for o in conversion.outcomes]
+
+
+@MANY
+@given(st.lists(PIECES | st.text(max_size=3), max_size=40))
+def test_any_document_is_read_and_converted(converter, pieces):
+    text = " ".join(pieces)
+    document = parse(text, [text], [text])
+    assert len(document.sections) >= 1
+    for equation in document.equations:
+        assert 0 <= equation.section < len(document.sections)
+        latex = converter_input(equation.environment, equation.body)
+        convert(converter, [latex], document.packages, document.macros[equation.epoch]).forest.validate()
+
+
+BASIS = r"\begin{align}\label{a}\frac{\partial u}{\partial t}&=\sum_{i=1}^{n}\left(x_i^2+\mathbf{A}\right)\\ \text{so }y&=\sqrt{2}\end{align}"
+
+
+@MANY
+@given(
+    st.lists(
+        st.tuples(st.integers(0, len(BASIS) - 1), st.integers(0, 8), st.text(r"\{}[]$&%^_#ax ", max_size=2)), max_size=5
+    )
+)
+def test_a_mutated_document_is_read_and_converted(converter, edits):
+    text = BASIS
+    for at, length, new in edits:
+        text = text[:at] + new + text[at + length :]
+    document = parse(text)
+    for equation in document.equations:
+        convert(converter, [converter_input(equation.environment, equation.body)]).forest.validate()
