@@ -70,7 +70,7 @@ class Vocabulary:
             if data["version"] != _VERSION:
                 raise CorruptData(f"{path}: vocabulary version {data['version']}, this eqkin reads {_VERSION}")
             return cls(tuple(data["tags"]), tuple(data["attributes"]), tuple(data["characters"]))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptData(f"{path}: not a vocabulary ({error})") from error
 
 
