@@ -83,7 +83,8 @@ HEADERS = [
     b'{"__metadata__": {}}',
     b"null",
     b'{"__metadata__": {"format": "eqkin-forest", "version": "1"}, "tag": 3}',
-    b'{"__metadata__": {"format": "eqkin-forest", "version": "1"}, "tag": {"dtype": "U8", "shape": [1e400], "data_offsets": [0, 1]}}',
+    b'{"__metadata__": {"format": "eqkin-forest", "version": "1"}, "tag":'
+    b' {"dtype": "U8", "shape": [1e400], "data_offsets": [0, 1]}}',
     b"\xff\xfe",
 ]
 

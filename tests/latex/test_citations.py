@@ -53,7 +53,8 @@ def test_the_body_is_not_searched():
 
 
 def test_bib_files_name_eprints():
-    bib = '@article{a, eprint = {1706.03762}, archivePrefix="arXiv"}\n@misc{b, eprint="hep-th/9711200"}\n@misc{c, eprint=1412.6980}'
+    bib = '@article{a, eprint = {1706.03762}, archivePrefix="arXiv"}\n'
+    bib += '@misc{b, eprint="hep-th/9711200"}\n@misc{c, eprint=1412.6980}'
     assert cited_ids("", [bib]) == ["1412.6980", "1706.03762", "hep-th/9711200"]
 
 

@@ -8,12 +8,11 @@ from eqkin.latex import parse
 from eqkin.latex.environments import DISPLAY, columns_of, converter_input
 from eqkin.latex.scan import bracket_end, forget, group_end
 
-UNITS = r"""{ } [ ] $ \ % \begin{ \begin{equation} \begin{array} \begin{array}\begin{array}\end{array} \[ \] \( $$ \section{ \section[
-\section[{] \def\a \def\a{ \newcommand{\a}{ \newcommand{\a}[1] \let\a \verb| \verb1 \iffalse| \begin{verbatim} \usepackage[ \cite[ \a[ \label{
-\bibitem arxiv| $\ \$ \\[ \title{ \be \be\ee \newenvironment{a} \endalign \align \DeclarePairedDelimiter{\a} \NewDocumentCommand{\a}{ &
-\begin{comment} \def\a{}\[x\] \section{a} eprint| \expandafter\def\csname| \if\iffalse \"{ \c{""".replace(
-    "|", " "
-).split("\n")
+UNITS = r"""{ } [ ] $ \ % \begin{ \begin{equation} \begin{array} \begin{array}\begin{array}\end{array} \[ \] \( $$
+\section{ \section[ \section[{] \def\a \def\a{ \newcommand{\a}{ \newcommand{\a}[1] \let\a \verb| \verb1
+\iffalse| \begin{verbatim} \usepackage[ \cite[ \a[ \label{ \bibitem arxiv| $\ \$ \\[ \title{ \be \be\ee
+\newenvironment{a} \endalign \align \DeclarePairedDelimiter{\a} \NewDocumentCommand{\a}{ & \begin{comment}
+\def\a{}\[x\] \section{a} eprint| \expandafter\def\csname| \if\iffalse \"{ \c{""".replace("|", " ").split("\n")
 UNITS = [unit.replace("~", " ") for line in UNITS for unit in line.split()] + [
     "arxiv   ",
     "\\iffalse ",

@@ -62,7 +62,7 @@ def test_empty_displays_are_no_equations():
 
 def test_numbering_is_stripped_and_the_label_kept():
     document = parse(
-        r"\begin{equation}\label{eq:one} a = b \nonumber \notag \qedhere \end{equation} $$c\eqno(1.2)$$ $$d\leqno{(3)}$$"
+        r"\begin{equation}\label{eq:one} a = b \notag \qedhere \end{equation} $$c\eqno(1.2)$$ $$d\leqno{(3)}$$"
     )
     assert [e.body for e in document.equations] == ["a = b", "c", "d"]
     assert document.equations[0].label == "eq:one"

@@ -126,10 +126,11 @@ def test_dropped_engines_and_the_end_of_the_process_are_silent():
 
 
 PIECES = st.sampled_from(
-    r"""\frac \sqrt { } [ ] ^ _ & \\ $ $$ \left( \right) \left. x y 1 + = \alpha \begin{matrix} \end{matrix} \begin{align} \end{align}
-    \text{ \mathbf \def\a \a #1 # ## \let\b \newcommand{\c} \over \atop \sum \limits ' % ~ \, \quad \unknown \hat \not \color{red} \tag{1}
-    \label{x} \mbox{$ \verb| \iffalse \fi \begin{equation} \end{equation} \[ \] \section{ \be \begin{cases} \end{cases} \middle| \big \rm \char
-    \mathchoice \expandafter \csname \endcsname \ifmmode \kern 1em \hskip \raise \qty( \dv \edef \gdef \string \begin \end \left \right""".split()
+    r"""\frac \sqrt { } [ ] ^ _ & \\ $ $$ \left( \right) \left. x y 1 + = \alpha \begin{matrix} \end{matrix}
+\begin{align} \end{align} \text{ \mathbf \def\a \a #1 # ## \let\b \newcommand{\c} \over \atop \sum \limits ' %
+~ \, \quad \unknown \hat \not \color{red} \tag{1} \label{x} \mbox{$ \verb| \iffalse \fi \begin{equation}
+\end{equation} \[ \] \section{ \be \begin{cases} \end{cases} \middle| \big \rm \char \mathchoice \expandafter
+\csname \endcsname \ifmmode \kern 1em \hskip \raise \qty( \dv \edef \gdef \string \begin \end \left \right""".split()
 )
 MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -155,7 +156,8 @@ def test_any_document_is_read_and_converted(converter, pieces):
         convert(converter, [latex], document.packages, document.macros[equation.epoch]).forest.validate()
 
 
-BASIS = r"\begin{align}\label{a}\frac{\partial u}{\partial t}&=\sum_{i=1}^{n}\left(x_i^2+\mathbf{A}\right)\\ \text{so }y&=\sqrt{2}\end{align}"
+BASIS = r"""\begin{align}\label{a}\frac{\partial u}{\partial t}&=\sum_{i=1}^{n}\left(x_i^2+\mathbf{A}\right)\\
+\text{so }y&=\sqrt{2}\end{align}"""
 
 
 @MANY
