@@ -198,14 +198,13 @@ def test_eqnarray_and_align_give_one_tree(converter):
 
 
 def test_results_do_not_depend_on_the_batch(converter):
-    texts = [f"x_{{{i}}}" if i % 7 else r"\frac{" for i in range(150)]
-    together, failures, _ = converter.trees(texts)
-    converter.set_macros()
-    alone = [converter.trees([text]) for text in texts]
-    assert [f is None for f in failures] == [f[0] is None for _, f, _ in alone]
-    kept = [forest for forest, f, _ in alone if f[0] is None]
-    for i, forest in enumerate(kept):
-        assert to_bytes(together.select([i]).canonical()) == to_bytes(forest.canonical())
+    texts = [f"x_{{{i}}}" if i % 7 else r"\begin{none}" for i in range(150)]
+    together = convert(converter, texts)
+    alone = [convert(converter, [text]) for text in texts]
+    for at, (outcome, single) in enumerate(zip(together.outcomes, alone, strict=True)):
+        assert (outcome.failure is None) == (single.outcomes[0].failure is None), texts[at]
+        if outcome.failure is None:
+            assert to_bytes(together.forest.select([outcome.tree]).canonical()) == to_bytes(single.forest.canonical())
 
 
 def test_failures_are_classified(converter):
@@ -235,13 +234,13 @@ def test_links_leave_only_their_text(converter):
 
 def test_display_and_inline_differ():
     converter = Converter()
-    display, _, _ = converter.trees([r"\sum_{i=1}^n i"])
-    inline, _, _ = converter.trees([r"\sum_{i=1}^n i"], display=False)
+    display = converter.trees([r"\sum_{i=1}^n i"]).forest
+    inline = converter.trees([r"\sum_{i=1}^n i"], display=False).forest
     assert "munderover" in display.tags
     assert "munderover" not in inline.tags
     converter.close()
     converter.close()
-    assert np.array_equal(converter.trees([r"\sum_{i=1}^n i"])[0].tag, display.tag)
+    assert np.array_equal(converter.trees([r"\sum_{i=1}^n i"]).forest.tag, display.tag)
 
 
 def test_the_converter_is_named():

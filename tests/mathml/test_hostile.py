@@ -60,9 +60,9 @@ def test_doubling_macros_are_a_limit(converter):
 
 
 def test_sizes_are_bounded(converter):
-    forest, failures, _ = converter.trees([r"\rule{999999999em}{999999999em}"])
-    assert failures == [None]
-    assert not any("999999999" in lines for lines in forest.attributes)
+    conversion = convert(converter, [r"\rule{999999999em}{999999999em}"])
+    assert conversion.outcomes[0].failure is None
+    assert not any("999999999" in lines for lines in conversion.forest.attributes)
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ HEAVY = r"\begin{matrix}" + "&".join(["x"] * 9_900) + r"\end{matrix}"
 
 def test_an_engine_out_of_time_is_replaced():
     converter = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
-    _, failures, _ = converter.trees([HEAVY])
+    failures = converter.trees([HEAVY]).failures
     assert failures[0] is not None
     assert failures[0].reason == "limit: time"
     patient = Converter()
-    assert patient.trees(["x"])[1] == [None]
+    assert patient.trees(["x"]).failures == [None]
     patient.close()
     converter.limits = LIMITS
-    assert converter.trees([HEAVY, "x"])[1][1] is None
+    assert converter.trees([HEAVY, "x"]).failures[1] is None
     converter.close()
 
 
 def test_an_engine_out_of_memory_is_replaced():
     converter = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    _, failures, _ = converter.trees([HEAVY] * 4)
+    failures = converter.trees([HEAVY] * 4).failures
     assert any(f is not None and f.reason == "limit: memory" for f in failures)
-    assert converter.trees(["x"])[1] == [None]
+    assert converter.trees(["x"]).failures == [None]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
     converter.close()
 
