@@ -21,11 +21,14 @@ _EVENT = re.compile(
     r"|(?P<bracket>\[))"
     r"|\$(?P<dollars>\$?)"
 )
+# inline math only matters where two of its signs, or an environment in it, could be taken for a display
+_EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$(?P<dollars>\$?)"))
 _INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$", re.DOTALL)
 _CLOSING_BRACKET = re.compile(r"(?<!\\)(?:\\\\)*+\\\]")
 _CLOSING_DOLLARS = re.compile(r"(?<!\\)(?:\\\\)*+\$\$")
 _NAMES = [name for base in DISPLAY for name in (base, base + "*")]
 _ENDS = {name: re.compile(rf"\\end\s*+\{{{re.escape(name)}\}}") for name in _NAMES}
+_OPENS_INNER = re.compile(r"\\begin\s*+\{(?:" + "|".join(sorted(INNER)) + r")\*?\}")
 _SIDES = {
     name: re.compile(rf"\\(begin|end)\s*+\{{{re.escape(name)}\}}") for name in _NAMES if name.rstrip("*") in INNER
 }
@@ -89,7 +92,7 @@ def _escaped(body: str, at: int) -> bool:
 def events(body: str) -> Iterator[tuple[int, int, str, str]]:
     r"""Spans of headings and display equations: (start, end, environment or "\section", content)."""
     at = 0
-    search = _EVENT.search
+    search = (_EVENT if "$$" in body or _OPENS_INNER.search(body) else _EVENT_WITHOUT_DOLLARS).search
     closings = _Closings(body)
     while match := search(body, at):
         start, at = match.span()
