@@ -52,9 +52,10 @@ def test_inline_math_line_breaks_and_escaped_dollars_are_no_displays():
     assert bodies(text) == ["d"]
 
 
-@pytest.mark.parametrize("inline", [r"$\begin{pmatrix}a\end{pmatrix}$", r"$x = \begin{cases}a\end{cases}$"])
+@pytest.mark.parametrize("inline", [r"$\begin{pmatrix}a\end{pmatrix}$", r"\(x = \begin{cases}a\\b\end{cases}\)"])
 def test_an_environment_in_inline_math_is_no_display(inline):
     assert bodies(f"text {inline} more") == []
+    assert bodies(rf"\\({inline}) \( lost \[d\]") == ["d"]
     assert bodies(f"text {inline} more $$d$$ and {inline}") == ["d"]
 
 

@@ -18,12 +18,12 @@ _LONGEST_HEADING = 5_000
 _EVENT = re.compile(
     r"\\(?:begin\s*+\{(?P<environment>[A-Za-z]++\*?)\}"
     r"|(?P<section>part|chapter|(?:sub){0,2}section|(?:sub)?paragraph)\*?\s*+(?=[\[{])"
-    r"|(?P<bracket>\[))"
+    r"|(?P<bracket>[\[(]))"
     r"|\$(?P<dollars>\$?)"
 )
 # inline math only matters where two of its signs, or an environment in it, could be taken for a display
 _EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$(?P<dollars>\$?)"))
-_INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$", re.DOTALL)
+_INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$|\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL)
 _CLOSING_BRACKET = re.compile(r"(?<!\\)(?:\\\\)*+\\\]")
 _CLOSING_DOLLARS = re.compile(r"(?<!\\)(?:\\\\)*+\$\$")
 _NAMES = [name for base in DISPLAY for name in (base, base + "*")]
@@ -108,7 +108,7 @@ def events(body: str) -> Iterator[tuple[int, int, str, str]]:
         elif body[start - 1 : start] == "\\" and _escaped(body, start):
             at = start + 1
             continue
-        elif kind == "dollars" and not match["dollars"]:
+        elif match[0] in ("$", "\\("):
             inline = _INLINE.match(body, start)
             at = inline.end() if inline else at
             continue
