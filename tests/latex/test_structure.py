@@ -84,10 +84,9 @@ def test_sections_of_every_level_and_the_part_before_the_first():
     assert [e.section for e in document.equations] == [0, 2, 5]
 
 
-def test_positions_point_at_the_marks_in_the_prose():
+def test_marks_stand_in_the_prose_where_equations_stood():
     document = parse(r"\section{A} one $$x$$ two \textbf{three} \[y\] four \section{B} five $$z$$")
-    for equation in document.equations:
-        assert document.sections[equation.section].text[equation.position] == EQUATION_MARK
+    assert [(equation.section, equation.mark) for equation in document.equations] == [(1, 0), (1, 1), (2, 0)]
     first = document.sections[1].text
     assert [part.strip() for part in first.split(EQUATION_MARK)] == ["one", "two three", "four"]
 

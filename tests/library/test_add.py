@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from eqkin.errors import BadInput, CorruptData
+from eqkin.latex.prose import around, plain_text
 from eqkin.library import Library
 from eqkin.library.manifest import Manifest
 from eqkin.library.statistics import statistics
@@ -29,14 +30,13 @@ def test_equations_are_counted_by_what_became_of_them(library: Library) -> None:
 
 def test_sections_prose_labels_and_citations_are_kept(library: Library) -> None:
     row = library.connection.execute(
-        "SELECT e.label, e.position, s.title, s.text, p.title AS paper "
+        "SELECT e.label, e.mark, s.title, s.latex, p.title AS paper "
         "FROM equations e JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper "
         "WHERE e.label = 'energy-subject2'"
     ).fetchone()
     assert row["title"] == "First"
     assert row["paper"] == "On subject2"
-    assert row["text"][row["position"]] == "\ufffc"
-    assert "Energy of subject2 is conserved." in row["text"][: row["position"]]
+    assert around(plain_text(row["latex"]), row["mark"]) == ("Energy of subject2 is conserved.", "")
     cited = {r[0] for r in library.connection.execute("SELECT cited FROM citations")}
     assert cited == {"1701.03762", "1702.03762", "1703.03762"}
 

@@ -8,8 +8,9 @@ import pytest
 
 from eqkin.forest import Vocabulary
 from eqkin.forest.storage import open_forest
+from eqkin.latex.prose import around
 from eqkin.library import Library
-from eqkin.library.export import around, equations, write_forest
+from eqkin.library.export import equations, write_forest
 from eqkin.library.figures import draw
 from eqkin.library.statistics import characters, statistics, subject_area
 from eqkin.mathml.tree import parse_mathml
@@ -45,7 +46,9 @@ def test_the_packed_forest_holds_all_trees_in_use(library: Library, papers: Path
 
 
 def test_around_takes_the_prose_on_both_sides() -> None:
-    assert around("left \ufffc right", 5) == ("left", "right")
+    prose = "left \ufffc middle \ufffc right"
+    assert around(prose, 0) == ("left", "middle")
+    assert around(prose, 1) == ("middle", "right")
 
 
 def test_subject_areas_are_arxivs_archives() -> None:

@@ -1,8 +1,9 @@
 """`eqkin bench ingest`: how fast sources become trees, beside the bare converter on the same formulas in the same run.
 
-Three timings over the same papers: KaTeX alone, handed the finished formulas (`renderToString` to MathML, in batches,
-through the same embedded engine); reading in one process (LaTeX structure, macros, conversion, repairs, trees);
-reading in two or more. The timings take turns in short rounds, so that a busy machine slows all of them alike.
+Three timings over the same papers: KaTeX alone, handed the finished formulas and all macros they need (`renderToString`
+to MathML, in batches, through the same embedded engine); reading in one process (LaTeX structure, macros, conversion,
+repairs, trees); reading in two or more. The timings take turns in short rounds, so that a busy machine slows all of
+them alike.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import TypeVar
 
@@ -21,6 +23,7 @@ from eqkin.latex.macros import Macro
 from eqkin.library.pool import new_executor, read_chunk
 from eqkin.library.reading import Extract, converter, read_item
 from eqkin.limits import LIMITS
+from eqkin.mathml import formulas
 from eqkin.sources import open_source
 from eqkin.sources.paper import Item
 
@@ -95,12 +98,13 @@ def _round(items: list[Item], executor: ProcessPoolExecutor, report: IngestRepor
     parallel, seconds = _timed(lambda: [extract for part in executor.map(read_chunk, parts) for extract in part])
     report.many_seconds += seconds
     report.peak_bytes = max([report.peak_bytes, *(extract.peak_bytes for extract in parallel)])
-    for packages, macros, formulas in _prepared(items):
-        converter().set_macros(packages, macros)
-        for at in range(0, len(formulas), LIMITS.batch_formulas):
-            batch = formulas[at : at + LIMITS.batch_formulas]
-            report.bare_seconds += _timed(lambda batch=batch: converter().markup(batch))[1]  # type: ignore[misc]
-        report.bare_equations += len(formulas)
+    for packages, macros, texts in _prepared(items):
+        formulas.convert(converter(), texts, packages, macros)  # leaves the engine with all macros these formulas need
+        for at in range(0, len(texts), LIMITS.batch_formulas):
+            batch = texts[at : at + LIMITS.batch_formulas]
+            pages, seconds = _timed(partial(converter().markup, batch))
+            report.bare_seconds += seconds
+            report.bare_equations += sum(page is not None for page in pages)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -119,7 +123,7 @@ def _count(extracts: list[Extract], report: IngestReport) -> None:
                 report.reasons[record.reason] += 1
 
 
-def _prepared(items: list[Item]) -> Iterator[tuple[list[str], list[Macro], list[str]]]:
+def _prepared(items: list[Item]) -> Iterator[tuple[list[str] | None, dict[str, Macro], list[str]]]:
     """The same formulas, ready for the converter, with the macros they need."""
     for item in items:
         paper = item.load()
@@ -129,8 +133,4 @@ def _prepared(items: list[Item]) -> Iterator[tuple[list[str], list[Macro], list[
                 e for e in document.equations if e.epoch == epoch and e.environment != MATHML and not is_diagram(e.body)
             ]
             if chosen:
-                yield (
-                    document.packages or [],
-                    list(macros.values()),
-                    [converter_input(e.environment, e.body) for e in chosen],
-                )
+                yield document.packages, macros, [converter_input(e.environment, e.body) for e in chosen]

@@ -55,18 +55,18 @@ def demo(
 
 
 def _show(library: Library, reference: str) -> None:
-    from eqkin.library.export import around
+    from eqkin.latex.prose import around, plain_text
     from eqkin.mathml.tree import to_mathml
 
     key, label = reference.split("#")
     row = library.connection.execute(
-        "SELECT e.*, s.title AS heading, s.text AS prose FROM equations e "
+        "SELECT e.*, s.title AS heading, s.latex AS prose FROM equations e "
         "JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section "
         "WHERE p.key = ? AND e.label = ?",
         (key, label),
     ).fetchone()
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f'\n{key}, section "{row["heading"]}"', style="bold")
-    console.print(f"  ... {around(row['prose'], row['position'])[0][-200:]}")
+    console.print(f"  ... {around(plain_text(row['prose']), row['mark'])[0][-200:]}")
     console.print(f"  LaTeX   {' '.join(row['latex'].split())}")
     console.print(f"  MathML  {to_mathml(library.tree(row['tree']))}", style="dim")

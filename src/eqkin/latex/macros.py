@@ -26,7 +26,7 @@ _DEFINITION = re.compile(
     r"|(?P<environment>(?:re)?newenvironment)"
     r"|(?P<alphabet>DeclareMathAlphabet)"
     r"|(?P<symbol>DeclareMathSymbol|mathchardef)"
-    r")(?![A-Za-z@])\s*+(?P<star>\*?)\s*+"
+    r")(?![A-Za-z@])\s*+\*?\s*+"
 )
 # what the name of a new alphabet says about it
 _ALPHABETS = (("bb", r"\mathbb"), ("ds", r"\mathbb"), ("frak", r"\mathfrak"), ("sf", r"\mathsf"), ("bf", r"\mathbf"))
@@ -74,15 +74,14 @@ class Definition:
     value: Macro | Environment
 
 
-def find_definitions(text: str) -> list[Definition]:
-    """All definitions in `text` (comments stripped), in order; those that cannot be read are passed over."""
+def find_definitions(text: str, start: int = 0) -> list[Definition]:
+    """All definitions in `text` from `start` on, in order (comments stripped); what cannot be read is passed over."""
     if "\\csname" in text:
         text = _CSNAME.sub(lambda m: rf"\{m[1]}\{m[2]}" + " " * (len(m[0]) - len(m[1]) - len(m[2]) - 2), text)
     found: list[Definition] = []
-    at = 0
+    at = start
     while match := _DEFINITION.search(text, at):
-        read = _READERS[str(match.lastgroup if match.lastgroup != "star" else _kind(match))]
-        result = read(text, match.end(), match)
+        result = _READERS[str(match.lastgroup)](text, match.end(), match)
         if result is None:
             at = match.end()
             continue
@@ -93,10 +92,6 @@ def find_definitions(text: str) -> list[Definition]:
                 break
         at = end
     return found
-
-
-def _kind(match: re.Match[str]) -> str:
-    return next(name for name, value in match.groupdict().items() if value is not None and name != "star")
 
 
 def _read_name(text: str, at: int) -> tuple[str, int] | None:
@@ -115,18 +110,31 @@ def _read_name(text: str, at: int) -> tuple[str, int] | None:
 _Read = tuple[Macro | Environment, int] | None
 
 
+# the form nearly all definitions have, read in one go: \newcommand{\name}[n]{body with braces at most two deep}
+_PLAIN_NEWCOMMAND = re.compile(
+    r"(?:\{\s*+(\\(?:[A-Za-z@]++|[^A-Za-z@\s]))\s*+\}|(\\(?:[A-Za-z@]++|[^A-Za-z@\s])))\s*+(?:\[([1-9])\]\s*+)?"
+    r"\{((?:[^{}\\]++|\\.|\{(?:[^{}\\]++|\\.|\{(?:[^{}\\]++|\\.)*+\})*+\})*+)\}",
+    re.DOTALL,
+)
+_MANDATORY: tuple[tuple[Argument, ...], ...] = tuple((("m",),) * n for n in range(10))
+
+
 def _read_newcommand(text: str, at: int, match: re.Match[str]) -> _Read:
+    plain = _PLAIN_NEWCOMMAND.match(text, at)
+    if plain:
+        braced, bare, count, body = plain.groups()
+        weak = match["command"].startswith("provide")
+        return Macro(braced or bare, _MANDATORY[int(count or 0)], body, weak=weak), plain.end()
     named = _read_name(text, at)
     if named is None:
         return None
     name, at = named
     args, at = _bracketed_arguments(text, at, extended=match["command"].endswith("x"))
-    body = read_group(text, at)
-    if body is None:  # \newcommand\x y: a single token
+    group = read_group(text, at)
+    if group is None:  # \newcommand\x y: a single token
         token = _NAME.match(text, skip_space(text, at))
-        body = (token[0], token.end()) if token else None
-    weak = match["command"].startswith("provide")
-    return (Macro(name, args, body[0], weak=weak), body[1]) if body else None
+        group = (token[0], token.end()) if token else None
+    return (Macro(name, args, group[0], weak=match["command"].startswith("provide")), group[1]) if group else None
 
 
 def _bracketed_arguments(text: str, at: int, extended: bool = False) -> tuple[tuple[Argument, ...], int]:
@@ -184,7 +192,7 @@ def _read_operator(text: str, at: int, match: re.Match[str]) -> _Read:
     body = read_group(text, named[1]) if named else None
     if named is None or body is None:
         return None
-    return Macro(named[0], (), rf"\operatorname{match['star']}{{{body[0]}}}"), body[1]
+    return Macro(named[0], (), rf"\operatorname{'*' if '*' in match[0] else ''}{{{body[0]}}}"), body[1]
 
 
 def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:

@@ -16,7 +16,7 @@ _DROP_WITH_ARGUMENT = re.compile(
     r"|hspace\*?|includegraphics|input|include|usepackage|begin|end|todo|url|setlength|addtolength|setcounter"
     r"|hypertarget|thispagestyle"
     r"|pagestyle|color|fontsize|selectfont|glsadd|phantomsection|addcontentsline)"
-    r"(?![A-Za-z])\s*+(?:\[[^\]]{0,300}+\]\s*+){0,2}(?:\{[^{}]*+\})?"
+    r"(?![A-Za-z])\s*+(?:\[[^\]\ufffc]{0,300}+\]\s*+){0,2}(?:\{[^{}\ufffc]*+\})?"
 )
 # \"u, \"{u}, \'\i; those named by a letter need a brace or a space: \c{c}, \v s, but not \bf
 _ACCENT = re.compile(
@@ -42,7 +42,7 @@ _COMBINING = {
 # Inline math is kept whole; commands outside of it go. Every alternative starts with a plain character: that lets the
 # engine skip ordinary words.
 _TOKEN = re.compile(
-    r"\$(?:[^$\\]++|\\.)++\$|\\(?:\((?:[^\\]++|\\(?![()]))++\\\)|([A-Za-z]++)\*?\s*+(?:\[[^\]\n]{0,200}+\])?|[^A-Za-z])"
+    r"\$(?:[^$\\]++|\\.)++\$|\\(?:\((?:[^\\]++|\\(?![()]))++\\\)|([A-Za-z]++)\*?\s*+(?:\[[^\]\n\ufffc]{0,200}+\])?|[^A-Za-z])"
     r"|\{|\}|~|``|''|---?|\t|\r|  +",
     re.DOTALL,
 )
@@ -75,3 +75,14 @@ def plain_text(latex: str) -> str:
     latex = _TOKEN.sub(_replace, latex)
     latex = _LINES.sub("\n\n", latex)
     return latex.strip(" \n")
+
+
+def around(prose: str, mark: int, reach: int = 400) -> tuple[str, str]:
+    """What stands just before and after the equation whose mark has this number, in a section's plain text."""
+    at = -1
+    for _ in range(mark + 1):
+        at = prose.find(EQUATION_MARK, at + 1)
+    if at < 0:
+        return "", ""
+    before, after = prose[max(0, at - reach) : at], prose[at + 1 : at + 1 + reach]
+    return before.rpartition(EQUATION_MARK)[2].strip(), after.partition(EQUATION_MARK)[0].strip()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ..limits import LIMITS
 from .citations import cited_ids
@@ -25,23 +25,28 @@ _TITLE = re.compile(r"\\title\s*+(?=[\[{])")
 
 @dataclass
 class Section:
-    """A heading and the prose below it, up to the next heading; equations stand in it as `EQUATION_MARK`."""
+    """A heading and what stands below it up to the next one; equations stand in it as `EQUATION_MARK`."""
 
     title: str
     level: int
-    text: str = ""
+    latex: str = ""
+
+    @cached_property
+    def text(self) -> str:
+        """Its prose as plain text, the marks where they were."""
+        return plain_text(self.latex)
 
 
 @dataclass
 class Equation:
     """A display equation as it stands in the document."""
 
-    environment: str  # "align*", "DISPLAY" for \[ \] and $$, "eqkinmathml"
+    environment: str  # "align*", "DISPLAY" for \\[ \\] and $$, "eqkinmathml"
     body: str  # without label and numbering commands
     section: int  # index into Document.sections
+    mark: int  # how many marks stand before its own in the section
     label: str = ""
     epoch: int = 0  # which macro table holds here
-    position: int = 0  # character offset of its mark in the section's text
 
 
 @dataclass
@@ -69,7 +74,7 @@ def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] 
         document.packages = _packages([text, style]) or None
 
     style_macros, style_environments = _collect(style)
-    definitions = find_definitions(text)
+    definitions = [*_preamble_definitions(text[: max(begin, 0)]), *find_definitions(text, max(begin, 0))]
     environments = style_environments | {d.value.name: d.value for d in definitions if isinstance(d.value, Environment)}
     body, changes = _without_definitions(text, definitions, begin)
     table = dict(style_macros)
@@ -93,7 +98,13 @@ def _packages(texts: list[str]) -> list[str]:
     return list(dict.fromkeys(name.rsplit("/", 1)[-1] for name in names if name))
 
 
-@lru_cache(maxsize=8)  # chapters of one work come one after the other and share their styles
+# chapters of one work come one after the other and share their preamble and styles
+@lru_cache(maxsize=8)
+def _preamble_definitions(preamble: str) -> list[Definition]:
+    return find_definitions(preamble)
+
+
+@lru_cache(maxsize=8)
 def _collect(style: str) -> tuple[dict[str, Macro], dict[str, Environment]]:
     macros: dict[str, Macro] = {}
     environments: dict[str, Environment] = {}
@@ -149,16 +160,17 @@ def _fill(document: Document, body: str, changes: list[tuple[int, Macro]]) -> No
     sections = document.sections
     sections.append(Section("", 0))
     pieces: list[str] = []
-    at, changed = 0, 0
+    at, changed, marks = 0, 0, 0
     for start, end, environment, inner in events(body):
         pieces.append(body[at:start])
         at = end
         if environment.startswith("\\"):
-            sections[-1].text = plain_text("".join(pieces))
+            sections[-1].latex = "".join(pieces)
             pieces.clear()
+            marks = 0
             sections.append(Section(plain_text(inner)[:500], HEADINGS[environment[1:]] + 1))
             continue
-        label = _LABEL.search(inner)
+        label = _LABEL.search(inner) if "\\label" in inner else None
         inner = _DROPPED.sub("", inner).strip()
         if not inner:
             continue
@@ -171,10 +183,12 @@ def _fill(document: Document, body: str, changes: list[tuple[int, Macro]]) -> No
         _change([macro for _, macro in changes[before:changed]], document.macros)
         pieces.append(EQUATION_MARK)
         name = label[1].strip() if label else ""
-        document.equations.append(Equation(environment, inner, len(sections) - 1, name, len(document.macros) - 1))
+        document.equations.append(
+            Equation(environment, inner, len(sections) - 1, marks, name, len(document.macros) - 1)
+        )
+        marks += 1
     pieces.append(body[at:])
-    sections[-1].text = plain_text("".join(pieces))
-    _place(document)
+    sections[-1].latex = "".join(pieces)
 
 
 def _change(macros: list[Macro], tables: list[dict[str, Macro]]) -> None:
@@ -187,14 +201,3 @@ def _change(macros: list[Macro], tables: list[dict[str, Macro]]) -> None:
             tables.append(table)
         else:
             tables[-1] = table
-
-
-def _place(document: Document) -> None:
-    """Equation positions from the marks left in the sections' plain text."""
-    marks: dict[int, list[int]] = {}
-    for equation in document.equations:
-        if equation.section not in marks:
-            text = document.sections[equation.section].text
-            marks[equation.section] = [match.start() for match in re.finditer(EQUATION_MARK, text)][::-1]
-        left = marks[equation.section]
-        equation.position = left.pop() if len(left) > 1 else left[0] if left else 0

@@ -26,11 +26,12 @@ CREATE TABLE papers (
     failure TEXT NOT NULL, message TEXT NOT NULL);
 CREATE TABLE sections (
     id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
-    number INTEGER NOT NULL, level INTEGER NOT NULL, title TEXT NOT NULL, text TEXT NOT NULL);
+    number INTEGER NOT NULL, level INTEGER NOT NULL, title TEXT NOT NULL,
+    latex TEXT NOT NULL);           -- its prose, with a mark where each equation stands
 CREATE TABLE equations (
     id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
     section INTEGER NOT NULL REFERENCES sections ON DELETE CASCADE,
-    number INTEGER NOT NULL, position INTEGER NOT NULL, environment TEXT NOT NULL, label TEXT NOT NULL,
+    number INTEGER NOT NULL, mark INTEGER NOT NULL, environment TEXT NOT NULL, label TEXT NOT NULL,
     latex TEXT NOT NULL,
     status TEXT NOT NULL,           -- converted, degraded, diagram, failed
     repaired INTEGER NOT NULL, reason TEXT NOT NULL, message TEXT NOT NULL, unknown TEXT NOT NULL,

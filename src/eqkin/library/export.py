@@ -11,15 +11,15 @@ import orjson
 
 from eqkin.forest import ForestBuilder, Vocabulary
 from eqkin.forest.storage import to_bytes
+from eqkin.latex.prose import around, plain_text
 from eqkin.library.durable import write_file
 from eqkin.library.library import Library
 from eqkin.mathml.tree import to_mathml
 
 _QUERY = """
-SELECT e.*, p.key, p.title, p.authors, p.year, p.fields, s.title AS heading, s.text AS prose
+SELECT e.*, p.key, p.title, p.authors, p.year, p.fields, s.title AS heading, s.latex AS prose
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {} ORDER BY p.id, e.number
 """
-_AROUND = 400  # characters of prose on each side
 
 
 def equations(library: Library, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
@@ -30,7 +30,7 @@ def equations(library: Library, *, failed: bool = False, mathml: bool = True) ->
 
 
 def _describe(library: Library, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
-    before, after = around(row["prose"], row["position"])
+    before, after = around(plain_text(row["prose"]), row["mark"])
     described = {
         "id": f"{row['key']}#{row['number']}",
         "paper": row["key"],
@@ -51,13 +51,6 @@ def _describe(library: Library, row: sqlite3.Row, mathml: bool) -> dict[str, Any
     elif mathml:
         described["mathml"] = to_mathml(library.tree(row["tree"]))
     return described
-
-
-def around(prose: str, position: int) -> tuple[str, str]:
-    """The prose just before and after an equation that stands at `position` of its section's text."""
-    before = prose[max(0, position - _AROUND) : position]
-    after = prose[position + 1 : position + 1 + _AROUND]
-    return before.strip(), after.strip()
 
 
 def write_forest(library: Library, path: Path) -> int:

@@ -30,7 +30,7 @@ class Record:
 
     section: int
     number: int
-    position: int
+    mark: int
     environment: str
     label: str
     latex: str
@@ -53,7 +53,7 @@ class Extract:
     title: str = ""
     packages: list[str] | None = None
     macros: bytes = b""
-    sections: list[tuple[int, str, str]] = field(default_factory=list)  # level, title, text
+    sections: list[tuple[int, str, str]] = field(default_factory=list)  # level, title, latex with marks
     equations: list[Record] = field(default_factory=list)
     cites: list[str] = field(default_factory=list)
     forest: bytes = b""
@@ -117,7 +117,7 @@ def read_paper(paper: Paper, digest: str) -> Extract:
         title=paper.title or document.title,
         packages=document.packages,
         macros=_packed_macros(document),
-        sections=[(section.level, section.title, section.text) for section in document.sections],
+        sections=[(section.level, section.title, section.latex) for section in document.sections],
         equations=records,
         cites=sorted({*document.cites, *paper.cites} - {paper.key.removeprefix("arxiv:")}),
         forest=to_bytes(forest),
@@ -133,7 +133,7 @@ def read_paper(paper: Paper, digest: str) -> Extract:
 def convert_document(document: Document) -> tuple[list[Record], Forest]:
     """Convert a document's equations, each with the macros that hold where it stands."""
     records = [
-        Record(e.section, number, e.position, e.environment, e.label, _shown(e), "failed")
+        Record(e.section, number, e.mark, e.environment, e.label, _shown(e), "failed")
         for number, e in enumerate(document.equations)
     ]
     builder, trees = ForestBuilder(), 0

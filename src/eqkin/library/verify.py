@@ -146,7 +146,7 @@ def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Ex
         notes=orjson.loads(row["notes"]),
     )
     sections = connection.execute(
-        "SELECT id, level, title, text FROM sections WHERE paper = ? ORDER BY number", (row["id"],)
+        "SELECT id, level, title, latex FROM sections WHERE paper = ? ORDER BY number", (row["id"],)
     ).fetchall()
     number_of = {section["id"]: number for number, section in enumerate(sections)}
     records: list[Record] = []
@@ -159,7 +159,7 @@ def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Ex
             Record(
                 number_of[e["section"]],
                 e["number"],
-                e["position"],
+                e["mark"],
                 e["environment"],
                 e["label"],
                 e["latex"],
@@ -183,7 +183,7 @@ def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Ex
         row["title"],
         packages,
         row["macros"],
-        [(s["level"], s["title"], s["text"]) for s in sections],
+        [(s["level"], s["title"], s["latex"]) for s in sections],
         records,
         cites,
         failure=row["failure"],

@@ -151,7 +151,7 @@ class Writer:
                     owner,
                     sections[e.section],
                     e.number,
-                    e.position,
+                    e.mark,
                     e.environment,
                     e.label,
                     e.latex,

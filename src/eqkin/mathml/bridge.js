@@ -76,6 +76,13 @@ function install(context) {
   const expander = Object.getPrototypeOf(context);
   const { _getExpansion: expansionOf, expandOnce } = expander;
   isDefined = (name) => context.isDefined(name);
+  // a document's own macros come first, then LaTeX and the document's packages, then KaTeX
+  const space = Object.getPrototypeOf(context.macros);
+  const { has } = space;
+  space.has = function (name) { return base[name] !== undefined || has.call(this, name); };
+  space.get = function (name) {
+    return Object.hasOwn(this.current, name) ? this.current[name] : base[name] ?? this.builtins[name];
+  };
   let level = 0; // of the token that is being expanded
   expander.expandOnce = function (expandableOnly) {
     const token = this.future();
@@ -246,15 +253,29 @@ function standIn(definition) {
   };
 }
 
-// Takes a paper's packages and definitions, makes those macros that its formulas use, directly or through others, and
-// returns the commands that nobody defines.
-function setMacros(json) {
-  const { packages, definitions: given, formulas } = JSON.parse(json);
-  base = Object.assign({}, TESTS);
-  for (const name of packages) Object.assign(base, prelude[name]);
-  macros = Object.assign({}, base);
+const bases = new Map(); // what holds before a paper's own definitions, by the names of its packages
+
+function baseOf(packages) {
+  const key = packages.join();
+  let found = bases.get(key);
+  if (!found) {
+    found = Object.assign({}, TESTS);
+    for (const name of packages) Object.assign(found, prelude[name]);
+    if (bases.size > 200) bases.clear();
+    bases.set(key, found);
+  }
+  return found;
+}
+
+// Takes a document's packages and definitions and makes those macros that its formulas use, directly or through others.
+// If some commands are defined by nobody it returns them; else it goes on and converts the first formulas.
+function openDocument(json) {
+  const { packages, definitions: given, formulas, first } = JSON.parse(json);
+  base = baseOf(packages);
+  macros = {};
   definitions = new Map(given.map((definition) => [definition.name, definition]));
-  return JSON.stringify(use(formulas));
+  const missing = use(formulas.slice());
+  return missing.length ? JSON.stringify({ missing }) : convertAll(formulas.slice(0, first), true);
 }
 
 function use(texts) {
@@ -268,7 +289,7 @@ function use(texts) {
         Object.assign(macros, table([definition]));
         texts.push(definition.body, definition.alias);
         for (const kind of definition.args) if (kind[0] === "o" && kind[1]) texts.push(kind[1]);
-      } else if (macros[name] === undefined && !isDefined(name)) missing.push(name);
+      } else if (macros[name] === undefined && base[name] === undefined && !isDefined(name)) missing.push(name);
     }
   }
   return missing;
@@ -278,8 +299,7 @@ function use(texts) {
 // its uses suggest. Returns what the added ones need and nobody defines.
 function addMacros(json) {
   const { borrowed, unknown } = JSON.parse(json);
-  Object.assign(base, table(borrowed, BASE));
-  Object.assign(macros, table(borrowed, BASE));
+  base = Object.assign({}, base, table(borrowed, BASE));
   for (const definition of unknown) macros[definition.name] = standIn(definition);
   return JSON.stringify(use(borrowed.map((definition) => definition.body)));
 }
@@ -405,6 +425,10 @@ function checkDepth(latex) {
 
 function convert(json) {
   const { formulas, displayMode } = JSON.parse(json);
+  return convertAll(formulas, displayMode);
+}
+
+function convertAll(formulas, displayMode) {
   const tables = { tags: new Symbols(), attributes: new Symbols(), texts: new Symbols() };
   const columns = new Columns();
   const outcomes = formulas.map((latex) => {

@@ -18,7 +18,7 @@ from importlib import resources
 
 import numpy as np
 import orjson
-from py_mini_racer import JSEvalException, JSFunction, JSOOMException, JSTimeoutException, MiniRacer
+from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, MiniRacer
 
 from ..errors import CorruptData
 from ..forest.forest import Forest, ForestBuilder
@@ -69,59 +69,112 @@ def identity() -> Identity:
     return _sources()[0]
 
 
+@dataclass(frozen=True)
+class Trees:
+    """What became of some formulas."""
+
+    forest: Forest  # of those that converted, in order
+    failures: list[Failure | None]  # for each formula None, or why it has no tree
+    unknown: list[list[str]]  # for each formula the unknown commands shown in it by name
+
+
+class _Collector:
+    """Puts the engine's answers together."""
+
+    def __init__(self, failures: _Classifier) -> None:
+        self._classifier = failures
+        self._builder = ForestBuilder()
+        self._failures: list[Failure | None] = []
+        self._unknown: list[list[str]] = []
+
+    def take(self, answer: str) -> None:
+        """An answer: a line of JSON (strings, outcomes), then the nodes, a character a number."""
+        line, _, nodes = answer.partition("\n")
+        header = orjson.loads(line)
+        sizes: list[int] = []
+        for outcome in header["outcomes"]:
+            if type(outcome) is int:
+                sizes.append(outcome)
+                self._failures.append(None)
+                self._unknown.append([])
+            elif "size" in outcome:
+                sizes.append(outcome["size"])
+                self._failures.append(None)
+                self._unknown.append(outcome["unknown"])
+            else:
+                self._failures.append(self._classifier.classify(outcome["error"], outcome["position"]))
+                self._unknown.append([])
+        columns = np.frombuffer(nodes.encode("utf-16-le"), "<u2").reshape(4, -1).astype(np.int64) - 1
+        self._builder.add_columns(header["tags"], header["attributes"], header["texts"], list(columns), sizes)
+
+    def fail(self, what: str) -> None:
+        """A formula for which the engine ran out of `what`."""
+        self._failures.append(Failure(f"limit: {what}", f"the converter ran out of {what}"))
+        self._unknown.append([])
+
+    def result(self) -> Trees:
+        """What was collected."""
+        return Trees(self._builder.build(), self._failures, self._unknown)
+
+
 class Converter:
     """A KaTeX engine. Not safe to share between threads; make one for each."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits
         self._engine: MiniRacer | None = None
-        self._functions: dict[str, JSFunction] = {}
         self._finish: Callable[[], object] = lambda: None
-        self._macros = _json({"packages": ["latex"], "definitions": [], "formulas": []})
+        self._document: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
         self._added: list[str] = []
         self._failures = _Classifier()
 
-    def set_macros(
-        self, packages: Sequence[str] = (), definitions: Iterable[Macro] = (), formulas: Sequence[str] = ()
-    ) -> list[str]:
-        """Choose what formulas may use: preludes of packages and a document's definitions.
+    def open_document(
+        self, packages: Sequence[str], definitions: Iterable[Macro], formulas: Sequence[str]
+    ) -> tuple[list[str], Trees]:
+        """Begin with a document: its packages, its definitions, all of its formulas.
 
-        Only what `formulas` need is made. Returns the commands in them that nobody defines.
+        Returns the commands in them that nobody defines; if there are none, also the trees of the first batch.
         """
-        known = ["latex", *(name for name in packages if name in PRELUDES)]
-        given = [_definition(macro) for macro in definitions]
-        self._macros = _json({"packages": known, "definitions": given, "formulas": formulas})
+        size = self.limits.batch_formulas
+        self._document = {
+            "packages": ["latex", *(name for name in packages if name in PRELUDES)],
+            "definitions": [_definition(macro) for macro in definitions],
+            "formulas": [_encodable(formula) for formula in formulas],
+        }
         self._added = []
-        return self._prepare("setMacros", self._macros)
+        trees = _Collector(self._failures)
+        try:
+            answer = self._call("openDocument", _json(self._document | {"first": size}), self.limits.batch_seconds)
+        except _LIMITS:
+            self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
+            self._batch(formulas[:size], True, trees)
+            return [], trees.result()
+        if answer.startswith('{"missing"'):
+            return orjson.loads(answer)["missing"], trees.result()
+        trees.take(answer)
+        return [], trees.result()
 
     def add_macros(self, borrowed: Iterable[Macro], unknown: Iterable[Macro]) -> list[str]:
-        """Add macros of packages that were not named, and stand-ins for unknown commands, to those set before.
+        """Add macros of packages the document does not load, and stand-ins for commands nobody defines.
 
         Returns the commands the borrowed ones need and nobody defines.
         """
-        added = _json({"borrowed": [_definition(m) for m in borrowed], "unknown": [_definition(m) for m in unknown]})
-        self._added.append(added)
-        return self._prepare("addMacros", added)
-
-    def _prepare(self, function: str, payload: str) -> list[str]:
+        added = {"borrowed": [_definition(m) for m in borrowed], "unknown": [_definition(m) for m in unknown]}
+        self._added.append(_json(added))
         try:
-            missing: list[str] = orjson.loads(self._call(function, payload, self.limits.batch_seconds))
+            missing: list[str] = orjson.loads(self._call("addMacros", self._added[-1], self.limits.batch_seconds))
             return missing
         except _LIMITS:
-            self.close()  # the next engine starts with these macros
+            self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             return []
 
-    def trees(
-        self, formulas: Sequence[str], *, display: bool = True
-    ) -> tuple[Forest, list[Failure | None], list[list[str]]]:
-        """Trees of those formulas that convert, in order; for each formula None or why it has none; unknown commands met."""
-        builder = ForestBuilder()
-        failures: list[Failure | None] = []
-        unknown: list[list[str]] = []
+    def trees(self, formulas: Sequence[str], *, display: bool = True) -> Trees:
+        """Convert formulas with the macros of the document that was opened last."""
+        trees = _Collector(self._failures)
         size = self.limits.batch_formulas
         for start in range(0, len(formulas), size):
-            self._batch(formulas[start : start + size], display, builder, failures, unknown)
-        return builder.build(), failures, unknown
+            self._batch(formulas[start : start + size], display, trees)
+        return trees.result()
 
     def markup(self, formulas: Sequence[str]) -> list[str | None]:
         """KaTeX's own markup, as anyone would call it: the yardstick of the ingest benchmark."""
@@ -132,68 +185,46 @@ class Converter:
     def close(self) -> None:
         """Give the engine's memory back."""
         self._engine = None
-        self._functions = {}
         self._finish()
 
-    def _batch(
-        self,
-        formulas: Sequence[str],
-        display: bool,
-        builder: ForestBuilder,
-        failures: list[Failure | None],
-        unknown: list[list[str]],
-    ) -> None:
+    def _batch(self, formulas: Sequence[str], display: bool, trees: _Collector) -> None:
         alone = len(formulas) == 1
         payload = _json({"formulas": [_encodable(f) for f in formulas], "displayMode": display})
-        seconds = self.limits.formula_seconds if alone else self.limits.batch_seconds
         try:
-            header, _, nodes = self._call("convert", payload, seconds).partition("\n")
+            trees.take(
+                self._call("convert", payload, self.limits.formula_seconds if alone else self.limits.batch_seconds)
+            )
         except _LIMITS as error:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             if alone:
-                what = "time" if isinstance(error, JSTimeoutException) else "memory"
-                failures.append(Failure(f"limit: {what}", f"the converter ran out of {what}"))
-                unknown.append([])
-                return
-            for formula in formulas:
-                self._batch([formula], display, builder, failures, unknown)
-            return
-        answer = orjson.loads(header)
-        sizes: list[int] = []
-        for outcome in answer["outcomes"]:
-            if type(outcome) is int:
-                outcome = {"size": outcome}
-            if "size" in outcome:
-                sizes.append(outcome["size"])
-            failures.append(
-                None if "size" in outcome else self._failures.classify(outcome["error"], outcome["position"])
-            )
-            unknown.append(outcome.get("unknown", []))
-        columns = np.frombuffer(nodes.encode("utf-16-le"), "<u2").reshape(4, -1).astype(np.int64) - 1
-        builder.add_columns(answer["tags"], answer["attributes"], answer["texts"], columns, sizes)
+                trees.fail("time" if isinstance(error, JSTimeoutException) else "memory")
+            else:
+                for formula in formulas:
+                    self._batch([formula], display, trees)
 
     def _call(self, function: str, payload: str, seconds: float) -> str:
         if self._engine is None:
-            self._start()
-        answer = self._functions[function](payload, timeout_sec=seconds)
+            self._engine = self._start()
+        return self._run(self._engine, function, payload, seconds)
+
+    def _run(self, engine: MiniRacer, function: str, payload: str, seconds: float) -> str:
+        # one evaluation is one trip to the engine's thread; calling a function object would be three
+        answer = engine.eval(f"{function}({_json(payload)})", timeout_sec=seconds)
         return answer if isinstance(answer, str) else ""
 
-    def _start(self) -> None:
+    def _start(self) -> MiniRacer:
         engine = MiniRacer()
-        self._engine = engine
         self._finish = weakref.finalize(self, _finish, engine)  # runs also when the interpreter exits
         engine.eval(_sources()[1])
         engine.set_hard_memory_limit(self.limits.converter_bytes)
-        for name in ("setLimits", "setPrelude", "setMacros", "addMacros", "convert", "bare"):
-            function = engine.eval(name)
-            if not isinstance(function, JSFunction):
-                raise CorruptData(f"the converter's script lacks {name}; install eqkin again")
-            self._functions[name] = function
-        self._functions["setLimits"](orjson.dumps(asdict(self.limits)).decode())
-        self._functions["setPrelude"](_prelude_json())
-        self._functions["setMacros"](self._macros)
-        for added in self._added:
-            self._functions["addMacros"](added)
+        seconds = self.limits.batch_seconds
+        self._run(engine, "setLimits", _json(asdict(self.limits)), seconds)
+        self._run(engine, "setPrelude", _prelude_json(), seconds)
+        with suppress(*_LIMITS):  # the document that was open when the last engine was given up
+            self._run(engine, "openDocument", _json(self._document | {"first": 0}), seconds)
+            for added in self._added:
+                self._run(engine, "addMacros", added, seconds)
+        return engine
 
 
 def _finish(engine: MiniRacer) -> None:

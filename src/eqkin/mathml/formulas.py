@@ -17,7 +17,7 @@ from ..forest.forest import Forest, ForestBuilder
 from ..latex.macros import Macro
 from ..latex.packages import PRELUDES, providers
 from ..latex.scan import group_end, skip_space
-from .converter import Converter, Failure
+from .converter import Converter, Failure, Trees
 from .repairs import repaired
 
 _ROUNDS = 12  # undefined commands show one at a time
@@ -64,8 +64,11 @@ def convert(
     """Convert the formulas of one document; `packages` None means that its preamble is not known."""
     state = _State(list(packages or []), definitions or {})
     attempts = _Attempts(converter, list(formulas))
-    _provide_all(converter, converter.set_macros(state.packages, state.definitions.values(), formulas), formulas, state)
-    attempts.make(range(len(formulas)))
+    missing, first = converter.open_document(state.packages, state.definitions.values(), formulas)
+    done = len(first.failures)
+    attempts.take(range(done), first)
+    _provide_all(converter, missing, formulas, state)
+    attempts.make(range(done, len(formulas)))
     for _ in range(_ROUNDS):
         again = attempts.undefined(state)
         if again:  # a command that only shows when macros are expanded
@@ -89,9 +92,13 @@ class _Attempts:
 
     def make(self, indices: Sequence[int]) -> None:
         """Try these formulas (again)."""
-        forest, failures, unknown = self.converter.trees([self.texts[i] for i in indices])
-        self.builder.add_forest(forest)
-        for i, failure, names in zip(indices, failures, unknown, strict=True):
+        if indices:
+            self.take(indices, self.converter.trees([self.texts[i] for i in indices]))
+
+    def take(self, indices: Sequence[int], trees: Trees) -> None:
+        """Put the results of an attempt in their places."""
+        self.builder.add_forest(trees.forest)
+        for i, failure, names in zip(indices, trees.failures, trees.unknown, strict=True):
             outcome = self.outcomes[i]
             outcome.failure, outcome.unknown = failure, tuple(names)
             if failure is None:
