@@ -28,7 +28,7 @@ from eqkin.sources import open_source
 from eqkin.sources.paper import Item
 
 T = TypeVar("T")
-_ROUND = 100  # papers a round
+_ROUND = 400  # papers a round
 
 
 @dataclass

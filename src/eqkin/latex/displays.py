@@ -14,15 +14,16 @@ from .scan import bracket_end, group_end, skip_space
 
 HEADINGS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
 _LONGEST_HEADING = 5_000
+_SIGNS = frozenset({"$", "$$", "\\[", "\\("})
 # every alternative starts with a plain character: that lets the engine skip to the next "\" or "$"
 _EVENT = re.compile(
-    r"\\(?:begin\s*+\{(?P<environment>[A-Za-z]++\*?)\}"
-    r"|(?P<section>part|chapter|(?:sub){0,2}section|(?:sub)?paragraph)\*?\s*+(?=[\[{])"
-    r"|(?P<bracket>[\[(]))"
-    r"|\$(?P<dollars>\$?)"
+    r"\\(?:begin\s*+\{([A-Za-z]++\*?)\}"
+    r"|p(?:art|aragraph)\*?\s*+(?=[\[{])|chapter\*?\s*+(?=[\[{])|s(?:ection|ub(?:(?:sub)?section|paragraph))\*?\s*+(?=[\[{])"
+    r"|\[|\()"
+    r"|\$\$?"
 )
 # inline math only matters where two of its signs, or an environment in it, could be taken for a display
-_EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$(?P<dollars>\$?)"))
+_EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$\$?"))
 _INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$|\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL)
 _CLOSING_BRACKET = re.compile(r"(?<!\\)(?:\\\\)*+\\\]")
 _CLOSING_DOLLARS = re.compile(r"(?<!\\)(?:\\\\)*+\$\$")
@@ -96,25 +97,23 @@ def events(body: str) -> Iterator[tuple[int, int, str, str]]:
     closings = _Closings(body)
     while match := search(body, at):
         start, at = match.span()
-        kind = match.lastgroup
-        if kind == "section":
-            title, at = heading(body, at)
-            yield start, at, "\\" + match["section"], title
-            continue
-        if kind == "environment":
-            name = match["environment"]
+        sign, name = match[0][:2], match[1]
+        if name:
             if name not in _ENDS:
                 continue
-        elif body[start - 1 : start] == "\\" and _escaped(body, start):
-            at = start + 1
-            continue
-        elif match[0] in ("$", "\\("):
-            inline = _INLINE.match(body, start)
-            at = inline.end() if inline else at
-            continue
+        elif sign in _SIGNS:
+            if body[start - 1 : start] == "\\" and _escaped(body, start):
+                at = start + 1
+                continue
+            if sign in ("$", "\\("):
+                inline = _INLINE.match(body, start)
+                at = inline.end() if inline else at
+                continue
         else:
-            name = "\\[" if kind == "bracket" else "$$"
-        span = closings.find(name, at)
+            title, at = heading(body, at)
+            yield start, at, match[0].rstrip("* \t\r\n\f\v"), title
+            continue
+        span = closings.find(name or sign, at)
         if span is not None:
-            yield start, span[1], name if kind == "environment" else "DISPLAY", body[at : span[0]]
+            yield start, span[1], name or "DISPLAY", body[at : span[0]]
             at = span[1]

@@ -8,6 +8,7 @@ the equations that use it, not the paper.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..limits import LIMITS
@@ -16,18 +17,6 @@ from .scan import read_bracket, read_group, skip_space
 Argument = tuple[str, ...]  # ("m",) | ("o", default) | ("o",) | ("s",) | ("g",) | ("d", open, close) | ("u", delimiter)
 
 _NAME = re.compile(r"\\(?:[A-Za-z@]+|[^A-Za-z@\s])")
-_DEFINITION = re.compile(
-    r"\\(?:(?P<command>(?:re|provide)?newcommand(?:x)?|providecommand|DeclareRobustCommand|newrobustcmd|renewrobustcmd)"
-    r"|(?P<define>[gex]?def)"
-    r"|(?P<let>let)"
-    r"|(?P<operator>DeclareMathOperator)"
-    r"|(?P<paired>DeclarePairedDelimiter(?:XPP|X)?)"
-    r"|(?P<document>(?:New|Renew|Provide|Declare)(?:Expandable)?DocumentCommand)"
-    r"|(?P<environment>(?:re)?newenvironment)"
-    r"|(?P<alphabet>DeclareMathAlphabet)"
-    r"|(?P<symbol>DeclareMathSymbol|mathchardef)"
-    r")(?![A-Za-z@])\s*+\*?\s*+"
-)
 # what the name of a new alphabet says about it
 _ALPHABETS = (("bb", r"\mathbb"), ("ds", r"\mathbb"), ("frak", r"\mathfrak"), ("sf", r"\mathsf"), ("bf", r"\mathbf"))
 _PARAMETER = re.compile(r"#([1-9])")
@@ -81,7 +70,7 @@ def find_definitions(text: str, start: int = 0) -> list[Definition]:
     found: list[Definition] = []
     at = start
     while match := _DEFINITION.search(text, at):
-        result = _READERS[str(match.lastgroup)](text, match.end(), match)
+        result = _READERS[match[1]](text, match.end(), match)
         if result is None:
             at = match.end()
             continue
@@ -123,18 +112,18 @@ def _read_newcommand(text: str, at: int, match: re.Match[str]) -> _Read:
     plain = _PLAIN_NEWCOMMAND.match(text, at)
     if plain:
         braced, bare, count, body = plain.groups()
-        weak = match["command"].startswith("provide")
+        weak = match[1].startswith("provide")
         return Macro(braced or bare, _MANDATORY[int(count or 0)], body, weak=weak), plain.end()
     named = _read_name(text, at)
     if named is None:
         return None
     name, at = named
-    args, at = _bracketed_arguments(text, at, extended=match["command"].endswith("x"))
+    args, at = _bracketed_arguments(text, at, extended=match[1].endswith("x"))
     group = read_group(text, at)
     if group is None:  # \newcommand\x y: a single token
         token = _NAME.match(text, skip_space(text, at))
         group = (token[0], token.end()) if token else None
-    return (Macro(name, args, group[0], weak=match["command"].startswith("provide")), group[1]) if group else None
+    return (Macro(name, args, group[0], weak=match[1].startswith("provide")), group[1]) if group else None
 
 
 def _bracketed_arguments(text: str, at: int, extended: bool = False) -> tuple[tuple[Argument, ...], int]:
@@ -195,13 +184,17 @@ def _read_operator(text: str, at: int, match: re.Match[str]) -> _Read:
     return Macro(named[0], (), rf"\operatorname{'*' if '*' in match[0] else ''}{{{body[0]}}}"), body[1]
 
 
+# how many groups follow the name
+_PAIRED = {"DeclarePairedDelimiter": 2, "DeclarePairedDelimiterX": 3, "DeclarePairedDelimiterXPP": 5}
+
+
 def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
     r"""\DeclarePairedDelimiter{\abs}{\lvert}{\rvert}; X takes [n] and a body in which \delimsize is the size."""
     named = _read_name(text, at)
     if named is None:
         return None
     name, at = named
-    extended = match["paired"].endswith("X") or match["paired"].endswith("XPP")
+    extended = match[1] != "DeclarePairedDelimiter"
     count = 1
     if extended:
         bracket = read_bracket(text, at)
@@ -209,9 +202,7 @@ def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
             return None
         count, at = min(int(bracket[0]), 7), bracket[1]
     groups: list[str] = []
-    for _ in range(
-        {"DeclarePairedDelimiter": 2, "DeclarePairedDelimiterX": 3, "DeclarePairedDelimiterXPP": 5}[match["paired"]]
-    ):
+    for _ in range(_PAIRED[match[1]]):
         group = _token_or_group(text, at)
         if group is None:
             return None
@@ -298,14 +289,23 @@ def _read_symbol(text: str, at: int, match: re.Match[str]) -> _Read:
     return Macro(named[0], (), rf"\mathrm{{{named[0][1:].replace('@', '')}}}", weak=True), named[1]
 
 
-_READERS = {
-    "command": _read_newcommand,
-    "define": _read_def,
+_NEWCOMMANDS = (
+    "newcommand renewcommand providecommand newcommandx renewcommandx providecommandx DeclareRobustCommand newrobustcmd"
+    " renewrobustcmd"
+).split()
+_DOCUMENT_COMMANDS = [
+    a + b + "DocumentCommand" for a in ("New", "Renew", "Provide", "Declare") for b in ("", "Expandable")
+]
+_READERS: dict[str, Callable[[str, int, re.Match[str]], _Read]] = {
+    **dict.fromkeys(_NEWCOMMANDS, _read_newcommand),
+    **dict.fromkeys(("def", "gdef", "edef", "xdef"), _read_def),
     "let": _read_let,
-    "operator": _read_operator,
-    "paired": _read_paired,
-    "document": _read_document,
-    "environment": _read_environment,
-    "alphabet": _read_alphabet,
-    "symbol": _read_symbol,
+    "DeclareMathOperator": _read_operator,
+    **dict.fromkeys(_PAIRED, _read_paired),
+    **dict.fromkeys(_DOCUMENT_COMMANDS, _read_document),
+    **dict.fromkeys(("newenvironment", "renewenvironment"), _read_environment),
+    "DeclareMathAlphabet": _read_alphabet,
+    **dict.fromkeys(("DeclareMathSymbol", "mathchardef"), _read_symbol),
 }
+# alternatives that start with a plain letter are passed over fast
+_DEFINITION = re.compile(r"\\(" + "|".join(_READERS) + r")(?![A-Za-z@])\s*+\*?\s*+")

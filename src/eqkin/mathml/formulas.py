@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ..forest.forest import Forest, ForestBuilder
 from ..latex.macros import Macro
@@ -20,6 +21,7 @@ from ..latex.scan import group_end, skip_space
 from .converter import Converter, Failure, Trees
 from .repairs import repaired
 
+_USES = 50  # of an unknown command, looked at to guess its arguments
 _ROUNDS = 12  # undefined commands show one at a time
 _DIAGRAM_COMMANDS = frozenset(
     r"\xymatrix \xygraph \xy \diagram \Qcircuit \includegraphics \tikz \feynmandiagram \tikzfig \begindc \epsfig"
@@ -53,6 +55,7 @@ class _State:
     definitions: dict[str, Macro]
     borrowed: dict[str, Macro] = field(default_factory=dict)
     unknown: dict[str, Macro] = field(default_factory=dict)
+    uses: str = ""  # all formulas and macro bodies, once they are needed
 
 
 def convert(
@@ -138,7 +141,9 @@ def _provide_all(converter: Converter, names: Sequence[str], texts: Sequence[str
 
 def _provide(name: str, texts: Sequence[str], state: _State) -> None:
     package = providers().get(name)
-    arguments = arity([*texts, *(macro.body for macro in state.definitions.values())], name)
+    if not state.uses:
+        state.uses = "\n".join([*texts, *(macro.body for macro in state.definitions.values())])
+    arguments = arity(state.uses, name)
     macro = PRELUDES[package][name] if package else None
     # the same name with another number of arguments is another command
     if macro and sum(kind[0] == "m" for kind in macro.args) in (arguments, 0):
@@ -147,27 +152,21 @@ def _provide(name: str, texts: Sequence[str], state: _State) -> None:
         state.unknown[name] = stand_in(name, arguments)
 
 
-def arity(texts: Iterable[str], command: str) -> int:
+def arity(text: str, command: str) -> int:
     r"""How many braced arguments a command seems to take: the commonest number of `{...}` groups right after it."""
     counts: Counter[int] = Counter()
-    pattern = re.compile(re.escape(command) + (r"(?![A-Za-z])" if command[-1:].isalpha() else ""))
-    for text in texts:
-        for match in pattern.finditer(text) if command in text else ():
-            n, at = 0, match.end()
-            while n < 9 and text[at : at + 1] == "{":
-                end = group_end(text, at)
-                if end < 0:
-                    break
-                n, at = n + 1, end
-                following = skip_space(text, at)
-                at = following if text[following : following + 1] == "{" else at
-            counts[n] += 1
-        if sum(counts.values()) > 200:
-            break
-    if not counts:
-        return 0
-    # {} after a command without arguments only ends its name; real arguments are the rule, not the exception
-    return max(counts, key=lambda n: (counts[n], -n))
+    uses = re.finditer(re.escape(command) + (r"(?![A-Za-z])" if command[-1:].isalpha() else ""), text)
+    for use in islice(uses, _USES):
+        n, at = 0, use.end()
+        while n < 9 and text[at : at + 1] == "{":
+            end = group_end(text, at)
+            if end < 0:
+                break
+            n, at = n + 1, end
+            following = skip_space(text, at)
+            at = following if text[following : following + 1] == "{" else at
+        counts[n] += 1
+    return max(counts, key=lambda n: (counts[n], -n)) if counts else 0
 
 
 def stand_in(command: str, arguments: int) -> Macro:
