@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptData
+from eqkin.errors import CorruptData
 
 Array = npt.NDArray[np.integer[Any]]
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import CorruptData
-from .forest import Array, Forest
+from eqkin.errors import CorruptData
+from eqkin.forest.forest import Array, Forest
 
 FORMAT = "eqkin-forest"
 VERSION = 1

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import CorruptData
-from .forest import Array, Forest
+from eqkin.errors import CorruptData
+from eqkin.forest.forest import Array, Forest
 
 TAGS, ATTRIBUTES, CHARACTERS = 32, 32, 192
 _VERSION = 1

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from .environments import DISPLAY, INNER
-from .scan import bracket_end, group_end, skip_space
+from eqkin.latex.environments import DISPLAY, INNER
+from eqkin.latex.scan import bracket_end, group_end, skip_space
 
 HEADINGS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
 _LONGEST_HEADING = 5_000

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 
-from ..limits import LIMITS
-from .scan import read_bracket, read_group
+from eqkin.latex.scan import read_bracket, read_group
+from eqkin.limits import LIMITS
 
 PLAIN = frozenset("equation displaymath dmath dmath* math* DISPLAY".split())
 ALIGNED = frozenset("eqnarray align flalign alignat xalignat xxalignat IEEEeqnarray subeqnarray darray dgroup".split())

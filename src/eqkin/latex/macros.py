@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..limits import LIMITS
-from .scan import read_bracket, read_group, skip_space
+from eqkin.latex.scan import read_bracket, read_group, skip_space
+from eqkin.limits import LIMITS
 
 Argument = tuple[str, ...]  # ("m",) | ("o", default) | ("o",) | ("s",) | ("g",) | ("d", open, close) | ("u", delimiter)
 

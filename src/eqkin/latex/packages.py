@@ -10,8 +10,8 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-from .macros import Macro, find_definitions
-from .scan import strip_comments
+from eqkin.latex.macros import Macro, find_definitions
+from eqkin.latex.scan import strip_comments
 
 
 def _load() -> dict[str, dict[str, Macro]]:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from .environments import DISPLAY
-from .macros import Argument, Environment, Macro
-from .scan import read_bracket, read_group, skip_space
+from eqkin.latex.environments import DISPLAY
+from eqkin.latex.macros import Argument, Environment, Macro
+from eqkin.latex.scan import read_bracket, read_group, skip_space
 
 _NAMES = "|".join(sorted((re.escape(name) for name in DISPLAY), key=len, reverse=True))
 _OPENS_DISPLAY = re.compile(rf"\\(?:begin|end)\s*+\{{(?:{_NAMES})\*?\}}|(?<!\\)\\\[|(?<!\\)\\\]|\$\$")

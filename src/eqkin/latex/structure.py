@@ -6,13 +6,13 @@ import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from ..limits import LIMITS
-from .citations import cited_ids
-from .displays import HEADINGS, events, heading
-from .macros import RESERVED, Definition, Environment, Macro, find_definitions
-from .prose import EQUATION_MARK, plain_text
-from .scan import forget, strip_comments
-from .structural import environment_commands, expand_structural, opening_or_closing
+from eqkin.latex.citations import cited_ids
+from eqkin.latex.displays import HEADINGS, events, heading
+from eqkin.latex.macros import RESERVED, Definition, Environment, Macro, find_definitions
+from eqkin.latex.prose import EQUATION_MARK, plain_text
+from eqkin.latex.scan import forget, strip_comments
+from eqkin.latex.structural import environment_commands, expand_structural, opening_or_closing
+from eqkin.limits import LIMITS
 
 _PACKAGES = re.compile(r"\\(?:usepackage|RequirePackage)\s*+(?:\[[^\]\\]*+\])?\s*+\{([^{}]*+)\}")
 _LABEL = re.compile(r"\\label\s*+\{([^{}]*+)\}")

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from ..forest.forest import Forest, ForestBuilder
-from ..latex.macros import Macro
-from ..latex.packages import PRELUDES, providers
-from ..latex.scan import group_end, skip_space
-from .converter import Converter, Failure, Trees
-from .repairs import repaired
+from eqkin.forest.forest import Forest, ForestBuilder
+from eqkin.latex.macros import Macro
+from eqkin.latex.packages import PRELUDES, providers
+from eqkin.latex.scan import group_end, skip_space
+from eqkin.mathml.converter import Converter, Failure, Trees
+from eqkin.mathml.repairs import repaired
 
 _USES = 50  # of an unknown command, looked at to guess its arguments
 _ROUNDS = 12  # undefined commands show one at a time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from .converter import Failure
+from eqkin.mathml.converter import Failure
 
 _SCRIPTED_COMMAND = re.compile(r"([_^])\s*(\\[A-Za-z]+(?:\s*+\{(?:[^{}]++|\{[^{}]*+\})*+\})*)")
 _DOLLAR = re.compile(r"(?<!\\)\$|\\[()]")

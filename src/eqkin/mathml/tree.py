@@ -14,9 +14,9 @@ from html.entities import html5
 from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
-from ..errors import BadInput, LimitReached
-from ..forest.forest import Forest, ForestBuilder
-from ..limits import LIMITS, Limits
+from eqkin.errors import BadInput, LimitReached
+from eqkin.forest.forest import Forest, ForestBuilder
+from eqkin.limits import LIMITS, Limits
 
 TAGS = frozenset(
     "mi mn mo ms mtext mspace mrow mfrac msqrt mroot mstyle merror mpadded mphantom mfenced menclose msub msup"
