@@ -1,9 +1,8 @@
 """`eqkin bench ingest`: how fast sources become trees, beside the bare converter on the same formulas in the same run.
 
-Three timings over the same papers: KaTeX alone, handed the finished formulas and all macros they need (`renderToString`
-to MathML, in batches, through the same embedded engine); reading in one process (LaTeX structure, macros, conversion,
-repairs, trees); reading in two or more. The timings take turns in short rounds, so that a busy machine slows all of
-them alike.
+Three timings over the same papers: KaTeX alone (`BareKatex`), handed the finished formulas; reading in one process
+(LaTeX structure, macros, conversion, repairs, trees); reading in two or more. The timings take turns in short rounds, so
+that a busy machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import resources
 from itertools import islice
 from typing import TypeVar
 
+import orjson
+from py_mini_racer import MiniRacer
+
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML, converter_input, is_diagram
-from eqkin.latex.macros import Macro
 from eqkin.library.pool import new_executor, read_chunk
-from eqkin.library.reading import Extract, converter, read_item
+from eqkin.library.reading import Extract, read_item
 from eqkin.limits import LIMITS
-from eqkin.mathml import formulas
 from eqkin.sources import open_source
 from eqkin.sources.paper import Item
 
@@ -80,16 +81,41 @@ def measure(
     report = IngestReport(jobs=jobs)
     items = islice(open_source(source), limit)
     read_item(next(open_source("atlas:")), "")  # engines started and warm before the clock runs
+    bare = BareKatex()
     with new_executor(jobs) as executor:
         list(executor.map(read_chunk, [[(item, "")] for item in islice(open_source("atlas:"), 4 * jobs)]))
         while chunk := list(islice(items, _ROUND)):
-            _round(chunk, executor, report)
+            _round(chunk, executor, bare, report)
             if progress:
                 progress(report)
     return report
 
 
-def _round(items: list[Item], executor: ProcessPoolExecutor, report: IngestReport) -> None:
+class BareKatex:
+    """KaTeX in an engine of its own, called as anyone would: `renderToString` in batches, macros as strings."""
+
+    _SCRIPT = """
+    function render(json) {
+      const { formulas, macros } = JSON.parse(json);
+      const options = { displayMode: true, output: "mathml", strict: "ignore", macros };
+      return JSON.stringify(formulas.map((latex) => {
+        try { return katex.renderToString(latex, options); } catch (error) { return null; }
+      }));
+    }"""
+
+    def __init__(self) -> None:
+        self._engine = MiniRacer()
+        self._engine.eval(resources.files("eqkin.mathml").joinpath("katex.min.js").read_text("utf-8"))
+        self._engine.eval(self._SCRIPT)
+
+    def render(self, formulas: list[str], macros: dict[str, str]) -> list[str | None]:
+        """The markup of each formula, None where KaTeX refuses it."""
+        payload = orjson.dumps(orjson.dumps({"formulas": formulas, "macros": macros}).decode()).decode()
+        pages: list[str | None] = orjson.loads(str(self._engine.eval(f"render({payload})", timeout_sec=60)))
+        return pages
+
+
+def _round(items: list[Item], executor: ProcessPoolExecutor, bare: BareKatex, report: IngestReport) -> None:
     report.papers += len(items)
     extracts, seconds = _timed(lambda: [read_item(item, "") for item in items])
     report.one_seconds += seconds
@@ -98,13 +124,11 @@ def _round(items: list[Item], executor: ProcessPoolExecutor, report: IngestRepor
     parallel, seconds = _timed(lambda: [extract for part in executor.map(read_chunk, parts) for extract in part])
     report.many_seconds += seconds
     report.peak_bytes = max([report.peak_bytes, *(extract.peak_bytes for extract in parallel)])
-    for packages, macros, texts in _prepared(items):
-        formulas.convert(converter(), texts, packages, macros)  # leaves the engine with all macros these formulas need
+    for macros, texts in _prepared(items):
         for at in range(0, len(texts), LIMITS.batch_formulas):
             batch = texts[at : at + LIMITS.batch_formulas]
-            pages, seconds = _timed(partial(converter().markup, batch))
-            report.bare_seconds += seconds
-            report.bare_equations += sum(page is not None for page in pages)
+            report.bare_seconds += _timed(partial(bare.render, batch, macros))[1]
+            report.bare_equations += len(batch)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -123,14 +147,16 @@ def _count(extracts: list[Extract], report: IngestReport) -> None:
                 report.reasons[record.reason] += 1
 
 
-def _prepared(items: list[Item]) -> Iterator[tuple[list[str] | None, dict[str, Macro], list[str]]]:
-    """The same formulas, ready for the converter, with the macros they need."""
+def _prepared(items: list[Item]) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """The same formulas, ready for KaTeX, with those macros of their document that KaTeX can take as strings."""
     for item in items:
         paper = item.load()
         document = parse(paper.text, paper.styles, paper.bibliography)
-        for epoch, macros in enumerate(document.macros):
-            chosen = [
-                e for e in document.equations if e.epoch == epoch and e.environment != MATHML and not is_diagram(e.body)
-            ]
-            if chosen:
-                yield document.packages, macros, [converter_input(e.environment, e.body) for e in chosen]
+        for epoch, table in enumerate(document.macros):
+            plain = (
+                m for m in table.values() if not m.alias and not m.prefix and all(kind == ("m",) for kind in m.args)
+            )
+            chosen = [e for e in document.equations if e.epoch == epoch and e.environment != MATHML]
+            texts = [converter_input(e.environment, e.body) for e in chosen if not is_diagram(e.body)]
+            if texts:
+                yield {m.name: m.body for m in plain if m.name not in m.body}, texts

@@ -60,8 +60,8 @@ def _sources() -> tuple[Identity, str]:
         ) from error
     if hashlib.sha256(script).hexdigest() != meta["sha256"]:
         raise CorruptData("the bundled KaTeX script does not match its recorded hash; install eqkin again")
-    bridge = package.joinpath("bridge.js").read_text("utf-8")
-    return Identity(meta["name"], meta["version"], meta["sha256"]), script.decode("utf-8") + "\n" + bridge
+    ours = [package.joinpath(name).read_text("utf-8") for name in ("macros.js", "trees.js")]
+    return Identity(meta["name"], meta["version"], meta["sha256"]), "\n".join([script.decode("utf-8"), *ours])
 
 
 def identity() -> Identity:
@@ -138,7 +138,7 @@ class Converter:
         size = self.limits.batch_formulas
         self._document = {
             "packages": ["latex", *(name for name in packages if name in PRELUDES)],
-            "definitions": [_definition(macro) for macro in definitions],
+            "definitions": list(definitions),
             "formulas": [_encodable(formula) for formula in formulas],
         }
         self._added = []
@@ -159,7 +159,7 @@ class Converter:
 
         Returns the commands the borrowed ones need and nobody defines.
         """
-        added = {"borrowed": [_definition(m) for m in borrowed], "unknown": [_definition(m) for m in unknown]}
+        added = {"borrowed": list(borrowed), "unknown": list(unknown)}
         self._added.append(_json(added))
         try:
             missing: list[str] = orjson.loads(self._call("addMacros", self._added[-1], self.limits.batch_seconds))
@@ -239,17 +239,6 @@ def _encodable(formula: str) -> str:
     return formula.replace("\0", "")
 
 
-def _definition(macro: Macro) -> dict[str, object]:
-    return {
-        "name": macro.name,
-        "args": macro.args,
-        "body": macro.body,
-        "prefix": macro.prefix,
-        "alias": macro.alias,
-        "weak": macro.weak,
-    }
-
-
 def _json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
@@ -259,7 +248,7 @@ def _json(value: object) -> str:
 
 @cache
 def _prelude_json() -> str:
-    return orjson.dumps({name: [_definition(m) for m in table.values()] for name, table in PRELUDES.items()}).decode()
+    return _json({name: list(table.values()) for name, table in PRELUDES.items()})
 
 
 class _Classifier:

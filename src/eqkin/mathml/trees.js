@@ -1,0 +1,161 @@
+// Formulas to trees inside the embedded engine: KaTeX parses and builds its MathML nodes; we walk those nodes directly
+// instead of printing and re-reading markup.
+
+const DROPPED_ATTRIBUTES = new Set(["href", "class", "style", "xmlns", "display", "alttext", "id", "encoding"]);
+const ERROR_COLOUR = "#e9c1b7"; // KaTeX paints refused commands in this colour: seeing it in the output means "refused"
+
+class Symbols {
+  constructor() {
+    this.index = new Map();
+    this.list = [];
+  }
+  id(value) {
+    let id = this.index.get(value);
+    if (id === undefined) {
+      id = this.list.length;
+      if (id > MOST_SYMBOLS) throw new Error("eqkin:limit too many different symbols");
+      this.index.set(value, id);
+      this.list.push(value.toWellFormed());
+    }
+    return id;
+  }
+}
+
+function attributesOf(node) {
+  let out = "", names = null;
+  for (const name in node.attributes) {
+    if (DROPPED_ATTRIBUTES.has(name) || name.startsWith("data-")) continue;
+    const value = String(node.attributes[name]);
+    if (value === ERROR_COLOUR) throw new Error("eqkin:refused command");
+    if (out) (names ??= [out]).push(name + "=" + value);
+    else out = name + "=" + value;
+  }
+  return names ? names.sort().join("\n") : out;
+}
+
+const TOKENS = new Set(["mtext", "mi", "mo", "mn", "ms"]);
+const ROWS = new Set(["mrow", "mtd", "mstyle", "mpadded", "mphantom", "menclose", "msqrt", "merror", "math"]);
+
+function pushChildren(node, into, type = node.type) {
+  // fragments are no nodes of their own; neighbouring texts become one; small spaces in a row mean nothing
+  let text = "";
+  for (const child of node.children) {
+    if (child.type !== undefined) into.push(child);
+    else if (child.text !== undefined && child.children === undefined) text += child.text;
+    else if (child.width !== undefined) {
+      if (child.character) {
+        if (TOKENS.has(type)) text += child.character;
+        else if (!ROWS.has(type)) into.push({ type: "mtext", attributes: {}, children: [{ text: child.character }] });
+      } else into.push({ type: "mspace", attributes: { width: child.width.toFixed(4).replace(/\.?0+$/, "") + "em" }, children: [] });
+    } else text += pushChildren(child, into, type);
+  }
+  return text;
+}
+
+// Node columns of a batch of trees, sent to Python as one string with a character a number: far cheaper than JSON.
+const MOST_SYMBOLS = 50000; // characters below the surrogates
+class Columns {
+  constructor() {
+    this.size = 0;
+    this.columns = [0, 1, 2, 3].map(() => new Uint16Array(16384));
+  }
+  push(tag, attribute, text, count) {
+    const at = this.size++;
+    if (at === this.columns[0].length) this.columns = this.columns.map((old) => {
+      const larger = new Uint16Array(2 * at);
+      larger.set(old);
+      return larger;
+    });
+    const [tags, attributes, texts, counts] = this.columns;
+    tags[at] = tag + 1;
+    attributes[at] = attribute + 1;
+    texts[at] = text + 1;
+    counts[at] = count + 1;
+  }
+  toString() {
+    let out = "";
+    for (const column of this.columns)
+      for (let at = 0; at < this.size; at += 8192)
+        out += String.fromCharCode.apply(null, column.subarray(at, Math.min(at + 8192, this.size)));
+    return out;
+  }
+}
+
+function flatten(root, tables, columns) {
+  const start = columns.size;
+  let level = [root];
+  for (let depth = 1; level.length; depth++) {
+    if (depth > limits.tree_depth) throw new Error("eqkin:limit tree deeper than " + limits.tree_depth);
+    if (columns.size - start + level.length > limits.tree_nodes) throw new Error("eqkin:limit tree larger than " + limits.tree_nodes + " nodes");
+    const next = [];
+    for (const node of level) {
+      const before = next.length;
+      let words = pushChildren(node, next);
+      const count = next.length - before;
+      if (count) words = ""; // mixed content does not occur in presentation MathML
+      if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
+      columns.push(tables.tags.id(node.type), tables.attributes.id(attributesOf(node)), tables.texts.id(words), count);
+    }
+    level = next;
+  }
+  return columns.size - start;
+}
+
+function treeRoot(latex, displayMode) {
+  const dom = katex.__renderToDomTree(latex, {
+    displayMode, output: "mathml", throwOnError: true, strict: "ignore", trust: false, macros,
+    maxExpand: limits.macro_expansions, maxSize: limits.rule_size_em, errorColor: ERROR_COLOUR,
+  });
+  let node = dom;
+  while (node.type !== "semantics") node = node.children.find((c) => c.children && c.type !== "annotation");
+  return node.children[0];
+}
+
+function checkDepth(latex) {
+  if (latex.length > limits.latex_chars) throw new Error("eqkin:limit formula longer than " + limits.latex_chars + " characters");
+  for (let i = 0, depth = 0; i < latex.length; i++) {
+    const c = latex.charCodeAt(i);
+    if (c === 92) i++;
+    else if (c === 123 && ++depth > limits.latex_depth) throw new Error("eqkin:limit braces deeper than " + limits.latex_depth);
+    else if (c === 125) depth--;
+  }
+}
+
+function convert(json) {
+  const { formulas, displayMode } = JSON.parse(json);
+  return convertAll(formulas, displayMode);
+}
+
+function convertAll(formulas, displayMode) {
+  const tables = { tags: new Symbols(), attributes: new Symbols(), texts: new Symbols() };
+  const columns = new Columns();
+  const outcomes = formulas.map((latex) => {
+    const before = columns.size;
+    shown = [];
+    try {
+      checkDepth(latex);
+      const size = flatten(treeRoot(latex, displayMode), tables, columns);
+      return shown.length ? { size, unknown: shown } : size;
+    } catch (error) {
+      columns.size = before;
+      if (error instanceof RangeError) return { error: "eqkin:limit nesting too deep", position: -1 };
+      return { error: (error.rawMessage ?? error.message).toWellFormed(), position: error.position ?? -1 };
+    }
+  });
+  const header = JSON.stringify({ tags: tables.tags.list, attributes: tables.attributes.list, texts: tables.texts.list, outcomes });
+  return header + "\n" + columns.toString();
+}
+
+function bare(json) {
+  // KaTeX alone, as anyone would call it: the yardstick of the ingest benchmark
+  const { formulas, displayMode } = JSON.parse(json);
+  const options = { displayMode, output: "mathml", throwOnError: true, strict: "ignore", macros, maxExpand: limits.macro_expansions };
+  const pages = formulas.map((latex) => {
+    try {
+      return katex.renderToString(latex, options);
+    } catch (error) {
+      return null;
+    }
+  });
+  return JSON.stringify(pages);
+}
