@@ -102,10 +102,13 @@ def test_an_unknown_command_is_shown_by_name_and_counted(converter, formula, mea
         assert to_mathml(node_of(result.forest, 0)) == shown(converter, meaning)
 
 
-def test_the_number_of_arguments_is_guessed_from_all_uses():
-    assert formulas.arity("\n".join([r"\f{a}{b}", r"\f{a} {c}+\f x", r"\f{x}{y}z"]), r"\f") == 2
-    assert formulas.arity(r"\foo{a}", r"\f") == 0
-    assert formulas.arity("none", r"\f") == 0
+def test_the_number_of_arguments_is_guessed_from_all_uses(converter):
+    uses = [r"\f{a}{b}", r"\f{a} {c}+\f x y", r"\f{x}{y}z"]
+    result = formulas.convert(converter, uses)
+    assert to_mathml(node_of(result.forest, 0)) == shown(converter, r"\operatorname{f}{a}{b}")
+    assert to_mathml(node_of(result.forest, 1)) == shown(converter, r"\operatorname{f}{a}{c}+\operatorname{f}xy")
+    result = formulas.convert(converter, [r"\f+\foo{a}"])
+    assert to_mathml(node_of(result.forest, 0)) == shown(converter, r"\mathrm{f}+\operatorname{foo}{a}")
 
 
 def test_unknown_commands_of_one_formula_leave_the_others_alone(converter):

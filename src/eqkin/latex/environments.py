@@ -61,6 +61,12 @@ _TEXT_CASES = re.compile(r"(\\begin\{[dr]?cases)\*\}(.*?)(\\end\{[dr]?cases)\*\}
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
 _MOST_COLUMNS = 200
 _COLUMNS = re.compile(r"[lcrLCRX|]")
+# commands that draw: an equation that needs one is a picture
+DIAGRAM_COMMANDS = frozenset(
+    r"\xymatrix \xygraph \xy \diagram \Qcircuit \includegraphics \tikz \feynmandiagram \tikzfig \begindc \epsfig"
+    r" \epsfbox \drawline \put \line \fmfleft \psfig \adjincludegraphics \xyoption \dynkin \AxiomC \AXC \UnaryInfC"
+    r" \DisplayProof".split()
+)
 DIAGRAM = re.compile(
     r"\\(?:(?:xymatrix|xygraph|xy|diagram|begindc|Qcircuit|feynmandiagram|includegraphics|tikz|tikzfig|epsfig|young"
     r"|ytableaushort|input|AxiomC|AXC|DisplayProof)(?![A-Za-z])"

@@ -20,11 +20,12 @@ import numpy as np
 import orjson
 from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, MiniRacer
 
-from ..errors import CorruptData
-from ..forest.forest import Forest, ForestBuilder
-from ..latex.macros import Macro
-from ..latex.packages import PRELUDES
-from ..limits import LIMITS, Limits
+from eqkin.errors import CorruptData
+from eqkin.forest.forest import Forest, ForestBuilder
+from eqkin.latex.environments import DIAGRAM_COMMANDS
+from eqkin.latex.macros import Macro
+from eqkin.latex.packages import PRELUDES, providers
+from eqkin.limits import LIMITS, Limits
 
 _LIMITS = (JSTimeoutException, JSOOMException, JSEvalException)
 
@@ -60,7 +61,7 @@ def _sources() -> tuple[Identity, str]:
         ) from error
     if hashlib.sha256(script).hexdigest() != meta["sha256"]:
         raise CorruptData("the bundled KaTeX script does not match its recorded hash; install eqkin again")
-    ours = [package.joinpath(name).read_text("utf-8") for name in ("macros.js", "trees.js")]
+    ours = [package.joinpath(name).read_text("utf-8") for name in ("macros.js", "document.js", "trees.js")]
     return Identity(meta["name"], meta["version"], meta["sha256"]), "\n".join([script.decode("utf-8"), *ours])
 
 
@@ -125,15 +126,13 @@ class Converter:
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
         self._document: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
-        self._added: list[str] = []
         self._failures = _Classifier()
 
-    def open_document(
-        self, packages: Sequence[str], definitions: Iterable[Macro], formulas: Sequence[str]
-    ) -> tuple[list[str], Trees]:
-        """Begin with a document: its packages, its definitions, all of its formulas.
+    def open_document(self, packages: Sequence[str], definitions: Iterable[Macro], formulas: Sequence[str]) -> Trees:
+        """Begin with a document: its packages, definitions, all of its formulas. Returns the trees of the first batch.
 
-        Returns the commands in them that nobody defines; if there are none, also the trees of the first batch.
+        An undefined command that some known package provides is taken from there; one that nobody provides becomes a
+        named symbol or operator with as many arguments as its uses suggest.
         """
         size = self.limits.batch_formulas
         self._document = {
@@ -141,32 +140,13 @@ class Converter:
             "definitions": list(definitions),
             "formulas": [_encodable(formula) for formula in formulas],
         }
-        self._added = []
         trees = _Collector(self._failures)
         try:
-            answer = self._call("openDocument", _json(self._document | {"first": size}), self.limits.batch_seconds)
+            trees.take(self._call("openDocument", _json(self._document | {"first": size}), self.limits.batch_seconds))
         except _LIMITS:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             self._batch(formulas[:size], True, trees)
-            return [], trees.result()
-        if answer.startswith('{"missing"'):
-            return orjson.loads(answer)["missing"], trees.result()
-        trees.take(answer)
-        return [], trees.result()
-
-    def add_macros(self, borrowed: Iterable[Macro], unknown: Iterable[Macro]) -> list[str]:
-        """Add macros of packages the document does not load, and stand-ins for commands nobody defines.
-
-        Returns the commands the borrowed ones need and nobody defines.
-        """
-        added = {"borrowed": list(borrowed), "unknown": list(unknown)}
-        self._added.append(_json(added))
-        try:
-            missing: list[str] = orjson.loads(self._call("addMacros", self._added[-1], self.limits.batch_seconds))
-            return missing
-        except _LIMITS:
-            self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
-            return []
+        return trees.result()
 
     def trees(self, formulas: Sequence[str], *, display: bool = True) -> Trees:
         """Convert formulas with the macros of the document that was opened last."""
@@ -177,7 +157,7 @@ class Converter:
         return trees.result()
 
     def markup(self, formulas: Sequence[str]) -> list[str | None]:
-        """KaTeX's own markup, as anyone would call it: the yardstick of the ingest benchmark."""
+        """KaTeX's own markup of formulas, to compare trees with."""
         payload = orjson.dumps({"formulas": formulas, "displayMode": True}).decode()
         pages: list[str | None] = orjson.loads(self._call("bare", payload, 60.0))
         return pages
@@ -218,12 +198,11 @@ class Converter:
         engine.eval(_sources()[1])
         engine.set_hard_memory_limit(self.limits.converter_bytes)
         seconds = self.limits.batch_seconds
-        self._run(engine, "setLimits", _json(asdict(self.limits)), seconds)
+        limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
+        self._run(engine, "setLimits", _json(limits), seconds)
         self._run(engine, "setPrelude", _prelude_json(), seconds)
         with suppress(*_LIMITS):  # the document that was open when the last engine was given up
             self._run(engine, "openDocument", _json(self._document | {"first": 0}), seconds)
-            for added in self._added:
-                self._run(engine, "addMacros", added, seconds)
         return engine
 
 
@@ -248,7 +227,8 @@ def _json(value: object) -> str:
 
 @cache
 def _prelude_json() -> str:
-    return _json({name: list(table.values()) for name, table in PRELUDES.items()})
+    packages = {name: list(table.values()) for name, table in PRELUDES.items()}
+    return _json({"packages": packages, "providers": providers()})
 
 
 class _Classifier:

@@ -3,6 +3,7 @@
 
 let limits = {};
 let prelude = {}; // macros of LaTeX and its packages, by package name
+let providers = new Map(); // for a command nobody loaded: the definition a package would give it
 let base = {}; // what holds before the current paper's own definitions: LaTeX and the paper's packages
 let macros = {}; // what the current paper's formulas may use
 let isDefined = () => false; // whether KaTeX knows a command
@@ -146,8 +147,9 @@ function table(definitions, level) {
 }
 
 function setPrelude(json) {
-  const packages = JSON.parse(json);
+  const { packages, providers: offered } = JSON.parse(json);
   prelude = {};
+  providers = new Map(Object.entries(offered).map(([name, from]) => [name, packages[from].find((d) => d.name === name)]));
   katex.renderToString("\\eqkinprobe", { macros: { "\\eqkinprobe": (context) => (install(context), "") } });
   for (const name of Object.keys(packages)) prelude[name] = table(packages[name], BASE);
 }
@@ -234,66 +236,3 @@ const TESTS = {
   "\\BooleanTrue": "",
   "\\BooleanFalse": "",
 };
-
-const NAMES = /\\(?:[a-zA-Z@]+|[^a-zA-Z@])/g;
-let definitions = new Map(); // all of the current paper's, by name
-let shown = []; // unknown commands met in the current formula
-
-function standIn(definition) {
-  const expand = macro(definition, 0);
-  return (context) => {
-    if (!shown.includes(definition.name)) shown.push(definition.name);
-    return expand(context);
-  };
-}
-
-const bases = new Map(); // what holds before a paper's own definitions, by the names of its packages
-
-function baseOf(packages) {
-  const key = packages.join();
-  let found = bases.get(key);
-  if (!found) {
-    found = Object.assign({}, TESTS);
-    for (const name of packages) Object.assign(found, prelude[name]);
-    if (bases.size > 200) bases.clear();
-    bases.set(key, found);
-  }
-  return found;
-}
-
-// Takes a document's packages and definitions and makes those macros that its formulas use, directly or through others.
-// If some commands are defined by nobody it returns them; else it goes on and converts the first formulas.
-function openDocument(json) {
-  const { packages, definitions: given, formulas, first } = JSON.parse(json);
-  base = baseOf(packages);
-  macros = {};
-  definitions = new Map(given.map((definition) => [definition.name, definition]));
-  const missing = use(formulas.slice());
-  return missing.length ? JSON.stringify({ missing }) : convertAll(formulas.slice(0, first), true);
-}
-
-function use(texts) {
-  const seen = new Set(), missing = [];
-  while (texts.length) {
-    for (const name of texts.pop().match(NAMES) ?? []) {
-      if (seen.has(name)) continue;
-      seen.add(name);
-      const definition = definitions.get(name);
-      if (definition !== undefined) {
-        Object.assign(macros, table([definition]));
-        texts.push(definition.body, definition.alias);
-        for (const kind of definition.args) if (kind[0] === "o" && kind[1]) texts.push(kind[1]);
-      } else if (macros[name] === undefined && base[name] === undefined && !isDefined(name)) missing.push(name);
-    }
-  }
-  return missing;
-}
-
-// Adds macros from packages the paper does not load, and stand-ins for commands nobody defines: a name, with the arguments
-// its uses suggest. Returns what the added ones need and nobody defines.
-function addMacros(json) {
-  const { borrowed, unknown } = JSON.parse(json);
-  base = Object.assign({}, base, table(borrowed, BASE));
-  for (const definition of unknown) macros[definition.name] = standIn(definition);
-  return JSON.stringify(use(borrowed.map((definition) => definition.body)));
-}

@@ -72,9 +72,9 @@ _REPAIRS: tuple[tuple[re.Pattern[str], tuple[Callable[[str, Failure], str], ...]
 )
 
 
-def repaired(text: str, failure: Failure | None) -> str:
+def repaired(text: str, failure: Failure) -> str:
     """The formula with the first repair applied that fits the failure and changes something, or "" if there is none."""
-    if failure is None or failure.command:
+    if failure.command:
         return ""
     for pattern, repairs in _REPAIRS:
         if pattern.search(failure.message):
