@@ -14,8 +14,7 @@ from eqkin.sources.arxiv import ArxivClient, arxiv_item
 from eqkin.sources.arxiv_ids import id_of_file, parse_id
 from eqkin.sources.atom import parse_feed
 from eqkin.sources.download import Downloader
-
-from .builders import TEX, gz, tar_of
+from tests.sources.builders import TEX, gz, tar_of
 
 SOURCE = gz(tar_of({"main.tex": TEX}))
 FEED = b"""<?xml version="1.0" encoding="UTF-8"?>
@@ -124,6 +123,11 @@ def test_what_is_no_identifier_is_refused_before_any_request(spec):
         ("0704.0001v2.tar.gz", "0704.0001"),
         ("math_0309136.tex", "math/0309136"),
         ("notes2021.gz", None),
+        ("report2003123.zip", None),
+        ("notes0101001.tar.gz", None),
+        ("hw1205001", None),
+        ("math.AG0309136v2.gz", "math/0309136"),
+        ("1706.03762v1v2.gz", None),
         ("paper.tex", None),
     ],
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_ARCHIVES = (
+ARCHIVES = (
     "acc-phys|adap-org|alg-geom|ao-sci|astro-ph|atom-ph|bayes-an|chao-dyn|chem-ph|cmp-lg|comp-gas|cond-mat|cs"
     "|dg-ga|funct-an|gr-qc"
     "|hep-ex|hep-lat|hep-ph|hep-th|math-ph|math|mtrl-th|nlin|nucl-ex|nucl-th|patt-sol|physics|plasm-ph|q-alg"
@@ -17,14 +17,14 @@ _ARCHIVES = (
 )
 _NEW_MONTH = r"(?:0[7-9]|[1-9]\d)(?:0[1-9]|1[0-2])"  # the new style began in April 2007
 _NEW = rf"{_NEW_MONTH}\.\d{{4,5}}"
-_OLD = rf"(?:{_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?/\d{{2}}(?:0[1-9]|1[0-2])\d{{3}}"
+_OLD = rf"(?:{ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?/\d{{2}}(?:0[1-9]|1[0-2])\d{{3}}"
 # A new-style id needs to say that it is one (arXiv, eprint, abs/ ...): volumes and pages look alike.
 _MARKED = re.compile(
     rf"(?:arxiv\s*+[:.]?\s*+(?:org/(?:abs|pdf|e-print)/)?|arxiv[^A-Za-z0-9]{{1,12}}|eprint\s*+=?\s*+[{{\"(\[]*+\s*+"
     rf"|abs/|pdf/|CoRR[^0-9]{{1,12}}(?:abs/)?)\s*+[{{\[(~\\]*+\s*+({_NEW_MONTH})$",
     re.IGNORECASE,
 )
-_OLD_ARCHIVE = re.compile(rf"(?<![A-Za-z0-9.-])(?:{_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?$", re.IGNORECASE)
+_OLD_ARCHIVE = re.compile(rf"(?<![A-Za-z0-9.-])(?:{ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?$", re.IGNORECASE)
 # Both kinds are found by what follows their "." or "/", which is rare, and then looked at backwards.
 _NUMBER = re.compile(r"\.\d{4,5}(?!\d)|/\d{7}(?!\d)")
 _REACH = 60  # characters before a number in which its marker may stand

@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_NEW = r"(?P<new>\d{2}(?:0[1-9]|1[0-2])\.\d{4,5})"
-_OLD = r"(?P<archive>[a-z]+(?:-[a-z]+)?)(?:\.[A-Z]{2})?%s(?P<number>\d{2}(?:0[1-9]|1[0-2])\d{3})"
-_VERSION = r"(?:v(?P<version>[1-9]\d{0,2}))?"
-_ID = re.compile(rf"(?:{_NEW}|{_OLD % '/'}){_VERSION}")
-_FILE = re.compile(rf"(?:{_NEW}|{_OLD % '[/_]?'}){_VERSION}")
-_PREFIX = re.compile(r"(?:https?://)?(?:[a-z0-9]+\.)*arxiv\.org/(?:abs|pdf|html|e-print|src|format|ps)/", re.IGNORECASE)
+from eqkin.latex.citations import ARCHIVES, normalise
+
+_ID = re.compile(r"(?P<base>(?:[a-zA-Z][a-zA-Z.-]{0,20}/)?[0-9.]{7,10})(?:v(?P<version>[1-9][0-9]{0,2}))?")
+_OLD_FILE = re.compile(rf"(?P<archive>{ARCHIVES})(?:\.[A-Z]{{2}})?[/_]?(?P<number>[0-9]{{7}}(?:v[0-9]{{1,3}})?)")
+_PREFIX = re.compile(
+    r"(?:arxiv\s*+:\s*+)?(?:(?:https?://)?(?:[a-z0-9]++\.){0,5}arxiv\.org/(?:abs|pdf|html|e-print|src|format|ps)/)?",
+    re.IGNORECASE,
+)
+_NAME_CHARS = 100  # no file named after an identifier has a longer name
 _SUFFIXES = re.compile(r"(?:\.(?:gz|tgz|tar|tex|pdf|zip))+\Z", re.IGNORECASE)
 
 
@@ -40,21 +43,19 @@ class ArxivId:
 
 def parse_id(text: str) -> ArxivId | None:
     """The identifier that `text` is: bare, with `arxiv:`, or an address of arxiv.org; None if it is none."""
-    text = text.strip().split("?", 1)[0].split("#", 1)[0]
-    text = re.sub(r"\Aarxiv:\s*", "", text, flags=re.IGNORECASE)
-    text = _PREFIX.sub("", text, count=1)
-    return _from(_ID.fullmatch(re.sub(r"\.pdf\Z", "", text.rstrip("/"))))
+    text = text.strip().split("?", 1)[0].split("#", 1)[0].rstrip("/")
+    prefix = _PREFIX.match(text)
+    return _bare_id(text[prefix.end() if prefix else 0 :].removesuffix(".pdf"))
 
 
 def id_of_file(name: str) -> ArxivId | None:
     """The identifier a file is named after (`hep-th9901001.gz`, `1706.03762v2.tar.gz`); None if it is none."""
-    return _from(_FILE.fullmatch(_SUFFIXES.sub("", name.rpartition("/")[2])))
+    stem = _SUFFIXES.sub("", name.rpartition("/")[2][-_NAME_CHARS:])
+    old = _OLD_FILE.fullmatch(stem)
+    return _bare_id(f"{old['archive']}/{old['number']}" if old else stem)
 
 
-def _from(match: re.Match[str] | None) -> ArxivId | None:
-    if match is None:
-        return None
-    version = int(match["version"] or 0)
-    if match["new"]:
-        return ArxivId(match["new"], version)
-    return ArxivId(f"{match['archive']}/{match['number']}", version)
+def _bare_id(text: str) -> ArxivId | None:
+    match = _ID.fullmatch(text)
+    base = normalise(match["base"]) if match else None
+    return ArxivId(base, int(match["version"] or 0)) if match and base else None
