@@ -1,4 +1,6 @@
 import gzip
+import json
+import os
 import pickle
 from dataclasses import replace
 
@@ -71,6 +73,36 @@ def test_bad_line_is_only_its_own_failure(tmp_path, name, pack):
     assert outcomes(items) == ["record:abc", "bad", "bad", "bad", "record:7"]
     assert len({item.key for item in items}) == len(items)
     assert outcomes(pickle.loads(pickle.dumps(items))) == outcomes(items)
+
+
+@pytest.mark.parametrize(
+    ("year", "read"),
+    [(1999, 1999), (9999, 9999), (0, None), (-5, None), (10_000, None), (10**30, None)]
+    + [(True, None), ("1999", None), (1999.0, None), (None, None)],
+)
+def test_year_is_a_plain_number_of_a_year_or_nothing(tmp_path, year, read):
+    raw = json.dumps({"doc_id": "a", "latex": "x", "year": year}).encode()
+    assert next(open_source(write(tmp_path, "a.jsonl", raw))).load().year == read
+
+
+def test_cited_identifiers_are_kept_in_their_plain_form(tmp_path):
+    cited = ["1706.03762v5", "math.AG/0309136", "junk", "https://arxiv.org/abs/1706.03762", 7, "arXiv:hep-th/9901001"]
+    raw = orjson.dumps({"doc_id": "a", "latex": "x", "arxiv_ids_cited": cited})
+    paper = next(open_source(write(tmp_path, "a.jsonl", raw))).load()
+    assert paper.cites == ["1706.03762", "math/0309136", "hep-th/9901001"]
+
+
+@pytest.mark.parametrize("record", [{"id": 1}, {"key": "k"}, {}, {"doc_id": True}, {"doc_id": " "}])
+def test_records_of_two_files_have_two_keys_unless_they_name_a_document(tmp_path, record):
+    raw = orjson.dumps(record | {"latex": "x"})
+    paths = [write(tmp_path, name, raw) for name in ("a.jsonl", "b.jsonl")]
+    keys = [next(open_source(path)).key for path in paths]
+    assert [key.split("#")[0] for key in keys] == [f"file:{os.path.realpath(path)}" for path in paths]
+
+
+def test_number_of_a_line_is_not_taken_for_the_name_of_another_record(tmp_path):
+    raw = b'{"id": 2, "latex": "x"}\n{"latex": "y"}\n'
+    assert len({item.key for item in open_source(write(tmp_path, "a.jsonl", raw))}) == 2
 
 
 def test_overlong_line_fails_alone(tmp_path):

@@ -11,12 +11,13 @@ import orjson
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
+from eqkin.sources.arxiv_ids import parse_id
 from eqkin.sources.files import failed_item, file_key, shown
 from eqkin.sources.lines import lines_of
 from eqkin.sources.paper import Item, Paper, digest_of
 from eqkin.sources.text import clean
 
-_ID_NAMES = ("doc_id", "id", "key")
+_LOCAL_NAMES = ("id", "key")  # tell the records of one file apart, and no more than that
 _TEXT_NAMES = ("latex", "text")
 
 
@@ -27,13 +28,13 @@ def record_items(path: Path, limits: Limits = LIMITS) -> Iterator[Item]:
     """
     for line in lines_of(path, limits.line_bytes):
         origin = f"{shown(path)}:{line.number}"
-        fallback = f"{file_key(path)}:{line.number}"
+        fallback = f"{file_key(path)}#line-{line.number}"
         if line.raw is None:
             error = LimitReached(f"{origin}: the line is longer than {limits.line_bytes:,} bytes")
             yield failed_item(fallback, origin, error)
             continue
         try:
-            key = _key_of(_parse(line.raw, origin), fallback)
+            key = _key_of(_parse(line.raw, origin), path, fallback)
         except BadInput as error:
             yield failed_item(fallback, origin, error)
             continue
@@ -50,12 +51,17 @@ def _parse(raw: bytes, origin: str) -> dict[str, Any]:
     return record
 
 
-def _key_of(record: dict[str, Any], fallback: str) -> str:
-    for name in _ID_NAMES:
-        value = record.get(name)
-        if isinstance(value, str | int) and str(value).strip():
-            return f"record:{value}"
-    return fallback
+def _key_of(record: dict[str, Any], path: Path, fallback: str) -> str:
+    """Key of a record: only `doc_id` names it everywhere, other names count within their file."""
+    if name := _name(record.get("doc_id")):
+        return f"record:{name}"
+    name = next((name for field in _LOCAL_NAMES if (name := _name(record.get(field)))), "")
+    return f"{file_key(path)}#{name}" if name else fallback
+
+
+def _name(value: Any) -> str:
+    usable = isinstance(value, str | int) and not isinstance(value, bool)
+    return clean(str(value)) if usable and str(value).strip() else ""
 
 
 def _load(raw: bytes, key: str, origin: str) -> Paper:
@@ -63,7 +69,6 @@ def _load(raw: bytes, key: str, origin: str) -> Paper:
     text = next((record[name] for name in _TEXT_NAMES if isinstance(record.get(name), str)), None)
     if text is None:
         raise BadInput(f"{origin}: the record has no text under {' or '.join(_TEXT_NAMES)!r}")
-    year = record.get("year")
     return Paper(
         key=key,
         text=clean(text),
@@ -71,15 +76,25 @@ def _load(raw: bytes, key: str, origin: str) -> Paper:
         kind="jsonl",
         title=_string(record, "title"),
         authors=_strings(record, "authors"),
-        year=year if isinstance(year, int) else None,
+        year=_year(record.get("year")),
         fields=_strings(record, "fields") or _strings(record, "discipline"),
         lang=_string(record, "lang"),
         license=_string(record, "license"),
         group=_string(record, "repo") or _string(record, "parent"),
         abstract=_string(record, "abstract"),
         styles=_strings(record, "local_macros"),
-        cites=_strings(record, "arxiv_ids_cited"),
+        cites=_cites(record),
     )
+
+
+def _year(value: Any) -> int | None:
+    return value if type(value) is int and 0 < value < 10_000 else None
+
+
+def _cites(record: dict[str, Any]) -> list[str]:
+    """Identifiers of the cited papers in their plain form, each once; what is no identifier is dropped."""
+    found = [parse_id(text) for text in _strings(record, "arxiv_ids_cited")]
+    return list(dict.fromkeys(arxiv_id.base for arxiv_id in found if arxiv_id))
 
 
 def _string(record: dict[str, Any], name: str) -> str:
