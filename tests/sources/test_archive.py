@@ -15,8 +15,7 @@ from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.archive import bulk_items, is_bulk, paper_from_eprint
 from eqkin.sources.metadata import ArxivMeta
-
-from .builders import TEX, gz, link, tar_of
+from tests.sources.builders import TEX, gz, link, tar_of
 
 SMALL = replace(LIMITS, paper_bytes=200_000, file_bytes=100_000, archive_bytes=500_000, paper_members=50)
 

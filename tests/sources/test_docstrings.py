@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from eqkin.errors import BadInput, EqkinError
 from eqkin.sources import open_source
 from eqkin.sources.docstrings import read_module
-
-from .builders import squeezed
+from tests.sources.builders import squeezed
 
 MODULE = r'''
 r"""Module with :math:`\alpha`."""

@@ -9,8 +9,7 @@ from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.folder import FolderFiles
-
-from .builders import TEX, gz, tar_of
+from tests.sources.builders import TEX, gz, tar_of
 
 
 def write(root, files):

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.sources.html import read_html
-
-from .builders import squeezed
+from tests.sources.builders import squeezed
 
 BLOCK = '<math display="block"><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>'
 LATEXML = """<!DOCTYPE html><html lang="en"><head><title>[1706.03762] Attention</title>

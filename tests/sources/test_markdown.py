@@ -3,8 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.sources.markdown import read_markdown
-
-from .builders import squeezed
+from tests.sources.builders import squeezed
 
 
 def read(text):

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.sources.notebook import read_notebook
-
-from .builders import squeezed
+from tests.sources.builders import squeezed
 
 
 def read(book):

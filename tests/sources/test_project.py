@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources.project import choose_main, read_project
-
-from .builders import squeezed
+from tests.sources.builders import squeezed
 
 
 def read(files, limits=LIMITS, **options):
