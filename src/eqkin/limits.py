@@ -15,8 +15,9 @@ class Limits:
     # sources
     paper_bytes: int = 200_000_000  # unpacked text files of one paper
     paper_members: int = 5_000  # members of one paper's archive
-    file_bytes: int = 100_000_000  # one text file, document or notebook
-    document_bytes: int = 30_000_000  # one Markdown, reStructuredText, HTML or Python file
+    file_bytes: int = 100_000_000  # one text file
+    document_bytes: int = 30_000_000  # one Markdown, reStructuredText or HTML file, or notebook
+    python_bytes: int = 2_000_000  # one Python file; its syntax tree takes hundreds of times as much
     line_bytes: int = 50_000_000  # one line of a jsonl file
     include_depth: int = 30  # nested \input
     includes: int = 10_000  # files put in place of \input in one paper, repeats counted

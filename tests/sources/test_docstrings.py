@@ -1,11 +1,13 @@
 import pickle
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.errors import BadInput, EqkinError
+from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.docstrings import read_module
 from tests.sources.builders import squeezed
@@ -58,6 +60,13 @@ def test_modules_with_math_are_items_and_nothing_is_imported(package):
     assert pickle.loads(pickle.dumps(items[0])).load().group == "python:zzpackage"
     with pytest.raises(BadInput):
         items[2].load()
+
+
+def test_module_above_the_cap_fails_alone(package):
+    items = list(open_source(f"python:{package}", limits=replace(LIMITS, python_bytes=100)))
+    with pytest.raises(LimitReached):
+        items[0].load()
+    assert items[1].load().text
 
 
 def test_each_qualified_name_is_a_section(package):

@@ -87,7 +87,7 @@ def _module_name(name: str, root: Path, path: Path) -> str:
 
 
 def _load_module(path: str, module: str, limits: Limits) -> Paper:
-    paper = read_module(read_capped(path, limits.document_bytes), f"python:{module}", shown(path), module)
+    paper = read_module(read_capped(path, limits.python_bytes), f"python:{module}", shown(path), module)
     paper.group = "python:" + module.split(".")[0]
     return paper
 

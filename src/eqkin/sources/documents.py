@@ -47,7 +47,7 @@ def document_item(path: Path, kind: str, limits: Limits = LIMITS) -> Item:
 
 def load_document(path: str, kind: str, limits: Limits) -> Paper:
     """The paper in one file, titled like the file if it has no title; raises `BadInput` or `LimitReached`."""
-    limit = limits.file_bytes if kind == "ipynb" else min(limits.document_bytes, limits.file_bytes)
+    limit = min(limits.python_bytes if kind == "python" else limits.document_bytes, limits.file_bytes)
     paper = READERS[kind](read_capped(path, limit), file_key(path), shown(path))
     paper.title = paper.title or Path(shown(path)).stem
     return paper
