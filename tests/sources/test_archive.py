@@ -1,4 +1,5 @@
 import io
+import json
 import pickle
 import tarfile
 import tracemalloc
@@ -14,7 +15,7 @@ from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.archive import bulk_items, is_bulk, paper_from_eprint
-from eqkin.sources.metadata import ArxivMeta
+from eqkin.sources.metadata import ArxivMeta, MetadataSnapshot
 from tests.sources.builders import TEX, gz, link, tar_of
 
 SMALL = replace(LIMITS, paper_bytes=200_000, file_bytes=100_000, archive_bytes=500_000, paper_members=50)
@@ -290,6 +291,21 @@ def test_metadata_is_put_into_bulk_papers(tmp_path):
     known = {"1706.03762": ArxivMeta("1706.03762", title="Attention", fields=("cs.CL", "cs.LG"))}
     paper = next(bulk_items(bulk(tmp_path), look_up=known.get)).load()
     assert (paper.title, paper.fields) == ("Attention", ["cs.CL", "cs.LG"])
+
+
+@pytest.mark.parametrize("source", ["bulk tar", "e-print"])
+def test_digest_covers_the_metadata_that_was_used(tmp_path, source):
+    if source == "bulk tar":
+        path = bulk(tmp_path)
+    else:
+        path = tmp_path / "1706.03762.gz"
+        path.write_bytes(gz(TEX))
+    snapshots = []
+    for name, title in [("a", "Attention"), ("b", "Attention"), ("c", "Another title")]:
+        (tmp_path / name).write_text(json.dumps({"id": "1706.03762", "title": title}))
+        snapshots.append(MetadataSnapshot(tmp_path / name, folder=tmp_path / "cache"))
+    none, first, same, other = (next(open_source(str(path), metadata=m)).digest for m in (None, *snapshots))
+    assert first == same and len({none, first, other}) == 3
 
 
 def test_one_papers_tar_is_not_taken_for_a_bulk_tar(tmp_path):

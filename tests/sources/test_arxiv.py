@@ -14,6 +14,7 @@ from eqkin.sources.arxiv import ArxivClient, arxiv_item
 from eqkin.sources.arxiv_ids import id_of_file, parse_id
 from eqkin.sources.atom import parse_feed
 from eqkin.sources.download import Downloader
+from eqkin.sources.paper import digest_of_paper
 from tests.sources.builders import TEX, gz, tar_of
 
 SOURCE = gz(tar_of({"main.tex": TEX}))
@@ -247,7 +248,9 @@ def test_paper_without_metadata_is_still_read(client, server, body):
     paper = load(client)
     assert "a=b" in paper.text and any("no metadata" in note for note in paper.notes)
     server.set("/api", (200, {}, FEED))
-    assert load(client).title
+    complete = load(client)
+    assert complete.title and digest_of_paper(complete) != digest_of_paper(paper)
+    assert digest_of_paper(load(client)) == digest_of_paper(complete)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.folder import FolderFiles
+from eqkin.sources.paper import digest_of_paper
 from tests.sources.builders import TEX, gz, tar_of
 
 
@@ -96,12 +97,18 @@ def test_files_that_include_each_other_are_one_paper(tmp_path):
 
 def test_digest_changes_with_an_included_file_and_not_else(tmp_path):
     write(tmp_path, {"main.tex": TEX.replace(b"a=b", rb"\input{p}"), "p.tex": "one", "other.md": "x"})
-    before = {item.key: item.digest for item in open_source(str(tmp_path))}
+    before = {item.key: item.digest or digest_of_paper(item.load()) for item in open_source(str(tmp_path))}
     write(tmp_path, {"p.tex": "two"})
-    after = {item.key: item.digest for item in open_source(str(tmp_path))}
+    after = {item.key: item.digest or digest_of_paper(item.load()) for item in open_source(str(tmp_path))}
     changed = [key for key in before if before[key] != after[key]]
     assert [key.rpartition("/")[2] for key in changed] == ["main.tex"]
     assert all(after.values())
+
+
+def test_listing_a_folder_puts_no_paper_together(tmp_path, monkeypatch):
+    write(tmp_path, {"main.tex": TEX, "other.tex": TEX})
+    monkeypatch.setattr("eqkin.sources.folder.read_project", lambda *_, **__: pytest.fail("a paper was loaded"))
+    assert [item.digest for item in open_source(str(tmp_path))] == ["", ""]
 
 
 def test_damaged_bulk_tar_in_a_folder_does_not_end_the_walk(tmp_path):
@@ -124,6 +131,18 @@ def test_unreadable_documents_fail_alone(tmp_path):
         except EqkinError as error:
             outcomes[item.key.rpartition("/")[2]] = type(error)
     assert outcomes == {"bad.ipynb": BadInput, "long.md": LimitReached, "long.tex": LimitReached, "ok.md": "fine"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "cap"),
+    [("x.py", "x = 1\n" * 50, "python_bytes"), ("x.ipynb", '{"cells": []}' + " " * 300, "document_bytes")],
+)
+def test_python_files_and_notebooks_have_caps_of_their_own(tmp_path, name, content, cap):
+    write(tmp_path, {name: content})
+    next(open_source(str(tmp_path / name))).load()
+    (item,) = open_source(str(tmp_path / name), limits=replace(LIMITS, **{cap: 200}))
+    with pytest.raises(LimitReached):
+        item.load()
 
 
 def test_items_of_a_folder_can_be_sent_to_another_process(tmp_path):

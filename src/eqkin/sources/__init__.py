@@ -16,9 +16,9 @@ from eqkin.sources.docstrings import package_items
 from eqkin.sources.documents import SUFFIXES, document_item
 from eqkin.sources.files import OnSkip, head_of, kind_of, shown
 from eqkin.sources.folder import RECORD_SUFFIXES, folder_items, tex_item
+from eqkin.sources.includes import TEX_SUFFIXES
 from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.paper import Item, Paper
-from eqkin.sources.project import TEX_SUFFIXES
 from eqkin.sources.records import record_items
 
 __all__ = ["ArxivClient", "Item", "MetadataSnapshot", "Paper", "open_source"]

@@ -22,7 +22,7 @@ from eqkin.sources.files import (
     open_regular,
     shown,
 )
-from eqkin.sources.metadata import ArxivMeta, enrich
+from eqkin.sources.metadata import ArxivMeta, digest_with, enrich
 from eqkin.sources.paper import Item, Paper, digest_of
 from eqkin.sources.project import read_project
 from eqkin.sources.streams import ByteStream, gunzipped
@@ -175,7 +175,7 @@ def eprint_item(path: Path, limits: Limits = LIMITS, look_up: LookUp | None = No
     key = arxiv_id.key if arxiv_id else file_key(path)
     meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
     load = partial(_load_eprint_file, str(path), key, limits, meta)
-    return Item(key, shown(path), load, digest_of_file(path))
+    return Item(key, shown(path), load, digest_with(digest_of_file(path), meta))
 
 
 def _load_eprint_file(path: str, key: str, limits: Limits, meta: ArxivMeta | None) -> Paper:
@@ -271,7 +271,8 @@ def _bulk_member(
         return failed_item(key, origin, error)
     raw = head + reader.read(size)
     meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
-    return Item(key, origin, partial(_load_member, raw, key, origin, limits, meta), digest_of(raw))
+    load = partial(_load_member, raw, key, origin, limits, meta)
+    return Item(key, origin, load, digest_with(digest_of(raw), meta))
 
 
 def _skip(on_skip: OnSkip | None, what: str, why: str) -> None:

@@ -14,9 +14,9 @@ from eqkin.sources.archive import LookUp, bulk_items, eprint_item, is_bulk
 from eqkin.sources.arxiv_ids import id_of_file
 from eqkin.sources.documents import SUFFIXES, document_item
 from eqkin.sources.files import OnSkip, failed_item, file_key, head_of, kind_of, read_capped, shown
-from eqkin.sources.includes import candidates
-from eqkin.sources.paper import Item, Paper, digest_of
-from eqkin.sources.project import TEX_SUFFIXES, included_files, read_project
+from eqkin.sources.includes import TEX_SUFFIXES, candidates
+from eqkin.sources.paper import Item, Paper
+from eqkin.sources.project import included_files, read_project
 from eqkin.sources.records import record_items
 from eqkin.sources.text import decode
 
@@ -175,14 +175,8 @@ def _folders_up(name: str) -> tuple[str, ...]:
 
 
 def tex_item(path: Path, root: Path, limits: Limits = LIMITS) -> Item:
-    """One `.tex` file with what it includes from under `root`; its digest covers all of that."""
-    key = file_key(path)
-    load = partial(load_tex, str(path), str(root), limits)
-    try:
-        paper = load()
-    except EqkinError as error:
-        return failed_item(key, shown(path), error)
-    return Item(key, shown(path), load, digest_of(paper.text, *paper.styles, *paper.bibliography))
+    """One `.tex` file with what it includes from under `root`; its digest is known only once all of that is loaded."""
+    return Item(file_key(path), shown(path), partial(load_tex, str(path), str(root), limits))
 
 
 def load_tex(path: str, root: str, limits: Limits) -> Paper:

@@ -14,7 +14,7 @@ from eqkin.sources.tar import inside
 from eqkin.sources.text import decode
 
 STYLE_SUFFIXES = (".sty", ".cls", ".def", ".clo", ".rtx")
-_TEX_SUFFIXES = (".tex", ".ltx", ".latex")
+TEX_SUFFIXES = (".tex", ".ltx", ".latex")
 
 _VERBATIM = r"verbatim\*?|Verbatim\*?|BVerbatim|lstlisting|minted|comment|filecontents\*?"
 _TOKEN = re.compile(
@@ -99,7 +99,7 @@ def candidates(file: str, folders: tuple[str, ...]) -> list[str]:
     """Paths a file may have, best first; empty if its name leads out of the source or is made by a macro."""
     if "\\" in file or "#" in file:
         return []
-    names = [file, file + ".tex"] if file.lower().endswith(_TEX_SUFFIXES + STYLE_SUFFIXES) else [file + ".tex", file]
+    names = [file, file + ".tex"] if file.lower().endswith(TEX_SUFFIXES + STYLE_SUFFIXES) else [file + ".tex", file]
     found: list[str] = []
     for folder in dict.fromkeys(folders):
         for name in names:

@@ -38,6 +38,14 @@ class ArxivMeta:
     license: str = ""
 
 
+def digest_with(digest: str, meta: ArxivMeta | None) -> str:
+    """Digest of a source with the metadata its paper gets; that of the source alone if there is none."""
+    if meta is None or not digest:
+        return digest
+    about = (meta.arxiv_id, meta.title, str(meta.year), meta.abstract, meta.license)
+    return digest_of(digest, *about, digest_of(*meta.authors), digest_of(*meta.fields))
+
+
 def enrich(paper: Paper, meta: ArxivMeta) -> Paper:
     """`paper` itself, with what `meta` knows put into it; what `meta` leaves empty stays as it was."""
     paper.title = meta.title or paper.title

@@ -45,7 +45,16 @@ class Item:
     key: str
     origin: str
     load: Callable[[], Paper]
-    digest: str = ""  # digest of the raw content where it is known without loading, for skipping unchanged sources
+    # Digest of the raw content and of the metadata put into the paper, for skipping unchanged sources; empty where
+    # that is known only after loading (`digest_of_paper`).
+    digest: str = ""
+
+
+def digest_of_paper(paper: Paper) -> str:
+    """Hex digest of a loaded paper: of its texts and of all that is known about it, not of where it lies."""
+    about = (paper.title, paper.year, paper.lang, paper.license, paper.group, paper.abstract)
+    lists = (paper.authors, paper.fields, paper.styles, paper.bibliography, paper.cites)
+    return digest_of(paper.text, *map(str, about), *(digest_of(*values) for values in lists))
 
 
 def digest_of(*parts: bytes | str) -> str:

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Mapping
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.attachments import bibliography, local_styles
-from eqkin.sources.includes import STYLE_SUFFIXES, Expander, Include, candidates, tokens
+from eqkin.sources.includes import STYLE_SUFFIXES, TEX_SUFFIXES, Expander, Include, candidates, tokens
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import decode
 
-TEX_SUFFIXES = (".tex", ".ltx", ".latex")
 _CLASS = re.compile(
     rb"^[^%\n\r]*\\document(class|style)(?![a-zA-Z])(?:\s*\[[^\]]{0,2000}\])?\s*\{?([^}\s]{0,60})", re.M
 )
