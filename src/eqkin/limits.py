@@ -36,7 +36,7 @@ class Limits:
     macro_chars: int = 10_000  # body of one macro definition
     rule_size_em: float = 50.0  # KaTeX's maxSize
     batch_formulas: int = 128  # formulas in one call of the converter
-    batch_seconds: float = 5.0  # one call of the converter; on expiry its formulas are tried one by one
+    batch_seconds: float = 2.0  # one call of the converter; on expiry its formulas are tried one by one
     formula_seconds: float = 0.8  # one formula tried alone
     converter_bytes: int = 400_000_000  # heap of the embedded JavaScript engine
 

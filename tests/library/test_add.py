@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -12,10 +14,12 @@ import pytest
 from eqkin.errors import BadInput, CorruptData
 from eqkin.latex.prose import around, plain_text
 from eqkin.library import Library
+from eqkin.library.export import equations
 from eqkin.library.manifest import Manifest
-from eqkin.library.statistics import statistics
+from eqkin.library.statistics import characters, statistics
 from eqkin.library.verify import verify
 from eqkin.mathml.converter import Identity
+from eqkin.sources.paper import Item, Paper
 from tests.library.conftest import write_article
 
 
@@ -100,12 +104,11 @@ def test_two_processes_give_the_same_library_as_one(tmp_path: Path, monkeypatch:
 
 def test_a_bad_paper_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
-    good = (tmp_path / "in" / "good.tex").write_text(r"\[ a = b \]")
+    (tmp_path / "in" / "good.tex").write_text(r"\[ a = b \]")
     (tmp_path / "in" / "bad.ipynb").write_text("{ not json")
     (tmp_path / "in" / "huge.jsonl").write_text('{"doc_id": "1", "latex": "\\\\[ x = y \\\\]"}\n{broken\n')
     library = Library.open(tmp_path / "library")
     report = library.add(tmp_path / "in")
-    assert good
     assert report.papers == 2
     assert report.failed == Counter({"unreadable": 2})
     assert statistics(library)["papers_failed"] == {"unreadable": 2}
@@ -176,3 +179,101 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_library(tmp_path: P
     with pytest.raises(BadInput, match="no library"):
         Library.open(tmp_path / "missing", create=False)
     assert not (tmp_path / "missing").exists()
+
+
+def _failing(key: str) -> Item:
+    return Item(key, "somewhere", _fail)
+
+
+def _fail() -> Paper:
+    raise BadInput("the server did not answer")
+
+
+def test_a_failed_reading_never_replaces_a_paper_and_is_tried_again(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = verify(library.folder).content
+    (key,) = library.connection.execute("SELECT key FROM papers ORDER BY key").fetchone()
+    for source in (key, "arxiv:new"):
+        monkeypatch.setattr(
+            "eqkin.library.library.open_source", lambda *_, source=source, **__: iter([_failing(source)])
+        )
+        for _ in range(2):
+            report = library.add("anything")
+            assert report.failed == Counter({"unreadable": 1})
+            assert report.unchanged == 0
+    verdict = verify(library.folder)
+    assert not verdict.problems
+    assert verdict.papers == 4
+    library.remove("arxiv:new")
+    assert verify(library.folder).content == before
+
+
+def test_sources_are_removed_by_the_name_they_were_added_with(tmp_path: Path) -> None:
+    records = tmp_path / "some.jsonl"
+    records.write_text("".join(json.dumps({"doc_id": str(n), "latex": rf"\[ x_{n} = {n} \]"}) + "\n" for n in range(3)))
+    library = Library.open(tmp_path / "library")
+    library.add("atlas:", records)
+    assert library.remove(str(records)) == 3
+    assert library.remove("\udcff", "\0", "no such thing") == 0
+    assert library.remove("atlas:") == 28
+    assert verify(library.folder).papers == 0
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"doc_id": "x", "latex": r"\[ \char0 + \char\"1F = 1 \]"},
+        {"doc_id": "x", "latex": r"\[ a = b \]", "year": 2**64 - 1, "title": "\ud800"},
+        {"doc_id": "\ud800", "latex": "\\[ \ud800 \0 \\]"},
+    ],
+)
+def test_odd_characters_and_numbers_cost_at_most_their_paper(tmp_path: Path, record: dict[str, object]) -> None:
+    good = {"doc_id": "good", "latex": r"\[ a = b \]"}
+    (tmp_path / "odd.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (record, good)))
+    library = Library.open(tmp_path / "library")
+    library.add(tmp_path / "odd.jsonl")
+    assert library.connection.execute("SELECT 1 FROM papers WHERE key = 'record:good' AND failure = ''").fetchone()
+    assert len(list(equations(library))) >= 1
+    assert not verify(library.folder).problems
+
+
+def test_mathml_attributes_with_line_breaks_are_dropped(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text('<p>x<math display="block"><mi mathvariant="a&#10;b">x</mi></math></p>')
+    library = Library.open(tmp_path / "library")
+    library.add(tmp_path / "page.html")
+    assert [line["status"] for line in equations(library)] == ["converted"]
+
+
+def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> None:
+    (library.folder / "manifest.json").unlink()
+    content = (library.folder / "library.db").read_bytes()
+    with pytest.raises(CorruptData, match="not touched"):
+        Library.open(library.folder)
+    assert (library.folder / "library.db").read_bytes() == content
+    assert any((library.folder / "forest").iterdir())
+
+
+def test_processes_that_cannot_start_are_an_error_and_no_failed_papers(tmp_path: Path) -> None:
+    for number in range(3):
+        write_article(tmp_path / "papers", number)
+    script = "from eqkin.library import Library, pool\nimport sys\npool._WARM_UP = 0.0\n"
+    script += "Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)\n"
+    (tmp_path / "unguarded.py").write_text(script)
+    command = [sys.executable, tmp_path / "unguarded.py", tmp_path / "library", tmp_path / "papers"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "no worker process could be started" in done.stderr
+    with Library.open(tmp_path / "library") as library:
+        assert statistics(library)["papers_failed"] == {}
+
+
+def test_statistics_count_only_what_is_in_use(library: Library, papers: Path) -> None:
+    before = characters(library)["m"]
+    library.remove(str(papers / "a1.tex"))
+    assert characters(library)["m"] == before * 2 // 3
+
+
+def test_a_tree_that_is_not_there_is_a_clear_error(library: Library) -> None:
+    with pytest.raises(BadInput, match="no tree"):
+        library.tree(10**9)

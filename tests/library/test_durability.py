@@ -13,6 +13,7 @@ import pytest
 
 from eqkin.errors import EqkinError, LibraryBusy, StorageFailed
 from eqkin.library import Library
+from eqkin.library.export import equations
 from eqkin.library.lock import WriterLock
 from eqkin.library.statistics import statistics
 from eqkin.library.verify import verify
@@ -40,6 +41,10 @@ class Doomed(sqlite3.Connection):
             step()
         return result
 
+    def executemany(self, sql, *rest):
+        step()
+        return super().executemany(sql, *rest)
+
 connect, fsync, replace, unlink = sqlite3.connect, os.fsync, Path.replace, Path.unlink
 sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Doomed, **kwargs)
 def doomed_fsync(descriptor): step(); fsync(descriptor); step()
@@ -57,7 +62,9 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Path) -> None:
+@pytest.mark.parametrize("part", range(4))
+def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Path, part: int) -> None:
+    (papers / "a3.tex").unlink()
     with Library.open(tmp_path / "clean") as clean:
         clean.add(papers)
     expected = verify(tmp_path / "clean").content
@@ -65,7 +72,7 @@ def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Pat
     assert "survived" in whole.stdout, whole.stderr
     moments = 10**6 - int(whole.stdout.split()[-1])
     assert moments > 30
-    for moment in sorted(random.Random(1).sample(range(1, moments + 1), 24)):
+    for moment in range(1 + part, moments + 1, 4):
         folder = tmp_path / f"killed{moment}"
         killed = _run(_DOOMED, folder, papers, moment)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -216,7 +223,8 @@ def test_a_second_writer_is_refused_by_name_and_readers_go_on(library: Library, 
             library.add(papers)
         with Library.open(library.folder) as reader:
             assert statistics(reader)["papers"] == 3
-        assert any("writer is at work" in note for note in verify(library.folder).notes)
+        with pytest.raises(LibraryBusy):
+            verify(library.folder)
     assert library.add(papers).papers == 1
 
 
@@ -260,3 +268,28 @@ def test_a_worker_that_dies_costs_only_its_paper(tmp_path: Path) -> None:
     )
     assert done.stdout.strip() == "11 {'crash': 1}", done.stderr
     assert not verify(tmp_path / "library").problems
+
+
+def test_a_generation_that_does_not_fit_the_manifest_is_found(library: Library) -> None:
+    library.connection.execute("UPDATE state SET value = '7'")
+    assert any("does not match the hash" in problem for problem in verify(library.folder).problems)
+
+
+def test_damage_is_never_merged_under_a_new_hash(library: Library, papers: Path) -> None:
+    segment = next((library.folder / "forest").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[-3] ^= 1
+    segment.write_bytes(content)
+    with pytest.raises(EqkinError, match="does not match its hash"):
+        for number in range(10, 40):
+            library.add(write_article(papers, number))
+    assert any("does not match its hash" in problem for problem in verify(library.folder).problems)
+
+
+def test_a_reader_in_the_middle_of_an_export_does_not_stop_a_writer(library: Library, papers: Path) -> None:
+    with Library.open(library.folder) as reader:
+        lines = equations(reader)
+        next(lines)
+        for number in range(10, 30):
+            library.add(write_article(papers, number))
+        assert len(list(lines)) == 5

@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.library import AddReport, Library
-from eqkin.sources import MetadataSnapshot
+from eqkin.sources import MetadataSnapshot, open_source
 
 _SHOWN_PROBLEMS = 10
 
@@ -61,6 +61,9 @@ def add(
 
         eqkin add --remove ~/papers/old
     """
+    if not remove:
+        for source in sources:  # a misspelt one is refused before a library is made
+            open_source(source)
     opened = Library.open(library, create=not remove)
     if remove:
         dropped = opened.remove(*sources)

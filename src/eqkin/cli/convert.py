@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -68,7 +69,7 @@ def _converted(lines: Iterable[str], form: Form) -> Iterator[tuple[str, str]]:
     from eqkin.mathml.tree import node_of, to_json, to_mathml
 
     converter = Converter()
-    numbered = enumerate(lines, 1)
+    numbered = enumerate((line.encode("utf-8", "replace").decode() for line in lines), 1)
     while batch := list(islice(numbered, 64)):
         conversion = formulas.convert(converter, [typed_formula(text) for _, text in batch])
         for (number, text), outcome in zip(batch, conversion.outcomes, strict=True):
@@ -86,7 +87,7 @@ def _converted(lines: Iterable[str], form: Form) -> Iterator[tuple[str, str]]:
             if form is Form.mathml:
                 yield to_mathml(node), ""
             elif form is Form.tree:
-                yield orjson.dumps(to_json(node)).decode(), ""
+                yield json.dumps(to_json(node), ensure_ascii=False), ""
             else:
                 yield (
                     orjson.dumps(

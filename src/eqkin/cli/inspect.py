@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.errors import StorageFailed
 from eqkin.library import Library
 
 
@@ -59,13 +61,16 @@ def print_statistics(numbers: dict[str, Any]) -> None:
     """Show a library's statistics as tables."""
     console = Console()
     equations = numbers["equations"]
-    found = max(equations["found"], 1)
+    found, converted = max(equations["found"], 1), max(equations["converted"], 1)
     table = Table(title=numbers["library"], title_justify="left", show_header=False, box=None, pad_edge=False)
     rows = [
         ("papers", f"{numbers['papers']:,} ({numbers['papers_with_equations']:,} with equations)"),
         ("equations found", f"{equations['found']:,}"),
         ("  converted", f"{equations['converted']:,} ({equations['converted'] / found:.2%})"),
-        ("  of these degraded", f"{equations['degraded']:,} ({equations['degraded'] / found:.2%})"),
+        (
+            "  of these degraded",
+            f"{equations['degraded']:,} ({equations['degraded'] / converted:.2%})",
+        ),
         ("  of these repaired", f"{equations['repaired']:,}"),
         ("diagrams, apart", f"{equations['diagrams']:,}"),
         ("sections, citations", f"{numbers['sections']:,}, {numbers['citations']:,}"),
@@ -106,7 +111,6 @@ def verify(library: LibraryFolder, as_json: AsJson = False) -> None:
     """
     from eqkin.library.verify import verify as check
 
-    Library.open(library, create=False).close()
     console = Console(stderr=True)
     with console.status("checking ...") as status:
         verdict = check(library, lambda papers: status.update(f"{papers:,} papers checked"))
@@ -156,9 +160,12 @@ def export(
         if forest:
             typer.echo(f"{write_forest(opened, forest):,} trees written to {forest}")
             return
-        stream = out.open("wb") if out else sys.stdout.buffer
         try:
-            for equation in equations(opened, failed=failed, mathml=mathml):
-                stream.write(orjson.dumps(equation) + b"\n")
-        finally:
-            stream.close() if out else stream.flush()
+            with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
+                for equation in equations(opened, failed=failed, mathml=mathml):
+                    stream.write(orjson.dumps(equation) + b"\n")
+                stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise StorageFailed(f"{out or 'standard output'}: could not be written ({error.strerror})") from error

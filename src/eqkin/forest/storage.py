@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from eqkin.errors import CorruptData
+from eqkin.errors import BadInput, CorruptData
 from eqkin.forest.forest import Array, Forest
 
 FORMAT = "eqkin-forest"
@@ -34,7 +34,10 @@ def to_bytes(forest: Forest) -> bytes:
     """The file content of a forest."""
     arrays: dict[str, Array] = {name: np.ascontiguousarray(getattr(forest, name)) for name in _ARRAYS}
     for name in _STRINGS:
-        joined = "\0".join(getattr(forest, name)).encode("utf-8", "surrogatepass")
+        strings = getattr(forest, name)
+        joined = "\0".join(strings).encode("utf-8", "surrogatepass")
+        if strings and joined.count(b"\0") != len(strings) - 1:
+            raise BadInput(f"a forest cannot be stored: one of its {name} holds a zero character")
         arrays[name] = np.frombuffer(joined, np.uint8)
     arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # widest first keeps all of them aligned
     header: dict[str, object] = {

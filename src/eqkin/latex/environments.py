@@ -12,7 +12,7 @@ import re
 from eqkin.latex.scan import read_bracket, read_group
 from eqkin.limits import LIMITS
 
-PLAIN = frozenset("equation displaymath dmath dmath* math* DISPLAY".split())
+PLAIN = frozenset("equation displaymath dmath DISPLAY".split())
 ALIGNED = frozenset("eqnarray align flalign alignat xalignat xxalignat IEEEeqnarray subeqnarray darray dgroup".split())
 GATHERED = frozenset("gather multline dseries mathpar".split())
 CASED = frozenset("numcases subnumcases".split())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
@@ -18,7 +18,9 @@ NAME = "library.db"
 _SCHEMA = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE papers (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, origin TEXT NOT NULL, kind TEXT NOT NULL,
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, origin TEXT NOT NULL,
+    source TEXT NOT NULL,           -- what the user added: a resolved path, arxiv:ID, python:PACKAGE, atlas:
+    kind TEXT NOT NULL,
     digest TEXT NOT NULL,           -- of the source, with the version of the reading code: unchanged means skip
     content TEXT NOT NULL,          -- digest of everything stored for this paper
     title TEXT NOT NULL, authors TEXT NOT NULL, year INTEGER, fields TEXT NOT NULL, lang TEXT NOT NULL,
@@ -81,6 +83,18 @@ def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
 
 def _quoted(path: Path) -> str:
     return str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def is_empty(path: Path) -> bool:
+    """Whether a database file is of a library that was made and never added to."""
+    try:
+        with closing(sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True)) as connection:
+            tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            if "papers" not in tables:
+                return not tables
+            return generation(connection) == 0
+    except (sqlite3.DatabaseError, UnicodeDecodeError, TypeError):
+        return path.stat().st_size == 0
 
 
 def generation(connection: sqlite3.Connection) -> int:

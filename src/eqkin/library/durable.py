@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from eqkin.errors import StorageFailed
@@ -20,8 +21,9 @@ def write_file(path: Path, content: bytes) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StorageFailed(f"{path}: could not be written ({error.strerror or error}); nothing was changed") from error
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise StorageFailed(f"{path}: could not be written ({error.strerror or error})") from error
 
 
 def sync_folder(folder: Path) -> None:

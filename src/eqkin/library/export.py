@@ -18,15 +18,18 @@ from eqkin.mathml.tree import to_mathml
 
 _QUERY = """
 SELECT e.*, p.key, p.title, p.authors, p.year, p.fields, s.title AS heading, s.latex AS prose
-FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section {} ORDER BY p.id, e.number
+FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
+WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
 """
 
 
 def equations(library: Library, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
     """Each equation as a dictionary: id, latex, mathml, where it stands, the prose around; failed ones on request."""
-    cursor = library.connection.cursor()
-    for row in cursor.execute(_QUERY.format("" if failed else "WHERE e.tree IS NOT NULL")):
-        yield _describe(library, row, mathml)
+    with library.reading():
+        papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
+        for paper in papers:  # one at a time, so that no reader's cursor stays open and keeps a writer waiting
+            for row in library.connection.execute(_QUERY, (paper, failed)).fetchall():
+                yield _describe(library, row, mathml)
 
 
 def _describe(library: Library, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
@@ -58,19 +61,18 @@ def write_forest(library: Library, path: Path) -> int:
 
     Tree i of the file belongs to line i of `path` with the suffix `.jsonl`: id, paper, section, work, status.
     """
-    rows = library.connection.execute(
-        "SELECT e.tree, e.number, e.section, e.status, p.key, p.work FROM equations e JOIN papers p ON p.id = e.paper "
-        "WHERE e.tree IS NOT NULL ORDER BY e.tree"
-    ).fetchall()
-    trees = [row["tree"] for row in rows]
+    rows = {
+        row["tree"]: row
+        for row in library.connection.execute(
+            "SELECT e.tree, e.number, e.section, e.status, p.key, p.work FROM equations e "
+            "JOIN papers p ON p.id = e.paper WHERE e.tree IS NOT NULL"
+        ).fetchall()
+    }
     builder = ForestBuilder()
-    at = 0
-    for first, forest in library.forests():
-        stop = at
-        while stop < len(trees) and trees[stop] < first + len(forest):
-            stop += 1
-        builder.add_forest(forest.select([tree - first for tree in trees[at:stop]]))
-        at = stop
+    order: list[int] = []
+    for numbers, forest in library.forests():
+        builder.add_forest(forest)
+        order += numbers.tolist()
     packed = builder.build()
     write_file(path, to_bytes(packed))
     Vocabulary.learn([packed]).save(path.with_suffix(".vocabulary.json"))
@@ -84,7 +86,7 @@ def write_forest(library: Library, path: Path) -> int:
                 "status": r["status"],
             }
         )
-        for r in rows
+        for r in (rows[number] for number in order)
     )
     write_file(path.with_suffix(".jsonl"), b"".join(line + b"\n" for line in lines))
     return len(packed)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from bisect import bisect_right
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
 from eqkin.forest import Forest
 from eqkin.forest.storage import open_forest
 from eqkin.library import database
-from eqkin.library.durable import sha256_of
+from eqkin.library.durable import sha256_of, sync_folder
 from eqkin.library.lock import WriterLock
 from eqkin.library.manifest import NAME, Manifest
 from eqkin.library.pool import Task, read_all
@@ -23,6 +26,8 @@ from eqkin.library.writer import Writer
 from eqkin.mathml.converter import identity
 from eqkin.mathml.tree import Node, node_of
 from eqkin.sources import MetadataSnapshot, open_source
+from eqkin.sources.arxiv_ids import parse_id
+from eqkin.sources.files import shown
 from eqkin.sources.paper import Item
 
 
@@ -37,6 +42,10 @@ class AddReport:
     problems: list[str] = field(default_factory=list)  # sources that could not be read, or not to their end
     skipped: Counter[str] = field(default_factory=Counter)  # what was left out within sources, by reason
     peak_bytes: int = 0  # the largest worker's memory
+
+    def skip(self, what: str, why: str) -> None:
+        """Note something that was left out within a source."""
+        self.skipped[why] += 1
 
     def count(self, extract: Extract) -> None:
         """Take one more extract into account."""
@@ -114,12 +123,14 @@ class Library:
         """
         self._check_converter()
         report = AddReport()
-        opened = [
-            open_source(os.fspath(s), metadata=metadata, on_skip=lambda _, why: report.skipped.update([why]))
-            for s in sources
-        ]
+        opened = {
+            _normalised(source): open_source(source, metadata=metadata, on_skip=report.skip)
+            for source in [os.fspath(s) for s in sources]
+        }
+        origins: deque[str] = deque()  # the source of each task under way; results come in the same order
         with database.translated(self.folder / database.NAME), self._writing() as writer:
-            for extract in read_all(self._tasks(opened, writer, report), jobs):
+            for extract in read_all(self._tasks(opened, origins, writer, report), jobs):
+                extract.source = origins.popleft()
                 if not extract.unchanged:
                     writer.put(extract)
                 report.count(extract)
@@ -128,39 +139,71 @@ class Library:
         return report
 
     def remove(self, *sources: str) -> int:
-        """Drop papers: by key (`arxiv:1706.03762`), or all that came from a file or from under a folder."""
+        """Drop papers: by key (`arxiv:1706.03762`), or all that came from a source, a file, or from under a folder."""
         keys: set[str] = set()
         with database.translated(self.folder / database.NAME), self._writing() as writer:
             for source in sources:
-                path = f"file:{Path(source).expanduser().resolve()}"
+                name = _normalised(source)
                 found = self.connection.execute(
-                    "SELECT key FROM papers WHERE key IN (?, ?) OR substr(key, 1, ?) = ?",
-                    (source, path, len(path) + 1, path + "/"),
+                    "SELECT key FROM papers WHERE key IN (?, ?, ?) OR source = ? OR substr(source, 1, ?) = ? "
+                    "OR substr(key, 1, ?) = ?",
+                    (
+                        name,
+                        shown(source),
+                        f"file:{name}",
+                        name,
+                        len(name) + 1,
+                        f"{name}/",
+                        len(name) + 6,
+                        f"file:{name}/",
+                    ),
                 )
                 keys.update(row[0] for row in found)
             return writer.remove(sorted(keys))
 
     def tree(self, number: int) -> Node:
         """The MathML tree with this number."""
-        forest, index = self._segment_of(number)
-        return node_of(forest, index)
+        with self.reading():
+            for first, forest in self._segments_now():
+                if first <= number < first + len(forest):
+                    return node_of(forest, number - first)
+        raise BadInput(f"the library has no tree {number}")
 
-    def forests(self) -> Iterator[tuple[int, Forest]]:
-        """All segments in order, each with the number of its first tree; trees nobody uses any more included."""
-        for row in self.connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall():
-            yield row["first"], self._open_segment(row["file"])
+    def forests(self) -> Iterator[tuple[npt.NDArray[np.int64], Forest]]:
+        """The trees in use, segment by segment in order: their numbers and a forest of them."""
+        with self.reading():
+            rows = self.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree").fetchall()
+            live = np.array([row[0] for row in rows], np.int64)
+            for first, forest in self._segments_now():
+                here = live[(live >= first) & (live < first + len(forest))]
+                if len(here):
+                    yield here, forest if len(here) == len(forest) else forest.select(here - first)
 
-    def _segment_of(self, number: int) -> tuple[Forest, int]:
-        rows = self.connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
-        at = bisect_right([row["first"] for row in rows], number) - 1
-        if at < 0:
-            raise BadInput(f"the library has no tree {number}")
-        return self._open_segment(rows[at]["file"]), number - rows[at]["first"]
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """What goes wrong while the library is read, as errors of eqkin."""
+        try:
+            with database.translated(self.folder / database.NAME):
+                yield
+        except (ValueError, IndexError, KeyError) as error:
+            raise CorruptData(f"{self.folder}: damaged ({error!r}); run `eqkin verify`") from error
 
-    def _open_segment(self, name: str) -> Forest:
-        if name not in self._segments:
-            self._segments[name] = open_forest(self.folder / "forest" / name)
-        return self._segments[name]
+    def _segments_now(self) -> list[tuple[int, Forest]]:
+        """All segments with the number of their first tree; a writer may be merging some, so one look may fail."""
+        for attempt in range(3):
+            rows = self.connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
+            try:
+                opened = {
+                    row["file"]: self._segments.get(row["file"]) or open_forest(self.folder / "forest" / row["file"])
+                    for row in rows
+                }
+            except CorruptData:
+                if attempt == 2:
+                    raise
+                continue
+            self._segments = opened
+            return [(row["first"], opened[row["file"]]) for row in rows]
+        raise AssertionError
 
     def _check_converter(self) -> None:
         mine, theirs = identity(), self.manifest.converter
@@ -171,10 +214,13 @@ class Library:
                 "trees of two converters are never mixed: add the sources to a new library"
             )
 
-    def _tasks(self, opened: list[Iterator[Item]], writer: Writer, report: AddReport) -> Iterator[Task]:
-        for items in opened:
+    def _tasks(
+        self, opened: dict[str, Iterator[Item]], origins: deque[str], writer: Writer, report: AddReport
+    ) -> Iterator[Task]:
+        for source, items in opened.items():
             try:
                 for item in items:
+                    origins.append(source)
                     yield item, writer.known(item.key)
             except EqkinError as error:  # a bulk archive or a record file damaged half-way
                 report.problems.append(str(error))
@@ -195,7 +241,7 @@ class _Writing:
         self.lock.__enter__()
         try:
             self.connection = database.connect(self.library.folder / database.NAME, write=True)
-            self.writer = Writer(self.library.folder, self.connection)
+            self.writer = Writer(self.library.folder, self.connection, self._unseal)
             self.writer.sweep()
         except BaseException:
             self.lock.__exit__(None, None, None)
@@ -215,11 +261,15 @@ class _Writing:
             self.connection.close()
             self.lock.__exit__(None, None, None)
 
+    def _unseal(self) -> None:
+        if self.library.manifest.sealed:
+            self.library.manifest = self.library.manifest.opened()
+            self.library.manifest.save(self.library.folder)
+
     def _seal(self) -> None:
-        path = self.library.folder / database.NAME
-        generation = database.generation(self.connection)
-        if generation != self.library.manifest.generation or not self.library.manifest.database:
-            self.library.manifest = self.library.manifest.at(generation, sha256_of(path))
+        if not self.library.manifest.sealed:
+            content = sha256_of(self.library.folder / database.NAME)
+            self.library.manifest = self.library.manifest.sealed_at(database.generation(self.connection), content)
             self.library.manifest.save(self.library.folder)
 
 
@@ -227,9 +277,8 @@ def _create(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         # what a library being made may have left behind when it was killed
-        strangers = [
-            p.name for p in path.iterdir() if not p.name.startswith(("lock", "forest", database.NAME, f".{NAME}"))
-        ]
+        ours = {"lock", "forest", database.NAME, f"{database.NAME}-journal"}
+        strangers = [p.name for p in path.iterdir() if p.name not in ours and not p.name.startswith(f".{NAME}.")]
         if strangers:
             raise BadInput(
                 f"{path}: the folder is not empty and not a library (it holds {strangers[0]}); choose another one"
@@ -237,9 +286,26 @@ def _create(path: Path) -> None:
         with WriterLock(path):
             if (path / NAME).exists():
                 return  # someone else was faster
+            if (path / database.NAME).exists() and not database.is_empty(path / database.NAME):
+                raise CorruptData(f"{path}: holds {database.NAME} but no {NAME}; it was not touched")
             (path / "forest").mkdir(exist_ok=True)
-            (path / database.NAME).unlink(missing_ok=True)
+            for leftover in path.glob(f"{database.NAME}*"):  # of a library that was being made when it was killed
+                leftover.unlink()
             database.create(path / database.NAME)
-            Manifest(identity(), 0, sha256_of(path / database.NAME)).save(path)
+            Manifest(identity()).sealed_at(0, sha256_of(path / database.NAME)).save(path)
+            sync_folder(path.parent)
     except OSError as error:
         raise StorageFailed(f"{path}: no library can be made there ({error.strerror or error})") from error
+
+
+def _normalised(source: str) -> str:
+    """One name for a source however it is written: a resolved path, or `arxiv:ID` without version."""
+    if source.lower().startswith("arxiv:") or "://" in source:
+        found = parse_id(source)
+        return found.key if found else shown(source)
+    if source.startswith("python:") or source == "atlas:":
+        return source
+    try:
+        return shown(str(Path(source).expanduser().resolve()))
+    except (OSError, ValueError, RuntimeError):
+        return shown(source)

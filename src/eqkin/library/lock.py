@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -43,35 +44,20 @@ class WriterLock:
         try:
             _lock(self._descriptor)
         except OSError as error:
-            holder = os.pread(self._descriptor, 500, 0).decode("utf-8", "replace").strip()
+            holder = os.read(self._descriptor, 500).decode("utf-8", "replace").strip()
             os.close(self._descriptor)
             raise LibraryBusy(
                 f"{self.path.parent}: another writer is at work ({holder or 'unknown'}); try again later"
             ) from error
-        line = (
-            f"process {os.getpid()} on {socket.gethostname()} since {datetime.now().astimezone():%Y-%m-%d %H:%M:%S}\n"
-        )
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, line.encode(), 0)
+        since = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        with suppress(OSError):  # the name is for others to read; the lock holds without it
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}\n".encode())
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.ftruncate(self._descriptor, 0)
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)
-
-
-def is_held(folder: Path) -> bool:
-    """Whether some process is writing to the library right now."""
-    try:
-        descriptor = os.open(folder / "lock", os.O_RDWR)
-    except OSError:
-        return False
-    try:
-        _lock(descriptor)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False

@@ -1,7 +1,7 @@
 """`manifest.json`: what the library is, which converter made its trees, and the hash of its database.
 
-Written last. Its `generation` counts the database's commits: if the database is ahead, the last writer was stopped
-before it could write the manifest, and the database's own checks stand in for the hash.
+A writer unseals it before its first change and seals it last, with the database's new generation and hash. An unsealed
+manifest means that a writer is at work, or was stopped: then the database's own checks stand in for the hash.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ class Manifest:
     converter: Identity
     generation: int = 0  # of the database when `database` was taken
     database: str = ""  # sha256 of the database file
+    sealed: bool = False  # off while a writer is at work: then the hash does not hold yet
     format: str = FORMAT
     version: int = VERSION
 
@@ -38,9 +39,13 @@ class Manifest:
             json.dumps({"checksum": _checksum(body), "manifest": json.loads(body)}, indent=1).encode() + b"\n",
         )
 
-    def at(self, generation: int, database: str) -> Manifest:
-        """The manifest for a later state of the database."""
-        return replace(self, generation=generation, database=database)
+    def opened(self) -> Manifest:
+        """The manifest while the database is being changed."""
+        return replace(self, sealed=False)
+
+    def sealed_at(self, generation: int, database: str) -> Manifest:
+        """The manifest of a finished state of the database."""
+        return replace(self, generation=generation, database=database, sealed=True)
 
     @classmethod
     def load(cls, folder: Path) -> Manifest:

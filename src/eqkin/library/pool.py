@@ -7,6 +7,7 @@ killed it: what was under way is tried again, item by item.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,8 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
 
-from eqkin.library.reading import Extract, read_item
+from eqkin.errors import BadInput
+from eqkin.library.reading import Extract, failed, read_item
 from eqkin.sources.paper import Item
 
 Task = tuple[Item, str]  # an item and the digest the library has for it
@@ -44,7 +46,7 @@ def _read_parallel(tasks: Iterator[Task], jobs: int) -> Iterator[Extract]:
     if not first:
         return
     chunks = chain([first], iter(lambda: list(islice(tasks, _CHUNK)), []))
-    executor = new_executor(jobs)
+    executor = _started(jobs)
     waiting: deque[tuple[list[Task], Future[list[Extract]]]] = deque()
     try:
         for chunk in chunks:
@@ -62,7 +64,23 @@ def _read_parallel(tasks: Iterator[Task], jobs: int) -> Iterator[Extract]:
 def new_executor(jobs: int) -> ProcessPoolExecutor:
     """A pool of processes to read with."""
     # a fresh interpreter each: V8 and threads do not survive a fork
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _started(jobs: int) -> ProcessPoolExecutor:
+    executor = new_executor(jobs)
+    try:
+        executor.submit(_leave_interrupts_to_the_parent).result()
+    except BrokenProcessPool as error:
+        raise BadInput(
+            "no worker process could be started: call `add` with jobs=1, or from a script file whose code stands under "
+            '`if __name__ == "__main__":`'
+        ) from error
+    return executor
 
 
 def _submit(executor: ProcessPoolExecutor, chunk: list[Task]) -> Future[list[Extract]]:
@@ -96,7 +114,7 @@ def _one_by_one(chunk: list[Task]) -> list[Extract]:
         try:
             extracts += executor.submit(read_chunk, [(item, known)]).result()
         except BrokenProcessPool:
-            extracts.append(Extract(item.key, item.origin, "", failure="crash", message="reading it ended the process"))
+            extracts.append(failed(item.key, item.origin, "crash", "reading it ended the process"))
             executor = new_executor(1)
     executor.shutdown(wait=False)
     return extracts

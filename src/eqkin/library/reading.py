@@ -61,6 +61,7 @@ class Extract:
     failure: str = ""
     message: str = ""
     unchanged: bool = False
+    source: str = ""  # what the user added
     peak_bytes: int = 0  # of the process that read it
 
 
@@ -88,10 +89,19 @@ def read_item(item: Item, known: str) -> Extract:
                 return Extract(item.key, item.origin, digest, unchanged=True)
         extract = read_paper(paper, digest)
     except EqkinError as error:
-        extract = Extract(item.key, item.origin, digest, failure=_class(error), message=str(error)[:1000])
+        extract = failed(item.key, item.origin, _class(error), str(error), digest)
     except (RecursionError, MemoryError) as error:
-        extract = Extract(item.key, item.origin, digest, failure="limit: memory", message=repr(error)[:1000])
+        extract = failed(item.key, item.origin, "limit: memory", repr(error), digest)
+    except Exception as error:  # the border between papers: one that surprises us is not the others' loss
+        extract = failed(item.key, item.origin, "internal error", repr(error), digest)
     extract.peak_bytes = peak_bytes()
+    return extract
+
+
+def failed(key: str, origin: str, reason: str, message: str, digest: str = "") -> Extract:
+    """What is stored of a paper that could not be read."""
+    extract = Extract(key, origin, digest, failure=reason, message=message[:1000].encode("utf-8", "replace").decode())
+    extract.content = content_digest(extract)
     return extract
 
 

@@ -17,6 +17,11 @@ from eqkin.library.library import Library
 
 def statistics(library: Library) -> dict[str, Any]:
     """Counts of papers, equations by outcome, failure reasons, fields, kinds, languages, tree sizes, bytes on disk."""
+    with library.reading():
+        return _statistics(library)
+
+
+def _statistics(library: Library) -> dict[str, Any]:
     one = _scalar(library.connection)
     tally = _tally(library.connection)
     status = tally("SELECT status, count(*) FROM equations GROUP BY 1")

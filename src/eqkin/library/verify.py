@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -11,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from eqkin.errors import CorruptData, EqkinError
+from eqkin.errors import CorruptData, StorageFailed
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import from_bytes, to_bytes
 from eqkin.library import database
 from eqkin.library.durable import sha256_of
 from eqkin.library.library import Library
-from eqkin.library.lock import is_held
-from eqkin.library.manifest import Manifest
-from eqkin.library.reading import Extract, Record, content_digest
+from eqkin.library.lock import WriterLock
+from eqkin.library.manifest import NAME, Manifest
+from eqkin.library.reading import Extract, Record, content_digest, failed
 from eqkin.sources.paper import Paper
 
 
@@ -36,30 +37,36 @@ class Verdict:
 
 
 def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verdict:
-    """Check everything in a library's folder; `progress` is called with the number of papers checked so far."""
+    """Check everything in a library's folder; `progress` is called with the number of papers checked so far.
+
+    Raises:
+        BadInput: there is no library.
+        LibraryBusy: a writer is at work.
+    """
     verdict = Verdict()
-    try:
-        manifest = Manifest.load(folder)
-        with Library.open(folder, create=False) as library:
-            _check_database(library, manifest, verdict)
+    with ExitStack() as stack:
+        if (folder / NAME).exists():
+            with suppress(StorageFailed):  # where nobody can write, no writer disturbs
+                stack.enter_context(WriterLock(folder))
+        try:
+            library = stack.enter_context(Library.open(folder, create=False))
+            _check_database(library, library.manifest, verdict)
             segments = _check_segments(library, verdict)
             _check_papers(library, segments, verdict, progress)
             _check_strays(library, verdict)
-    except EqkinError as error:
-        verdict.problems.append(str(error))
-    except (sqlite3.DatabaseError, UnicodeDecodeError, ValueError) as error:
-        verdict.problems.append(f"{folder / database.NAME}: damaged ({error})")
+        except (CorruptData, StorageFailed) as error:
+            verdict.problems.append(str(error))
+        except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+            verdict.problems.append(f"{folder}: damaged ({error!r})")
     return verdict
 
 
 def _check_database(library: Library, manifest: Manifest, verdict: Verdict) -> None:
     path = library.folder / database.NAME
     generation = database.generation(library.connection)
-    if is_held(library.folder):
-        verdict.notes.append("a writer is at work: the database's hash was not compared")
-    elif generation > manifest.generation:
+    if not manifest.sealed:
         verdict.notes.append("the last writer was stopped before it finished; run its command again to complete it")
-    elif generation < manifest.generation or sha256_of(path) != manifest.database:
+    elif generation != manifest.generation or sha256_of(path) != manifest.database:
         verdict.problems.append(f"{path}: does not match the hash in the manifest")
     for row in library.connection.execute("PRAGMA integrity_check(20)"):
         if row[0] != "ok":
@@ -104,10 +111,12 @@ def _check_papers(
         verdict.trees += len(trees)
         digests.append(f"{row['key']}\0{row['content']}")
         try:
-            if not row["failure"]:
+            if row["failure"]:
+                extract = failed(row["key"], row["origin"], row["failure"], row["message"])
+            else:
                 extract.forest = to_bytes(_select(segments, starts, trees).canonical())
-                if content_digest(extract) != row["content"]:
-                    verdict.problems.append(f"paper {row['key']}: its content does not match its digest")
+            if content_digest(extract) != row["content"]:
+                verdict.problems.append(f"paper {row['key']}: its content does not match its digest")
         except (CorruptData, IndexError) as error:
             verdict.problems.append(f"paper {row['key']}: {error}")
         if progress:
@@ -195,7 +204,7 @@ def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Ex
 def _check_strays(library: Library, verdict: Verdict) -> None:
     used = {row[0] for row in library.connection.execute("SELECT file FROM segments")}
     strays = [path.name for path in (library.folder / "forest").iterdir() if path.name not in used]
-    if strays and not is_held(library.folder):
+    if strays:
         verdict.notes.append(
             f"{len(strays)} unused forest files of an interrupted or earlier write; the next `eqkin add` deletes them"
         )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import orjson
 
-from eqkin.forest import ForestBuilder
-from eqkin.forest.storage import from_bytes, open_forest, to_bytes
+from eqkin.errors import CorruptData
+from eqkin.forest import Forest, ForestBuilder
+from eqkin.forest.storage import from_bytes, to_bytes
 from eqkin.library.database import transaction
 from eqkin.library.durable import sha256_of, write_file
-from eqkin.library.reading import Extract
+from eqkin.library.reading import Extract, failed
 from eqkin.sources.paper import Paper
 
 _BATCH_EQUATIONS = 10_000
@@ -27,24 +31,26 @@ _DEAD_SHARE = 0.5  # of trees that belong to no equation any more, above which a
 class Writer:
     """Collects extracts and commits them batch by batch. The caller holds the writer lock."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
-        self.folder, self.connection = folder, connection
+    def __init__(self, folder: Path, connection: sqlite3.Connection, unseal: Callable[[], None]) -> None:
+        self.folder, self.connection, self._unseal = folder, connection, unseal
         self.database = folder / "library.db"
-        self._batch: list[Extract] = []
+        self._batch: dict[str, Extract] = {}
         self._equations = 0
         self._since = time.monotonic()
 
     def known(self, key: str) -> str:
         """The digest the library, or the batch under way, has for a paper; "" if it has none or could not read it."""
-        for extract in reversed(self._batch):
-            if extract.key == key:
-                return extract.digest
-        row = self.connection.execute("SELECT digest FROM papers WHERE key = ?", (key,)).fetchone()
+        waiting = self._batch.get(key)
+        if waiting is not None:
+            return "" if waiting.failure else waiting.digest
+        row = self.connection.execute("SELECT digest FROM papers WHERE key = ? AND failure = ''", (key,)).fetchone()
         return str(row[0]) if row else ""
 
     def put(self, extract: Extract) -> None:
-        """Add or replace a paper; it is safe on disk after the next `flush`."""
-        self._batch.append(extract)
+        """Add or replace a paper; it is safe on disk after the next `flush`. A failure never replaces a paper."""
+        if extract.failure and self.known(extract.key):
+            return
+        self._batch[extract.key] = extract
         self._equations += len(extract.equations)
         full = self._equations >= _BATCH_EQUATIONS or len(self._batch) >= _BATCH_PAPERS
         if full or time.monotonic() - self._since > _BATCH_SECONDS:
@@ -53,7 +59,7 @@ class Writer:
     def flush(self) -> None:
         """Commit what was put: the forest file first, then the rows that refer to it."""
         if self._batch:
-            latest = list({extract.key: extract for extract in self._batch}.values())
+            latest = list(self._batch.values())
             first = self._next_tree()
             builder = ForestBuilder()
             for extract in latest:
@@ -61,11 +67,12 @@ class Writer:
                     builder.add_forest(from_bytes(extract.forest))
             forest = builder.build()
             segment = self._write_segment(to_bytes(forest), first, len(forest)) if len(forest) else None
-            with transaction(self.connection, self.database):
+            with self._transaction():
                 if segment:
                     self._insert_segment(segment)
                 for extract in latest:
-                    first += self._replace(extract, first)
+                    self._store(extract, first)
+                    first += sum(e.tree >= 0 for e in extract.equations)
             self._batch.clear()
             self._equations = 0
         self._since = time.monotonic()
@@ -73,7 +80,9 @@ class Writer:
     def remove(self, keys: list[str]) -> int:
         """Drop papers by key; returns how many there were."""
         self.flush()
-        with transaction(self.connection, self.database):
+        if not keys:
+            return 0
+        with self._transaction():
             cursor = self.connection.executemany("DELETE FROM papers WHERE key = ?", [(key,) for key in keys])
         return cursor.rowcount
 
@@ -98,6 +107,28 @@ class Writer:
         for path in self.folder.glob(".*.tmp"):
             path.unlink(missing_ok=True)
 
+    def _transaction(self) -> AbstractContextManager[None]:
+        self._unseal()
+        return transaction(self.connection, self.database)
+
+    def _store(self, extract: Extract, first: int) -> None:
+        """Write one paper's rows; one that the database refuses is stored as failed."""
+        self.connection.execute("SAVEPOINT paper")
+        try:
+            self._replace(extract, first)
+        except (
+            OverflowError,
+            ValueError,
+            sqlite3.InterfaceError,
+            sqlite3.DataError,
+            sqlite3.ProgrammingError,
+        ) as error:
+            self.connection.execute("ROLLBACK TO paper")
+            refused = failed(extract.key, extract.origin, "internal error", repr(error))
+            refused.source = extract.source
+            self._replace(refused, first)
+        self.connection.execute("RELEASE paper")
+
     def _next_tree(self) -> int:
         row = self.connection.execute("SELECT max(first + count) FROM segments").fetchone()
         return int(row[0] or 0)
@@ -111,16 +142,16 @@ class Writer:
     def _insert_segment(self, segment: tuple[int, int, str, str, int]) -> None:
         self.connection.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", segment)
 
-    def _replace(self, extract: Extract, first: int) -> int:
-        """Write one paper's rows; its trees start at `first`. Returns the number of its trees."""
+    def _replace(self, extract: Extract, first: int) -> None:
         execute = self.connection.execute
         execute("DELETE FROM papers WHERE key = ?", (extract.key,))
         paper = extract.paper or Paper(extract.key, "")
         cursor = execute(
-            "INSERT INTO papers VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO papers VALUES (NULL" + ", ?" * 19 + ")",
             (
                 extract.key,
                 extract.origin,
+                extract.source,
                 paper.kind if extract.paper else "",
                 extract.digest,
                 extract.content,
@@ -166,7 +197,6 @@ class Writer:
             ],
         )
         self.connection.executemany("INSERT INTO citations VALUES (?, ?)", [(owner, cited) for cited in extract.cites])
-        return sum(e.tree >= 0 for e in extract.equations)
 
     def _merge(self, segments: list[sqlite3.Row]) -> None:
         """Neighbouring small segments become one file; trees keep their numbers."""
@@ -181,13 +211,21 @@ class Writer:
             if len(run) > 1:
                 self._join(run)
 
+    def _checked(self, row: sqlite3.Row) -> Forest:
+        """A segment whose content was compared with its hash: damage is never copied under a new one."""
+        path = self.folder / "forest" / row["file"]
+        content = path.read_bytes()
+        if sha256(content).hexdigest() != row["sha256"]:
+            raise CorruptData(f"{path}: does not match its hash; run `eqkin verify`")
+        return from_bytes(content)
+
     def _join(self, run: list[sqlite3.Row]) -> None:
         builder = ForestBuilder()
         for row in run:
-            builder.add_forest(open_forest(self.folder / "forest" / row["file"]))
+            builder.add_forest(self._checked(row))
         forest = builder.build()
         segment = self._write_segment(to_bytes(forest), run[0]["first"], len(forest))
-        with transaction(self.connection, self.database):
+        with self._transaction():
             self.connection.executemany("DELETE FROM segments WHERE first = ?", [(row["first"],) for row in run])
             self._insert_segment(segment)
 
@@ -202,11 +240,11 @@ class Writer:
         builder = ForestBuilder()
         for row in segments:
             here = live[(live >= row["first"]) & (live < row["first"] + row["count"])] - row["first"]
-            builder.add_forest(open_forest(self.folder / "forest" / row["file"]).select(here))
+            builder.add_forest(self._checked(row).select(here))
         forest = builder.build()
         start = self._next_tree()  # numbers nobody uses yet: old and new ones never meet
         segment = self._write_segment(to_bytes(forest), start, len(forest)) if len(forest) else None
-        with transaction(self.connection, self.database):
+        with self._transaction():
             self.connection.execute("CREATE TEMP TABLE moved (old INTEGER PRIMARY KEY, new INTEGER)")
             self.connection.executemany(
                 "INSERT INTO moved VALUES (?, ?)", [(int(old), start + i) for i, old in enumerate(live)]

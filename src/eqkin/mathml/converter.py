@@ -142,7 +142,8 @@ class Converter:
         }
         trees = _Collector(self._failures)
         try:
-            trees.take(self._call("openDocument", _json(self._document | {"first": size}), self.limits.batch_seconds))
+            document = _json(self._document | {"first": size})
+            trees.take(self._call("openDocument", document, self._seconds(min(len(formulas), size))))
         except _LIMITS:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             self._batch(formulas[:size], True, trees)
@@ -171,9 +172,7 @@ class Converter:
         alone = len(formulas) == 1
         payload = _json({"formulas": [_encodable(f) for f in formulas], "displayMode": display})
         try:
-            trees.take(
-                self._call("convert", payload, self.limits.formula_seconds if alone else self.limits.batch_seconds)
-            )
+            trees.take(self._call("convert", payload, self._seconds(len(formulas))))
         except _LIMITS as error:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             if alone:
@@ -181,6 +180,9 @@ class Converter:
             else:
                 for formula in formulas:
                     self._batch([formula], display, trees)
+
+    def _seconds(self, formulas: int) -> float:
+        return min(self.limits.batch_seconds, max(formulas, 1) * self.limits.formula_seconds)
 
     def _call(self, function: str, payload: str, seconds: float) -> str:
         if self._engine is None:

@@ -41,7 +41,7 @@ _BLANKS = re.compile(r"[ \t\r\n]+")
 _DROPPED = frozenset("annotation annotation-xml".split())
 _ENTITY = re.compile(r"&([A-Za-z][A-Za-z0-9]*);")
 _XML_ENTITIES = frozenset({"amp", "lt", "gt", "quot", "apos"})
-_UNSAFE_VALUE = re.compile(r"[<>&\"'`]|url\(|javascript:|expression\(", re.IGNORECASE)
+_UNSAFE_VALUE = re.compile(r"[<>&\"'`\x00-\x1f]|url\(|javascript:|expression\(", re.IGNORECASE)
 
 
 @dataclass

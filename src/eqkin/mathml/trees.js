@@ -4,6 +4,8 @@
 const DROPPED_ATTRIBUTES = new Set(["href", "class", "style", "xmlns", "display", "alttext", "id", "encoding"]);
 const ERROR_COLOUR = "#e9c1b7"; // KaTeX paints refused commands in this colour: seeing it in the output means "refused"
 
+const CONTROLS = /[\u0000-\u001f\u007f]/; // mean nothing in a formula, and separate strings where they are stored
+
 class Symbols {
   constructor() {
     this.index = new Map();
@@ -93,6 +95,7 @@ function flatten(root, tables, columns) {
       let words = pushChildren(node, next);
       const count = next.length - before;
       if (count) words = ""; // mixed content does not occur in presentation MathML
+      if (CONTROLS.test(words)) words = words.replace(/[\u0000-\u001f\u007f]/g, "");
       if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
       columns.push(tables.tags.id(node.type), tables.attributes.id(attributesOf(node)), tables.texts.id(words), count);
     }
