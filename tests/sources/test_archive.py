@@ -1,6 +1,7 @@
 import io
 import json
 import pickle
+import struct
 import tarfile
 import tracemalloc
 import zipfile
@@ -16,6 +17,8 @@ from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.archive import bulk_items, is_bulk, paper_from_eprint
 from eqkin.sources.metadata import ArxivMeta, MetadataSnapshot
+from eqkin.sources.streams import gunzipped
+from eqkin.sources.zipped import zip_members
 from tests.sources.builders import TEX, gz, link, tar_of
 
 SMALL = replace(LIMITS, paper_bytes=200_000, file_bytes=100_000, archive_bytes=500_000, paper_members=50)
@@ -52,6 +55,41 @@ def test_zip_that_unpacks_to_too_much_is_stopped():
         archive.writestr("main.tex", b"x" * 200_000)
     with pytest.raises(LimitReached):
         read(buffer.getvalue(), SMALL)
+
+
+def directory(count):
+    entry = struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", 20, 3, 20, *[0] * 8, 1, *[0] * 6) + b"a"
+    return entry * count
+
+
+def many_members(count, form):
+    """A zip that is nothing but a directory; `form` tells how it hides the number of its members."""
+    entries = directory(count)
+    zip64 = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(entries), 0)
+    zip64 += struct.pack("<4sLQL", b"PK\6\7", 0, len(entries), 1)
+    size = 47 if form == "zip64" else len(entries)
+    end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, size, 0, 0)
+    if form == "end mark within the end record":
+        end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, size, int.from_bytes(b"PK\5\6", "little"), 0)
+    return entries + (zip64 if form == "zip64" else b"") + end
+
+
+@pytest.mark.parametrize("form", ["plain", "zip64", "end mark within the end record"])
+def test_zip_with_too_many_members_is_refused_before_they_are_listed(form, monkeypatch):
+    limits = replace(LIMITS, paper_members=50)
+    monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("the members were listed"))
+    with pytest.raises(LimitReached, match="members"):
+        list(zip_members(many_members(60, form), "z", limits))
+
+
+@pytest.mark.parametrize("wrap", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_members_of_a_zip_within_the_zip_do_not_count(wrap):
+    inner = many_members(60, "plain")
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", wrap) as archive:
+        archive.writestr("inner.zip", inner)
+        archive.writestr("main.tex", TEX)
+    assert "a=b" in read(buffer.getvalue(), SMALL).text
 
 
 @pytest.mark.parametrize("cut", [10, 60, 120])
@@ -306,6 +344,31 @@ def test_digest_covers_the_metadata_that_was_used(tmp_path, source):
         snapshots.append(MetadataSnapshot(tmp_path / name, folder=tmp_path / "cache"))
     none, first, same, other = (next(open_source(str(path), metadata=m)).digest for m in (None, *snapshots))
     assert first == same and len({none, first, other}) == 3
+
+
+def test_gzipped_tar_is_unpacked_no_further_than_the_cap(tmp_path, monkeypatch):
+    path = tmp_path / "bomb.tar.gz"
+    path.write_bytes(gz(tar_of({"1706.00001.gz": gz(TEX), "1706.00002.gz": gz(TEX), "a.dat": bytes(20_000_000)})))
+    pulled = []
+
+    def counted(stream, limit):
+        unpacked = gunzipped(stream, limit)
+        pulled.append(unpacked)
+        return unpacked
+
+    monkeypatch.setattr("eqkin.sources.archive.gunzipped", counted)
+    assert is_bulk(path, SMALL)
+    iterator = bulk_items(path, limits=SMALL)
+    assert "a=b" in next(iterator).load().text
+    with pytest.raises(LimitReached):
+        list(iterator)
+    assert pulled and all(stream.position <= SMALL.archive_bytes for stream in pulled)
+
+
+def test_gzipped_bulk_tar_is_read(tmp_path):
+    path = tmp_path / "bulk.tar.gz"
+    path.write_bytes(gz(tar_of({f"1706/1706.0000{i}.gz": gz(TEX) for i in range(1, 4)})))
+    assert len(list(open_source(str(path)))) == 3
 
 
 def test_one_papers_tar_is_not_taken_for_a_bulk_tar(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,6 +41,7 @@ _NOT_TEXT = (
 _SKIPPED_SUFFIXES = tuple(_NOT_TEXT.split())
 _NESTED_SUFFIXES = (".tar", ".tgz", ".gz", ".zip", ".bz2", ".xz", ".z", ".7z", ".rar")
 _SAMPLE = 20  # members looked at to tell a bulk tar from one paper's tar
+_BULK_RATIO = 4  # a gzipped bulk tar may unpack to this many times its size: its members are compressed already
 _NESTING = 3  # layers of gzip around one paper
 
 
@@ -195,7 +197,7 @@ def is_bulk(path: Path, limits: Limits = LIMITS) -> bool:
     Told by its first members: e-prints are compressed or PDF, or named after arXiv identifiers.
     """
     with open_regular(path) as file:
-        stream = _outer(file, path)
+        stream = _outer(file, path, limits.archive_bytes)
         if stream is None:
             return False
         seen = eprints = 0
@@ -218,14 +220,14 @@ def _named_like_eprint(name: str) -> bool:
     return name.endswith((".gz", ".pdf")) and id_of_file(name) is not None
 
 
-def _outer(file: BinaryIO, path: Path) -> ByteStream | None:
-    """The stream of the tar in `file`, None if there is none."""
+def _outer(file: BinaryIO, path: Path, limit: int) -> ByteStream | None:
+    """The stream of the tar in `file`, None if there is none; of a gzipped one no more than `limit` is unpacked."""
     stream = ByteStream(file, shown(path))
     if kind_of(stream.peek(HEAD_BYTES)) == "gzip":
-        stream = gunzipped(stream, None)
+        stream = gunzipped(stream, limit)
     try:
         return stream if kind_of(stream.peek(HEAD_BYTES)) == "tar" else None
-    except BadInput:
+    except (BadInput, LimitReached):
         return None
 
 
@@ -234,10 +236,11 @@ def bulk_items(
 ) -> Iterator[Item]:
     """The e-prints of a bulk tar, in order, each with its compressed bytes.
 
-    PDF members go to `on_skip`. Raises `BadInput` where the tar is damaged, after all members before the damage.
+    PDF members go to `on_skip`. Raises `BadInput` where the tar is damaged and `LimitReached` where a gzipped one
+    unpacks to far more than a tar of compressed members can, after all members before that.
     """
     with open_regular(path) as file:
-        stream = _outer(file, path)
+        stream = _outer(file, path, max(limits.archive_bytes, _BULK_RATIO * os.fstat(file.fileno()).st_size))
         if stream is None:
             raise BadInput(f"{shown(path)}: is not a tar of e-prints")
         reader = TarReader(stream, limits)

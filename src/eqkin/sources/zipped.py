@@ -12,7 +12,12 @@ from functools import partial
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
 
+_ENTRY = b"PK\x01\x02"  # starts one entry of the central directory
 _END_RECORD = b"PK\x05\x06"
+_END_BYTES = 22
+_ZIP64_LOCATOR = b"PK\x06\x07"
+_ZIP64_LOCATOR_BYTES = 20
+_COMMENT_BYTES = 1 << 16
 _ENTRY_BYTES = 1_000  # generous for one entry of the central directory
 _FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError, KeyError)
 
@@ -24,11 +29,10 @@ def zip_members(raw: bytes, name: str, limits: Limits = LIMITS) -> Iterator[Memb
 
     Raises `BadInput` for a damaged zip, `LimitReached` if its directory alone is beyond the caps.
     """
-    end = raw.rfind(_END_RECORD)
-    if end < 0 or len(raw) < end + 22:
+    end = _end_record(raw)
+    if end < 0 or len(raw) < end + _END_BYTES:
         raise BadInput(f"{name}: is a truncated zip file")
-    directory_bytes = int.from_bytes(raw[end + 12 : end + 16], "little")
-    if directory_bytes > limits.paper_members * _ENTRY_BYTES:
+    if _has_more_members(raw, end, limits.paper_members):
         raise LimitReached(f"{name}: has more than {limits.paper_members:,} members")
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
@@ -39,6 +43,29 @@ def zip_members(raw: bytes, name: str, limits: Limits = LIMITS) -> Iterator[Memb
             if not info.is_dir():
                 read = partial(_read, archive, info, name)
                 yield info.filename, info.file_size, _refused(info), read
+
+
+def _end_record(raw: bytes) -> int:
+    """Where the end record stands, found exactly as `zipfile` finds it; -1 if there is none."""
+    last = len(raw) - _END_BYTES
+    if last >= 0 and raw.startswith(_END_RECORD, last) and raw.endswith(b"\0\0"):
+        return last
+    return raw.rfind(_END_RECORD, max(last - _COMMENT_BYTES, 0))
+
+
+def _has_more_members(raw: bytes, end: int, cap: int) -> bool:
+    """Whether the central directory has more than `cap` entries, whatever number it declares.
+
+    Entries are counted where the end record says the directory is. With a zip64 record they are counted in the whole
+    file, which is never too few.
+    """
+    if raw.count(_ENTRY) <= cap:
+        return False
+    if raw.startswith(_ZIP64_LOCATOR, max(end - _ZIP64_LOCATOR_BYTES, 0)):
+        return True
+    directory_bytes = int.from_bytes(raw[end + 12 : end + 16], "little")
+    start = max(end - directory_bytes, 0)
+    return directory_bytes > cap * _ENTRY_BYTES or raw.count(_ENTRY, start, end) > cap
 
 
 def _refused(info: zipfile.ZipInfo) -> str:
