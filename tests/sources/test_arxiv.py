@@ -1,3 +1,6 @@
+import errno
+import io
+import os
 import pickle
 import threading
 import time
@@ -7,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from eqkin.errors import BadInput, LimitReached
+from eqkin.errors import BadInput, LimitReached, StorageFailed
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.arxiv import ArxivClient, arxiv_item
@@ -35,6 +38,7 @@ class Answers:
         self.queues = {}
         self.requests = []
         self.agents = set()
+        self.pause = 0.0  # between the bytes of an answer
 
     def set(self, path, *answers):
         self.queues[path] = list(answers)
@@ -57,7 +61,15 @@ def server():
             for name, value in ({"Content-Length": str(len(body))} | headers).items():
                 self.send_header(name, value)
             self.end_headers()
-            self.wfile.write(body)
+            if not answers.pause:
+                self.wfile.write(body)
+                return
+            try:
+                for byte in body:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(answers.pause)
+            except OSError:
+                pass  # the client has given up
 
         def log_message(self, *arguments):
             pass
@@ -197,6 +209,41 @@ def test_server_that_asks_for_too_long_a_wait_is_given_up_at_once(client, server
     with pytest.raises(BadInput):
         load(client)
     assert len(server.requests) == 1 and client.naps == []
+
+
+@pytest.mark.parametrize("call", ["write", "fsync", "replace", "mkstemp"])
+def test_full_disk_is_not_taken_for_a_busy_server(client, server, monkeypatch, call):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    class FullFile(io.FileIO):
+        write = full
+
+    client.folder.mkdir()
+    if call == "write":
+        monkeypatch.setattr("eqkin.sources.download.open", FullFile, raising=False)
+    else:
+        monkeypatch.setattr(f"eqkin.sources.cache.{'tempfile' if call == 'mkstemp' else 'os'}.{call}", full)
+    with pytest.raises(StorageFailed, match="No space left"):
+        load(client)
+    assert len(server.requests) <= 1 and client.naps == []
+    assert list(client.folder.iterdir()) == []
+
+
+def test_download_that_trickles_ends_at_its_deadline(client, server):
+    server.pause = 0.02
+    server.set("/src/1706.03762", (200, {}, b"x" * 500))
+    started = time.monotonic()
+    with pytest.raises(LimitReached, match="longer than"):
+        load(replace(client, deadline=0.2))
+    assert time.monotonic() - started < 5 and len(server.requests) == 1
+
+
+def test_waiting_for_a_busy_server_ends_at_the_deadline(client, server):
+    server.set("/src/1706.03762", (503, {"Retry-After": "90"}, b""))
+    with pytest.raises(BadInput, match="try again later"):
+        load(replace(client, deadline=60.0))
+    assert client.naps == []
 
 
 def test_truncated_answer_is_asked_for_again_and_never_cached(client, server):

@@ -45,12 +45,13 @@ class ArxivClient:
     folder: Path = field(default_factory=lambda: cache_folder() / "arxiv")
     delay: float = 3.0  # seconds between two requests, what arXiv asks for
     attempts: int = 5
+    deadline: float = 600.0  # seconds one download may take in all
     max_age: float = 30 * 86_400.0  # seconds after which what was asked for without a version is asked for again
     sleep: Callable[[float], None] = time.sleep
     limits: Limits = LIMITS
 
     def source(self, arxiv_id: ArxivId) -> Path:
-        """File with the e-print as arXiv sends it; raises `BadInput` or `LimitReached`."""
+        """File with the e-print as arXiv sends it; raises what `Downloader.fetch` does."""
         address = f"{self.eprint.rstrip('/')}/{arxiv_id.full}"
         return self._cached(arxiv_id, address, "source", self.limits.download_bytes)
 
@@ -71,7 +72,12 @@ class ArxivClient:
         path = self.folder / f"{arxiv_id.full.replace('/', '_')}.{suffix}"
         if not self._is_fresh(path, arxiv_id):
             downloader = Downloader(
-                self.folder, delay=self.delay, attempts=self.attempts, max_bytes=max_bytes, sleep=self.sleep
+                self.folder,
+                delay=self.delay,
+                attempts=self.attempts,
+                deadline=self.deadline,
+                max_bytes=max_bytes,
+                sleep=self.sleep,
             )
             downloader.fetch(address, path)
         return path

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from eqkin.errors import BadInput
+from eqkin.errors import StorageFailed
 
 
 def cache_folder() -> Path:
@@ -20,31 +20,38 @@ def cache_folder() -> Path:
 
 
 def make_folder(path: Path) -> Path:
-    """`path`, made if it is not there; raises `BadInput` if that fails."""
-    try:
+    """`path`, made if it is not there; raises `StorageFailed` if that fails."""
+    with storing(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"{path}: the cache folder cannot be made ({error.strerror}); set EQKIN_CACHE") from error
     return path
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Makes an error of the disk while `path` is written a `StorageFailed`."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageFailed(f"{path}: cannot be written ({reason}); free space or set EQKIN_CACHE") from error
 
 
 @contextmanager
 def written_whole(target: Path) -> Iterator[Path]:
     """A path to write to that takes the name `target` only when the block ends without an error; else it is removed.
 
-    Raises `BadInput` if the folder cannot be written.
+    Raises `StorageFailed` for every error of the disk, also within the block.
     """
     make_folder(target.parent)
-    try:
+    with storing(target):
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
         os.close(handle)
-    except OSError as error:
-        raise BadInput(f"{target.parent}: cannot be written ({error.strerror}); set EQKIN_CACHE") from error
-    try:
-        yield Path(name)
-        with open(name, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        try:
+            yield Path(name)
+            with open(name, "rb+") as file:
+                os.fsync(file.fileno())
+            os.replace(name, target)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise

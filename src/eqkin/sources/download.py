@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from importlib import metadata
 from pathlib import Path
+from typing import BinaryIO
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.sources.cache import make_folder, written_whole
+from eqkin.sources.cache import make_folder, storing, written_whole
 
 _PIECE = 1 << 16
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
@@ -46,29 +47,32 @@ class Downloader:
     attempts: int = 5
     patience: float = 120.0  # the longest single wait; a server that asks for more is given up
     timeout: float = 60.0  # of one connection or read
+    deadline: float = 600.0  # of everything, waits and further attempts included
     max_bytes: int = 300_000_000
     sleep: Callable[[float], None] = time.sleep
 
     def fetch(self, address: str, target: Path) -> None:
         """Put the answer at `address` into the file `target`, whole or not at all.
 
-        Raises `BadInput` if there is none or the server stays away, `LimitReached` if it is larger than `max_bytes`.
+        Raises `BadInput` if there is none or the server stays away, `LimitReached` if it is larger than `max_bytes` or
+        takes longer than `deadline`, `StorageFailed` if it cannot be written.
         """
+        until = time.monotonic() + self.deadline
         for attempt in range(self.attempts):
             self._wait_for_turn()
             try:
                 with written_whole(target) as path:
-                    self._receive(address, path)
+                    self._receive(address, path, until)
                 return
             except _Busy as error:
                 reason = str(error)
                 wait = error.after if error.after is not None else self.delay * 2**attempt
-                if attempt + 1 == self.attempts or wait > self.patience:
+                if attempt + 1 == self.attempts or wait > min(self.patience, until - time.monotonic()):
                     break
                 self.sleep(wait)
         raise BadInput(f"{address}: no answer after {attempt + 1} attempts ({reason}); try again later")
 
-    def _receive(self, address: str, path: Path) -> None:
+    def _receive(self, address: str, path: Path, until: float) -> None:
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -82,8 +86,9 @@ class Downloader:
             opener.add_handler(handler)
         opener.addheaders = [("User-Agent", user_agent())]
         try:
-            with opener.open(address, timeout=self.timeout) as answer, open(path, "wb") as file:
-                self._copy(answer, file, address)
+            with opener.open(address, timeout=self.timeout) as answer:
+                with storing(path), open(path, "wb") as file:
+                    self._copy(answer, file, address, until)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in _BUSY:
@@ -95,17 +100,19 @@ class Downloader:
         except (OSError, http.client.HTTPException) as error:
             raise _Busy(str(error) or type(error).__name__) from error
 
-    def _copy(self, answer: http.client.HTTPResponse, file: object, address: str) -> None:
+    def _copy(self, answer: http.client.HTTPResponse, file: BinaryIO, address: str, until: float) -> None:
         declared = answer.headers.get("Content-Length", "")
         expected = int(declared) if declared.isascii() and declared.isdigit() else None
         if expected is not None and expected > self.max_bytes:
             raise LimitReached(f"{address}: the answer is larger than {self.max_bytes:,} bytes")
         received = 0
-        while piece := answer.read(_PIECE):
+        while piece := _next_piece(answer):
             received += len(piece)
+            if time.monotonic() > until:
+                raise LimitReached(f"{address}: the download takes longer than {self.deadline:,.0f} seconds")
             if received > self.max_bytes:
                 raise LimitReached(f"{address}: the answer is larger than {self.max_bytes:,} bytes")
-            file.write(piece)  # type: ignore[attr-defined]
+            file.write(piece)
         if expected is not None and received < expected:
             raise _Busy(f"the answer broke off after {received:,} of {expected:,} bytes")
 
@@ -114,16 +121,21 @@ class Downloader:
         if self.delay <= 0:
             return
         path = make_folder(self.folder) / "last-request"
-        try:
-            with open(path, "a+") as file:
-                _lock(file.fileno())  # released when the file is closed
-                file.seek(0)
-                self.sleep(_remaining(file.read(40), self.delay))
-                file.seek(0)
-                file.truncate()
-                file.write(repr(time.time()))
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be written ({error.strerror}); set EQKIN_CACHE") from error
+        with storing(path), open(path, "a+") as file:
+            _lock(file.fileno())  # released when the file is closed
+            file.seek(0)
+            self.sleep(_remaining(file.read(40), self.delay))
+            file.seek(0)
+            file.truncate()
+            file.write(repr(time.time()))
+
+
+def _next_piece(answer: http.client.HTTPResponse) -> bytes:
+    """What has arrived, without waiting for more; an error of the line may pass, unlike one of the disk."""
+    try:
+        return answer.read1(_PIECE)
+    except (OSError, http.client.HTTPException) as error:
+        raise _Busy(str(error) or type(error).__name__) from error
 
 
 def _remaining(last: str, delay: float) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from eqkin.errors import BadInput, CorruptData
+from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.arxiv_ids import parse_id
 from eqkin.sources.cache import cache_folder, make_folder, written_whole
@@ -70,6 +70,7 @@ class MetadataSnapshot:
 
     Raises:
         BadInput: the snapshot cannot be read.
+        StorageFailed: the look-up table cannot be written.
     """
 
     def __init__(self, path: Path | str, *, folder: Path | None = None, limits: Limits = LIMITS) -> None:
@@ -113,7 +114,7 @@ class MetadataSnapshot:
                     table.commit()
                     count = table.execute("SELECT count(*) FROM papers").fetchone()[0]
             except sqlite3.Error as error:
-                raise BadInput(f"{self._table.parent}: the look-up table cannot be written ({error})") from error
+                raise StorageFailed(f"{self._table.parent}: the look-up table cannot be written ({error})") from error
             if not count:
                 raise BadInput(f"{shown(self._path)}: holds no arXiv metadata (JSON lines with an id each)")
 
