@@ -18,7 +18,7 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 demo: $(VENV)/.base ## build a library from the bundled atlas and show it
-	$(VENV)/bin/eqkin demo
+	$(VENV)/bin/eqkin demo --library local/atlas
 
 test: lint ## check style and types, run all tests
 	$(RUN) pytest $(PYTEST_ARGS)

@@ -59,6 +59,6 @@ def main() -> None:
     except EqkinError as error:
         typer.secho(f"eqkin: {error}", err=True, fg="red")
         sys.exit(EXIT_CODES.get(type(error), 1))
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        typer.secho(f"eqkin: {error}", err=True, fg="red")
+        sys.exit(EXIT_CODES[StorageFailed])

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.errors import BadInput
 from eqkin.library import AddReport, Library
 from eqkin.sources import MetadataSnapshot, open_source
 
@@ -67,6 +68,10 @@ def add(
     opened = Library.open(library, create=not remove)
     if remove:
         dropped = opened.remove(*sources)
+        if not dropped:
+            raise BadInput(
+                f"{library}: has no paper of {', '.join(sources)}; `eqkin export --no-mathml` shows the keys"
+            )
         typer.echo(orjson.dumps({"removed": dropped}).decode() if as_json else f"{dropped:,} papers removed")
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C: what was read is kept

@@ -12,6 +12,8 @@ from typing import Annotated
 import orjson
 import typer
 
+from eqkin.cli.options import output
+
 
 class Form(StrEnum):
     """What to print for each formula."""
@@ -52,11 +54,12 @@ def convert(
     """
     failures = 0
     lines = formulas if formulas else (line.rstrip("\r\n") for line in sys.stdin)
-    for line, error in _converted(lines, form):
-        typer.echo(line)
-        if error:
-            failures += 1
-            typer.secho(error, err=True)
+    with output():
+        for line, error in _converted(lines, form):
+            typer.echo(line)
+            if error:
+                failures += 1
+                typer.secho(error, err=True)
     if failures:
         raise typer.Exit(1)
 
@@ -91,7 +94,12 @@ def _converted(lines: Iterable[str], form: Form) -> Iterator[tuple[str, str]]:
             else:
                 yield (
                     orjson.dumps(
-                        {"latex": text, "mathml": to_mathml(node), "degraded": list(outcome.unknown)}
+                        {
+                            "latex": text,
+                            "mathml": to_mathml(node),
+                            "degraded": list(outcome.unknown),
+                            "repaired": outcome.repaired,
+                        }
                     ).decode(),
                     "",
                 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,8 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from eqkin.cli.options import AsJson, LibraryFolder
-from eqkin.errors import StorageFailed
+from eqkin.cli.options import AsJson, LibraryFolder, output
 from eqkin.library import Library
 
 
@@ -46,10 +44,11 @@ def stats(
 
     with Library.open(library, create=False) as opened:
         numbers = statistics(opened)
-        if as_json:
-            typer.echo(orjson.dumps(numbers).decode())
-        else:
-            print_statistics(numbers)
+        with output():
+            if as_json:
+                typer.echo(orjson.dumps(numbers).decode())
+            else:
+                print_statistics(numbers)
         if figures:
             from eqkin.library.figures import draw
 
@@ -154,18 +153,17 @@ def export(
 
         eqkin export --forest corpus.safetensors
     """
+    from eqkin.library.durable import write_stream
     from eqkin.library.export import equations, write_forest
 
     with Library.open(library, create=False) as opened:
         if forest:
             typer.echo(f"{write_forest(opened, forest):,} trees written to {forest}")
             return
-        try:
-            with out.open("wb") if out else nullcontext(sys.stdout.buffer) as stream:
-                for equation in equations(opened, failed=failed, mathml=mathml):
-                    stream.write(orjson.dumps(equation) + b"\n")
-                stream.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise StorageFailed(f"{out or 'standard output'}: could not be written ({error.strerror})") from error
+        lines = (orjson.dumps(equation) + b"\n" for equation in equations(opened, failed=failed, mathml=mathml))
+        if out:
+            write_stream(out, lines)
+        else:
+            with output():
+                for line in lines:
+                    sys.stdout.buffer.write(line)

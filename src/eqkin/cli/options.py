@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from eqkin.errors import StorageFailed
 
 
 def data_folder() -> Path:
@@ -33,3 +38,18 @@ LibraryFolder = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+
+
+@contextmanager
+def output() -> Iterator[None]:
+    """Writing results: a reader who has seen enough (`| head`) is no error, a full disk is one of ours."""
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except OSError as error:
+        with suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise StorageFailed(f"the output could not be written ({error.strerror or error})") from error

@@ -56,6 +56,7 @@ _DROPPED = frozenset(
 )
 _BEGIN_OR_END = re.compile(r"\\(begin|end)\s*+\{([^{}]*+)\}")
 _ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
+_ROW_END = re.compile(r"(\\\\|\\cr(?![A-Za-z]))")
 _AMPERSAND = re.compile(r"(?<!\\)&")
 _TEXT_CASES = re.compile(r"(\\begin\{[dr]?cases)\*\}(.*?)(\\end\{[dr]?cases)\*\}", re.DOTALL)
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
@@ -116,7 +117,7 @@ def _rows(name: str, body: str) -> str:
         body = body if nested else _AMPERSAND.sub(" ", body)
         return rf"\begin{{gathered}}{body}\end{{gathered}}"
     if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and not nested:
-        body = "\\\\".join(_two_columns(row) for row in body.split("\\\\"))
+        body = "".join(_two_columns(part) for part in _ROW_END.split(body))
     return rf"\begin{{aligned}}{body}\end{{aligned}}"
 
 

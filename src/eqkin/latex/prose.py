@@ -16,8 +16,9 @@ _DROP_WITH_ARGUMENT = re.compile(
     r"|hspace\*?|includegraphics|input|include|usepackage|begin|end|todo|url|setlength|addtolength|setcounter"
     r"|hypertarget|thispagestyle"
     r"|pagestyle|color|fontsize|selectfont|glsadd|phantomsection|addcontentsline)"
-    r"(?![A-Za-z])\s*+(?:\[[^\]\ufffc]{0,300}+\]\s*+){0,2}(?:\{[^{}\ufffc]*+\})?"
+    r"(?![A-Za-z])\s*+(?:\[[^\]\ufffc]{0,300}+\]\s*+){0,2}(?:\{[^{}\ufffc]*+\})?(?:\[[^\]\n\ufffc]{0,200}+\])?"
 )
+_NO_PROSE = re.compile(r"\\begin\{(thebibliography|tikzpicture|tikzcd|axis)\}[^\ufffc]*?\\end\{\1\}")
 # \"u, \"{u}, \'\i; those named by a letter need a brace or a space: \c{c}, \v s, but not \bf
 _ACCENT = re.compile(
     r"\\(?:([`'^\"~=.])\s*+(?:\{\\?([A-Za-z])\}|\\?([A-Za-z]))"
@@ -70,6 +71,7 @@ def _accent(match: re.Match[str]) -> str:
 def plain_text(latex: str) -> str:
     """Plain text of a stretch of LaTeX prose; equation marks stay where they are."""
     if "\\" in latex:
+        latex = _NO_PROSE.sub(" ", latex)
         latex = _DROP_WITH_ARGUMENT.sub(" ", latex)
         latex = _ACCENT.sub(_accent, latex)
     latex = _TOKEN.sub(_replace, latex)
@@ -85,4 +87,9 @@ def around(prose: str, mark: int, reach: int = 400) -> tuple[str, str]:
     if at < 0:
         return "", ""
     before, after = prose[max(0, at - reach) : at], prose[at + 1 : at + 1 + reach]
-    return before.rpartition(EQUATION_MARK)[2].strip(), after.partition(EQUATION_MARK)[0].strip()
+    before, after = before.rpartition(EQUATION_MARK)[2], after.partition(EQUATION_MARK)[0]
+    if before.count("$") % 2:  # the window cuts a formula in two
+        before = before.partition("$")[2]
+    if after.count("$") % 2:
+        after = after.rpartition("$")[0]
+    return before.strip(), after.strip()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import islice
 
 from eqkin.latex.citations import cited_ids
 from eqkin.latex.displays import HEADINGS, events, heading
@@ -17,8 +18,13 @@ from eqkin.limits import LIMITS
 _PACKAGES = re.compile(r"\\(?:usepackage|RequirePackage)\s*+(?:\[[^\]\\]*+\])?\s*+\{([^{}]*+)\}")
 _LABEL = re.compile(r"\\label\s*+\{([^{}]*+)\}")
 _DROPPED = re.compile(
-    r"\\label\s*+\{[^{}]*+\}|\\(?:nonumber|notag|qedhere|allowdisplaybreaks|displaybreak)(?![A-Za-z])(?:\s*+\[\d\])?"
+    r"\\(?:label|tag\*?|intertext|shortintertext)\s*+\{[^{}]*+\}|\\(?:nonumber|notag|qedhere|allowdisplaybreaks|displaybreak)(?![A-Za-z])(?:\s*+\[\d\])?"
     r"|\\l?eqno(?![A-Za-z])\s*+(?:\{[^{}]*+\}|\([^()$\\]{0,40}+\)|\\[a-z]{1,2}box\s*+\{[^{}]*+\}|[\d.]++)?"
+)
+_AUTHOR = re.compile(r"\\author\s*+(?=[\[{])")
+_AND = re.compile(r"\\(?:and|And|AND)(?![A-Za-z])")
+_ASIDE = re.compile(
+    r"\\(?:thanks|footnote|footnotemark|inst|affil|orcid|orcidlink|email|textsuperscript)\s*+\{[^{}]*+\}|\$[^$]*+\$"
 )
 _TITLE = re.compile(r"\\title\s*+(?=[\[{])")
 
@@ -54,6 +60,7 @@ class Document:
     """What `parse` finds."""
 
     title: str = ""
+    authors: list[str] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
     packages: list[str] | None = None  # None: the text has no preamble
@@ -68,6 +75,8 @@ def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] 
     style = strip_comments("\n".join(styles or []))
     document = Document(cites=cited_ids(text, bibliographies or []))
     begin = text.find("\\begin{document}")
+    if begin >= 0 and _within_braces(text, begin):  # in a macro: then the text is read as a whole
+        begin = -1
     if begin >= 0:
         document.packages = _packages([text[:begin], style])
     elif style or "\\usepackage" in text:
@@ -88,9 +97,28 @@ def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] 
     title = _TITLE.search(text)
     if title:
         document.title = plain_text(heading(text, title.end())[0])[:500]
+    document.authors = _authors(text)
     _fill(document, body, changes)
     forget()
     return document
+
+
+def _authors(text: str) -> list[str]:
+    r"""Names in \author{A \and B}, footnotes and affiliations cut off."""
+    names: list[str] = []
+    for match in islice(_AUTHOR.finditer(text), 50):
+        written = _ASIDE.sub(" ", heading(text, match.end())[0])
+        names += [plain_text(re.split(r"\\\\|\n\s*\n", part.strip())[0]) for part in _AND.split(written)]
+    return [name[:100] for name in dict.fromkeys(names) if name and not name.isspace()][:100]
+
+
+def _within_braces(text: str, at: int) -> bool:
+    """Whether a group is open at `at`, from the start of the paragraph it stands in."""
+    start = max(text.rfind("\\newcommand", 0, at), text.rfind("\\def", 0, at))
+    if start < 0 or at - start > 2000:
+        return False
+    before = text[start:at]
+    return before.count("{") - before.count("\\{") > before.count("}") - before.count("\\}")
 
 
 def _packages(texts: list[str]) -> list[str]:
@@ -140,7 +168,7 @@ def _without_definitions(text: str, definitions: list[Definition], begin: int) -
     """The body with its definitions cut out, and the definitions with their place in it (-1: before the body)."""
     start = begin + len("\\begin{document}") if begin >= 0 else 0
     end = text.rfind("\\end{document}")
-    end = end if end > start else len(text)
+    end = end if end > start and not _within_braces(text, end) else len(text)
     pieces: list[str] = []
     changes: list[tuple[int, Macro]] = []
     at, length = start, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,18 +13,28 @@ from eqkin.errors import StorageFailed
 
 def write_file(path: Path, content: bytes) -> None:
     """Put `content` at `path`, replacing what is there in one step; raises `StorageFailed`, the old file intact."""
+    write_stream(path, [content])
+
+
+def write_stream(path: Path, pieces: Iterable[bytes]) -> None:
+    """The same with content that comes in pieces."""
+    if path.exists() and not path.is_file():
+        raise StorageFailed(f"{path}: is no ordinary file; choose another name")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            for piece in pieces:
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
         sync_folder(path.parent)
-    except OSError as error:
+    except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise StorageFailed(f"{path}: could not be written ({error.strerror or error})") from error
+        if isinstance(error, OSError):
+            raise StorageFailed(f"{path}: could not be written ({error.strerror or error})") from error
+        raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -28,12 +28,15 @@ def equations(library: Library, *, failed: bool = False, mathml: bool = True) ->
     with library.reading():
         papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
         for paper in papers:  # one at a time, so that no reader's cursor stays open and keeps a writer waiting
+            prose: dict[int, str] = {}
             for row in library.connection.execute(_QUERY, (paper, failed)).fetchall():
-                yield _describe(library, row, mathml)
+                if row["section"] not in prose:
+                    prose[row["section"]] = plain_text(row["prose"])
+                yield _describe(library, row, prose[row["section"]], mathml)
 
 
-def _describe(library: Library, row: sqlite3.Row, mathml: bool) -> dict[str, Any]:
-    before, after = around(plain_text(row["prose"]), row["mark"])
+def _describe(library: Library, row: sqlite3.Row, prose: str, mathml: bool) -> dict[str, Any]:
+    before, after = around(prose, row["mark"])
     described = {
         "id": f"{row['key']}#{row['number']}",
         "paper": row["key"],
@@ -46,6 +49,7 @@ def _describe(library: Library, row: sqlite3.Row, mathml: bool) -> dict[str, Any
         "environment": row["environment"],
         "latex": row["latex"],
         "status": row["status"],
+        "repaired": bool(row["repaired"]),
         "before": before,
         "after": after,
     }

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
 from eqkin.forest import Forest
@@ -54,7 +56,8 @@ class AddReport:
             self.unchanged += 1
         elif extract.failure:
             self.failed[extract.failure] += 1
-            self.problems.append(f"{extract.origin}: {extract.message}")
+            named = extract.message.startswith(extract.origin) or extract.origin in extract.message[:300]
+            self.problems.append(extract.message if named else f"{extract.origin}: {extract.message}")
             del self.problems[200:]
         else:
             self.papers += 1
@@ -99,7 +102,7 @@ class Library:
         self,
         *sources: str | os.PathLike[str],
         jobs: int = 1,
-        metadata: MetadataSnapshot | None = None,
+        metadata: MetadataSnapshot | str | os.PathLike[str] | None = None,
         progress: Callable[[AddReport], None] | None = None,
     ) -> AddReport:
         """Read sources into the library: new papers are added, changed ones replaced, unchanged ones skipped.
@@ -109,7 +112,7 @@ class Library:
         Args:
             sources: what `eqkin.sources.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
             jobs: processes to read with.
-            metadata: arXiv's metadata snapshot, for bulk archives.
+            metadata: arXiv's metadata snapshot or its path, for bulk archives.
             progress: called after every paper with the report so far.
 
         Returns:
@@ -123,6 +126,8 @@ class Library:
         """
         self._check_converter()
         report = AddReport()
+        if isinstance(metadata, str | os.PathLike):
+            metadata = MetadataSnapshot(Path(metadata))
         opened = {
             _normalised(source): open_source(source, metadata=metadata, on_skip=report.skip)
             for source in [os.fspath(s) for s in sources]
@@ -160,6 +165,20 @@ class Library:
                 )
                 keys.update(row[0] for row in found)
             return writer.remove(sorted(keys))
+
+    def papers(self) -> list[dict[str, Any]]:
+        """All papers: key, title, authors, year, fields, where each came from, and why it failed if it did."""
+        with self.reading():
+            rows = self.connection.execute(
+                "SELECT key, title, authors, year, fields, origin, source, failure FROM papers ORDER BY id"
+            ).fetchall()
+            return [dict(row) | {name: orjson.loads(row[name]) for name in ("authors", "fields")} for row in rows]
+
+    def equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
+        """All equations as `eqkin export` writes them."""
+        from eqkin.library.export import equations
+
+        return equations(self, failed=failed, mathml=mathml)
 
     def tree(self, number: int) -> Node:
         """The MathML tree with this number."""

@@ -7,13 +7,16 @@ killed it: what was under way is tried again, item by item.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import chain, islice
+from multiprocessing.process import BaseProcess
 
 from eqkin.errors import BadInput
 from eqkin.library.reading import Extract, failed, read_item
@@ -64,17 +67,30 @@ def _read_parallel(tasks: Iterator[Task], jobs: int) -> Iterator[Extract]:
 def new_executor(jobs: int) -> ProcessPoolExecutor:
     """A pool of processes to read with."""
     # a fresh interpreter each: V8 and threads do not survive a fork
-    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_leave_interrupts_to_the_parent)
+    return ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=_prepare_worker)
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _prepare_worker() -> None:
+    """Leave interrupts to the parent, and end when it does, however it does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def _end_with(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _started(jobs: int) -> ProcessPoolExecutor:
     executor = new_executor(jobs)
     try:
-        executor.submit(_leave_interrupts_to_the_parent).result()
+        executor.submit(_nothing).result()
     except BrokenProcessPool as error:
         raise BadInput(
             "no worker process could be started: call `add` with jobs=1, or from a script file whose code stands under "

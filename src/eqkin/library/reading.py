@@ -119,6 +119,7 @@ def read_paper(paper: Paper, digest: str) -> Extract:
     """Sections, equations, trees and citations of a paper."""
     document = parse(paper.text, paper.styles, paper.bibliography)
     records, forest = convert_document(document)
+    paper.authors = paper.authors or document.authors
     extract = Extract(
         paper.key,
         paper.origin,

@@ -197,7 +197,10 @@ class Converter:
     def _start(self) -> MiniRacer:
         engine = MiniRacer()
         self._finish = weakref.finalize(self, _finish, engine)  # runs also when the interpreter exits
-        engine.eval(_sources()[1])
+        try:
+            engine.eval(_sources()[1])
+        except JSEvalException as error:
+            raise CorruptData(f"the bundled converter does not start ({error}); install eqkin again") from error
         engine.set_hard_memory_limit(self.limits.converter_bytes)
         seconds = self.limits.batch_seconds
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}

@@ -53,11 +53,18 @@ function use(pending) {
   return missing;
 }
 
+// Programming in TeX cannot be shown by name: what needs it fails.
+const PRIMITIVES = new Set(
+  ("if ifnum ifx ifdim ifcat ifodd ifcase ifdefined ifcsname else fi or begingroup endgroup lccode uccode catcode csname endcsname " +
+    "expandafter futurelet afterassignment aftergroup currentgrouptype halign valign advance multiply divide count dimen toks the " +
+    "romannumeral meaning numexpr dimexpr @ifnextchar @ifstar write immediate special").split(" ").map((name) => "\\" + name),
+);
+
 // A command that some package provides is taken from there; one that nobody provides becomes a named symbol or operator.
 function settle(missing) {
   while (missing.length) {
     const name = missing.pop();
-    if (settled.has(name) || limits.diagram_commands.includes(name)) continue;
+    if (settled.has(name) || PRIMITIVES.has(name) || limits.diagram_commands.includes(name)) continue;
     settled.add(name);
     const offered = providers.get(name), found = arity(name);
     // the same name with another number of arguments is another command
@@ -111,5 +118,6 @@ function standIn(command, count) {
 // The command an error says is undefined, if it can still be given a meaning.
 function unsettled(error) {
   const match = /(?:Undefined|Unrecognized(?: infix)?) control sequence: (\\(?:[A-Za-z@]+|.))/su.exec(error.message ?? "");
-  return match && !settled.has(match[1]) && !limits.diagram_commands.includes(match[1]) ? match[1] : null;
+  const name = match?.[1];
+  return name && !settled.has(name) && !PRIMITIVES.has(name) && !limits.diagram_commands.includes(name) ? name : null;
 }

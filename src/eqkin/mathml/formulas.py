@@ -50,11 +50,15 @@ def convert(
     first = converter.open_document(list(packages or []), (definitions or {}).values(), formulas)
     attempts.take(range(len(first.failures)), first)
     attempts.make(range(len(first.failures), len(formulas)))
+    refused = [outcome.failure for outcome in attempts.outcomes]
     for _ in range(_REPAIRS):
         again = attempts.mend()
         if not again:
             break
         attempts.make(again)
+    for outcome, failure in zip(attempts.outcomes, refused, strict=True):
+        if outcome.failure is not None:  # what is wrong with the formula as written, not as mended in vain
+            outcome.failure, outcome.repaired = failure, False
     return Conversion(attempts.builder.build(), attempts.outcomes)
 
 

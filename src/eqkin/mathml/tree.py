@@ -83,7 +83,9 @@ class _Reader:
             self.skipping -= 1
             return
         node = self.stack.pop()
-        node.text = _BLANKS.sub(" ", node.text).strip(" ") if node.tag in _LEAVES and not node.children else ""
+        if node.children and node.tag in _LEAVES:
+            node.tag = "mrow"  # a token holds text alone; KaTeX puts whole expressions into <mo>
+        node.text = _BLANKS.sub(" ", node.text).strip(" ") if node.tag in _LEAVES else ""
         if node.tag == "mtext" and node.text and self.stack[-1].tag in _ROWS and not node.text.strip(_SMALL_SPACES):
             self.stack[-1].children.pop()
         if len(node.text) > self.limits.leaf_chars:

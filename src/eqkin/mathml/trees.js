@@ -97,7 +97,8 @@ function flatten(root, tables, columns) {
       if (count) words = ""; // mixed content does not occur in presentation MathML
       if (CONTROLS.test(words)) words = words.replace(/[\u0000-\u001f\u007f]/g, "");
       if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
-      columns.push(tables.tags.id(node.type), tables.attributes.id(attributesOf(node)), tables.texts.id(words), count);
+      const tag = count && TOKENS.has(node.type) ? "mrow" : node.type; // KaTeX puts whole expressions into <mo>
+      columns.push(tables.tags.id(tag), tables.attributes.id(attributesOf(node)), tables.texts.id(words), count);
     }
     level = next;
   }
@@ -106,7 +107,8 @@ function flatten(root, tables, columns) {
 
 function treeRoot(latex, displayMode) {
   const dom = katex.__renderToDomTree(latex, {
-    displayMode, output: "mathml", throwOnError: true, strict: "ignore", trust: false, macros,
+    displayMode, output: "mathml", throwOnError: true, strict: "ignore", trust: false,
+    macros: Object.assign({}, macros), // what a formula defines ends with it
     maxExpand: limits.macro_expansions, maxSize: limits.rule_size_em, errorColor: ERROR_COLOUR,
   });
   let node = dom;
