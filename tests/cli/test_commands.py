@@ -156,3 +156,53 @@ def test_the_library_can_be_named_by_the_environment(tmp_path: Path) -> None:
     assert _eqkin("add", "atlas:", EQKIN_LIBRARY=str(tmp_path / "mine")).returncode == 0
     numbers = json.loads(_eqkin("stats", "--json", EQKIN_LIBRARY=str(tmp_path / "mine")).stdout)
     assert numbers["library"] == str(tmp_path / "mine")
+
+
+def test_output_that_cannot_be_written_is_one_line_and_a_pipe_that_closes_is_fine(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    _eqkin("add", "atlas:", "--library", library)
+    for command in ("export --out /no/such/folder/x.jsonl", f"export --out {tmp_path}", "export --forest /dev/null"):
+        result = _eqkin(*command.split(), "--library", library)
+        assert result.returncode == 7, command
+        assert result.stderr.count("\n") <= 2
+        assert "Traceback" not in result.stderr
+    assert Path("/dev/null").is_char_device()
+    shell = f"{sys.executable} -m eqkin export --library {library} | head -1"
+    piped = subprocess.run(["bash", "-o", "pipefail", "-c", shell], capture_output=True, text=True, check=False)
+    assert piped.returncode == 0, piped.stderr
+    assert json.loads(piped.stdout)["status"] == "converted"
+
+
+def test_an_export_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    library = str(tmp_path / "library")
+    runner.invoke(app, ["add", "atlas:", "--library", library])
+    assert runner.invoke(app, ["export", "--library", library, "--out", str(tmp_path / "all.jsonl")]).exit_code == 0
+    assert len((tmp_path / "all.jsonl").read_text().splitlines()) == 1401
+    assert {path.name for path in tmp_path.iterdir()} == {"library", "all.jsonl"}
+
+
+def test_removing_what_is_not_there_says_so(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    _eqkin("add", "atlas:", "--library", library)
+    result = _eqkin("add", "--remove", "arxiv:1706.03762", "--library", library)
+    assert result.returncode == 3
+    assert "has no paper of arxiv:1706.03762" in result.stderr
+    assert "28 papers removed" in _eqkin("add", "--remove", "atlas:", "--library", library).stdout
+
+
+def test_a_misspelt_source_makes_no_library(tmp_path: Path) -> None:
+    assert _eqkin("add", tmp_path / "nothing", "--library", tmp_path / "library").returncode == 3
+    assert not (tmp_path / "library").exists()
+
+
+def test_a_mended_formula_is_marked_and_one_mended_in_vain_is_reported_as_written() -> None:
+    result = _eqkin("convert", "--to", "json", r"\frac{a}{b", r"\begin{nonsense}x}", "a" * 30)
+    mended, refused, plain = (json.loads(line) for line in result.stdout.splitlines())
+    assert mended["repaired"] and not plain["repaired"]
+    assert "error" in refused
+
+
+def test_deep_trees_can_be_printed() -> None:
+    result = runner.invoke(app, ["convert", "--to", "tree", r"\sqrt{" * 60 + "x" + "}" * 60])
+    assert result.exit_code == 0
+    assert result.stdout.count('"msqrt"') == 60

@@ -1,5 +1,7 @@
 """Sections, display equations and prose of a document (SPEC, section 1)."""
 
+import unicodedata
+
 import pytest
 
 from eqkin.latex import parse
@@ -169,3 +171,30 @@ def test_all_outer_environments_have_a_kind():
 )
 def test_accents_and_signs_become_characters(written, plain):
     assert plain_text(written) == plain
+
+
+def test_authors_are_read_without_their_footnotes():
+    text = r"\author{Ada Lovelace\thanks{London} \and Emmy N\"other$^1$ \\ G\"ottingen}\begin{document}x\end{document}"
+    assert [unicodedata.normalize("NFC", name) for name in parse(text).authors] == ["Ada Lovelace", "Emmy Nöther"]
+
+
+def test_a_document_begun_and_ended_by_macros_is_read():
+    text = (
+        "\\newcommand{\\Begin}{\\begin{document}\\maketitle}\n\\newcommand{\\End}{\\bibliography{x}\\end{document}}\n"
+        "\\Begin\n\\begin{equation} a = b \\end{equation}\n\\End\n"
+    )
+    assert [equation.body for equation in parse(text).equations] == ["a = b"]
+
+
+def test_numbering_and_interjections_are_stripped_from_the_formula():
+    (equation,) = parse(r"\begin{align} a &= b \tag{1} \\ \intertext{and} c &= d \label{x} \end{align}").equations
+    assert "tag" not in equation.body and "intertext" not in equation.body and equation.label == "x"
+
+
+def test_bibliographies_pictures_and_options_are_no_prose():
+    text = r"""\section{A} Words. \begin{enumerate}[label=(\alph*)] \item one \end{enumerate}
+\begin{tikzpicture} \draw (0,0) -- (1,1); \end{tikzpicture} \[x\] Last.
+\begin{thebibliography}{9} \bibitem{a} Someone. \end{thebibliography}"""
+    prose = parse(text).sections[1].text
+    assert "label" not in prose and "(0,0)" not in prose and "Someone" not in prose
+    assert "Words." in prose and "one" in prose and "Last." in prose

@@ -1,5 +1,7 @@
 """LaTeX to trees: packages, unknown commands, diagrams, repairs."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -250,3 +252,27 @@ def test_the_converter_is_named():
     name = identity()
     assert name.name == "katex"
     assert len(name.sha256) == 64
+
+
+def test_rows_of_an_eqnarray_may_end_with_cr(converter):
+    written = converter_input("eqnarray", r"a &=& b \cr c &=& d \cr")
+    assert written.count("&") == 2
+    assert formulas.convert(converter, [written]).outcomes[0].failure is None
+
+
+def test_programming_in_tex_fails_rather_than_being_spelled_out(converter):
+    (outcome,) = formulas.convert(converter, [r"\ifnum1=1 a\else b\fi"]).outcomes
+    assert outcome.failure is not None
+    assert outcome.failure.reason == "undefined command"
+
+
+def test_tokens_hold_text_alone(converter):
+    result = formulas.convert(converter, [r"a \overset{x}{=} b \mathop{\underline{y}}"])
+    markup = to_mathml(node_of(result.forest, 0))
+    assert not re.search(r"<m[inos](?: [^>]*)?><m", markup), markup
+
+
+def test_what_a_formula_defines_ends_with_it(converter):
+    outcomes = formulas.convert(converter, [r"\gdef\a#1{#1}\a x", "x", r"\gdef x"]).outcomes
+    assert outcomes[1].failure is None
+    assert formulas.convert(converter, ["x"]).outcomes[0].failure is None
