@@ -52,6 +52,7 @@ class ByteStream:
             return self.read_rest()
         parts = [self._ahead[:size]]
         self._ahead = self._ahead[size:]
+        self.position += len(parts[0])
         missing = size - len(parts[0])
         while missing:
             piece = self._pull(min(missing, _PIECE))
@@ -59,9 +60,8 @@ class ByteStream:
                 break
             parts.append(piece)
             missing -= len(piece)
-        data = b"".join(parts)
-        self.position += len(data)
-        return data
+            self.position += len(piece)
+        return b"".join(parts)
 
     def read_rest(self, limit: int | None = None) -> bytes:
         """All that is left; `LimitReached` above `limit` bytes."""
