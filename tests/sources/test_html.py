@@ -227,3 +227,37 @@ def test_arbitrary_text_gives_a_paper_or_an_error_of_ours(text):
 @pytest.mark.parametrize("piece", ["<div>", "<a ", "<!-", "</p>", "<math>", "<mi>", '<a "', "<?", "<div></p>"])
 def test_steps_grow_no_faster_than_the_page(piece, work):
     work.is_linear(lambda n: read(piece * n), 1_000)
+
+
+@pytest.mark.parametrize("piece", ["</x>", "</mrow>", "<mi>", "<mi></x>", "<mi></mrow>"])
+def test_steps_grow_no_faster_than_an_equation(piece, work):
+    work.is_linear(lambda n: read("<math display=block>" + "<mi>" * 1_000 + piece * n), 1_000)
+
+
+def test_end_tag_deep_in_an_equation_costs_no_look_at_all_that_is_open(work):
+    pages = ["<math>" + "<mi>" * depth + "</x>" * 20_000 for depth in (1, 900)]
+    shallow, deep = (work.seconds(read, page) for page in pages)
+    assert deep < 2 * shallow + 0.02
+
+
+@pytest.mark.parametrize("codec", ["punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "hex", "rot13"])
+def test_declared_encoding_that_no_page_has_is_not_used(codec):
+    paper = read_html(f"<meta charset={codec}><p>caf\\u0041 \u00e9+AGE-</p>".encode(), "k", "o")
+    assert "\u00e9+AGE-" in paper.text and "u0041" in paper.text
+
+
+@pytest.mark.parametrize(
+    "codec",
+    ["utf-8", "UTF8", "latin-1", "iso-8859-1", "ISO-8859-2", "windows-1251", "cp1252", "gb2312", "gbk", "GB18030"]
+    + ["Shift_JIS", "euc-jp", "euc-kr", "Big5", "koi8-r", "KOI8-U", "us-ascii"],
+)
+def test_declared_encoding_of_a_page_is_used(codec):
+    word = {"2": "\u0142", "1251": "\u0434"}.get(codec.rpartition("-")[2], "\u00e9" if "1" in codec[-4:] else "a")
+    word = "\u4e2d" if codec.lower() in ("gb2312", "gbk", "gb18030", "shift_jis", "euc-jp", "big5") else word
+    raw = f"<meta charset={codec}><p>{word}{word}".encode(codec)
+    assert f"{word}{word}" in read_html(raw, "k", "o").text
+
+
+def test_page_is_not_utf_16_because_it_says_so_in_ascii():
+    assert "words" in read_html(b"<meta charset=utf-16><p>some words", "k", "o").text
+    assert "words" in read_html("<meta charset=utf-16><p>some words".encode("utf-16"), "k", "o").text

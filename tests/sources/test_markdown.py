@@ -145,7 +145,46 @@ def test_arbitrary_markup_is_read_and_lets_no_comment_through(pieces):
 
 
 @pytest.mark.parametrize(
-    "piece", ["$", "$$", "$a ", "`", "\\[", "\\(", "\\begin{a}", "<!--", "[a](", "a\n==\n", "```\n", "> $$"]
+    "piece",
+    [
+        "$",
+        "$$",
+        "$a ",
+        "`",
+        "\\[",
+        "\\(",
+        "\\begin{a}",
+        "<!--",
+        "[a](",
+        "a\n==\n",
+        "```\n",
+        "> $$",
+        "# ",
+        "#",
+        "a `",
+        "![a](",
+        "---\n",
+    ],
 )
 def test_steps_grow_no_faster_than_the_text(piece, work):
     work.is_linear(lambda n: read(piece * n), 2_000)
+
+
+@pytest.mark.parametrize(
+    ("piece", "end"), [("\\[", "\n\n\\]"), ("\\[ a a a ", "\n\n\\]"), ("\\(", "\n\n\\)"), ("# ", "$x$")]
+)
+def test_steps_grow_no_faster_than_the_text_when_the_end_is_far(piece, end, work):
+    work.is_linear(lambda n: read(piece * n + end), 1_000)
+
+
+def test_many_marks_of_a_heading_do_not_recurse():
+    assert r"$x$" in read("# " * 5_000 + "$x$").text
+
+
+def test_second_mark_of_a_heading_is_a_character_of_its_title():
+    assert squeezed(read("# # $x$ and 1").text) == r"\section{#$x$and1}"
+
+
+def test_bracket_ends_before_a_blank_line_or_is_none():
+    assert r"\[" + "\na\n" in read("\\[a\\] b\n\n\\[c\n \nd\\]").text
+    assert "c\n \nd" in read("\\[a\\] b\n\n\\[c\n \nd\\]").text

@@ -27,6 +27,16 @@ def document(body, preamble=""):
         ({"one.tex": document(r"\input{z}"), "two.tex": document("y"), "z.tex": "z"}, "one.tex"),
         ({"small.tex": document("y"), "large.tex": document("y" * 100)}, "large.tex"),
         ({"main.tex": document("x"), "real.tex": document("y"), "00README.XXX": "real.tex toplevelfile"}, "real.tex"),
+        (
+            {
+                "main.tex": document("x"),
+                "real.tex": document("y"),
+                "00README.json": '{"sources": [{"usage": "toplevel", "filename": "real.tex"}, {}]}',
+            },
+            "real.tex",
+        ),
+        ({"main.tex": document("x"), "real.tex": document("y"), "00README.json": '{"sources": [3, {}]} '}, "main.tex"),
+        ({"main.tex": document("x"), "real.tex": document("y"), "00README.json": "[" * 50_000}, "main.tex"),
         ({"main.tex": "% " + document("x"), "b.tex": document("y")}, "b.tex"),
         ({"fig.tex": document("x" * 99).replace("article", "standalone"), "b.tex": document("y")}, "b.tex"),
         ({"old": r"\documentstyle{article}\begin{document}x\end{document}", "notes.txt": r"\x"}, "old"),
@@ -236,3 +246,30 @@ def test_arbitrary_projects_give_a_paper_or_an_error_of_ours(files):
         read({name: "".join(pieces) for name, pieces in files.items()}, limits)
     except EqkinError:
         pass
+
+
+CITING = [r"\cite", r"\citecite", "cite", r"\cite{", r"\cite[", r"\bibliography{"]
+LOADING = [r"\input{", r"\input ", r"\import{", r"\usepackage{", r"\usepackage[", r"\begin{verbatim}", r"\begin"]
+SKIPPING = [r"\verb|x|", r"\verb|", r"\verb|x", " ", "%", "\n", "\\def\n"]
+
+
+@pytest.mark.parametrize("piece", CITING + LOADING + SKIPPING)
+@pytest.mark.parametrize("start", ["\\", r"\input{"])
+def test_time_grows_no_faster_than_the_text(start, piece, work):
+    work.is_linear(lambda n: read({"main.tex": document("")[:-14] + start + piece * n}, main="main.tex"), 1_000)
+
+
+@pytest.mark.parametrize("piece", ['"filename":"a",', '"usage":"toplevel"', "a toplevelfil\n", "\n", " ", "a"])
+@pytest.mark.parametrize("name", ["00README.json", "00README.XXX"])
+def test_time_grows_no_faster_than_the_readme(name, piece, work):
+    files = {"a.tex": document("x"), "b.tex": document("y")}
+    work.is_linear(lambda n: read(files | {name: piece * n}), 200)
+
+
+@pytest.mark.parametrize("head", ["\\endinput ", "\\begin{verbatim}\\endinput ", document("")])
+def test_file_that_is_included_often_is_searched_once(head, work):
+    seconds = {}
+    for times in (1, 200):
+        files = {"main.tex": document(r"\input{big} " * times), "big.tex": head + "x y " * 500_000}
+        seconds[times] = work.seconds(lambda _, files=files: read(files, main="main.tex"), 0)
+    assert seconds[200] < 3 * seconds[1] + 0.05

@@ -19,7 +19,9 @@ _LOAD = re.compile(
 _BIBLIOGRAPHY = re.compile(
     r"\\(?:bibliography|addbibresource|addglobalbib|nobibliography)\*?\s{0,20}(?:\[[^\]]{0,200}\])?\{([^{}]{1,2000})\}"
 )
-_CITE = re.compile(r"\\[a-zA-Z]*cite[a-zA-Z]*\*?\s{0,20}(?:\[[^\]]{0,500}\]\s{0,20}){0,2}\{([^{}]{1,5000})\}")
+_CITE = re.compile(
+    r"\\(?=[a-zA-Z]{0,20}?cite)[a-zA-Z]++\*?+\s{0,20}+(?:\[[^\]]{0,500}+\]\s{0,20}+){0,2}+\{([^{}]{1,5000}+)\}"
+)
 _ENTRY = re.compile(r"^[ \t]*@[ \t]*([A-Za-z]{1,30})\s{0,20}[{(]\s{0,20}([^\s,{}()=\"]{0,300})", re.MULTILINE)
 
 

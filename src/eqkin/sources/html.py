@@ -5,6 +5,7 @@ Display equations stay MathML in `eqkinmathml` environments, inline math becomes
 
 from __future__ import annotations
 
+import codecs
 import re
 
 from eqkin.limits import LIMITS
@@ -22,6 +23,12 @@ _DROPPED_CLASSES = frozenset("katex-html mjx-chtml MathJax_Preview ltx_page_foot
 _BREAKS = frozenset("p div li tr table section article br blockquote figure dd dt".split())
 _VOID = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?\s*([A-Za-z0-9_-]{2,20})""", re.IGNORECASE)
+# UTF-16 is not among them: a page whose declaration can be read as ASCII is something else, others have a mark.
+_CODECS = frozenset(
+    "ascii utf-8 gb2312 gbk gb18030 shift_jis cp932 euc_jp euc_kr cp949 big5 cp950 koi8-r koi8-u".split()
+    + [f"iso8859-{part}" for part in range(1, 17)]
+    + [f"cp125{page}" for page in range(9)]
+)
 _SITE = re.compile(r"\s*(?:[|–—-]\s*)?(?:ar5iv|arXiv).{0,20}\Z|\A\[[^\]]{5,30}\]\s*")
 
 
@@ -42,12 +49,22 @@ def read_html(raw: bytes, key: str, origin: str) -> Paper:
 
 def _decoded(raw: bytes) -> str:
     declared = _CHARSET.search(raw[:4096])
-    if declared:
+    codec = _codec(declared.group(1).decode("ascii")) if declared else None
+    if codec:
         try:
-            return clean(raw.decode(declared.group(1).decode("ascii")))
-        except (LookupError, UnicodeError, ValueError):
+            return clean(raw.decode(codec))
+        except UnicodeError:
             pass
     return decode(raw)
+
+
+def _codec(name: str) -> str | None:
+    """The codec of a declared encoding; None for one that no page has, or unknown."""
+    try:
+        codec = codecs.lookup(name).name
+    except (LookupError, ValueError):
+        return None
+    return codec if codec in _CODECS else None
 
 
 class _Page:

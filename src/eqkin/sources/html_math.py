@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from xml.sax.saxutils import escape, quoteattr
 
 from eqkin.sources.html_tokens import Tag
@@ -28,6 +29,7 @@ class MathElement:
         self._whole: list[str] = []
         self._shown: list[str] = []  # without semantics and annotations, to be joined with others
         self._open: list[str] = []
+        self._counts: Counter[str] = Counter()  # how often each name is open
         self._annotation = 0  # depth at which an annotation was opened, 0 outside of one
         self._is_tex = False
         self._tex: list[str] = []
@@ -58,14 +60,16 @@ class MathElement:
             self._is_tex = tag.attributes.get("encoding", "").lower() in _TEX
         self._put(f"<{written}>", tag.name)
         self._open.append(tag.name)
+        self._counts[tag.name] += 1
 
     def _close(self, name: str) -> None:
-        if name not in self._open[-1000:]:
+        if not self._counts[name]:
             return
         while self._open:
             last = self._open[-1]
             self._put(f"</{last}>", last)
             self._open.pop()
+            self._counts[last] -= 1
             if self._annotation > len(self._open):
                 self._annotation = 0
             if last == name:

@@ -29,9 +29,14 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
-_ONE = re.compile(r"""\s{0,50}(?:\{\s*"?(?P<braced>[^{}\n"]{1,300}?)"?\s*\}|"(?P<quoted>[^"\n]{1,300})")""")
+_ONE = re.compile(
+    r"""\s{0,50}+(?:\{\s{0,50}+"?+(?P<braced>[^{}\n"]{1,300}+)"?+\s{0,50}+\}|"(?P<quoted>[^"\n]{1,300}+)")"""
+)
 _BARE = re.compile(r"[ \t]{1,50}(?P<bare>[^\s{}%\\\"\[\]$]{1,300})")
-_TWO = re.compile(r"\s{0,50}\{\s*(?P<dir>[^{}\n]{0,300}?)\s*\}\s{0,50}\{\s*(?P<file>[^{}\n]{1,300}?)\s*\}")
+_TWO = re.compile(
+    r"\s{0,50}+\{\s{0,50}+(?P<dir>[^{}\n]{0,300}+)\s{0,50}+\}\s{0,50}+\{\s{0,50}+(?P<file>[^{}\n]{1,300}+)\s{0,50}+\}"
+)
+_VERB_CHARS = 2_000  # a mark of \verb whose partner is further away is none
 _DOCUMENT = re.compile(r"\\begin\s{0,20}\{document\}")
 _CLASS = re.compile(r"\\document(?:class|style)(?![a-zA-Z])")
 
@@ -59,8 +64,8 @@ def tokens(text: str) -> Iterator[Include | int]:
         if name := match["verbatim"]:
             position = _after(text, rf"\end{{{name}}}", position, closed)
         elif mark := match["verb"]:
-            line_end = text.find("\n", position)
-            found = text.find(mark, position, line_end if line_end >= 0 else len(text))
+            line_end = text.find("\n", position, position + _VERB_CHARS)
+            found = text.find(mark, position, line_end if line_end >= 0 else position + _VERB_CHARS)
             position = found + 1 if found >= 0 else position
         elif match["end"]:
             yield match.start()
@@ -85,7 +90,7 @@ def _include(text: str, match: re.Match[str]) -> Include | None:
         if two is None:
             return None
         relative = match["import"].startswith("sub")
-        return Include(match.start(), two.end(), two["file"], two["dir"], relative)
+        return Include(match.start(), two.end(), two["file"].strip(), two["dir"].strip(), relative)
     if match["include"]:
         one = _ONE.match(text, match.end()) or (_BARE.match(text, match.end()) if match["include"] == "input" else None)
         if one is not None:
@@ -132,7 +137,7 @@ class Expander:
         self.notes: list[str] = []
         self._files = files
         self._limits = limits
-        self._texts: dict[str, str] = {}
+        self._bodies: dict[str, str] = {}  # what an included file puts in place, up to where its reading stops
         self._pieces: list[str] = []
         self._size = 0
         self._count = 0
@@ -140,13 +145,8 @@ class Expander:
     def expand(self, main: str) -> str:
         """Text of `main` with everything it includes; raises `LimitReached`."""
         self._main_folder = posixpath.dirname(main)
-        self._put_file(main, self._text_of(main), self._main_folder, (main,))
+        self._put_file(main, decode(self._files[main]), self._main_folder, (main,))
         return "".join(self._pieces)
-
-    def _text_of(self, path: str) -> str:
-        if path not in self._texts:
-            self._texts[path] = decode(self._files[path])
-        return self._texts[path]
 
     def _put(self, piece: str) -> None:
         self._size += sys.getsizeof(piece)  # one character outside of Latin-1 doubles or quadruples it
@@ -160,6 +160,8 @@ class Expander:
         for token in tokens(text):
             if isinstance(token, int):
                 self._put(text[position:token])
+                if path in self._bodies:
+                    self._bodies[path] = text[:token]
                 return
             self._put(text[position : token.start])
             position = token.end
@@ -196,14 +198,17 @@ class Expander:
 
     def _body(self, path: str) -> str:
         """Text of an included file; of a complete document only its body, its preamble is kept apart."""
-        text = self._text_of(path)
+        if path in self._bodies:
+            return self._bodies[path]
+        text = decode(self._files[path])
         begin = _DOCUMENT.search(text)
-        if begin is None or _CLASS.search(text, 0, begin.start()) is None:
-            return text
-        preamble = text[: begin.start()]
-        if preamble not in self.preambles:
-            self.preambles.append(preamble)
-        return text[begin.end() :]
+        if begin is not None and _CLASS.search(text, 0, begin.start()):
+            preamble = text[: begin.start()]
+            if preamble not in self.preambles:
+                self.preambles.append(preamble)
+            text = text[begin.end() :]
+        self._bodies[path] = text
+        return text
 
     def _note(self, note: str) -> None:
         if note not in self.notes and len(self.notes) < 100:

@@ -45,8 +45,10 @@ _END = re.compile(r"\\end[ ]?\{([a-zA-Z]{1,30}\*?)\}")
 _RAW_FENCE = re.compile(r"\{\s*=\s*(?:la)?tex\s*\}")
 _MATH_FENCE = re.compile(r"\{?\s*\.?math\b", re.IGNORECASE)
 _PARAGRAPH = re.compile(r"\n[ \t]*\n")
+_BLANK = re.compile(r"\n(?=[ \t]*\n)")
 _QUOTE = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
 _BOOKDOWN_LABEL = re.compile(r"\(\\#eq:[\w-]{1,100}\)")
+_CLOSING_HASHES = re.compile(r"(?<=[ \t])#++\Z")
 _WORD = re.compile(r"[`$\\]")
 
 
@@ -68,14 +70,21 @@ def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
 
 
 class MarkdownText:
-    """One Markdown text on its way to LaTeX; `first_heading` is known after `converted`."""
+    """One Markdown text on its way to LaTeX; `first_heading` is known after `converted`.
 
-    def __init__(self, text: str) -> None:
+    Args:
+        text: what to convert.
+        is_title: it is the title of a heading, in which there is no other heading.
+    """
+
+    def __init__(self, text: str, *, is_title: bool = False) -> None:
         self.first_heading = ""
         self._text = text
+        self._is_title = is_title
         self._position = 0
         self._out: list[str] = []
         self._marks: dict[str, list[int]] = {}  # places of closing marks, each sought once
+        self._blanks: list[int] | None = None  # places of blank lines, sought once
         self._ends: dict[str, list[int]] = {}  # places behind the ends of environments, by name
         self._handlers: dict[str, Callable[[re.Match[str]], None]] = {
             "comment": self._comment,
@@ -119,6 +128,12 @@ class MarkdownText:
         at = bisect_left(places, start)
         return places[at] if at < len(places) else -1
 
+    def _has_blank_line(self, start: int, end: int) -> bool:
+        if self._blanks is None:
+            self._blanks = [match.start() for match in _BLANK.finditer(self._text)]
+        at = bisect_left(self._blanks, start)
+        return at < len(self._blanks) and self._blanks[at] < end
+
     def _unquoted(self, start: int, body: str) -> str:
         """`body` without labels of bookdown, and without quote marks if it starts at `start` within a quotation."""
         low = max(start - _PREFIX, 0)
@@ -142,7 +157,10 @@ class MarkdownText:
             self._out.append(display(self._unquoted(match.start("mark"), body)))
 
     def _heading(self, match: re.Match[str]) -> None:
-        title = re.sub(r"[ \t]#+[ \t]*\Z", "", match["title"])
+        if self._is_title:
+            self._emit(self._text[match.start() : match.start("title")], match.start("title"))
+            return
+        title = _CLOSING_HASHES.sub("", match["title"].rstrip())
         self._put_heading(len(match["hashes"]), title)
 
     def _setext(self, match: re.Match[str]) -> None:
@@ -151,7 +169,7 @@ class MarkdownText:
     def _put_heading(self, level: int, title: str) -> None:
         title = _ATTRIBUTES.sub("", title).strip()
         if _WORD.search(title):
-            title = MarkdownText(title).converted()
+            title = MarkdownText(title, is_title=True).converted()
         else:
             title = escape_percent(title)
         self.first_heading = self.first_heading or " ".join(title.split())
@@ -193,7 +211,7 @@ class MarkdownText:
     def _bracket(self, match: re.Match[str]) -> None:
         closing = match.group()[:-1] + "]"
         end = self._find(closing, match.end())
-        if end >= 0 and _PARAGRAPH.search(self._text, match.end(), end) is None:
+        if end >= 0 and not self._has_blank_line(match.end(), end):
             self._emit(display(self._text[match.end() : end]), end + len(closing))
 
     def _paren(self, match: re.Match[str]) -> None:

@@ -6,6 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterable, Mapping
 
+import orjson
+
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.attachments import bibliography, local_styles
@@ -21,7 +23,6 @@ _COMMAND = re.compile(rb"\\[a-zA-Z]{2,}|\$")
 _TEXT_COMMAND = re.compile(r"\\[a-zA-Z]{2,}|\$")
 _PLAIN_END = re.compile(rb"\\bye\b|\\end\b(?!\s*\{)")
 _GOOD_NAMES = ("main", "paper", "ms", "article", "manuscript", "root", "thesis", "draft")
-_TOPLEVEL = re.compile(r"^\s*(\S+)\s+toplevelfile\b", re.M)
 _NOT_MAIN = (*STYLE_SUFFIXES, ".bbl", ".bib", ".bst", ".txt", ".md", ".cfg", ".xxx", ".json", ".yaml", ".yml", ".html")
 
 
@@ -90,10 +91,23 @@ def _toplevel_files(files: Mapping[str, bytes]) -> set[str]:
         base = posixpath.basename(path).lower()
         if base.startswith("00readme") and len(files[path]) < 1_000_000:
             text = decode(files[path])
-            found.update(_TOPLEVEL.findall(text))
-            found.update(re.findall(r'"filename"\s*:\s*"([^"]+)"[^{}]*"usage"\s*:\s*"toplevel"', text))
-            found.update(re.findall(r'"usage"\s*:\s*"toplevel"[^{}]*"filename"\s*:\s*"([^"]+)"', text))
+            found |= _named_in_json(text) if base.endswith(".json") else _named_in_lines(text)
     return found
+
+
+def _named_in_lines(text: str) -> set[str]:
+    words = (line.split(None, 2) for line in text.split("\n"))
+    return {first for first, *rest in words if rest and rest[0] == "toplevelfile"} if "toplevelfile" in text else set()
+
+
+def _named_in_json(text: str) -> set[str]:
+    try:
+        record = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return set()
+    sources = record.get("sources") if isinstance(record, dict) else None
+    entries = [entry for entry in sources if isinstance(entry, dict)] if isinstance(sources, list) else []
+    return {name for e in entries if e.get("usage") == "toplevel" and isinstance(name := e.get("filename"), str)}
 
 
 def _included_by_others(files: Mapping[str, bytes], paths: Iterable[str]) -> set[str]:
