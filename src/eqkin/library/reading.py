@@ -18,7 +18,7 @@ from eqkin.latex.environments import MATHML, converter_input, is_diagram
 from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, Failure, identity
 from eqkin.mathml.tree import forest_of, parse_mathml
-from eqkin.sources.paper import Item, Paper, digest_of
+from eqkin.sources.paper import Item, Paper, digest_of, digest_of_paper
 
 READING_VERSION = "1"  # raise it when the same source would give other content
 _TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)
@@ -84,7 +84,7 @@ def read_item(item: Item, known: str) -> Extract:
     try:
         paper = item.load()
         if not digest:
-            digest = _versioned(digest_of(paper.text, *paper.styles, *paper.bibliography))
+            digest = _versioned(digest_of_paper(paper))
             if digest == known:
                 return Extract(item.key, item.origin, digest, unchanged=True)
         extract = read_paper(paper, digest)
