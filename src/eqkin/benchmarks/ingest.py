@@ -29,7 +29,7 @@ from eqkin.sources import open_source
 from eqkin.sources.paper import Item
 
 T = TypeVar("T")
-_ROUND = 400  # papers a round
+_ROUND = 1_000  # papers a round
 
 
 @dataclass
@@ -37,7 +37,8 @@ class IngestReport:
     """What was measured."""
 
     papers: int = 0
-    bare_equations: int = 0
+    bare_tried: int = 0
+    bare_converted: int = 0
     bare_seconds: float = 0.0
     one_seconds: float = 0.0
     many_seconds: float = 0.0
@@ -53,17 +54,18 @@ class IngestReport:
         return sum(n for status, n in self.equations.items() if status != "diagram")
 
     def summary(self) -> dict[str, float]:
-        """The figures that matter, rates in equations per second."""
+        """The figures that matter; rates in equations converted per second."""
         found = max(self.found, 1)
-        bare = self.bare_equations / max(self.bare_seconds, 1e-9)
-        one, many = found / max(self.one_seconds, 1e-9), found / max(self.many_seconds, 1e-9)
         converted = self.equations["converted"] + self.equations["degraded"]
+        bare = self.bare_converted / max(self.bare_seconds, 1e-9)
+        one, many = converted / max(self.one_seconds, 1e-9), converted / max(self.many_seconds, 1e-9)
         return {
             "papers": self.papers,
             "equations": self.found,
             "converted_percent": 100 * converted / found,
             "degraded_percent": 100 * self.equations["degraded"] / max(converted, 1),
             "diagrams": self.equations["diagram"],
+            "bare_converted_percent": 100 * self.bare_converted / max(self.bare_tried, 1),
             "bare_per_second": bare,
             "one_process_per_second": one,
             "many_processes_per_second": many,
@@ -127,8 +129,10 @@ def _round(items: list[Item], executor: ProcessPoolExecutor, bare: BareKatex, re
     for macros, texts in _prepared(items):
         for at in range(0, len(texts), LIMITS.batch_formulas):
             batch = texts[at : at + LIMITS.batch_formulas]
-            report.bare_seconds += _timed(partial(bare.render, batch, macros))[1]
-            report.bare_equations += len(batch)
+            pages, seconds = _timed(partial(bare.render, batch, macros))
+            report.bare_seconds += seconds
+            report.bare_tried += len(batch)
+            report.bare_converted += sum(page is not None for page in pages)
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

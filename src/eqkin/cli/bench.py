@@ -54,7 +54,10 @@ def ingest(
         return
     typer.echo(f"{report.papers:,} papers, {report.found:,} equations ({report.equations['diagram']:,} diagrams apart)")
     typer.echo(f"converted {figures['converted_percent']:.2f} %, of these degraded {figures['degraded_percent']:.2f} %")
-    typer.echo(f"bare converter                {figures['bare_per_second']:9,.0f} equations/s")
+    typer.echo(
+        f"bare converter                {figures['bare_per_second']:9,.0f} equations/s "
+        f"(it converts {figures['bare_converted_percent']:.1f} %)"
+    )
     typer.echo(
         f"eqkin, one process            {figures['one_process_per_second']:9,.0f} equations/s "
         f"= {figures['one_to_bare']:.0%} of the bare converter"
