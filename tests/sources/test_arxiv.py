@@ -2,6 +2,7 @@ import errno
 import io
 import os
 import pickle
+import socket
 import threading
 import time
 from dataclasses import replace
@@ -339,3 +340,17 @@ def test_clock_that_was_set_back_does_not_block(tmp_path, server):
     naps = []
     Downloader(tmp_path, delay=3.0, sleep=naps.append).fetch(f"{server.address}/api", tmp_path / "x")
     assert naps == [3.0]
+
+
+def test_a_server_whose_name_is_unknown_is_not_asked_again(tmp_path, monkeypatch):
+    def unknown(*_, **__):
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    slept = []
+    client = ArxivClient(api="http://no.invalid/api", eprint="http://no.invalid/e", folder=tmp_path, sleep=slept.append)
+    with pytest.raises(BadInput, match="is there a network"):
+        client.source(parse_id("1706.03762"))
+    assert sum(slept) <= 3.0

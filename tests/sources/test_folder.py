@@ -1,5 +1,6 @@
 import os
 import pickle
+import random
 import zipfile
 from dataclasses import replace
 
@@ -207,3 +208,18 @@ def test_zip_without_tex_fails_and_says_so(tmp_path):
     (item,) = open_source(str(tmp_path))
     with pytest.raises(BadInput, match="no TeX"):
         item.load()
+
+
+def test_binary_data_is_refused_whatever_its_name(tmp_path):
+    noise = random.Random(1).randbytes(50_000)
+    for name in ("noise.tex", "noise.md", "noise.rst", "noise.html"):
+        (tmp_path / name).write_bytes(b"x = y\n" + noise)
+    (tmp_path / "zeros.tex").write_bytes("\\[ a = b \\]".encode("utf-16-le"))
+    texts = []
+    for item in open_source(str(tmp_path)):
+        if item.origin.endswith("zeros.tex"):
+            texts.append(item.load().text)
+        else:
+            with pytest.raises(BadInput, match="binary data"):
+                item.load()
+    assert texts == ["\\[ a = b \\]"]

@@ -14,6 +14,7 @@ from eqkin.sources.markdown import read_markdown
 from eqkin.sources.notebook import read_notebook
 from eqkin.sources.paper import Item, Paper
 from eqkin.sources.rest import read_rest
+from eqkin.sources.text import refuse_binary
 
 Reader = Callable[[bytes, str, str], Paper]  # raw content, key, origin
 
@@ -48,6 +49,8 @@ def document_item(path: Path, kind: str, limits: Limits = LIMITS) -> Item:
 def load_document(path: str, kind: str, limits: Limits) -> Paper:
     """The paper in one file, titled like the file if it has no title; raises `BadInput` or `LimitReached`."""
     limit = min(limits.python_bytes if kind == "python" else limits.document_bytes, limits.file_bytes)
-    paper = READERS[kind](read_capped(path, limit), file_key(path), shown(path))
+    raw = read_capped(path, limit)
+    refuse_binary(raw, shown(path))
+    paper = READERS[kind](raw, file_key(path), shown(path))
     paper.title = paper.title or Path(shown(path)).stem
     return paper

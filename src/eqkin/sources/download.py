@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -98,6 +99,8 @@ class Downloader:
         except ValueError as error:
             raise BadInput(f"{address}: is no address that can be asked ({error})") from error
         except (OSError, http.client.HTTPException) as error:
+            if isinstance(getattr(error, "reason", None), socket.gaierror):  # waiting does not bring a network back
+                raise BadInput(f"{address}: the name of the server is not known; is there a network?") from error
             raise _Busy(str(error) or type(error).__name__) from error
 
     def _copy(self, answer: http.client.HTTPResponse, file: BinaryIO, address: str, until: float) -> None:

@@ -13,7 +13,7 @@ from eqkin.limits import LIMITS, Limits
 from eqkin.sources.attachments import bibliography, local_styles
 from eqkin.sources.includes import STYLE_SUFFIXES, TEX_SUFFIXES, Expander, Include, candidates, tokens
 from eqkin.sources.paper import Paper
-from eqkin.sources.text import decode
+from eqkin.sources.text import decode, refuse_binary
 
 _CLASS = re.compile(
     rb"^[^%\n\r]*\\document(class|style)(?![a-zA-Z])(?:\s*\[[^\]]{0,2000}\])?\s*\{?([^}\s]{0,60})", re.M
@@ -145,6 +145,7 @@ def read_project(
     """
     if main is None:
         main = choose_main(files, origin)
+    refuse_binary(files[main], origin)
     expander = Expander(files, limits)
     try:
         text = expander.expand(main)

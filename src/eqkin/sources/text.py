@@ -5,6 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 
+from eqkin.errors import BadInput
+
 _DECLARED = re.compile(rb"\\usepackage\s*\[\s*([A-Za-z0-9-]{3,12})\s*\]\s*\{inputenc\}")
 _INPUTENC = {
     b"latin1": "cp1252",
@@ -26,6 +28,17 @@ _SURROGATE = re.compile("[\x00\ud800-\udfff]")
 _BARE_PERCENT = re.compile(r"(\\.)|%", re.DOTALL)
 _DISPLAY = re.compile(r"\\begin\{((?:equation|align|alignat|flalign|gather|multline|eqnarray|displaymath)\*?)\}")
 _LEVELS = ("section", "subsection", "subsubsection", "paragraph", "subparagraph")
+
+
+_CONTROLS = bytes(code for code in range(1, 32) if code not in b"\t\n\v\f\r\x1b")
+_SAMPLE = 100_000
+
+
+def refuse_binary(raw: bytes, name: str) -> None:
+    """Raise `BadInput` for data that is no text in any encoding: many control characters (zeros may be UTF-16)."""
+    sample = raw[:_SAMPLE]
+    if len(sample) - len(sample.translate(None, _CONTROLS)) > 0.04 * len(sample) + 8:
+        raise BadInput(f"{name}: binary data, not text")
 
 
 def decode(raw: bytes) -> str:
