@@ -276,3 +276,8 @@ def test_what_a_formula_defines_ends_with_it(converter):
     outcomes = formulas.convert(converter, [r"\gdef\a#1{#1}\a x", "x", r"\gdef x"]).outcomes
     assert outcomes[1].failure is None
     assert formulas.convert(converter, ["x"]).outcomes[0].failure is None
+
+
+@pytest.mark.parametrize("written", [r"\mbox{\boldmath $x$}", r"\text{\boldmath$x$}", r"\pmb{x}"])
+def test_bold_formulas_in_boxes_are_bold(converter, written):
+    assert 'mathvariant="bold-italic"' in shown(converter, written)

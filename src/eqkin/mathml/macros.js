@@ -219,6 +219,13 @@ const TESTS = {
     const [yes, no] = at < 0 ? [tokens, []] : [tokens.slice(0, at), tokens.slice(at + 1)];
     return { tokens: (context.mode === "math" ? yes : no).reverse(), numArgs: 0 };
   },
+  "\\boldmath": (context) => {
+    // \mbox{\boldmath $x$}: in text it makes the next formula bold; in math it means nothing
+    if (context.mode === "text") context.consumeSpaces();
+    if (context.mode !== "text" || context.future().text !== "$") return "";
+    context.popToken();
+    return around(context, "$\\boldsymbol{", context.consumeArg(["$"]).tokens, "}$");
+  },
   "\\kern": dimension,
   "\\mkern": dimension,
   "\\hskip": dimension,
