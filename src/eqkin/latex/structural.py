@@ -60,9 +60,13 @@ def opening_or_closing(command: str) -> str:
 
 
 def _is_structural(macro: Macro) -> bool:
-    if macro.alias or any(kind[0] in "ud" for kind in macro.args) or not _OPENS_DISPLAY.search(macro.body):
+    # plain searches first: hardly any macro opens or closes anything
+    body = macro.body
+    if "\\begin" not in body and "\\end" not in body and "\\[" not in body and "\\]" not in body and "$$" not in body:
         return False
-    return bool(_OUTER.search(macro.body)) or not _INNER_PAIR.search(macro.body)
+    if macro.alias or any(kind[0] in "ud" for kind in macro.args) or not _OPENS_DISPLAY.search(body):
+        return False
+    return bool(_OUTER.search(body)) or not _INNER_PAIR.search(body)
 
 
 def expand_structural(

@@ -71,6 +71,8 @@ def clean(text: str) -> str:
     r"""`text` without NULs and lone surrogates, with `\n` as its only line end."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii():
+        return text.replace("\0", "")
     return _SURROGATE.sub("", text) if _SURROGATE.search(text) else text
 
 
