@@ -293,3 +293,13 @@ def test_a_reader_in_the_middle_of_an_export_does_not_stop_a_writer(library: Lib
         for number in range(10, 30):
             library.add(write_article(papers, number))
         assert len(list(lines)) == 5
+
+
+def test_two_open_libraries_take_turns_in_writing(library: Library, papers: Path) -> None:
+    with Library.open(library.folder) as other:
+        library.add(write_article(papers, 11))
+        other.add(write_article(papers, 12))
+        library.add(write_article(papers, 13))
+        verdict = verify(library.folder)
+        assert not verdict.problems + verdict.notes
+        assert verdict.papers == 6

@@ -15,15 +15,14 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
+from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.forest import Forest
 from eqkin.forest.storage import open_forest
 from eqkin.library import database
-from eqkin.library.durable import sha256_of, sync_folder
-from eqkin.library.lock import WriterLock
 from eqkin.library.manifest import NAME, Manifest
 from eqkin.library.pool import Task, read_all
 from eqkin.library.reading import Extract
+from eqkin.library.session import WritingSession, create_library
 from eqkin.library.writer import Writer
 from eqkin.mathml.converter import identity
 from eqkin.mathml.tree import Node, node_of
@@ -84,7 +83,7 @@ class Library:
         if not (path / NAME).exists():
             if not create:
                 raise BadInput(f"{path}: no library there; make one with `eqkin add PATH --library {path}`")
-            _create(path)
+            create_library(path)
         manifest = Manifest.load(path)
         return cls(path, manifest, database.connect(path / database.NAME))
 
@@ -133,7 +132,7 @@ class Library:
             for source in [os.fspath(s) for s in sources]
         }
         origins: deque[str] = deque()  # the source of each task under way; results come in the same order
-        with database.translated(self.folder / database.NAME), self._writing() as writer:
+        with self._writing() as writer:
             for extract in read_all(self._tasks(opened, origins, writer, report), jobs):
                 extract.source = origins.popleft()
                 if not extract.unchanged:
@@ -146,7 +145,7 @@ class Library:
     def remove(self, *sources: str) -> int:
         """Drop papers: by key (`arxiv:1706.03762`), or all that came from a source, a file, or from under a folder."""
         keys: set[str] = set()
-        with database.translated(self.folder / database.NAME), self._writing() as writer:
+        with self._writing() as writer:
             for source in sources:
                 name = _normalised(source)
                 found = self.connection.execute(
@@ -245,76 +244,12 @@ class Library:
                 report.problems.append(str(error))
                 report.failed["damaged source"] += 1
 
-    def _writing(self) -> _Writing:
-        return _Writing(self)
-
-
-class _Writing:
-    """The time during which a library is written: lock, batches, and the manifest last."""
-
-    def __init__(self, library: Library) -> None:
-        self.library = library
-        self.lock = WriterLock(library.folder)
-
-    def __enter__(self) -> Writer:
-        self.lock.__enter__()
-        try:
-            self.connection = database.connect(self.library.folder / database.NAME, write=True)
-            self.writer = Writer(self.library.folder, self.connection, self._unseal)
-            self.writer.sweep()
-        except BaseException:
-            self.lock.__exit__(None, None, None)
-            raise
-        return self.writer
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        try:
-            if kind is None or issubclass(kind, KeyboardInterrupt):  # what was read before an interruption is kept
-                self.writer.tidy()
-            self._seal()
-        except OSError as problem:
-            raise StorageFailed(
-                f"{self.library.folder}: {problem.strerror or problem}; what was committed is intact"
-            ) from problem
-        finally:
-            self.connection.close()
-            self.lock.__exit__(None, None, None)
-
-    def _unseal(self) -> None:
-        if self.library.manifest.sealed:
-            self.library.manifest = self.library.manifest.opened()
-            self.library.manifest.save(self.library.folder)
-
-    def _seal(self) -> None:
-        if not self.library.manifest.sealed:
-            content = sha256_of(self.library.folder / database.NAME)
-            self.library.manifest = self.library.manifest.sealed_at(database.generation(self.connection), content)
-            self.library.manifest.save(self.library.folder)
-
-
-def _create(path: Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        # what a library being made may have left behind when it was killed
-        ours = {"lock", "forest", database.NAME, f"{database.NAME}-journal"}
-        strangers = [p.name for p in path.iterdir() if p.name not in ours and not p.name.startswith(f".{NAME}.")]
-        if strangers:
-            raise BadInput(
-                f"{path}: the folder is not empty and not a library (it holds {strangers[0]}); choose another one"
-            )
-        with WriterLock(path):
-            if (path / NAME).exists():
-                return  # someone else was faster
-            if (path / database.NAME).exists() and not database.is_empty(path / database.NAME):
-                raise CorruptData(f"{path}: holds {database.NAME} but no {NAME}; it was not touched")
-            (path / "forest").mkdir(exist_ok=True)
-            for leftover in path.glob(f"{database.NAME}*"):  # of a library that was being made when it was killed
-                leftover.unlink()
-            database.create(path / database.NAME)
-            Manifest(identity()).sealed_at(0, sha256_of(path / database.NAME)).save(path)
-            sync_folder(path.parent)
-    except OSError as error:
-        raise StorageFailed(f"{path}: no library can be made there ({error.strerror or error})") from error
+    @contextmanager
+    def _writing(self) -> Iterator[Writer]:
+        session = WritingSession(self.folder)
+        with database.translated(self.folder / database.NAME), session as writer:
+            yield writer
+        self.manifest = Manifest.load(self.folder)
 
 
 def _normalised(source: str) -> str:

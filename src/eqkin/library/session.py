@@ -1,0 +1,83 @@
+"""The time during which a library is made or written: the lock, the batches, and the manifest last."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.library import database
+from eqkin.library.durable import sha256_of, sync_folder
+from eqkin.library.lock import WriterLock
+from eqkin.library.manifest import NAME, Manifest
+from eqkin.library.writer import Writer
+from eqkin.mathml.converter import identity
+
+
+class WritingSession:
+    """Context manager that gives a `Writer`, alone with the library, and seals what it wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lock = WriterLock(folder)
+
+    def __enter__(self) -> Writer:
+        self.lock.__enter__()
+        try:
+            self.manifest = Manifest.load(self.folder)  # as the last writer left it
+            self.connection = database.connect(self.folder / database.NAME, write=True)
+            self.writer = Writer(self.folder, self.connection, self._unseal)
+            self.writer.sweep()
+        except BaseException:
+            self.lock.__exit__(None, None, None)
+            raise
+        return self.writer
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            if kind is None or issubclass(kind, KeyboardInterrupt):  # what was read before an interruption is kept
+                self.writer.tidy()
+            self._seal()
+        except OSError as problem:
+            raise StorageFailed(
+                f"{self.folder}: {problem.strerror or problem}; what was committed is intact"
+            ) from problem
+        finally:
+            self.connection.close()
+            self.lock.__exit__(None, None, None)
+
+    def _unseal(self) -> None:
+        if self.manifest.sealed:
+            self.manifest = self.manifest.opened()
+            self.manifest.save(self.folder)
+
+    def _seal(self) -> None:
+        if not self.manifest.sealed:
+            content = sha256_of(self.folder / database.NAME)
+            self.manifest = self.manifest.sealed_at(database.generation(self.connection), content)
+            self.manifest.save(self.folder)
+
+
+def create_library(path: Path) -> None:
+    """Make an empty library in a folder that holds nothing else."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # what a library being made may have left behind when it was killed
+        ours = {"lock", "forest", database.NAME, f"{database.NAME}-journal"}
+        strangers = [p.name for p in path.iterdir() if p.name not in ours and not p.name.startswith(f".{NAME}.")]
+        if strangers:
+            raise BadInput(
+                f"{path}: the folder is not empty and not a library (it holds {strangers[0]}); choose another one"
+            )
+        with WriterLock(path):
+            if (path / NAME).exists():
+                return  # someone else was faster
+            if (path / database.NAME).exists() and not database.is_empty(path / database.NAME):
+                raise CorruptData(f"{path}: holds {database.NAME} but no {NAME}; it was not touched")
+            (path / "forest").mkdir(exist_ok=True)
+            for leftover in path.glob(f"{database.NAME}*"):  # of a library that was being made when it was killed
+                leftover.unlink()
+            database.create(path / database.NAME)
+            Manifest(identity()).sealed_at(0, sha256_of(path / database.NAME)).save(path)
+            sync_folder(path.parent)
+    except OSError as error:
+        raise StorageFailed(f"{path}: no library can be made there ({error.strerror or error})") from error
