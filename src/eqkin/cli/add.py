@@ -99,9 +99,8 @@ def _with_progress(library: Library, sources: list[str], jobs: int, metadata: Me
             rate = equations / max(time.monotonic() - start, 1e-9)
             bar.update(
                 task,
-                description=f"{report.papers:,} papers, {report.unchanged:,} unchanged, "
-                f"{sum(report.failed.values()):,} failed | "
-                f"{equations:,} equations, {report.equations['failed']:,} failed | {rate:,.0f} equations/s",
+                description=f"{report.papers + report.unchanged:,} papers ({sum(report.failed.values()):,} failed), "
+                f"{equations:,} equations ({report.equations['failed']:,} failed), {rate:,.0f}/s",
             )
 
         return library.add(*sources, jobs=jobs, metadata=metadata, progress=show)

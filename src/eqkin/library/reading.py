@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import orjson
 import zstandard
 
-from eqkin.errors import EqkinError
+from eqkin.errors import EqkinError, LimitReached
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import to_bytes
 from eqkin.latex import Document, Equation, parse
@@ -110,9 +110,7 @@ def _versioned(digest: str) -> str:
 
 
 def _class(error: EqkinError) -> str:
-    return {"BadInput": "unreadable", "LimitReached": "limit", "StorageFailed": "unreadable"}.get(
-        type(error).__name__, "unreadable"
-    )
+    return "limit" if isinstance(error, LimitReached) else "unreadable"
 
 
 def read_paper(paper: Paper, digest: str) -> Extract:

@@ -160,7 +160,7 @@ class Converter:
     def markup(self, formulas: Sequence[str]) -> list[str | None]:
         """KaTeX's own markup of formulas, to compare trees with."""
         payload = orjson.dumps({"formulas": formulas, "displayMode": True}).decode()
-        pages: list[str | None] = orjson.loads(self._call("bare", payload, 60.0))
+        pages: list[str | None] = orjson.loads(self._call("markup", payload, self.limits.batch_seconds))
         return pages
 
     def close(self) -> None:

@@ -238,7 +238,6 @@ const TESTS = {
   "\\IfBooleanTF": (context) => choose(context, context.consumeArg().tokens.some((t) => t.text === "\\BooleanTrue")),
   "\\IfNoValueTF": (context) => choose(context, context.consumeArg().tokens.some((t) => t.text === "\\eqkinnovalue")),
   "\\IfValueTF": (context) => choose(context, !context.consumeArg().tokens.some((t) => t.text === "\\eqkinnovalue")),
-  "\\eqkinifempty": (context) => choose(context, context.consumeArg().tokens.every((t) => t.text === " ")),
   "\\eqkinnovalue": "",
   "\\BooleanTrue": "",
   "\\BooleanFalse": "",

@@ -158,7 +158,7 @@ function convertOne(latex, displayMode, tables, columns) {
   }
 }
 
-function bare(json) {
+function markup(json) {
   // KaTeX's own markup of the same formulas, to compare our trees with
   const { formulas, displayMode } = JSON.parse(json);
   const options = { displayMode, output: "mathml", throwOnError: true, strict: "ignore", macros, maxExpand: limits.macro_expansions };
