@@ -1,0 +1,1 @@
+"""How good is it, and how sure are we: metrics, intervals, experiments."""

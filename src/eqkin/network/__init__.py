@@ -1,0 +1,1 @@
+"""The encoder, twice: torch for learning, numpy for searching. Importing this package does not import torch."""
