@@ -1,0 +1,189 @@
+"""The state of a run on disk: arrays in a safetensors file, and `checkpoint.json`, which names and vouches for it.
+
+A save writes the arrays into a new file, then `checkpoint.json` over the old one, then deletes the files that it no
+longer names. A run that is killed at any moment leaves the old state or the new one, and at worst a file that the next
+save sweeps away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.library.durable import write_file
+from eqkin.library.lock import WriterLock
+
+FORMAT = "eqkin-checkpoint"
+VERSION = 1
+NAME = "checkpoint.json"
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+_ARRAYS_NAME = re.compile(r"checkpoint-\d+(-again)?\.safetensors")
+_TEMPORARY_NAME = re.compile(rf"\.({re.escape(NAME)}|{_ARRAYS_NAME.pattern})\.\d+\.tmp")  # what `durable` writes first
+_KINDS = "biuf"  # of arrays: bool, integers, floats
+_REMEDY = f"restore the run's folder from a copy, or delete its {NAME} to start the run anew"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a run needs to go on as if it had never stopped."""
+
+    arrays: Arrays  # weights and the state of the optimiser; writable, with the dtypes and shapes that were saved
+    facts: dict[str, Any]  # everything else, as JSON: the step, the recipe, the states of random generators
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """`checkpoint.json` without its checksum, in the order in which it is written."""
+
+    file: str
+    sha256: str
+    bytes: int
+    facts: dict[str, Any]
+
+    def text(self) -> str:
+        body = {"format": FORMAT, "version": VERSION, **vars(self)}
+        checksum = hashlib.sha256(json.dumps(body).encode()).hexdigest()
+        return json.dumps({**body, "checksum": checksum}, indent=1) + "\n"
+
+
+@contextmanager
+def run_lock(folder: Path) -> Iterator[None]:
+    """Keep a run's folder to oneself while the context lasts; the folder is made when it is missing.
+
+    Raises `LibraryBusy`, which names the process that has it, or `StorageFailed`. The lock goes with its process, also
+    when that is killed. Reading a checkpoint needs no lock.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{folder}: no run can be kept there ({error.strerror or error})") from error
+    with WriterLock(folder):
+        yield
+
+
+def save_checkpoint(folder: Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
+    """Replace the run's state in one step; the caller holds `run_lock`.
+
+    Args:
+        folder: The run's folder.
+        arrays: Arrays of bools, integers or floats, of any shape.
+        facts: Whatever JSON can hold; `facts["step"]`, a number from 0 on, names the file of the arrays.
+
+    Raises:
+        BadInput: Arrays or facts are not of these kinds.
+        StorageFailed: The disk is full or read-only; the old state is intact.
+        CorruptData: There is a `checkpoint.json` that cannot be read, and is not written over.
+    """
+    step = facts.get("step")
+    if not isinstance(step, int) or isinstance(step, bool) or step < 0:
+        raise BadInput(f"a checkpoint's facts need a step, a whole number from 0 on, not {step!r}")
+    content = _packed(arrays)
+    present = _read_manifest(folder)
+    kept = present.file if present else None
+    file = f"checkpoint-{step}.safetensors"
+    if file == kept:  # that one has to stay as it is until the new one is named
+        file = f"checkpoint-{step}-again.safetensors"
+    manifest = _Manifest(file, hashlib.sha256(content).hexdigest(), len(content), dict(facts))
+    try:
+        text = manifest.text().encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadInput(f"a checkpoint's facts have to be JSON ({error})") from error
+    _sweep(folder, kept)  # room for the new file
+    write_file(folder / file, content)
+    write_file(folder / NAME, text)
+    _sweep(folder, file)
+
+
+def load_checkpoint(folder: Path) -> Checkpoint | None:
+    """The run's last saved state; None when nothing was saved.
+
+    Raises `CorruptData` when a file is damaged, missing, foreign or of another version, and `StorageFailed` when the
+    disk cannot read it.
+    """
+    manifest = _read_manifest(folder)
+    while manifest:
+        try:
+            return Checkpoint(_read_arrays(folder / manifest.file, manifest), manifest.facts)
+        except CorruptData:
+            newer = _read_manifest(folder)
+            if newer and newer.text() == manifest.text():
+                raise
+            manifest = newer  # a run saved its next state in between and deleted this one
+    return None
+
+
+def _packed(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+    """The content of a safetensors file."""
+    plain: Arrays = {}
+    for name, array in arrays.items():
+        if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8:
+            raise BadInput(f"{name} is an array of {array.dtype}: a checkpoint holds bools, integers and floats")
+        plain[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+    return save(plain)
+
+
+def _read_arrays(path: Path, manifest: _Manifest) -> Arrays:
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise CorruptData(f"{path}: missing; {_REMEDY}") from error
+    except OSError as error:
+        raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
+    if len(content) != manifest.bytes:
+        raise CorruptData(f"{path}: has {len(content):,} bytes, not {manifest.bytes:,}; {_REMEDY}")
+    if hashlib.sha256(content).hexdigest() != manifest.sha256:
+        raise CorruptData(f"{path}: does not match its hash; {_REMEDY}")
+    try:
+        return {name: array.copy() for name, array in load(content).items()}
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise CorruptData(f"{path}: not a readable safetensors file ({error}); {_REMEDY}") from error
+
+
+def _read_manifest(folder: Path) -> _Manifest | None:
+    path = folder / NAME
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
+    try:
+        data = json.loads(raw)
+        form, version = data.pop("format"), data.pop("version")
+        if form != FORMAT or version != VERSION:
+            raise CorruptData(
+                f"{path}: {form} version {version}, this eqkin reads {FORMAT} version {VERSION}; "
+                "use the eqkin that wrote it, or another folder"
+            )
+        del data["checksum"]  # `text` makes it again
+        manifest = _Manifest(**data)
+        if manifest.text().encode() != raw:
+            raise ValueError("checksum differs")
+        kinds = [type(value) for value in vars(manifest).values()]
+        if kinds != [str, str, int, dict] or not _ARRAYS_NAME.fullmatch(manifest.file):
+            raise ValueError("no checkpoint is described like that")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise CorruptData(f"{path}: damaged ({error}); {_REMEDY}") from error
+    return manifest
+
+
+def _sweep(folder: Path, keep: str | None) -> None:
+    """Delete array files other than `keep`, and what killed runs were writing."""
+    with suppress(OSError):  # they take room and do no harm
+        for path in list(folder.iterdir()):
+            if path.name != keep and (_ARRAYS_NAME.fullmatch(path.name) or _TEMPORARY_NAME.fullmatch(path.name)):
+                path.unlink()
