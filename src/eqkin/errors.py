@@ -28,3 +28,7 @@ class LibraryBusy(EqkinError):
 
 class StorageFailed(EqkinError):
     """The disk refused a write or a read: full, read-only, or failing; what was stored before is intact."""
+
+
+class LearningFailed(EqkinError):
+    """A run cannot go on: its loss is no number any more."""

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from eqkin.cli import add, bench, convert, demo, inspect
-from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitReached, StorageFailed
+from eqkin.cli import add, bench, convert, demo, inspect, train
+from eqkin.errors import BadInput, CorruptData, EqkinError, LearningFailed, LibraryBusy, LimitReached, StorageFailed
 
 EXIT_CODES: dict[type[EqkinError], int] = {
     BadInput: 3,
@@ -16,6 +16,7 @@ EXIT_CODES: dict[type[EqkinError], int] = {
     CorruptData: 5,
     LibraryBusy: 6,
     StorageFailed: 7,
+    LearningFailed: 8,
 }
 
 app = typer.Typer(
@@ -29,9 +30,9 @@ app = typer.Typer(
 Start with `eqkin demo`, or `eqkin add` a folder of papers of your own.
 
 Exit codes: 0 done, 1 something was found wrong (`verify`, `convert`), 2 wrong usage, 3 bad input, 4 limit reached,
-5 damaged data, 6 library busy, 7 disk full or read-only, 130 interrupted.""",
+5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed, 130 interrupted (143 by a signal to end).""",
 )
-for _module in (add, inspect, convert, demo, bench):
+for _module in (add, inspect, convert, demo, train, bench):
     _module.register(app)
 
 

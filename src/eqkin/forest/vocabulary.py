@@ -74,6 +74,18 @@ class Vocabulary:
             raise CorruptData(f"{path}: not a vocabulary ({error})") from error
 
 
+def dense(features: Features) -> npt.NDArray[np.int16]:
+    """Feature vectors of the nodes, (nodes, 256): how often each tag, attribute and character comes up."""
+    counted = np.zeros((len(features.tag), TAGS + ATTRIBUTES + CHARACTERS), np.int16)
+    node = np.arange(len(features.tag))
+    counted[node, features.tag] = 1
+    of_attribute = np.repeat(node, np.diff(features.attribute_offsets))
+    np.add.at(counted, (of_attribute, TAGS + features.attribute.astype(np.int64)), 1)
+    of_character = np.repeat(node, np.diff(features.character_offsets))
+    np.add.at(counted, (of_character, TAGS + ATTRIBUTES + features.character.astype(np.int64)), 1)
+    return counted
+
+
 def counts(forests: Iterable[Forest]) -> tuple[Counter[str], Counter[str], Counter[str]]:
     """How often each tag, attribute and character occurs."""
     tags: Counter[str] = Counter()

@@ -10,7 +10,8 @@ sinusoids, alpha learned. `norm` is batch normalisation before the layers of `no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,18 @@ class Architecture:
     layers: int = 3  # tree convolutions after the first
     normalised: tuple[int, ...] = (0, 2)  # layers with batch normalisation before them
     dimensions: int = 64  # of the embedding
+
+    def as_dict(self) -> dict[str, Any]:
+        """The shape as JSON would have it."""
+        return asdict(self) | {"normalised": list(self.normalised)}
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Architecture:
+        """What `as_dict` gave; raises `TypeError`, `KeyError` or `ValueError` for anything else."""
+        numbers = {name: int(values[name]) for name in ("width", "layers", "dimensions")}
+        if values.keys() != {*numbers, "normalised"} or min(numbers.values()) < 1:
+            raise ValueError("not the shape of a network")
+        return cls(**numbers, normalised=tuple(int(layer) for layer in values["normalised"]))
 
 
 def sinusoids(positions: int, width: int) -> npt.NDArray[np.float32]:

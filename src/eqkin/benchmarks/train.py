@@ -1,0 +1,215 @@
+"""`eqkin bench train`: how fast a recipe learns, beside torch-geometric and the bare matrix products, in one run.
+
+All three see the same batches of real trees. torch-geometric does the same network (`SimpleConv` with sum aggregation)
+and the same losses in bf16, on batches that are drawn and put together on the device by eqkin, which is more than its own
+loader would do. The limit is what the network's matrix products alone take, forward and backward, in bf16 (float32 on
+a CPU).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from eqkin.forest import Vocabulary
+from eqkin.learning.corpus import Corpus
+from eqkin.learning.masking import CLASSES
+from eqkin.learning.pairs import Sampler
+from eqkin.learning.randomness import steps_from
+from eqkin.learning.recipes import Recipe
+from eqkin.learning.resident import Resident
+from eqkin.learning.steps import Stepper
+from eqkin.network.architecture import FEATURES
+from eqkin.network.torch_network import GraphNetwork
+from eqkin.network.trees import Trees
+
+PAPER_TRIPLETS_PER_SECOND = 1_300  # on a GTX 1080
+PAPER_EQUATIONS = 28_973_591
+
+
+@dataclass(frozen=True)
+class TrainingSpeed:
+    """What was measured with one batch size."""
+
+    batch: int
+    nodes: float  # of a batch, on average
+    ours: float  # triplets a second
+    geometric: float | None  # None: torch-geometric is not installed
+    geometric_compiled: float | None  # the same through torch.compile
+    limit: float
+    peak_bytes: int  # of the GPU, while eqkin learned
+
+    def summary(self) -> dict[str, Any]:
+        """Figures and ratios."""
+        peers = [rate for rate in (self.geometric, self.geometric_compiled) if rate]
+        return {
+            **vars(self),
+            "to_geometric": self.ours / peers[0] if peers else None,
+            "to_best_geometric": self.ours / max(peers) if peers else None,
+            "to_limit": self.ours / self.limit,
+            "to_paper": self.ours / PAPER_TRIPLETS_PER_SECOND,
+        }
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a corpus takes on the device."""
+
+    equations: int
+    bytes_an_equation: float  # trees and everything that triplets are drawn from
+
+    @property
+    def projected(self) -> float:
+        """Bytes for as many equations as the paper has."""
+        return self.bytes_an_equation * PAPER_EQUATIONS
+
+
+def measure(
+    corpus: Corpus,
+    recipe: Recipe,
+    batches: list[int],
+    device: torch.device,
+    *,
+    seconds: float = 10.0,
+    peers: bool = True,
+) -> Iterator[Memory | TrainingSpeed]:
+    """Memory first, then the speeds for each batch size."""
+    resident = Resident(corpus.forest, Vocabulary.learn([corpus.forest]), device)
+    sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
+    yield Memory(len(corpus), (resident.bytes + sampler.bytes) / max(len(corpus), 1))
+    for batch in batches:
+        yield _measure(recipe.changed({"batch": str(batch)}), resident, sampler, seconds, peers)
+
+
+def _measure(
+    recipe: Recipe, resident: Resident, sampler: Sampler, seconds: float, peers: bool
+) -> TrainingSpeed:
+    device, on_gpu = resident.device, resident.device.type == "cuda"
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    stepper = Stepper(recipe, resident, sampler, compiled=on_gpu, recorded=on_gpu)
+    ours = _rate(stepper, seconds, warm_up=512 if on_gpu else 2)
+    peak = torch.cuda.max_memory_allocated() if on_gpu else 0
+    drawn = sampler.draw(steps_from(0, 64, device), recipe.batch).trees()
+    nodes = float(resident.sizes(drawn).sum(1).double().mean())
+    return TrainingSpeed(
+        recipe.batch,
+        nodes,
+        ours,
+        _geometric(recipe, resident, sampler, seconds, compiled=False) if peers else None,
+        _geometric(recipe, resident, sampler, seconds, compiled=True) if peers and on_gpu else None,
+        recipe.batch / _products(recipe, round(nodes), device),
+        peak,
+    )
+
+
+def _rate(stepper: Stepper, seconds: float, *, warm_up: int) -> float:
+    """Triplets a second, after some steps to compile, record and warm up."""
+    while stepper.step < warm_up:
+        stepper.advance(min(stepper.ahead, warm_up - stepper.step))
+    first, started = stepper.step, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        stepper.advance(stepper.ahead)
+    return (stepper.step - first) * stepper.recipe.batch / (time.perf_counter() - started)
+
+
+def _geometric(
+    recipe: Recipe, resident: Resident, sampler: Sampler, seconds: float, *, compiled: bool
+) -> float | None:
+    """The same with torch-geometric's convolution and pooling in place of ours."""
+    try:
+        import torch_geometric  # noqa: F401
+    except ImportError:
+        return None
+    stepper = Stepper(recipe, resident, sampler, compiled=False, recorded=False)
+    network = GeometricNetwork(stepper.objective.network)
+    stepper.objective.network = network
+    if compiled:
+        stepper.compile()
+    return _rate(stepper, seconds, warm_up=16 if resident.device.type == "cuda" else 2)
+
+
+class GeometricNetwork(GraphNetwork):
+    """The network as one would write it with torch-geometric, with the weights of another."""
+
+    def __init__(self, network: GraphNetwork) -> None:
+        from torch_geometric.nn import SimpleConv
+
+        super().__init__(network.architecture)
+        self.load_state_dict(network.state_dict())
+        self.to(next(network.parameters()).device)
+        width = network.architecture.width
+        self.convolution = SimpleConv(aggr="sum", combine_root="sum")
+        self.norms = nn.ModuleDict({str(i): nn.BatchNorm1d(width) for i in network.architecture.normalised})
+        self.norms.to(next(network.parameters()).device)
+
+    def nodes(self, features: Tensor, trees: Trees) -> Tensor:
+        """See `GraphNetwork.nodes`."""
+        edges = self.edges(trees)
+        dtype = features.dtype
+        first = self.first
+        x = nn.functional.linear(features, first.weight.to(dtype), first.bias.to(dtype))
+        x = x + (first.alpha * first.positions[trees.position]).to(dtype)
+        x = self.convolution(x, edges).relu()
+        for i, layer in enumerate(self.layers):
+            if str(i) in self.norms:
+                x = self.norms[str(i)](x)
+            x = nn.functional.linear(x, layer.weight.to(dtype), layer.bias.to(dtype))
+            x = self.convolution(x, edges).relu()
+        return x
+
+    def pool(self, nodes: Tensor, trees: Trees) -> Tensor:
+        """See `GraphNetwork.pool`."""
+        from torch_geometric.nn import global_mean_pool
+
+        means = global_mean_pool(nodes, trees.tree, size=len(trees.offsets) - 1).float()
+        embedding: Tensor = self.soft_norm(self.output(means))
+        return embedding
+
+    @staticmethod
+    def edges(trees: Trees) -> Tensor:
+        """Edges between parents and children, both ways, as torch-geometric wants them: (2, edges)."""
+        child = torch.nonzero(trees.parent >= 0).squeeze(1)
+        parent = trees.parent[child].long()
+        return torch.stack([torch.cat([child, parent]), torch.cat([parent, child])])
+
+
+def _products(recipe: Recipe, nodes: int, device: torch.device) -> float:
+    """Seconds that the matrix products of one step take, forward and backward."""
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    shape = recipe.architecture
+    hidden = round(nodes * recipe.masking)
+    layers = [(nodes, FEATURES, shape.width, False)]  # rows, inputs, outputs, whether the input has a gradient
+    layers += [(nodes, shape.width, shape.width, True)] * shape.layers
+    layers += [(3 * recipe.batch, shape.width, shape.dimensions, True)]
+    layers += [(hidden, shape.width, classes, True) for classes in CLASSES.values() if hidden]
+    work: list[Callable[[], Tensor]] = []
+    for rows, inputs, outputs, has_gradient in layers:
+        x = torch.randn(rows, inputs, device=device, dtype=dtype)
+        w = torch.randn(outputs, inputs, device=device, dtype=dtype)
+        y = torch.randn(rows, outputs, device=device, dtype=dtype)
+        work.append(lambda x=x, w=w: x @ w.T)  # type: ignore[misc]
+        work.append(lambda x=x, y=y: y.T @ x)  # type: ignore[misc]
+        if has_gradient:
+            work.append(lambda w=w, y=y: y @ w)  # type: ignore[misc]
+    repeats = 50 if device.type == "cuda" else 1
+    times = []
+    for _ in range(5):
+        _wait(device)
+        started = time.perf_counter()
+        for _ in range(repeats):
+            for product in work:
+                product()
+        _wait(device)
+        times.append((time.perf_counter() - started) / repeats)
+    return sorted(times)[len(times) // 2]
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()

@@ -1,0 +1,195 @@
+"""`eqkin train`: learn a network from a library."""
+
+from __future__ import annotations
+
+import importlib.util
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.errors import BadInput
+from eqkin.library import Library
+
+if TYPE_CHECKING:
+    from eqkin.learning.corpus import Corpus
+    from eqkin.learning.run import Outcome, Run
+    from eqkin.learning.run import Progress as RunProgress
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the app."""
+    app.command()(train)
+
+
+def train(
+    library: LibraryFolder,
+    corpus: Annotated[
+        Path | None,
+        typer.Argument(metavar="[CORPUS]", help="A file of `eqkin export --forest`; without one, the library."),
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="What to learn, and how: paper.")] = "paper",
+    output: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The run's folder.")] = Path("run"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
+    triplets: Annotated[
+        int | None, typer.Option(min=1, help="How many to learn from in all.", show_default="the recipe's")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(min=1, help="Triplets a step.", show_default="the recipe's")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of everything random.", show_default="the recipe's")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Another value for a setting of the recipe; repeatable."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    fast: Annotated[bool, typer.Option("--fast/--plain", help="On a GPU, compile and record the steps.")] = True,
+    as_json: AsJson = False,
+) -> None:
+    """Learn a network that places related equations near each other; no labels are needed.
+
+    A part of the works is held out; the share of their triples that the network ranks right is reported on the way and
+    at the end, with its interval. Everything is kept in the run's folder: `model/` is what `eqkin.Encoder.load` takes,
+    `metrics.jsonl` and `curves.png` show how it went. Stop it whenever you like (Ctrl-C, or a signal to end): its state
+    is saved, and `--resume` goes on as if nothing had happened.
+
+    Settings for `--set`: loss (histogram, triplet), contexts (section,paper,citation), masking, transpositions,
+    learning_rate, warm_up, held_out, width, layers, normalised, dimensions.
+
+    **Examples**
+
+        eqkin train --recipe paper --out runs/paper
+
+        eqkin train corpus.zst --triplets 10000000 --batch 1024 -o runs/large-batch
+
+        eqkin train --set loss=triplet --set masking=0 -o runs/ablation
+
+        eqkin train --resume -o runs/paper
+    """
+    _need_torch()
+    from eqkin.learning.checkpoint import load_checkpoint
+    from eqkin.learning.recipes import Recipe, recipe_named
+    from eqkin.learning.run import Run
+
+    named = {"triplets": triplets, "batch": batch, "seed": seed}
+    changes = dict(_split(setting) for setting in settings or [])
+    changes |= {name: str(value) for name, value in named.items() if value is not None}
+    saved = load_checkpoint(output) if resume else None
+    chosen = (Recipe.from_dict(saved.facts["recipe"]) if saved else recipe_named(recipe)).changed(changes)
+    stop = _Stop()
+    run = Run(_corpus(corpus, library), chosen, output, device, fast, should_stop=stop)
+    outcome = _with_progress(run, resume=resume, quiet=as_json)
+    _draw(output)
+    _tell(outcome, output, as_json)
+    if not outcome.finished:
+        raise typer.Exit(128 + stop.signal)
+
+
+class _Stop:
+    """Asks the run to stop when a signal says so; a second signal does not wait."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._take)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+
+    def __call__(self) -> bool:
+        return bool(self.signal)
+
+
+def _need_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise BadInput("learning needs torch: pip install 'eqkin[train]'")
+
+
+def _split(setting: str) -> tuple[str, str]:
+    name, equals, value = setting.partition("=")
+    if not equals:
+        raise BadInput(f"--set takes NAME=VALUE, not {setting!r}")
+    return name.strip(), value.strip()
+
+
+def _corpus(file: Path | None, library: Path) -> Corpus:
+    from eqkin.learning.corpus import Corpus
+
+    if file is not None:
+        return Corpus.load(file)
+    with Library.open(library, create=False) as opened:
+        return Corpus.of_library(opened)
+
+
+def _with_progress(run: Run, *, resume: bool, quiet: bool) -> Outcome:
+    console = Console(stderr=True)
+    columns = (BarColumn(), TextColumn("{task.percentage:.0f} %"), TextColumn("{task.description}"))
+    shown = not quiet and console.is_terminal
+    plain = _PlainReports(console) if not quiet and not shown else None
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not shown) as bar:
+        task = bar.add_task("preparing ...", total=run.recipe.steps)
+
+        def show(progress: RunProgress) -> None:
+            bar.update(task, completed=progress.step, description=describe(progress))
+            if plain:
+                plain(progress)
+
+        run.on_progress = show
+        return run.start(resume=resume)
+
+
+def describe(progress: RunProgress) -> str:
+    """One line about how far a run is."""
+    losses = ", ".join(f"{name} {value:.4f}" for name, value in progress.losses.items())
+    ranking = f", held-out ranking {progress.ranking.interval}" if progress.ranking else ""
+    return f"{losses}, {progress.triplets_per_second:,.0f} triplets/s{ranking}"
+
+
+class _PlainReports:
+    """A line at every twentieth of the run, where nobody watches a bar."""
+
+    def __init__(self, console: Console) -> None:
+        self._console, self._next = console, 0
+
+    def __call__(self, progress: RunProgress) -> None:
+        if progress.step >= self._next:
+            self._console.print(
+                f"{progress.triplets:,} triplets: {describe(progress)}", highlight=False, soft_wrap=True
+            )
+            self._next = progress.step + max(progress.steps // 20, 1)
+
+
+def _draw(folder: Path) -> None:
+    from eqkin.learning import curves
+    from eqkin.learning.run import METRICS
+
+    try:
+        curves.draw(folder / METRICS, folder)
+    except BadInput as error:
+        typer.secho(f"no curves were drawn: {error}", err=True, fg="yellow")
+
+
+def _tell(outcome: Outcome, folder: Path, as_json: bool) -> None:
+    score = outcome.ranking
+    if as_json:
+        told: dict[str, Any] = {"finished": outcome.finished, "step": outcome.step, "model": None, "ranking": None}
+        if outcome.model:
+            told["model"] = str(outcome.model)
+        if score:
+            told["ranking"] = {
+                "score": score.score, "low": score.interval.low, "high": score.interval.high,
+                "triples": score.triples, "papers": score.papers,
+            }  # fmt: skip
+        typer.echo(orjson.dumps(told).decode())
+        return
+    if not outcome.finished:
+        typer.echo(f"stopped at step {outcome.step:,}; `eqkin train --resume -o {folder}` goes on (name the same library or file)")
+        return
+    typer.echo(f"held-out ranking {score}")
+    typer.echo(f"the network is in {outcome.model}, the curves in {folder / 'curves.png'}")

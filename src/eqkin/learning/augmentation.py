@@ -1,0 +1,80 @@
+"""Renaming of symbols (paper, section 4.3; SPEC section 4).
+
+Each equation gets a permutation of the 192 characters of its own, made of Poisson(32) random transpositions; it is
+applied to the characters of identifiers (`<mi>`) alone. What an equation says rarely depends on its letters.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from eqkin.forest.vocabulary import CHARACTERS
+from eqkin.learning.randomness import Stream
+
+
+@dataclass(frozen=True)
+class Renaming:
+    """One permutation of the characters for each equation, both ways: (equations, 192), int64."""
+
+    new: Tensor  # new[e, c] is what character c becomes
+    old: Tensor  # old[e, new[e, c]] = c
+
+
+class Augmentation:
+    """Draws renamings.
+
+    Args:
+        transpositions: How many there are for an equation, on average.
+        seed: Same seed, same step: same renamings.
+        device: Where to draw.
+    """
+
+    def __init__(self, transpositions: float, *, seed: int, device: torch.device) -> None:
+        self._chance = torch.tensor(_poisson(transpositions), dtype=torch.float64, device=device)
+        self._number, self._first, self._second = (Stream(seed, name) for name in ("flips", "flip-one", "flip-two"))
+
+    def draw(self, step: Tensor, equations: int) -> Renaming:
+        """Renamings for the equations of a step."""
+        device = self._chance.device
+        index = torch.arange(equations, device=device)
+        flips = torch.searchsorted(self._chance, self._number.uniform(step, index), right=True)
+        most = len(self._chance)
+        pair = torch.arange(equations * most, device=device)
+        one = self._first.below(CHARACTERS, step, pair)
+        other = (one + 1 + self._second.below(CHARACTERS - 1, step, pair)) % CHARACTERS
+        return Renaming(*_compose(flips, one.view(equations, most), other.view(equations, most)))
+
+
+def _poisson(mean: float) -> list[float]:
+    """P(number <= k) for k = 0, 1, ... until next to nothing is left (the rest, under 1e-12, counts as one more)."""
+    below, k, chance = [], 0, math.exp(-mean)
+    while 1 - math.fsum(below) > 1e-12 and len(below) < 4 * mean + 50:
+        below.append(chance)
+        k += 1
+        chance *= mean / k
+    return torch.tensor(below, dtype=torch.float64).cumsum(0).tolist()
+
+
+@torch.library.custom_op("eqkin::compose_transpositions", mutates_args=())
+def _compose(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """The first `flips` transpositions of each row, one after the other, as a permutation and its inverse."""
+    if flips.device.type == "cuda":
+        from eqkin.learning.kernels import compose_transpositions
+
+        return compose_transpositions(flips, one, other)
+    new = torch.arange(CHARACTERS, device=flips.device).repeat(len(flips), 1)
+    for k in range(int(flips.max()) if len(flips) else 0):
+        active = (k < flips)[:, None]
+        a, b = one[:, k, None], other[:, k, None]
+        new = torch.where(active & (new == a), b, torch.where(active & (new == b), a, new))
+    return new, torch.argsort(new, dim=1)
+
+
+@_compose.register_fake
+def _(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    shape = (flips.shape[0], CHARACTERS)
+    return flips.new_empty(shape), flips.new_empty(shape)

@@ -1,0 +1,76 @@
+"""The ranking score on papers that were kept apart (paper, sections 5 and 6; SPEC section 5).
+
+Triples are drawn from the held-out papers as they are for learning. One is ranked right if the anchor is more similar
+(inner product of the embeddings) to its partner than to the negative.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from eqkin.evaluation.u_statistics import RankingScore, ranking
+from eqkin.forest import Vocabulary
+from eqkin.learning.corpus import Corpus
+from eqkin.learning.pairs import Sampler
+from eqkin.learning.recipes import Recipe
+from eqkin.learning.resident import Resident
+from eqkin.network.torch_network import GraphNetwork
+
+_NODES = {"cuda": 200_000, "cpu": 4_000}  # of a batch to embed
+
+
+class HeldOut:
+    """Held-out papers on a device.
+
+    Args:
+        corpus: The papers.
+        vocabulary: The one the network learned with.
+        recipe: Which contexts count as related.
+        device: Where to compute.
+    """
+
+    def __init__(self, corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device) -> None:
+        self._paper = corpus.paper
+        self._resident = Resident(corpus.forest, vocabulary, device)
+        self._sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
+
+    def score(self, network: GraphNetwork, triples: int) -> RankingScore:
+        """The ranking score on the first `triples` of a fixed sequence of triples, with its interval."""
+        zero = torch.zeros(1, 1, dtype=torch.int64, device=self._resident.device)
+        drawn = self._sampler.draw(zero, triples).trees().view(3, triples)
+        trees, place = torch.unique(drawn, return_inverse=True)
+        vectors = embed(network, self._resident, trees)
+        anchor, partner, negative = vectors[place]
+        papers = self._paper[drawn.T.cpu().numpy()]
+        return ranking(_products(anchor, partner), _products(anchor, negative), papers)
+
+
+def _products(one: Tensor, other: Tensor) -> npt.NDArray[np.float32]:
+    products: npt.NDArray[np.float32] = (one * other).sum(1).cpu().numpy()
+    return products
+
+
+@torch.no_grad()
+def embed(network: GraphNetwork, resident: Resident, trees: Tensor) -> Tensor:
+    """Embeddings of some trees as a search would have them: running statistics, nothing hidden or renamed."""
+    learning = network.training
+    network.eval()
+    try:
+        ends = resident.sizes(trees).cumsum(0).cpu().numpy()
+        room = _NODES[resident.device.type]
+        parts = []
+        first = 0
+        while first < len(trees):
+            done = int(ends[first - 1]) if first else 0
+            last = max(int(np.searchsorted(ends, done + room, side="right")), first + 1)
+            nodes = torch.arange(int(ends[last - 1]) - done, device=resident.device)
+            batch = resident.collate(trees[first:last], nodes)
+            parts.append(network(resident.features(batch, torch.float32), batch.trees))
+            first = last
+        dimensions = network.architecture.dimensions
+        return torch.cat(parts) if parts else torch.zeros(0, dimensions, device=resident.device)
+    finally:
+        network.train(learning)

@@ -1,0 +1,101 @@
+"""Masking task: guess what was hidden (paper, section 4.2; SPEC section 4).
+
+A share of the nodes (15 %) get all-zero features, their position stays. From the last layer's vector of a hidden node
+three linear maps guess its tag (32), its attribute (32, or none) and its character (192, or none); a node with several
+attributes or characters counts by its first. The loss is the mean of the three cross-entropies, over hidden nodes only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS
+from eqkin.learning.randomness import Stream
+
+CLASSES = {"tag": TAGS, "attribute": ATTRIBUTES + 1, "character": CHARACTERS + 1}
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which nodes of a batch are hidden.
+
+    There is room for a few more than come up, so that shapes depend on the number of nodes alone.
+    """
+
+    hidden: Tensor  # (nodes,) bool
+    nodes: Tensor  # (room,) int64, the hidden nodes, then padding
+    room: Tensor  # (nodes,) int64, where each hidden node stands in `nodes`; -1 for the others
+    count: Tensor  # () hidden nodes in `nodes`
+
+
+class Masking:
+    """Draws which nodes are hidden.
+
+    Args:
+        share: Chance of a node to be hidden.
+        seed: Same seed, same step: same nodes.
+    """
+
+    def __init__(self, share: float, *, seed: int) -> None:
+        self._share = share
+        self._per_mille = round(1_200 * share)  # room for hidden nodes: a fifth more than expected, and 32
+        self._stream = Stream(seed, "mask")
+
+    def draw(self, step: Tensor, nodes: Tensor, count: Tensor) -> Mask:
+        """The mask of a step; `nodes` are 0, 1, ... and those from `count` on are padding."""
+        places = nodes.shape[0] * self._per_mille // 1_000 + 32  # more come up once in 10^7 batches: not guessed
+        hidden = (self._stream.uniform(step, nodes) < self._share) & (nodes < count)
+        place = hidden.cumsum(0) - 1
+        room = torch.where(hidden & (place < places), place, -1)
+        chosen = nodes.new_zeros(places + 1)
+        chosen.scatter_(0, torch.where(room >= 0, room, places), nodes)
+        return Mask(hidden, chosen[:places], room, hidden.sum().clamp(max=places))
+
+
+class MaskingHeads(nn.Module):
+    """Three linear maps from a node's vector to scores of its tag, attribute and character."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        for name, classes in CLASSES.items():
+            setattr(self, name, nn.Linear(width, classes))
+
+    def forward(self, nodes: Tensor, mask: Mask, targets: Tensor) -> Tensor:
+        """The masking loss.
+
+        Args:
+            nodes: Vectors of the last layer, (nodes, width).
+            mask: Which of them were hidden.
+            targets: Tag, attribute and character (as classes) of the nodes in `mask.nodes`, (room, 3).
+        """
+        vectors: Tensor = _Rows.apply(nodes, mask.nodes, mask.room)
+        real = torch.arange(vectors.shape[0], device=nodes.device) < mask.count
+        loss = nodes.new_zeros((), dtype=torch.promote_types(nodes.dtype, torch.float32))
+        for task, name in enumerate(CLASSES):
+            head: nn.Linear = getattr(self, name)
+            scores = functional.linear(vectors, head.weight.to(vectors.dtype), head.bias.to(vectors.dtype))
+            losses = functional.cross_entropy(scores.to(loss.dtype), targets[:, task], reduction="none")
+            loss = loss + torch.where(real, losses, 0.0).sum()
+        return loss / (len(CLASSES) * mask.count.clamp(min=1))
+
+
+class _Rows(torch.autograd.Function):
+    """Some rows of a matrix; knowing where each row went, the gradient is a look-up too, not a scattered sum."""
+
+    @staticmethod
+    def forward(matrix: Tensor, rows: Tensor, place: Tensor) -> Tensor:
+        return matrix[rows]
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (place,) = ctx.saved_tensors
+        return torch.where((place >= 0)[:, None], gradient[place.clamp(min=0)], 0.0), None, None

@@ -1,0 +1,61 @@
+"""What is minimised: loss on similarities + loss of the masking task, for one batch put together on the device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from eqkin.learning.augmentation import Augmentation
+from eqkin.learning.histogram import histogram_loss
+from eqkin.learning.masking import Masking, MaskingHeads
+from eqkin.learning.recipes import Recipe
+from eqkin.learning.resident import Resident
+from eqkin.learning.triplet import triplet_loss
+from eqkin.network.torch_network import GraphNetwork
+
+_LOSSES = {"histogram": histogram_loss, "triplet": triplet_loss}
+PARTS = ("similarity", "masking")
+
+
+class Objective(nn.Module):
+    """The network, its masking heads, and the losses of a recipe.
+
+    Args:
+        recipe: What to learn.
+        resident: The trees to learn from.
+        dtype: Precision of the network's products.
+    """
+
+    def __init__(self, recipe: Recipe, resident: Resident, dtype: torch.dtype) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)
+            self.network = GraphNetwork(recipe.architecture)
+            self.heads = MaskingHeads(recipe.architecture.width)
+        self.to(resident.device)
+        self._resident, self._dtype = resident, dtype
+        self._loss = _LOSSES[recipe.loss]
+        self._masking = Masking(recipe.masking, seed=recipe.seed) if recipe.masking else None
+        self._augmentation = None
+        if recipe.transpositions:
+            self._augmentation = Augmentation(recipe.transpositions, seed=recipe.seed, device=resident.device)
+
+    def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
+        """The parts of the loss, in the order of `PARTS`.
+
+        Args:
+            trees: Anchors, partners and negatives one after the other, (3 x batch,).
+            nodes: 0, 1, ..., at least as many as the trees have nodes.
+            step: Number of the step, which decides what is renamed and hidden.
+        """
+        resident = self._resident
+        batch = resident.collate(trees, nodes)
+        renaming = self._augmentation.draw(step, len(trees)) if self._augmentation else None
+        mask = self._masking.draw(step, nodes, batch.trees.count) if self._masking else None
+        features = resident.features(batch, self._dtype, renaming=renaming, mask=mask)
+        vectors = self.network.nodes(features, batch.trees)
+        anchor, partner, negative = self.network.pool(vectors, batch.trees).chunk(3)
+        similarity = self._loss(anchor, partner, negative)
+        if mask is None:
+            return torch.stack([similarity, torch.zeros_like(similarity)])
+        return torch.stack([similarity, self.heads(vectors, mask, resident.answers(batch, mask.nodes, renaming))])

@@ -1,0 +1,105 @@
+"""Recipes: everything that decides what a run learns, under a name (SPEC sections 3 and 4)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from eqkin.errors import BadInput
+from eqkin.learning.pairs import KINDS
+from eqkin.network.architecture import Architecture
+
+LOSSES = ("histogram", "triplet")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How to learn; the defaults are the paper's. Kept as JSON beside what it made."""
+
+    name: str = "paper"
+    architecture: Architecture = field(default_factory=Architecture)
+    loss: str = "histogram"  # on similarities: "histogram" or "triplet"
+    contexts: tuple[str, ...] = KINDS  # what makes equations related
+    masking: float = 0.15  # share of nodes to hide and guess; 0 for none
+    transpositions: float = 32.0  # renamings of symbols an equation; 0 for none
+    batch: int = 128  # triplets a step
+    triplets: int = 20_000_000  # in all; the paper: 20 epochs of 1 M on its subset, of 20 M on all of arXiv
+    learning_rate: float = 1e-4  # at its peak
+    warm_up: int = 1_000  # steps until the peak
+    held_out: float = 0.1  # share of papers kept apart to measure on
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        """How many there are in all."""
+        return -(-self.triplets // self.batch)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The recipe as JSON would have it."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()} | {
+            "architecture": self.architecture.as_dict()
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Recipe:
+        """What `as_dict` gave; raises `BadInput`."""
+        try:
+            return cls(
+                **values | {"architecture": Architecture.from_dict(values["architecture"])}
+                | {"contexts": tuple(values["contexts"])}
+            ).checked()  # fmt: skip
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"not a recipe: {error}") from error
+
+    def changed(self, settings: dict[str, str]) -> Recipe:
+        """The recipe with some settings replaced, given as text (`{"batch": "1024", "width": "64"}`)."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "architecture"}
+        shape = {f.name: getattr(self.architecture, f.name) for f in dataclasses.fields(self.architecture)}
+        for name, text in settings.items():
+            values = own if name in own else shape
+            if name not in values:
+                raise BadInput(f"a recipe has no setting {name!r}; there are {', '.join([*own, *shape])}")
+            values[name] = _read(name, text, values[name])
+        return Recipe(**own, architecture=Architecture(**shape)).checked()
+
+    def checked(self) -> Recipe:
+        """Itself; raises `BadInput` if a setting makes no sense."""
+        checks = {
+            f"loss must be one of {', '.join(LOSSES)}": self.loss in LOSSES,
+            f"contexts must be some of {', '.join(KINDS)}": bool(self.contexts) and set(self.contexts) <= set(KINDS),
+            "masking must be in [0, 1)": 0 <= self.masking < 1,
+            "transpositions must be in [0, 500]": 0 <= self.transpositions <= 500,
+            "batch must be at least 1": self.batch >= 1,
+            "triplets must be at least 1": self.triplets >= 1,
+            "learning_rate must be positive": 0 < self.learning_rate < 100,
+            "warm_up must not be negative": self.warm_up >= 0,
+            "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
+            "width, dimensions must be at least 1": min(self.architecture.width, self.architecture.dimensions) >= 1,
+        }
+        for message, holds in checks.items():
+            if not holds:
+                raise BadInput(f"recipe: {message}")
+        return self
+
+
+def _read(name: str, text: str, now: Any) -> Any:
+    try:
+        if isinstance(now, tuple):
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            return tuple(int(part) if part.isdecimal() else part for part in parts)
+        if isinstance(now, int):
+            return int(float(text)) if "e" in text.lower() else int(text.replace("_", ""))
+        return type(now)(text)
+    except ValueError as error:
+        raise BadInput(f"recipe: {name}={text} is no {type(now).__name__}") from error
+
+
+RECIPES = {"paper": Recipe()}
+
+
+def recipe_named(name: str) -> Recipe:
+    """One of `RECIPES`; raises `BadInput`."""
+    if name not in RECIPES:
+        raise BadInput(f"there is no recipe {name!r}; there are {', '.join(RECIPES)}")
+    return RECIPES[name]

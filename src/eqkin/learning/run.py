@@ -1,0 +1,303 @@
+"""A run: learn a network from a corpus, measure it on held-out papers, keep everything in a folder.
+
+    checkpoint.json, checkpoint-N.safetensors   where to go on from
+    metrics.jsonl                               how it went
+    model/                                      the network, for `Encoder.load`
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from eqkin.errors import BadInput, LearningFailed
+from eqkin.evaluation.u_statistics import RankingScore, complete_interval
+from eqkin.forest import Vocabulary
+from eqkin.learning.checkpoint import load_checkpoint, run_lock, save_checkpoint
+from eqkin.learning.corpus import Corpus
+from eqkin.learning.held_out import HeldOut
+from eqkin.learning.metrics import MetricsFile, read
+from eqkin.learning.objective import PARTS
+from eqkin.learning.pairs import Sampler
+from eqkin.learning.randomness import steps_from
+from eqkin.learning.recipes import Recipe
+from eqkin.learning.resident import Resident
+from eqkin.learning.steps import Stepper
+from eqkin.network.model_files import Model
+
+MODEL = "model"
+METRICS = "metrics.jsonl"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """When a run reports, measures and saves; changes nothing in what it learns."""
+
+    log_steps: int = 128  # between two records of the losses
+    score_steps: int = 0  # between two ranking scores; 0: twenty in all
+    score_triples: int = 10_000  # of a ranking score on the way
+    final_triples: int = 100_000  # of the one at the end
+    save_seconds: float = 60.0  # between two checkpoints
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    step: int
+    steps: int
+    triplets: int
+    losses: dict[str, float]  # mean since the last record
+    triplets_per_second: float
+    ranking: RankingScore | None  # the last one
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run."""
+
+    step: int
+    finished: bool  # otherwise it was asked to stop, and can be resumed
+    ranking: RankingScore | None
+    model: Path | None
+
+
+@dataclass
+class Run:
+    """A run in a folder.
+
+    Attributes:
+        corpus: What to learn from; a part of its works is held out.
+        recipe: How.
+        folder: Where everything is kept.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        fast: On a GPU, compile and record the steps.
+        pace: When to report, measure and save.
+        on_progress: Called after every few steps.
+        should_stop: Asked after every few steps; if so, the run saves its state and ends.
+    """
+
+    corpus: Corpus
+    recipe: Recipe
+    folder: Path
+    device: str = "auto"
+    fast: bool = True
+    pace: Pace = field(default_factory=Pace)
+    on_progress: Callable[[Progress], None] = lambda progress: None
+    should_stop: Callable[[], bool] = lambda: False
+
+    def start(self, *, resume: bool = False) -> Outcome:
+        """Learn until the recipe's last step or until asked to stop.
+
+        Args:
+            resume: Go on from the folder's checkpoint, if there is one. What comes out is what would have come out
+                without the interruption (on CPUs, bit by bit).
+
+        Raises:
+            BadInput: The folder holds another run; or nothing can be learned from the corpus.
+            LearningFailed: The loss is no number any more; names the step and its equations.
+        """
+        device = chosen_device(self.device)
+        learn, held_out = self.corpus.split(self.recipe.held_out, self.recipe.seed)
+        with run_lock(self.folder):
+            saved = load_checkpoint(self.folder)
+            if saved and not resume:
+                raise BadInput(
+                    f"{self.folder} holds a run at step {saved.facts['step']:,}: go on with --resume, or choose another folder"
+                )
+            vocabulary = Vocabulary.learn([learn.forest])
+            loop = _Loop(self, learn, HeldOut(held_out, vocabulary, self.recipe, device), vocabulary, device)
+            if saved:
+                loop.restore(saved.arrays, saved.facts)
+            else:
+                loop.metrics.rewind(-1)
+            if not loop.run():
+                return Outcome(loop.stepper.step, False, loop.ranking, None)
+            return loop.finish()
+
+
+def chosen_device(name: str) -> torch.device:
+    """The device of that name, "auto" being a GPU where there is one; raises `BadInput`."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise BadInput(f"there is no device {name!r}: use cpu, cuda or auto") from error
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        raise BadInput(f"{name} cannot be used here: torch sees no such device")
+    return device
+
+
+class _Loop:
+    """The steps of a run, with everything that happens between them."""
+
+    def __init__(
+        self, run: Run, learn: Corpus, held_out: HeldOut, vocabulary: Vocabulary, device: torch.device
+    ) -> None:
+        self.settings, self.learn, self.held_out, self.vocabulary = run, learn, held_out, vocabulary
+        recipe = run.recipe
+        resident = Resident(learn.forest, vocabulary, device)
+        sampler = Sampler(learn, kinds=recipe.contexts, seed=recipe.seed, device=device)
+        fast = run.fast and device.type == "cuda"
+        self.stepper = Stepper(recipe, resident, sampler, compiled=fast, recorded=fast)
+        self.metrics = MetricsFile(run.folder / METRICS)
+        self.ranking: RankingScore | None = None
+        self._losses: list[list[float]] = []  # since the last record
+        self._last: dict[str, float] = {}  # means of the last record
+        self._seconds = 0.0  # of learning, so far
+        self._logged_seconds = 0.0
+        self._speed = 0.0
+
+    def facts(self) -> dict[str, Any]:
+        """What a checkpoint says beside the arrays."""
+        return {
+            "step": self.stepper.step,
+            "recipe": self.settings.recipe.as_dict(),
+            "corpus": self.settings.corpus.digest,
+            "losses": self._losses,
+            "last": self._last,
+            "seconds": self._seconds,
+            "logged_seconds": self._logged_seconds,
+        }
+
+    def save(self) -> None:
+        save_checkpoint(self.settings.folder, self.stepper.state(), self.facts())
+
+    def restore(self, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
+        """Go on from a checkpoint; raises `BadInput` if it is of another run."""
+        own = self.facts()
+        for what in ("recipe", "corpus"):
+            if facts[what] != own[what]:
+                raise BadInput(f"{self.settings.folder} holds a run with another {what}: it cannot be resumed with this one")
+        self.stepper.restore(facts["step"], arrays)
+        self._losses, self._last = facts["losses"], facts["last"]
+        self._seconds, self._logged_seconds = facts["seconds"], facts["logged_seconds"]
+        self.metrics.rewind(facts["step"])
+
+    def run(self) -> bool:
+        """Take the steps that are left; returns whether all were taken."""
+        pace, steps = self.settings.pace, self.settings.recipe.steps
+        score_steps = pace.score_steps or -(-steps // 20)
+        saved = time.monotonic()
+        while self.stepper.step < steps:
+            if self.settings.should_stop():
+                self.save()
+                return False
+            self._advance(min(steps, *(_next(self.stepper.step, every) for every in (pace.log_steps, score_steps))))
+            step = self.stepper.step
+            if step % pace.log_steps == 0 or step == steps:
+                self._log()
+            if step % score_steps == 0 and step < steps:
+                self._score(pace.score_triples)
+            if time.monotonic() - saved > pace.save_seconds:
+                self.save()
+                saved = time.monotonic()
+        return True
+
+    def _advance(self, until: int) -> None:
+        stepper, batch = self.stepper, self.settings.recipe.batch
+        first, started = stepper.step, time.perf_counter()
+        parts = stepper.advance(min(stepper.ahead, until - first))
+        seconds = time.perf_counter() - started
+        bad = np.flatnonzero(~np.isfinite(parts).all(axis=1))
+        if len(bad):
+            self._fail(first + int(bad[0]), parts[bad[0]])
+        self._losses += parts.tolist()
+        self._seconds += seconds
+        now = len(parts) * batch / max(seconds, 1e-9)
+        self._speed = now if self._speed == 0 else 0.9 * self._speed + 0.1 * now
+        self.settings.on_progress(
+            Progress(
+                stepper.step, self.settings.recipe.steps, stepper.step * batch, self._means(), self._speed, self.ranking
+            )
+        )
+
+    def _means(self) -> dict[str, float]:
+        means = np.mean(self._losses, axis=0) if self._losses else np.full(len(PARTS), np.nan)
+        return {"loss": float(means.sum())} | dict(zip(PARTS, means.tolist(), strict=True))
+
+    def _log(self) -> None:
+        recipe, step = self.settings.recipe, self.stepper.step
+        seconds = self._seconds - self._logged_seconds
+        self.metrics.append(
+            {"step": step, "triplets": step * recipe.batch}
+            | self._means()
+            | {
+                "learning_rate": self.stepper.rate,
+                "triplets_per_second": len(self._losses) * recipe.batch / max(seconds, 1e-9),
+                "seconds": self._seconds,
+            }
+        )
+        self._last = self._means()
+        self._losses, self._logged_seconds = [], self._seconds
+
+    def _score(self, triples: int) -> RankingScore:
+        self.ranking = self.held_out.score(self.stepper.objective.network, triples)
+        interval = self.ranking.interval
+        record = {
+            "step": self.stepper.step, "triplets": self.stepper.step * self.settings.recipe.batch,
+            "ranking": interval.score, "low": interval.low, "high": interval.high, "triples": triples,
+        }  # fmt: skip
+        again = (record["step"], triples)
+        if again not in ((r["step"], r.get("triples")) for r in read(self.metrics.path)):  # a finished run, resumed
+            self.metrics.append(record)
+        return self.ranking
+
+    def _fail(self, step: int, parts: Any) -> None:
+        trees = self.stepper.sampler.draw(
+            steps_from(step, 1, self.stepper.device), self.settings.recipe.batch
+        ).trees()[0].tolist()  # fmt: skip
+        names = ", ".join(self.learn.identify(tree) for tree in trees[:5])
+        values = ", ".join(f"{name} {value}" for name, value in zip(PARTS, parts, strict=True))
+        raise LearningFailed(
+            f"the loss is no number at step {step:,} ({values}). Its batch has {len(trees):,} equations: {names}, ... "
+            f"The state before is in {self.settings.folder}; a smaller learning rate may help: --set learning_rate=..."
+        )
+
+    def finish(self) -> Outcome:
+        """Measure, write the model and draw the curves."""
+        run = self.settings
+        self.save()
+        score = self._score(run.pace.final_triples)
+        model = Model(
+            architecture=run.recipe.architecture,
+            vocabulary=self.vocabulary,
+            weights=self.weights(),
+            recipe=run.recipe.as_dict(),
+            training=self._training(score),
+        )
+        model.save(run.folder / MODEL)
+        return Outcome(self.stepper.step, True, score, run.folder / MODEL)
+
+    def weights(self) -> dict[str, Any]:
+        """The network's weights under the names of `architecture`, and those of the masking heads."""
+        state = self.stepper.objective.state_dict()
+        return {name.removeprefix("network."): tensor.float().cpu().numpy() for name, tensor in state.items()}
+
+    def _training(self, score: RankingScore) -> dict[str, Any]:
+        complete = complete_interval(score.score, score.papers)
+        return {
+            "corpus": self.settings.corpus.digest,
+            "learned_from": self.learn.statistics(),
+            "contexts": self.stepper.sampler.shares,
+            "triplets": self.stepper.step * self.settings.recipe.batch,
+            "seconds": round(self._seconds, 1),
+            "losses": self._last,
+            "held_out_ranking": {
+                "score": score.score, "low": score.interval.low, "high": score.interval.high,
+                "triples": score.triples, "papers": score.papers, "colours": score.colours,
+                "complete_low": complete.low, "complete_high": complete.high, "delta": score.interval.delta,
+            },
+        }  # fmt: skip
+
+
+def _next(step: int, every: int) -> int:
+    """The next multiple of `every` after a step."""
+    return (step // every + 1) * every

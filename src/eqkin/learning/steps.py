@@ -1,0 +1,146 @@
+"""Taking steps: draw, compute, descend. On a GPU steps are compiled, recorded once and replayed.
+
+Batches differ in their number of nodes. On a GPU there is room for a few more, in one of some sizes, and all operations
+of a step of one size are recorded as a CUDA graph: replaying it takes no time on the CPU. The triplets of several steps
+are drawn at once, so that their sizes are known without waiting for the GPU at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eqkin.learning.objective import PARTS, Objective
+from eqkin.learning.pairs import Sampler
+from eqkin.learning.randomness import steps_from
+from eqkin.learning.recipes import Recipe
+from eqkin.learning.resident import Resident
+from eqkin.learning.schedule import learning_rate
+
+_AHEAD = 64  # steps drawn at once on a GPU
+
+
+class Stepper:
+    """The state of a run that is under way: weights, optimiser, number of the next step.
+
+    Args:
+        recipe: What to learn.
+        resident: The trees to learn from.
+        sampler: Draws triplets of them.
+        compiled: Whether to compile the objective.
+        recorded: Whether to record and replay steps; both need a GPU.
+    """
+
+    def __init__(
+        self, recipe: Recipe, resident: Resident, sampler: Sampler, *, compiled: bool, recorded: bool
+    ) -> None:
+        self.recipe, self.resident, self.sampler = recipe, resident, sampler
+        self.device = resident.device
+        on_gpu = self.device.type == "cuda"
+        self.ahead = _AHEAD if on_gpu else 1
+        self.objective = Objective(recipe, resident, torch.bfloat16 if on_gpu else torch.float32)
+        self._rate = torch.tensor(recipe.learning_rate, device=self.device)
+        self._optimiser = torch.optim.Adam(
+            self.objective.parameters(), lr=self._rate, fused=on_gpu, foreach=False, capturable=on_gpu
+        )
+        self._forward: Callable[[Tensor, Tensor, Tensor], Tensor] = self.objective
+        if compiled:
+            self.compile()
+        self._recorder = _Recorder(self.device) if recorded else None
+        self.step = 0
+        self._now = torch.zeros((), dtype=torch.int64, device=self.device)
+        self._trees = torch.zeros(3 * recipe.batch, dtype=torch.int64, device=self.device)
+        self._parts = torch.zeros(self.ahead, len(PARTS), device=self.device)
+
+    def compile(self) -> None:
+        """Compile the objective when it is first used."""
+        self._forward = torch.compile(self.objective)
+
+    def advance(self, count: int) -> np.ndarray:  # type: ignore[type-arg]
+        """Take `count` steps, at most `ahead`; returns the parts of their losses, (count, 2)."""
+        trees = self.sampler.draw(steps_from(self.step, count, self.device), self.recipe.batch).trees()
+        sizes: Sequence[int] = self.resident.sizes(trees).sum(1).tolist()
+        self._now.fill_(self.step)
+        for row, size in zip(trees, sizes, strict=True):
+            self._trees.copy_(row)
+            if self._recorder is None:
+                self._take(size)
+            else:
+                room = room_for(size)
+                self._recorder.run(room, lambda room=room: self._take(room))  # type: ignore[misc]
+        first = self.step
+        self.step += count
+        taken = torch.arange(first, self.step, device=self.device) % self.ahead
+        return self._parts[taken].cpu().numpy()
+
+    def _take(self, room: int) -> None:
+        """One step, everything on the device."""
+        self._optimiser.zero_grad(set_to_none=True)
+        nodes = torch.arange(room, device=self.device)
+        torch._dynamo.mark_dynamic(nodes, 0)  # one compiled objective for all sizes
+        parts = self._forward(self._trees, nodes, self._now)
+        parts.sum().backward()
+        recipe = self.recipe
+        self._rate.copy_(
+            learning_rate(self._now, peak=recipe.learning_rate, warm_up=recipe.warm_up, steps=recipe.steps)
+        )
+        self._optimiser.step()
+        self._parts.index_copy_(0, (self._now % self.ahead).view(1), parts.detach().float()[None])
+        self._now += 1
+
+    @property
+    def rate(self) -> float:
+        """The learning rate of the last step."""
+        return float(self._rate)
+
+    def state(self) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+        """Weights, running statistics and the optimiser's averages, by name."""
+        state = {f"model.{name}": tensor for name, tensor in self.objective.state_dict().items()}
+        for name, parameter in self.objective.named_parameters():
+            for key, value in self._optimiser.state[parameter].items():
+                state[f"adam.{key}.{name}"] = value
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
+
+    def restore(self, step: int, arrays: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+        """Go on from what `state` gave at a step; raises `KeyError` or `RuntimeError` if it does not fit."""
+        tensors = {name: torch.from_numpy(np.array(array)).to(self.device) for name, array in arrays.items()}
+        own = self.objective.state_dict()
+        self.objective.load_state_dict({name: tensors[f"model.{name}"] for name in own})
+        for name, parameter in self.objective.named_parameters():
+            prefix, suffix = "adam.", f".{name}"
+            keys = [key for key in tensors if key.startswith(prefix) and key.endswith(suffix)]
+            self._optimiser.state[parameter] = {key[len(prefix) : -len(suffix)]: tensors[key] for key in keys}
+        self.step = step
+
+
+def room_for(size: int) -> int:
+    """Nodes to make room for: `size` rounded up to one of about 24 sizes an octave, a multiple of 64."""
+    grain = max(64, 1 << max((size - 1).bit_length() - 5, 0))
+    return -(-size // grain) * grain
+
+
+class _Recorder:
+    """Runs a function that works on fixed tensors: the first time as it is, later by replaying what it did."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
+        self._pool = torch.cuda.graph_pool_handle()
+        self._stream = torch.cuda.Stream(device)
+
+    def run(self, key: int, function: Callable[[], None]) -> None:
+        if key not in self._graphs:
+            self._graphs[key] = None
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                function()
+            torch.cuda.current_stream().wait_stream(self._stream)
+            return
+        graph = self._graphs[key]
+        if graph is None:
+            graph = self._graphs[key] = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                function()
+        graph.replay()

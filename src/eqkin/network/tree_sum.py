@@ -1,0 +1,100 @@
+"""The sum over a node and its neighbours, and the mean over a tree: one operation each, with two backends.
+
+    tree_sum    y_i = sum over i, its parent and its children j of  x_j [gate_j > 0],  then relu if `rectify`
+    tree_mean   y_t = mean over the nodes i of tree t of  x_i
+
+A tree's adjacency with self loops is symmetric, so the sum is its own gradient; with the rectifier inside, the gradient
+is the sum of what comes back, gated by the output: the same kernel serves forward and backward. Children stand in one
+run, so every output is written by one program: no atomics, the same result every time. On CPUs plain torch does it, on
+GPUs the kernels in `kernels`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eqkin.network.trees import PADDING, Trees
+
+
+def tree_sum(x: Tensor, trees: Trees, *, rectify: bool = False) -> Tensor:
+    """Sum of each node's vector and those of its parent and children; negative sums become 0 if `rectify`."""
+    return _tree_sum(x, None, trees.parent, trees.first_child, trees.n_children, rectify)
+
+
+def tree_mean(x: Tensor, trees: Trees) -> Tensor:
+    """Mean of the vectors of each tree's nodes, in single precision or better."""
+    return _tree_mean(x, trees.tree, trees.offsets)
+
+
+@torch.library.custom_op("eqkin::tree_sum", mutates_args=())
+def _tree_sum(
+    x: Tensor, gate: Tensor | None, parent: Tensor, first_child: Tensor, n_children: Tensor, rectify: bool
+) -> Tensor:
+    if x.device.type == "cuda":
+        from eqkin.network.kernels import neighbour_sum
+
+        return neighbour_sum(x, gate, parent, first_child, n_children, rectify)
+    if gate is not None:
+        x = torch.where(gate > 0, x, 0.0)
+    inner = torch.nonzero(parent >= 0).squeeze(1)
+    above = parent[inner].long()
+    y = torch.where((parent > PADDING)[:, None], x, 0.0)
+    y.index_add_(0, above, x[inner])
+    y.index_add_(0, inner, x[above])
+    return y.relu_() if rectify else y
+
+
+@_tree_sum.register_fake
+def _(
+    x: Tensor, gate: Tensor | None, parent: Tensor, first_child: Tensor, n_children: Tensor, rectify: bool
+) -> Tensor:
+    return torch.empty_like(x)
+
+
+def _keep_for_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, gate, parent, first_child, n_children, rectify = inputs
+    ctx.save_for_backward(gate, output if rectify else None, parent, first_child, n_children)
+
+
+def _sum_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    gate, output, parent, first_child, n_children = ctx.saved_tensors
+    back = _tree_sum(gradient, output, parent, first_child, n_children, False)
+    return back if gate is None else torch.where(gate > 0, back, 0.0), None, None, None, None, None
+
+
+_tree_sum.register_autograd(_sum_gradient, setup_context=_keep_for_sum)
+
+
+@torch.library.custom_op("eqkin::tree_mean", mutates_args=())
+def _tree_mean(x: Tensor, tree: Tensor, offsets: Tensor) -> Tensor:
+    if x.device.type == "cuda":
+        from eqkin.network.kernels import segment_mean
+
+        return segment_mean(x, offsets)
+    n = int(offsets[-1])
+    wide = x[:n].to(torch.promote_types(x.dtype, torch.float32))
+    sums = wide.new_zeros(len(offsets) - 1, x.shape[1]).index_add_(0, tree[:n], wide)
+    return sums / offsets.diff()[:, None]
+
+
+@_tree_mean.register_fake
+def _(x: Tensor, tree: Tensor, offsets: Tensor) -> Tensor:
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return x.new_empty(offsets.shape[0] - 1, x.shape[1], dtype=dtype)
+
+
+def _keep_for_mean(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, tree, offsets = inputs
+    ctx.dtype = x.dtype
+    ctx.save_for_backward(tree, offsets)
+
+
+def _mean_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    tree, offsets = ctx.saved_tensors
+    return (gradient / offsets.diff()[:, None]).to(ctx.dtype)[tree], None, None
+
+
+_tree_mean.register_autograd(_mean_gradient, setup_context=_keep_for_mean)
