@@ -1,16 +1,12 @@
 """Statistics, figures, exports."""
 
-import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from eqkin.forest import Vocabulary
-from eqkin.forest.storage import open_forest
 from eqkin.latex.prose import around
 from eqkin.library import Library
-from eqkin.library.export import equations, write_forest
+from eqkin.library.export import equations
 from eqkin.library.figures import draw
 from eqkin.library.statistics import characters, statistics, subject_area
 from eqkin.mathml.tree import parse_mathml
@@ -28,21 +24,6 @@ def test_export_gives_each_equation_with_its_surroundings(library: Library) -> N
     failed = [line for line in equations(library, failed=True) if line["status"] == "failed"]
     assert len(failed) == 3
     assert all(line["reason"] for line in failed)
-
-
-def test_the_packed_forest_holds_all_trees_in_use(library: Library, papers: Path, tmp_path: Path) -> None:
-    library.remove(str(papers / "a1.tex"))
-    count = write_forest(library, tmp_path / "all.safetensors")
-    forest = open_forest(tmp_path / "all.safetensors")
-    forest.validate()
-    ids = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
-    assert count == len(forest) == len(ids) == 4
-    assert {entry["status"] for entry in ids} == {"converted", "degraded"}
-    vocabulary = Vocabulary.load(tmp_path / "all.vocabulary.json")
-    features = vocabulary.features(forest)
-    assert len(features.tag) == len(forest.tag)
-    assert features.tag.max() < 32
-    assert np.all(np.diff(features.character_offsets) >= 0)
 
 
 def test_around_takes_the_prose_on_both_sides() -> None:
@@ -73,5 +54,4 @@ def test_an_empty_library_has_defined_answers(tmp_path: Path) -> None:
     numbers = statistics(library)
     assert numbers["papers"] == numbers["equations"]["found"] == 0
     assert list(equations(library)) == []
-    assert write_forest(library, tmp_path / "none.safetensors") == 0
     assert characters(library) == {}

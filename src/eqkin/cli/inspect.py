@@ -139,7 +139,8 @@ def export(
     forest: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Instead: pack all trees into one forest file, vocabulary and ids beside it."
+            metavar="FILE",
+            help="Instead: all trees in one file, what `eqkin train` learns from; compressed if FILE ends in .zst.",
         ),
     ] = None,
 ) -> None:
@@ -151,14 +152,14 @@ def export(
 
         eqkin export --no-mathml | head -3
 
-        eqkin export --forest corpus.safetensors
+        eqkin export --forest corpus.zst
     """
     from eqkin.library.durable import write_stream
-    from eqkin.library.export import equations, write_forest
+    from eqkin.library.export import equations
 
     with Library.open(library, create=False) as opened:
         if forest:
-            typer.echo(f"{write_forest(opened, forest):,} trees written to {forest}")
+            _export_corpus(opened, forest)
             return
         lines = (orjson.dumps(equation) + b"\n" for equation in equations(opened, failed=failed, mathml=mathml))
         if out:
@@ -167,3 +168,17 @@ def export(
             with output():
                 for line in lines:
                     sys.stdout.buffer.write(line)
+
+
+def _export_corpus(library: Library, path: Path) -> None:
+    from eqkin.learning.corpus import Corpus
+
+    with Console(stderr=True).status("gathering trees ...") as status:
+        corpus = Corpus.of_library(library)
+        status.update(f"writing {len(corpus):,} trees ...")
+        corpus.save(path)
+    numbers = corpus.statistics()
+    typer.echo(
+        f"{numbers['trees']:,} trees written to {path} "
+        f"(papers: {numbers['papers']:,}, works: {numbers['works']:,}, size: {path.stat().st_size / 1e6:,.1f} MB)"
+    )

@@ -1,18 +1,14 @@
-"""A library's equations for other programs: JSON lines, or one packed forest with its vocabulary."""
+"""A library's equations for other programs, as JSON lines."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import orjson
 
-from eqkin.forest import ForestBuilder, Vocabulary
-from eqkin.forest.storage import to_bytes
 from eqkin.latex.prose import around, plain_text
-from eqkin.library.durable import write_file
 from eqkin.library.library import Library
 from eqkin.mathml.tree import to_mathml
 
@@ -58,39 +54,3 @@ def _describe(library: Library, row: sqlite3.Row, prose: str, mathml: bool) -> d
     elif mathml:
         described["mathml"] = to_mathml(library.tree(row["tree"]))
     return described
-
-
-def write_forest(library: Library, path: Path) -> int:
-    """Pack all trees in use into one forest file at `path`, its vocabulary beside it; returns how many there are.
-
-    Tree i of the file belongs to line i of `path` with the suffix `.jsonl`: id, paper, section, work, status.
-    """
-    rows = {
-        row["tree"]: row
-        for row in library.connection.execute(
-            "SELECT e.tree, e.number, e.section, e.status, p.key, p.work FROM equations e "
-            "JOIN papers p ON p.id = e.paper WHERE e.tree IS NOT NULL"
-        ).fetchall()
-    }
-    builder = ForestBuilder()
-    order: list[int] = []
-    for numbers, forest in library.forests():
-        builder.add_forest(forest)
-        order += numbers.tolist()
-    packed = builder.build()
-    write_file(path, to_bytes(packed))
-    Vocabulary.learn([packed]).save(path.with_suffix(".vocabulary.json"))
-    lines = (
-        orjson.dumps(
-            {
-                "id": f"{r['key']}#{r['number']}",
-                "paper": r["key"],
-                "section": r["section"],
-                "work": r["work"],
-                "status": r["status"],
-            }
-        )
-        for r in (rows[number] for number in order)
-    )
-    write_file(path.with_suffix(".jsonl"), b"".join(line + b"\n" for line in lines))
-    return len(packed)
