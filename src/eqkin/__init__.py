@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from eqkin.library import Library as Library
+    from eqkin.network.encoder import Encoder as Encoder
 
     __version__: str
 
-__all__ = ["Library", "__version__"]
+__all__ = ["Encoder", "Library", "__version__"]
 
-_HOME = {"Library": "eqkin.library"}
+_HOME = {"Encoder": "eqkin.network.encoder", "Library": "eqkin.library"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,103 @@
+"""Formulas or trees -> vectors, with numpy alone: what searching needs of the network, without torch."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.forest import Forest, ForestBuilder
+from eqkin.network.inference import Floats, Network
+from eqkin.network.model_files import DESCRIPTION, Model
+
+if TYPE_CHECKING:
+    from eqkin.mathml.converter import Converter
+
+BUNDLED = Path(__file__).parent / "models" / "paper"
+
+
+class Encoder:
+    """Turns formulas into vectors whose inner products say how related they are. May be shared between threads."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._network = Network(model)
+        self._converter: Converter | None = None
+        self._converting = threading.Lock()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | None = None) -> Encoder:
+        """The encoder of the model in folder `path`, by default the one that comes with eqkin.
+
+        Raises:
+            BadInput: there is no model in the folder.
+            CorruptData: it is damaged or of an unknown version, or eqkin was installed without one.
+        """
+        if path is None and not (BUNDLED / DESCRIPTION).is_file():
+            raise CorruptData(f"eqkin was installed without its weights ({BUNDLED}); install it again with pip")
+        return cls(Model.load(BUNDLED if path is None else Path(path).expanduser()))
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+        return self.model.architecture.dimensions
+
+    @property
+    def digest(self) -> str:
+        """Identifies the model; vectors of different models cannot be compared."""
+        return self.model.digest
+
+    def encode(self, formulas: Sequence[str]) -> Floats:
+        r"""Vectors of LaTeX formulas, one a row; each may stand in `$...$`, `\[...\]` or an environment.
+
+        Raises:
+            BadInput: a formula cannot be read; the message names it.
+        """
+        return self.embed(self.trees(formulas))
+
+    def trees(self, formulas: Sequence[str]) -> Forest:
+        """The trees of LaTeX formulas as `encode` reads them: each by itself, whatever stands beside it."""
+        from eqkin.latex.formula import typed_formula
+        from eqkin.mathml.converter import Converter
+        from eqkin.mathml.formulas import convert
+
+        if isinstance(formulas, str):
+            raise BadInput("a list of formulas is needed, not a single string")
+        builder = ForestBuilder()
+        with self._converting:
+            self._converter = self._converter or Converter()
+            for number, formula in enumerate(formulas):
+                text = typed_formula(formula.encode("utf-8", "replace").decode())
+                conversion = convert(self._converter, [text])
+                failure = conversion.outcomes[0].failure
+                if failure is not None:
+                    where = f" at character {failure.position + 1}" if failure.position >= 0 else ""
+                    shown = formula if len(formula) <= 200 else formula[:200] + "..."
+                    raise BadInput(f"formula {number}, {shown!r}, cannot be read: {failure.message}{where}")
+                builder.add_forest(conversion.forest)
+        return builder.build()
+
+    def embed(self, forest: Forest, progress: Callable[[int], None] | None = None) -> Floats:
+        """Vectors of trees, one a row; `progress` is called now and then with the number of trees done.
+
+        Raises:
+            CorruptData: the arrays describe no trees.
+        """
+        vectors = np.empty((len(forest), self.dimensions), np.float32)
+        for trees, layout, nodes in self._network.chunks(forest):
+            vectors[trees] = self._network.output(layout.means(nodes))
+            if progress:
+                progress(trees.stop)
+        return vectors
+
+    def node_vectors(self, forest: Forest) -> Floats:
+        """What the last layer says of every node, one a row, in the forest's order."""
+        vectors = np.empty((len(forest.n_children), self.model.architecture.width), np.float32)
+        for trees, layout, nodes in self._network.chunks(forest):
+            vectors[forest.offsets[trees.start] : forest.offsets[trees.stop]][layout.order] = nodes
+        return vectors
