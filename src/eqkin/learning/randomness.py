@@ -48,7 +48,7 @@ class Stream:
     def _bits(self, step: Tensor, index: Tensor) -> Tensor:
         """63 random bits each."""
         start = _mixed(step * _signed(_FIRST) + self._key)
-        return _shifted(_mixed(start + index * _signed(_GOLDEN)), 1)
+        return _shifted(_mixed(_mixed(start ^ index)), 1)
 
 
 def steps_from(first: int, count: int, device: torch.device) -> Tensor:

@@ -39,7 +39,7 @@ METRICS = "metrics.jsonl"
 class Pace:
     """When a run reports, measures and saves; changes nothing in what it learns."""
 
-    log_steps: int = 128  # between two records of the losses
+    log_steps: int = 256  # between two records of the losses
     score_steps: int = 0  # between two ranking scores; 0: twenty in all
     score_triples: int = 10_000  # of a ranking score on the way
     final_triples: int = 100_000  # of the one at the end

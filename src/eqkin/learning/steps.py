@@ -20,7 +20,7 @@ from eqkin.learning.recipes import Recipe
 from eqkin.learning.resident import Resident
 from eqkin.learning.schedule import learning_rate
 
-_AHEAD = 64  # steps drawn at once on a GPU
+_AHEAD = 256  # steps drawn at once on a GPU
 
 
 class Stepper:

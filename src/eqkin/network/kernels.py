@@ -7,7 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_ROWS, _WARPS = 4, 4  # nodes a program, and its warps: the fastest of those tried on an H200
+# the fastest of those tried on an H200
+_ROWS, _WARPS = 4, 4  # of neighbour_sum: nodes a program, and its warps
+_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 64, 8, 128  # of segment_mean: nodes at a time, warps, columns a program
 
 
 @triton.jit
@@ -78,5 +80,7 @@ def segment_mean(x: Tensor, offsets: Tensor) -> Tensor:
     trees, width = len(offsets) - 1, x.shape[1]
     out = x.new_empty(trees, width, dtype=torch.float32)
     if trees:
-        _segment_mean[(trees, triton.cdiv(width, 128))](x.contiguous(), offsets, out, width, ROWS=16, COLUMNS=128)
+        _segment_mean[(trees, triton.cdiv(width, _MEAN_COLUMNS))](
+            x.contiguous(), offsets, out, width, ROWS=_MEAN_ROWS, COLUMNS=_MEAN_COLUMNS, num_warps=_MEAN_WARPS
+        )
     return out
