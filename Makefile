@@ -46,6 +46,8 @@ $(VENV)/.base: $(RECIPE) | $(VENV)/bin/python
 	$(PIP) --editable .
 	@touch $@
 
+# torch by its exact version first: other ways of asking for it may fetch gigabytes for GPUs
 $(VENV)/.dev: $(RECIPE) | $(VENV)/bin/python
-	$(PIP) --editable '.[dev,eval]'
+	$(PIP) '$(shell grep '^torch==' constraints.txt)'
+	$(PIP) --editable '.[dev,eval,train]'
 	@touch $(VENV)/.base $@

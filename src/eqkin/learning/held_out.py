@@ -37,6 +37,10 @@ class HeldOut:
         self._resident = Resident(corpus.forest, vocabulary, device)
         self._sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
 
+    def embed_all(self, network: GraphNetwork) -> Tensor:
+        """Embeddings of all equations of these papers, in the order of the corpus."""
+        return embed(network, self._resident, torch.arange(len(self._resident), device=self._resident.device))
+
     def score(self, network: GraphNetwork, triples: int) -> RankingScore:
         """The ranking score on the first `triples` of a fixed sequence of triples, with its interval."""
         zero = torch.zeros(1, 1, dtype=torch.int64, device=self._resident.device)

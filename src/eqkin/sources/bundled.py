@@ -26,5 +26,4 @@ def _load(field: str, text: str) -> Paper:
         fields=[field],
         lang="en",
         license="MIT",
-        group="atlas",
     )

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import pytest
+
+from eqkin.learning.corpus import Corpus
+from eqkin.library import Library
+
+
+@pytest.fixture(scope="session")
+def atlas_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """The trees of the atlas: 28 articles, each a work of its own."""
+    with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
+        library.add("atlas:")
+        return Corpus.of_library(library)
