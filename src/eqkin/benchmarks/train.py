@@ -1,9 +1,9 @@
 """`eqkin bench train`: how fast a recipe learns, beside torch-geometric and the bare matrix products, in one run.
 
 All three see the same batches of real trees. torch-geometric does the same network (`SimpleConv` with sum aggregation)
-and the same losses in bf16, on batches that are drawn and put together on the device by eqkin, which is more than its own
-loader would do. The limit is what the network's matrix products alone take, forward and backward, in bf16 (float32 on
-a CPU).
+and the same losses in bf16, on batches that are drawn and put together on the device by eqkin, which is more than its
+own loader would do. The limit is what the network's matrix products alone take, forward and backward, in bf16 (float32
+on a CPU).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from eqkin.learning.recipes import Recipe
 from eqkin.learning.resident import Resident
 from eqkin.learning.steps import Stepper
 from eqkin.network.architecture import FEATURES
-from eqkin.network.torch_network import GraphNetwork
+from eqkin.network.torch_network import GraphNetwork, TreeConvolution
 from eqkin.network.trees import Trees
 
 PAPER_TRIPLETS_PER_SECOND = 1_300  # on a GTX 1080
@@ -86,9 +86,7 @@ def measure(
         yield _measure(recipe.changed({"batch": str(batch)}), resident, sampler, seconds, peers)
 
 
-def _measure(
-    recipe: Recipe, resident: Resident, sampler: Sampler, seconds: float, peers: bool
-) -> TrainingSpeed:
+def _measure(recipe: Recipe, resident: Resident, sampler: Sampler, seconds: float, peers: bool) -> TrainingSpeed:
     device, on_gpu = resident.device, resident.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
@@ -118,9 +116,7 @@ def _rate(stepper: Stepper, seconds: float, *, warm_up: int) -> float:
     return (stepper.step - first) * stepper.recipe.batch / (time.perf_counter() - started)
 
 
-def _geometric(
-    recipe: Recipe, resident: Resident, sampler: Sampler, seconds: float, *, compiled: bool
-) -> float | None:
+def _geometric(recipe: Recipe, resident: Resident, sampler: Sampler, seconds: float, *, compiled: bool) -> float | None:
     """The same with torch-geometric's convolution and pooling in place of ours."""
     try:
         import torch_geometric  # noqa: F401
@@ -140,23 +136,24 @@ class GeometricNetwork(GraphNetwork):
     def __init__(self, network: GraphNetwork) -> None:
         from torch_geometric.nn import SimpleConv
 
-        super().__init__(network.architecture)
-        self.load_state_dict(network.state_dict())
-        self.to(next(network.parameters()).device)
-        width = network.architecture.width
+        nn.Module.__init__(self)
+        self.architecture = network.architecture
+        self.first, self.layers = network.first, network.layers  # the same weights, so that Adam moves them
+        self.output, self.soft_norm = network.output, network.soft_norm
         self.convolution = SimpleConv(aggr="sum", combine_root="sum")
-        self.norms = nn.ModuleDict({str(i): nn.BatchNorm1d(width) for i in network.architecture.normalised})
-        self.norms.to(next(network.parameters()).device)
+        width, device = network.architecture.width, network.output.weight.device
+        self.norms = nn.ModuleDict({str(i): nn.BatchNorm1d(width) for i in network.architecture.normalised}).to(device)
 
     def nodes(self, features: Tensor, trees: Trees) -> Tensor:
         """See `GraphNetwork.nodes`."""
         edges = self.edges(trees)
         dtype = features.dtype
         first = self.first
-        x = nn.functional.linear(features, first.weight.to(dtype), first.bias.to(dtype))
+        x: Tensor = nn.functional.linear(features, first.weight.to(dtype), first.bias.to(dtype))
         x = x + (first.alpha * first.positions[trees.position]).to(dtype)
         x = self.convolution(x, edges).relu()
         for i, layer in enumerate(self.layers):
+            assert isinstance(layer, TreeConvolution)
             if str(i) in self.norms:
                 x = self.norms[str(i)](x)
             x = nn.functional.linear(x, layer.weight.to(dtype), layer.bias.to(dtype))

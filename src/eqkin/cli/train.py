@@ -189,7 +189,8 @@ def _tell(outcome: Outcome, folder: Path, as_json: bool) -> None:
         typer.echo(orjson.dumps(told).decode())
         return
     if not outcome.finished:
-        typer.echo(f"stopped at step {outcome.step:,}; `eqkin train --resume -o {folder}` goes on (name the same library or file)")
+        again = f"`eqkin train --resume -o {folder}` goes on (name the same library or file)"
+        typer.echo(f"stopped at step {outcome.step:,}; {again}")
         return
     typer.echo(f"held-out ranking {score}")
     typer.echo(f"the network is in {outcome.model}, the curves in {folder / 'curves.png'}")

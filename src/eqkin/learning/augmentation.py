@@ -51,7 +51,8 @@ class Augmentation:
 
 def _poisson(mean: float) -> list[float]:
     """P(number <= k) for k = 0, 1, ... until next to nothing is left (the rest, under 1e-12, counts as one more)."""
-    below, k, chance = [], 0, math.exp(-mean)
+    below: list[float] = []
+    k, chance = 0, math.exp(-mean)
     while 1 - math.fsum(below) > 1e-12 and len(below) < 4 * mean + 50:
         below.append(chance)
         k += 1

@@ -11,7 +11,7 @@ from eqkin.forest.vocabulary import CHARACTERS
 
 
 @triton.jit
-def _compose(flips, one, other, new, old, most, CHARACTERS: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _compose(flips, one, other, new, old, most, CHARACTERS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
     row = tl.program_id(0).to(tl.int64)
     character = tl.arange(0, BLOCK)
     became = character

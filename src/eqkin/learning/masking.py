@@ -73,7 +73,7 @@ class MaskingHeads(nn.Module):
             mask: Which of them were hidden.
             targets: Tag, attribute and character (as classes) of the nodes in `mask.nodes`, (room, 3).
         """
-        vectors: Tensor = _Rows.apply(nodes, mask.nodes, mask.room)
+        vectors: Tensor = _Rows.apply(nodes, mask.nodes, mask.room)  # type: ignore[no-untyped-call]
         real = torch.arange(vectors.shape[0], device=nodes.device) < mask.count
         loss = nodes.new_zeros((), dtype=torch.promote_types(nodes.dtype, torch.float32))
         for task, name in enumerate(CLASSES):
@@ -96,6 +96,6 @@ class _Rows(torch.autograd.Function):
         ctx.save_for_backward(inputs[2])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         (place,) = ctx.saved_tensors
         return torch.where((place >= 0)[:, None], gradient[place.clamp(min=0)], 0.0), None, None

@@ -15,12 +15,15 @@ needs no loop. The negative is any equation of any paper, the paper drawn first.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from eqkin.errors import BadInput
+from eqkin.forest.forest import Array
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.randomness import Stream
 
@@ -85,7 +88,7 @@ class Sampler:
         tables = (t for t in vars(self).values() if isinstance(t, Tensor))
         return sum(table.numel() * table.element_size() for table in tables)
 
-    def _put(self, array: np.ndarray) -> Tensor:  # type: ignore[type-arg]
+    def _put(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def draw(self, steps: Tensor, batch: int) -> Triplets:
@@ -115,7 +118,7 @@ class Sampler:
         return start + self._streams[name].below(end - start, steps, index)
 
 
-def _neighbours(citations: np.ndarray, papers: int) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _neighbours(citations: Array, papers: int) -> tuple[Array, Array]:
     """Papers that cite or are cited by each paper, one after the other, and where each paper's begin."""
     both = np.concatenate([citations, citations[:, ::-1]]).astype(np.int64).reshape(-1, 2)
     both = np.unique(both, axis=0)
