@@ -35,7 +35,7 @@ def histogram_loss(anchor: Tensor, partner: Tensor, negative: Tensor, nodes: int
 
 def histogram(similarities: Tensor, nodes: int = NODES) -> Tensor:
     """Masses of the nodes, (nodes,), which sum to 1; similarities outside [-1, 1] count as its ends."""
-    masses: Tensor = _Histogram.apply(similarities, nodes)
+    masses: Tensor = _Histogram.apply(similarities, nodes)  # type: ignore[no-untyped-call]
     return masses
 
 
@@ -53,10 +53,10 @@ class _Histogram(torch.autograd.Function):
         ctx.save_for_backward(similarities)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         (similarities,) = ctx.saved_tensors
         rate = (ctx.nodes - 1) / 2
-        left = ((similarities + 1.0) * rate).floor().clamp(0, ctx.nodes - 2).long()
+        left = ((similarities + 1.0) * rate).floor().long().clamp(0, ctx.nodes - 2)  # NaN too
         slope = gradient[left + 1] - gradient[left]
         inside = (similarities >= -1.0) & (similarities <= 1.0)
         return torch.where(inside, slope * (rate / len(similarities)), 0.0), None
