@@ -65,6 +65,7 @@ class Recipe:
 
     def checked(self) -> Recipe:
         """Itself; raises `BadInput` if a setting makes no sense."""
+        shape = self.architecture
         checks = {
             f"loss must be one of {', '.join(LOSSES)}": self.loss in LOSSES,
             f"contexts must be some of {', '.join(KINDS)}": bool(self.contexts) and set(self.contexts) <= set(KINDS),
@@ -75,7 +76,11 @@ class Recipe:
             "learning_rate must be positive": 0 < self.learning_rate < 100,
             "warm_up must not be negative": self.warm_up >= 0,
             "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
-            "width, dimensions must be at least 1": min(self.architecture.width, self.architecture.dimensions) >= 1,
+            "seed must have at most 64 bits": -(2**63) <= self.seed < 2**63,
+            "width, layers, dimensions must be at least 1": min(shape.width, shape.layers, shape.dimensions) >= 1,
+            f"normalised must be some of the layers 0 to {shape.layers - 1}": all(
+                isinstance(layer, int) and 0 <= layer < shape.layers for layer in shape.normalised
+            ),
         }
         for message, holds in checks.items():
             if not holds:
@@ -89,10 +94,20 @@ def _read(name: str, text: str, now: Any) -> Any:
             parts = [part.strip() for part in text.split(",") if part.strip()]
             return tuple(int(part) if part.isdecimal() else part for part in parts)
         if isinstance(now, int):
-            return int(float(text)) if "e" in text.lower() else int(text.replace("_", ""))
+            return _whole(text)
         return type(now)(text)
     except ValueError as error:
         raise BadInput(f"recipe: {name}={text} is no {type(now).__name__}") from error
+
+
+def _whole(text: str) -> int:
+    """A whole number, also as `1e6`; raises `ValueError`."""
+    if "e" not in text.lower():
+        return int(text)
+    number = float(text)
+    if not number.is_integer():
+        raise ValueError(text)
+    return int(number)
 
 
 RECIPES = {"paper": Recipe()}
