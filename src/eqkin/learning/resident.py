@@ -16,9 +16,11 @@ from torch import Tensor
 
 from eqkin.errors import LimitReached
 from eqkin.forest import Forest, Vocabulary
+from eqkin.forest.forest import Array
 from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS, dense
 from eqkin.learning.augmentation import Renaming
 from eqkin.learning.masking import Mask
+from eqkin.limits import LIMITS
 from eqkin.network.trees import PADDING, ROOT, Trees
 
 _FIRST_CHARACTER = TAGS + ATTRIBUTES
@@ -46,8 +48,8 @@ class Resident:
     """
 
     def __init__(self, forest: Forest, vocabulary: Vocabulary, device: torch.device) -> None:
-        if len(forest) and int(forest.sizes.max()) > _NARROW:
-            raise LimitReached(f"a tree has {int(forest.sizes.max()):,} nodes; learning takes up to {_NARROW:,}")
+        if int(forest.sizes.max(initial=0)) > LIMITS.tree_nodes:
+            raise LimitReached(f"a tree has {forest.sizes.max():,} nodes; learning takes up to {LIMITS.tree_nodes:,}")
         label, table, first, identifier = _labels(forest, vocabulary)
         index = np.arange(len(forest.tag))
         self.device = device
@@ -60,7 +62,7 @@ class Resident:
         self.targets = torch.from_numpy(first).to(device)  # (labels, 3) classes of the masking task
         self.identifier = torch.from_numpy(identifier).to(device)  # (labels,) whether renaming applies
 
-    def _narrow(self, values: npt.NDArray[np.integer]) -> Tensor:  # type: ignore[type-arg]
+    def _narrow(self, values: Array) -> Tensor:
         most = int(values.max(initial=0))
         return torch.from_numpy(values.astype(np.int16 if most <= _NARROW else np.int32)).to(self.device)
 
@@ -132,7 +134,7 @@ class Resident:
 def _labels(
     forest: Forest, vocabulary: Vocabulary
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Each node's label; and of each label its feature counts, its classes in the masking task, whether it is `<mi>`."""
+    """Each node's label; and of each label its feature counts, its classes in the masking task, if it is `<mi>`."""
     texts, attributes = max(len(forest.texts), 1), max(len(forest.attributes), 1)
     code = (forest.tag.astype(np.int64) * attributes + forest.attribute) * texts + forest.text
     distinct, label = np.unique(code, return_inverse=True)
