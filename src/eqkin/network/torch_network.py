@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -57,7 +58,10 @@ class GraphNetwork(nn.Module):
         missing = sorted(own.keys() - weights.keys())
         if missing:
             raise CorruptData(f"the weights lack {', '.join(missing)}")
-        network.load_state_dict({name: torch.as_tensor(weights[name]).reshape(own[name].shape) for name in own})
+        for name, tensor in own.items():
+            if np.shape(weights[name]) != tuple(tensor.shape):
+                raise CorruptData(f"{name} has shape {np.shape(weights[name])}, expected {tuple(tensor.shape)}")
+        network.load_state_dict({name: torch.from_numpy(np.array(weights[name], np.float32)) for name in own})
         return network.eval()
 
 
@@ -154,7 +158,7 @@ class SoftNorm(nn.Module):
         return x / (mean + deviation + _TINY)
 
 
-def _linear(inputs: int, outputs: int) -> tuple[nn.Parameter, nn.Parameter]:
+def _linear(inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
     """Weight and bias of a linear map, drawn as torch draws them."""
     layer = nn.Linear(inputs, outputs)
     return layer.weight, layer.bias
