@@ -13,18 +13,18 @@ _MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 64, 8, 128  # of segment_mean: nodes at
 
 
 @triton.jit
-def _rows(x, gate, rows, mask, columns, width, GATED: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _rows(x, gate, rows, mask, columns, width, GATED: tl.constexpr):  # noqa: ANN001, ANN202
     """Vectors of some nodes in single precision, zero where masked out or gated off."""
     at = rows[:, None].to(tl.int64) * width + columns[None, :]
     mask = mask[:, None] & (columns < width)[None, :]
     values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
     if GATED:
-        values = tl.where(tl.load(gate + at, mask=mask, other=0.0) > 0, values, 0.0)
+        values = tl.where(tl.load(gate + at, mask=mask, other=0.0).to(tl.float32) > 0, values, 0.0)
     return values
 
 
 @triton.jit
-def _neighbour_sum(  # type: ignore[no-untyped-def] # noqa: ANN202
+def _neighbour_sum(  # noqa: ANN202
     x, gate, parent, first_child, n_children, out, nodes, width,  # noqa: ANN001
     GATED: tl.constexpr, RECTIFY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -39,7 +39,7 @@ def _neighbour_sum(  # type: ignore[no-untyped-def] # noqa: ANN202
     for k in range(tl.max(children, axis=0)):
         total += _rows(x, gate, first + k, k < children, columns, width, GATED)
     if RECTIFY:
-        total = tl.maximum(total, 0.0)
+        total = tl.where(total < 0, 0.0, total)  # unlike maximum, this keeps NaN
     at = rows[:, None].to(tl.int64) * width + columns[None, :]
     tl.store(out + at, total.to(out.dtype.element_ty), mask=inside[:, None] & (columns < width)[None, :])
 
@@ -61,7 +61,7 @@ def neighbour_sum(
 
 
 @triton.jit
-def _segment_mean(x, offsets, out, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+def _segment_mean(x, offsets, out, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # noqa: ANN001, ANN202
     tree = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     start = tl.load(offsets + tree)

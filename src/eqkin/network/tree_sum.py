@@ -21,12 +21,14 @@ from eqkin.network.trees import PADDING, Trees
 
 def tree_sum(x: Tensor, trees: Trees, *, rectify: bool = False) -> Tensor:
     """Sum of each node's vector and those of its parent and children; negative sums become 0 if `rectify`."""
-    return _tree_sum(x, None, trees.parent, trees.first_child, trees.n_children, rectify)
+    summed: Tensor = _tree_sum(x, None, trees.parent, trees.first_child, trees.n_children, rectify)
+    return summed
 
 
 def tree_mean(x: Tensor, trees: Trees) -> Tensor:
     """Mean of the vectors of each tree's nodes, in single precision or better."""
-    return _tree_mean(x, trees.tree, trees.offsets)
+    means: Tensor = _tree_mean(x, trees.tree, trees.offsets)
+    return means
 
 
 @torch.library.custom_op("eqkin::tree_sum", mutates_args=())
@@ -41,17 +43,15 @@ def _tree_sum(
         x = torch.where(gate > 0, x, 0.0)
     inner = torch.nonzero(parent >= 0).squeeze(1)
     above = parent[inner].long()
-    y = torch.where((parent > PADDING)[:, None], x, 0.0)
+    y = torch.where((parent > PADDING)[:, None], x, 0.0).contiguous()
     y.index_add_(0, above, x[inner])
     y.index_add_(0, inner, x[above])
     return y.relu_() if rectify else y
 
 
 @_tree_sum.register_fake
-def _(
-    x: Tensor, gate: Tensor | None, parent: Tensor, first_child: Tensor, n_children: Tensor, rectify: bool
-) -> Tensor:
-    return torch.empty_like(x)
+def _(x: Tensor, gate: Tensor | None, parent: Tensor, first_child: Tensor, n_children: Tensor, rectify: bool) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _keep_for_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -94,7 +94,9 @@ def _keep_for_mean(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _mean_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     tree, offsets = ctx.saved_tensors
-    return (gradient / offsets.diff()[:, None]).to(ctx.dtype)[tree], None, None
+    real = torch.arange(tree.shape[0], device=tree.device) < offsets[-1]
+    spread = (gradient / offsets.diff()[:, None]).to(ctx.dtype)[tree]
+    return torch.where(real[:, None], spread, 0.0), None, None
 
 
 _tree_mean.register_autograd(_mean_gradient, setup_context=_keep_for_mean)
