@@ -76,13 +76,12 @@ def test_the_papers_network_agrees_with_the_slow_one(forest):
 
 
 @given(FORESTS, st.integers(1, 12), st.integers(1, 4))
-def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, nodes, count):
+def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, nodes, blocks):
     forest = build(trees)
     together = ENCODER.embed(forest)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inference, "_CHUNK_NODES", nodes)
-        patch.setattr(inference, "_CHUNK_TREES", count)
-        patch.setattr(inference, "_BLOCK_NODES", 2 * nodes)
+        patch.setattr(inference, "_BLOCK_NODES", blocks * nodes)
         done = []
         assert ENCODER.embed(forest, progress=done.append) == pytest.approx(together, abs=1e-5)
     assert done == sorted(done)

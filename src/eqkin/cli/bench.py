@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import orjson
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True, help="Measure eqkin beside a peer or a limit, in one run.", rich_markup_mode="markdown"
     )
     group.command()(ingest)
+    group.command()(encode)
     app.add_typer(group, name="bench")
 
 
@@ -71,3 +73,64 @@ def ingest(
         typer.echo(f"  failed: {reason} {count:,}")
     for reason, count in report.failed_papers.most_common():
         typer.echo(f"  unreadable papers: {reason} {count:,}")
+
+
+def encode(
+    library: Annotated[
+        Path | None,
+        typer.Option("--library", "-l", metavar="DIR", help="Trees of this library.", show_default="the bundled atlas"),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The model's folder.", show_default="random weights")
+    ] = None,
+    trees: Annotated[int, typer.Option(min=1, metavar="N", help="At most this many trees.")] = 10_000,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds; the median counts.")] = 5,
+    formulas: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Formulas timed one by one.", show_default="all of the atlas")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Time the encoder beside the bare matrix products of its network (and torch, if installed), then single formulas.
+
+    Speeds in GFLOP/s count the network's matrix products alone, for all of them.
+
+    **Examples**
+
+        eqkin bench encode
+
+        eqkin bench encode --library papers --trees 20000 --rounds 9
+    """
+    from eqkin.benchmarks.encode import measure
+    from eqkin.network.model_files import Model
+
+    console = Console(stderr=True)
+    with console.status("measuring ...") as status:
+        report = measure(
+            Model.load(model) if model else None,
+            library=library,
+            trees=trees,
+            rounds=rounds,
+            formulas=formulas,
+            progress=status.update,
+        )
+    figures = report.summary()
+    if as_json:
+        typer.echo(orjson.dumps(figures).decode())
+        return
+    typer.echo(f"{report.trees:,} trees, {report.nodes:,} nodes, {rounds} rounds")
+    typer.echo(f"bare matrix products          {figures['products_gflops']:9,.1f} GFLOP/s")
+    typer.echo(
+        f"encoder                       {figures['numpy_gflops']:9,.1f} GFLOP/s "
+        f"= {figures['numpy_to_products']:.0%} of the bare products, "
+        f"{figures['numpy_trees_per_second']:,.0f} equations/s, {figures['numpy_nodes_per_second']:,.0f} nodes/s"
+    )
+    if report.torch:
+        typer.echo(
+            f"torch, eager                  {figures['torch_gflops']:9,.1f} GFLOP/s "
+            f"= {figures['torch_to_products']:.0%} of the bare products, "
+            f"{figures['torch_trees_per_second']:,.0f} equations/s; encoder {figures['numpy_to_torch']:.2f} x torch"
+        )
+    if report.encoding:
+        typer.echo(f"one formula at a time         {figures['formulas']:9,} formulas of the atlas, median and p99")
+        for name, key in (("LaTeX to vector", "formula"), ("of it conversion", "conversion"), ("encoding", "encoding")):
+            typer.echo(f"  {name:<28}{figures[f'{key}_median_ms']:9.2f} ms {figures[f'{key}_p99_ms']:9.2f} ms")

@@ -12,7 +12,7 @@ import numpy as np
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.forest import Forest, ForestBuilder
-from eqkin.network.inference import Floats, Network
+from eqkin.network.inference import Floats, Network, blocks
 from eqkin.network.model_files import DESCRIPTION, Model
 
 if TYPE_CHECKING:
@@ -89,8 +89,8 @@ class Encoder:
             CorruptData: the arrays describe no trees.
         """
         vectors = np.empty((len(forest), self.dimensions), np.float32)
-        for trees, layout, nodes in self._network.chunks(forest):
-            vectors[trees] = self._network.output(layout.means(nodes))
+        for trees, part in blocks(forest):
+            vectors[trees] = self._network.embed(part)
             if progress:
                 progress(trees.stop)
         return vectors
@@ -98,6 +98,9 @@ class Encoder:
     def node_vectors(self, forest: Forest) -> Floats:
         """What the last layer says of every node, one a row, in the forest's order."""
         vectors = np.empty((len(forest.n_children), self.model.architecture.width), np.float32)
-        for trees, layout, nodes in self._network.chunks(forest):
-            vectors[forest.offsets[trees.start] : forest.offsets[trees.stop]][layout.order] = nodes
+        at = 0
+        for _, part in blocks(forest):
+            for _, layout, nodes in self._network.chunks(part):
+                layout.restore(nodes, vectors[at : at + len(nodes)])
+                at += len(nodes)
         return vectors

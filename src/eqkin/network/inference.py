@@ -23,9 +23,8 @@ from eqkin.network.model_files import Model
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_BLOCK_NODES = 65_536  # nodes whose labels are looked up together
+_BLOCK_NODES = 65_536  # nodes whose labels are looked up together, and their trees' outputs
 _CHUNK_NODES = 2_048  # nodes that pass through the layers together: small enough to stay in the cache
-_CHUNK_TREES = 128  # the same in trees, which bounds the pooling matrix
 _PADDING = 16  # columns beside the summed vectors; the first of them carries the bias
 _INFINITY = np.float32(np.inf)
 
@@ -44,18 +43,18 @@ class Layout:
     """Some trees' nodes in rows: the roots first, then families of siblings, those of equal size together."""
 
     order: Integers  # (rows,) which node stands in a row, counted from the first node of the first tree
+    row: Integers  # (nodes,) the other way round
     parents: Integers  # (families,) the row of each family's parent
     families: list[Families]
     neighbours: Integers  # (rows,) parent and children of each row's node, and the node itself
-    sizes: Integers  # (trees,) nodes of each tree
-    tree: Integers  # (rows,) the tree of each row's node
+    roots: int  # that is, trees
 
     @classmethod
     def of(cls, forest: Forest, trees: slice, first_child: Integers) -> Layout:
         """The layout of some trees of a forest, whose `first_child()` is given."""
         start, stop = int(forest.offsets[trees.start]), int(forest.offsets[trees.stop])
         children = forest.n_children[start:stop].astype(np.int64)
-        roots, sizes = forest.offsets[trees] - start, forest.sizes[trees]
+        roots = forest.offsets[trees] - start
         parents = np.flatnonzero(children)
         parents = parents[np.argsort(children[parents], kind="stable")]
         lengths = children[parents]
@@ -66,15 +65,11 @@ class Layout:
         row[order] = np.arange(len(order))
         neighbours = children[order] + 2
         neighbours[: len(roots)] -= 1
-        tree = np.repeat(np.arange(len(sizes)), sizes)[order]
-        return cls(order, row[parents], _families(lengths, len(roots)), neighbours, sizes, tree)
+        return cls(order, row, row[parents], _families(lengths, len(roots)), neighbours, len(roots))
 
-    def means(self, nodes: Floats) -> Floats:
-        """Mean over the nodes of each tree."""
-        pooling = np.zeros((len(self.sizes), len(nodes)), np.float32)
-        pooling[self.tree, np.arange(len(nodes))] = (1.0 / self.sizes)[self.tree]
-        means: Floats = pooling @ nodes
-        return means
+    def restore(self, nodes: Floats, out: Floats) -> None:
+        """Put rows back into the order of the forest."""
+        np.take(nodes, self.row, axis=0, out=out, mode="clip")
 
 
 def _families(lengths: Integers, row: int) -> list[Families]:
@@ -121,29 +116,28 @@ class Network:
         self._output = _single(weights["output.weight"].T / soft_norm)
         self._output_bias = _single(weights["output.bias"] / soft_norm)
 
-    def output(self, means: Floats) -> Floats:
-        """Embeddings of trees, from the means over their nodes."""
+    def embed(self, forest: Forest) -> Floats:
+        """Embeddings of all trees: (trees, dimensions)."""
+        means = np.empty((len(forest), self.width), np.float32)
+        ordered = np.empty((_largest_chunk(forest), self.width), np.float32)
+        for trees, layout, nodes in self.chunks(forest):
+            layout.restore(nodes, ordered[: len(nodes)])
+            offsets = (forest.offsets[trees.start : trees.stop + 1] - forest.offsets[trees.start]).tolist()
+            for mean, (start, stop) in zip(means[trees], pairwise(offsets), strict=True):
+                np.add.reduce(ordered[start:stop], axis=0, out=mean)
+        means /= forest.sizes[:, None].astype(np.float32)
         embeddings: Floats = means @ self._output + self._output_bias
         return embeddings
 
     def chunks(self, forest: Forest) -> Iterator[tuple[slice, Layout, Floats]]:
-        """Some trees at a time: which, their layout, and the last layer's rows (the next chunk overwrites them).
-
-        Raises:
-            CorruptData: the arrays describe no trees.
-        """
-        largest = int(forest.sizes.max(initial=0))
-        work = _Work(max(largest, min(_CHUNK_NODES, len(forest.n_children))), self.width)
-        for block in _runs(forest.sizes, _BLOCK_NODES, len(forest)):
-            part = forest if block == slice(0, len(forest)) else forest.select(np.arange(block.start, block.stop))
-            part.validate()
-            table, label = self._labels(part)
-            first_child = part.first_child()
-            for trees in _runs(part.sizes, _CHUNK_NODES, _CHUNK_TREES):
-                layout = Layout.of(part, trees, first_child)
-                of_node = label[part.offsets[trees.start] : part.offsets[trees.stop]]
-                nodes = self._run(layout, table, of_node[layout.order], work)
-                yield slice(block.start + trees.start, block.start + trees.stop), layout, nodes
+        """Some trees at a time: which, their layout, and the last layer's rows (the next chunk overwrites them)."""
+        work = _Work(_largest_chunk(forest), self.width)
+        table, label = self._labels(forest)
+        first_child = forest.first_child()
+        for trees in _runs(forest.sizes, _CHUNK_NODES):
+            layout = Layout.of(forest, trees, first_child)
+            of_node = label[forest.offsets[trees.start] : forest.offsets[trees.stop]]
+            yield trees, layout, self._run(layout, table, of_node[layout.order], work)
 
     def _labels(self, forest: Forest) -> tuple[Floats, Integers]:
         """The first layer's W f + b of each distinct label (tag, attributes, text), and the label of each node."""
@@ -183,14 +177,14 @@ class Network:
         if largest > len(self._positions):
             self._positions = _single(self._alpha * sinusoids(max(64, 2 * largest), self.width))
         positions = self._positions
-        nodes[: len(layout.sizes)] += positions[0]
+        nodes[: layout.roots] += positions[0]
         for families in layout.families:
             children = nodes[families.rows].reshape(-1, families.size, self.width)
             children += positions[: families.size]
 
     def _sum_neighbours(self, layout: Layout, work: _Work) -> None:
         """Put the sums over each node of `work.nodes` and its neighbours into `work.summed`."""
-        nodes, width, roots = work.nodes, self.width, len(layout.sizes)
+        nodes, width, roots = work.nodes, self.width, layout.roots
         parents, sums = work.parents[: len(layout.parents)], work.sums[: len(layout.parents)]
         np.take(nodes, layout.parents, axis=0, out=parents, mode="clip")
         work.summed[:roots, :width] = nodes[:roots]
@@ -206,12 +200,29 @@ def _single(array: npt.NDArray[np.float64] | Floats) -> Floats:
     return np.ascontiguousarray(array, np.float32)
 
 
-def _runs(sizes: Integers, nodes: int, trees: int) -> Iterator[slice]:
-    """Consecutive trees with at most so many nodes and trees together, or a single tree that is larger."""
+def blocks(forest: Forest) -> Iterator[tuple[slice, Forest]]:
+    """A forest in parts that fit into memory with the vectors of their nodes: which trees, and a forest of them.
+
+    Raises:
+        CorruptData: the arrays describe no trees.
+    """
+    for trees in _runs(forest.sizes, _BLOCK_NODES):
+        whole = trees == slice(0, len(forest))
+        part = forest if whole else forest.select(np.arange(trees.start, trees.stop))
+        part.validate()
+        yield trees, part
+
+
+def _largest_chunk(forest: Forest) -> int:
+    """No chunk has more nodes than this."""
+    return max(int(forest.sizes.max(initial=0)), min(_CHUNK_NODES, len(forest.n_children)))
+
+
+def _runs(sizes: Integers, nodes: int) -> Iterator[slice]:
+    """Consecutive trees with at most so many nodes together, or a single tree that is larger."""
     ends, start = np.cumsum(sizes), 0
     while start < len(sizes):
         limit = nodes + (int(ends[start - 1]) if start else 0)
-        stop = int(np.searchsorted(ends, limit, "right"))
-        stop = max(start + 1, min(stop, start + trees))
+        stop = max(start + 1, int(np.searchsorted(ends, limit, "right")))
         yield slice(start, stop)
         start = stop

@@ -1,0 +1,59 @@
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from eqkin.benchmarks.encode import EncodeReport
+from eqkin.cli import app
+from eqkin.library import Library
+from eqkin.network.architecture import Architecture
+from tests.network.models import random_model
+
+runner = CliRunner()
+
+
+def run(*arguments):
+    result = runner.invoke(app, ["bench", "encode", "--rounds", "2", "--formulas", "5", *map(str, arguments)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_the_encoder_is_timed_beside_the_bare_products():
+    figures = json.loads(run("--trees", 20, "--json"))
+    assert figures["trees"] == 20
+    assert figures["nodes"] > 20
+    assert figures["products_gflops"] > 0
+    assert figures["numpy_to_products"] > 0
+    assert figures["formulas"] == 5
+    assert figures["formula_median_ms"] > figures["encoding_median_ms"] > 0
+    assert figures["formula_p99_ms"] >= figures["formula_median_ms"]
+
+
+def test_a_library_and_a_model_of_ones_own_can_be_timed(tmp_path):
+    (tmp_path / "note.md").write_text("$$ a^2 + b^2 = c^2 $$\n\n$$ x = 1 $$\n")
+    with Library.open(tmp_path / "library") as library:
+        library.add(tmp_path / "note.md")
+    random_model().save(tmp_path / "model")
+    text = run("--library", tmp_path / "library", "--model", tmp_path / "model")
+    assert text.startswith("2 trees, ")
+    assert "% of the bare products" in text
+    assert "LaTeX to vector" in text
+
+
+def test_an_empty_library_is_no_input(tmp_path):
+    Library.open(tmp_path / "library").close()
+    result = runner.invoke(app, ["bench", "encode", "--library", str(tmp_path / "library")])
+    assert "no trees there" in str(result.exception)
+
+
+def test_speeds_count_the_networks_products_and_ratios_are_of_rounds():
+    report = EncodeReport(Architecture(), trees=10, nodes=1_000, products=[1.0, 1.0, 4.0], numpy=[2.0, 4.0, 5.0])
+    report.torch = [4.0, 4.0, 5.0]
+    figures = report.summary()
+    operations = 2 * (1_000 * (256 * 512 + 3 * 512 * 512) + 10 * 512 * 64)
+    assert figures["products_gflops"] == pytest.approx(operations / 1e9)
+    assert figures["numpy_gflops"] == pytest.approx(operations / 4e9)
+    assert figures["numpy_trees_per_second"] == pytest.approx(2.5)
+    assert figures["numpy_to_products"] == pytest.approx(0.5)
+    assert figures["numpy_to_torch"] == pytest.approx(1.0)
+    assert figures["torch_to_products"] == pytest.approx(0.25)
