@@ -34,7 +34,9 @@ def tiny(**settings: str) -> Recipe:
     return recipe_named("paper").changed(TINY | settings)
 
 
-def run(corpus: Corpus, folder: Path, recipe: Recipe | None = None, *, resume: bool = False, stop_at: int = 0) -> Outcome:
+def run(
+    corpus: Corpus, folder: Path, recipe: Recipe | None = None, *, resume: bool = False, stop_at: int = 0
+) -> Outcome:
     """A run, stopped after a step if asked for."""
     reached: list[int] = []
 
@@ -171,9 +173,7 @@ def test_two_runs_do_not_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) ->
     assert str(os.getpid()) in str(refused[0])
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_batch(
-    atlas_corpus: Corpus, tmp_path: Path
-) -> None:
+def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_batch(atlas_corpus: Corpus, tmp_path: Path) -> None:
     run(atlas_corpus, tmp_path, stop_at=5)
     saved = load_checkpoint(tmp_path)
     assert saved is not None

@@ -30,7 +30,8 @@ app = typer.Typer(
 Start with `eqkin demo`, or `eqkin add` a folder of papers of your own.
 
 Exit codes: 0 done, 1 something was found wrong (`verify`, `convert`), 2 wrong usage, 3 bad input, 4 limit reached,
-5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed, 130 interrupted (143 by a signal to end).""",
+5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed, 130 interrupted (143 by a signal to
+end).""",
 )
 for _module in (add, inspect, convert, demo, train, bench):
     _module.register(app)

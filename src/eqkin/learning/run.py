@@ -1,5 +1,7 @@
 """A run: learn a network from a corpus, measure it on held-out papers, keep everything in a folder.
 
+In it lie
+
     checkpoint.json, checkpoint-N.safetensors   where to go on from
     metrics.jsonl                               how it went
     model/                                      the network, for `Encoder.load`
@@ -108,9 +110,8 @@ class Run:
         with run_lock(self.folder):
             saved = load_checkpoint(self.folder)
             if saved and not resume:
-                raise BadInput(
-                    f"{self.folder} holds a run at step {saved.facts['step']:,}: go on with --resume, or choose another folder"
-                )
+                at = f"{self.folder} holds a run at step {saved.facts['step']:,}"
+                raise BadInput(f"{at}: go on with --resume, or choose another folder")
             vocabulary = Vocabulary.learn([learn.forest])
             loop = _Loop(self, learn, HeldOut(held_out, vocabulary, self.recipe, device), vocabulary, device)
             if saved:
@@ -175,7 +176,9 @@ class _Loop:
         own = self.facts()
         for what in ("recipe", "corpus"):
             if facts[what] != own[what]:
-                raise BadInput(f"{self.settings.folder} holds a run with another {what}: it cannot be resumed with this one")
+                raise BadInput(
+                    f"{self.settings.folder} holds a run with another {what}: it cannot be resumed with this one"
+                )
         self.stepper.restore(facts["step"], arrays)
         self._losses, self._last = facts["losses"], facts["last"]
         self._seconds, self._logged_seconds = facts["seconds"], facts["logged_seconds"]

@@ -34,9 +34,7 @@ class Stepper:
         recorded: Whether to record and replay steps; both need a GPU.
     """
 
-    def __init__(
-        self, recipe: Recipe, resident: Resident, sampler: Sampler, *, compiled: bool, recorded: bool
-    ) -> None:
+    def __init__(self, recipe: Recipe, resident: Resident, sampler: Sampler, *, compiled: bool, recorded: bool) -> None:
         self.recipe, self.resident, self.sampler = recipe, resident, sampler
         self.device = resident.device
         on_gpu = self.device.type == "cuda"
@@ -59,7 +57,7 @@ class Stepper:
         """Compile the objective when it is first used."""
         self._forward = torch.compile(self.objective)
 
-    def advance(self, count: int) -> np.ndarray:  # type: ignore[type-arg]
+    def advance(self, count: int) -> np.ndarray:
         """Take `count` steps, at most `ahead`; returns the parts of their losses, (count, 2)."""
         trees = self.sampler.draw(steps_from(self.step, count, self.device), self.recipe.batch).trees()
         sizes: Sequence[int] = self.resident.sizes(trees).sum(1).tolist()
@@ -96,7 +94,7 @@ class Stepper:
         """The learning rate of the last step."""
         return float(self._rate)
 
-    def state(self) -> dict[str, np.ndarray]:  # type: ignore[type-arg]
+    def state(self) -> dict[str, np.ndarray]:
         """Weights, running statistics and the optimiser's averages, by name."""
         state = {f"model.{name}": tensor for name, tensor in self.objective.state_dict().items()}
         for name, parameter in self.objective.named_parameters():
@@ -104,7 +102,7 @@ class Stepper:
                 state[f"adam.{key}.{name}"] = value
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
 
-    def restore(self, step: int, arrays: dict[str, np.ndarray]) -> None:  # type: ignore[type-arg]
+    def restore(self, step: int, arrays: dict[str, np.ndarray]) -> None:
         """Go on from what `state` gave at a step; raises `KeyError` or `RuntimeError` if it does not fit."""
         tensors = {name: torch.from_numpy(np.array(array)).to(self.device) for name, array in arrays.items()}
         own = self.objective.state_dict()
