@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqkin.network.kernels import neighbour_sum, segment_mean
-from eqkin.network.tree_sum import _tree_sum, tree_mean, tree_sum
+from eqkin.network.kernels import column_moments, neighbour_sum, segment_mean
+from eqkin.network.tree_sum import _tree_sum, tree_mean, tree_sum, tree_sum_with_moments
 from eqkin.network.trees import Trees
 from tests.forest.strategies import build
 from tests.network.batches import SOME_FORESTS, padded, random
@@ -71,6 +71,33 @@ def test_means_agree(forest, width, dtype):
     assert torch.equal(result, segment_mean(x.to(DEVICE), trees.offsets.to(DEVICE)))
 
 
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+def test_sums_of_what_comes_back_through_a_norm_agree(dtype):
+    trees = padded(Trees.of_forest(FORESTS[1]), 3)
+    structure = (trees.parent, trees.first_child, trees.n_children)
+    x, gate = (random(len(trees.parent), 5, seed, dtype) for seed in (0, 1))
+    shift, slope = (random(1, 5, seed, torch.float32)[0] for seed in (2, 3))
+    gate[-3:] = 0.0  # as the output of a sum is
+    expected = _tree_sum(x.double(), gate.double(), *structure, False, shift.double(), slope.double())
+    x, gate, shift, slope, *structure = (t.to(DEVICE) for t in (x, gate, shift, slope, *structure))
+    result = neighbour_sum(x, gate, *structure, False, shift, slope)
+    assert result.dtype == dtype
+    assert ((result.cpu().double() - expected).abs() <= PRECISION[dtype] * expected.abs() + 1e-5).all()
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (255, 24), (256, 128), (600, 130)])
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+def test_moments_agree(rows, width, dtype):
+    x = random(rows, width, dtype=dtype)
+    total, squares = column_moments(x.to(DEVICE))
+    assert total.dtype == squares.dtype == torch.float32
+    assert torch.allclose(total.cpu().double(), x.double().sum(0), rtol=1e-5, atol=1e-4)
+    assert torch.allclose(squares.cpu().double(), x.double().square().sum(0), rtol=1e-5, atol=1e-4)
+    again = column_moments(x.to(DEVICE))
+    assert torch.equal(total, again[0])
+    assert torch.equal(squares, again[1])
+
+
 def test_memory_in_another_order_is_read_right():
     trees = Trees.of_forest(FORESTS[1])
     structure = [t.to(DEVICE) for t in (trees.parent, trees.first_child, trees.n_children)]
@@ -106,6 +133,7 @@ def test_gradients_on_a_gpu_are_those_of_the_cpu(dtype):
         gradients = []
         for trees, wide in ((cpu, torch.float64), (gpu, dtype)):
             x = random(len(cpu.parent), 24, dtype=dtype).to(trees.parent.device, wide).requires_grad_()
-            tree_mean(tree_sum(x, trees, rectify=True), trees).square().sum().backward()
+            y, total, squares = tree_sum_with_moments(tree_sum(x, trees, rectify=True), trees)
+            (tree_mean(y, trees).square().sum() + (0.01 * total.sum() + 0.001 * squares.sum()) / len(x)).backward()
             gradients.append(x.grad.cpu().double())
         assert torch.allclose(*gradients, rtol=2 * PRECISION[dtype], atol=1e-2 if dtype == torch.bfloat16 else 1e-5)

@@ -2,9 +2,6 @@
 
 # ruff: noqa: E402
 import importlib.util
-import os
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 
@@ -14,10 +11,18 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.network.tree_sum import _tree_mean, _tree_sum, tree_mean, tree_sum
+from eqkin.network.tree_sum import (
+    _tree_mean,
+    _tree_sum,
+    _tree_sum_with_moments,
+    tree_mean,
+    tree_sum,
+    tree_sum_with_moments,
+)
 from eqkin.network.trees import PADDING, ROOT, Trees
 from tests.forest.strategies import build, rows_of
 from tests.network.batches import SOME_FORESTS, edges, padded, random
+from tests.network.kernels import check_kernels
 
 WIDTHS = st.integers(1, 9)
 PADDINGS = st.integers(0, 4)
@@ -118,6 +123,36 @@ def test_padding_comes_out_as_zeros_and_changes_nothing(forest, width, padding, 
     assert not gradient[n:].any()
 
 
+@settings(max_examples=20)
+@given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
+def test_moments_are_sums_over_the_rectified_sums_and_so_are_their_gradients(forest, width, padding):
+    trees = padded(Trees.of_forest(forest), padding)
+    x = random(len(trees.parent), width).requires_grad_()
+    y, total, squares = tree_sum_with_moments(x, trees)
+    plain = tree_sum(x, trees, rectify=True)
+    assert torch.equal(y, plain)
+    assert torch.allclose(total, plain.sum(0))
+    assert torch.allclose(squares, plain.square().sum(0))
+    assert torch.autograd.gradcheck(lambda x: tree_sum_with_moments(x, trees), [x])
+    for part in range(3):
+        assert torch.autograd.gradcheck(lambda x, part=part: tree_sum_with_moments(x, trees)[part], [x])
+
+
+def test_moments_are_in_single_precision_or_better():
+    trees = Trees.of_forest(build([("a", "", "", [("b", "", "", [])] * 500)]))
+    exact = random(501, 3).abs()
+    expected = tree_sum(exact, trees).sum(0), tree_sum(exact, trees).square().sum(0)
+    for dtype, moment in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
+        x = exact.to(dtype).requires_grad_()
+        y, *moments = tree_sum_with_moments(x, trees)
+        assert y.dtype == dtype
+        assert [m.dtype for m in moments] == [moment] * 2
+        for ours, theirs in zip(moments, expected, strict=True):
+            assert torch.allclose(ours.double(), theirs, rtol=0.03)
+        sum(m.sum() for m in moments).backward()
+        assert x.grad.dtype == dtype
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
 def test_the_operations_keep_torchs_rules_for_operations(transposed, gated):
@@ -128,6 +163,8 @@ def test_the_operations_keep_torchs_rules_for_operations(transposed, gated):
     x = (random(5, 6).T if transposed else random(6, 5)).requires_grad_()
     gate = random(6, 5, seed=1) if gated else None
     torch.library.opcheck(_tree_sum, (x, gate, *structure, True))
+    torch.library.opcheck(_tree_sum_with_moments, (x, *structure))
+    torch.library.opcheck(_tree_sum_with_moments, (x.detach().bfloat16().requires_grad_(), *structure))
     torch.library.opcheck(_tree_mean, (x, trees.tree, trees.offsets))
     assert tree_sum(x, trees).is_contiguous()  # as the kernels' results are, whatever goes in
 
@@ -156,15 +193,6 @@ def test_no_trees_have_no_sums_and_no_means():
     assert tree_sum(torch.ones(2, 4), padded(trees, 2)).tolist() == [[0.0] * 4] * 2
     assert int(trees.count) == 0
     assert (ROOT, PADDING) == (-1, -2)
-
-
-def check_kernels(cases: Path, **environment: str) -> None:
-    """Run the cases of `kernel_cases.py` in a process of their own, since Triton reads its mode when it is imported."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(cases)]
-    result = subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.skipif(

@@ -177,8 +177,26 @@ def _products(architecture: Architecture, forest: Forest) -> Callable[[], None]:
 
 
 def _torch_eager(model: Model, forest: Forest) -> Callable[[], object]:
-    """The same network in eager torch over the same trees; raises ImportError where that is not available."""
-    raise ImportError
+    """The same network in eager torch over the same trees, put together before; raises ImportError without torch."""
+    import torch
+
+    from eqkin.learning.held_out import batches
+    from eqkin.learning.resident import Resident
+    from eqkin.network.torch_network import GraphNetwork
+
+    network = GraphNetwork.of_weights(model.architecture, model.weights)
+    resident = Resident(forest, model.vocabulary, torch.device("cpu"))
+    prepared = [
+        (resident.features(batch, torch.float32), batch.trees)
+        for batch in batches(resident, torch.arange(len(resident)))
+    ]
+
+    def work() -> None:
+        with torch.no_grad():
+            for features, trees in prepared:
+                network(features, trees)
+
+    return work
 
 
 def _formulas(articles: Iterable[Extract]) -> Iterator[str]:

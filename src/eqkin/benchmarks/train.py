@@ -46,11 +46,11 @@ class TrainingSpeed:
 
     def summary(self) -> dict[str, Any]:
         """Figures and ratios."""
-        peers = [rate for rate in (self.geometric, self.geometric_compiled) if rate]
         return {
             **vars(self),
-            "to_geometric": self.ours / peers[0] if peers else None,
-            "to_best_geometric": self.ours / max(peers) if peers else None,
+            "paper": PAPER_TRIPLETS_PER_SECOND,
+            "to_geometric": self.ours / self.geometric if self.geometric else None,
+            "to_compiled": self.ours / self.geometric_compiled if self.geometric_compiled else None,
             "to_limit": self.ours / self.limit,
             "to_paper": self.ours / PAPER_TRIPLETS_PER_SECOND,
         }
@@ -63,10 +63,10 @@ class Memory:
     equations: int
     bytes_an_equation: float  # trees and everything that triplets are drawn from
 
-    @property
-    def projected(self) -> float:
-        """Bytes for as many equations as the paper has."""
-        return self.bytes_an_equation * PAPER_EQUATIONS
+    def summary(self) -> dict[str, Any]:
+        """Figures, and what as many equations as the paper has would take."""
+        projected = self.bytes_an_equation * PAPER_EQUATIONS
+        return {**vars(self), "paper_equations": PAPER_EQUATIONS, "projected_bytes": projected}
 
 
 def measure(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 import typer
 from rich.console import Console
 
-from eqkin.cli.options import AsJson
+from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.cli.train import CorpusFile, load_corpus, need_torch
 
 
 def register(app: typer.Typer) -> None:
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command()(ingest)
     group.command()(encode)
+    group.command()(train)
     app.add_typer(group, name="bench")
 
 
@@ -134,3 +136,60 @@ def encode(
         typer.echo(f"one formula at a time         {figures['formulas']:9,} formulas of the atlas, median and p99")
         for name, key in (("LaTeX to vector", "formula"), ("of it conversion", "conversion"), ("encoding", "encoding")):
             typer.echo(f"  {name:<28}{figures[f'{key}_median_ms']:9.2f} ms {figures[f'{key}_p99_ms']:9.2f} ms")
+
+
+def train(
+    library: LibraryFolder,
+    corpus: CorpusFile = None,
+    batch: Annotated[list[int] | None, typer.Option(min=1, help="Triplets a step; repeatable.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Of each measurement.")] = 10.0,
+    recipe: Annotated[str, typer.Option(help="What to learn.")] = "paper",
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Time learning beside torch-geometric (if installed) and the bare matrix products, on the same batches.
+
+    Also prints what the corpus takes on the device, and what the paper's 29 million equations would take.
+
+    **Examples**
+
+        eqkin bench train corpus.zst
+
+        eqkin bench train --library papers --device cpu --batch 16 --seconds 3
+    """
+    need_torch()
+    from eqkin.benchmarks.train import Memory, measure
+    from eqkin.learning.recipes import recipe_named
+    from eqkin.learning.run import chosen_device
+
+    found = load_corpus(corpus, library)
+    figures: list[dict[str, Any]] = []
+    for report in measure(found, recipe_named(recipe), batch or [1_024, 128], chosen_device(device), seconds=seconds):
+        figures.append(report.summary())
+        if not as_json:
+            (_tell_memory if isinstance(report, Memory) else _tell_speed)(figures[-1])
+    if as_json:
+        typer.echo(orjson.dumps({"memory": figures[0], "batches": figures[1:]}).decode())
+
+
+def _tell_memory(figures: dict[str, Any]) -> None:
+    typer.echo(
+        f"{figures['equations']:,} equations take {figures['bytes_an_equation']:.0f} bytes each on the device; "
+        f"the paper's {figures['paper_equations']:,} would take {figures['projected_bytes'] / 1e9:.1f} GB"
+    )
+
+
+def _tell_speed(figures: dict[str, Any]) -> None:
+    typer.echo(f"\nbatch {figures['batch']:,}, {figures['nodes']:,.0f} nodes on average")
+    rows = {
+        "matrix products alone": (figures["limit"], 1 / figures["to_limit"]),
+        "eqkin": (figures["ours"], 1.0),
+        "torch-geometric": (figures["geometric"], 1 / (figures["to_geometric"] or 1)),
+        "torch-geometric, compiled": (figures["geometric_compiled"], 1 / (figures["to_compiled"] or 1)),
+        "the paper, on a GTX 1080": (figures["paper"], 1 / figures["to_paper"]),
+    }
+    for name, (rate, ratio) in rows.items():
+        if rate:
+            typer.echo(f"  {name:<28}{rate:11,.0f} triplets/s   {ratio:6.3f} of eqkin")
+    if figures["peak_bytes"]:
+        typer.echo(f"  most memory in use          {figures['peak_bytes'] / 1e9:11.1f} GB")

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from eqkin.learning.run import Progress as RunProgress
 
 
+CorpusFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CORPUS]", help="A file of `eqkin export --forest`; without one, the library."),
+]
+
+
 def register(app: typer.Typer) -> None:
     """Put the command into the app."""
     app.command()(train)
@@ -30,10 +36,7 @@ def register(app: typer.Typer) -> None:
 
 def train(
     library: LibraryFolder,
-    corpus: Annotated[
-        Path | None,
-        typer.Argument(metavar="[CORPUS]", help="A file of `eqkin export --forest`; without one, the library."),
-    ] = None,
+    corpus: CorpusFile = None,
     recipe: Annotated[str, typer.Option(help="What to learn, and how: paper.")] = "paper",
     output: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The run's folder.")] = Path("run"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
@@ -70,7 +73,7 @@ def train(
 
         eqkin train --resume -o runs/paper
     """
-    _need_torch()
+    need_torch()
     from eqkin.learning.checkpoint import load_checkpoint
     from eqkin.learning.recipes import Recipe, recipe_named
     from eqkin.learning.run import Run
@@ -81,7 +84,7 @@ def train(
     saved = load_checkpoint(output) if resume else None
     chosen = (Recipe.from_dict(saved.facts["recipe"]) if saved else recipe_named(recipe)).changed(changes)
     stop = _Stop()
-    run = Run(_corpus(corpus, library), chosen, output, device, fast, should_stop=stop)
+    run = Run(load_corpus(corpus, library), chosen, output, device, fast, should_stop=stop)
     outcome = _with_progress(run, resume=resume, quiet=as_json)
     _draw(output)
     _tell(outcome, output, as_json)
@@ -106,7 +109,8 @@ class _Stop:
         return bool(self.signal)
 
 
-def _need_torch() -> None:
+def need_torch() -> None:
+    """Raise `BadInput` where torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise BadInput("learning needs torch: pip install 'eqkin[train]'")
 
@@ -118,7 +122,8 @@ def _split(setting: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _corpus(file: Path | None, library: Path) -> Corpus:
+def load_corpus(file: Path | None, library: Path) -> Corpus:
+    """What to learn from: a packed file, or a library."""
     from eqkin.learning.corpus import Corpus
 
     if file is not None:

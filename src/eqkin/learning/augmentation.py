@@ -18,7 +18,7 @@ from eqkin.learning.randomness import Stream
 
 @dataclass(frozen=True)
 class Renaming:
-    """One permutation of the characters for each equation, both ways: (equations, 192), int64."""
+    """One permutation of the characters for each equation, both ways: (equations, 192), uint8."""
 
     new: Tensor  # new[e, c] is what character c becomes
     old: Tensor  # old[e, new[e, c]] = c
@@ -72,10 +72,10 @@ def _compose(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]
         active = (k < flips)[:, None]
         a, b = one[:, k, None], other[:, k, None]
         new = torch.where(active & (new == a), b, torch.where(active & (new == b), a, new))
-    return new, torch.argsort(new, dim=1)
+    return new.byte(), torch.argsort(new, dim=1).byte()
 
 
 @_compose.register_fake
 def _(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     shape = (flips.shape[0], CHARACTERS)
-    return flips.new_empty(shape), flips.new_empty(shape)
+    return flips.new_empty(shape, dtype=torch.uint8), flips.new_empty(shape, dtype=torch.uint8)

@@ -6,6 +6,8 @@ Triples are drawn from the held-out papers as they are for learning. One is rank
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -16,7 +18,7 @@ from eqkin.forest import Vocabulary
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.pairs import Sampler
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Resident
+from eqkin.learning.resident import Batch, Resident
 from eqkin.network.torch_network import GraphNetwork
 
 _NODES = {"cuda": 200_000, "cpu": 4_000}  # of a batch to embed
@@ -63,18 +65,19 @@ def embed(network: GraphNetwork, resident: Resident, trees: Tensor) -> Tensor:
     learning = network.training
     network.eval()
     try:
-        ends = resident.sizes(trees).cumsum(0).cpu().numpy()
-        room = _NODES[resident.device.type]
-        parts = []
-        first = 0
-        while first < len(trees):
-            done = int(ends[first - 1]) if first else 0
-            last = max(int(np.searchsorted(ends, done + room, side="right")), first + 1)
-            nodes = torch.arange(int(ends[last - 1]) - done, device=resident.device)
-            batch = resident.collate(trees[first:last], nodes)
-            parts.append(network(resident.features(batch, torch.float32), batch.trees))
-            first = last
-        dimensions = network.architecture.dimensions
-        return torch.cat(parts) if parts else torch.zeros(0, dimensions, device=resident.device)
+        parts = [network(resident.features(batch, torch.float32), batch.trees) for batch in batches(resident, trees)]
     finally:
         network.train(learning)
+    return torch.cat([torch.zeros(0, network.architecture.dimensions, device=resident.device), *parts])
+
+
+def batches(resident: Resident, trees: Tensor) -> Iterator[Batch]:
+    """Some trees in order, in batches that suit the device."""
+    ends = resident.sizes(trees).cumsum(0).cpu().numpy()
+    room = _NODES[resident.device.type]
+    first = done = 0
+    while first < len(trees):
+        last = max(int(np.searchsorted(ends, done + room, side="right")), first + 1)
+        nodes = torch.arange(int(ends[last - 1]) - done, device=resident.device)
+        yield resident.collate(trees[first:last], nodes)
+        first, done = last, int(ends[last - 1])

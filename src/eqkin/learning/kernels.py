@@ -20,14 +20,14 @@ def _compose(flips, one, other, new, old, most, CHARACTERS: tl.constexpr, BLOCK:
         b = tl.load(other + row * most + k).to(tl.int32)
         became = tl.where(became == a, b, tl.where(became == b, a, became))
     inside = character < CHARACTERS
-    tl.store(new + row * CHARACTERS + character, became.to(tl.int64), mask=inside)
-    tl.store(old + row * CHARACTERS + became, character.to(tl.int64), mask=inside)
+    tl.store(new + row * CHARACTERS + character, became.to(tl.uint8), mask=inside)
+    tl.store(old + row * CHARACTERS + became, character.to(tl.uint8), mask=inside)
 
 
 def compose_transpositions(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """See `augmentation`: a program a row, the permutation in registers."""
     rows, most = one.shape
-    new = torch.empty(rows, CHARACTERS, dtype=torch.int64, device=flips.device)
+    new = torch.empty(rows, CHARACTERS, dtype=torch.uint8, device=flips.device)
     old = torch.empty_like(new)
     if rows:
         _compose[(rows,)](

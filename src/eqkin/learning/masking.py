@@ -17,6 +17,7 @@ from torch.nn import functional
 from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS
 from eqkin.learning.randomness import Stream
 
+_ALIGNED = 8
 CLASSES = {"tag": TAGS, "attribute": ATTRIBUTES + 1, "character": CHARACTERS + 1}
 
 
@@ -74,14 +75,21 @@ class MaskingHeads(nn.Module):
             targets: Tag, attribute and character (as classes) of the nodes in `mask.nodes`, (room, 3).
         """
         vectors: Tensor = _Rows.apply(nodes, mask.nodes, mask.room)  # type: ignore[no-untyped-call]
+        heads: list[nn.Linear] = [getattr(self, name) for name in CLASSES]
+        weight = torch.cat([head.weight for head in heads])
+        bias = torch.cat([head.bias for head in heads])
+        room = -len(bias) % _ALIGNED  # one product with a width that matrix units like
+        scores = functional.linear(
+            vectors,
+            functional.pad(weight, (0, 0, 0, room)).to(vectors.dtype),
+            functional.pad(bias, (0, room)).to(vectors.dtype),
+        ).to(torch.promote_types(vectors.dtype, torch.float32))
+        losses = sum(
+            functional.cross_entropy(part, targets[:, task], reduction="none")
+            for task, part in enumerate(scores[:, : len(bias)].split(list(CLASSES.values()), dim=1))
+        )
         real = torch.arange(vectors.shape[0], device=nodes.device) < mask.count
-        loss = nodes.new_zeros((), dtype=torch.promote_types(nodes.dtype, torch.float32))
-        for task, name in enumerate(CLASSES):
-            head: nn.Linear = getattr(self, name)
-            scores = functional.linear(vectors, head.weight.to(vectors.dtype), head.bias.to(vectors.dtype))
-            losses = functional.cross_entropy(scores.to(loss.dtype), targets[:, task], reduction="none")
-            loss = loss + torch.where(real, losses, 0.0).sum()
-        return loss / (len(CLASSES) * mask.count.clamp(min=1))
+        return torch.where(real, losses, 0.0).sum() / (len(CLASSES) * mask.count.clamp(min=1))
 
 
 class _Rows(torch.autograd.Function):

@@ -114,7 +114,7 @@ class Resident:
             features = self.table[batch.label].to(dtype)
         else:
             own = torch.arange(CHARACTERS, device=self.device)
-            column = torch.where(self.identifier[label], renaming.old[batch.trees.tree], own) + _FIRST_CHARACTER
+            column = torch.where(self.identifier[label], renaming.old[batch.trees.tree].long(), own) + _FIRST_CHARACTER
             fixed = self.table[batch.label, :_FIRST_CHARACTER]
             features = torch.cat([fixed, self.table[label, column]], dim=1).to(dtype)
         return features if mask is None else torch.where(mask.hidden[:, None], 0.0, features)
@@ -126,7 +126,7 @@ class Resident:
         if renaming is None:
             return answers
         tag, attribute, character = answers.unbind(1)
-        new = renaming.new[batch.trees.tree[nodes], character.clamp(max=CHARACTERS - 1)]
+        new = renaming.new[batch.trees.tree[nodes], character.clamp(max=CHARACTERS - 1)].long()
         renamed = self.identifier[label] & (character < CHARACTERS)
         return torch.stack([tag, attribute, torch.where(renamed, new, character)], dim=1)
 

@@ -115,8 +115,8 @@ class Stepper:
 
 
 def room_for(size: int) -> int:
-    """Nodes to make room for: `size` rounded up to one of about 24 sizes an octave, a multiple of 64."""
-    grain = max(64, 1 << max((size - 1).bit_length() - 5, 0))
+    """Nodes to make room for: `size` rounded up to one of at least 64 sizes an octave, a multiple of 64."""
+    grain = max(64, 1 << max((size - 1).bit_length() - 7, 0))
     return -(-size // grain) * grain
 
 

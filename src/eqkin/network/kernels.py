@@ -8,25 +8,31 @@ import triton.language as tl
 from torch import Tensor
 
 # the fastest of those tried on an H200
-_ROWS, _WARPS = 4, 4  # of neighbour_sum: nodes a program, and its warps
-_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 64, 8, 128  # of segment_mean: nodes at a time, warps, columns a program
+_ROWS, _WARPS = 1, 2  # of neighbour_sum: nodes a program, and its warps
+_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # of segment_mean: nodes at a time, warps, columns a program
+_MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # of column_moments: nodes at a time, times, columns
 
 
 @triton.jit
-def _rows(x, gate, rows, mask, columns, width, GATED: tl.constexpr):  # noqa: ANN001, ANN202
+def _rows(  # noqa: ANN202
+    x, gate, shift, slope, rows, mask, columns, width, GATED: tl.constexpr, AFFINE: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
     """Vectors of some nodes in single precision, zero where masked out or gated off."""
     at = rows[:, None].to(tl.int64) * width + columns[None, :]
     mask = mask[:, None] & (columns < width)[None, :]
     values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
     if GATED:
-        values = tl.where(tl.load(gate + at, mask=mask, other=0.0).to(tl.float32) > 0, values, 0.0)
+        opened = tl.load(gate + at, mask=mask, other=0.0).to(tl.float32)
+        if AFFINE:
+            values += shift[None, :] + slope[None, :] * opened
+        values = tl.where(opened > 0, values, 0.0)
     return values
 
 
 @triton.jit
 def _neighbour_sum(  # noqa: ANN202
-    x, gate, parent, first_child, n_children, out, nodes, width,  # noqa: ANN001
-    GATED: tl.constexpr, RECTIFY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, gate, shifts, slopes, parent, first_child, n_children, out, nodes, width,  # noqa: ANN001
+    GATED: tl.constexpr, AFFINE: tl.constexpr, RECTIFY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, COLUMNS)
@@ -34,10 +40,15 @@ def _neighbour_sum(  # noqa: ANN202
     above = tl.load(parent + rows, mask=inside, other=-2)
     first = tl.load(first_child + rows, mask=inside, other=0)
     children = tl.load(n_children + rows, mask=inside, other=0)
-    total = _rows(x, gate, rows, above > -2, columns, width, GATED)
-    total += _rows(x, gate, above, above >= 0, columns, width, GATED)
+    shift = tl.zeros((COLUMNS,), tl.float32)
+    slope = tl.zeros((COLUMNS,), tl.float32)
+    if AFFINE:
+        shift = tl.load(shifts + columns, mask=columns < width, other=0.0).to(tl.float32)
+        slope = tl.load(slopes + columns, mask=columns < width, other=0.0).to(tl.float32)
+    total = _rows(x, gate, shift, slope, rows, above > -2, columns, width, GATED, AFFINE)
+    total += _rows(x, gate, shift, slope, above, above >= 0, columns, width, GATED, AFFINE)
     for k in range(tl.max(children, axis=0)):
-        total += _rows(x, gate, first + k, k < children, columns, width, GATED)
+        total += _rows(x, gate, shift, slope, first + k, k < children, columns, width, GATED, AFFINE)
     if RECTIFY:
         total = tl.where(total < 0, 0.0, total)  # unlike maximum, this keeps NaN
     at = rows[:, None].to(tl.int64) * width + columns[None, :]
@@ -45,19 +56,61 @@ def _neighbour_sum(  # noqa: ANN202
 
 
 def neighbour_sum(
-    x: Tensor, gate: Tensor | None, parent: Tensor, first_child: Tensor, n_children: Tensor, rectify: bool
+    x: Tensor,
+    gate: Tensor | None,
+    parent: Tensor,
+    first_child: Tensor,
+    n_children: Tensor,
+    rectify: bool,
+    shift: Tensor | None = None,
+    slope: Tensor | None = None,
 ) -> Tensor:
     """See `tree_sum`. Sums are taken in single precision and stored in the precision of `x`."""
     nodes, width = x.shape
     x = x.contiguous()
     out = torch.empty_like(x)
+    affine = shift is not None and slope is not None
     if nodes:
         _neighbour_sum[(triton.cdiv(nodes, _ROWS),)](
-            x, x if gate is None else gate.contiguous(), parent, first_child, n_children, out, nodes, width,
-            GATED=gate is not None, RECTIFY=rectify, ROWS=_ROWS, COLUMNS=triton.next_power_of_2(width),
-            num_warps=_WARPS,
+            x, x if gate is None else gate.contiguous(), shift if affine else x, slope if affine else x,
+            parent, first_child, n_children, out, nodes, width,
+            GATED=gate is not None, AFFINE=affine, RECTIFY=rectify, ROWS=_ROWS,
+            COLUMNS=triton.next_power_of_2(width), num_warps=_WARPS,
         )  # fmt: skip
     return out
+
+
+@triton.jit
+def _column_moments(  # noqa: ANN202
+    x, sums, squares, nodes, width, ROWS: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr  # noqa: ANN001
+):  # fmt: skip
+    block = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    squared = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for step in range(STEPS):
+        rows = (block * STEPS + step) * ROWS + tl.arange(0, ROWS)
+        at = rows[:, None].to(tl.int64) * width + columns[None, :]
+        inside = (rows < nodes)[:, None] & (columns < width)[None, :]
+        values = tl.load(x + at, mask=inside, other=0.0).to(tl.float32)
+        total += values
+        squared += values * values
+    at = block.to(tl.int64) * width + columns
+    tl.store(sums + at, tl.sum(total, axis=0), mask=columns < width)
+    tl.store(squares + at, tl.sum(squared, axis=0), mask=columns < width)
+
+
+def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums of each column and of its squares, in single precision: in blocks, then over the blocks."""
+    nodes, width = x.shape
+    blocks = triton.cdiv(nodes, _MOMENT_ROWS * _MOMENT_STEPS)
+    partial = x.new_zeros(2, blocks, width, dtype=torch.float32)
+    if nodes:
+        _column_moments[(blocks, triton.cdiv(width, _MOMENT_COLUMNS))](
+            x, partial[0], partial[1], nodes, width,
+            ROWS=_MOMENT_ROWS, STEPS=_MOMENT_STEPS, COLUMNS=_MOMENT_COLUMNS,
+        )  # fmt: skip
+    return partial[0].sum(0), partial[1].sum(0)
 
 
 @triton.jit

@@ -1,12 +1,13 @@
 """The sum over a node and its neighbours, and the mean over a tree: one operation each, with two backends.
 
-    tree_sum    y_i = sum over i, its parent and its children j of  x_j [gate_j > 0],  then relu if `rectify`
+    tree_sum    y_i = sum over i, its parent and its children j of  x_j,  then relu if `rectify`
     tree_mean   y_t = mean over the nodes i of tree t of  x_i
 
-A tree's adjacency with self loops is symmetric, so the sum is its own gradient; with the rectifier inside, the gradient
-is the sum of what comes back, gated by the output: the same kernel serves forward and backward. Children stand in one
-run, so every output is written by one program: no atomics, the same result every time. On CPUs plain torch does it, on
-GPUs the kernels in `kernels`.
+A tree's adjacency with self loops is symmetric, so the sum is its own gradient. With the rectifier inside, the gradient
+is the same sum over what comes back where the output was positive; and what comes back through batch normalisation,
+a number for each column (`shift`) and one times the output (`slope`), is added on the way. So one kernel serves forward
+and backward. Children stand in one run and every output is written by one program: no atomics, the same result
+every time. On CPUs plain torch does it, on GPUs the kernels in `kernels`.
 """
 
 from __future__ import annotations
@@ -31,15 +32,33 @@ def tree_mean(x: Tensor, trees: Trees) -> Tensor:
     return means
 
 
+def tree_sum_with_moments(x: Tensor, trees: Trees) -> tuple[Tensor, Tensor, Tensor]:
+    """The rectified sum, and over all nodes the sum of its values and of their squares, each (width,).
+
+    Batch normalisation needs the moments. Taken here, their gradient costs no pass over the nodes of its own.
+    """
+    summed, total, squares = _tree_sum_with_moments(x, trees.parent, trees.first_child, trees.n_children)
+    return summed, total, squares
+
+
 @torch.library.custom_op("eqkin::tree_sum", mutates_args=())
 def _tree_sum(
-    x: Tensor, gate: Tensor | None, parent: Tensor, first_child: Tensor, n_children: Tensor, rectify: bool
+    x: Tensor,
+    gate: Tensor | None,
+    parent: Tensor,
+    first_child: Tensor,
+    n_children: Tensor,
+    rectify: bool,
+    shift: Tensor | None = None,
+    slope: Tensor | None = None,
 ) -> Tensor:
     if x.device.type == "cuda":
         from eqkin.network.kernels import neighbour_sum
 
-        return neighbour_sum(x, gate, parent, first_child, n_children, rectify)
+        return neighbour_sum(x, gate, parent, first_child, n_children, rectify, shift, slope)
     if gate is not None:
+        if shift is not None and slope is not None:
+            x = (x + shift + slope * gate).to(x.dtype)
         x = torch.where(gate > 0, x, 0.0)
     inner = torch.nonzero(parent >= 0).squeeze(1)
     above = parent[inner].long()
@@ -50,22 +69,67 @@ def _tree_sum(
 
 
 @_tree_sum.register_fake
-def _(x: Tensor, gate: Tensor | None, parent: Tensor, first_child: Tensor, n_children: Tensor, rectify: bool) -> Tensor:
+def _(
+    x: Tensor,
+    gate: Tensor | None,
+    parent: Tensor,
+    first_child: Tensor,
+    n_children: Tensor,
+    rectify: bool,
+    shift: Tensor | None = None,
+    slope: Tensor | None = None,
+) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 def _keep_for_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, gate, parent, first_child, n_children, rectify = inputs
+    _, gate, parent, first_child, n_children, rectify, shift, _ = inputs
+    ctx.affine = shift is not None
     ctx.save_for_backward(gate, output if rectify else None, parent, first_child, n_children)
 
 
 def _sum_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     gate, output, parent, first_child, n_children = ctx.saved_tensors
+    if ctx.affine:
+        raise NotImplementedError("a tree sum with moments has no second derivative")
     back = _tree_sum(gradient, output, parent, first_child, n_children, False)
-    return back if gate is None else torch.where(gate > 0, back, 0.0), None, None, None, None, None
+    return back if gate is None else torch.where(gate > 0, back, 0.0), *(None,) * 7
 
 
 _tree_sum.register_autograd(_sum_gradient, setup_context=_keep_for_sum)
+
+
+@torch.library.custom_op("eqkin::tree_sum_with_moments", mutates_args=())
+def _tree_sum_with_moments(
+    x: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    y = _tree_sum(x, None, parent, first_child, n_children, True)
+    if x.device.type == "cuda":
+        from eqkin.network.kernels import column_moments
+
+        return y, *column_moments(y)
+    wide = y.to(torch.promote_types(y.dtype, torch.float32))
+    return y, wide.sum(0), wide.square().sum(0)
+
+
+@_tree_sum_with_moments.register_fake
+def _(x: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    y = torch.empty_like(x, memory_format=torch.contiguous_format)
+    return y, x.new_empty(x.shape[1], dtype=dtype), x.new_empty(x.shape[1], dtype=dtype)
+
+
+def _keep_for_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.save_for_backward(output[0], *inputs[1:])
+
+
+def _moments_gradient(ctx: Any, back: Tensor, of_total: Tensor, of_squares: Tensor) -> tuple[Tensor | None, ...]:
+    y, parent, first_child, n_children = ctx.saved_tensors
+    gradient = _tree_sum(back, y, parent, first_child, n_children, False, of_total, 2 * of_squares)
+    return gradient, None, None, None
+
+
+_tree_sum_with_moments.register_autograd(_moments_gradient, setup_context=_keep_for_moments)
 
 
 @torch.library.custom_op("eqkin::tree_mean", mutates_args=())
