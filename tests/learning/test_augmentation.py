@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 from eqkin.forest import Vocabulary
 from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS
 from eqkin.learning.augmentation import Augmentation, _compose, _poisson
+from eqkin.learning.randomness import Stream
 from eqkin.learning.resident import Resident
 from tests.learning.small import FORESTS, fits
 from tests.network.kernels import check_kernels
@@ -73,6 +74,33 @@ def test_every_character_is_moved_and_met_as_often_as_any_other():
     rows, places = torch.nonzero(new != torch.arange(CHARACTERS), as_tuple=True)
     for met in (places, new[rows, places]):
         assert fits(np.bincount(met, minlength=CHARACTERS), np.full(CHARACTERS, 1 / CHARACTERS))
+
+
+def test_transpositions_are_of_any_two_different_characters():
+    new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(10)])
+    single = new[(new != torch.arange(CHARACTERS)).sum(1) == 2]
+    ends = torch.nonzero(single != torch.arange(CHARACTERS))[:, 1].view(-1, 2)
+    apart = (ends[:, 1] - ends[:, 0]).minimum(CHARACTERS - ends[:, 1] + ends[:, 0])
+    half = CHARACTERS // 2
+    chances = np.full(half + 1, 2 / (CHARACTERS - 1))
+    chances[[0, half]] = 0.0, 1 / (CHARACTERS - 1)
+    assert fits(np.bincount(apart, minlength=half + 1), chances)
+
+
+def test_a_renaming_is_what_the_numbers_of_its_step_say():
+    number, first, second = (Stream(5, name) for name in ("flips", "flip-one", "flip-two"))
+    at_most = _poisson(4.0)
+    for equation, new in enumerate(draw(4.0, 20, seed=5).new.tolist()):
+        chance = number.uniform(STEP, torch.tensor(equation)).item()
+        expected = list(range(CHARACTERS))
+        for k in range(sum(chance >= bound for bound in at_most)):
+            pair = torch.tensor(equation * len(at_most) + k)
+            one = first.below(CHARACTERS, STEP, pair).item()
+            other = (one + 1 + second.below(CHARACTERS - 1, STEP, pair).item()) % CHARACTERS
+            assert one != other
+            swap = {one: other, other: one}
+            expected = [swap.get(character, character) for character in expected]
+        assert new == expected
 
 
 def test_equations_steps_and_seeds_are_renamed_differently_and_repeatably():
