@@ -133,7 +133,8 @@ def test_the_demo_builds_the_atlas_and_shows_equations(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "equations found" in result.stdout
     assert "<math" in result.stdout
-    assert "Bayes" in result.stdout
+    assert "Kin of Bayes' law" in result.stdout
+    assert "1,401 equations embedded in 64 dimensions" in result.stdout
     assert (tmp_path / "eqkin" / "atlas" / "manifest.json").exists()
 
 

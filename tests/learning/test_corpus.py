@@ -448,9 +448,9 @@ def test_the_atlas_is_exported_as_a_corpus(tmp_path: Path) -> None:
     result = runner.invoke(app, ["export", "--library", library, "--forest", str(path)])
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("1,401 trees written")
-    assert "(papers: 28, works: 1, size: " in result.stdout
+    assert "(papers: 28, works: 28, size: " in result.stdout
     assert {entry.name for entry in tmp_path.iterdir()} == {"library", "corpus.zst"}
     atlas = Corpus.load(path)
     assert atlas.identify(0) == f"{atlas.papers[0]}#0"
-    with pytest.raises(BadInput, match="one work"):
-        atlas.split(0.1, 0)
+    learn, held_out = atlas.split(0.1, 0)
+    assert (len(learn.papers), len(held_out.papers)) == (25, 3)

@@ -217,21 +217,24 @@ def start_training(corpus: Path, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def until_it_learns(process: subprocess.Popen[str]) -> None:
+def until_it_learns(process: subprocess.Popen[str]) -> threading.Thread:
     """Wait for the first report; go on emptying the pipe."""
     assert process.stderr is not None
     line = process.stderr.readline()
     assert "triplets" in line, line + process.stderr.read()
-    threading.Thread(target=process.stderr.read, daemon=True).start()
+    reader = threading.Thread(target=process.stderr.read, daemon=True)
+    reader.start()
+    return reader
 
 
 def test_a_signal_to_end_saves_the_run(atlas_corpus: Corpus, tmp_path: Path) -> None:
     atlas_corpus.save(tmp_path / "corpus.zst")
-    process = start_training(tmp_path / "corpus.zst", tmp_path / "run")
-    until_it_learns(process)
-    process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 128 + signal.SIGTERM
-    assert process.stdout is not None and "--resume" in process.stdout.read()
+    with start_training(tmp_path / "corpus.zst", tmp_path / "run") as process:
+        reader = until_it_learns(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.stdout is not None and "--resume" in process.stdout.read()
+        reader.join()
     saved = load_checkpoint(tmp_path / "run")
     assert saved is not None and 0 < saved.facts["step"] < 1000
 

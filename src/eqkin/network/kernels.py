@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 # the fastest of those tried on an H200
-_ROWS, _WARPS = 1, 2  # of neighbour_sum: nodes a program, and its warps
+_CHILDREN, _WARPS = 2, 2  # of neighbour_sum: children read at a time, and warps of a program, which has one node
 _MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # of segment_mean: nodes at a time, warps, columns a program
 _MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # of column_moments: nodes at a time, times, columns
 
@@ -31,28 +31,29 @@ def _rows(  # noqa: ANN202
 
 @triton.jit
 def _neighbour_sum(  # noqa: ANN202
-    x, gate, shifts, slopes, parent, first_child, n_children, out, nodes, width,  # noqa: ANN001
-    GATED: tl.constexpr, AFFINE: tl.constexpr, RECTIFY: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    x, gate, shifts, slopes, parent, first_child, n_children, out, width,  # noqa: ANN001
+    GATED: tl.constexpr, AFFINE: tl.constexpr, RECTIFY: tl.constexpr, CHILDREN: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    node = tl.program_id(0)
     columns = tl.arange(0, COLUMNS)
-    inside = rows < nodes
-    above = tl.load(parent + rows, mask=inside, other=-2)
-    first = tl.load(first_child + rows, mask=inside, other=0)
-    children = tl.load(n_children + rows, mask=inside, other=0)
+    above = tl.load(parent + node + tl.zeros((2,), tl.int32))
+    first = tl.load(first_child + node)
+    last = first + tl.load(n_children + node)
     shift = tl.zeros((COLUMNS,), tl.float32)
     slope = tl.zeros((COLUMNS,), tl.float32)
     if AFFINE:
         shift = tl.load(shifts + columns, mask=columns < width, other=0.0).to(tl.float32)
         slope = tl.load(slopes + columns, mask=columns < width, other=0.0).to(tl.float32)
-    total = _rows(x, gate, shift, slope, rows, above > -2, columns, width, GATED, AFFINE)
-    total += _rows(x, gate, shift, slope, above, above >= 0, columns, width, GATED, AFFINE)
-    for k in range(tl.max(children, axis=0)):
-        total += _rows(x, gate, shift, slope, first + k, k < children, columns, width, GATED, AFFINE)
+    rows = tl.where(tl.arange(0, 2) == 0, node, above)  # the node itself, and its parent if it has one
+    there = (rows >= 0) & (above > -2)
+    total = tl.sum(_rows(x, gate, shift, slope, rows, there, columns, width, GATED, AFFINE), axis=0)
+    for child in range(first, last, CHILDREN):
+        some = child + tl.arange(0, CHILDREN)
+        total += tl.sum(_rows(x, gate, shift, slope, some, some < last, columns, width, GATED, AFFINE), axis=0)
     if RECTIFY:
         total = tl.where(total < 0, 0.0, total)  # unlike maximum, this keeps NaN
-    at = rows[:, None].to(tl.int64) * width + columns[None, :]
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=inside[:, None] & (columns < width)[None, :])
+    at = node.to(tl.int64) * width + columns
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=columns < width)
 
 
 def neighbour_sum(
@@ -71,10 +72,11 @@ def neighbour_sum(
     out = torch.empty_like(x)
     affine = shift is not None and slope is not None
     if nodes:
-        _neighbour_sum[(triton.cdiv(nodes, _ROWS),)](
-            x, x if gate is None else gate.contiguous(), shift if affine else x, slope if affine else x,
-            parent, first_child, n_children, out, nodes, width,
-            GATED=gate is not None, AFFINE=affine, RECTIFY=rectify, ROWS=_ROWS,
+        _neighbour_sum[(nodes,)](
+            x, x if gate is None else gate.contiguous(),
+            x if shift is None else shift.contiguous(), x if slope is None else slope.contiguous(),
+            parent, first_child, n_children, out, width,
+            GATED=gate is not None, AFFINE=affine, RECTIFY=rectify, CHILDREN=_CHILDREN,
             COLUMNS=triton.next_power_of_2(width), num_warps=_WARPS,
         )  # fmt: skip
     return out
@@ -107,7 +109,7 @@ def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     partial = x.new_zeros(2, blocks, width, dtype=torch.float32)
     if nodes:
         _column_moments[(blocks, triton.cdiv(width, _MOMENT_COLUMNS))](
-            x, partial[0], partial[1], nodes, width,
+            x.contiguous(), partial[0], partial[1], nodes, width,
             ROWS=_MOMENT_ROWS, STEPS=_MOMENT_STEPS, COLUMNS=_MOMENT_COLUMNS,
         )  # fmt: skip
     return partial[0].sum(0), partial[1].sum(0)
