@@ -1,4 +1,4 @@
-"""arXiv ids in bibliographies (SPEC, section 1)."""
+"""arXiv ids in bibliographies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The work of reading grows no faster than the text, whatever the text (RELIABILITY 5 and 8)."""
+"""The work of reading grows no faster than the text, whatever the text."""
 
 import time
 

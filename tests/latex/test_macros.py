@@ -1,4 +1,4 @@
-"""Macro definitions: what is read, what it means where, what a bad one costs (SPEC, section 1)."""
+"""Macro definitions: what is read, what it means where, what a bad one costs."""
 
 import pytest
 

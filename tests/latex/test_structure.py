@@ -1,4 +1,4 @@
-"""Sections, display equations and prose of a document (SPEC, section 1)."""
+"""Sections, display equations and prose of a document."""
 
 import unicodedata
 

@@ -1,4 +1,4 @@
-"""Whatever is fed to the converter costs a bounded amount and leaves it working (RELIABILITY 5 to 8)."""
+"""Whatever is fed to the converter costs a bounded amount and leaves it working."""
 
 import resource
 import subprocess

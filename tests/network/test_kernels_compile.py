@@ -18,7 +18,7 @@ def compiled(kernel, constants, **types):
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     signature = types | dict.fromkeys(constants, "constexpr")
     source = ASTSource(fn=kernel, signature={n: signature[n] for n in kernel.arg_names}, constexprs=places)
-    return triton.compile(source, target=HOPPER).asm["ptx"]
+    return triton.compile(source, target=HOPPER, options={"enable_fp_fusion": True}).asm["ptx"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Intervals for scores on held-out triples, which are not independent (paper, section 5; SPEC section 5).
+"""Intervals for scores on held-out triples, which are not independent (paper, section 5).
 
 A score is the mean of a kernel with values in [0, 1] over triples of equations. Equations of one paper depend on each
 other, so triples that share a paper do: Hoeffding's bound does not hold, but Janson's (2004) for sums of partly

@@ -1,4 +1,4 @@
-"""Vocabularies: which tags, attributes and characters a model knows (paper, section 3.2; SPEC section 2).
+"""Vocabularies: which tags, attributes and characters a model knows (paper, section 3.2).
 
 A node's features are 256 wide: 32 tags, 32 attributes, 192 characters, the last slot of each block for everything
 rare. A leaf with several characters counts each of them.

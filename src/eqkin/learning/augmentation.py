@@ -1,4 +1,4 @@
-"""Renaming of symbols (paper, section 4.3; SPEC section 4).
+"""Renaming of symbols (paper, section 4.3).
 
 Each equation gets a permutation of the 192 characters of its own, made of Poisson(32) random transpositions; it is
 applied to the characters of identifiers (`<mi>`) alone. What an equation says rarely depends on its letters.

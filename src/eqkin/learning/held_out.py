@@ -1,4 +1,4 @@
-"""The ranking score on papers that were kept apart (paper, sections 5 and 6; SPEC section 5).
+"""The ranking score on papers that were kept apart (paper, sections 5 and 6).
 
 Triples are drawn from the held-out papers as they are for learning. One is ranked right if the anchor is more similar
 (inner product of the embeddings) to its partner than to the negative.

@@ -1,4 +1,4 @@
-"""Histogram loss (Ustinova and Lempitsky 2016; paper, section 4.2; SPEC section 4).
+"""Histogram loss (Ustinova and Lempitsky 2016; paper, section 4.2).
 
 Similarities are spread over R nodes t_1 = -1, ..., t_R = 1, a distance w = 2 / (R - 1) apart, by a triangular kernel:
 

@@ -1,4 +1,4 @@
-"""Masking task: guess what was hidden (paper, section 4.2; SPEC section 4).
+"""Masking task: guess what was hidden (paper, section 4.2).
 
 A share of the nodes (15 %) get all-zero features, their position stays. From the last layer's vector of a hidden node
 three linear maps guess its tag (32), its attribute (32, or none) and its character (192, or none); a node with several

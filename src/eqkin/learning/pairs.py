@@ -1,4 +1,4 @@
-"""Which equations are called related (paper, section 4.2; SPEC section 4).
+"""Which equations are called related (paper, section 4.2).
 
 Draw a paper, then one of its equations, the anchor. Draw one of three kinds of context with equal chance and from it a
 partner, never the anchor itself:

@@ -1,4 +1,4 @@
-"""Recipes: everything that decides what a run learns, under a name (SPEC sections 3 and 4)."""
+"""Recipes: everything that decides what a run learns, under a name."""
 
 from __future__ import annotations
 

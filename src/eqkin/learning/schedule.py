@@ -1,4 +1,4 @@
-"""The learning rate: rises linearly while the optimiser's averages settle, then falls linearly to 0 (SPEC 4)."""
+"""The learning rate: rises linearly while the optimiser's averages settle, then falls linearly to 0."""
 
 from __future__ import annotations
 

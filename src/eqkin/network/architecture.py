@@ -1,4 +1,4 @@
-"""The shape of the network, shared by its two implementations (paper, section 4.1; SPEC section 3).
+"""The shape of the network, shared by its two implementations (paper, section 4.1).
 
     first    x_i = relu( sum over i and its neighbours j of  W f_j + alpha E(p_j) + b )
     layers   x_i = relu( sum over i and its neighbours j of  W norm(x_j) + b )
