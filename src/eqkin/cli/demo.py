@@ -111,7 +111,7 @@ class _Embedded:
         from eqkin.atlas import kin_groups
 
         groups = kin_groups()
-        place = {f"{row['key']}#{row['label']}": i for i, row in enumerate(self.rows)}
+        place = {f"{row['key'].removeprefix('atlas:')}:{row['label']}": i for i, row in enumerate(self.rows)}
         members = [(group.id, place[member]) for group in groups for member in group.equations if member in place]
         label = np.array([name for name, _ in members])
         vectors = self.vectors[[i for _, i in members]]

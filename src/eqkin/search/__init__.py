@@ -1,0 +1,1 @@
+"""Search: candidates, fusion, grouping, and why a hit was found."""

@@ -1,0 +1,110 @@
+"""What a search takes and gives: plain records, the same for Python, the command line and the web."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What a hit has to be; empty means anything."""
+
+    fields: tuple[str, ...] = ()  # one of these subject areas
+    first_year: int | None = None
+    last_year: int | None = None
+    authors: tuple[str, ...] = ()  # each a part of an author's name, whatever its case
+    papers: tuple[str, ...] = ()  # keys
+    without_papers: tuple[str, ...] = ()  # keys
+
+
+@dataclass(frozen=True)
+class PaperRecord:
+    """A paper as it is shown beside an equation."""
+
+    key: str
+    title: str
+    authors: tuple[str, ...]
+    year: int | None
+    fields: tuple[str, ...]
+    origin: str  # where it was read from
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """A part of the query and the part of a hit that answers it: nodes of their trees, breadth first."""
+
+    query_node: int
+    hit_node: int
+    similarity: float  # in [0, 1]
+
+
+@dataclass(frozen=True)
+class EquationRecord:
+    """An equation and where it stands."""
+
+    id: str  # "paper-key#number"
+    tree: int  # its number in the library
+    latex: str
+    mathml: str
+    label: str
+    section: str
+    before: str  # the prose just before it
+    after: str
+    paper: PaperRecord
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An equation found, with why."""
+
+    equation: EquationRecord
+    score: float  # what the list is sorted by, in [0, 1]
+    similarity: float  # cosine of the vectors, in [-1, 1]
+    words: float  # how well the words fit, in [0, 1]; 0 without words
+    same: tuple[str, ...] = ()  # ids of near-identical formulas folded into this one
+    more: int = 0  # further hits of the same paper that were left out
+    pairings: tuple[Pairing, ...] = ()  # with `explain`
+
+
+@dataclass(frozen=True)
+class Results:
+    """The answer to one query."""
+
+    latex: str  # the query as understood; "" for a query of MathML or of words alone
+    mathml: str
+    text: str
+    hits: tuple[Hit, ...]
+    fields: dict[str, int] = field(default_factory=dict)  # of the candidates, most frequent first
+    years: dict[int, int] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage: conversion, embedding, candidates, records
+
+
+@dataclass(frozen=True)
+class PaperHit:
+    """A paper related by its mathematics, and the pairs of equations that say so."""
+
+    paper: PaperRecord
+    score: float  # in [0, 1]
+    pairs: tuple[tuple[EquationRecord, EquationRecord, float], ...]  # ours, theirs, cosine; best first
+
+
+@dataclass(frozen=True)
+class PaperPage:
+    """A paper with its equations by section."""
+
+    paper: PaperRecord
+    abstract: str
+    sections: tuple[tuple[str, tuple[EquationRecord, ...]], ...]  # heading, equations
+
+
+@dataclass(frozen=True)
+class MapPoints:
+    """The library's equations on a plane."""
+
+    trees: npt.NDArray[np.int64]
+    ids: list[str]
+    fields: list[str]  # the first field of each equation's paper, "" if it has none
+    places: npt.NDArray[np.float32]  # (n, 2), in [-1, 1]
