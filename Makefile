@@ -46,7 +46,7 @@ $(VENV)/.base: $(RECIPE) | $(VENV)/bin/python
 	$(PIP) --editable .
 	@touch $@
 
-# torch by its exact version first: other ways of asking for it may fetch gigabytes for GPUs
+# torch by its exact version first: then pip takes a build for CPUs where the index has one (PyPI's for Linux is for GPUs)
 $(VENV)/.dev: $(RECIPE) | $(VENV)/bin/python
 	$(PIP) '$(shell grep '^torch==' constraints.txt)'
 	$(PIP) --editable '.[dev,eval,train]'
