@@ -12,6 +12,7 @@ import orjson
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput
@@ -83,9 +84,9 @@ def train(
     changes |= {name: str(value) for name, value in named.items() if value is not None}
     saved = load_checkpoint(output) if resume else None
     chosen = (Recipe.from_dict(saved.facts["recipe"]) if saved else recipe_named(recipe)).changed(changes)
-    stop = _Stop()
-    run = Run(load_corpus(corpus, library), chosen, output, device, fast, should_stop=stop)
-    outcome = _with_progress(run, resume=resume, quiet=as_json)
+    with _Stop() as stop:
+        run = Run(load_corpus(corpus, library), chosen, output, device, fast, should_stop=stop)
+        outcome = _with_progress(run, resume=resume, quiet=as_json)
     _draw(output)
     _tell(outcome, output, as_json)
     if not outcome.finished:
@@ -93,12 +94,18 @@ def train(
 
 
 class _Stop:
-    """Asks the run to stop when a signal says so; a second signal does not wait."""
+    """While the context lasts, asks the run to stop when a signal says so; a second signal does not wait."""
 
     def __init__(self) -> None:
         self.signal = 0
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._take)
+
+    def __enter__(self) -> _Stop:
+        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self.signal:
@@ -134,10 +141,9 @@ def load_corpus(file: Path | None, library: Path) -> Corpus:
 
 def _with_progress(run: Run, *, resume: bool, quiet: bool) -> Outcome:
     console = Console(stderr=True)
-    columns = (BarColumn(), TextColumn("{task.percentage:.0f} %"), TextColumn("{task.description}"))
     shown = not quiet and console.is_terminal
     plain = _PlainReports(console) if not quiet and not shown else None
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=not shown) as bar:
+    with progress_bar(console, shown=shown) as bar:
         task = bar.add_task("preparing ...", total=run.recipe.steps)
 
         def show(progress: RunProgress) -> None:
@@ -147,6 +153,19 @@ def _with_progress(run: Run, *, resume: bool, quiet: bool) -> Outcome:
 
         run.on_progress = show
         return run.start(resume=resume)
+
+
+def progress_bar(console: Console, *, shown: bool) -> Progress:
+    """A bar with the time left; what else is told goes on in a second line where the terminal is narrow."""
+    return Progress(
+        BarColumn(12, table_column=Column(min_width=12)),
+        TextColumn("{task.percentage:.0f} %", table_column=Column(min_width=5, no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(min_width=7, no_wrap=True)),
+        TextColumn("{task.description}", table_column=Column(ratio=1)),
+        console=console,
+        disable=not shown,
+        expand=True,
+    )
 
 
 def describe(progress: RunProgress) -> str:

@@ -1,0 +1,47 @@
+"""`eqkin train` as a user meets it; what runs do is tested in `tests/learning`."""
+
+from __future__ import annotations
+
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from eqkin.cli import app
+from eqkin.cli.train import progress_bar
+
+runner = CliRunner()
+
+TINY = ["--set", "width=8", "--set", "held_out=0.3", "--batch", "4", "--triplets", "16", "--device", "cpu"]
+
+
+def test_bar_time_left_losses_and_speed_fit_a_terminal_of_80_columns() -> None:
+    console = Console(file=StringIO(), width=80)
+    told = "loss 4.8073, similarity 0.5662, masking 4.2411, 563 triplets/s, held-out ranking 52.2 % [31.0, 73.4]"
+    bar = progress_bar(console, shown=True)
+    bar.add_task(told, total=100, completed=42)
+    with console.capture() as captured:
+        console.print(bar.get_renderable())
+    shown = captured.get().split()
+    assert {"42", "-:--:--", *told.split()} <= set(shown)
+
+
+def test_a_run_tells_its_score_as_json(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+    from eqkin.learning.corpus import Corpus
+    from eqkin.library import Library
+
+    with Library.open(tmp_path / "library") as library:
+        library.add("atlas:")
+        Corpus.of_library(library).save(tmp_path / "corpus.zst")
+    arguments = ["train", str(tmp_path / "corpus.zst"), "-o", str(tmp_path / "run"), "--json", *TINY]
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    assert told["finished"] and told["step"] == 4
+    assert told["ranking"]["low"] <= told["ranking"]["score"] <= told["ranking"]["high"]
+    assert (tmp_path / "run" / "curves.png").is_file()
+    assert Path(told["model"], "model.json").is_file()
