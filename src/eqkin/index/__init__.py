@@ -1,0 +1,7 @@
+"""Vectors and words of a library, ready to be searched. Derived data: all of it can be made again."""
+
+from eqkin.index.reader import VectorIndex
+from eqkin.index.updating import UpdateReport, update
+from eqkin.index.words import Words
+
+__all__ = ["UpdateReport", "VectorIndex", "Words", "update"]

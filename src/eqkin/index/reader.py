@@ -1,0 +1,172 @@
+"""`VectorIndex`: the vectors of a library as one that searches them sees them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from eqkin.errors import BadInput, CorruptData, LibraryBusy, StorageFailed
+from eqkin.index import nearest as faiss_side
+from eqkin.index.nearest import Nearest
+from eqkin.index.state import FOLDER, MEND, IndexState
+from eqkin.index.updating import live_trees, save_nearest
+from eqkin.index.vectors import Floats, Integers, VectorFiles, unit
+from eqkin.library import Library
+from eqkin.library.database import generation
+
+_FEW = 20_000  # allowed trees up to which each of them is compared
+
+
+class VectorIndex:
+    """The vectors of a library's equations; open it with `VectorIndex.open`. May be shared between threads.
+
+    It answers for the moment at which it was opened: equations added later are not in it, removed ones still are.
+    """
+
+    def __init__(self, state: IndexState, files: VectorFiles, live: Integers, nearest: Nearest) -> None:
+        self._state, self._files, self._nearest = state, files, nearest
+        rows = np.argsort(files.trees, kind="stable")
+        used = np.isin(files.trees[rows], live, assume_unique=True)
+        self._rows: Integers = rows[used]
+        self.trees: Integers = files.trees[self._rows]  # ascending
+        self.missing = len(live) - len(self.trees)  # equations without a vector
+        self.generation = state.generation  # of the library that was indexed
+
+    @classmethod
+    def open(cls, library: Library, model_digest: str) -> VectorIndex:
+        """Open a library's index for queries of a model.
+
+        A damaged or missing file of faiss is made again from the vectors, on disk where that can be written.
+
+        Raises:
+            BadInput: there is no index, or its vectors are of another model.
+            CorruptData: a file of vectors is damaged.
+        """
+        folder = library.folder / FOLDER
+        for attempt in range(3):  # an updater may be replacing files
+            state = IndexState.load(folder)
+            if state is None:
+                raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
+            if state.model != model_digest:
+                raise BadInput(f"{library.folder}: its vectors are of another model; run `eqkin index`")
+            if state.generation > _generation(library):
+                raise BadInput(f"{folder}: is of another library, or a later state of this one; {MEND}")
+            try:
+                return cls._of(library, folder, state)
+            except CorruptData:
+                if attempt == 2 or IndexState.load(folder) == state:
+                    raise
+        raise AssertionError
+
+    @classmethod
+    def _of(cls, library: Library, folder: Path, state: IndexState) -> VectorIndex:
+        files = VectorFiles(folder, state.files, state.dimensions)
+        live = live_trees(library)
+        if len(files) <= faiss_side.FLAT_LIMIT:
+            nearest = faiss_side.exact(state.dimensions)
+            for trees, vectors in files.blocks():
+                nearest.add(trees, vectors)
+        else:
+            nearest = cls._inverted_lists(folder, state, files)
+        nearest.remove(np.setdiff1d(files.trees, live, assume_unique=True))
+        return cls(state, files, live, nearest)
+
+    @staticmethod
+    def _inverted_lists(folder: Path, state: IndexState, files: VectorFiles) -> Nearest:
+        """The lists on disk, with the vectors that came later; or new ones."""
+        if state.nearest is not None:
+            with suppress(CorruptData):
+                nearest = faiss_side.load(folder, state.nearest, state.dimensions)
+                nearest.take_in(files)
+                return nearest
+        nearest = faiss_side.build(files)
+        with suppress(StorageFailed, LibraryBusy):
+            save_nearest(folder, state, nearest)
+        return nearest
+
+    def __len__(self) -> int:
+        return len(self.trees)
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+        return self._state.dimensions
+
+    def search(self, vectors: Floats, k: int, allowed: Integers | None = None) -> tuple[Floats, Integers]:
+        """The nearest equations of each query.
+
+        Args:
+            vectors: (q, d), of any length; one that is zero or not finite finds nothing.
+            k: hits a query.
+            allowed: numbers of the trees a hit may have, in any order; unknown ones do no harm. `None`: all.
+
+        Returns:
+            Cosines (q, k), best first, and tree numbers (q, k); 0 and -1 where there are fewer hits than `k`.
+
+        Raises:
+            BadInput: the vectors have another shape, or `k` is negative.
+        """
+        queries = np.asarray(vectors, np.float32)
+        if queries.ndim != 2 or queries.shape[1] != self.dimensions:
+            raise BadInput(f"queries of shape {queries.shape}; (any number, {self.dimensions}) is needed")
+        if k < 0:
+            raise BadInput(f"{k} hits cannot be searched for")
+        queries = unit(queries)
+        usable = np.flatnonzero(queries.any(axis=1))
+        similarities = np.zeros((len(queries), k), np.float32)
+        trees = np.full((len(queries), k), -1, np.int64)
+        chosen = None if allowed is None else self._known(allowed)
+        most = min(k, len(self) if chosen is None else len(chosen))
+        if not most or not len(usable):
+            return similarities, trees
+        if chosen is not None and len(chosen) <= _FEW:
+            found = self._compared(queries[usable], most, chosen)
+        else:
+            found = self._nearest.search(queries[usable], most, None if chosen is None else self.trees[chosen])
+        similarities[usable, :most], trees[usable, :most] = _ordered(*found)
+        return similarities, trees
+
+    def vectors(self, trees: Integers) -> Floats:
+        """The unit vectors of some trees, in their order.
+
+        Raises:
+            BadInput: a tree has no vector.
+        """
+        trees = np.asarray(trees, np.int64)
+        places = np.searchsorted(self.trees, trees)
+        known = places < len(self)
+        known[known] = self.trees[places[known]] == trees[known]
+        if not known.all():
+            raise BadInput(f"tree {int(trees[~known][0])} has no vector; run `eqkin index`")
+        return self._files.take(self._rows[places])
+
+    def _known(self, allowed: Integers) -> Integers:
+        """Places in `trees` of those that are there, each once."""
+        wanted = np.unique(np.asarray(allowed, np.int64))
+        places = np.searchsorted(self.trees, wanted)
+        inside = places < len(self)
+        places, wanted = places[inside], wanted[inside]
+        found: Integers = places[self.trees[places] == wanted]
+        return found
+
+    def _compared(self, queries: Floats, k: int, places: Integers) -> tuple[Floats, Integers]:
+        """Exact search among some trees."""
+        similarities = queries @ self._files.take(self._rows[places]).T
+        best = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
+        return np.take_along_axis(similarities, best, axis=1), self.trees[places][best]
+
+
+def _generation(library: Library) -> int:
+    with library.reading():
+        return generation(library.connection)
+
+
+def _ordered(similarities: Floats, trees: Integers) -> tuple[Floats, Integers]:
+    """Best first, equal ones by their number; places without a hit last."""
+    none = trees < 0
+    order = np.lexsort((trees, -similarities, none), axis=1)
+    trees = np.take_along_axis(trees, order, axis=1)
+    similarities = np.clip(np.take_along_axis(similarities, order, axis=1), -1, 1)
+    return np.where(trees < 0, np.float32(0), similarities), trees

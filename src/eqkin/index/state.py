@@ -1,0 +1,123 @@
+"""`index.json`: which files make up an index, their hashes, and the model their vectors are of.
+
+It is written last, in one step: whatever it names is on disk whole, whatever it does not name is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from eqkin.errors import CorruptData
+from eqkin.library.durable import write_file
+
+FORMAT = "eqkin-index"
+VERSION = 1
+FOLDER = "index"
+NAME = "index.json"
+LOCK = "lock"
+MEND = "run `eqkin index --rebuild`"
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file with vectors."""
+
+    file: str
+    sha256: str
+    bytes: int
+    count: int  # vectors in it
+
+
+@dataclass(frozen=True)
+class NearestEntry:
+    """The file of faiss, for a collection too large to be searched exactly."""
+
+    file: str
+    sha256: str
+    bytes: int
+    count: int  # vectors in it; later ones are added when it is loaded
+    kind: str  # in the words of faiss's index factory
+    probes: int  # inverted lists looked into for a query
+    recall: float  # at 10, with so many probes, on a sample when it was trained
+    trained: int  # vectors there were when it was trained
+
+
+@dataclass(frozen=True)
+class WordsEntry:
+    """The database of words; unsealed while it is being changed, and after that was interrupted."""
+
+    sha256: str
+    sealed: bool
+
+
+@dataclass(frozen=True)
+class IndexState:
+    """Everything about an index but its content."""
+
+    model: str  # digest of the model
+    dimensions: int
+    generation: int  # of the library when the last update began
+    files: tuple[FileEntry, ...] = ()
+    nearest: NearestEntry | None = None
+    words: WordsEntry | None = None
+    format: str = FORMAT
+    version: int = VERSION
+
+    @property
+    def count(self) -> int:
+        """Vectors in all files."""
+        return sum(entry.count for entry in self.files)
+
+    @property
+    def names(self) -> set[str]:
+        """The files this state needs, besides the words."""
+        return {entry.file for entry in self.files} | ({self.nearest.file} if self.nearest else set())
+
+    def save(self, folder: Path) -> None:
+        """Write into the index's folder, in one step."""
+        data = json.loads(json.dumps(asdict(self), sort_keys=True))
+        write_file(folder / NAME, _text(data))
+
+    @classmethod
+    def load(cls, folder: Path) -> IndexState | None:
+        """Read from the index's folder, `None` if there is none; raises `CorruptData`."""
+        path = folder / NAME
+        try:
+            raw = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise CorruptData(f"{path}: cannot be read ({error.strerror}); {MEND}") from error
+        try:
+            data = json.loads(raw)["index"]
+            if raw != _text(data):
+                raise ValueError("its checksum differs")
+            if data["format"] != FORMAT or data["version"] != VERSION:
+                raise CorruptData(
+                    f"{path}: {data['format']} version {data['version']}, "
+                    f"this eqkin reads {FORMAT} version {VERSION}; {MEND}"
+                )
+            return _parsed(data)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise CorruptData(f"{path}: damaged ({error}); {MEND}") from error
+
+
+def _text(data: dict[str, Any]) -> bytes:
+    body = json.dumps(data, indent=1, sort_keys=True)
+    checksum = hashlib.sha256(body.encode()).hexdigest()
+    return json.dumps({"checksum": checksum, "index": data}, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _parsed(data: dict[str, Any]) -> IndexState:
+    return IndexState(
+        **data
+        | {
+            "files": tuple(FileEntry(**entry) for entry in data["files"]),
+            "nearest": NearestEntry(**data["nearest"]) if data["nearest"] else None,
+            "words": WordsEntry(**data["words"]) if data["words"] else None,
+        }
+    )

@@ -1,0 +1,265 @@
+"""Bringing a library's index up to date: vectors of new equations, the file of faiss, the words.
+
+Files are written once, then `index.json` names them: an updater killed at any moment leaves the old or the new state,
+and the next one goes on from there. The index has its own lock, so that papers can be added meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from eqkin.errors import CorruptData, StorageFailed
+from eqkin.forest import Forest
+from eqkin.index import nearest as faiss_side
+from eqkin.index import words_update as words
+from eqkin.index.nearest import Nearest
+from eqkin.index.state import FOLDER, LOCK, NAME, FileEntry, IndexState
+from eqkin.index.vectors import Floats, Integers, VectorFiles, intact, open_vectors, unit, write_vectors
+from eqkin.index.words import NAME as WORDS
+from eqkin.library import Library
+from eqkin.library.database import generation
+from eqkin.library.durable import sync_folder
+from eqkin.library.lock import WriterLock
+
+_STEP = 4_096  # trees embedded between two looks at the clock
+_FILE_VECTORS = 500_000  # most in one file
+_FILE_SECONDS = 60.0  # of embedding that a kill may cost
+_MANY_FILES = 16
+_DEAD_SHARE = 0.5  # of vectors that belong to no equation any more, above which all are rewritten
+# Vectors that may be left out of the file of faiss, to be added whenever it is loaded: a tenth, within these bounds.
+_LEAST_TAIL, _TAIL = 1_000, 20_000
+_GROWTH = 4  # times the collection may grow before the lists are trained anew
+
+Progress = Callable[[str, int, int], None]
+
+
+class Embedder(Protocol):
+    """What is needed of `eqkin.Encoder`."""
+
+    @property
+    def digest(self) -> str:
+        """Identifies the model."""
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers in a vector."""
+
+    def embed(self, forest: Forest) -> Floats:
+        """Vectors of trees."""
+
+
+@dataclass
+class UpdateReport:
+    """What an update did, and what there is now."""
+
+    embedded: int = 0
+    seconds: float = 0.0  # of embedding
+    vectors: int = 0  # of equations in the library
+    kind: str = ""  # of the faiss index
+    recall: float = 1.0  # at 10, measured when it was trained
+    papers: int = 0  # whose words were taken in
+    forgotten: int = 0  # papers whose words were taken out
+
+
+def update(
+    library: Library, encoder: Embedder, progress: Progress | None = None, *, rebuild: bool = False
+) -> UpdateReport:
+    """Embed the equations without a vector, and take in the words of new papers; safe to stop and to run again.
+
+    Files that are damaged, or of another model, are made anew.
+
+    Args:
+        library: the library; other processes may add to it meanwhile.
+        encoder: the model all vectors will be of.
+        progress: called now and then with what is being done ("embedding", "indexing", "words"), how much of it is
+            done, and of how much.
+        rebuild: make everything anew.
+
+    Raises:
+        LibraryBusy: another process is updating this index.
+        StorageFailed: the disk is full or read-only; what was stored before is intact.
+    """
+    folder = library.folder / FOLDER
+    try:
+        folder.mkdir(exist_ok=True)
+        with WriterLock(folder):
+            return _Update(library, folder, encoder, progress or _silent).run(rebuild)
+    except OSError as error:
+        raise StorageFailed(f"{folder}: {error.strerror or error}; what was stored before is intact") from error
+
+
+def _silent(*_: object) -> None:
+    pass
+
+
+def live_trees(library: Library) -> Integers:
+    """The numbers of the library's trees, ascending."""
+    with library.reading():
+        rows = library.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree")
+        return np.fromiter((row[0] for row in rows), np.int64)
+
+
+def save_nearest(folder: Path, state: IndexState, nearest: Nearest) -> None:
+    """Put lists that a reader had to build anew beside the vectors, unless these have changed since.
+
+    Raises:
+        LibraryBusy: somebody else is updating the index.
+        StorageFailed: it cannot be written.
+    """
+    with WriterLock(folder):
+        if IndexState.load(folder) == state:
+            replace(state, nearest=nearest.save(folder)).save(folder)
+
+
+class _Update:
+    """One update, under the lock."""
+
+    def __init__(self, library: Library, folder: Path, encoder: Embedder, progress: Progress) -> None:
+        self.library, self.folder, self.encoder, self.progress = library, folder, encoder, progress
+        self.report = UpdateReport()
+        self.stored: IndexState | None = None  # as it is on disk, as far as it can be read
+
+    def run(self, rebuild: bool) -> UpdateReport:
+        with self.library.reading():
+            now = generation(self.library.connection)
+        self.state = self._beginning(now, rebuild)
+        self._embed()
+        self._tidy()
+        self._index()
+        self._sweep()
+        self._words(rebuild)
+        return self.report
+
+    def _beginning(self, now: int, rebuild: bool) -> IndexState:
+        """The state to go on from: of this model, this library, and intact files only."""
+        fresh = IndexState(self.encoder.digest, self.encoder.dimensions, now)
+        try:
+            state = self.stored = IndexState.load(self.folder)
+        except CorruptData:
+            return fresh
+        if state is None:
+            return fresh
+        fresh = replace(fresh, words=state.words)
+        foreign = state.model != fresh.model or state.dimensions != fresh.dimensions or state.generation > now
+        if rebuild or foreign:
+            return fresh
+        files = tuple(entry for entry in state.files if intact(self.folder, entry))
+        nearest = state.nearest
+        if nearest is not None and not faiss_side.intact(self.folder, nearest):
+            nearest = None
+        return replace(fresh, files=files, nearest=nearest)
+
+    def _commit(self, **changes: object) -> None:
+        self.state = self.stored = replace(self.state, **changes)  # type: ignore[arg-type]
+        self.state.save(self.folder)
+
+    def _files(self) -> VectorFiles:
+        return VectorFiles(self.folder, self.state.files, self.state.dimensions)
+
+    def _embed(self) -> None:
+        live = live_trees(self.library)
+        have = np.unique(self._files().trees)
+        total = int(np.isin(live, have, assume_unique=True, invert=True).sum())
+        start = written = time.monotonic()
+        trees: list[Integers] = []
+        vectors: list[Floats] = []
+        for numbers, forest in self._parts(have):
+            trees.append(numbers)
+            vectors.append(unit(self.encoder.embed(forest)))
+            self.report.embedded += len(numbers)
+            self.progress("embedding", self.report.embedded, max(total, self.report.embedded))
+            if sum(map(len, trees)) >= _FILE_VECTORS or time.monotonic() - written > _FILE_SECONDS:
+                self._append(trees, vectors)
+                trees, vectors, written = [], [], time.monotonic()
+        if trees:
+            self._append(trees, vectors)
+        self.report.seconds = time.monotonic() - start
+
+    def _parts(self, have: Integers) -> Iterator[tuple[Integers, Forest]]:
+        """Trees without a vector, some at a time."""
+        for numbers, forest in self.library.forests():
+            new = np.flatnonzero(np.isin(numbers, have, assume_unique=True, invert=True))
+            for start in range(0, len(new), _STEP):
+                part = new[start : start + _STEP]
+                yield numbers[part], forest.select(part)
+
+    def _append(self, trees: list[Integers], vectors: list[Floats]) -> None:
+        entry = write_vectors(self.folder, np.concatenate(trees), np.concatenate(vectors))
+        self._commit(files=(*self.state.files, entry))
+
+    def _tidy(self) -> None:
+        """Leave out dead vectors when they are most; merge small files when there are many."""
+        files, live = self.state.files, live_trees(self.library)
+        alive = int(np.isin(self._files().trees, live).sum())
+        if self.state.count - alive > _DEAD_SHARE * self.state.count:
+            table = self._files()
+            rows = np.flatnonzero(np.isin(table.trees, live))
+            parts = [rows[i : i + _FILE_VECTORS] for i in range(0, len(rows), _FILE_VECTORS)]
+            entries = [write_vectors(self.folder, table.trees[part], table.take(part)) for part in parts]
+            self._commit(files=tuple(entries), nearest=None)
+        elif len(files) > _MANY_FILES:
+            runs: list[list[FileEntry]] = [[]]
+            for entry in files:
+                if sum(e.count for e in runs[-1]) + entry.count > _FILE_VECTORS:
+                    runs.append([])
+                runs[-1].append(entry)
+            self._commit(files=tuple(self._merged(run) for run in runs if run))
+
+    def _merged(self, run: list[FileEntry]) -> FileEntry:
+        if len(run) == 1:
+            return run[0]
+        opened = [open_vectors(self.folder, entry, self.state.dimensions) for entry in run]
+        return write_vectors(
+            self.folder, np.concatenate([trees for trees, _ in opened]), np.concatenate([v for _, v in opened])
+        )
+
+    def _index(self) -> None:
+        """The file of faiss: none for few vectors, else with all but the last few of them."""
+        table = self._files()
+        self.report.vectors = int(np.isin(table.trees, live_trees(self.library), assume_unique=True).sum())
+        self.report.kind = "IDMap2,Flat"
+        entry = self.state.nearest
+        if len(table) <= faiss_side.FLAT_LIMIT:
+            entry = None
+        elif entry is None or len(table) > _GROWTH * entry.trained:
+            nearest = faiss_side.build(table, lambda done, of: self.progress("indexing", done, of))
+            entry = nearest.save(self.folder)
+        elif len(table) - entry.count > min(_TAIL, max(_LEAST_TAIL, entry.count // 10)):
+            nearest = faiss_side.load(self.folder, entry, table.dimensions)
+            nearest.take_in(table)
+            entry = nearest.save(self.folder)
+        self.state = replace(self.state, nearest=entry)
+        if self.stored != self.state:
+            self._commit()
+        if entry is not None:
+            self.report.kind, self.report.recall = entry.kind, entry.recall
+
+    def _sweep(self) -> None:
+        """Delete what the state does not name: left by a killed updater, or merged away."""
+        kept = self.state.names | {NAME, LOCK, WORDS, f"{WORDS}-journal"}
+        for path in self.folder.iterdir():
+            if path.name not in kept and path.is_file():
+                with suppress(PermissionError):  # somebody has it mapped, on Windows
+                    path.unlink(missing_ok=True)
+        sync_folder(self.folder)
+
+    def _words(self, rebuild: bool) -> None:
+        """The words; unsealed while they are being changed."""
+        entry = self.state.words
+        path = self.folder / WORDS
+        if rebuild or not words.usable(path, entry):
+            words.discard(path)
+        changes = words.changes(self.library, path)
+        if entry is not None and entry.sealed and not changes and path.exists():
+            return
+        self._commit(words=words.UNSEALED)
+        done = words.update(self.library, path, changes, lambda done, of: self.progress("words", done, of))
+        self.report.papers, self.report.forgotten = done
+        self._commit(words=words.sealed(path))

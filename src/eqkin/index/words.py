@@ -1,0 +1,215 @@
+"""Full text search over a library's sections: heading, prose, and title and abstract of the paper (SQLite's FTS5).
+
+The text itself is not stored again: the database holds what stands where, and for each of its documents the paper
+(key and digest of its content) and the number of the section. A document of a paper that was changed or removed stays
+in the text index until these are most; it is passed over in searching.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import threading
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import log
+from pathlib import Path
+
+from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
+from eqkin.index.state import FOLDER, MEND
+from eqkin.library import Library, database
+
+NAME = "words.db"
+VERSION = 1
+SCHEMA = """
+CREATE TABLE papers (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
+CREATE TABLE documents (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never used again: the text index may still hold a document that is gone
+    paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE, number INTEGER NOT NULL);
+CREATE INDEX documents_of_paper ON documents (paper);
+CREATE VIRTUAL TABLE text USING fts5(
+    heading, prose, title, abstract, content='', tokenize='porter unicode61 remove_diacritics 2');
+"""
+_WEIGHTS = "4.0, 1.0, 3.0, 1.5"  # of the columns
+_SATURATION = 2.2  # what a word can add to bm25 at most, in units of its idf: k1 + 1
+_MOST_WORDS = 32
+_WORD_CHARS = 64
+_CACHED = 20_000
+_PART = re.compile(r'"([^"]*)"|([^\W_]+)')
+_WORD = re.compile(r"[^\W_]+")
+_STOP = frozenset(
+    "a an and are as at be been but by can for from has have if in into is it its not of on or our such that the their "
+    "then there these they this to was we were which will with".split()
+)
+
+
+class Words:
+    """The words of a library's sections; open them with `Words.open`. May be shared between threads."""
+
+    def __init__(self, library: Path) -> None:
+        self._library, self._path = library, library / FOLDER / NAME
+        self._connections = threading.local()
+        self._frequency: dict[str, int] = {}
+
+    @classmethod
+    def open(cls, library: Library) -> Words:
+        """Open a library's words.
+
+        Raises:
+            BadInput: they were never taken in.
+            CorruptData: they are damaged, or of another version.
+        """
+        words = cls(library.folder)
+        if not words._path.exists():
+            raise BadInput(f"{library.folder}: its words cannot be searched yet; run `eqkin index`")
+        words._connect()
+        return words
+
+    def search(self, text: str, limit: int = 100, *, prefix: bool = False) -> list[tuple[int, float]]:
+        """Sections that fit a text, best first.
+
+        Any text is a query. More of its words, and rarer ones, count more; what stands in double quotes must occur as
+        it is.
+
+        Args:
+            text: the words.
+            limit: sections at most.
+            prefix: the last word may be the beginning of one.
+
+        Returns:
+            Ids of the library's sections, each with the share, in [0, 1], it has of the highest possible score.
+        """
+        required, optional = parts(text, prefix=prefix)
+        expression = _expression(required, optional)
+        if not expression or limit <= 0:
+            return []
+        with reading(self._path):
+            words, library = self._connect()
+            phrases = required + (required[:1] + optional if optional else [])
+            highest = _SATURATION * sum(self._idf(words, phrase) for phrase in phrases)
+            wanted = limit
+            while True:
+                rows = words.execute(
+                    f"SELECT rowid, -bm25(text, {_WEIGHTS}) FROM text WHERE text MATCH ? ORDER BY 2 DESC, 1 LIMIT ?",  # noqa: S608
+                    (expression, wanted),
+                ).fetchall()
+                found = _sections(words, library, rows)
+                if len(found) >= limit or len(rows) < wanted:
+                    return [(section, min(max(score / highest, 0.0), 1.0)) for section, score in found[:limit]]
+                wanted *= 4  # some were of papers that are gone
+
+    def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
+        """This thread's connections to the words and to the library."""
+        opened = getattr(self._connections, "pair", None)
+        if opened is None:
+            with reading(self._path):
+                opened = connect(self._path), database.connect(self._library / database.NAME)
+            self._connections.pair = opened
+        pair: tuple[sqlite3.Connection, sqlite3.Connection] = opened
+        return pair
+
+    def close(self) -> None:
+        """Let go of this thread's connections."""
+        for connection in getattr(self._connections, "pair", None) or ():
+            connection.close()
+        self._connections.pair = None
+
+    def _idf(self, words: sqlite3.Connection, phrase: str) -> float:
+        """How much a phrase says, as FTS5 reckons it."""
+        if phrase not in self._frequency:
+            if len(self._frequency) >= _CACHED:
+                self._frequency.clear()
+            (count,) = words.execute("SELECT count(*) FROM text WHERE text MATCH ?", (phrase,)).fetchone()
+            self._frequency[phrase] = count
+        hits = self._frequency[phrase]
+        (total,) = words.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+        return max(log(max(total - hits, 0) + 0.5) - log(hits + 0.5), 1e-6)
+
+
+def parts(text: str, *, prefix: bool = False) -> tuple[list[str], list[str]]:
+    """A text's quoted phrases and its other words, each quoted for FTS5."""
+    text = unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
+    required: list[str] = []
+    optional: dict[str, bool] = {}  # a set in order; whether it is a stop word
+    last = ""
+    for match in _PART.finditer(text):
+        if match[1] is not None:
+            words = [word[:_WORD_CHARS] for word in _WORD.findall(match[1])]
+            if words and len(required) < _MOST_WORDS:
+                required.append(f'"{" ".join(words[:_MOST_WORDS])}"')
+            last = ""
+        else:
+            last = f'"{match[2][:_WORD_CHARS]}"'
+            optional[last] = match[2].lower() in _STOP
+    chosen = [word for word, stop in optional.items() if not stop] or list(optional)
+    chosen = chosen[:_MOST_WORDS]
+    if prefix and last and text[-1:].isalnum():
+        chosen = [word for word in chosen if word != last] + [f"{last}*"]
+    return required, chosen
+
+
+def _expression(required: list[str], optional: list[str]) -> str:
+    """All of the required phrases, better with the optional words; without phrases, any of the words."""
+    if not required:
+        return " OR ".join(optional)
+    needed = " AND ".join(required)
+    return f"({needed}) AND ({' OR '.join([required[0], *optional])})" if optional else needed
+
+
+def _sections(
+    words: sqlite3.Connection, library: sqlite3.Connection, rows: list[tuple[int, float]]
+) -> list[tuple[int, float]]:
+    """The library's sections of documents, without those that it has no more."""
+    found = []
+    for document, score in rows:
+        place = words.execute(
+            "SELECT p.key, p.content, d.number FROM documents d JOIN papers p ON p.id = d.paper WHERE d.id = ?",
+            (document,),
+        ).fetchone()
+        section = (
+            place
+            and library.execute(
+                "SELECT s.id FROM papers p JOIN sections s ON s.paper = p.id "
+                "WHERE p.key = ? AND p.content = ? AND s.number = ?",
+                place,
+            ).fetchone()
+        )
+        if section:
+            found.append((int(section[0]), float(score)))
+    return found
+
+
+def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
+    """Open a database of words; raises `CorruptData` or SQLite's errors."""
+    uri = f"{path.resolve().as_uri()}?mode="
+    try:
+        connection = sqlite3.connect(uri + "rw", uri=True, timeout=60, isolation_level=None)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.OperationalError:
+        if write:
+            raise
+        connection = sqlite3.connect(uri + "ro", uri=True, timeout=60, isolation_level=None)
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version != VERSION:
+        connection.close()
+        raise CorruptData(f"{path}: words of version {version}, this eqkin reads version {VERSION}; {MEND}")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+_DISK = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """SQLite's errors as eqkin's: the disk refuses, or the words are damaged, which is mended by making them anew."""
+    try:
+        yield
+    except EqkinError:
+        raise
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+        if isinstance(error, sqlite3.OperationalError) and _DISK.search(str(error)):
+            raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
+        raise CorruptData(f"{path}: damaged ({error}); {MEND}") from error
