@@ -31,4 +31,4 @@ class StorageFailed(EqkinError):
 
 
 class LearningFailed(EqkinError):
-    """A run cannot go on: its loss is no number any more."""
+    """A run cannot go on: its loss or its weights are no numbers any more."""

@@ -179,8 +179,20 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_batch(atlas_c
     assert saved is not None
     saved.arrays["model.network.first.weight"][0, 0] = np.nan
     save_checkpoint(tmp_path, saved.arrays, saved.facts)
-    with pytest.raises(LearningFailed, match=r"at step 5 \(.*nan.*12 equations: atlas:"):
+    with pytest.raises(LearningFailed, match=r"at step 5: .*nan.*12 equations: atlas:.*state at step 5"):
         run(atlas_corpus, tmp_path, resume=True)
+    again = load_checkpoint(tmp_path)
+    assert again is not None and again.facts["step"] == 5
+
+
+def test_weights_that_are_no_numbers_never_replace_a_checkpoint(atlas_corpus: Corpus, tmp_path: Path) -> None:
+    run(atlas_corpus, tmp_path, stop_at=5)
+    saved = load_checkpoint(tmp_path)
+    assert saved is not None
+    saved.arrays["adam.exp_avg.heads.tag.bias"][0] = np.nan  # the next step's loss does not show it
+    save_checkpoint(tmp_path, saved.arrays, saved.facts)
+    with pytest.raises(LearningFailed, match=r"at step 5: it left model\.heads\.tag\.bias"):
+        run(atlas_corpus, tmp_path, resume=True, stop_at=6)
     again = load_checkpoint(tmp_path)
     assert again is not None and again.facts["step"] == 5
 

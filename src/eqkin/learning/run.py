@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -103,7 +103,10 @@ class Run:
 
         Raises:
             BadInput: The folder holds another run; or nothing can be learned from the corpus.
-            LearningFailed: The loss is no number any more; names the step and its equations.
+            CorruptData: The folder's checkpoint is damaged.
+            LearningFailed: The loss, or a weight, is no number any more; names the step and its equations.
+            LibraryBusy: Another process has a run in the folder.
+            StorageFailed: The disk refused.
         """
         device = chosen_device(self.device)
         learn, held_out = self.corpus.split(self.recipe.held_out, self.recipe.seed)
@@ -169,7 +172,12 @@ class _Loop:
         }
 
     def save(self) -> None:
-        save_checkpoint(self.settings.folder, self.stepper.state(), self.facts())
+        """Write a checkpoint; raises `LearningFailed` rather than replace a good one with what is no number."""
+        arrays = self.stepper.state()
+        bad = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+        if bad:
+            self._fail(self.stepper.step - 1, f"it left {bad[0]} with values that are no numbers")
+        save_checkpoint(self.settings.folder, arrays, self.facts())
 
     def restore(self, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
         """Go on from a checkpoint; raises `BadInput` if it is of another run."""
@@ -211,7 +219,8 @@ class _Loop:
         seconds = time.perf_counter() - started
         bad = np.flatnonzero(~np.isfinite(parts).all(axis=1))
         if len(bad):
-            self._fail(first + int(bad[0]), parts[bad[0]])
+            values = ", ".join(f"{name} {value}" for name, value in zip(PARTS, parts[bad[0]], strict=True))
+            self._fail(first + int(bad[0]), f"the loss is no number: {values}")
         self._losses += parts.tolist()
         self._seconds += seconds
         now = len(parts) * batch / max(seconds, 1e-9)
@@ -253,19 +262,19 @@ class _Loop:
             self.metrics.append(record)
         return self.ranking
 
-    def _fail(self, step: int, parts: Any) -> None:
-        trees = self.stepper.sampler.draw(
-            steps_from(step, 1, self.stepper.device), self.settings.recipe.batch
-        ).trees()[0].tolist()  # fmt: skip
-        names = ", ".join(self.learn.identify(tree) for tree in trees[:5])
-        values = ", ".join(f"{name} {value}" for name, value in zip(PARTS, parts, strict=True))
+    def _fail(self, step: int, reason: str) -> NoReturn:
+        recipe, folder = self.settings.recipe, self.settings.folder
+        trees = self.stepper.sampler.draw(steps_from(max(step, 0), 1, self.stepper.device), recipe.batch).trees()[0]
+        names = ", ".join(self.learn.identify(tree) for tree in trees[:5].tolist())
+        saved = load_checkpoint(folder)
+        state = f"{folder} has the state at step {saved.facts['step']:,}" if saved else "nothing was saved yet"
         raise LearningFailed(
-            f"the loss is no number at step {step:,} ({values}). Its batch has {len(trees):,} equations: {names}, ... "
-            f"The state before is in {self.settings.folder}; a smaller learning rate may help: --set learning_rate=..."
+            f"learning failed at step {step:,}: {reason}. Its batch has {len(trees):,} equations: {names}, ... "
+            f"Now {state}. A smaller learning rate may help, in another folder: --set learning_rate=..."
         )
 
     def finish(self) -> Outcome:
-        """Measure, write the model and draw the curves."""
+        """Save the state, measure, and write the model."""
         run = self.settings
         self.save()
         score = self._score(run.pace.final_triples)
