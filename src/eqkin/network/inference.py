@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.forest import Forest
-from eqkin.forest.vocabulary import ATTRIBUTES, TAGS
-from eqkin.network.architecture import FEATURES, NORM_EPSILON, sinusoids
+from eqkin.forest.vocabulary import dense
+from eqkin.network.architecture import NORM_EPSILON, sinusoids
 from eqkin.network.model_files import Model
 
 Floats = npt.NDArray[np.float32]
@@ -147,13 +147,7 @@ class Network:
         tag, attribute, text = forest.tag[example], forest.attribute[example], forest.text[example]
         alone = np.zeros(len(example), np.uint8), np.arange(len(example) + 1)  # each label as a tree of one node
         labels = Forest(forest.tags, forest.attributes, forest.texts, tag, attribute, text, *alone)
-        slots, rows = self.vocabulary.features(labels), np.arange(len(example))
-        features = np.zeros((len(example), FEATURES), np.float32)
-        features[rows, slots.tag] = 1
-        attributes = np.repeat(rows, np.diff(slots.attribute_offsets))
-        np.add.at(features, (attributes, TAGS + slots.attribute.astype(np.int64)), 1)
-        characters = np.repeat(rows, np.diff(slots.character_offsets))
-        np.add.at(features, (characters, TAGS + ATTRIBUTES + slots.character.astype(np.int64)), 1)
+        features = dense(self.vocabulary.features(labels)).astype(np.float32)
         return features @ self._first + self._first_bias, label
 
     def _run(self, layout: Layout, table: Floats, label: Integers, work: _Work) -> Floats:
@@ -174,9 +168,9 @@ class Network:
 
     def _add_positions(self, nodes: Floats, layout: Layout) -> None:
         largest = max((families.size for families in layout.families), default=1)
-        if largest > len(self._positions):
-            self._positions = _single(self._alpha * sinusoids(max(64, 2 * largest), self.width))
-        positions = self._positions
+        positions = self._positions  # another thread may put shorter ones there meanwhile
+        if largest > len(positions):
+            positions = self._positions = _single(self._alpha * sinusoids(max(64, 2 * largest), self.width))
         nodes[: layout.roots] += positions[0]
         for families in layout.families:
             children = nodes[families.rows].reshape(-1, families.size, self.width)
