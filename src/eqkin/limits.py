@@ -46,5 +46,25 @@ class Limits:
     mathml_chars: int = 1_000_000  # MathML given as input
     leaf_chars: int = 500  # text of one leaf
 
+    # searching
+    results: int = 1_000  # hits of one search
+    query_words: int = 1_000  # characters of the words of a query
+    map_points: int = 200_000
+    draft_equations: int = 2_000  # of a paper or draft, when papers like it are looked for
+
+    # web
+    web_query_chars: int = 20_000  # a formula or words in a request
+    web_list: int = 50  # values of one repeated parameter: fields, authors, papers
+    web_hits: int = 200  # the most one search gives
+    web_papers: int = 100  # the most related papers one request gives
+    web_points: int = 20_000  # equations on the map
+    web_body_bytes: int = 200_000  # of a request
+    web_header_bytes: int = 131_072  # address and headers of a request
+    web_workers: int = 2  # requests worked on at the same time
+    web_waiting: int = 64  # requests that wait for a worker; more are told to come again
+    web_seconds: float = 20.0  # until a request is given up
+    web_retry_seconds: int = 1  # what a request that came at a busy time is told to wait
+    web_judgements: int = 100_000  # the most a library keeps
+
 
 LIMITS = Limits()

@@ -58,19 +58,22 @@ def create(path: Path) -> None:
         connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
 
 
-def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
-    """Open a database. Readers may be many, and go on while a writer works; a writer holds the library's lock."""
+def connect(path: Path, *, write: bool = False, roaming: bool = False) -> sqlite3.Connection:
+    """Open a database. Readers may be many, and go on while a writer works; a writer holds the library's lock.
+
+    A `roaming` connection may pass from thread to thread, used by one at a time.
+    """
     if not path.exists():
         raise CorruptData(f"{path}: the library's database is missing")
     with translated(path):
         try:
             # a reader may have to roll back what a killed writer left: it needs write access where it can have it
-            connection = sqlite3.connect(f"file:{_quoted(path)}?mode=rw", uri=True, timeout=60, isolation_level=None)
+            connection = _open(path, "rw", roaming)
             connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()
         except sqlite3.OperationalError:
             if write:
                 raise
-            connection = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, timeout=60, isolation_level=None)
+            connection = _open(path, "ro", roaming)
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
         if write:
@@ -79,6 +82,11 @@ def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
             connection.execute("PRAGMA cache_spill = OFF")  # readers go on until the commit itself
             connection.execute("PRAGMA cache_size = -64000")
     return connection
+
+
+def _open(path: Path, mode: str, roaming: bool) -> sqlite3.Connection:
+    address = f"file:{_quoted(path)}?mode={mode}"
+    return sqlite3.connect(address, uri=True, timeout=60, isolation_level=None, check_same_thread=not roaming)
 
 
 def _quoted(path: Path) -> str:

@@ -9,6 +9,7 @@ as it is.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html.entities import html5
 from xml.parsers import expat
@@ -168,10 +169,14 @@ def node_of(forest: Forest, index: int) -> Node:
     return nodes[0]
 
 
-def to_mathml(root: Node, *, display: bool = True) -> str:
-    """A `<math>` element with the tree in it. Only known elements and attributes come out, all text escaped."""
+def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | None = None) -> str:
+    """A `<math>` element with the tree in it. Only known elements and attributes come out, all text escaped.
+
+    With `classes`, nodes carry their number, breadth first, as `data-node`, and those named there a class.
+    """
     block = ' display="block"' if display else ""
     pieces = [f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>']
+    numbers = _numbers(root) if classes is not None else {}
     stack: list[Node | str] = [root]
     while stack:
         item = stack.pop()
@@ -180,6 +185,9 @@ def to_mathml(root: Node, *, display: bool = True) -> str:
             continue
         tag = item.tag if item.tag in TAGS else "mrow"
         allowed = {k: v for k, v in item.attributes.items() if k in ATTRIBUTES and not _UNSAFE_VALUE.search(v)}
+        if classes is not None:
+            allowed["data-node"] = str(numbers[id(item)])
+            allowed |= {"class": classes[numbers[id(item)]]} if numbers[id(item)] in classes else {}
         pieces.append(
             f"<{tag}"
             + "".join(f" {name}={quoteattr(value)}" for name, value in allowed.items())
@@ -189,6 +197,14 @@ def to_mathml(root: Node, *, display: bool = True) -> str:
         stack.append(f"</{tag}>")
         stack.extend(reversed(item.children))
     return "".join(pieces) + "</math>"
+
+
+def _numbers(root: Node) -> dict[int, int]:
+    """Each node's number, breadth first, by its identity."""
+    nodes = [root]
+    for node in nodes:
+        nodes.extend(node.children)
+    return {id(node): number for number, node in enumerate(nodes)}
 
 
 def to_json(root: Node) -> dict[str, object]:

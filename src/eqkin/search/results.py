@@ -15,7 +15,7 @@ class Filters:
     fields: tuple[str, ...] = ()  # one of these subject areas
     first_year: int | None = None
     last_year: int | None = None
-    authors: tuple[str, ...] = ()  # each a part of an author's name, whatever its case
+    authors: tuple[str, ...] = ()  # each a part of some author's name, whatever its case and accents; all are needed
     papers: tuple[str, ...] = ()  # keys
     without_papers: tuple[str, ...] = ()  # keys
 
@@ -46,9 +46,9 @@ class EquationRecord:
     """An equation and where it stands."""
 
     id: str  # "paper-key#number"
-    tree: int  # its number in the library
+    tree: int  # its number in the library; -1 if it is not there or did not convert
     latex: str
-    mathml: str
+    mathml: str  # "" if it did not convert
     label: str
     section: str
     before: str  # the prose just before it
@@ -67,6 +67,7 @@ class Hit:
     same: tuple[str, ...] = ()  # ids of near-identical formulas folded into this one
     more: int = 0  # further hits of the same paper that were left out
     pairings: tuple[Pairing, ...] = ()  # with `explain`
+    marked: str = ""  # with `explain`: the MathML, nodes numbered (`data-node`), matched ones of class `kin kin-1` .. 3
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,9 @@ class Results:
     hits: tuple[Hit, ...]
     fields: dict[str, int] = field(default_factory=dict)  # of the candidates, most frequent first
     years: dict[int, int] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)  # by stage: conversion, embedding, candidates, records
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage, see `eqkin.search.engine.STAGES`
+    marked: str = ""  # with `explain`: the query's MathML, nodes numbered (`data-node`)
+    missing: int = 0  # equations of the library that have no vector yet and cannot be found; `eqkin index` makes them
 
 
 @dataclass(frozen=True)

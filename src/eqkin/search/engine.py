@@ -1,0 +1,250 @@
+"""`Engine`: a query in, ranked equations out. Safe to share between threads; knows nothing of HTTP."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from eqkin.errors import BadInput
+from eqkin.forest import Forest
+from eqkin.library import Library
+from eqkin.limits import LIMITS
+from eqkin.mathml.tree import Node, forest_of, node_of
+from eqkin.network.encoder import Encoder
+from eqkin.search import candidates, papers, plane, ranking, records
+from eqkin.search import explain as explaining
+from eqkin.search.candidates import Request, Vector, counted
+from eqkin.search.query import FormulaReader, Preview
+from eqkin.search.ranking import Candidate
+from eqkin.search.reading import Desk, ReadingRoom
+from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, Results
+
+STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
+ANYTHING = Filters()
+_PER_PAPER = 2  # hits of one paper, if there are enough others
+
+
+class Engine:
+    """Searches a library. The encoder is the bundled one unless another is given."""
+
+    def __init__(
+        self, library: Library | str | os.PathLike[str], encoder: Encoder | None = None, *, per_paper: int = _PER_PAPER
+    ) -> None:
+        self.encoder = encoder or Encoder.load()
+        self.formulas = FormulaReader()
+        self.per_paper = per_paper
+        self._room = ReadingRoom(_folder(library), self.encoder.digest)
+
+    def close(self) -> None:
+        """Let the database and the converters go."""
+        self._room.close()
+        self.formulas.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        k: int = 10,
+        text: str = "",
+        filters: Filters = ANYTHING,
+        group: bool = True,
+        fold: bool = True,
+        explain: bool = False,
+    ) -> Results:
+        r"""The equations nearest to a formula, to words, or to both.
+
+        Args:
+            query: LaTeX, with or without `$`, `\[ \]` or an environment around it, or MathML; empty for words alone.
+            k: most hits.
+            text: words that should stand around the equations.
+            filters: what a hit has to be.
+            group: at most two hits of one paper, as long as there are others.
+            fold: show formulas that are the same but for spacing once.
+            explain: say which parts of a hit answer which parts of the query.
+
+        Raises:
+            UnreadableFormula: the formula is wrong; its `problem` says where.
+            BadInput: there is nothing to look for, or the library has no vectors yet.
+            LimitReached: the formula or `k` is too large.
+        """
+        request = Request(k, text, filters, group, fold, explain)
+        if not query.strip():
+            if not request.text:
+                raise BadInput("nothing to look for: give a formula, words, or both")
+            return self._answer(request, None, None)
+        start = time.perf_counter()
+        formula = self.formulas.read(query)
+        request.seconds["conversion"] = time.perf_counter() - start
+        request.latex, request.mathml = formula.latex, formula.mathml
+        start = time.perf_counter()
+        vector = self._vector(formula.forest)
+        request.seconds["embedding"] = time.perf_counter() - start
+        return self._answer(request, vector, node_of(formula.forest, 0) if explain else None)
+
+    def like(
+        self,
+        equation: str,
+        *,
+        k: int = 10,
+        text: str = "",
+        filters: Filters = ANYTHING,
+        group: bool = True,
+        fold: bool = True,
+        explain: bool = False,
+    ) -> Results:
+        """The kin of an equation of the library, given by its id; itself left out. See `search`.
+
+        Raises:
+            BadInput: there is no such equation, or it could not be read when it was added.
+        """
+        request = Request(k, text, filters, group, fold, explain)
+        with self._room.desk() as desk:
+            with desk.library.reading():
+                record = records.equation_named(desk.library, equation)
+                if record.tree < 0:
+                    raise BadInput(f"{record.id}: could not be read when it was added, so it has no kin")
+                root = desk.library.tree(record.tree)
+        request.latex, request.mathml, request.without = record.latex, record.mathml, record.tree
+        start = time.perf_counter()
+        vector = self._vector(forest_of(root))
+        request.seconds["embedding"] = time.perf_counter() - start
+        return self._answer(request, vector, root if explain else None)
+
+    def preview(self, latex: str) -> Preview:
+        """A formula as MathML, or what is wrong with it and where; raises nothing for what was typed."""
+        return self.formulas.preview(latex)
+
+    def equation(self, name: str) -> EquationRecord:
+        """The equation with an id; raises `BadInput` if there is none."""
+        with self._room.desk(index=False) as desk, desk.library.reading():
+            return records.equation_named(desk.library, name)
+
+    def paper(self, key: str) -> PaperPage:
+        """A paper with its equations by section; raises `BadInput` if there is none."""
+        with self._room.desk(index=False) as desk, desk.library.reading():
+            return records.paper_page(desk.library, key)
+
+    def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
+        """Papers related by their mathematics to a paper of the library or to a draft, which is not added.
+
+        Args:
+            paper: a paper's key (text), or the path of a file or folder (a `Path`). A text is never taken for a path.
+            k: most papers.
+
+        Raises:
+            BadInput: there is no such paper or file, or it has no equations.
+        """
+        k = counted(k)
+        if isinstance(paper, str):
+            with self._room.desk() as desk, desk.library.reading():
+                subject = papers.of_library(desk.library, desk.view.opened, paper)
+                return papers.related(desk.library, desk.view.opened, subject, k)
+        return self.similar_to_draft(os.fspath(paper), k)
+
+    def similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
+        """The same for anything `eqkin add` can read: a path, `arxiv:ID`, `python:PACKAGE`."""
+        k = counted(k)
+        subject = papers.of_draft(source, self.encoder)
+        with self._room.desk() as desk, desk.library.reading():
+            return papers.related(desk.library, desk.view.opened, subject, k)
+
+    def map(self, limit: int = 20_000) -> MapPoints:
+        """The library's equations on a plane, evenly thinned out to `limit`; the same every time."""
+        limit = min(counted(limit, LIMITS.map_points), LIMITS.map_points)
+        with self._room.desk() as desk:
+            kept = desk.view.maps.get(limit)
+            if kept is None:
+                with desk.library.reading():
+                    kept = plane.points(desk.library, desk.view.index, limit)
+                desk.view.maps[limit] = kept
+            return kept
+
+    def facets(self) -> tuple[dict[str, int], dict[int, int]]:
+        """Equations of the whole library by field (most frequent first) and by year (in order)."""
+        with self._room.desk(index=False) as desk, desk.library.reading():
+            return records.facets(desk.library)
+
+    def _vector(self, forest: Forest) -> Vector:
+        (vector,) = self.encoder.embed(forest)
+        length = float(np.linalg.norm(vector))
+        if not np.isfinite(length) or length == 0:
+            raise BadInput("the network has no vector for this formula; is the model damaged?")
+        unit: Vector = vector / np.float32(length)
+        return unit
+
+    def _answer(self, request: Request, vector: Vector | None, root: Node | None) -> Results:
+        with self._room.desk() as desk:
+            clock = _Clock(request.seconds)
+            found = candidates.find(desk, request, vector)
+            clock.lap("candidates")
+            fields, years = candidates.count(desk, found)
+            chosen = self._chosen(desk, request, found)
+            clock.lap("ranking")
+            hits = _hits(desk, chosen)
+            clock.lap("records")
+            marked = ""
+            if root is not None:
+                hits, marked = self._explained(desk, root, hits)
+                clock.lap("explaining")
+            missing = desk.view.index.missing if desk.view.index is not None else 0
+        return Results(
+            request.latex, request.mathml, request.text, tuple(hits), fields, years, request.seconds, marked, missing
+        )
+
+    def _chosen(self, desk: Desk, request: Request, found: list[Candidate]) -> list[Candidate]:
+        if request.fold and desk.view.index is not None:
+            vectors = desk.view.index.vectors(np.array([candidate.place.tree for candidate in found], np.int64))
+            found = ranking.folded(found, vectors, desk.library.tree)
+        return ranking.grouped(found, request.k, self.per_paper if request.group else request.k)
+
+    def _explained(self, desk: Desk, root: Node, hits: Sequence[Hit]) -> tuple[list[Hit], str]:
+        roots = [root, *(desk.library.tree(hit.equation.tree) for hit in hits)]
+        ours, *theirs = explaining.parts_of(self.encoder, roots)
+        explained = []
+        for hit, node, parts in zip(hits, roots[1:], theirs, strict=True):
+            pairings = explaining.align(ours, parts) if ours is not None and parts is not None else ()
+            marked = explaining.marked_mathml(node, explaining.hit_marks(pairings))
+            explained.append(replace(hit, pairings=pairings, marked=marked))
+        return explained, explaining.marked_mathml(root, {})
+
+
+def _folder(library: Library | str | os.PathLike[str]) -> Path:
+    if isinstance(library, Library):
+        return library.folder
+    with Library.open(library, create=False) as opened:
+        return opened.folder
+
+
+class _Clock:
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self.seconds, self.start = seconds, time.perf_counter()
+
+    def lap(self, stage: str) -> None:
+        now = time.perf_counter()
+        self.seconds[stage] = now - self.start
+        self.start = now
+
+
+def _hits(desk: Desk, chosen: Sequence[Candidate]) -> list[Hit]:
+    with desk.library.reading():
+        found = records.equations(desk.library, [candidate.place.tree for candidate in chosen])
+        same = {place.paper for candidate in chosen for place in candidate.same}
+        keys = records.papers_of(desk.library, same)
+    hits = []
+    for candidate in chosen:
+        record = found.get(candidate.place.tree)
+        if record is not None:  # it was removed a moment ago
+            named = tuple(f"{keys[p.paper].key}#{p.number}" for p in candidate.same if p.paper in keys)
+            hits.append(Hit(record, candidate.score, candidate.similarity, candidate.words, named, candidate.more))
+    return hits

@@ -1,0 +1,200 @@
+r"""A query as a person gives it: LaTeX, MathML or a file of either, read into a tree, or told where it is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import LifoQueue
+
+from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.forest import Forest
+from eqkin.latex.formula import typed_formula
+from eqkin.limits import LIMITS
+from eqkin.mathml.converter import Converter, Failure
+from eqkin.mathml.formulas import convert
+from eqkin.mathml.tree import forest_of, node_of, parse_mathml, to_mathml
+
+FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
+_MARKUP = re.compile(r"\s*(?:<\?xml\b|<!--|<!DOCTYPE\b|<(?:[A-Za-z][\w.-]*:)?(?:math|m[a-z]+)\b[^<>]*>)", re.IGNORECASE)
+_CONVERTERS = 2  # engines that read formulas side by side; a slow formula holds up one of them
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong with a formula, and where."""
+
+    message: str
+    position: int = -1  # of the character in the text as given, from 0; -1 where that is not known
+    reason: str = ""  # a short class of problems
+
+
+class UnreadableFormula(BadInput):
+    """A query's formula cannot be read; `problem` says where it is wrong."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(_sentence(problem))
+        self.problem = problem
+
+
+class OversizedFormula(LimitReached):
+    """A query's formula is larger or slower than allowed."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(_sentence(problem))
+        self.problem = problem
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A formula that was read."""
+
+    latex: str  # as given; "" for MathML
+    mathml: str
+    forest: Forest  # of its tree
+    unknown: tuple[str, ...] = ()  # commands nobody defines, shown by name
+    repaired: bool = False  # a slip was mended
+
+
+@dataclass(frozen=True)
+class Preview:
+    """A formula as it will be shown, or what is wrong with it."""
+
+    mathml: str = ""
+    problem: Problem | None = None
+    unknown: tuple[str, ...] = ()
+    repaired: bool = False
+
+
+class FormulaReader:
+    """Reads formulas for any number of threads, with a few converters."""
+
+    def __init__(self, converters: int = _CONVERTERS) -> None:
+        self._converters: LifoQueue[Converter] = LifoQueue()
+        for _ in range(converters):
+            self._converters.put(Converter())  # its engine starts with its first formula
+
+    def read(self, text: str) -> Formula:
+        """The formula in a text of LaTeX or MathML.
+
+        Raises:
+            UnreadableFormula: it is empty or wrong.
+            OversizedFormula: it takes more than `eqkin.limits` allows.
+        """
+        text = text.encode("utf-8", "replace").decode()
+        if not text.strip():
+            raise UnreadableFormula(Problem("the formula is empty", 0, "empty"))
+        return self._read_mathml(text) if is_mathml(text) else self._read_latex(text)
+
+    def preview(self, text: str) -> Preview:
+        """The same for someone who is still typing: never raises for what was typed."""
+        try:
+            formula = self.read(text)
+        except (UnreadableFormula, OversizedFormula) as error:
+            return Preview(problem=error.problem)
+        return Preview(formula.mathml, None, formula.unknown, formula.repaired)
+
+    def close(self) -> None:
+        """Give the converters' memory back."""
+        converters = [self._converters.get() for _ in range(self._converters.qsize())]
+        for converter in converters:
+            converter.close()
+            self._converters.put(converter)
+
+    @contextmanager
+    def _converter(self) -> Iterator[Converter]:
+        converter = self._converters.get()
+        try:
+            yield converter
+        finally:
+            self._converters.put(converter)
+
+    def _read_latex(self, text: str) -> Formula:
+        if len(text) > LIMITS.latex_chars:
+            raise OversizedFormula(
+                Problem(f"the formula is longer than {LIMITS.latex_chars:,} characters", reason="limit: size")
+            )
+        typed = typed_formula(text)
+        if not typed.strip():
+            raise UnreadableFormula(Problem("the formula is empty", 0, "empty"))
+        with self._converter() as converter:
+            conversion = convert(converter, [typed])
+        outcome = conversion.outcomes[0]
+        if outcome.failure is not None:
+            raise _error(outcome.failure, typed, text)
+        mathml = to_mathml(node_of(conversion.forest, outcome.tree))
+        forest = conversion.forest
+        if len(forest) != 1:
+            forest = forest.select([outcome.tree])
+        return Formula(text.strip(), mathml, forest, outcome.unknown, outcome.repaired)
+
+    def _read_mathml(self, text: str) -> Formula:
+        try:
+            root = parse_mathml(text)
+        except LimitReached as error:
+            raise OversizedFormula(Problem(str(error), reason="limit: size")) from error
+        except EqkinError as error:
+            raise UnreadableFormula(Problem(str(error), _place_in_markup(text, error), "MathML")) from error
+        return Formula("", to_mathml(root), forest_of(root))
+
+
+def is_mathml(text: str) -> bool:
+    """Whether a text is meant as MathML rather than LaTeX."""
+    return _MARKUP.match(text) is not None
+
+
+def formula_in_file(path: Path) -> str:
+    """The text of a file that holds one formula.
+
+    Raises:
+        BadInput: it cannot be read as text.
+        LimitReached: it is too long for a formula.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(4 * LIMITS.mathml_chars + 1)
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror or error})") from error
+    if len(content) > 4 * LIMITS.mathml_chars:
+        raise LimitReached(f"{path}: too long for one formula")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def _error(failure: Failure, typed: str, text: str) -> UnreadableFormula | OversizedFormula:
+    position = _place(failure.position, typed, text) if failure.position >= 0 else -1
+    problem = Problem(failure.message, position, failure.reason)
+    return OversizedFormula(problem) if failure.reason.startswith("limit") else UnreadableFormula(problem)
+
+
+def _place(units: int, typed: str, text: str) -> int:
+    """Where the converter's position lies in the text as given, which may have lost `$`, labels or an environment."""
+    at = len(typed.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore"))  # it counts in UTF-16
+    start = text.find(typed)
+    if start >= 0:
+        return start + at
+    for reach in (24, 12, 6, 3):
+        head, tail = typed[max(0, at - reach) : at], typed[at : at + reach]
+        for context, offset in ((head + tail, len(head)), (head, len(head)), (tail, 0)):
+            if context.strip() and text.count(context) == 1:
+                return text.index(context) + offset
+    return -1
+
+
+def _place_in_markup(text: str, error: EqkinError) -> int:
+    """The character that expat names by line and column."""
+    match = re.search(r"line (\d+), column (\d+)", str(error))
+    if match is None:
+        return -1
+    lines = text.split("\n")
+    line, column = int(match[1]) - 1, int(match[2])
+    return min(sum(len(before) + 1 for before in lines[:line]) + column, len(text))
+
+
+def _sentence(problem: Problem) -> str:
+    where = f" at character {problem.position + 1}" if problem.position >= 0 else ""
+    return f"the formula cannot be read: {problem.message}{where}"

@@ -1,0 +1,151 @@
+r"""From candidates to a list: one score of formula and words, near-identical formulas folded, papers kept apart.
+
+With formula and words, an equation's score is
+
+$$ \tfrac34 \max(0, \text{cosine}) + \tfrac14\, \text{words}, $$
+
+with either alone it is that part alone: words move an equation among those whose mathematics fits, they do not replace
+it. The weights are a choice, not learned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.mathml.tree import Node
+from eqkin.search.records import Place
+
+WORDS_WEIGHT = 0.25
+_ALIKE = 0.97  # only formulas whose vectors are this near are looked at more closely
+_EQUAL = 0.999  # with vectors this near, the same LaTeX means the same formula
+_SPACING = re.compile(
+    r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag|displaystyle|quad|qquad|left|right|[Bb]igg?[lr]?)(?![A-Za-z])"
+    r"|\\[,;:!>\s]|~|\s"
+)
+_PUNCTUATION = ",.;:"
+_ROWS = frozenset({"mrow", "mstyle", "mpadded"})
+
+
+@dataclass
+class Candidate:
+    """An equation that may be shown."""
+
+    place: Place
+    similarity: float = 0.0
+    words: float = 0.0
+    score: float = 0.0
+    same: list[Place] = field(default_factory=list)
+    more: int = 0
+
+
+def score(similarity: float, words: float, *, formula: bool, text: bool) -> float:
+    """What the list is sorted by, in [0, 1], for a query with a formula, words, or both."""
+    similar = min(max(similarity, 0.0), 1.0)
+    if formula and text:
+        return (1 - WORDS_WEIGHT) * similar + WORDS_WEIGHT * words
+    return similar if formula else words
+
+
+def folded(
+    candidates: Sequence[Candidate], vectors: npt.NDArray[np.float32], tree: Callable[[int], Node]
+) -> list[Candidate]:
+    """Candidates in order, without those that say the same as an earlier one; that one lists them as `same`.
+
+    Args:
+        candidates: best first.
+        vectors: their unit vectors.
+        tree: gives the tree with a number; asked only for formulas with very near vectors.
+    """
+    near = np.triu(vectors @ vectors.T > _ALIKE, 1)
+    keys: dict[int, tuple[str, str]] = {}
+
+    def key(i: int) -> tuple[str, str]:
+        if i not in keys:
+            place = candidates[i].place
+            keys[i] = plain_latex(place.latex), shape(tree(place.tree))
+        return keys[i]
+
+    gone: set[int] = set()
+    kept: list[Candidate] = []
+    for i, candidate in enumerate(candidates):
+        if i in gone:
+            continue
+        kept.append(candidate)
+        for j in np.flatnonzero(near[i]).tolist():
+            if j in gone:
+                continue
+            (ours, our_shape), (theirs, their_shape) = key(i), key(j)
+            close = float(vectors[i] @ vectors[j]) > _EQUAL
+            if our_shape == their_shape or (close and ours and ours == theirs):
+                gone.add(j)
+                candidate.same.append(candidates[j].place)
+    return kept
+
+
+def grouped(candidates: Sequence[Candidate], k: int, per_paper: int) -> list[Candidate]:
+    """The `k` to show, best first: at most `per_paper` of a paper, unless there are not enough others.
+
+    The last one shown of a paper says as `more` how many of it were left out that are better than the last of the list.
+    """
+    shown: list[int] = []
+    spare: list[int] = []
+    count: dict[int, int] = defaultdict(int)
+    for i, candidate in enumerate(candidates):
+        paper = candidate.place.paper
+        if count[paper] < per_paper:
+            count[paper] += 1
+            shown.append(i)
+        else:
+            spare.append(i)
+        if len(shown) == k:
+            break
+    shown = sorted(shown + spare[: k - len(shown)])
+    chosen = set(shown)
+    last = {candidates[i].place.paper: candidates[i] for i in shown}
+    for i in spare:
+        if i not in chosen:
+            last[candidates[i].place.paper].more += 1
+    return [candidates[i] for i in shown]
+
+
+def plain_latex(latex: str) -> str:
+    """LaTeX without what only spaces it out, and without the sentence's punctuation at its end."""
+    return _SPACING.sub("", latex).rstrip(_PUNCTUATION)
+
+
+def shape(root: Node) -> str:
+    """A tree without attributes, spaces, needless rows and the sentence's punctuation: equal for the same formula."""
+    members = _members(root)
+    while members and not members[-1].children and members[-1].text and not members[-1].text.strip(_PUNCTUATION):
+        members.pop()
+    return "".join(_written(node) for node in members)
+
+
+def _members(node: Node) -> list[Node]:
+    """What stands in a row, blanks left out; a row of one thing is that thing."""
+    members = node.children if node.tag in _ROWS else [node]
+    members = [child for child in members if not _is_blank(child)]
+    if len(members) == 1 and members[0].tag in _ROWS:
+        return _members(members[0])
+    return members
+
+
+def _is_blank(node: Node) -> bool:
+    return not node.children and node.tag not in ("none", "mprescripts") and not node.text.strip()
+
+
+def _written(node: Node) -> str:
+    if node.tag in _ROWS:
+        members = _members(node)
+        inner = "".join(_written(member) for member in members)
+        return inner if len(members) == 1 else f"({inner})"
+    if not node.children:
+        return f"<{node.text.strip()}>"
+    inner = "".join(_written(child) if child.tag in _ROWS or not _is_blank(child) else "()" for child in node.children)
+    return f"{node.tag}[{inner}]"
