@@ -70,5 +70,5 @@ def test_the_same_triples_are_scored_every_time():
 
 
 def test_papers_without_pairs_cannot_be_measured_on():
-    with pytest.raises(BadInput):
+    with pytest.raises(BadInput, match="2 held-out papers"):
         HeldOut(corpus_of([[1], [1]]), VOCABULARY, RECIPE, CPU)

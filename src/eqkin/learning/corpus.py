@@ -154,7 +154,7 @@ class Corpus:
         if len(sizes) == 1:
             raise BadInput(
                 f"all papers belong to one work ({self.works[0]}), and a work is never parted; "
-                "add papers of another one, or learn from all without holding any out"
+                "add papers of another one"
             )
         taken = _held_out(sizes, held_out * len(self.papers), seed)
         mask = np.array([work in taken for work in self.works])

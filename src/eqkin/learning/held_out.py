@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from eqkin.errors import BadInput
 from eqkin.evaluation.u_statistics import RankingScore, ranking
 from eqkin.forest import Vocabulary
 from eqkin.learning.corpus import Corpus
@@ -32,12 +33,19 @@ class HeldOut:
         vocabulary: The one the network learned with.
         recipe: Which contexts count as related.
         device: Where to compute.
+
+    Raises:
+        BadInput: No triple can be drawn from the papers.
     """
 
     def __init__(self, corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device) -> None:
         self._paper = corpus.paper
         self._resident = Resident(corpus.forest, vocabulary, device)
-        self._sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
+        try:
+            self._sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
+        except BadInput as error:
+            held = f"the {len(corpus.papers):,} held-out papers are too few to measure on"
+            raise BadInput(f"{held} ({error}): hold out more, or others with another seed") from error
 
     def embed_all(self, network: GraphNetwork) -> Tensor:
         """Embeddings of all equations of these papers, in the order of the corpus."""

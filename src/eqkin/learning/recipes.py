@@ -72,7 +72,7 @@ class Recipe:
             "masking must be in [0, 1)": 0 <= self.masking < 1,
             "transpositions must be in [0, 500]": 0 <= self.transpositions <= 500,
             "batch must be at least 1": self.batch >= 1,
-            "triplets must be at least 1": self.triplets >= 1,
+            "triplets must be in [1, 10^15]": 1 <= self.triplets <= 10**15,
             "learning_rate must be positive": 0 < self.learning_rate < 100,
             "warm_up must not be negative": self.warm_up >= 0,
             "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
