@@ -58,9 +58,13 @@ class Vocabulary:
         )
         return Features(tag, attribute, attribute_offsets, character, character_offsets)
 
+    def to_json(self) -> str:
+        """As a file has it."""
+        return json.dumps({"version": _VERSION} | self.__dict__, ensure_ascii=False, indent=1) + "\n"
+
     def save(self, path: Path) -> None:
         """Write as JSON."""
-        path.write_text(json.dumps({"version": _VERSION} | self.__dict__, ensure_ascii=False, indent=1) + "\n", "utf-8")
+        path.write_text(self.to_json(), "utf-8")
 
     @classmethod
     def load(cls, path: Path) -> Vocabulary:

@@ -12,7 +12,6 @@ import json
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -71,7 +70,7 @@ class Model:
         """
         _check(self, "model")
         weights = safetensors.save({name: np.asarray(array, order="C") for name, array in self.weights.items()})
-        vocabulary = _vocabulary_bytes(self.vocabulary)
+        vocabulary = self.vocabulary.to_json().encode()
         description = {
             "format": FORMAT,
             "version": VERSION,
@@ -112,13 +111,6 @@ class Model:
 
 def _sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
-
-
-def _vocabulary_bytes(vocabulary: Vocabulary) -> bytes:
-    """What `Vocabulary.save` writes."""
-    with TemporaryDirectory() as scratch:
-        vocabulary.save(Path(scratch) / VOCABULARY)
-        return (Path(scratch) / VOCABULARY).read_bytes()
 
 
 def _read(path: Path) -> bytes:
