@@ -1,0 +1,107 @@
+"""One shape for everything that goes wrong: `{"error": {"code", "message", "position"?}}`."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitReached, StorageFailed
+from eqkin.limits import LIMITS
+from eqkin.search.query import OversizedFormula, UnreadableFormula
+
+_LOG = logging.getLogger("eqkin.web")
+_FAMILY: dict[type[EqkinError], tuple[int, str]] = {
+    BadInput: (400, "bad_input"),
+    LimitReached: (400, "limit_reached"),
+    CorruptData: (500, "corrupt_data"),
+    LibraryBusy: (503, "library_busy"),
+    StorageFailed: (503, "storage_failed"),
+}
+
+
+@dataclass
+class WebError(Exception):
+    """An answer that is an error."""
+
+    status: int
+    code: str  # for programs; stays the same when the message's words change
+    message: str  # for people
+    position: int | None = None  # of the character in the formula where it went wrong, from 0
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def body(self) -> dict[str, Any]:
+        """The error as JSON."""
+        told: dict[str, Any] = {"code": self.code, "message": self.message}
+        if self.position is not None:
+            told["position"] = self.position
+        return {"error": told}
+
+    def response(self) -> Response:
+        """The error as an answer for programs."""
+        return Response(orjson.dumps(self.body()), self.status, self.headers, "application/json")
+
+
+def bad_request(message: str) -> WebError:
+    """A request that cannot be understood."""
+    return WebError(400, "bad_request", message)
+
+
+def not_found(message: str) -> WebError:
+    """Something that is not there."""
+    return WebError(404, "not_found", message)
+
+
+def busy(message: str) -> WebError:
+    """Too much to do at the moment."""
+    return WebError(503, "busy", message, headers={"Retry-After": str(LIMITS.web_retry_seconds)})
+
+
+def of_exception(error: Exception) -> WebError:
+    """What an exception is for the one who asked."""
+    if isinstance(error, WebError):
+        return error
+    if isinstance(error, HTTPException):
+        phrase = HTTPStatus(error.status_code).phrase
+        code = phrase.lower().replace(" ", "_").replace("-", "_")
+        return WebError(error.status_code, code, error.detail, headers=dict(error.headers or {}))
+    for family, (status, code) in _FAMILY.items():
+        if isinstance(error, family):
+            return _known(error, status, code)
+    _LOG.error("a request failed", exc_info=error)
+    return WebError(500, "internal", "something went wrong that should not; the server's log says what")
+
+
+def _known(error: EqkinError, status: int, code: str) -> WebError:
+    if status >= 500:
+        _LOG.error("%s", error)
+    if isinstance(error, UnreadableFormula | OversizedFormula):
+        problem = error.problem
+        code = "bad_formula" if isinstance(error, UnreadableFormula) else code
+        return WebError(status, code, problem.message, problem.position if problem.position >= 0 else None)
+    headers = {"Retry-After": str(LIMITS.web_retry_seconds)} if status == 503 else {}
+    return WebError(status, code, str(error), headers=headers)
+
+
+async def answer(request: Request, error: Exception) -> Response:
+    """The handler for every exception: JSON for programs, a page for people who asked for one."""
+    told = of_exception(error)
+    if wants_page(request):
+        from eqkin.web.pages import error_page
+
+        return error_page(request, told)
+    return told.response()
+
+
+def wants_page(request: Request) -> bool:
+    """Whether a person's browser asked, for one of the pages."""
+    path = request.url.path
+    if path.startswith("/api/") or path.endswith(".json") or path in ("/health", "/export"):
+        return False
+    return "text/html" in request.headers.get("accept", "")

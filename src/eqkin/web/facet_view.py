@@ -1,0 +1,105 @@
+"""Fields and years beside a result list: each a link that narrows the list, or widens it again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import parse_qsl, urlsplit
+
+from eqkin.search.results import Results
+from eqkin.web.markup import Content, Safe, tag
+from eqkin.web.query import Query
+
+_FIELDS = 14
+_YEARS = 12
+
+
+def facets(query: Query, results: Results) -> Safe:
+    """The column of facets."""
+    parts: list[Content] = [_fields(query, results.fields), _years(query, results.years)]
+    switches = tag("div", tag("h2", "List"), tag("ul", _switches(query)), class_="facet")
+    summary = tag("summary", "Filters")
+    return tag("aside", tag("details", summary, parts, switches, open=True), class_="facets", aria_label="Filters")
+
+
+def _fields(query: Query, counts: dict[str, int]) -> Safe | None:
+    chosen = query.filters.fields
+    names = [*(name for name in chosen if name not in counts), *counts]
+    if not names:
+        return None
+    items = []
+    for name in names[: _FIELDS + len(chosen)]:
+        rest = tuple(other for other in chosen if other != name)
+        narrowed = query.with_filters(fields=rest if name in chosen else (*chosen, name))
+        items.append(_item(name, counts.get(name, 0), narrowed.address(), name in chosen))
+    return tag("div", tag("h2", "Field"), tag("ul", items), class_="facet", id="facet-field")
+
+
+def _years(query: Query, counts: dict[int, int]) -> Safe | None:
+    first, last = query.filters.first_year, query.filters.last_year
+    if not counts and first is None and last is None:
+        return None
+    items = []
+    for year in sorted(counts, reverse=True)[:_YEARS]:
+        only = first == last == year
+        narrowed = query.with_filters(first_year=None if only else year, last_year=None if only else year)
+        items.append(_item(str(year), counts[year], narrowed.address(), only))
+    return tag("div", tag("h2", "Year"), tag("ul", items), _span(query), class_="facet", id="facet-year")
+
+
+def _span(query: Query) -> Safe:
+    """A form for a span of years; what else the query says goes along hidden."""
+    rest = parse_qsl(urlsplit(query.with_filters(first_year=None, last_year=None).address()).query)
+    hidden = [tag("input", type="hidden", name=name, value=value) for name, value in rest]
+    boxes = [
+        tag("input", type="number", name=name, value=value, min=0, max=9999, placeholder=name, aria_label=label)
+        for name, value, label in (
+            ("from", query.filters.first_year, "First year"),
+            ("to", query.filters.last_year, "Last year"),
+        )
+    ]
+    return tag("form", hidden, boxes, tag("button", "Go", class_="quiet-button"), action="/search", class_="span")
+
+
+def _switches(query: Query) -> list[Safe]:
+    grouped = replace(query, group=not query.group).address()
+    folded = replace(query, fold=not query.fold).address()
+    marked = replace(query, explain=not query.explain).address()
+    return [
+        _item("Few hits a paper", None, grouped, query.group),
+        _item("Fold near-identical", None, folded, query.fold),
+        _item("Mark what matches", None, marked, query.explain),
+    ]
+
+
+def _item(name: str, count: int | None, address: str, on: bool) -> Safe:
+    number = tag("span", f"{count:,}", class_="number") if count is not None else None
+    box = tag("span", "✓" if on else "", class_="tick", aria_hidden="true")
+    state = tag("span", " (chosen)", class_="hidden-text") if on else None
+    link = tag(
+        "a", box, tag("span", name, class_="name"), number, state,
+        href=address, class_="on" if on else None, data_swap=True, rel="nofollow",
+    )  # fmt: skip
+    return tag("li", link)
+
+
+def active(query: Query) -> Safe | None:
+    """The filters that are on, each with a way to take it off."""
+    f = query.filters
+    chips: list[Content] = []
+    for kind, values in (("authors", f.authors), ("papers", f.papers), ("without_papers", f.without_papers)):
+        for value in values:
+            rest = tuple(other for other in values if other != value)
+            chips.append(
+                _chip(("not " if kind == "without_papers" else "") + value, query.with_filters(**{kind: rest}))
+            )
+    chips += [_chip(name, query.with_filters(fields=tuple(o for o in f.fields if o != name))) for name in f.fields]
+    if f.first_year is not None or f.last_year is not None:
+        both = f.first_year == f.last_year
+        years = str(f.first_year) if both else f"{f.first_year or '…'} to {f.last_year or '…'}"
+        chips.append(_chip(years, query.with_filters(first_year=None, last_year=None)))
+    return tag("p", "Only ", chips, class_="chips") if chips else None
+
+
+def _chip(text: str, without: Query) -> Safe:
+    close = tag("a", "✕", href=without.address(), aria_label=f"Take off the filter {text}", data_swap=True)
+    return tag("span", text, " ", close, class_="chip")

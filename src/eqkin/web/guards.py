@@ -1,0 +1,103 @@
+"""What every request passes through: headers that keep a browser safe, a cap on bodies, the hosts that may be named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import unquote_to_bytes
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from eqkin.limits import Limits
+from eqkin.web.errors import WebError, answer, bad_request
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+_SAFETY = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """ASGI middleware around the whole application."""
+
+    def __init__(self, app: ASGIApp, limits: Limits, hosts: Sequence[str] = ()) -> None:
+        self.app, self.limits = app, limits
+        self.hosts = frozenset(hosts)  # names a request may use for this server; empty: any
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer or pass on one request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        started = False
+
+        async def guarded_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _SAFETY.items():
+                    headers[name] = value
+                headers.setdefault("Cache-Control", "no-cache")
+            await send(message)
+
+        try:
+            self._check(scope)
+            body = _CountedBody(receive, self.limits.web_body_bytes)
+            await self.app(scope, body, guarded_send)
+        except Exception as error:
+            if started:
+                raise
+            response = await answer(Request(scope), error)
+            await response(scope, receive, guarded_send)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").rsplit(":", 1)[0] if not _bare_ipv6(headers) else headers["host"]
+        if self.hosts and host not in self.hosts:  # a page elsewhere whose name was made to point here
+            raise WebError(421, "misdirected_request", "this server is not known by that name")
+        site = headers.get("sec-fetch-site", "same-origin")
+        if scope["method"] not in ("GET", "HEAD") and site not in ("same-origin", "none"):
+            raise WebError(403, "forbidden", "other sites may not send anything here")
+        try:
+            scope["path"].encode("utf-8")
+            unquote_to_bytes(scope["query_string"].replace(b"+", b" ")).decode("utf-8")
+            unquote_to_bytes(scope.get("raw_path") or b"").decode("utf-8")
+        except UnicodeError:
+            raise bad_request("the address is not UTF-8") from None
+        length = headers.get("content-length", "0")
+        if not length.isdecimal() or int(length) > self.limits.web_body_bytes:
+            raise _too_large(self.limits.web_body_bytes)
+
+
+def _bare_ipv6(headers: Headers) -> bool:
+    return headers.get("host", "").endswith("]")
+
+
+def _too_large(limit: int) -> WebError:
+    # the rest of the body is not read: the connection cannot be used for another request
+    message = f"the request's body is larger than {limit:,} bytes"
+    return WebError(413, "too_large", message, headers={"Connection": "close"})
+
+
+class _CountedBody:
+    """A request's body that raises once it is larger than allowed, whatever its headers said."""
+
+    def __init__(self, receive: Receive, limit: int) -> None:
+        self._receive, self._limit, self._seen = receive, limit, 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._seen += len(message.get("body", b""))
+        if self._seen > self._limit:
+            raise _too_large(self._limit)
+        return message

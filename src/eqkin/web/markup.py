@@ -1,0 +1,49 @@
+"""HTML that cannot be injected into: every string is escaped unless it says that it is markup already."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from typing import TypeAlias
+
+_VOID = frozenset("input link meta br hr img".split())
+
+
+class Safe(str):
+    """Markup made by this program, put into a page as it is."""
+
+    __slots__ = ()
+
+
+Content: TypeAlias = "str | int | None | Iterable[Content]"  # a `Safe` is a `str` that is not escaped
+Attribute: TypeAlias = "str | int | bool | None"
+
+
+def tag(name: str, /, *content: Content, **attributes: Attribute) -> Safe:
+    """An element. `class_` and `for_` stand for those names, other underscores for hyphens; None and False drop one."""
+    written = "".join(_attribute(key, value) for key, value in attributes.items())
+    if name in _VOID:
+        return Safe(f"<{name}{written}>")
+    return Safe(f"<{name}{written}>{join(content)}</{name}>")
+
+
+def join(content: Iterable[Content]) -> Safe:
+    """Pieces of content one after another."""
+    return Safe("".join(_text(piece) for piece in content))
+
+
+def _text(piece: Content) -> str:
+    if piece is None:
+        return ""
+    if isinstance(piece, Safe):
+        return str(piece)
+    if isinstance(piece, str | int):
+        return escape(str(piece))
+    return join(piece)
+
+
+def _attribute(key: str, value: Attribute) -> str:
+    if value is None or value is False:
+        return ""
+    name = key.rstrip("_").replace("_", "-")
+    return f" {name}" if value is True else f' {name}="{escape(str(value))}"'

@@ -1,0 +1,70 @@
+"""A search as a page's address says it: parsed, carried out, and written as an address again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.datastructures import QueryParams
+
+from eqkin.search.engine import Engine
+from eqkin.search.results import Filters, Results
+from eqkin.web.errors import bad_request
+from eqkin.web.parameters import SEARCH, read, written
+
+
+@dataclass(frozen=True)
+class Query:
+    """Everything that decides what a result list shows."""
+
+    q: str = ""
+    text: str = ""
+    like: str = ""
+    k: int = 20
+    filters: Filters = Filters()
+    group: bool = True
+    fold: bool = True
+    explain: bool = True
+
+    @classmethod
+    def of(cls, given: QueryParams, *, explain: bool = True) -> Query:
+        """The query of an address, explained if that is not said; raises `WebError`."""
+        values = read(given, SEARCH)
+        if "explain" not in given:
+            values["explain"] = explain
+        filters = Filters(
+            fields=values.pop("field"),
+            first_year=values.pop("from"),
+            last_year=values.pop("to"),
+            authors=values.pop("author"),
+            papers=values.pop("paper"),
+            without_papers=values.pop("without"),
+        )
+        return cls(filters=filters, **values)
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything to look for."""
+        return bool(self.q.strip() or self.text.strip() or self.like)
+
+    def answer(self, engine: Engine) -> Results:
+        """Search; raises what the engine raises, or `WebError` if nothing is asked."""
+        if not self.asks:
+            raise bad_request("nothing to look for: give a formula (q), words (text), or the id of an equation (like)")
+        options: dict[str, Any] = {"k": self.k, "text": self.text, "filters": self.filters}
+        options |= {"group": self.group, "fold": self.fold, "explain": self.explain}
+        return engine.like(self.like, **options) if self.like else engine.search(self.q, **options)
+
+    def address(self, path: str = "/search", **extra: str) -> str:
+        """The address of a page for this query."""
+        f = self.filters
+        values = {"q": self.q, "text": self.text, "like": self.like, "k": self.k, "field": f.fields}
+        values |= {"from": f.first_year, "to": f.last_year, "author": f.authors, "paper": f.papers}
+        values |= {"without": f.without_papers, "group": self.group, "fold": self.fold, "explain": self.explain}
+        pairs = written(values) + list(extra.items())
+        return f"{path}?{urlencode(pairs)}" if pairs else path
+
+    def with_filters(self, **changes: Any) -> Query:
+        """The same with other filters."""
+        return replace(self, filters=replace(self.filters, **changes))
