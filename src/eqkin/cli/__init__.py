@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqkin.cli import add, bench, convert, demo, inspect, train
+from eqkin.cli import add, bench, convert, demo, index, inspect, search, train
 from eqkin.errors import BadInput, CorruptData, EqkinError, LearningFailed, LibraryBusy, LimitReached, StorageFailed
 
 EXIT_CODES: dict[type[EqkinError], int] = {
@@ -29,11 +29,11 @@ app = typer.Typer(
 
 Start with `eqkin demo`, or `eqkin add` a folder of papers of your own.
 
-Exit codes: 0 done, 1 something was found wrong (`verify`, `convert`), 2 wrong usage, 3 bad input, 4 limit reached,
-5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed, 130 interrupted (143 by a signal to
-end).""",
+Exit codes: 0 done, 1 nothing was found (`search`, `similar-papers`) or something wrong (`verify`, `convert`), 2 wrong
+usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed,
+130 interrupted (143 by a signal to end).""",
 )
-for _module in (add, inspect, convert, demo, train, bench):
+for _module in (add, index, search, inspect, convert, demo, train, bench):
     _module.register(app)
 
 
@@ -60,7 +60,7 @@ def main() -> None:
         app(prog_name="eqkin")
     except EqkinError as error:
         typer.secho(f"eqkin: {error}", err=True, fg="red")
-        sys.exit(EXIT_CODES.get(type(error), 1))
+        sys.exit(next((code for family, code in EXIT_CODES.items() if isinstance(error, family)), 1))
     except OSError as error:
         typer.secho(f"eqkin: {error}", err=True, fg="red")
         sys.exit(EXIT_CODES[StorageFailed])

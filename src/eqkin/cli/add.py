@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +14,10 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from eqkin.cli.index import told, with_progress
 from eqkin.cli.options import AsJson, LibraryFolder
-from eqkin.errors import BadInput
+from eqkin.errors import BadInput, LibraryBusy
+from eqkin.index import UpdateReport
 from eqkin.library import AddReport, Library
 from eqkin.sources import MetadataSnapshot, open_source
 
@@ -44,6 +47,9 @@ def add(
     remove: Annotated[
         bool, typer.Option("--remove", help="Drop the papers of these sources instead of adding them.")
     ] = False,
+    index: Annotated[
+        bool, typer.Option("--index/--no-index", help="Make what was read searchable; `eqkin index` does it later.")
+    ] = True,
     as_json: AsJson = False,
 ) -> None:
     r"""Read papers into a library: new ones are added, changed ones replaced, unchanged ones skipped.
@@ -72,6 +78,8 @@ def add(
             raise BadInput(
                 f"{library}: has no paper of {', '.join(sources)}; `eqkin export --no-mathml` shows the keys"
             )
+        if index:
+            _index(opened)
         typer.echo(orjson.dumps({"removed": dropped}).decode() if as_json else f"{dropped:,} papers removed")
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C: what was read is kept
@@ -79,10 +87,12 @@ def add(
     start = time.monotonic()
     try:
         report = _with_progress(opened, sources, jobs, snapshot)
+        seconds = time.monotonic() - start
+        indexed = _index(opened) if index else None
     except KeyboardInterrupt:
         typer.secho("eqkin: stopped; what was read is kept, run the same command again to go on", err=True, fg="yellow")
         raise typer.Exit(130) from None
-    _tell(report, time.monotonic() - start, as_json)
+    _tell(report, indexed, seconds, as_json)
     if report.problems and not report.papers and not report.unchanged:
         raise typer.Exit(3)
 
@@ -106,7 +116,16 @@ def _with_progress(library: Library, sources: list[str], jobs: int, metadata: Me
         return library.add(*sources, jobs=jobs, metadata=metadata, progress=show)
 
 
-def _tell(report: AddReport, seconds: float, as_json: bool) -> None:
+def _index(library: Library) -> UpdateReport | None:
+    """Make what was read searchable, unless somebody else is at it."""
+    try:
+        return with_progress(library)
+    except LibraryBusy as error:
+        typer.secho(f"eqkin: {error}, with `eqkin index`: what was read cannot be searched yet", err=True, fg="yellow")
+        return None
+
+
+def _tell(report: AddReport, indexed: UpdateReport | None, seconds: float, as_json: bool) -> None:
     equations = dict(report.equations)
     if as_json:
         summary = {
@@ -116,6 +135,8 @@ def _tell(report: AddReport, seconds: float, as_json: bool) -> None:
             "equations": equations,
         }
         summary |= {"problems": report.problems, "skipped": dict(report.skipped), "seconds": round(seconds, 3)}
+        if indexed:
+            summary["index"] = asdict(indexed)
         typer.echo(orjson.dumps(summary).decode())
         return
     found = sum(n for status, n in equations.items() if status != "diagram")
@@ -130,6 +151,8 @@ def _tell(report: AddReport, seconds: float, as_json: bool) -> None:
             f"{equations.get('failed', 0):,} failed, {equations.get('diagram', 0):,} diagrams apart; "
             f"{found / seconds:,.0f} equations/s"
         )
+    if indexed:
+        typer.echo(told(indexed))
     for reason, count in report.skipped.most_common(5):
         typer.echo(f"left out: {count:,} x {reason}")
     for problem in report.problems[:_SHOWN_PROBLEMS]:

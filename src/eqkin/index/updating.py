@@ -170,15 +170,16 @@ class _Update:
         start = written = time.monotonic()
         trees: list[Integers] = []
         vectors: list[Floats] = []
-        for numbers, forest in self._parts(have):
-            trees.append(numbers)
-            vectors.append(unit(self.encoder.embed(forest)))
-            self.report.embedded += len(numbers)
-            self.progress("embedding", self.report.embedded, max(total, self.report.embedded))
-            if sum(map(len, trees)) >= _FILE_VECTORS or time.monotonic() - written > _FILE_SECONDS:
-                self._append(trees, vectors)
-                trees, vectors, written = [], [], time.monotonic()
-        if trees:
+        try:
+            for numbers, forest in self._parts(have):
+                embedded = unit(self.encoder.embed(forest))
+                trees, vectors = [*trees, numbers], [*vectors, embedded]
+                self.report.embedded += len(numbers)
+                self.progress("embedding", self.report.embedded, max(total, self.report.embedded))
+                if sum(map(len, trees)) >= _FILE_VECTORS or time.monotonic() - written > _FILE_SECONDS:
+                    self._append(trees, vectors)
+                    trees, vectors, written = [], [], time.monotonic()
+        finally:  # an interruption costs nothing that was embedded
             self._append(trees, vectors)
         self.report.seconds = time.monotonic() - start
 
@@ -191,6 +192,8 @@ class _Update:
                 yield numbers[part], forest.select(part)
 
     def _append(self, trees: list[Integers], vectors: list[Floats]) -> None:
+        if not trees:
+            return
         entry = write_vectors(self.folder, np.concatenate(trees), np.concatenate(vectors))
         self._commit(files=(*self.state.files, entry))
 
@@ -252,14 +255,13 @@ class _Update:
 
     def _words(self, rebuild: bool) -> None:
         """The words; unsealed while they are being changed."""
-        entry = self.state.words
         path = self.folder / WORDS
-        if rebuild or not words.usable(path, entry):
+        if rebuild or not words.usable(path, self.state.words):
             words.discard(path)
-        changes = words.changes(self.library, path)
-        if entry is not None and entry.sealed and not changes and path.exists():
+        wanted = words.changes(self.library, path)
+        if not wanted and self.state.words and self.state.words.sealed:
             return
         self._commit(words=words.UNSEALED)
-        done = words.update(self.library, path, changes, lambda done, of: self.progress("words", done, of))
+        done = words.update(self.library, path, wanted, lambda done, of: self.progress("words", done, of))
         self.report.papers, self.report.forgotten = done
         self._commit(words=words.sealed(path))

@@ -26,9 +26,10 @@ class Changes:
 
     new: tuple[str, ...]  # keys of papers
     gone: tuple[int, ...]  # ids of papers in the words' database
+    anew: bool = False  # the database has to be made first
 
     def __bool__(self) -> bool:
-        return bool(self.new or self.gone)
+        return bool(self.new or self.gone or self.anew)
 
 
 def usable(path: Path, entry: WordsEntry | None) -> bool:
@@ -58,13 +59,12 @@ def discard(path: Path) -> None:
 
 
 def changes(library: Library, path: Path) -> Changes:
-    """What has to be done; if most documents are gone, the database is discarded and all papers are new."""
+    """What has to be done; if most documents are gone, all is made anew."""
     with library.reading():
         rows = library.connection.execute("SELECT key, content FROM papers WHERE failure = '' ORDER BY id").fetchall()
         current = {row[0]: row[1] for row in rows}
     if not path.exists():
-        discard(path)  # a journal without its database
-        return Changes(tuple(current), ())
+        return Changes(tuple(current), (), anew=True)
     with reading(path), closing(connect(path)) as connection:
         known = connection.execute("SELECT id, key, content FROM papers").fetchall()
         gone = tuple(number for number, key, content in known if current.get(key) != content)
@@ -73,15 +73,15 @@ def changes(library: Library, path: Path) -> Changes:
         (alive,) = connection.execute("SELECT count(*) FROM documents d JOIN papers p ON p.id = d.paper ").fetchone()
     new = tuple(key for key in current if key not in kept)
     if ever - alive > _DEAD_SHARE * ever:
-        discard(path)
-        return Changes(tuple(current), ())
+        return Changes(tuple(current), (), anew=True)
     return Changes(new, gone)
 
 
 def update(library: Library, path: Path, wanted: Changes, tell: Callable[[int, int], None]) -> tuple[int, int]:
     """Do what has to be done, some papers at a time; returns how many were taken in and how many taken out."""
     with reading(path):
-        if not path.exists():
+        if wanted.anew:
+            discard(path)
             with closing(sqlite3.connect(path)) as connection:
                 connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
         with closing(connect(path, write=True)) as connection:

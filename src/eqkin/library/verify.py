@@ -23,6 +23,8 @@ from eqkin.library.manifest import NAME, Manifest
 from eqkin.library.reading import Extract, Record, content_digest, failed
 from eqkin.sources.paper import Paper
 
+_INDEX = "index"  # the folder of what is derived from the library
+
 
 @dataclass
 class Verdict:
@@ -48,12 +50,16 @@ def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verdi
         if (folder / NAME).exists():
             with suppress(StorageFailed):  # where nobody can write, no writer disturbs
                 stack.enter_context(WriterLock(folder))
+            if (folder / _INDEX).is_dir():
+                with suppress(StorageFailed):
+                    stack.enter_context(WriterLock(folder / _INDEX))
         try:
             library = stack.enter_context(Library.open(folder, create=False))
             _check_database(library, library.manifest, verdict)
             segments = _check_segments(library, verdict)
             _check_papers(library, segments, verdict, progress)
             _check_strays(library, verdict)
+            _check_index(library, verdict)
         except (CorruptData, StorageFailed) as error:
             verdict.problems.append(str(error))
         except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -208,3 +214,13 @@ def _check_strays(library: Library, verdict: Verdict) -> None:
         verdict.notes.append(
             f"{len(strays)} unused forest files of an interrupted or earlier write; the next `eqkin add` deletes them"
         )
+
+
+def _check_index(library: Library, verdict: Verdict) -> None:
+    """What searching needs beside the library; made by a package that knows this one, so it is asked for only here."""
+    if (library.folder / _INDEX).is_dir():
+        from eqkin.index.verify import check_index
+
+        problems, notes = check_index(library)
+        verdict.problems += problems
+        verdict.notes += notes

@@ -130,7 +130,11 @@ class Writer:
         self.connection.execute("RELEASE paper")
 
     def _next_tree(self) -> int:
-        row = self.connection.execute("SELECT max(first + count) FROM segments").fetchone()
+        """A number no tree ever had: vectors are kept by the numbers of trees."""
+        row = self.connection.execute(
+            "SELECT max(n) FROM (SELECT max(first + count) AS n FROM segments "
+            "UNION SELECT CAST(value AS INTEGER) FROM state WHERE key = 'next tree')"
+        ).fetchone()
         return int(row[0] or 0)
 
     def _write_segment(self, content: bytes, first: int, count: int) -> tuple[int, int, str, str, int]:
@@ -254,6 +258,7 @@ class Writer:
             )
             self.connection.execute("DROP TABLE moved")
             self.connection.execute("DELETE FROM segments")
+            self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (str(start + len(forest)),))
             if segment:
                 self._insert_segment(segment)
 

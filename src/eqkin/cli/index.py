@@ -1,0 +1,79 @@
+"""`eqkin index`: bring the vectors and words of a library up to date."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import asdict
+from typing import Annotated
+
+import orjson
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.index import UpdateReport, update
+from eqkin.library import Library
+
+_SHOWN = {"embedding": "embedding", "indexing": "filling the index", "words": "taking in words"}
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the app."""
+    app.command()(index)
+
+
+def index(
+    library: LibraryFolder,
+    rebuild: Annotated[bool, typer.Option("--rebuild", help="Make everything anew, also what is intact.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a library's equations and words searchable: what is new, changed, damaged, or of another model.
+
+    `eqkin add` does the same when it has read its sources. Stop it whenever you like: it goes on where it was.
+
+    **Examples**
+
+        eqkin index
+
+        eqkin index --rebuild --library my-papers
+    """
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with Library.open(library, create=False) as opened:
+        try:
+            report = with_progress(opened, rebuild=rebuild)
+        except KeyboardInterrupt:
+            typer.secho("eqkin: stopped; what was embedded is kept, `eqkin index` goes on", err=True, fg="yellow")
+            raise typer.Exit(130) from None
+    typer.echo(orjson.dumps(asdict(report)).decode() if as_json else told(report))
+
+
+def with_progress(library: Library, *, rebuild: bool = False) -> UpdateReport:
+    """Update a library's index with the network that comes with eqkin, showing how far it is."""
+    from eqkin.network.encoder import Encoder
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("looking for new equations ...", total=None)
+        began: dict[str, float] = {}
+
+        def show(stage: str, done: int, total: int) -> None:
+            seconds = time.monotonic() - began.setdefault(stage, time.monotonic())
+            rate = f", {done / seconds:,.0f}/s" if seconds > 1 else ""
+            bar.update(
+                task, description=f"{_SHOWN[stage]} ... {done:,} of {total:,}{rate}", completed=done, total=total
+            )
+
+        return update(library, Encoder.load(), show, rebuild=rebuild)
+
+
+def told(report: UpdateReport) -> str:
+    """An update in one line."""
+    done = [f"{report.vectors:,} equations can be searched"]
+    if report.embedded:
+        done.append(f"{report.embedded:,} embedded now, {report.embedded / max(report.seconds, 1e-9):,.0f}/s")
+    if report.papers:
+        done.append(f"words of {report.papers:,} papers taken in")
+    return "; ".join(done)

@@ -1,0 +1,68 @@
+"""Checking an index: every file against its hash. Nothing in it is lost for good: it can be made again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from eqkin.errors import CorruptData
+from eqkin.index import nearest, vectors
+from eqkin.index.state import FOLDER, LOCK, MEND, NAME, IndexState
+from eqkin.index.updating import live_trees
+from eqkin.index.words import NAME as WORDS
+from eqkin.index.words_update import changes, problems
+from eqkin.library import Library
+from eqkin.library.database import generation
+from eqkin.library.durable import sha256_of
+
+
+def check_index(library: Library) -> tuple[list[str], list[str]]:
+    """What is wrong with a library's index, and what is only unfinished. The caller holds the index's lock."""
+    folder = library.folder / FOLDER
+    wrong: list[str] = []
+    unfinished: list[str] = []
+    state = IndexState.load(folder)
+    if state is not None:
+        _check_vectors(library, folder, state, wrong, unfinished)
+        _check_words(library, folder, state, wrong, unfinished)
+    kept = {NAME, LOCK} | (state.names | {WORDS, f"{WORDS}-journal"} if state else set())
+    strays = [path.name for path in folder.iterdir() if path.name not in kept]
+    if strays:
+        unfinished.append(f"{len(strays)} unused files of an interrupted indexing; `eqkin index` deletes them")
+    return wrong, unfinished
+
+
+def _check_vectors(library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]) -> None:
+    damaged = [entry.file for entry in state.files if not vectors.intact(folder, entry)]
+    if state.nearest and not nearest.intact(folder, state.nearest):
+        damaged.append(state.nearest.file)
+    wrong.extend(f"{folder / name}: missing, or does not match its hash; {MEND}" for name in damaged)
+    if state.generation > generation(library.connection):
+        wrong.append(f"{folder}: is of another library, or a later state of this one; {MEND}")
+    if damaged:
+        return
+    trees = vectors.VectorFiles(folder, state.files, state.dimensions).trees
+    if len(np.unique(trees)) != len(trees):
+        wrong.append(f"{folder}: an equation has two vectors; {MEND}")
+    missing = int(np.isin(live_trees(library), trees, invert=True).sum())
+    if missing:
+        unfinished.append(f"{missing:,} equations have no vector yet; run `eqkin index`")
+
+
+def _check_words(library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]) -> None:
+    path = folder / WORDS
+    if state.words is None:
+        unfinished.append("the words were not taken in yet; run `eqkin index`")
+        return
+    if state.words.sealed and not (path.exists() and sha256_of(path) == state.words.sha256):
+        wrong.append(f"{path}: missing, or does not match its hash; {MEND}")
+    elif path.exists():
+        try:
+            wrong.extend(f"{path}: {problem}; {MEND}" for problem in problems(path))
+            if not state.words.sealed or changes(library, path):
+                unfinished.append("the words of some papers were not taken in yet; run `eqkin index`")
+        except CorruptData as error:
+            wrong.append(str(error))
+    else:
+        unfinished.append("the words were not taken in yet; run `eqkin index`")
