@@ -6,16 +6,16 @@ import os
 import sqlite3
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.errors import BadInput, CorruptData, EqkinError
+from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy
 from eqkin.forest import Forest
 from eqkin.forest.storage import open_forest
 from eqkin.library import database
@@ -30,6 +30,10 @@ from eqkin.sources import MetadataSnapshot, open_source
 from eqkin.sources.arxiv_ids import parse_id
 from eqkin.sources.files import shown
 from eqkin.sources.paper import Item
+
+if TYPE_CHECKING:
+    from eqkin.search.engine import Engine
+    from eqkin.search.results import Filters, PaperHit, Results
 
 
 @dataclass
@@ -69,6 +73,7 @@ class Library:
     def __init__(self, folder: Path, manifest: Manifest, connection: sqlite3.Connection) -> None:
         self.folder, self.manifest, self.connection = folder, manifest, connection
         self._segments: dict[str, Forest] = {}
+        self._engine: Engine | None = None
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, create: bool = True) -> Library:
@@ -89,6 +94,9 @@ class Library:
 
     def close(self) -> None:
         """Let the database go."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
         self.connection.close()
 
     def __enter__(self) -> Library:
@@ -172,6 +180,49 @@ class Library:
                 "SELECT key, title, authors, year, fields, origin, source, failure FROM papers ORDER BY id"
             ).fetchall()
             return [dict(row) | {name: orjson.loads(row[name]) for name in ("authors", "fields")} for row in rows]
+
+    def engine(self) -> Engine:
+        """What searches this library with the bundled network; equations added since the last time are embedded first.
+
+        Raises:
+            StorageFailed: there are such equations, but nothing can be written.
+        """
+        from eqkin.index import update
+        from eqkin.index.state import FOLDER, IndexState
+        from eqkin.search.engine import Engine
+
+        if self._engine is None:
+            self._engine = Engine(self)
+        state = IndexState.load(self.folder / FOLDER)
+        with self.reading():
+            current = self._engine.encoder.digest, database.generation(self.connection)
+        if state is None or (state.model, state.generation) != current:
+            with suppress(LibraryBusy):  # then somebody else is embedding them
+                update(self, self._engine.encoder)
+            self._engine.refresh()
+        return self._engine
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        k: int = 10,
+        text: str = "",
+        filters: Filters | None = None,
+        group: bool = True,
+        fold: bool = True,
+        explain: bool = False,
+    ) -> Results:
+        """The equations nearest to a formula, to words, or to both; see `eqkin.search.Engine.search`."""
+        from eqkin.search.engine import ANYTHING
+
+        return self.engine().search(
+            query, k=k, text=text, filters=filters or ANYTHING, group=group, fold=fold, explain=explain
+        )
+
+    def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
+        """Papers related by their mathematics to one of the library (its key) or to a draft (a `Path`)."""
+        return self.engine().similar_papers(paper, k)
 
     def equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
         """All equations as `eqkin export` writes them."""

@@ -14,7 +14,7 @@ from eqkin.errors import BadInput
 from eqkin.forest import Forest
 from eqkin.library import Library
 from eqkin.limits import LIMITS
-from eqkin.mathml.tree import Node, forest_of, node_of
+from eqkin.mathml.tree import Node, forest_of, to_mathml
 from eqkin.network.encoder import Encoder
 from eqkin.search import candidates, papers, plane, ranking, records
 from eqkin.search import explain as explaining
@@ -44,6 +44,10 @@ class Engine:
         """Let the database and the converters go."""
         self._room.close()
         self.formulas.close()
+
+    def refresh(self) -> None:
+        """Take the index as it is on disk now; otherwise a large one that changed is taken a little later."""
+        self._room.refresh()
 
     def __enter__(self) -> Engine:
         return self
@@ -86,11 +90,12 @@ class Engine:
         start = time.perf_counter()
         formula = self.formulas.read(query)
         request.seconds["conversion"] = time.perf_counter() - start
-        request.latex, request.mathml = formula.latex, formula.mathml
+        root = formula.root
+        request.latex, request.mathml = formula.latex, to_mathml(root)
         start = time.perf_counter()
         vector = self._vector(formula.forest)
         request.seconds["embedding"] = time.perf_counter() - start
-        return self._answer(request, vector, node_of(formula.forest, 0) if explain else None)
+        return self._answer(request, vector, root if explain else None)
 
     def like(
         self,
@@ -134,6 +139,11 @@ class Engine:
         """A paper with its equations by section; raises `BadInput` if there is none."""
         with self._room.desk(index=False) as desk, desk.library.reading():
             return records.paper_page(desk.library, key)
+
+    def has_paper(self, key: str) -> bool:
+        """Whether the library has a paper with this key."""
+        with self._room.desk(index=False) as desk, desk.library.reading():
+            return desk.library.connection.execute("SELECT 1 FROM papers WHERE key = ?", (key,)).fetchone() is not None
 
     def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
         """Papers related by their mathematics to a paper of the library or to a draft, which is not added.

@@ -7,6 +7,7 @@ of the same kind whose vector is nearest; what is left over may still find its l
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,7 +23,6 @@ _UNRELATED = 0.5  # cosine of nodes that have nothing in common: the vectors hav
 _LEAST = 0.2  # similarity below which a pair says nothing
 _SAME_TEXT = 0.1  # what an equal symbol is worth when the nearest is chosen
 _LARGEST = 600  # nodes of a tree that is explained
-_LEAVES = frozenset({"mi", "mn", "mo", "mtext", "ms"})
 _ROWS = frozenset({"mrow", "mstyle", "mpadded", "mtd", "menclose", "mphantom"})
 _SLOTS = {
     "msub": (0, 1), "munder": (0, 1), "msup": (0, 2), "mover": (0, 2), "msubsup": (0, 1, 2), "munderover": (0, 1, 2),
@@ -35,16 +35,12 @@ class Parts:
     """A tree's nodes, breadth first, and what the network says of each."""
 
     tags: list[str]
+    kinds: list[str]  # nodes of the same kind can answer each other
     texts: list[str]
     children: list[range]
-    sizes: npt.NDArray[np.int64]  # nodes of each subtree
+    sizes: list[int]  # nodes of each subtree
     nodes: npt.NDArray[np.float32]  # unit vectors
     means: npt.NDArray[np.float32]  # unit vectors of the mean over each subtree
-
-    def kind(self, i: int) -> str:
-        """Nodes of the same kind can answer each other."""
-        tag = self.tags[i]
-        return "row" if tag in _ROWS else "script" if tag in _SLOTS else tag
 
 
 def parts_of(encoder: Encoder, roots: Sequence[Node]) -> list[Parts | None]:
@@ -67,19 +63,28 @@ def parts_of(encoder: Encoder, roots: Sequence[Node]) -> list[Parts | None]:
 
 
 def _parts(forest: Forest, vectors: npt.NDArray[np.float32]) -> Parts:
-    parent, sums, sizes = forest.parent().tolist(), vectors.copy(), np.ones(len(vectors), np.int64)
+    parent, sums, sizes = forest.parent().tolist(), vectors.copy(), [1] * len(vectors)
     for i in range(len(parent) - 1, 0, -1):
         sums[parent[i]] += sums[i]
         sizes[parent[i]] += sizes[i]
     first, counts = forest.first_child().tolist(), forest.n_children.tolist()
+    tags = [forest.tags[i] for i in forest.tag.tolist()]
+    texts = [forest.texts[i] for i in forest.text.tolist()]
     return Parts(
-        [forest.tags[i] for i in forest.tag.tolist()],
-        [forest.texts[i] for i in forest.text.tolist()],
+        tags,
+        [_kind(tag, text) for tag, text in zip(tags, texts, strict=True)],
+        texts,
         [range(start, start + count) for start, count in zip(first, counts, strict=True)],
         sizes,
         _unit(vectors),
         _unit(sums),
     )
+
+
+def _kind(tag: str, text: str) -> str:
+    if tag == "mi" and not text.isalnum():
+        return "mo"  # the converter takes a bar for a letter
+    return "row" if tag in _ROWS else "script" if tag in _SLOTS else tag
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -97,10 +102,11 @@ class _Alignment:
     def __init__(self, query: Parts, hit: Parts) -> None:
         self.query, self.hit = query, hit
         near = query.nodes @ hit.nodes.T
-        inner = np.ix_(query.sizes > 1, hit.sizes > 1)
+        inner = np.ix_(np.array(query.sizes) > 1, np.array(hit.sizes) > 1)
         near[inner] = (near[inner] + (query.means @ hit.means.T)[inner]) / 2
-        self.similarity = np.clip((near - _UNRELATED) / (1 - _UNRELATED), 0, 1)
-        self.rank = self.similarity + _SAME_TEXT * self._same_text()
+        similarity = np.clip((near - _UNRELATED) / (1 - _UNRELATED), 0, 1)
+        self._near: list[list[float]] = similarity.tolist()
+        self._rank: list[list[float]] = (similarity + _SAME_TEXT * self._same_text()).tolist()
         self.pairs: dict[int, int] = {}
         self.taken: set[int] = set()
 
@@ -109,7 +115,7 @@ class _Alignment:
         left = [i for i in range(len(self.query.tags)) if i not in self.pairs]
         free = [j for j in range(len(self.hit.tags)) if j not in self.taken]
         self._match(left, free, wander=True)
-        found = ((i, j, float(self.similarity[i, j])) for i, j in sorted(self.pairs.items()))
+        found = ((i, j, self._near[i][j]) for i, j in sorted(self.pairs.items()))
         return tuple(Pairing(i, j, value) for i, j, value in found if value >= _LEAST)
 
     def _same_text(self) -> npt.NDArray[np.bool_]:
@@ -127,8 +133,8 @@ class _Alignment:
             self.pairs[i] = j
             self.taken.add(j)
             below, theirs = self.query.children[i], self.hit.children[j]
-            kind = self.query.kind(i)
-            if kind != self.hit.kind(j) or not below or not theirs:
+            kind = self.query.kinds[i]
+            if kind != self.hit.kinds[j] or not below or not theirs:
                 continue
             if kind == "row":
                 self._match(below, theirs)
@@ -142,19 +148,31 @@ class _Alignment:
     def _match(self, ours: Sequence[int], theirs: Sequence[int], *, wander: bool = False) -> None:
         """Pair members of two rows, nearest first; `wander`: they may stand anywhere, larger parts first."""
         choices = []
-        for a, i in enumerate(ours):
-            kind = self.query.kind(i)
-            for b, j in enumerate(theirs):
-                if self.hit.kind(j) != kind or self.similarity[i, j] < _LEAST:
+        by_kind: dict[str, list[tuple[float, int]]] = defaultdict(list)
+        for place, j in enumerate(theirs):
+            by_kind[self.hit.kinds[j]].append((place / len(theirs), j))
+        for place, i in enumerate(ours):
+            kind = self.query.kinds[i]
+            for there, j in by_kind[kind]:
+                if self._near[i][j] < _LEAST or not self._may_answer(i, j):
                     continue
-                if kind == "mo" and self.query.texts[i] != self.hit.texts[j]:
-                    continue
-                apart = abs(a / max(len(ours), 1) - b / max(len(theirs), 1))
-                size = min(self.query.sizes[i], self.hit.sizes[j]) if wander else 0
-                choices.append((-int(size > 1), apart / 10 - float(self.rank[i, j]), i, j))
+                apart = abs(place / len(ours) - there) / 10
+                leaf = wander and min(self.query.sizes[i], self.hit.sizes[j]) == 1
+                choices.append((leaf, apart - self._rank[i][j], i, j))
         for _, _, i, j in sorted(choices):
             if i not in self.pairs and j not in self.taken:
                 self._pair(i, j)
+
+    def _may_answer(self, i: int, j: int) -> bool:
+        """Whether two nodes of one kind can: operators that are the same, scripts in the same places of like bases."""
+        kind = self.query.kinds[i]
+        if kind == "mo":
+            return self.query.texts[i] == self.hit.texts[j]
+        if kind == "script" and self.query.children[i] and self.hit.children[j]:
+            places = set(_SLOTS[self.query.tags[i]]) & set(_SLOTS[self.hit.tags[j]])
+            ours, theirs = self.query.kinds[self.query.children[i][0]], self.hit.kinds[self.hit.children[j][0]]
+            return len(places) > 1 and (ours == "mo") == (theirs == "mo")
+        return True
 
 
 def marked_mathml(root: Node, similarity: dict[int, float]) -> str:

@@ -15,7 +15,7 @@ from eqkin.latex.formula import typed_formula
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure
 from eqkin.mathml.formulas import convert
-from eqkin.mathml.tree import forest_of, node_of, parse_mathml, to_mathml
+from eqkin.mathml.tree import Node, forest_of, node_of, parse_mathml, to_mathml
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
 _MARKUP = re.compile(r"\s*(?:<\?xml\b|<!--|<!DOCTYPE\b|<(?:[A-Za-z][\w.-]*:)?(?:math|m[a-z]+)\b[^<>]*>)", re.IGNORECASE)
@@ -52,10 +52,19 @@ class Formula:
     """A formula that was read."""
 
     latex: str  # as given; "" for MathML
-    mathml: str
     forest: Forest  # of its tree
     unknown: tuple[str, ...] = ()  # commands nobody defines, shown by name
     repaired: bool = False  # a slip was mended
+
+    @property
+    def root(self) -> Node:
+        """Its tree."""
+        return node_of(self.forest, 0)
+
+    @property
+    def mathml(self) -> str:
+        """Its MathML, fit to be shown."""
+        return to_mathml(self.root)
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,7 @@ class FormulaReader:
     """Reads formulas for any number of threads, with a few converters."""
 
     def __init__(self, converters: int = _CONVERTERS) -> None:
+        self.converters = converters
         self._converters: LifoQueue[Converter] = LifoQueue()
         for _ in range(converters):
             self._converters.put(Converter())  # its engine starts with its first formula
@@ -124,11 +134,8 @@ class FormulaReader:
         outcome = conversion.outcomes[0]
         if outcome.failure is not None:
             raise _error(outcome.failure, typed, text)
-        mathml = to_mathml(node_of(conversion.forest, outcome.tree))
-        forest = conversion.forest
-        if len(forest) != 1:
-            forest = forest.select([outcome.tree])
-        return Formula(text.strip(), mathml, forest, outcome.unknown, outcome.repaired)
+        forest = conversion.forest if len(conversion.forest) == 1 else conversion.forest.select([outcome.tree])
+        return Formula(text.strip(), forest, outcome.unknown, outcome.repaired)
 
     def _read_mathml(self, text: str) -> Formula:
         try:
@@ -137,7 +144,7 @@ class FormulaReader:
             raise OversizedFormula(Problem(str(error), reason="limit: size")) from error
         except EqkinError as error:
             raise UnreadableFormula(Problem(str(error), _place_in_markup(text, error), "MathML")) from error
-        return Formula("", to_mathml(root), forest_of(root))
+        return Formula("", forest_of(root))
 
 
 def is_mathml(text: str) -> bool:

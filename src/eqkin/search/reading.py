@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator
@@ -12,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import BadInput, EqkinError
+from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index import VectorIndex, Words
-from eqkin.index.state import FOLDER, NAME
+from eqkin.index.state import FOLDER, NAME, IndexState
 from eqkin.library import Library
 from eqkin.library.database import NAME as DATABASE
 from eqkin.library.database import connect, generation
@@ -22,6 +23,8 @@ from eqkin.library.manifest import Manifest
 from eqkin.search.filtering import allowed_trees
 from eqkin.search.results import Filters, MapPoints
 
+_LOG = logging.getLogger("eqkin.search")
+_LARGE = 50_000  # vectors; a smaller index is opened in no time
 _FILTERS = 32  # sets of allowed trees that are kept
 
 
@@ -96,7 +99,7 @@ class ReadingRoom:
         except IndexError:
             library = self._connect()
         try:
-            yield Desk(library, self._current(library) if index else View(None, ()))
+            yield Desk(library, self._current() if index else View(None, ()))
         finally:
             if self._closed:
                 library.close()
@@ -115,19 +118,36 @@ class ReadingRoom:
         connection = connect(self.folder / DATABASE, roaming=True)
         return Library(self.folder, Manifest.load(self.folder), connection)
 
-    def _current(self, library: Library) -> View:
-        """The index as it is on disk now; while one thread opens a new one, the others use the old one."""
-        signature = self._signature()
-        view = self._view
-        if view is not None and view.signature == signature and view.index is not None:
-            return view
-        if not self._opening.acquire(blocking=view is None or view.index is None):
-            assert view is not None
-            return view
-        try:
-            if self._view is None or self._view.signature != signature or self._view.index is None:
-                self._view = View(_open_index(library, self.model), signature)
+    def refresh(self) -> None:
+        """Take the index as it is on disk now."""
+        with self._opening:
+            self._open(self._signature())
+
+    def _current(self) -> View:
+        """The index as it is on disk; a large one that changed is opened beside, and the old one used meanwhile."""
+        signature, view = self._signature(), self._view
+        if view is not None and view.index is not None:
+            if view.signature == signature:
+                return view
+            if len(view.index) > _LARGE or _vectors(self.folder / FOLDER) > _LARGE:
+                if self._opening.acquire(blocking=False):
+                    threading.Thread(target=self._open_beside, args=(signature,), daemon=True).start()
+                return view
+        with self._opening:
+            if self._view is None or self._view.index is None or self._view.signature != signature:
+                self._open(signature)
+            assert self._view is not None
             return self._view
+
+    def _open(self, signature: tuple[int, ...]) -> None:
+        with self._connect() as library:
+            self._view = View(_open_index(library, self.model), signature)
+
+    def _open_beside(self, signature: tuple[int, ...]) -> None:
+        try:
+            self._open(signature)
+        except EqkinError as error:  # what was opened before goes on answering
+            _LOG.warning("the changed index cannot be opened: %s", error)
         finally:
             self._opening.release()
 
@@ -137,6 +157,15 @@ class ReadingRoom:
         except OSError:
             return ()
         return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _vectors(folder: Path) -> int:
+    """How many vectors an index on disk has."""
+    try:
+        state = IndexState.load(folder)
+    except CorruptData:
+        return 0
+    return state.count if state is not None else 0
 
 
 def _open_index(library: Library, model: str) -> VectorIndex | None:

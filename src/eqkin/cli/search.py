@@ -1,0 +1,216 @@
+"""`eqkin search`, `eqkin similar-papers`, `eqkin rank`: asking a library, and ranking formulas of any collection."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from eqkin.cli.options import AsJson, LibraryFolder, output
+from eqkin.cli.search_output import csv_lines, paper_lines, print_results
+from eqkin.errors import BadInput, EqkinError, LimitReached
+from eqkin.search.results import Filters, Results
+
+_JSON = orjson.OPT_NON_STR_KEYS
+_FILE = re.compile(r"[^\\${}^\n]+\.[A-Za-z]+")
+_YEARS = re.compile(r"(\d{1,4})?(-)?(\d{1,4})?")
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands into the app."""
+    app.command()(search)
+    app.command("similar-papers", no_args_is_help=True)(similar_papers)
+    app.command()(rank)
+
+
+def search(
+    library: LibraryFolder,
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="[LATEX]",
+            help="LaTeX or MathML, or a file of it (.tex, .txt, .mml, .xml); `-`: one query a line of standard input.",
+            show_default=False,
+        ),
+    ] = "",
+    k: Annotated[int, typer.Option("-k", min=1, help="Most hits.")] = 10,
+    text: Annotated[str, typer.Option("--text", "-t", metavar="WORDS", help="Words around the equation.")] = "",
+    field: Annotated[list[str] | None, typer.Option(help="Subject area; repeatable, one is enough.")] = None,
+    year: Annotated[str, typer.Option(metavar="YEARS", help="1995, 1990-2005, 1990- or -2005.")] = "",
+    author: Annotated[list[str] | None, typer.Option(help="Part of an author's name; repeatable, all needed.")] = None,
+    paper: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only in this paper; repeatable.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Show which parts answer which of the query.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="No folding of same formulas, no limit a paper.")] = False,
+    latex: Annotated[bool, typer.Option("--latex/--unicode", help="Formulas in LaTeX or in Unicode.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    r"""Find the kin of a formula: related equations of a library, and the papers they stand in.
+
+    Words alone are a query too. With formula and words, the formula counts three quarters. With `-`, an unreadable
+    line is told on standard error and the others go on; JSON is then one line a query.
+
+    Exit codes: 0 found, 1 nothing found, 2 wrong usage, 3 a query that cannot be read or no vectors yet (`eqkin
+    index`), 4 limit reached, 5 damaged library.
+
+    **Examples**
+
+        eqkin search 'P(s|d) = \frac{P(d|s) P(s)}{P(d)}'
+
+        eqkin search '\sum_{i<j} J_{ij} s_i s_j' --text 'neural network' --year 1980-1995 --explain
+
+        eqkin search --text 'harmonic oscillator' --csv > hits.csv
+
+        eqkin search - --json < formulas.txt
+    """
+    if as_csv and as_json:
+        raise typer.BadParameter("choose one of --csv and --json")
+    if not query.strip() and not text.strip():
+        raise typer.BadParameter("give a formula, --text WORDS, or both")
+    from eqkin.search.engine import Engine
+
+    first, last = _years(year)
+    filters = Filters(tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()))
+    lines = _stdin_lines() if query == "-" else [_formula(query)]
+    with Engine(library) as engine, output():
+        found, problems = _Found(), list[EqkinError]()
+        for line in lines:
+            try:
+                results = engine.search(
+                    line, k=k, text=text, filters=filters, group=not every, fold=not every, explain=explain
+                )
+            except (BadInput, LimitReached) as error:
+                if query != "-":
+                    raise
+                problems.append(error)
+                typer.secho(f"eqkin: {line[:200]!r}: {error}", err=True, fg="red")
+                continue
+            found.show(results, as_csv=as_csv, as_json=as_json, latex=latex)
+    if problems:
+        raise typer.Exit(4 if all(isinstance(problem, LimitReached) for problem in problems) else 3)
+    if not found.hits:
+        raise typer.Exit(1)
+
+
+class _Found:
+    """Prints the results of one query after another."""
+
+    def __init__(self) -> None:
+        self.hits = self.queries = 0
+
+    def show(self, results: Results, *, as_csv: bool, as_json: bool, latex: bool) -> None:
+        self.queries += 1
+        self.hits += len(results.hits)
+        if as_json:
+            typer.echo(orjson.dumps(results, option=_JSON).decode())
+        elif as_csv:
+            for line in csv_lines(results, header=self.queries == 1):
+                typer.echo(line, nl=False)
+        else:
+            print_results(results, latex=latex, titled=self.queries > 1 or not results.hits)
+
+
+def _years(text: str) -> tuple[int | None, int | None]:
+    match = _YEARS.fullmatch(text.replace(" ", "").replace("–", "-"))
+    if match is None:
+        raise typer.BadParameter(f"--year {text!r}: write 1995, 1990-2005, 1990- or -2005")
+    first, dash, last = match.groups()
+    begin = int(first) if first else None
+    return begin, int(last) if last else None if dash else begin
+
+
+def _formula(query: str) -> str:
+    """The query, or what stands in the file it names."""
+    from eqkin.search.query import FORMULA_FILES, formula_in_file
+
+    if len(query) < 1_000 and _FILE.fullmatch(query) and Path(query).suffix.lower() in FORMULA_FILES:
+        return formula_in_file(Path(query).expanduser())
+    return query
+
+
+def _stdin_lines() -> Iterable[str]:
+    for raw in sys.stdin.buffer:
+        line = raw.decode("utf-8", "replace").strip()
+        if line:
+            yield line
+
+
+def similar_papers(
+    paper: Annotated[
+        str, typer.Argument(metavar="PATH|KEY", help="A paper of the library, or anything `eqkin add` can read.")
+    ],
+    library: LibraryFolder,
+    k: Annotated[int, typer.Option("-k", min=1, help="Most papers.")] = 10,
+    latex: Annotated[bool, typer.Option("--latex/--unicode", help="Formulas in LaTeX or in Unicode.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find papers related by their mathematics to a paper of the library or to a draft, which is not added.
+
+    Every equation looks for its kin; one that looks like hundreds of others says little. The pairs of equations that
+    say most are shown.
+
+    Exit codes: 0 found, 1 nothing found, 2 wrong usage, 3 no such paper or nothing in it that can be read.
+
+    **Examples**
+
+        eqkin similar-papers draft.tex
+
+        eqkin similar-papers arxiv:1706.03762 -k 5 --json
+    """
+    from eqkin.search.engine import Engine
+
+    with Engine(library) as engine, output():
+        hits = engine.similar_papers(paper, k) if engine.has_paper(paper) else engine.similar_to_draft(paper, k)
+        if as_json:
+            typer.echo(orjson.dumps(hits).decode())
+        else:
+            for line in paper_lines(hits, latex=latex):
+                typer.echo(line)
+    if not hits:
+        raise typer.Exit(1)
+
+
+def rank(
+    topics: Annotated[Path, typer.Option(metavar="FILE", help="Queries, id<TAB>latex a line.", show_default=False)],
+    formulas: Annotated[
+        Path, typer.Option(metavar="FILE", help="What is ranked, id<TAB>latex a line.", show_default=False)
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.", show_default=False)],
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The model's folder.", show_default="the bundled one")
+    ] = None,
+    tag: Annotated[str, typer.Option(help="The run's name.")] = "eqkin",
+) -> None:
+    """Rank all formulas of a collection for each topic, as a TREC run: topic Q0 formula rank score tag.
+
+    A formula that cannot be read is told on standard error and ranked last (score -2).
+
+    Exit codes: 0 written, 2 wrong usage, 3 a file that cannot be read.
+
+    **Example**
+
+        eqkin rank --topics topics.tsv --formulas formulas.tsv --out run.txt
+    """
+    from eqkin.library.durable import write_stream
+    from eqkin.network.encoder import Encoder
+    from eqkin.search.query import FormulaReader
+    from eqkin.search.rank import encode, read_table, run_lines
+
+    if len(tag.split()) != 1:
+        raise typer.BadParameter("--tag has to be one word")
+    tables = read_table(topics), read_table(formulas)
+    encoder, reader = Encoder.load(model), FormulaReader()
+    try:
+        asked, ranked = (encode(table, encoder, reader) for table in tables)
+    finally:
+        reader.close()
+    for path, read in ((topics, asked), (formulas, ranked)):
+        for name, problem in read.problems.items():
+            typer.secho(f"eqkin: {path}, {name}: {problem}", err=True)
+    write_stream(out, (line.encode() for line in run_lines(asked, ranked, tag)))
+    typer.echo(f"{len(asked.names):,} topics, {len(ranked.names):,} formulas ranked for each: {out}", err=True)

@@ -1,0 +1,126 @@
+"""How results look in a terminal and in a spreadsheet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from eqkin.cli.unicode import unicode_of
+from eqkin.mathml.tree import Node, parse_mathml, to_mathml
+from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results
+
+_COLUMNS = (
+    "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
+    "same", "more",
+)  # fmt: skip
+_PARTS = 6  # of an explanation that are shown
+
+
+def csv_lines(results: Results, *, header: bool) -> Iterator[str]:
+    """Results as CSV; a cell that a spreadsheet would take for a formula of its own is escaped."""
+    if header:
+        yield _csv_line(_COLUMNS)
+    for rank, hit in enumerate(results.hits, 1):
+        equation, paper = hit.equation, hit.equation.paper
+        yield _csv_line(
+            (
+                rank, f"{hit.score:.4f}", f"{hit.similarity:.4f}", f"{hit.words:.4f}", equation.id, equation.latex,
+                equation.section, paper.key, paper.title, "; ".join(paper.authors), paper.year or "",
+                "; ".join(paper.fields), "; ".join(hit.same), hit.more,
+            )
+        )  # fmt: skip
+
+
+def _csv_line(cells: Sequence[object]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow([_cell(cell) for cell in cells])
+    return line.getvalue()
+
+
+def _cell(value: object) -> str:
+    text = str(value).replace("\0", "")
+    return f"'{text}" if text.lstrip(" ")[:1] in tuple("=+-@\t\r\n") and text.strip() else text
+
+
+def print_results(results: Results, *, latex: bool, titled: bool) -> None:
+    """Results as a readable list: score and formula, then paper and section."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    if titled:
+        asked = " ".join(filter(None, (results.latex or unicode_of(results.mathml), results.text)))
+        console.print(f"\n{asked}" if results.hits else f"nothing found for {asked}", style="bold")
+    width = max(len(str(len(results.hits))), 2)
+    for rank, hit in enumerate(results.hits, 1):
+        indent = " " * (width + 8)
+        formula = Text(f"{rank:>{width}}  {hit.score:.3f} ", style="cyan")
+        formula.append(_formula(hit.equation, latex), style="default")
+        console.print(formula, soft_wrap=True)
+        console.print(f"{indent}{_where(hit)}", style="dim", soft_wrap=True)
+        for line in _explanation(results, hit):
+            console.print(f"{indent}{line}", style="green", soft_wrap=True)
+    if results.missing:
+        Console(stderr=True).print(
+            f"{results.missing:,} equations have no vectors yet and were not searched; run `eqkin index`",
+            style="yellow",
+        )
+
+
+def _formula(equation: EquationRecord, latex: bool) -> str:
+    if not latex:
+        shown = unicode_of(equation.mathml)
+        if shown:
+            return shown
+    return " ".join(equation.latex.split())
+
+
+def _where(hit: Hit) -> str:
+    parts = [paper_name(hit.equation.paper), hit.equation.section, hit.equation.id]
+    if hit.same:
+        parts.append(f"the same in {len(hit.same)} more")
+    if hit.more:
+        parts.append(f"{hit.more} more of this paper")
+    return " · ".join(part for part in parts if part)
+
+
+def paper_name(paper: PaperRecord) -> str:
+    """A paper in a few words: authors (year), title."""
+    authors = ", ".join(paper.authors[:2]) + (" et al." if len(paper.authors) > 2 else "")
+    year = f"({paper.year})" if paper.year is not None else ""
+    name = " ".join(filter(None, (authors, year)))
+    title = textwrap.shorten(paper.title, 80, placeholder=" ...")
+    return ", ".join(filter(None, (name, title))) or paper.origin
+
+
+def _explanation(results: Results, hit: Hit) -> Iterator[str]:
+    """The largest parts of the hit that answer parts of the query, side by side."""
+    if not hit.pairings:
+        return
+    ours, theirs = _nodes(results.mathml), _nodes(hit.equation.mathml)
+    shown: list[tuple[str, str, float]] = []
+    for pairing in hit.pairings:
+        mine, other = ours[pairing.query_node], theirs[pairing.hit_node]
+        if pairing.query_node and mine.children and other.children:
+            shown.append((unicode_of(to_mathml(mine)), unicode_of(to_mathml(other)), pairing.similarity))
+    for mine_text, other_text, similarity in shown[:_PARTS]:
+        yield f"{mine_text}  ~  {other_text}  ({similarity:.2f})"
+
+
+def _nodes(mathml: str) -> list[Node]:
+    """A tree's nodes, breadth first."""
+    nodes = [parse_mathml(mathml)]
+    for node in nodes:
+        nodes.extend(node.children)
+    return nodes
+
+
+def paper_lines(hits: Iterable[PaperHit], *, latex: bool) -> Iterator[str]:
+    """Related papers, each with the pairs of equations that say so."""
+    for rank, hit in enumerate(hits, 1):
+        yield f"{rank:>2}  {hit.score:.3f} {paper_name(hit.paper)} · {hit.paper.key}"
+        for ours, theirs, cosine in hit.pairs:
+            yield f"          {cosine:.3f}  {_formula(ours, latex)}"
+            yield f"              ~  {_formula(theirs, latex)}"
