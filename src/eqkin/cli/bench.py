@@ -9,6 +9,7 @@ import orjson
 import typer
 from rich.console import Console
 
+from eqkin.cli.bench_search import search
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, need_torch
 
@@ -21,6 +22,7 @@ def register(app: typer.Typer) -> None:
     group.command()(ingest)
     group.command()(encode)
     group.command()(train)
+    group.command()(search)
     app.add_typer(group, name="bench")
 
 

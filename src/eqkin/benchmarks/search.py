@@ -1,0 +1,109 @@
+"""`eqkin bench search`: how long a search takes, stage by stage, over formulas of the atlas against any library.
+
+What asks can be anything that takes a formula and tells its stages' seconds: the engine in this process, or a client
+of a server. Several clients ask at the same time, each waiting for its answer.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from eqkin.atlas import articles
+from eqkin.errors import BadInput, EqkinError
+from eqkin.latex import parse
+
+Ask = Callable[[str], dict[str, float]]  # a formula -> seconds of each stage, as far as they are known
+
+
+@dataclass
+class SearchReport:
+    """What was measured; all in seconds."""
+
+    clients: int
+    whole: list[float] = field(default_factory=list)  # of each search
+    stages: dict[str, list[float]] = field(default_factory=dict)
+    elapsed: float = 0.0
+    first: float = 0.0  # from the start to the first answer
+    errors: list[str] = field(default_factory=list)
+
+    def summary(self) -> dict[str, float]:
+        """The figures that matter, in milliseconds."""
+        figures: dict[str, float] = {
+            "clients": self.clients,
+            "searches": len(self.whole),
+            "errors": len(self.errors),
+            "searches_per_second": len(self.whole) / max(self.elapsed, 1e-9),
+            "first_answer_ms": 1e3 * self.first,
+        }
+        for name, seconds in {"whole": self.whole, **self.stages}.items():
+            if seconds:
+                figures[f"{name}_p50_ms"] = 1e3 * float(np.percentile(seconds, 50))
+                figures[f"{name}_p99_ms"] = 1e3 * float(np.percentile(seconds, 99))
+        return figures
+
+
+def measure_engine(
+    library: Path, *, searches: int = 500, clients: int = 1, k: int = 10, explain: bool = False
+) -> SearchReport:
+    """Search a library in this process."""
+    from eqkin.search.engine import Engine
+
+    start = time.perf_counter()
+    with Engine(library) as engine:
+
+        def ask(formula: str) -> dict[str, float]:
+            return engine.search(formula, k=k, explain=explain).seconds
+
+        ask("E = mc^2")
+        first = time.perf_counter() - start
+        report = measure(ask, formulas(searches), clients)
+    report.first = first
+    return report
+
+
+def measure(ask: Ask, queries: Sequence[str], clients: int = 1) -> SearchReport:
+    """Put all queries, shared out among clients; a query that fails is an error of the report."""
+    if not queries:
+        raise BadInput("no formulas to search for")
+    report, lock = SearchReport(clients), threading.Lock()
+
+    def client(number: int) -> None:
+        for formula in queries[number::clients]:
+            start = time.perf_counter()
+            try:
+                stages = ask(formula)
+            except (EqkinError, OSError) as error:
+                with lock:
+                    report.errors.append(f"{formula[:80]!r}: {error}")
+                continue
+            seconds = time.perf_counter() - start
+            with lock:
+                report.whole.append(seconds)
+                for name, part in stages.items():
+                    report.stages.setdefault(name, []).append(part)
+
+    threads = [threading.Thread(target=client, args=(number,)) for number in range(clients)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    report.elapsed = time.perf_counter() - start
+    return report
+
+
+def formulas(number: int) -> list[str]:
+    """So many formulas of the atlas, in turn from all of its fields, as a person might paste them."""
+    pasted = [
+        f"\\begin{{{equation.environment}}}{equation.body}\\end{{{equation.environment}}}"
+        for article in articles()
+        for equation in parse(article.read_text("utf-8")).equations
+    ]
+    order = np.random.default_rng(0).permutation(len(pasted)).tolist()
+    return [pasted[order[i % len(order)]] for i in range(number)]
