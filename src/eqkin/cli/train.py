@@ -83,6 +83,8 @@ def train(
     changes = dict(_split(setting) for setting in settings or [])
     changes |= {name: str(value) for name, value in named.items() if value is not None}
     saved = load_checkpoint(output) if resume else None
+    if resume and saved is None:
+        typer.secho(f"nothing is saved in {output}: starting from the beginning", err=True, fg="yellow")
     chosen = (Recipe.from_dict(saved.facts["recipe"]) if saved else recipe_named(recipe)).changed(changes)
     with _Stop() as stop:
         run = Run(load_corpus(corpus, library), chosen, output, device, fast, should_stop=stop)

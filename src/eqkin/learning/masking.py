@@ -7,6 +7,7 @@ attributes or characters counts by its first. The loss is the mean of the three 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ class Masking:
 
     def __init__(self, share: float, *, seed: int) -> None:
         self._share = share
-        self._per_mille = round(1_200 * share)  # room for hidden nodes: a fifth more than expected, and 32
+        self._per_mille = math.ceil(1_200 * share)  # room for hidden nodes: a fifth more than expected, and 32
         self._stream = Stream(seed, "mask")
 
     def draw(self, step: Tensor, nodes: Tensor, count: Tensor) -> Mask:

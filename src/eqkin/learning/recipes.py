@@ -26,7 +26,7 @@ class Recipe:
     batch: int = 128  # triplets a step
     triplets: int = 20_000_000  # in all; the paper: 20 epochs of 1 M on its subset, of 20 M on all of arXiv
     learning_rate: float = 1e-4  # at its peak
-    warm_up: int = 1_000  # steps until the peak
+    warm_up: int = 1_000  # steps until the peak, at most a tenth of all
     held_out: float = 0.1  # share of papers kept apart to measure on
     seed: int = 0
 

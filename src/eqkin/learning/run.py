@@ -18,8 +18,8 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from eqkin.errors import BadInput, LearningFailed
-from eqkin.evaluation.u_statistics import RankingScore, complete_interval
+from eqkin.errors import BadInput, LearningFailed, LimitReached
+from eqkin.evaluation.u_statistics import RankingScore
 from eqkin.forest import Vocabulary
 from eqkin.learning.checkpoint import load_checkpoint, run_lock, save_checkpoint
 from eqkin.learning.corpus import Corpus
@@ -215,7 +215,12 @@ class _Loop:
     def _advance(self, until: int) -> None:
         stepper, batch = self.stepper, self.settings.recipe.batch
         first, started = stepper.step, time.perf_counter()
-        parts = stepper.advance(min(stepper.ahead, until - first))
+        try:
+            parts = stepper.advance(min(stepper.ahead, until - first))
+        except torch.OutOfMemoryError as error:
+            raise LimitReached(
+                f"the device's memory is too small for batches of {batch:,} triplets: try a smaller --batch"
+            ) from error
         seconds = time.perf_counter() - started
         bad = np.flatnonzero(~np.isfinite(parts).all(axis=1))
         if len(bad):
@@ -294,7 +299,6 @@ class _Loop:
         return {name.removeprefix("network."): tensor.float().cpu().numpy() for name, tensor in state.items()}
 
     def _training(self, score: RankingScore) -> dict[str, Any]:
-        complete = complete_interval(score.score, score.papers)
         return {
             "corpus": self.settings.corpus.digest,
             "learned_from": self.learn.statistics(),
@@ -305,7 +309,7 @@ class _Loop:
             "held_out_ranking": {
                 "score": score.score, "low": score.interval.low, "high": score.interval.high,
                 "triples": score.triples, "papers": score.papers, "colours": score.colours,
-                "complete_low": complete.low, "complete_high": complete.high, "delta": score.interval.delta,
+                "delta": score.interval.delta,
             },
         }  # fmt: skip
 

@@ -82,9 +82,8 @@ class Stepper:
         parts = self._forward(self._trees, nodes, self._now)
         parts.sum().backward()
         recipe = self.recipe
-        self._rate.copy_(
-            learning_rate(self._now, peak=recipe.learning_rate, warm_up=recipe.warm_up, steps=recipe.steps)
-        )
+        warm_up = min(recipe.warm_up, recipe.steps // 10)  # short runs would be over before the rate is up
+        self._rate.copy_(learning_rate(self._now, peak=recipe.learning_rate, warm_up=warm_up, steps=recipe.steps))
         self._optimiser.step()
         self._parts.index_copy_(0, (self._now % self.ahead).view(1), parts.detach().float()[None])
         self._now += 1
