@@ -23,6 +23,7 @@ FLAT_LIMIT = 100_000  # vectors up to which all are compared
 RECALL = 0.99  # at 10, asked of the inverted lists
 _MARGIN = 0.003  # of recall, kept for queries that are not in the collection
 _SAMPLE = 400  # queries it is measured with
+_LISTS = 2.0  # times the square root of the number of vectors
 _TRAINING = 64  # vectors a list is trained with
 _ROUNDS = 10  # of training
 _PIECE = 1 << 24  # bytes written at a time
@@ -65,7 +66,7 @@ class Nearest:
         lists, total = self.index.nlist, max(len(self), 1)
         share = 1.0 if allowed is None else max(len(allowed) / total, 1 / total)
         enough = 8 * k / share / total * lists
-        return int(min(lists, max(self.probes / share**0.5, enough, 1)))
+        return int(min(lists, max(self.probes * max(k / 10, 1) ** 0.25 / share**0.5, enough, 1)))
 
     def add(self, trees: Integers, vectors: Floats) -> None:
         """Add vectors."""
@@ -128,7 +129,7 @@ def exact(dimensions: int) -> Nearest:
 def build(vectors: VectorFiles, tell: Callable[[int, int], None] | None = None, recall: float = RECALL) -> Nearest:
     """Inverted lists of all vectors; `tell` is called with how many are in, and of how many."""
     faiss = _faiss()
-    lists = max(1, round(4 * len(vectors) ** 0.5))
+    lists = max(1, round(_LISTS * len(vectors) ** 0.5))
     kind = f"IVF{lists},SQfp16"
     index = faiss.index_factory(vectors.dimensions, kind, faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = _ROUNDS, _TRAINING, 1

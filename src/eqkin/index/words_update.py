@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -13,7 +14,7 @@ from eqkin.index.state import WordsEntry
 from eqkin.index.words import SCHEMA, VERSION, connect, reading
 from eqkin.latex.prose import plain_text
 from eqkin.library import Library
-from eqkin.library.durable import sha256_of
+from eqkin.library.durable import sha256_of, sync_folder
 
 UNSEALED = WordsEntry("", sealed=False)
 _BATCH_PAPERS = 200
@@ -70,7 +71,9 @@ def changes(library: Library, path: Path) -> Changes:
         gone = tuple(number for number, key, content in known if current.get(key) != content)
         kept = {key for _, key, content in known if current.get(key) == content}
         (ever,) = connection.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
-        (alive,) = connection.execute("SELECT count(*) FROM documents d JOIN papers p ON p.id = d.paper ").fetchone()
+        documents = connection.execute("SELECT paper, count(*) FROM documents GROUP BY paper").fetchall()
+    leaving = set(gone)
+    alive = sum(count for paper, count in documents if paper not in leaving)
     new = tuple(key for key in current if key not in kept)
     if ever - alive > _DEAD_SHARE * ever:
         return Changes(tuple(current), (), anew=True)
@@ -82,8 +85,7 @@ def update(library: Library, path: Path, wanted: Changes, tell: Callable[[int, i
     with reading(path):
         if wanted.anew:
             discard(path)
-            with closing(sqlite3.connect(path)) as connection:
-                connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+            _create(path)
         with closing(connect(path, write=True)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA synchronous = EXTRA")
@@ -97,6 +99,16 @@ def update(library: Library, path: Path, wanted: Changes, tell: Callable[[int, i
                     taken += sum(_take_in(library, connection, key) for key in batch)
                 tell(start + len(batch), len(wanted.new))
     return taken, len(wanted.gone)
+
+
+def _create(path: Path) -> None:
+    """An empty database of words, there in one step."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with closing(sqlite3.connect(temporary)) as connection:
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+    temporary.replace(path)
+    sync_folder(path.parent)
 
 
 def sealed(path: Path) -> WordsEntry:

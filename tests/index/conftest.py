@@ -1,0 +1,77 @@
+"""Libraries with an index, and encoders, for the tests of the index."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin.benchmarks.encode import random_model
+from eqkin.forest import ForestBuilder
+from eqkin.index import update
+from eqkin.library import Library
+from eqkin.network.encoder import Encoder
+
+
+def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -> Path:
+    """A note of some equations that no other note has."""
+    folder.mkdir(exist_ok=True)
+    path = folder / f"n{number}.md"
+    lines = [rf"$$ x_{{{i}}}^{{{number}}} + {number} = \sum_{{k<{i}}} y_k^{{{number + i}}} $$" for i in range(equations)]
+    path.write_text(f"# Note {number}\n\nThis is note{number} {words}.\n\n" + "\n\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Encoder:
+    """The network that comes with eqkin."""
+    return Encoder.load()
+
+
+@pytest.fixture(scope="session")
+def other_encoder() -> Encoder:
+    """A network that learned nothing."""
+    return Encoder(random_model(ForestBuilder().build()))
+
+
+@pytest.fixture(scope="session")
+def _atlas(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
+    folder = tmp_path_factory.mktemp("atlas") / "library"
+    with Library.open(folder) as library:
+        library.add("atlas:")
+        update(library, encoder)
+    return folder
+
+
+@pytest.fixture
+def atlas(tmp_path: Path, _atlas: Path) -> Library:
+    """The atlas with its index, to be changed at will."""
+    shutil.copytree(_atlas, tmp_path / "atlas")
+    return Library.open(tmp_path / "atlas")
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder of three notes with five equations each."""
+    for number in (1, 2, 3):
+        write_note(tmp_path / "notes", number)
+    return tmp_path / "notes"
+
+
+@pytest.fixture
+def library(tmp_path: Path, notes: Path) -> Library:
+    """A library of those notes, without an index."""
+    opened = Library.open(tmp_path / "library")
+    opened.add(notes)
+    return opened
+
+
+def expected(library: Library, encoder: Encoder) -> dict[int, np.ndarray]:
+    """Unit vectors of all trees, computed anew."""
+    vectors = {}
+    for numbers, forest in library.forests():
+        for number, vector in zip(numbers.tolist(), encoder.embed(forest), strict=True):
+            vectors[number] = vector / np.linalg.norm(vector)
+    return vectors

@@ -1,0 +1,234 @@
+"""Kill, full disk, damaged bytes: an index is the old or the new one, and can always be made again."""
+
+import errno
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from eqkin.errors import CorruptData, EqkinError, StorageFailed
+from eqkin.index import VectorIndex, Words, nearest, update
+from eqkin.index.state import IndexState
+from eqkin.library import Library
+from eqkin.library.verify import verify
+from eqkin.network.encoder import Encoder
+from tests.index.conftest import write_note
+
+# For every moment at which something reaches the disk: a child updates the index of a copy and is killed there.
+_DOOMED = """
+import os, shutil, signal, sqlite3, sys
+from pathlib import Path
+import numpy as np
+from eqkin.errors import BadInput
+from eqkin.index import VectorIndex, Words, nearest, update, updating, words_update
+from eqkin.library import Library
+from eqkin.library.verify import verify
+from eqkin.network.encoder import Encoder
+
+base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+nearest.FLAT_LIMIT, updating._MANY_FILES, updating._STEP, updating._FILE_SECONDS = 12, 2, 4, 0.0
+updating._LEAST_TAIL, updating._TAIL, words_update._BATCH_PAPERS = 3, 3, 2
+encoder = Encoder.load()
+countdown = 0
+
+def step():
+    global countdown
+    countdown -= 1
+    if countdown == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class Doomed(sqlite3.Connection):
+    def execute(self, sql, *rest):
+        if sql.startswith(("BEGIN", "COMMIT", "INSERT INTO text", "DELETE")):
+            step()
+        result = super().execute(sql, *rest)
+        if sql == "COMMIT":
+            step()
+        return result
+
+    def executescript(self, sql):
+        step()
+        super().executescript(sql)
+        step()
+
+def doom():
+    connect, fsync, replace, unlink = sqlite3.connect, os.fsync, Path.replace, Path.unlink
+    sqlite3.connect = lambda *args, **kwargs: connect(*args, factory=Doomed, **kwargs)
+    def doomed_fsync(descriptor): step(); fsync(descriptor); step()
+    def doomed_replace(self, target): step(); replace(self, target); step()
+    def doomed_unlink(self, missing_ok=False): step(); unlink(self, missing_ok=missing_ok); step()
+    os.fsync, Path.replace, Path.unlink = doomed_fsync, doomed_replace, doomed_unlink
+
+def killed_at(moment, folder):
+    global countdown
+    shutil.copytree(base, folder)
+    child = os.fork()
+    if not child:
+        countdown = moment
+        doom()
+        with Library.open(folder) as library:
+            update(library, encoder)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] != 0
+
+def content(folder):
+    with Library.open(folder) as library:
+        index, words = VectorIndex.open(library, encoder.digest), Words.open(library)
+        found = [words.search(text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
+        sections = [sorted(section for section, _ in hits) for hits in found]
+        return index.missing, index.trees.tolist(), index.vectors(index.trees).tolist(), sections
+
+with Library.open(shutil.copytree(base, work / "whole")) as whole:
+    update(whole, encoder)
+expected, moment = content(work / "whole"), 1
+while killed_at(moment, work / f"killed{moment}"):
+    folder = work / f"killed{moment}"
+    problems = verify(folder).problems
+    assert not problems, (moment, problems)
+    if (folder / "index" / "index.json").exists():
+        with Library.open(folder) as library:
+            try:
+                VectorIndex.open(library, encoder.digest)
+            except BadInput as error:
+                assert "another model" in str(error)
+    with Library.open(folder) as library:
+        update(library, encoder)
+    verdict = verify(folder)
+    assert not verdict.problems + verdict.notes, (moment, verdict)
+    assert content(folder) == expected, moment
+    shutil.rmtree(folder)
+    moment += stride
+print("moments", moment)
+"""
+
+
+def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-W", "ignore", "-c", script, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+@pytest.mark.parametrize(("start", "stride"), [("nothing", 3), ("some", 2), ("other model", 5)])
+def test_an_updater_killed_at_any_moment_loses_nothing(
+    tmp_path: Path, library: Library, notes: Path, encoder: Encoder, other_encoder: Encoder, start: str, stride: int
+) -> None:
+    if start != "nothing":
+        update(library, encoder if start == "some" else other_encoder)
+        library.remove(str(notes / "n1.md"))
+        library.add(write_note(notes, 2, 6, "changed"))
+        library.add(write_note(notes, 7))
+    library.close()
+    (tmp_path / "work").mkdir()
+    done = _run(_DOOMED, library.folder, tmp_path / "work", stride)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 40
+
+
+def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
+    atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nearest, "FLAT_LIMIT", 1_000)
+    update(atlas, encoder)
+    assert not verify(atlas.folder).problems
+    trees = VectorIndex.open(atlas, encoder.digest).trees.tolist()
+    chance = random.Random(7)
+    files = [path for path in (atlas.folder / "index").iterdir() if path.stat().st_size]
+    assert sorted(path.suffix for path in files) == [".db", ".faiss", ".json", ".safetensors"]
+    for path in files:
+        whole = path.read_bytes()
+        for at in chance.sample(range(len(whole)), 2):
+            flipped = bytearray(whole)
+            flipped[at] ^= 1 << chance.randrange(8)
+            path.write_bytes(flipped)
+            problems = verify(atlas.folder).problems
+            assert problems and all("`eqkin index" in problem for problem in problems), f"{path.name} byte {at}"
+        update(atlas, encoder)
+        assert not verify(atlas.folder).problems
+        assert VectorIndex.open(atlas, encoder.digest).trees.tolist() == trees
+        assert Words.open(atlas).search("probability", 3)
+
+
+def test_missing_files_are_reported_and_made_again(library: Library, encoder: Encoder) -> None:
+    update(library, encoder)
+    for path in list((library.folder / "index").iterdir()):
+        if path.name != "lock":
+            content = path.read_bytes()
+            path.unlink()
+            verdict = verify(library.folder)
+            assert verdict.problems or verdict.notes
+            if path.suffix == ".safetensors":
+                with pytest.raises(CorruptData, match="run `eqkin index"):
+                    VectorIndex.open(library, encoder.digest)
+            update(library, encoder)
+            verdict = verify(library.folder)
+            assert not verdict.problems + verdict.notes
+            assert VectorIndex.open(library, encoder.digest).missing == 0
+            assert content
+
+
+def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder) -> None:
+    update(library, encoder)
+    chance = random.Random(3)
+    for path in [p for p in (library.folder / "index").iterdir() if p.stat().st_size]:
+        content = path.read_bytes()
+        for _ in range(15):
+            damaged = bytearray(content)
+            for at in chance.sample(range(len(content)), min(len(content), 60)):
+                damaged[at] = chance.randrange(256)
+            path.write_bytes(damaged[: chance.choice([len(damaged), 100])])
+            try:
+                VectorIndex.open(library, encoder.digest).search(encoder.encode(["x"]), 3)
+                Words.open(library).search("note equation", 3)
+            except EqkinError:
+                pass
+        path.write_bytes(content)
+    assert not verify(library.folder).problems
+
+
+def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
+    library: Library, encoder: Encoder, notes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update(library, encoder)
+    before = IndexState.load(library.folder / "index")
+    library.add(write_note(notes, 9))
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("eqkin.library.durable.os.fsync", fail)
+        with pytest.raises(StorageFailed, match="Input/output error"):
+            update(library, encoder)
+    assert IndexState.load(library.folder / "index") == before
+    assert VectorIndex.open(library, encoder.digest).missing == 5
+    assert update(library, encoder).embedded == 5
+
+
+def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(
+    library: Library, encoder: Encoder, tmp_path: Path
+) -> None:
+    update(library, encoder)
+    library.add(write_note(tmp_path / "big", 100, 900, "word " * 50_000))
+    script = "import resource, signal, sys\nfrom eqkin import Encoder, Library\nfrom eqkin.index import update\n"
+    script += "library, encoder = Library.open(sys.argv[1]), Encoder.load()\n"
+    script += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (50_000,) * 2)\n"
+    script += "update(library, encoder)\n"
+    full = _run(script, library.folder)
+    assert full.returncode == 1
+    assert "StorageFailed" in full.stderr, full.stderr
+    assert not verify(library.folder).problems
+    assert len(VectorIndex.open(library, encoder.digest)) == 15
+    update(library, encoder)
+    verdict = verify(library.folder)
+    assert not verdict.problems + verdict.notes
+    assert len(VectorIndex.open(library, encoder.digest)) == 915
+
+
+def test_a_place_where_no_index_can_be_made_is_a_clear_error(library: Library, encoder: Encoder) -> None:
+    (library.folder / "index").write_text("x")
+    with pytest.raises(StorageFailed):
+        update(library, encoder)
+    with pytest.raises(EqkinError):
+        VectorIndex.open(library, encoder.digest)
