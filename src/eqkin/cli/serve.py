@@ -38,14 +38,13 @@ def serve(
 
 def run_server(library: Path, host: str = "127.0.0.1", port: int = 8017, open_page: bool = False) -> None:
     """Serve the library in a folder until someone stops it."""
-    from eqkin.search.engine import Engine
     from eqkin.web.app import LOOPBACK, create_app
     from eqkin.web.server import Server, address, listen
 
     with Library.open(library, create=False) as opened:
         listener = listen(host, port)
         local = host in ("127.0.0.1", "localhost", "::1")
-        app = create_app(Engine(opened), opened.folder, hosts=LOOPBACK if local else ())
+        app = create_app(opened.engine(), opened.folder, hosts=LOOPBACK if local else ())
         place = address(listener)
 
         def ready() -> None:

@@ -17,6 +17,7 @@ from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import from_bytes, to_bytes
 from eqkin.library import database
 from eqkin.library.durable import sha256_of
+from eqkin.library.judgements import Judgements
 from eqkin.library.library import Library
 from eqkin.library.lock import WriterLock
 from eqkin.library.manifest import NAME, Manifest
@@ -60,6 +61,7 @@ def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verdi
             _check_papers(library, segments, verdict, progress)
             _check_strays(library, verdict)
             _check_index(library, verdict)
+            verdict.problems += Judgements(folder).problems()
         except (CorruptData, StorageFailed) as error:
             verdict.problems.append(str(error))
         except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:

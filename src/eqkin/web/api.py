@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eqkin.errors import BadInput
 from eqkin.library.judgements import Judgement
-from eqkin.search.results import EquationRecord, MapPoints
-from eqkin.web.errors import WebError, bad_request, not_found
+from eqkin.search.results import MapPoints
+from eqkin.web.errors import WebError, bad_request, found
 from eqkin.web.exports import export as exported
 from eqkin.web.parameters import FORMAT, KEY, PAPERS, POINTS, Q, read
 from eqkin.web.query import Query
-from eqkin.web.service import Json, Service, service
+from eqkin.web.service import Json, service
 
 _KEYWORD_CHARS = 200
 
@@ -53,15 +53,7 @@ async def preview(request: Request) -> Response:
 async def equation(request: Request) -> Response:
     """One equation."""
     server = service(request)
-    return Json(await server.queue.run(find_equation, server, request.path_params["id"]))
-
-
-def find_equation(server: Service, identifier: str) -> EquationRecord:
-    """The equation with this id; raises `WebError` (404)."""
-    try:
-        return server.engine.equation(identifier)
-    except BadInput as error:
-        raise not_found(str(error)) from error
+    return Json(await server.queue.run(found, server.engine.equation, request.path_params["id"]))
 
 
 async def paper(request: Request) -> Response:
@@ -83,14 +75,6 @@ def page_key(request: Request) -> str:
     if not key:
         raise bad_request("key: the paper's key is needed")
     return str(key)
-
-
-def found(look: Any, key: str, *arguments: Any) -> Any:
-    """What a look-up gives; a key nobody has is "not found"."""
-    try:
-        return look(key, *arguments)
-    except BadInput as error:
-        raise not_found(str(error)) from error
 
 
 async def plane(request: Request) -> Response:
@@ -140,10 +124,14 @@ async def judge(request: Request) -> Response:
     server = service(request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise WebError(415, "unsupported_media_type", "a judgement is sent as application/json")
-    judgement = _judgement(await request.body())
+    try:
+        async with asyncio.timeout(server.limits.web_seconds):
+            judgement = _judgement(await request.body())
+    except TimeoutError:
+        raise WebError(408, "request_timeout", "the body took too long", headers={"Connection": "close"}) from None
 
     def keep() -> Judgement:
-        find_equation(server, judgement.equation)
+        found(server.engine.equation, judgement.equation)
         return server.judgements.add(judgement)
 
     return Json(await server.queue.run(keep), 201)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from starlette.exceptions import HTTPException
@@ -16,6 +17,7 @@ from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitRe
 from eqkin.limits import LIMITS
 from eqkin.search.query import OversizedFormula, UnreadableFormula
 
+T = TypeVar("T")
 _LOG = logging.getLogger("eqkin.web")
 _FAMILY: dict[type[EqkinError], tuple[int, str]] = {
     BadInput: (400, "bad_input"),
@@ -56,6 +58,14 @@ def bad_request(message: str) -> WebError:
 def not_found(message: str) -> WebError:
     """Something that is not there."""
     return WebError(404, "not_found", message)
+
+
+def found(look: Callable[..., T], key: str, *arguments: Any) -> T:
+    """What a look-up by a key gives; one that nobody has is not there."""
+    try:
+        return look(key, *arguments)
+    except BadInput as error:
+        raise not_found(str(error)) from error
 
 
 def busy(message: str) -> WebError:

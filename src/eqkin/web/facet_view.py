@@ -9,7 +9,7 @@ from eqkin.search.results import Results
 from eqkin.web.markup import Content, Safe, tag
 from eqkin.web.query import Query
 
-_FIELDS = 14
+_FIELDS = 12  # shown at once
 _YEARS = 12
 
 
@@ -23,15 +23,17 @@ def facets(query: Query, results: Results) -> Safe:
 
 def _fields(query: Query, counts: dict[str, int]) -> Safe | None:
     chosen = query.filters.fields
-    names = [*(name for name in chosen if name not in counts), *counts]
+    names = [*chosen, *(name for name in counts if name not in chosen)]
     if not names:
         return None
     items = []
-    for name in names[: _FIELDS + len(chosen)]:
+    for name in names:
         rest = tuple(other for other in chosen if other != name)
         narrowed = query.with_filters(fields=rest if name in chosen else (*chosen, name))
         items.append(_item(name, counts.get(name, 0), narrowed.address(), name in chosen))
-    return tag("div", tag("h2", "Field"), tag("ul", items), class_="facet", id="facet-field")
+    others = items[_FIELDS:]
+    more = tag("details", tag("summary", f"{len(others)} more"), tag("ul", others)) if others else None
+    return tag("div", tag("h2", "Field"), tag("ul", items[:_FIELDS]), more, class_="facet", id="facet-field")
 
 
 def _years(query: Query, counts: dict[int, int]) -> Safe | None:

@@ -16,6 +16,7 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
+_PATIENCE = 10  # times a body may be as large as allowed and still be read to its end, for nothing
 _SAFETY = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -96,8 +97,14 @@ class _CountedBody:
         self._receive, self._limit, self._seen = receive, limit, 0
 
     async def __call__(self) -> Message:
+        message = await self._next()
+        if self._seen > self._limit:
+            while message.get("more_body") and self._seen < _PATIENCE * self._limit:
+                message = await self._next()  # one who is still sending would not see the answer
+            raise _too_large(self._limit)
+        return message
+
+    async def _next(self) -> Message:
         message = await self._receive()
         self._seen += len(message.get("body", b""))
-        if self._seen > self._limit:
-            raise _too_large(self._limit)
         return message

@@ -7,9 +7,10 @@ from typing import NamedTuple
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from eqkin.errors import BadInput
 from eqkin.search.results import EquationRecord, PaperHit, PaperPage, Results
 from eqkin.web import api
-from eqkin.web.errors import WebError
+from eqkin.web.errors import WebError, found
 from eqkin.web.home import home_body
 from eqkin.web.layout import page
 from eqkin.web.markup import tag
@@ -50,15 +51,15 @@ async def search(request: Request) -> Response:
         return await home(request)
 
     def work() -> str:
-        found = _find(server, query)
+        shown = _find(server, query)
         title = query.q if query.q and len(query.q) < 60 else query.text or "Results"
-        return page(title, result_page(query, found.results, found.origin), query=query)
+        return page(title, result_page(query, shown.results, shown.origin), query=query)
 
     return HTMLResponse(await server.queue.run(work))
 
 
 def _find(server: Service, query: Query) -> Found:
-    origin = api.find_equation(server, query.like) if query.like else None
+    origin = found(server.engine.equation, query.like) if query.like else None
     return Found(query.answer(server.engine), origin)
 
 
@@ -81,8 +82,15 @@ async def paper_json(request: Request) -> Response:
 
 
 def _read(server: Service, key: str) -> Read:
-    shown: PaperPage = api.found(server.engine.paper, key)
-    return Read(shown, list(api.found(server.engine.similar_papers, key, _RELATED)))
+    shown = found(server.engine.paper, key)
+    return Read(shown, _related(server, shown))
+
+
+def _related(server: Service, shown: PaperPage) -> list[PaperHit]:
+    try:
+        return server.engine.similar_papers(shown.paper.key, _RELATED)
+    except BadInput:  # it has no equations that could be compared
+        return []
 
 
 async def plane(request: Request) -> Response:

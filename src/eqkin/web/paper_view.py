@@ -47,7 +47,9 @@ def _section(name: str, heading: str, equations: tuple[EquationRecord, ...]) -> 
 
 
 def _equation(equation: EquationRecord) -> Safe:
-    kin = tag("a", "Kin of this one", href=shown.kin_address(equation.id), class_="kin") if equation.mathml else None
+    kin = (
+        tag("a", "Kin of this one", href=shown.kin_address(equation.id), class_="kin-link") if equation.mathml else None
+    )
     actions = tag("div", kin, shown.copy_button(equation.latex), class_="actions")
     content = (shown.formula(equation.mathml, equation.latex), shown.prose(equation), actions)
     return tag("li", *content, class_="hit", tabindex="-1", data_id=equation.id)

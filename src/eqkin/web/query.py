@@ -10,7 +10,7 @@ from starlette.datastructures import QueryParams
 
 from eqkin.search.engine import Engine
 from eqkin.search.results import Filters, Results
-from eqkin.web.errors import bad_request
+from eqkin.web.errors import bad_request, found
 from eqkin.web.parameters import SEARCH, read, written
 
 
@@ -54,7 +54,10 @@ class Query:
             raise bad_request("nothing to look for: give a formula (q), words (text), or the id of an equation (like)")
         options: dict[str, Any] = {"k": self.k, "text": self.text, "filters": self.filters}
         options |= {"group": self.group, "fold": self.fold, "explain": self.explain}
-        return engine.like(self.like, **options) if self.like else engine.search(self.q, **options)
+        if not self.like:
+            return engine.search(self.q, **options)
+        found(engine.equation, self.like)
+        return engine.like(self.like, **options)
 
     def address(self, path: str = "/search", **extra: str) -> str:
         """The address of a page for this query."""

@@ -67,7 +67,7 @@ def _asked(query: Query, results: Results, origin: EquationRecord | None) -> Saf
 
 def _hit(query: Query, hit: Hit, number: int) -> Safe:
     equation = hit.equation
-    kin = tag("a", "Kin of this one", href=shown.kin_address(equation.id), class_="kin", data_swap=True)
+    kin = tag("a", "Kin of this one", href=shown.kin_address(equation.id), class_="kin-link", data_swap=True)
     similarity = f"{max(0.0, hit.score):.2f}"
     score = tag(
         "span",

@@ -30,7 +30,7 @@ const ACTIONS = {
   ArrowDown: () => move(1),
   ArrowUp: () => move(-1),
   o: () => follow(".title"),
-  f: () => follow(".kin"),
+  f: () => follow(".kin-link"),
   r: () => say(true),
   n: () => say(false),
 };

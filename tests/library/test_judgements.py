@@ -1,0 +1,85 @@
+"""Judgements: kept by many writers, checked, exported."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from multiprocessing import get_context
+
+import pytest
+
+from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
+from eqkin.library.judgements import NAME, Judgement, Judgements
+from eqkin.library.verify import verify
+from eqkin.limits import LIMITS
+
+ONE = Judgement("paper#1", True, latex="x", words="some words", keywords=("a", "b"))
+
+
+def write_some(folder, number):
+    for i in range(5):
+        Judgements(folder).add(Judgement(f"paper#{number}-{i}", True, latex="x"))
+
+
+def test_a_folder_without_judgements_has_none_and_is_left_alone(tmp_path):
+    kept = Judgements(tmp_path)
+    assert (kept.all(), kept.export(), kept.problems()) == ([], [], [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_was_said_is_read_again(tmp_path):
+    kept = Judgements(tmp_path).add(ONE)
+    assert kept.time
+    assert Judgements(tmp_path).all() == [kept]
+    assert replace(kept, time="") == ONE
+
+
+def test_the_last_word_on_an_equation_counts(tmp_path):
+    judgements = Judgements(tmp_path)
+    for relevant in (True, False, True, False):
+        judgements.add(replace(ONE, relevant=relevant))
+    judgements.add(replace(ONE, equation="paper#2", keywords=("b", "c")))
+    judgements.add(replace(ONE, latex="", mathml="<math><mi>x</mi></math>"))
+    first, second = judgements.export()
+    assert (first.relevant, first.irrelevant, first.keywords) == (["paper#2"], ["paper#1"], ["a", "b", "c"])
+    assert (second.latex, second.relevant) == ("", ["paper#1"])
+
+
+def test_several_processes_may_write(tmp_path):
+    processes = [get_context("spawn").Process(target=write_some, args=(tmp_path, number)) for number in range(3)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+        assert process.exitcode == 0
+    assert len(Judgements(tmp_path).all()) == 15
+
+
+def test_judgements_that_say_nothing_or_are_too_many_are_refused(tmp_path):
+    with pytest.raises(BadInput):
+        Judgements(tmp_path).add(Judgement("", True, latex="x"))
+    with pytest.raises(BadInput):
+        Judgements(tmp_path).add(Judgement("paper#1", True))
+    few = Judgements(tmp_path, replace(LIMITS, web_judgements=1))
+    few.add(ONE)
+    with pytest.raises(LimitReached):
+        few.add(ONE)
+
+
+def test_a_library_with_judgements_is_whole_and_damage_is_found(library):
+    Judgements(library.folder).add(ONE)
+    assert not verify(library.folder).problems
+    with closing(sqlite3.connect(library.folder / NAME)) as connection, connection:
+        connection.execute("UPDATE judgements SET relevant = 0")
+    assert any("do not match their hash" in problem for problem in verify(library.folder).problems)
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    (tmp_path / NAME).write_bytes(b"nonsense" * 1000)
+    with pytest.raises(CorruptData, match=NAME):
+        Judgements(tmp_path).all()
+    assert Judgements(tmp_path).problems()
+
+
+def test_where_nothing_can_be_written_it_is_said(tmp_path):
+    with pytest.raises(StorageFailed):
+        Judgements(tmp_path / "nowhere").add(ONE)

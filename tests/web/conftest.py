@@ -1,0 +1,119 @@
+"""A real server over a real library, and a real browser, one of each for all tests of the web."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from eqkin import Encoder, Library
+from eqkin.index import update
+from eqkin.search.engine import Engine
+from eqkin.web.app import create_app
+from eqkin.web.server import Server, address, listen
+
+HOSTILE = "record:hostile"
+YEARS = (1999, 2007, 2019)
+
+
+def papers(folder: Path) -> Path:
+    """Papers with years, and one that tries whatever it can."""
+    records = [
+        {
+            "doc_id": f"dated-{year}",
+            "title": f"Energy in {year}",
+            "year": year,
+            "authors": ["Émilie du Châtelet", "Müller and Sons"],
+            "fields": ["energetics"],
+            "latex": r"\section{Motion} Kinetic energy. "
+            rf"\[ E_{{{year}}} = \frac12 m v^2 \] \[ W = \oint F dx_{{{year}}} \]",
+        }
+        for year in YEARS
+    ]
+    script = "<script>alert(1)</script>"
+    image = "<img src=https://example.org/x.png onerror=alert(2)>"
+    records.append(
+        {
+            "doc_id": "hostile",
+            "title": f"=cmd() {script}{image} 100% {{unbalanced",
+            "year": 2019,
+            "authors": [f"Eve {image}", "@SUM(A1) \\\\evil{"],
+            "fields": [f"field{script}"],
+            "abstract": f"{script}{image}",
+            "latex": rf"\section{{Sec {script}}} Prose {image} here. "
+            rf"\[ \Xi_{{evil}} = \text{{{script}}} + \text{{{image}}} \] after {script}",
+        }
+    )
+    path = folder / "papers.jsonl"
+    path.write_text("\n".join(json.dumps(record) for record in records))
+    return path
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Encoder:
+    return Encoder.load()
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
+    """A library of the atlas and those papers."""
+    place = tmp_path_factory.mktemp("web")
+    with Library.open(place / "library") as library:
+        library.add("atlas:", papers(place))
+        update(library, encoder)
+        return library.folder
+
+
+@pytest.fixture(scope="session")
+def engine(folder: Path, encoder: Encoder) -> Iterator[Engine]:
+    with Engine(folder, encoder) as made:
+        yield made
+
+
+class Running:
+    """A server in a thread of its own."""
+
+    def __init__(self, app: object) -> None:
+        self._listener = listen("127.0.0.1", 0)
+        self.address = address(self._listener)
+        answering = threading.Event()
+        self._server = Server(app, ready=answering.set)  # type: ignore[arg-type]
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
+        self._thread.start()
+        assert answering.wait(30)
+
+    def client(self) -> httpx.Client:
+        return httpx.Client(base_url=self.address, timeout=30)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(30)
+        self._listener.close()
+
+
+@pytest.fixture(scope="session")
+def server(engine: Engine, folder: Path) -> Iterator[Running]:
+    running = Running(create_app(engine, folder))
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="session")
+def client(server: Running) -> Iterator[httpx.Client]:
+    with server.client() as made:
+        yield made
+
+
+def chromium() -> str | None:
+    """The browser that is installed."""
+    named = os.environ.get("EQKIN_CHROMIUM", "")
+    return next(
+        (found for name in (named, "chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
+        None,
+    )

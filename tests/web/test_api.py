@@ -1,0 +1,247 @@
+"""Every route for programs, and what is refused."""
+
+import json
+import socket
+import threading
+
+import httpx
+import pytest
+
+from eqkin.library.verify import verify
+from eqkin.limits import LIMITS
+from eqkin.web.guards import POLICY
+from eqkin.web.routes import ROUTES
+from tests.web.conftest import HOSTILE, Running
+
+BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
+
+
+def refused(answer: httpx.Response, status: int) -> dict:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/json"
+    body = answer.json()
+    assert set(body) == {"error"}
+    assert {"code", "message"} <= set(body["error"]) <= {"code", "message", "position"}
+    return body["error"]
+
+
+def test_search_gives_ranked_equations_with_their_papers(client):
+    found = client.get("/api/search", params={"q": BAYES, "k": 5}).json()
+    assert len(found["hits"]) == 5
+    scores = [hit["score"] for hit in found["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    assert any(hit["equation"]["id"].startswith("atlas:probability#") for hit in found["hits"])
+    assert found["fields"]
+    assert found["hits"][0]["pairings"] == []
+
+
+def test_search_explains_on_request(client):
+    found = client.get("/api/search", params={"q": BAYES, "k": 1, "explain": 1}).json()
+    assert found["hits"][0]["pairings"]
+    assert 'class="kin' in found["hits"][0]["marked"]
+
+
+def test_the_page_as_json_is_the_same_as_the_interface(client):
+    parameters = {"q": BAYES, "k": 3}
+    first, second = (client.get(path, params=parameters).json() for path in ("/api/search", "/search.json"))
+    assert first["hits"] == second["hits"]
+
+
+def test_filters_narrow_by_field_year_author_and_paper(client):
+    def keys(**parameters) -> set[str]:
+        found = client.get("/api/search", params={"q": "E = \\frac12 m v^2", "k": 50, **parameters}).json()
+        return {hit["equation"]["paper"]["key"] for hit in found["hits"]}
+
+    assert keys(field="energetics") == {"record:dated-1999", "record:dated-2007", "record:dated-2019"}
+    assert keys(**{"from": 2000, "to": 2010}) == {"record:dated-2007"}
+    assert keys(author="châtelet", to=2000) == {"record:dated-1999"}
+    assert keys(paper="atlas:mechanics") == {"atlas:mechanics"}
+    assert "atlas:mechanics" not in keys(without="atlas:mechanics")
+
+
+def test_kin_of_an_equation_leaves_it_out(client):
+    name = client.get("/api/search", params={"q": BAYES, "k": 1}).json()["hits"][0]["equation"]["id"]
+    hits = client.get("/api/search", params={"like": name}).json()["hits"]
+    assert hits
+    assert name not in [hit["equation"]["id"] for hit in hits]
+
+
+def test_preview_gives_mathml_or_the_place_of_the_error(client):
+    assert client.get("/api/preview", params={"q": "x^2"}).json()["mathml"].startswith("<math")
+    error = refused(client.get("/api/preview", params={"q": r"a + \frac{1"}), 400)
+    assert error["code"] == "bad_formula"
+    assert 0 < error["position"] <= 11
+
+
+def test_equation_paper_and_related_papers(client):
+    equation = client.get("/api/equation/atlas:probability%234").json()
+    assert equation["paper"]["key"] == "atlas:probability"
+    assert equation["mathml"].startswith("<math")
+    paper = client.get("/api/paper/atlas:probability").json()
+    assert paper["paper"]["title"] == "Probability"
+    assert sum(len(equations) for _, equations in paper["sections"]) > 40
+    related = client.get("/api/similar-papers/atlas:probability", params={"k": 3}).json()
+    assert len(related) == 3
+    assert related[0]["pairs"]
+    shown = client.get("/paper.json", params={"key": "atlas:probability"}).json()
+    assert shown["paper"]["paper"] == paper["paper"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/equation/nothing%231", "/api/paper/nothing", "/api/similar-papers/nothing", "/api/nothing",
+        "/search.json?like=nothing", "/paper.json?key=nothing", "/static/../app.py", "/static/nothing.js",
+    ],
+)  # fmt: skip
+def test_what_is_not_there_is_not_found(client, path):
+    refused(client.get(path), 404)
+
+
+def test_facets_of_the_library_and_of_a_query(client):
+    whole = client.get("/api/facets").json()
+    assert whole["fields"]["energetics"] == 6
+    assert whole["years"]["1999"] == 2
+    assert client.get("/api/facets", params={"q": BAYES}).json()["fields"]
+
+
+def test_map_places_equations_on_a_plane(client):
+    points = client.get("/api/map", params={"limit": 100}).json()
+    assert len(points["ids"]) == len(points["x"]) == len(points["y"]) == len(points["fields"]) <= 100
+    assert all(-1 <= v <= 1 for v in points["x"] + points["y"])
+    assert max(points["fields"]) < len(points["names"])
+
+
+def test_health_says_that_the_server_is_there(client):
+    assert client.get("/health").json()["status"] == "ok"
+
+
+def test_the_description_names_every_route_and_every_parameter(client):
+    described = client.get("/openapi.json").json()
+    for route in ROUTES:
+        operation = described["paths"][route.path.replace(":path}", "}")][route.method.lower()]
+        names = {parameter["name"] for parameter in operation["parameters"]}
+        assert names == {p.name for p in route.parameters} | set(route.names_in_path)
+    assert client.get("/api", headers={"Accept": "text/html"}).text.count("<section>") == len(ROUTES)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ("q=x&k=1000000000", "k"), ("q=x&k=-1", "k"), ("q=x&k=0", "k"), ("q=x&k=NaN", "k"), ("q=x&k=1e2", "k"),
+        ("q=x&k=", "k"), ("q=x&k=%D9%A3", "k"), ("", "nothing to look for"), ("q=%20", "nothing to look for"),
+        ("q=x&from=inf", "from"), ("q=x&to=-5", "to"), ("q=x&group=perhaps", "group"),
+        ("q=" + "x" * (LIMITS.web_query_chars + 1), "q"), ("q=x" + "&field=a" * 51, "field"),
+        ("q=%ff%fe", "UTF-8"), ("q=x&%C3=1", "UTF-8"),
+    ],
+)  # fmt: skip
+def test_requests_that_make_no_sense_are_refused_by_name(client, parameters, named):
+    assert named in refused(client.get(f"/api/search?{parameters}"), 400)["message"]
+
+
+def test_an_unknown_format_and_a_wrong_method_are_refused(client):
+    refused(client.get("/export?q=x&format=exe"), 400)
+    refused(client.put("/api/search"), 405)
+    refused(client.post("/api/search"), 405)
+
+
+def test_a_formula_that_is_too_deep_is_refused(client):
+    error = refused(client.get("/api/search", params={"q": "{" * 3_000 + "}" * 3_000}), 400)
+    assert error["code"] in ("limit_reached", "bad_formula")
+
+
+def test_a_body_of_a_gigabyte_is_refused_before_it_is_read(server: Running):
+    host, port = server.address.removeprefix("http://").rstrip("/").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(
+            b"POST /api/judgements HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Content-Length: 1000000000\r\n\r\n{"
+        )
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))  # the server closes the connection
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b'"code":"too_large"' in answer
+
+
+def test_a_body_without_a_length_is_counted(client):
+    pieces = (b" " * 65_536 for _ in range(20))
+    refused(client.post("/api/judgements", content=pieces, headers={"Content-Type": "application/json"}), 413)
+
+
+def test_other_hosts_and_other_sites_are_turned_away(client):
+    refused(client.get("/health", headers={"Host": "evil.example"}), 421)
+    sent = {"Sec-Fetch-Site": "cross-site", "Content-Type": "application/json"}
+    refused(client.post("/api/judgements", content="{}", headers=sent), 403)
+    answer = client.get("/api/search?q=x", headers={"Origin": "https://evil.example"})
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize("path", ["/", "/search?q=x", "/nothing", "/static/base.css", "/health", "/export?q=x", "/map"])
+def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client, path):
+    answer = client.get(path, headers={"Accept": "text/html"})
+    assert answer.headers["content-security-policy"] == POLICY
+    assert "unsafe-inline" not in POLICY
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert "server" not in answer.headers
+
+
+class TestJudgements:
+    def post(self, client, **body) -> httpx.Response:
+        return client.post("/api/judgements", json=body)
+
+    def test_are_kept_and_exported_as_evaluation_queries(self, client, folder):
+        query = {"latex": "j = 1", "words": "current"}
+        first = self.post(client, equation="atlas:probability#4", relevant=True, keywords=["bayes", " "], **query)
+        assert first.status_code == 201
+        assert first.json()["time"]
+        self.post(client, equation="atlas:probability#5", relevant=True, **query)
+        self.post(client, equation="atlas:probability#5", relevant=False, keywords=["prior"], **query)
+        exported = client.get("/api/judgements").json()["queries"]
+        assert [q for q in exported if q["latex"] == "j = 1"] == [
+            {
+                "latex": "j = 1", "mathml": "", "words": "current", "keywords": ["bayes", "prior"],
+                "relevant": ["atlas:probability#4"], "irrelevant": ["atlas:probability#5"],
+            }
+        ]  # fmt: skip
+        assert not verify(folder).problems
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            {"relevant": True, "latex": "x"},
+            {"equation": "atlas:probability#4", "relevant": True},
+            {"equation": "atlas:probability#4", "relevant": "yes", "latex": "x"},
+            {"equation": "atlas:probability#4", "relevant": True, "latex": 3},
+            {"equation": "atlas:probability#4", "relevant": True, "latex": "x", "keywords": "word"},
+        ],
+    )
+    def test_that_say_nothing_are_refused(self, client, body):
+        answer = self.post(client, **body)
+        refused(answer, 404 if "equation" not in body else 400)
+
+    def test_of_unknown_equations_and_wrong_bodies_are_refused(self, client):
+        refused(self.post(client, equation="nothing#1", relevant=True, latex="x"), 404)
+        refused(client.post("/api/judgements", content="{", headers={"Content-Type": "application/json"}), 400)
+        refused(client.post("/api/judgements", content="[]", headers={"Content-Type": "application/json"}), 400)
+        refused(client.post("/api/judgements", content="{}", headers={"Content-Type": "text/plain"}), 415)
+
+    def test_of_many_writers_are_all_kept(self, client):
+        def write(number: int) -> None:
+            self.post(client, equation="atlas:algebra#1", relevant=True, latex=f"w_{{{number}}}")
+
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        kept = {query["latex"] for query in client.get("/api/judgements").json()["queries"]}
+        assert {f"w_{{{number}}}" for number in range(12)} <= kept
+
+
+def test_hostile_papers_are_data_and_nothing_else(client):
+    found = client.get(f"/api/paper/{HOSTILE}")
+    assert found.headers["content-type"] == "application/json"
+    assert "<script>" in json.loads(found.text)["paper"]["title"]
+    page = client.get("/paper", params={"key": HOSTILE}, headers={"Accept": "text/html"}).text
+    assert "<script>alert" not in page
+    assert "<img" not in page

@@ -1,0 +1,98 @@
+"""Result lists in other programs' formats."""
+
+import csv
+import io
+import re
+
+import pytest
+
+from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
+from eqkin.web.exports import export
+
+QUERY = {"q": r"\Xi_{evil} = 1", "k": 20}
+
+
+def entries(text: str) -> dict[str, dict[str, str]]:
+    """A strict reader of BibTeX: braces are counted as BibTeX does, behind a backslash too."""
+    found: dict[str, dict[str, str]] = {}
+    at = 0
+    while match := re.compile(r"\s*@(\w+)\{([^,\s{}]+),\s*").match(text, at):
+        at, fields = match.end(), {}
+        while match_field := re.compile(r"(\w+) = \{").match(text, at):
+            start, depth, at = match_field.end(), 1, match_field.end()
+            while depth:
+                depth += {"{": 1, "}": -1}.get(text[at], 0)
+                at += 1
+            fields[match_field[1]] = text[start : at - 1]
+            comma = re.compile(r",\s*").match(text, at)
+            assert comma, text[at : at + 40]
+            at = comma.end()
+        assert text[at] == "}", text[at : at + 40]
+        at += 1
+        assert match[2] not in found
+        found[match[2]] = fields
+    assert not text[at:].strip(), text[at:]
+    return found
+
+
+def results(*papers: PaperRecord) -> Results:
+    hits = [
+        Hit(EquationRecord(f"{paper.key}#0", i, "-x", "<math/>", "@label", "=section", "", "", paper), 0.5, 0.5, 0.0)
+        for i, paper in enumerate(papers)
+    ]
+    return Results("x", "", "", tuple(hits))
+
+
+ODD = PaperRecord(
+    "a b{c}", "50% {of \\ it & $x_1^2$ ~\n@misc{evil,", ("A and B", "Q }", "#1"), 2001, ("f\r\nER  - ",), "/tmp/ü"
+)
+
+
+@pytest.mark.parametrize("form", ["bibtex", "ris", "csv", "json"])
+def test_a_result_list_is_a_file(client, form):
+    answer = client.get("/export", params={**QUERY, "format": form})
+    assert answer.status_code == 200
+    disposition = answer.headers["content-disposition"]
+    assert re.fullmatch(r'attachment; filename="eqkin-results\.\w+"', disposition)
+    assert answer.content
+
+
+def test_bibtex_can_be_read_whatever_titles_hold(client):
+    text = client.get("/export", params={**QUERY, "format": "bibtex"}).text
+    assert any("script" in fields["title"] for fields in entries(text).values())
+    written, _, _ = export(results(ODD, ODD.__class__("A b-c", "T", (), None, (), "")), "bibtex")
+    read = entries(written.decode())
+    assert len(read) == 2
+    first = next(iter(read.values()))
+    assert first["author"].split(" and ", 1)[0] != "A"
+    assert first["year"] == "2001"
+
+
+def test_papers_of_arxiv_are_named_as_such():
+    paper = PaperRecord("arxiv:1706.03762", "Attention", ("A. Vaswani",), 2017, (), "somewhere")
+    (entry,) = entries(export(results(paper), "bibtex")[0].decode()).values()
+    assert (entry["eprint"], entry["archiveprefix"]) == ("1706.03762", "arXiv")
+    assert b"UR  - https://arxiv.org/abs/1706.03762\r\n" in export(results(paper), "ris")[0]
+
+
+def test_ris_keeps_one_line_a_field():
+    lines = export(results(ODD), "ris")[0].decode().split("\r\n")
+    assert lines[0] == "TY  - GEN"
+    assert lines[-2] == "ER  - "
+    assert all(re.match(r"[A-Z][A-Z0-9]  - ", line) for line in lines if line)
+    assert sum(line.startswith("ER") for line in lines) == 1
+
+
+def test_no_cell_of_a_table_is_a_formula(client):
+    text = client.get("/export", params={**QUERY, "format": "csv"}).text
+    rows = list(csv.reader(io.StringIO(text))) + list(csv.reader(io.StringIO(export(results(ODD), "csv")[0].decode())))
+    cells = [cell for row in rows for cell in row]
+    assert any(cell.startswith("'=cmd()") for cell in cells)
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    assert len({len(row) for row in rows}) == 1
+
+
+def test_nothing_of_a_request_gets_into_a_header(client):
+    answer = client.get("/export?q=x&format=csv%0d%0aX-Evil:%201")
+    assert answer.status_code == 400
+    assert "x-evil" not in answer.headers

@@ -1,0 +1,86 @@
+"""Work is bounded: what does not fit is told to come again, and the server stays awake."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from eqkin.limits import LIMITS
+from eqkin.web.app import create_app
+from eqkin.web.errors import WebError
+from eqkin.web.work import WorkQueue
+from tests.web.conftest import Running
+
+
+class Slow:
+    """An engine that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.go, self.working = threading.Event(), threading.Semaphore(0)
+
+    def preview(self, latex: str) -> SimpleNamespace:
+        self.working.release()
+        if latex == "boom":
+            raise RuntimeError("with secrets inside")
+        assert self.go.wait(30)
+        return SimpleNamespace(problem=None, mathml="<math></math>", unknown=(), repaired=False)
+
+
+@pytest.fixture
+def slow(tmp_path):
+    engine = Slow()
+    limits = replace(LIMITS, web_workers=1, web_waiting=1)
+    running = Running(create_app(engine, tmp_path, limits=limits))  # type: ignore[arg-type]
+    yield engine, running
+    engine.go.set()
+    running.stop()
+
+
+def test_a_full_queue_answers_503_and_health_answers_meanwhile(slow):
+    engine, running = slow
+    with ThreadPoolExecutor(2) as threads, running.client() as client:
+        ask = lambda: client.get("/api/preview?q=x")  # noqa: E731
+        first = threads.submit(ask)
+        assert engine.working.acquire(timeout=30)
+        second = threads.submit(ask)
+        while client.get("/health").json()["under_way"] < 2:
+            pass
+        refused = client.get("/api/preview?q=x")
+        assert refused.status_code == 503
+        assert int(refused.headers["retry-after"]) >= 1
+        assert refused.json()["error"]["code"] == "busy"
+        page = client.get("/", headers={"Accept": "text/html"})
+        assert page.status_code == 503
+        assert "</html>" in page.text
+        engine.go.set()
+        assert (first.result().status_code, second.result().status_code) == (200, 200)
+
+
+def test_what_should_not_happen_is_told_without_its_insides(slow):
+    with slow[1].client() as client:
+        answer = client.get("/api/preview?q=boom")
+    assert answer.status_code == 500
+    assert answer.json()["error"]["code"] == "internal"
+    assert "secrets" not in answer.text
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_a_slow_request_is_given_up_but_keeps_its_place_until_it_ends():
+    async def check() -> None:
+        queue = WorkQueue(replace(LIMITS, web_workers=1, web_waiting=0, web_seconds=0.01))
+        go = threading.Event()
+        with pytest.raises(WebError, match="busy") as given_up:
+            await queue.run(go.wait, 30)
+        assert given_up.value.status == 503
+        with pytest.raises(WebError):
+            await queue.run(int)
+        go.set()
+        while queue.under_way:
+            await asyncio.sleep(0)
+        assert await queue.run(int) == 0
+        queue.close()
+
+    asyncio.run(check())
