@@ -53,7 +53,8 @@ def search(
     r"""Find the kin of a formula: related equations of a library, and the papers they stand in.
 
     Words alone are a query too. With formula and words, the formula counts three quarters. With `-`, an unreadable
-    line is told on standard error and the others go on; JSON is then one line a query.
+    line is told on standard error and the others go on; JSON is then one line a query. A formula that begins with a
+    minus stands last, after `--`.
 
     Exit codes: 0 found, 1 nothing found, 2 wrong usage, 3 a query that cannot be read or no vectors yet (`eqkin
     index`), 4 limit reached, 5 damaged library.
@@ -67,6 +68,8 @@ def search(
         eqkin search --text 'harmonic oscillator' --csv > hits.csv
 
         eqkin search - --json < formulas.txt
+
+        eqkin search -k 5 -- '-\frac{\partial H}{\partial q}'
     """
     if as_csv and as_json:
         raise typer.BadParameter("choose one of --csv and --json")

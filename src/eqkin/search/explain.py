@@ -22,6 +22,7 @@ from eqkin.search.results import Pairing
 _UNRELATED = 0.5  # cosine of nodes that have nothing in common: the vectors have no negative numbers
 _LEAST = 0.2  # similarity below which a pair says nothing
 _SAME_TEXT = 0.1  # what an equal symbol is worth when the nearest is chosen
+_SAME_FORM = 0.25  # by how much parts that differ in letters alone are nearer than their vectors say
 _LARGEST = 600  # nodes of a tree that is explained
 _ROWS = frozenset({"mrow", "mstyle", "mpadded", "mtd", "menclose", "mphantom"})
 _SLOTS = {
@@ -37,6 +38,7 @@ class Parts:
     tags: list[str]
     kinds: list[str]  # nodes of the same kind can answer each other
     texts: list[str]
+    forms: list[str]  # of each subtree of more than one node: all but the names of its letters
     children: list[range]
     sizes: list[int]  # nodes of each subtree
     nodes: npt.NDArray[np.float32]  # unit vectors
@@ -68,13 +70,17 @@ def _parts(forest: Forest, vectors: npt.NDArray[np.float32]) -> Parts:
         sums[parent[i]] += sums[i]
         sizes[parent[i]] += sizes[i]
     first, counts = forest.first_child().tolist(), forest.n_children.tolist()
+    children = [range(start, start + count) for start, count in zip(first, counts, strict=True)]
     tags = [forest.tags[i] for i in forest.tag.tolist()]
     texts = [forest.texts[i] for i in forest.text.tolist()]
+    kinds = [_kind(tag, text) for tag, text in zip(tags, texts, strict=True)]
+    forms = _forms(kinds, texts, children)
     return Parts(
         tags,
-        [_kind(tag, text) for tag, text in zip(tags, texts, strict=True)],
+        kinds,
         texts,
-        [range(start, start + count) for start, count in zip(first, counts, strict=True)],
+        forms,
+        children,
         sizes,
         _unit(vectors),
         _unit(sums),
@@ -85,6 +91,14 @@ def _kind(tag: str, text: str) -> str:
     if tag == "mi" and not text.isalnum():
         return "mo"  # the converter takes a bar for a letter
     return "row" if tag in _ROWS else "script" if tag in _SLOTS else tag
+
+
+def _forms(kinds: list[str], texts: list[str], children: list[range]) -> list[str]:
+    forms = ["" if kind == "mi" else text or kind for kind, text in zip(kinds, texts, strict=True)]
+    for i in range(len(kinds) - 1, -1, -1):
+        if children[i]:
+            forms[i] = f"{kinds[i]}({','.join(forms[child] for child in children[i])})"
+    return [form if below else "" for form, below in zip(forms, children, strict=True)]
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -105,8 +119,9 @@ class _Alignment:
         inner = np.ix_(np.array(query.sizes) > 1, np.array(hit.sizes) > 1)
         near[inner] = (near[inner] + (query.means @ hit.means.T)[inner]) / 2
         similarity = np.clip((near - _UNRELATED) / (1 - _UNRELATED), 0, 1)
+        similarity += _SAME_FORM * (1 - similarity) * _equal(query.forms, hit.forms)
         self._near: list[list[float]] = similarity.tolist()
-        self._rank: list[list[float]] = (similarity + _SAME_TEXT * self._same_text()).tolist()
+        self._rank: list[list[float]] = (similarity + _SAME_TEXT * _equal(query.texts, hit.texts)).tolist()
         self.pairs: dict[int, int] = {}
         self.taken: set[int] = set()
 
@@ -117,11 +132,6 @@ class _Alignment:
         self._match(left, free, wander=True)
         found = ((i, j, self._near[i][j]) for i, j in sorted(self.pairs.items()))
         return tuple(Pairing(i, j, value) for i, j, value in found if value >= _LEAST)
-
-    def _same_text(self) -> npt.NDArray[np.bool_]:
-        ours, theirs = np.array(self.query.texts, object), np.array(self.hit.texts, object)
-        same: npt.NDArray[np.bool_] = (ours[:, None] == theirs) & (ours != "")[:, None]
-        return same
 
     def _pair(self, i: int, j: int) -> None:
         """Pair two nodes, then what is below them."""
@@ -173,6 +183,13 @@ class _Alignment:
             ours, theirs = self.query.kinds[self.query.children[i][0]], self.hit.kinds[self.hit.children[j][0]]
             return len(places) > 1 and (ours == "mo") == (theirs == "mo")
         return True
+
+
+def _equal(ours: list[str], theirs: list[str]) -> npt.NDArray[np.bool_]:
+    """Which of two lists' strings are the same, and not empty."""
+    left, right = np.array(ours, object), np.array(theirs, object)
+    same: npt.NDArray[np.bool_] = (left[:, None] == right) & (left != "")[:, None]
+    return same
 
 
 def marked_mathml(root: Node, similarity: dict[int, float]) -> str:

@@ -22,8 +22,8 @@ from eqkin.mathml.tree import Node
 from eqkin.search.records import Place
 
 WORDS_WEIGHT = 0.25
-_ALIKE = 0.97  # only formulas whose vectors are this near are looked at more closely
-_EQUAL = 0.999  # with vectors this near, the same LaTeX means the same formula
+_SAME_LATEX = 0.8  # cosine from which the same LaTeX means the same formula; below, a macro has two meanings
+_SAME_TREE = 0.98  # cosine from which trees are compared; a tree with fewer attributes is not farther away
 _SPACING = re.compile(
     r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag|displaystyle|quad|qquad|left|right|[Bb]igg?[lr]?)(?![A-Za-z])"
     r"|\\[,;:!>\s]|~|\s"
@@ -62,29 +62,29 @@ def folded(
         vectors: their unit vectors.
         tree: gives the tree with a number; asked only for formulas with very near vectors.
     """
-    near = np.triu(vectors @ vectors.T > _ALIKE, 1)
-    keys: dict[int, tuple[str, str]] = {}
+    cosines = np.triu(vectors @ vectors.T, 1)
+    latex = [plain_latex(candidate.place.latex) for candidate in candidates]
+    shapes: dict[int, str] = {}
 
-    def key(i: int) -> tuple[str, str]:
-        if i not in keys:
-            place = candidates[i].place
-            keys[i] = plain_latex(place.latex), shape(tree(place.tree))
-        return keys[i]
+    def same(i: int, j: int) -> bool:
+        if latex[i] and latex[i] == latex[j]:
+            return True
+        if cosines[i, j] < _SAME_TREE:
+            return False
+        for place in (i, j):
+            if place not in shapes:
+                shapes[place] = shape(tree(candidates[place].place.tree))
+        return shapes[i] == shapes[j]
 
     gone: set[int] = set()
     kept: list[Candidate] = []
     for i, candidate in enumerate(candidates):
-        if i in gone:
-            continue
-        kept.append(candidate)
-        for j in np.flatnonzero(near[i]).tolist():
-            if j in gone:
-                continue
-            (ours, our_shape), (theirs, their_shape) = key(i), key(j)
-            close = float(vectors[i] @ vectors[j]) > _EQUAL
-            if our_shape == their_shape or (close and ours and ours == theirs):
-                gone.add(j)
-                candidate.same.append(candidates[j].place)
+        if i not in gone:
+            kept.append(candidate)
+            for j in np.flatnonzero(cosines[i] > _SAME_LATEX).tolist():
+                if j not in gone and same(i, j):
+                    gone.add(j)
+                    candidate.same.append(candidates[j].place)
     return kept
 
 

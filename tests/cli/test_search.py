@@ -1,0 +1,156 @@
+"""`eqkin search`, `eqkin similar-papers` and `eqkin rank` as a user meets them."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from eqkin.cli import app
+from eqkin.cli.unicode import unicode_of
+from eqkin.errors import BadInput, LimitReached
+from eqkin.library import Library
+from eqkin.search.query import FormulaReader
+
+runner = CliRunner()
+BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Two articles of the atlas and a paper with a dangerous title."""
+    place = tmp_path_factory.mktemp("cli")
+    record = {"doc_id": "danger", "title": "=SUM(A1)", "authors": ["@evil"], "year": 1999, "latex": r"\[ -\Omega_9 \]"}
+    (place / "papers.jsonl").write_text(json.dumps(record))
+    with Library.open(place / "library") as opened:
+        opened.add("atlas:", place / "papers.jsonl")
+        opened.engine()
+        return str(opened.folder)
+
+
+def _run(*arguments: str, stdin: str | None = None):
+    return runner.invoke(app, list(arguments), input=stdin)
+
+
+def test_a_table_shows_formula_score_paper_and_section(library):
+    result = _run("search", BAYES, "-l", library, "-k", "3")
+    assert result.exit_code == 0
+    assert "P(A ∣ B) = (P(B ∣ A)P(A))/(P(B))" in result.stdout
+    assert "Probability · Events and conditioning · atlas:probability#4" in result.stdout
+    assert r"P(A \mid B) = \frac{P(B \mid A)\,P(A)}{P(B)}" in _run("search", BAYES, "-l", library, "--latex").stdout
+
+
+def test_an_explanation_shows_parts_side_by_side(library):
+    shown = _run("search", BAYES, "-l", library, "-k", "1", "--explain").stdout
+    assert "P(d)  ~  P(B)" in shown
+
+
+def test_json_is_the_record(library):
+    found = json.loads(_run("search", BAYES, "-l", library, "-k", "2", "--json", "--text", "events").stdout)
+    assert found["hits"][0]["equation"]["paper"]["key"] == "atlas:probability"
+    assert {"conversion", "embedding", "candidates", "records"} <= set(found["seconds"])
+
+
+def test_csv_cells_cannot_be_formulas_of_a_spreadsheet(library):
+    result = _run("search", "-l", library, "-k", "1", "--csv", "--year", "1999", "--", r"-\Omega_9")
+    (row,) = csv.DictReader(io.StringIO(result.stdout))
+    assert row["title"] == "'=SUM(A1)"
+    assert row["authors"] == "'@evil"
+    assert row["latex"].startswith("'-")
+    assert float(row["score"]) == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["search", "x^2"], 0),
+        (["search", "--text", "zzzyx"], 1),
+        (["search", "x", "--field", "nowhere"], 1),
+        (["search"], 2),
+        (["search", "x", "-k", "0"], 2),
+        (["search", "x", "--year", "soon"], 2),
+        (["search", "x", "--csv", "--json"], 2),
+        (["similar-papers", "atlas:quantum"], 0),
+    ],
+)
+def test_exit_codes(library, arguments, code):
+    assert _run(*arguments, "-l", library).exit_code == code
+
+
+def test_errors_are_of_our_family_whose_codes_are_stable(library, tmp_path):
+    for arguments in (["search", r"\begin{nope}"], ["search", "none.tex"], ["similar-papers", "none.tex"]):
+        assert isinstance(_run(*arguments, "-l", library).exception, BadInput)
+    assert isinstance(_run("search", "x" * 30_000, "-l", library).exception, LimitReached)
+    assert "no library" in str(_run("search", "x", "-l", str(tmp_path / "none")).exception)
+
+
+def test_an_unreadable_formula_ends_with_code_3_and_its_place(library):
+    command = [sys.executable, "-m", "eqkin", "search", r"x + \begin{nope}", "-l", library]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("eqkin: the formula cannot be read: No such environment: nope at character")
+
+
+def test_years_are_a_range(library):
+    for years, code in (("1999", 0), ("1990-2000", 0), ("-2000", 0), ("1999-", 0), ("2000-", 1), ("-1998", 1)):
+        assert _run("search", r"\Omega", "-l", library, "--year", years).exit_code == code, years
+
+
+def test_standard_input_gives_many_queries_and_a_bad_one_stops_none(library):
+    result = _run("search", "-", "-l", library, "--json", "-k", "1", stdin="x^2\n\n\\begin{nope}\ny=z\n")
+    assert [json.loads(line)["latex"] for line in result.stdout.splitlines()] == ["x^2", "y=z"]
+    assert result.exit_code == 3
+    assert "nope" in result.stderr
+
+
+def test_a_file_is_a_query(library, tmp_path):
+    (tmp_path / "f.tex").write_text(f"\\[ {BAYES} \\]")
+    assert "P(A ∣ B)" in _run("search", str(tmp_path / "f.tex"), "-l", library, "-k", "1").stdout
+
+
+def test_papers_like_a_draft(library, tmp_path):
+    (tmp_path / "d.md").write_text(f"# Draft\n\n$$ {BAYES} $$\n")
+    shown = _run("similar-papers", str(tmp_path / "d.md"), "-l", library, "-k", "2")
+    assert "Probability · atlas:probability" in shown.stdout
+    listed = json.loads(_run("similar-papers", "atlas:quantum", "-l", library, "-k", "2", "--json").stdout)
+    assert len(listed) == 2 and listed[0]["pairs"]
+
+
+def test_a_run_ranks_all_formulas(tmp_path: Path):
+    (tmp_path / "t.tsv").write_text("q1\tx^2\n")
+    (tmp_path / "f.tsv").write_text("f1\ty^2\nf2\t\\begin{nope}\nf3\tx^2\n")
+    arguments = [f"--{name}={tmp_path / name[0]}.tsv" for name in ("topics", "formulas")]
+    result = _run("rank", *arguments, "--out", str(tmp_path / "run"))
+    assert result.exit_code == 0
+    assert "f2" in result.stderr
+    rows = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
+    assert [row[2] for row in rows] == ["f3", "f1", "f2"]
+    assert rows[0][0] == "q1" and rows[0][5] == "eqkin"
+
+
+def test_bench_search_times_every_stage(library):
+    figures = json.loads(_run("bench", "search", "-l", library, "--searches", "5", "--clients", "2", "--json").stdout)
+    assert figures["searches"] == 5 and figures["errors"] == 0
+    assert figures["whole_p99_ms"] >= figures["whole_p50_ms"] > 0 < figures["records_p50_ms"]
+
+
+@pytest.mark.parametrize(
+    ("latex", "line"),
+    [
+        (r"E = -\sum_{i<j} J_{ij} s_i s_j", "E = − ∑_(i<j) Jᵢⱼ sᵢ sⱼ"),
+        (r"\frac{\sqrt{\pi}}{2}", "(√π)/2"),
+        (r"\hat H \psi", "Ĥψ"),
+        (r"\sum_{n=1}^{N} x^{n+1}", "∑ₙ₌₁ᴺ xⁿ⁺¹"),
+        (r"\sin x", "sin x"),
+        (r"\begin{pmatrix}a&b\\c&d\end{pmatrix}", "(a b; c d)"),
+    ],
+)
+def test_mathml_as_a_line_of_unicode(latex, line):
+    reader = FormulaReader(1)
+    assert unicode_of(reader.read(latex).mathml).replace("H\u0302", "Ĥ") == line
+    reader.close()
+    assert unicode_of("<no") == ""

@@ -1,0 +1,317 @@
+"""The engine over a real library: what it finds, what it refuses, and that threads can share it."""
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin import Library
+from eqkin.errors import BadInput, LimitReached
+from eqkin.index import update
+from eqkin.limits import LIMITS
+from eqkin.search import Engine, Filters, UnreadableFormula
+from eqkin.search.engine import STAGES
+
+from .conftest import WAVE
+
+BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
+
+
+def _ids(results):
+    return [hit.equation.id for hit in results.hits]
+
+
+def _exact(folder, encoder, query):
+    """All equations of a library with their cosines, computed without the engine and its index."""
+    (vector,) = encoder.encode([query])
+    cosines = {}
+    with Library.open(folder) as library:
+        for numbers, forest in library.forests():
+            vectors = encoder.embed(forest)
+            found = vectors @ vector / np.linalg.norm(vectors, axis=1) / np.linalg.norm(vector)
+            cosines |= dict(zip(numbers.tolist(), found.tolist(), strict=True))
+    return cosines
+
+
+def test_the_list_is_the_nearest_vectors_in_order(engine, folder, encoder):
+    results = engine.search(BAYES, k=40, group=False, fold=False)
+    cosines = _exact(folder, encoder, BAYES)
+    best = sorted(cosines.values(), reverse=True)[:40]
+    assert [hit.similarity for hit in results.hits] == pytest.approx(best, abs=1e-4)
+    for hit in results.hits:
+        assert hit.similarity == pytest.approx(cosines[hit.equation.tree], abs=1e-4)
+        assert hit.score == pytest.approx(max(hit.similarity, 0), abs=1e-6)
+        assert hit.words == 0
+
+
+def test_bayes_law_has_kin_under_other_names_in_other_fields(engine):
+    labels = [(hit.equation.paper.key, hit.equation.label) for hit in engine.search(BAYES).hits]
+    assert labels[0] == ("atlas:probability", "bayes")
+    assert ("atlas:statistics", "posterior") in labels
+    assert ("atlas:machine-learning", "naive-bayes") in labels
+
+
+def test_the_ising_model_has_kin_in_other_fields(engine):
+    hits = engine.search(r"E = -\sum_{i<j} J_{ij} s_i s_j").hits
+    assert ("atlas:neuroscience", "hopfield") in [(hit.equation.paper.key, hit.equation.label) for hit in hits]
+
+
+def test_an_answer_says_what_was_understood_and_how_long_it_took(engine):
+    results = engine.search(f"$ {BAYES} $", text="belief", explain=True)
+    assert results.latex == f"$ {BAYES} $"
+    assert results.mathml.startswith("<math")
+    assert results.text == "belief"
+    assert set(results.seconds) == set(STAGES)
+    assert all(seconds >= 0 for seconds in results.seconds.values())
+    assert list(results.fields.values()) == sorted(results.fields.values(), reverse=True)
+    assert results.missing == 0
+
+
+def test_an_equation_comes_with_its_surroundings(engine):
+    hit = engine.search(WAVE, k=1).hits[0]
+    equation = hit.equation
+    assert equation.section == "Membranes"
+    assert equation.before.endswith("A quokka plays a drum.")
+    assert equation.after == "That is all." if "1985" not in equation.id else equation.after
+    assert equation.paper.authors[0] == "Erwin Schrödinger"
+    assert engine.equation(equation.id) == equation
+
+
+def test_words_alone_are_a_query(engine):
+    results = engine.search(text="quokka")
+    assert {hit.equation.paper.fields[0] for hit in results.hits} == {"waves"}
+    assert all(0 < hit.score <= 1 and hit.score == hit.words for hit in results.hits)
+    assert results.latex == results.mathml == ""
+    assert engine.search(text="zzzyx").hits == ()
+
+
+def test_words_move_an_equation_up_but_do_not_replace_the_formula(engine):
+    formula = r"E = \frac12 m v^2"
+    plain = {hit.equation.id: hit for hit in engine.search(formula, k=300, group=False, fold=False).hits}
+    both = engine.search(formula, text="quokka drum", k=300, group=False, fold=False).hits
+    drums = [hit for hit in both if hit.words > 0]
+    assert drums and all(hit.equation.paper.fields[0] == "waves" for hit in drums)
+    for hit in both:
+        assert hit.score == pytest.approx(0.75 * max(hit.similarity, 0) + 0.25 * hit.words, abs=1e-5)
+        if hit.equation.id in plain:
+            assert hit.similarity == pytest.approx(plain[hit.equation.id].similarity, abs=1e-4)
+    assert both[0].similarity > 0.5
+
+
+def test_hostile_words_are_words(engine):
+    for text in ('"', "a AND (", "NEAR/3 *", "col:x", "'; DROP TABLE papers; --", "\0\ud800", "*" * 900):
+        engine.search(text=f"{text} quokka")
+    with pytest.raises(LimitReached):
+        engine.search(text="word " * 1_000)
+
+
+def test_filters_by_field_year_author_and_paper(engine):
+    def years(**filters):
+        hits = engine.search(WAVE, k=50, filters=Filters(**filters), group=False, fold=False).hits
+        return {hit.equation.paper.year for hit in hits}
+
+    assert years(fields=("waves",)) == {1985, 1995, 2005}
+    assert years(fields=("decade-198", "decade-200")) == {1985, 2005}
+    assert years(first_year=1990) == {1995, 2005}
+    assert years(first_year=1990, last_year=2000) == {1995}
+    assert years(last_year=1985) == {1985}
+    assert years(authors=("SCHRODINGER",)) == {1985, 1995, 2005}
+    assert years(authors=("schrödinger", "author1")) == {1995}
+    assert years(first_year=2001, last_year=1999) == set()
+    assert years(fields=("nowhere",)) == set()
+    keys = engine.search(BAYES, k=50, filters=Filters(papers=("atlas:statistics",))).hits
+    assert {hit.equation.paper.key for hit in keys} == {"atlas:statistics"}
+    others = engine.search(BAYES, k=50, filters=Filters(without_papers=("atlas:probability",))).hits
+    assert "atlas:probability" not in {hit.equation.paper.key for hit in others}
+
+
+def test_filters_hold_for_words_too(engine):
+    hits = engine.search(text="quokka", filters=Filters(first_year=2000)).hits
+    assert {hit.equation.paper.year for hit in hits} == {2005}
+
+
+@pytest.mark.parametrize("year", [math.nan, 1995.5, True, "1995", 10**12])
+def test_a_year_that_is_none_is_refused(engine, year):
+    with pytest.raises(BadInput):
+        engine.search(BAYES, filters=Filters(first_year=year))
+
+
+def test_one_paper_does_not_flood_the_list(engine):
+    grouped = engine.search(WAVE, k=5, fold=False).hits
+    papers = [hit.equation.paper.key for hit in grouped]
+    assert len(grouped) == 5
+    assert max(papers.count(key) for key in papers) <= 2
+    assert sum(hit.more for hit in grouped) >= 3
+    assert [hit.score for hit in grouped] == sorted((hit.score for hit in grouped), reverse=True)
+    ungrouped = engine.search(WAVE, k=5, fold=False, group=False).hits
+    assert all(hit.more == 0 for hit in ungrouped)
+
+
+def test_a_paper_may_fill_the_list_if_there_is_no_other(engine):
+    hits = engine.search(WAVE, k=7, fold=False, filters=Filters(first_year=1985, last_year=1985)).hits
+    assert len(hits) == 7
+
+
+def test_the_same_formula_in_other_spacing_is_shown_once(engine):
+    folded = engine.search(WAVE, k=20)
+    first = folded.hits[0]
+    assert len({first.equation.id.partition("#")[0], *(name.partition("#")[0] for name in first.same)}) == 3
+    assert len(engine.search(WAVE, k=20, fold=False).hits[0].same) == 0
+    shown = set(_ids(folded))
+    assert not shown & {name for hit in folded.hits for name in hit.same}
+
+
+@pytest.mark.parametrize("k", [0, -1, math.nan, 1.5, True, "3", None])
+def test_a_number_of_hits_that_is_none_is_refused(engine, k):
+    with pytest.raises(BadInput):
+        engine.search(BAYES, k=k)
+
+
+def test_too_many_hits_are_refused_and_more_than_there_are_is_all(engine, tmp_path, encoder):
+    with pytest.raises(LimitReached):
+        engine.search(BAYES, k=10**9)
+    (tmp_path / "note.md").write_text("# Note\n\n$$ a = b $$\n\n$$ c^2 = d $$\n")
+    with Library.open(tmp_path / "small") as library:
+        library.add(tmp_path / "note.md")
+        assert len(library.search("x", k=LIMITS.results).hits) == 2
+
+
+@pytest.mark.parametrize("query", ["", "   "])
+def test_nothing_to_look_for_is_refused(engine, query):
+    with pytest.raises(BadInput, match="nothing to look for"):
+        engine.search(query, text=" ")
+
+
+def test_an_unreadable_formula_is_refused_with_its_place(engine):
+    with pytest.raises(UnreadableFormula) as caught:
+        engine.search(r"x + \begin{nope}")
+    assert caught.value.problem.position > 0
+
+
+def test_an_empty_library_has_nothing(tmp_path, encoder):
+    Library.open(tmp_path / "empty").close()
+    with Engine(tmp_path / "empty", encoder) as engine:
+        assert engine.search(BAYES, text="word").hits == ()
+        assert len(engine.map().ids) == 0
+        assert engine.facets() == ({}, {})
+        with pytest.raises(BadInput):
+            engine.similar_papers("x")
+
+
+def test_a_library_without_vectors_says_what_to_do(tmp_path, encoder):
+    (tmp_path / "note.md").write_text("# Note\n\n$$ a = b $$\n")
+    with Library.open(tmp_path / "new") as library:
+        library.add(tmp_path / "note.md")
+    with Engine(tmp_path / "new", encoder) as engine:
+        with pytest.raises(BadInput, match="eqkin index"):
+            engine.search("x")
+        assert engine.paper(next(iter(_keys(tmp_path / "new")))).sections  # what needs no vectors works
+
+
+def _keys(folder):
+    with Library.open(folder) as library:
+        return [paper["key"] for paper in library.papers()]
+
+
+def test_equations_added_later_are_found_and_removed_ones_are_not(tmp_path, encoder):
+    first, second = tmp_path / "a.md", tmp_path / "b.md"
+    first.write_text("# Note\n\n$$ a = b $$\n")
+    second.write_text("# Note\n\n$$ \\oint_C f = 2\\pi i $$\n")
+    with Library.open(tmp_path / "library") as library:
+        library.add(first)
+        update(library, encoder)
+        with Engine(library, encoder) as engine:
+            assert len(engine.search("x", text="note").hits) == 1
+            library.add(second)
+            assert len(engine.search("x").hits) == 1
+            update(library, encoder)
+            assert len(engine.search("x", text="note").hits) == 2
+            library.remove(str(first))
+            assert [hit.equation.latex.strip() for hit in engine.search("x").hits] == [r"\oint_C f = 2\pi i"]
+            assert engine.search("x", text="note").hits[0].words > 0
+
+
+def test_a_library_embeds_what_was_added_when_it_is_searched(tmp_path):
+    (tmp_path / "a.md").write_text("# Note\n\n$$ \\oint_C f = 2\\pi i $$\n\n$$ a = b $$\n")
+    with Library.open(tmp_path / "library") as library:
+        library.add(tmp_path / "a.md")
+        assert library.search(r"\oint_C f = 2\pi i", k=1).hits[0].similarity == pytest.approx(1, abs=1e-5)
+
+
+def test_kin_of_an_equation_of_the_library_leave_itself_out(engine):
+    results = engine.like("atlas:probability#bayes", k=20, explain=True)
+    own = engine.equation("atlas:probability#bayes")
+    assert own.id not in _ids(results)
+    assert results.latex == own.latex
+    assert results.hits[0].pairings
+    with pytest.raises(BadInput, match="no equation"):
+        engine.like("atlas:probability#nothing")
+
+
+@pytest.mark.parametrize("name", ["", "#", "atlas:probability", "atlas:probability#9999", "x" * 5_000, "a#" + "9" * 50])
+def test_an_equation_nobody_has_is_refused(engine, name):
+    with pytest.raises(BadInput):
+        engine.equation(name)
+
+
+def test_a_paper_lists_its_equations_by_section(engine):
+    page = engine.paper("atlas:probability")
+    assert page.paper.fields == ("probability",)
+    names = [equation.label for _, equations in page.sections for equation in equations]
+    assert len(names) == len(set(names)) > 40
+    assert all(heading for heading, _ in page.sections)
+    with pytest.raises(BadInput):
+        engine.paper("atlas:nothing")
+
+
+def test_a_paper_shows_equations_that_could_not_be_read(tmp_path, encoder):
+    (tmp_path / "a.md").write_text("# Note\n\n$$ a = b $$\n\n$$ \\begin{nope} x \\end{nope} $$\n")
+    with Library.open(tmp_path / "library") as library:
+        library.add(tmp_path / "a.md")
+        (key,) = (paper["key"] for paper in library.papers())
+        with Engine(library, encoder) as engine:
+            ((_, equations),) = engine.paper(key).sections
+            assert [(equation.tree >= 0, bool(equation.mathml)) for equation in equations] == [
+                (True, True),
+                (False, False),
+            ]
+            update(library, encoder)
+            with pytest.raises(BadInput, match="could not be read"):
+                engine.like(f"{key}#1")
+
+
+def test_facets_count_all_equations(engine):
+    fields, years = engine.facets()
+    assert fields["waves"] == sum(years.values()) == 9
+    assert list(years) == [1985, 1995, 2005]
+    assert sum(count for name, count in fields.items() if not name.startswith(("waves", "decade"))) == 1401
+
+
+def test_threads_share_an_engine(engine):
+    queries = [BAYES, WAVE, r"\nabla \cdot E = \rho", r"x^2 + y^2 = z^2"] * 6
+    alone = {query: _ids(engine.search(query, text="law", explain=True)) for query in set(queries)}
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda query: _ids(engine.search(query, text="law", explain=True)), queries))
+    assert answers == [alone[query] for query in queries]
+
+
+def test_a_map_is_the_same_every_time(engine, folder, encoder):
+    points = engine.map(500)
+    assert points.places.shape == (len(points.ids), 2) and 400 < len(points.ids) <= 500
+    assert np.abs(points.places).max() <= 1
+    assert points.places.std(axis=0).min() > 0.1
+    assert engine.map(500) is points
+    with Engine(folder, encoder) as other:
+        assert np.array_equal(other.map(500).places, points.places)
+    assert engine.equation(points.ids[0]).tree == points.trees[0]
+    assert points.fields[0] == engine.equation(points.ids[0]).paper.fields[0]
+
+
+def test_a_path_opens_an_engine_and_a_missing_one_is_refused(folder, encoder, tmp_path):
+    with Engine(str(folder), encoder) as engine:
+        assert engine.search("x", k=1).hits
+    with pytest.raises(BadInput, match="no library"):
+        Engine(tmp_path / "none", encoder)
+    assert not Path(tmp_path / "none").exists()

@@ -1,0 +1,97 @@
+"""Papers related by their mathematics."""
+
+import json
+
+import pytest
+
+from eqkin import Library
+from eqkin.errors import BadInput
+from eqkin.search import Engine
+
+TRIVIAL = "\n".join(rf"\[ x_{{{i}}} = {i} \] \[ a = b_{{{i}}} \]" for i in range(12))
+SPECIAL = (
+    r"\[ i\hbar \frac{\partial \psi}{\partial t} = -\frac{\hbar^2}{2m} \nabla^2 \psi + V \psi \]"
+    r"\[ \oint_C \frac{f(z)}{(z-a)^{n+1}} dz = \frac{2\pi i}{n!} f^{(n)}(a) \]"
+)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, encoder):
+    """A library where many papers share trivial equations, and one shares two special ones."""
+    place = tmp_path_factory.mktemp("papers")
+    records = [
+        {
+            "doc_id": f"trivial-{i}",
+            "title": f"Trivial {i}",
+            "latex": rf"\section{{S}} {TRIVIAL} \[ q_{{{i}}} \to r^{i} \]",
+        }
+        for i in range(6)
+    ]
+    special = SPECIAL.replace(r"\psi", r"\phi").replace("z", "w")
+    records.append({"doc_id": "special", "title": "Special", "latex": rf"\section{{S}} {special}"})
+    (place / "papers.jsonl").write_text("\n".join(json.dumps(record) for record in records))
+    with Library.open(place / "library") as library:
+        library.add(place / "papers.jsonl")
+        library.engine()
+    with Engine(place / "library", encoder) as engine:
+        yield engine
+
+
+def test_common_equations_do_not_outweigh_rare_ones(small, tmp_path):
+    draft = tmp_path / "draft.tex"
+    draft.write_text(rf"\section{{Draft}} {TRIVIAL} {SPECIAL}")
+    hits = small.similar_papers(draft, k=3)
+    assert hits[0].paper.title == "Special"
+    assert hits[0].score > hits[1].score
+    assert r"\hbar" in hits[0].pairs[0][0].latex or r"\oint" in hits[0].pairs[0][0].latex
+
+
+def test_a_draft_is_read_but_not_added(small, tmp_path):
+    draft = tmp_path / "draft.tex"
+    draft.write_text(rf"\section{{Draft}} Words before. {SPECIAL}")
+    ours, theirs, cosine = small.similar_papers(draft, k=1)[0].pairs[0]
+    assert ours.tree == -1 and ours.section == "Draft" and ours.mathml.startswith("<math")
+    assert theirs.paper.title == "Special" and 0.5 < cosine <= 1
+    assert "Draft" not in {paper.title for paper in _papers(small)}
+
+
+def _papers(engine):
+    with Library.open(engine._room.folder) as library:
+        return [engine.paper(paper["key"]).paper for paper in library.papers()]
+
+
+def test_a_paper_is_not_its_own_kin(engine):
+    hits = engine.similar_papers("atlas:quantum", k=30)
+    assert "atlas:quantum" not in {hit.paper.key for hit in hits}
+    assert len({hit.paper.key for hit in hits}) == len(hits) > 10
+    scores = [hit.score for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= score <= 1 for score in scores)
+    for hit in hits:
+        assert all(ours.paper.key == "atlas:quantum" and theirs.paper == hit.paper for ours, theirs, _ in hit.pairs)
+        assert len({theirs.id for _, theirs, _ in hit.pairs}) == len(hit.pairs)
+
+
+def test_a_text_is_a_key_and_never_a_path(engine, tmp_path):
+    draft = tmp_path / "draft.tex"
+    draft.write_text(rf"\section{{S}} {SPECIAL}")
+    with pytest.raises(BadInput, match="no paper"):
+        engine.similar_papers(str(draft))
+    assert engine.similar_papers(draft, k=1)
+
+
+def test_a_draft_without_equations_or_that_is_not_there_is_refused(engine, tmp_path):
+    draft = tmp_path / "draft.md"
+    draft.write_text("# Only words\n\nNothing.\n")
+    with pytest.raises(BadInput, match="no equations"):
+        engine.similar_papers(draft)
+    with pytest.raises(BadInput, match="no such file"):
+        engine.similar_papers(tmp_path / "none.tex")
+
+
+def test_a_library_of_one_paper_has_no_related_ones(tmp_path):
+    (tmp_path / "a.md").write_text("# Note\n\n$$ a = b $$\n")
+    with Library.open(tmp_path / "library") as library:
+        library.add(tmp_path / "a.md")
+        (key,) = (paper["key"] for paper in library.papers())
+        assert library.similar_papers(key) == []

@@ -1,0 +1,137 @@
+"""Queries as people give them: every way of writing a formula, and where it is wrong."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula, formula_in_file, is_mathml
+
+
+@pytest.fixture(scope="module")
+def reader():
+    opened = FormulaReader()
+    yield opened
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        r"$E = \frac12 m v^2$",
+        r"$$ E = \frac12 m v^2 $$",
+        r"\[E = \frac12 m v^2\]",
+        r"\(E = \frac12 m v^2\)",
+        "\\begin{equation}\\label{a}\nE = \\frac12 m v^2\n\\end{equation}",
+        r"\begin{align*} E &= \frac12 m v^2 \nonumber \end{align*}",
+    ],
+)
+def test_a_formula_is_the_same_however_it_is_wrapped(reader, written):
+    assert reader.read(written).mathml == reader.read(r"E = \frac12 m v^2").mathml
+
+
+def test_mathml_is_read_as_the_same_tree(reader):
+    formula = reader.read(r"\frac{a}{b} + \sqrt{c}")
+    again = reader.read(formula.mathml)
+    assert again.latex == ""
+    assert again.mathml == formula.mathml
+
+
+@pytest.mark.parametrize("text", ["<math><mi>x</mi></math>", "  <?xml version='1.0'?><math/>", "<m:math>", "<mrow>"])
+def test_markup_is_told_from_latex(text):
+    assert is_mathml(text)
+
+
+@pytest.mark.parametrize("text", ["a < b", "<x, y>", "< m > n", r"\langle m \rangle", "<m|n>"])
+def test_latex_with_angles_is_no_markup(text):
+    assert not is_mathml(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"a + \begin{nope} b",
+        r"  $a + \begin{nope} b$ ",
+        r"\[ 𝔼𝔼 + \begin{nope} b \]",
+        "\\begin{equation}\\label{eq} a + \n\\begin{nope} b \\end{equation}",
+        r"\begin{align} x &= y \\ a &= \begin{nope} b \end{align}",
+    ],
+)
+def test_an_error_says_where_it_is_in_the_text_as_given(reader, text):
+    with pytest.raises(UnreadableFormula, match="nope") as caught:
+        reader.read(text)
+    assert text[caught.value.problem.position :].startswith(("{nope}", "nope", r"\begin{nope}"))
+    assert isinstance(caught.value, BadInput)
+
+
+def test_an_error_in_mathml_says_where_it_is(reader):
+    text = "<math>\n<mi>x</mi></mo>\n</math>"
+    with pytest.raises(UnreadableFormula) as caught:
+        reader.read(text)
+    assert text[caught.value.problem.position - 2 :].startswith("</mo>")
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "$$", "$ $", r"\[\]", "<math></math>"])
+def test_an_empty_formula_is_refused(reader, text):
+    with pytest.raises(UnreadableFormula):
+        reader.read(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 5_000 + "}" * 5_000,
+        r"\frac" * 4_000,
+        "x" * 30_000,
+        r"\def\a{\a\a}\a",
+        "<math>" + "<mrow>" * 5_000,
+        "<math>" + "<mi>x</mi>" * 9_000 + "</math>",
+    ],
+)
+def test_a_formula_that_costs_too_much_ends_soon_in_our_error(reader, text):
+    start = time.monotonic()
+    with pytest.raises((OversizedFormula, UnreadableFormula)):
+        reader.read(text)
+    assert time.monotonic() - start < 10  # generous: a busy machine
+    assert reader.read("x").mathml  # still at work
+
+
+def test_entity_bombs_are_refused(reader):
+    bomb = '<!DOCTYPE m [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><math><mi>&b;</mi></math>'
+    assert reader.preview(bomb).problem is not None
+
+
+def test_a_preview_shows_what_was_mended_and_what_nobody_defines(reader):
+    assert reader.preview(r"\frac{a}{b").repaired
+    assert reader.preview(r"\nobodysmacro{x}").unknown == (r"\nobodysmacro",)
+    assert reader.preview("x^2").mathml.startswith("<math")
+
+
+_PIECES = [*"\\{}^_&$<>/ab1\n %", r"\frac", r"\begin{", "<mi>", "</math>", "\ud800", "𝔼"]
+
+
+@given(st.lists(st.sampled_from(_PIECES), max_size=30).map("".join))
+@settings(max_examples=60)
+def test_a_preview_never_raises(text):
+    shown = _SHARED.preview(text)
+    assert bool(shown.mathml) != (shown.problem is not None)
+    if shown.problem is not None:
+        assert -1 <= shown.problem.position <= len(text)
+
+
+_SHARED = FormulaReader(1)
+
+
+def test_a_formula_in_a_file(tmp_path):
+    (tmp_path / "a.tex").write_text("\ufeff$x^2$")
+    (tmp_path / "b.tex").write_bytes(b"\xff\xfe")
+    (tmp_path / "c.tex").write_bytes(b"x" * 5_000_000)
+    assert formula_in_file(tmp_path / "a.tex") == "$x^2$"
+    with pytest.raises(BadInput, match="UTF-8"):
+        formula_in_file(tmp_path / "b.tex")
+    with pytest.raises(LimitReached):
+        formula_in_file(tmp_path / "c.tex")
+    with pytest.raises(BadInput, match="cannot be read"):
+        formula_in_file(tmp_path / "none.tex")
