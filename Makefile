@@ -17,7 +17,7 @@ RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wild
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
-demo: $(VENV)/.base ## build a library from the bundled atlas and show it
+demo: $(VENV)/.base ## build a library from the bundled atlas, search it, serve it (NO_SERVE=1: do not serve)
 	$(VENV)/bin/eqkin demo --library local/atlas
 
 test: lint ## check style and types, run all tests

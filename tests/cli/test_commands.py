@@ -129,7 +129,7 @@ def test_progress_is_silent_when_nobody_watches(tmp_path: Path) -> None:
 
 
 def test_the_demo_builds_the_atlas_and_shows_equations(tmp_path: Path) -> None:
-    result = _eqkin("demo", XDG_DATA_HOME=str(tmp_path))
+    result = _eqkin("demo", XDG_DATA_HOME=str(tmp_path), NO_SERVE="1")
     assert result.returncode == 0, result.stderr
     assert "equations found" in result.stdout
     assert "<math" in result.stdout

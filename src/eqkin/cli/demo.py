@@ -1,9 +1,10 @@
-"""`eqkin demo`: the bundled atlas as a library, and a look at it."""
+"""`eqkin demo`: the bundled atlas as a library, a look at it, and the page over it."""
 
 from __future__ import annotations
 
-import time
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -11,7 +12,11 @@ from rich.console import Console
 
 from eqkin.cli.inspect import print_statistics
 from eqkin.cli.options import data_folder
+from eqkin.cli.serve import Host, OpenPage, Port, run_server
 from eqkin.library import Library
+
+if TYPE_CHECKING:
+    from eqkin.index import VectorIndex
 
 _SHOWN = "atlas:probability#bayes"
 _QUERIES = {
@@ -33,12 +38,17 @@ def demo(
             "--library", "-l", metavar="DIR", help="Where to build it.", show_default="the user's data folder"
         ),
     ] = "",
+    host: Host = "127.0.0.1",
+    port: Port = 8017,
+    open_page: OpenPage = False,
 ) -> None:
-    """Build a library from the bundled atlas (articles of many fields), embed it, and look for the kin of two formulas.
+    """Build a library from the bundled atlas (articles of many fields), look for the kin of two formulas, and serve it.
+
+    With `NO_SERVE=1` in the environment it stops before serving.
 
     **Example**
 
-        eqkin demo
+        eqkin demo --open
     """
     from eqkin.library.statistics import statistics
 
@@ -48,10 +58,13 @@ def demo(
         typer.echo(f"The atlas is in {folder}: {report.papers} articles read, {report.unchanged} unchanged.\n")
         print_statistics(statistics(opened))
         _show(opened, _SHOWN)
-        embedded = _Embedded(opened)
-    for name, formula in _QUERIES.items():
-        embedded.show_kin(name, formula)
-    embedded.show_groups()
+        vectors = _embed(opened)
+        for name, formula in _QUERIES.items():
+            _show_kin(opened, name, formula)
+        _show_groups(opened, vectors)
+    if os.environ.get("NO_SERVE", "0") in ("", "0"):
+        typer.echo()
+        run_server(Path(folder), host, port, open_page)
 
 
 def _show(library: Library, reference: str) -> None:
@@ -72,54 +85,43 @@ def _show(library: Library, reference: str) -> None:
     console.print(f"  MathML  {to_mathml(library.tree(row['tree']))}", style="dim")
 
 
-class _Embedded:
-    """The equations of a library with their vectors, all in memory."""
+def _embed(library: Library) -> VectorIndex:
+    from eqkin.index import VectorIndex, update
+    from eqkin.network.encoder import Encoder
 
-    def __init__(self, library: Library) -> None:
-        from eqkin.network.encoder import Encoder
+    encoder = Encoder.load()
+    report = update(library, encoder)
+    rate = f", {report.embedded / report.seconds:,.0f} a second" if report.embedded else ", none of them new"
+    vectors = VectorIndex.open(library, encoder.digest)
+    typer.echo(f"\n{len(vectors.trees):,} equations embedded in {encoder.dimensions} dimensions{rate}.")
+    return vectors
 
-        self.encoder = Encoder.load()
-        rows = library.connection.execute(
-            "SELECT e.tree, e.latex, e.label, p.key, s.title FROM equations e "
-            "JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section WHERE e.tree IS NOT NULL"
-        ).fetchall()
-        by_tree = {row["tree"]: row for row in rows}
-        start = time.perf_counter()
-        parts = [(numbers, self.encoder.embed(forest)) for numbers, forest in library.forests()]
-        seconds = time.perf_counter() - start
-        self.rows = [by_tree[number] for numbers, _ in parts for number in numbers.tolist()]
-        vectors = np.concatenate([vectors for _, vectors in parts])
-        self.vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-        typer.echo(
-            f"\n{len(vectors):,} equations embedded in {self.encoder.dimensions} dimensions, "
-            f"{len(vectors) / seconds:,.0f} a second."
-        )
 
-    def show_kin(self, name: str, formula: str) -> None:
-        """The equations nearest to a formula."""
-        console = Console(highlight=False, markup=False)
-        console.print(f"\nKin of {name}: {formula}", style="bold")
-        (query,) = self.encoder.encode([formula])
-        similarity = self.vectors @ (query / np.linalg.norm(query))
-        for place in np.argsort(-similarity)[:_KIN]:
-            row = self.rows[place]
-            console.print(f"  {similarity[place]:.3f}  {row['key']}, {row['title']}", style="dim")
-            console.print(f"         {' '.join(row['latex'].split())}")
+def _show_kin(library: Library, name: str, formula: str) -> None:
+    """The equations nearest to a formula."""
+    from eqkin.cli.search_output import print_results
 
-    def show_groups(self) -> None:
-        """How often the nearest of all members of kin groups is of the same group."""
-        from eqkin.atlas import kin_groups
+    typer.secho(f"\nKin of {name}: {formula}", bold=True)
+    print_results(library.search(formula, k=_KIN), latex=False, titled=False)
 
-        groups = kin_groups()
-        place = {f"{row['key'].removeprefix('atlas:')}:{row['label']}": i for i, row in enumerate(self.rows)}
-        members = [(group.id, place[member]) for group in groups for member in group.equations if member in place]
-        label = np.array([name for name, _ in members])
-        vectors = self.vectors[[i for _, i in members]]
-        similarity = vectors @ vectors.T
-        np.fill_diagonal(similarity, -np.inf)
-        right = float((label[similarity.argmax(axis=1)] == label).mean())
-        chance = float(np.mean([((label == name).sum() - 1) / (len(label) - 1) for name in label]))
-        typer.echo(
-            f"\n{len(groups)} groups of kin equations run through the atlas, {len(members)} equations in all. "
-            f"Of these, {right:.0%} have one of their own group as the nearest (by chance: {chance:.1%})."
-        )
+
+def _show_groups(library: Library, index: VectorIndex) -> None:
+    """How often the nearest of all members of kin groups is of the same group."""
+    from eqkin.atlas import kin_groups
+
+    groups = kin_groups()
+    rows = library.connection.execute(
+        "SELECT p.key, e.label, e.tree FROM equations e JOIN papers p ON p.id = e.paper WHERE e.tree IS NOT NULL"
+    ).fetchall()
+    tree = {f"{key.removeprefix('atlas:')}:{label}": number for key, label, number in rows}
+    members = [(group.id, tree[member]) for group in groups for member in group.equations if member in tree]
+    label = np.array([name for name, _ in members])
+    vectors = index.vectors(np.array([number for _, number in members], np.int64))
+    similarity = vectors @ vectors.T
+    np.fill_diagonal(similarity, -np.inf)
+    right = float((label[similarity.argmax(axis=1)] == label).mean())
+    chance = float(np.mean([((label == name).sum() - 1) / (len(label) - 1) for name in label]))
+    typer.echo(
+        f"\n{len(groups)} groups of kin equations run through the atlas, {len(members)} equations in all. "
+        f"Of these, {right:.0%} have one of their own group as the nearest (by chance: {chance:.1%})."
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,10 @@ import typer
 
 from eqkin.cli.options import LibraryFolder
 from eqkin.library import Library
+
+Host = Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines in.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="On which port; 0 takes a free one.")]
+OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -19,9 +24,9 @@ def register(app: typer.Typer) -> None:
 
 def serve(
     library: LibraryFolder,
-    host: Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="On which port; 0 takes a free one.")] = 8017,
-    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    host: Host = "127.0.0.1",
+    port: Port = 8017,
+    open_page: OpenPage = False,
 ) -> None:
     """Serve a library: a page to search it with, a map of its equations, and an HTTP interface for programs.
 
@@ -52,4 +57,5 @@ def run_server(library: Path, host: str = "127.0.0.1", port: int = 8017, open_pa
             if open_page:
                 webbrowser.open(place)
 
-        Server(app, ready=ready).run(sockets=[listener])
+        with suppress(KeyboardInterrupt):  # the way it is meant to end
+            Server(app, ready=ready).run(sockets=[listener])
