@@ -19,7 +19,9 @@ def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -
     """A note of some equations that no other note has."""
     folder.mkdir(exist_ok=True)
     path = folder / f"n{number}.md"
-    lines = [rf"$$ x_{{{i}}}^{{{number}}} + {number} = \sum_{{k<{i}}} y_k^{{{number + i}}} $$" for i in range(equations)]
+    lines = [
+        rf"$$ x_{{{n}}}^{{{number}}} + {number} = \sum_{{k<{n}}} y_k^{{{number + n}}} $$" for n in range(equations)
+    ]
     path.write_text(f"# Note {number}\n\nThis is note{number} {words}.\n\n" + "\n\n".join(lines) + "\n")
     return path
 

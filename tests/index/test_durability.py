@@ -213,7 +213,8 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(
     library.add(write_note(tmp_path / "big", 100, 900, "word " * 50_000))
     script = "import resource, signal, sys\nfrom eqkin import Encoder, Library\nfrom eqkin.index import update\n"
     script += "library, encoder = Library.open(sys.argv[1]), Encoder.load()\n"
-    script += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (50_000,) * 2)\n"
+    script += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+    script += "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
     script += "update(library, encoder)\n"
     full = _run(script, library.folder)
     assert full.returncode == 1

@@ -50,8 +50,9 @@ class NearestEntry:
 class WordsEntry:
     """The database of words; unsealed while it is being changed, and after that was interrupted."""
 
-    sha256: str
-    sealed: bool
+    file: str
+    sha256: str = ""
+    sealed: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,13 @@ class IndexState:
 
     @property
     def names(self) -> set[str]:
-        """The files this state needs, besides the words."""
-        return {entry.file for entry in self.files} | ({self.nearest.file} if self.nearest else set())
+        """The files this state needs, with the journal the database of words may have."""
+        names = {entry.file for entry in self.files}
+        if self.nearest:
+            names.add(self.nearest.file)
+        if self.words:
+            names |= {self.words.file, f"{self.words.file}-journal"}
+        return names
 
     def save(self, folder: Path) -> None:
         """Write into the index's folder, in one step."""

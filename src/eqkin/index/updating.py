@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +23,6 @@ from eqkin.index import words_update as words
 from eqkin.index.nearest import Nearest
 from eqkin.index.state import FOLDER, LOCK, NAME, FileEntry, IndexState
 from eqkin.index.vectors import Floats, Integers, VectorFiles, intact, open_vectors, unit, write_vectors
-from eqkin.index.words import NAME as WORDS
 from eqkin.library import Library
 from eqkin.library.database import generation
 from eqkin.library.durable import sync_folder
@@ -133,8 +133,8 @@ class _Update:
         self._embed()
         self._tidy()
         self._index()
-        self._sweep()
         self._words(rebuild)
+        self._sweep()
         return self.report
 
     def _beginning(self, now: int, rebuild: bool) -> IndexState:
@@ -232,7 +232,7 @@ class _Update:
         if len(table) <= faiss_side.FLAT_LIMIT:
             entry = None
         elif entry is None or len(table) > _GROWTH * entry.trained:
-            nearest = faiss_side.build(table, lambda done, of: self.progress("indexing", done, of))
+            nearest = faiss_side.build(table, partial(self.progress, "indexing"))
             entry = nearest.save(self.folder)
         elif len(table) - entry.count > min(_TAIL, max(_LEAST_TAIL, entry.count // 10)):
             nearest = faiss_side.load(self.folder, entry, table.dimensions)
@@ -246,7 +246,7 @@ class _Update:
 
     def _sweep(self) -> None:
         """Delete what the state does not name: left by a killed updater, or merged away."""
-        kept = self.state.names | {NAME, LOCK, WORDS, f"{WORDS}-journal"}
+        kept = self.state.names | {NAME, LOCK}
         for path in self.folder.iterdir():
             if path.name not in kept and path.is_file():
                 with suppress(PermissionError):  # somebody has it mapped, on Windows
@@ -255,13 +255,20 @@ class _Update:
 
     def _words(self, rebuild: bool) -> None:
         """The words; unsealed while they are being changed."""
-        path = self.folder / WORDS
-        if rebuild or not words.usable(path, self.state.words):
-            words.discard(path)
-        wanted = words.changes(self.library, path)
-        if not wanted and self.state.words and self.state.words.sealed:
+        entry = self.state.words
+        if entry and (rebuild or not words.usable(self.folder, entry)):
+            entry = None
+        wanted = words.changes(self.library, self.folder, entry)
+        if not wanted and entry and entry.sealed:
             return
-        self._commit(words=words.UNSEALED)
-        done = words.update(self.library, path, wanted, lambda done, of: self.progress("words", done, of))
+        if wanted.anew:
+            changing = words.create(self.folder)
+            if entry is None:  # nothing to fall back on: what is taken in now is worth keeping if this is stopped
+                self._commit(words=changing)
+        else:
+            assert entry is not None
+            changing = replace(entry, sealed=False)
+            self._commit(words=changing)
+        done = words.update(self.library, self.folder / changing.file, wanted, partial(self.progress, "words"))
         self.report.papers, self.report.forgotten = done
-        self._commit(words=words.sealed(path))
+        self._commit(words=words.sealed(self.folder, changing))

@@ -10,7 +10,6 @@ from eqkin.errors import CorruptData
 from eqkin.index import nearest, vectors
 from eqkin.index.state import FOLDER, LOCK, MEND, NAME, IndexState
 from eqkin.index.updating import live_trees
-from eqkin.index.words import NAME as WORDS
 from eqkin.index.words_update import changes, problems
 from eqkin.library import Library
 from eqkin.library.database import generation
@@ -26,7 +25,7 @@ def check_index(library: Library) -> tuple[list[str], list[str]]:
     if state is not None:
         _check_vectors(library, folder, state, wrong, unfinished)
         _check_words(library, folder, state, wrong, unfinished)
-    kept = {NAME, LOCK} | (state.names | {WORDS, f"{WORDS}-journal"} if state else set())
+    kept = {NAME, LOCK} | (state.names if state else set())
     strays = [path.name for path in folder.iterdir() if path.name not in kept]
     if strays:
         unfinished.append(f"{len(strays)} unused files of an interrupted indexing; `eqkin index` deletes them")
@@ -51,18 +50,17 @@ def _check_vectors(library: Library, folder: Path, state: IndexState, wrong: lis
 
 
 def _check_words(library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]) -> None:
-    path = folder / WORDS
-    if state.words is None:
+    entry = state.words
+    if entry is None:
         unfinished.append("the words were not taken in yet; run `eqkin index`")
         return
-    if state.words.sealed and not (path.exists() and sha256_of(path) == state.words.sha256):
+    path = folder / entry.file
+    if not path.exists() or (entry.sealed and sha256_of(path) != entry.sha256):
         wrong.append(f"{path}: missing, or does not match its hash; {MEND}")
-    elif path.exists():
-        try:
-            wrong.extend(f"{path}: {problem}; {MEND}" for problem in problems(path))
-            if not state.words.sealed or changes(library, path):
-                unfinished.append("the words of some papers were not taken in yet; run `eqkin index`")
-        except CorruptData as error:
-            wrong.append(str(error))
-    else:
-        unfinished.append("the words were not taken in yet; run `eqkin index`")
+        return
+    try:
+        wrong.extend(f"{path}: {problem}; {MEND}" for problem in problems(path))
+        if not entry.sealed or changes(library, folder, entry):
+            unfinished.append("the words of some papers were not taken in yet; run `eqkin index`")
+    except CorruptData as error:
+        wrong.append(str(error))

@@ -17,10 +17,9 @@ from math import log
 from pathlib import Path
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
-from eqkin.index.state import FOLDER, MEND
+from eqkin.index.state import FOLDER, MEND, IndexState
 from eqkin.library import Library, database
 
-NAME = "words.db"
 VERSION = 1
 SCHEMA = """
 CREATE TABLE papers (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
@@ -48,7 +47,8 @@ class Words:
     """The words of a library's sections; open them with `Words.open`. May be shared between threads."""
 
     def __init__(self, library: Path) -> None:
-        self._library, self._path = library, library / FOLDER / NAME
+        self._library = library
+        self._path = self._located()
         self._connections = threading.local()
         self._frequency: dict[str, int] = {}
 
@@ -61,10 +61,17 @@ class Words:
             CorruptData: they are damaged, or of another version.
         """
         words = cls(library.folder)
-        if not words._path.exists():
-            raise BadInput(f"{library.folder}: its words cannot be searched yet; run `eqkin index`")
         words._connect()
         return words
+
+    def _located(self) -> Path:
+        state = IndexState.load(self._library / FOLDER)
+        if state is None or state.words is None:
+            raise BadInput(f"{self._library}: its words cannot be searched yet; run `eqkin index`")
+        path = self._library / FOLDER / state.words.file
+        if not path.exists():
+            raise CorruptData(f"{path}: missing; run `eqkin index`")
+        return path
 
     def search(self, text: str, limit: int = 100, *, prefix: bool = False) -> list[tuple[int, float]]:
         """Sections that fit a text, best first.
@@ -101,19 +108,23 @@ class Words:
 
     def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
         """This thread's connections to the words and to the library."""
-        opened = getattr(self._connections, "pair", None)
-        if opened is None:
-            with reading(self._path):
-                opened = connect(self._path), database.connect(self._library / database.NAME)
-            self._connections.pair = opened
-        pair: tuple[sqlite3.Connection, sqlite3.Connection] = opened
+        if not self._path.exists():  # made anew meanwhile
+            self._path = self._located()
+        path = self._path
+        if getattr(self._connections, "path", None) != path:
+            self.close()
+            with reading(path):
+                self._connections.pair = connect(path), database.connect(self._library / database.NAME)
+            self._connections.path = path
+        pair: tuple[sqlite3.Connection, sqlite3.Connection] = self._connections.pair
         return pair
 
     def close(self) -> None:
         """Let go of this thread's connections."""
-        for connection in getattr(self._connections, "pair", None) or ():
-            connection.close()
-        self._connections.pair = None
+        if getattr(self._connections, "path", None):
+            self._connections.path = None
+            for connection in self._connections.pair:
+                connection.close()
 
     def _idf(self, words: sqlite3.Connection, phrase: str) -> float:
         """How much a phrase says, as FTS5 reckons it."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eqkin.errors import CorruptData
@@ -16,7 +16,6 @@ from eqkin.latex.prose import plain_text
 from eqkin.library import Library
 from eqkin.library.durable import sha256_of, sync_folder
 
-UNSEALED = WordsEntry("", sealed=False)
 _BATCH_PAPERS = 200
 _DEAD_SHARE = 0.5  # of documents that are gone, above which all are taken in anew
 
@@ -33,9 +32,10 @@ class Changes:
         return bool(self.new or self.gone or self.anew)
 
 
-def usable(path: Path, entry: WordsEntry | None) -> bool:
+def usable(folder: Path, entry: WordsEntry) -> bool:
     """Whether a database of words can be gone on with: it matches its hash, or was being changed and is sound."""
-    if entry is None or not path.exists():
+    path = folder / entry.file
+    if not path.exists():
         return False
     if entry.sealed:
         return sha256_of(path) == entry.sha256
@@ -53,19 +53,14 @@ def problems(path: Path) -> list[str]:
         return found
 
 
-def discard(path: Path) -> None:
-    """Delete a database of words; its journal last, since the database may need it."""
-    path.unlink(missing_ok=True)
-    path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
-
-
-def changes(library: Library, path: Path) -> Changes:
-    """What has to be done; if most documents are gone, all is made anew."""
+def changes(library: Library, folder: Path, entry: WordsEntry | None) -> Changes:
+    """What has to be done; if there are no words, or most documents are gone, all is made anew."""
     with library.reading():
         rows = library.connection.execute("SELECT key, content FROM papers WHERE failure = '' ORDER BY id").fetchall()
         current = {row[0]: row[1] for row in rows}
-    if not path.exists():
+    if entry is None:
         return Changes(tuple(current), (), anew=True)
+    path = folder / entry.file
     with reading(path), closing(connect(path)) as connection:
         known = connection.execute("SELECT id, key, content FROM papers").fetchall()
         gone = tuple(number for number, key, content in known if current.get(key) != content)
@@ -80,12 +75,24 @@ def changes(library: Library, path: Path) -> Changes:
     return Changes(new, gone)
 
 
+def create(folder: Path) -> WordsEntry:
+    """Make an empty database of words, there in one step.
+
+    Its name is new: whoever still reads an old one would take the journal of another by the same name for its own.
+    """
+    path = folder / f"words-{secrets.token_hex(8)}.db"
+    temporary = path.with_name(f".{path.name}.tmp")
+    with reading(path), closing(sqlite3.connect(temporary)) as connection:
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+    temporary.replace(path)
+    sync_folder(folder)
+    return WordsEntry(path.name)
+
+
 def update(library: Library, path: Path, wanted: Changes, tell: Callable[[int, int], None]) -> tuple[int, int]:
     """Do what has to be done, some papers at a time; returns how many were taken in and how many taken out."""
     with reading(path):
-        if wanted.anew:
-            discard(path)
-            _create(path)
         with closing(connect(path, write=True)) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA synchronous = EXTRA")
@@ -101,19 +108,9 @@ def update(library: Library, path: Path, wanted: Changes, tell: Callable[[int, i
     return taken, len(wanted.gone)
 
 
-def _create(path: Path) -> None:
-    """An empty database of words, there in one step."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with closing(sqlite3.connect(temporary)) as connection:
-        connection.execute("PRAGMA synchronous = EXTRA")
-        connection.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
-def sealed(path: Path) -> WordsEntry:
+def sealed(folder: Path, entry: WordsEntry) -> WordsEntry:
     """The entry of a database that was changed to the end."""
-    return WordsEntry(sha256_of(path), sealed=True)
+    return replace(entry, sha256=sha256_of(folder / entry.file), sealed=True)
 
 
 def _take_in(library: Library, connection: sqlite3.Connection, key: str) -> bool:
