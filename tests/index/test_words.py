@@ -1,0 +1,176 @@
+"""Words of a library's sections: any text is a query, and what is found is what is in the library now."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.index import Words, update
+from eqkin.index.words_update import _DEAD_SHARE
+from eqkin.library import Library
+from eqkin.network.encoder import Encoder
+from tests.index.conftest import write_note
+
+
+def _found(library: Library, text: str, **options: bool) -> list[str]:
+    """Paper and heading of the sections found."""
+    rows = [
+        library.connection.execute(
+            "SELECT p.title, s.title FROM sections s JOIN papers p ON p.id = s.paper WHERE s.id = ?", (section,)
+        ).fetchone()
+        for section, _ in Words.open(library).search(text, 20, **options)
+    ]
+    return [f"{row[0]}/{row[1]}" for row in rows]
+
+
+@pytest.fixture
+def papers(tmp_path: Path, encoder: Encoder) -> Library:
+    """A library of two papers with words in all places."""
+    (tmp_path / "a.md").write_text(
+        "---\ntitle: On magnets\nabstract: Phase transitions of spins.\n---\n# Lattices\n\n"
+        "The Ising model has spins on a lattice; naïve counting fails.\n\n$$ E = -J s $$\n\n"
+        "# Entropy\n\nNothing but entropy.\n\n$$ S = k \\log W $$\n"
+    )
+    (tmp_path / "b.md").write_text(
+        "---\ntitle: On fluids\n---\n# Viscosity\n\nA model of the flow that Ising never wrote.\n\n$$ a = b $$\n"
+    )
+    library = Library.open(tmp_path / "library")
+    library.add(tmp_path / "a.md", tmp_path / "b.md")
+    update(library, encoder)
+    return library
+
+
+def test_words_are_found_in_heading_prose_and_title(papers: Library) -> None:
+    assert _found(papers, "lattices")[0] == "On magnets/Lattices"
+    assert _found(papers, "counts")[0] == "On magnets/Lattices"  # a stem
+    assert _found(papers, "NAIVE") == ["On magnets/Lattices"]
+    assert set(_found(papers, "magnet")) >= {"On magnets/Lattices", "On magnets/Entropy"}
+    assert _found(papers, "viscosity entropy")[0] in {"On magnets/Entropy", "On fluids/Viscosity"}
+    assert _found(papers, "wombat") == []
+
+
+def test_quoted_words_must_stand_together(papers: Library) -> None:
+    assert set(_found(papers, "ising model")) == {"On magnets/Lattices", "On fluids/Viscosity"}
+    assert _found(papers, '"ising model"') == ["On magnets/Lattices"]
+    assert _found(papers, 'flow "ising model"') == ["On magnets/Lattices"]
+    assert _found(papers, '"ising model" "flow"') == []
+
+
+def test_the_last_word_may_be_unfinished(papers: Library) -> None:
+    assert _found(papers, "visc") == []
+    assert _found(papers, "visc", prefix=True) == ["On fluids/Viscosity"]
+    assert _found(papers, "entropy visc ", prefix=True) == _found(papers, "entropy")
+
+
+def test_scores_are_shares_and_sorted(atlas: Library) -> None:
+    words = Words.open(atlas)
+    for text in ("entropy", "probability of the prior", '"partition function" temperature', "energy"):
+        scores = [score for _, score in words.search(text, 50)]
+        assert scores and scores == sorted(scores, reverse=True)
+        assert 0 < min(scores) and max(scores) <= 1
+    assert len(words.search("energy", 3)) == 3
+    assert words.search("energy", 0) == words.search("energy", -4) == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(
+    st.one_of(
+        st.text(),
+        st.text("\"*^:+-(){}[]\\'ab AND OR NOT NEAR/\0\ud800_$", max_size=30),
+        st.lists(st.sampled_from(["AND", "OR", "NEAR(", '"', "title:", "{a b}:", "*", "^", "-", "x", "é", ","])).map(
+            " ".join
+        ),
+    ),
+    st.booleans(),
+)
+def test_any_text_is_a_query(papers: Library, text: str, prefix: bool) -> None:
+    for _, score in Words.open(papers).search(text, 5, prefix=prefix):
+        assert 0 <= score <= 1
+
+
+def test_long_texts_are_cut(papers: Library) -> None:
+    assert Words.open(papers).search("ising " + " ".join(f"word{i}" for i in range(10_000)) + "z" * 10**6, 5)
+
+
+def test_only_changed_papers_are_taken_in(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
+    report = update(papers, encoder)
+    assert (report.papers, report.forgotten) == (0, 0)
+    papers.add(write_note(tmp_path / "notes", 1, words="quokka"))
+    assert update(papers, encoder).papers == 1
+    assert len(_found(papers, "quokka")) == 1
+    papers.add(write_note(tmp_path / "notes", 1, words="numbat"))
+    assert _found(papers, "quokka") == []  # gone from the library, still in the words
+    report = update(papers, encoder)
+    assert (report.papers, report.forgotten) == (1, 1)
+    assert (len(_found(papers, "numbat")), _found(papers, "quokka")) == (1, [])
+    papers.remove(str(tmp_path / "notes" / "n1.md"))
+    assert _found(papers, "numbat") == []
+    assert update(papers, encoder).forgotten == 1
+    assert _found(papers, "numbat") == []
+    assert set(_found(papers, "ising")) == {"On magnets/Lattices", "On fluids/Viscosity"}
+
+
+def test_hits_of_gone_papers_do_not_crowd_out_others(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
+    for number in range(12):
+        papers.add(write_note(tmp_path / "notes", number, words="bilby " * 5))
+    papers.add(write_note(tmp_path / "other", 99, words="bilby and much else that makes it score lower"))
+    update(papers, encoder)
+    papers.remove(str(tmp_path / "notes"))
+    assert [section for section, _ in Words.open(papers).search("bilby", 1)]
+
+
+def test_words_are_made_anew_when_most_documents_are_gone(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
+    words, paths = Words.open(papers), set()
+    for number in range(8):
+        papers.add(write_note(tmp_path / "notes", 1, words=f"round{number}"))
+        update(papers, encoder)
+        (ever,) = words._connect()[0].execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
+        (alive,) = words._connect()[0].execute("SELECT count(*) FROM documents").fetchone()
+        assert ever - alive <= _DEAD_SHARE * ever
+        assert len(words.search(f"round{number}")) == 1
+        paths.add(words._path)
+    assert len(paths) > 1
+
+
+def test_without_words_the_error_says_what_to_do(library: Library) -> None:
+    with pytest.raises(BadInput, match="run `eqkin index`"):
+        Words.open(library)
+
+
+def test_words_of_another_version_are_refused_and_made_again(papers: Library, encoder: Encoder) -> None:
+    words = Words.open(papers)
+    words._connect()[0].execute("PRAGMA user_version = 77")
+    words.close()
+    with pytest.raises(CorruptData, match="version 77"):
+        Words.open(papers)
+    update(papers, encoder)
+    assert _found(papers, "ising")
+
+
+def test_words_can_be_searched_from_many_threads_while_they_change(
+    papers: Library, encoder: Encoder, tmp_path: Path
+) -> None:
+    words, found, failed = Words.open(papers), [], []
+    stop = threading.Event()
+
+    def search() -> None:
+        try:
+            while not stop.is_set():
+                found.append(len(words.search("ising lattice model", 5)))
+        except BaseException as error:  # noqa: BLE001 (told below)
+            failed.append(error)
+
+    threads = [threading.Thread(target=search) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for number in range(4):
+        papers.add(write_note(tmp_path / "notes", number))
+        update(papers, encoder)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert found and min(found) >= 2
