@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     )
     group.command()(ingest)
     group.command()(encode)
+    group.command()(index)
     group.command()(train)
     group.command()(search)
     app.add_typer(group, name="bench")
@@ -138,6 +139,48 @@ def encode(
         typer.echo(f"one formula at a time         {figures['formulas']:9,} formulas of the atlas, median and p99")
         for name, key in (("LaTeX to vector", "formula"), ("of it conversion", "conversion"), ("encoding", "encoding")):
             typer.echo(f"  {name:<28}{figures[f'{key}_median_ms']:9.2f} ms {figures[f'{key}_p99_ms']:9.2f} ms")
+
+
+def index(
+    library: LibraryFolder,
+    vectors: Annotated[int, typer.Option(min=100, metavar="N", help="Vectors in the collection.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=10, metavar="N", help="Queries, asked one by one.")] = 500,
+    as_json: AsJson = False,
+) -> None:
+    """Find the nearest of many vectors: exact search, eqkin, and annoy as in the paper (if installed).
+
+    The vectors are embeddings of the library's equations; if it has too few, more like them are made.
+
+    **Examples**
+
+        eqkin bench index
+
+        eqkin bench index --library papers --vectors 100000 --json
+    """
+    from eqkin.benchmarks.index import PAPER_BYTES, PAPER_EQUATIONS, measure
+
+    console = Console(stderr=True)
+    with console.status("measuring ...") as status:
+        report = measure(library, vectors=vectors, queries=queries, progress=status.update)
+    figures = report.summary()
+    if as_json:
+        typer.echo(orjson.dumps(figures).decode())
+        return
+    typer.echo(
+        f"{report.vectors:,} vectors, {report.real:,} of them as embedded; {report.queries:,} queries"
+    )
+    for row in figures["systems"]:
+        typer.echo(
+            f"{row['name']:<38} recall@10 {row['recall_10']:.4f} @100 {row['recall_100']:.4f}  "
+            f"p50 {row['p50_ms']:7.3f} ms  p99 {row['p99_ms']:7.3f} ms  {row['bytes_a_vector']:5.0f} bytes a vector "
+            f"({row['gigabytes_of_the_paper']:4.1f} GB for {PAPER_EQUATIONS / 1e6:.2f} M)  "
+            f"built in {row['build_seconds']:.1f} s"
+        )
+    if report.faster:
+        typer.echo(f"eqkin is {report.faster:.1f} times as fast as annoy at the recall of the last line")
+    typer.echo(f"the paper's index: {PAPER_BYTES / 1e9:.0f} GB")
+    for note in report.notes:
+        typer.echo(f"note: {note}")
 
 
 def train(
