@@ -166,9 +166,7 @@ def index(
     if as_json:
         typer.echo(orjson.dumps(figures).decode())
         return
-    typer.echo(
-        f"{report.vectors:,} vectors, {report.real:,} of them as embedded; {report.queries:,} queries"
-    )
+    typer.echo(f"{report.vectors:,} vectors, {report.real:,} of them as embedded; {report.queries:,} queries")
     for row in figures["systems"]:
         typer.echo(
             f"{row['name']:<38} recall@10 {row['recall_10']:.4f} @100 {row['recall_100']:.4f}  "
