@@ -19,9 +19,11 @@ from eqkin.search.results import Filters
 _CANDIDATES = 300  # equations that are looked at for a short list
 _A_HIT = 4  # and for each hit of a long one
 _SECTIONS = 300  # that fit the words best
+_FILTERED_SECTIONS = 3_000  # if filters leave out some of them
 _IN_SECTIONS = 3_000  # equations of them
 
 Vector = npt.NDArray[np.float32]
+Trees = npt.NDArray[np.int64]
 
 
 class Request:
@@ -52,63 +54,62 @@ def find(desk: Desk, request: Request, vector: Vector | None) -> list[Candidate]
     index = desk.view.index
     if index is None or not len(index):
         return []
+    wanted = max(_CANDIDATES, _A_HIT * request.k)
     allowed = desk.allowed(request.filters)
     similarity: dict[int, float] = {}
     if vector is not None:
-        wanted = max(_CANDIDATES, _A_HIT * request.k)
-        values, trees = index.search(vector[None], wanted, allowed)
-        similarity = {
-            tree: value for tree, value in zip(trees[0].tolist(), values[0].tolist(), strict=True) if tree >= 0
-        }
+        cosines, trees = index.search(vector[None], wanted, allowed)
+        similarity = dict(zip(trees[0].tolist(), cosines[0].tolist(), strict=True))
+        similarity.pop(-1, None)
+    words = _in_sections(desk, index.trees, allowed, request.text) if request.text else {}
+    if vector is not None and words:
+        others = np.array([tree for tree in words if tree not in similarity], np.int64)
+        similarity |= dict(zip(others.tolist(), (index.vectors(others) @ vector).tolist(), strict=True))
+    scored = []
+    for tree in similarity | words:
+        near, fit = similarity.get(tree, 0.0), words.get(tree, 0.0)
+        scored.append((ranking.score(near, fit, formula=vector is not None, text=bool(request.text)), near, fit, tree))
+    scored.sort(key=lambda one: (-one[0], -one[1], one[3]))
     with desk.library.reading():
-        places = records.places_of_trees(desk.library, similarity)
-        words: dict[int, float] = {}
-        if request.text:
-            words = dict(desk.words().search(request.text, _SECTIONS))
-            found = records.places_in_sections(desk.library, words)
-            known = _usable(found, index.trees, allowed, words)
-            places |= {tree: found[tree] for tree in known}
-            if vector is not None:
-                others = np.array([tree for tree in known if tree not in similarity], np.int64)
-                cosines = index.vectors(others) @ vector
-                similarity |= dict(zip(others.tolist(), cosines.tolist(), strict=True))
-    candidates = []
-    for tree, place in places.items():
-        if tree != request.without:
-            near, fit = similarity.get(tree, 0.0), words.get(place.section, 0.0)
-            score = ranking.score(near, fit, formula=vector is not None, text=bool(request.text))
-            candidates.append(Candidate(place, near, fit, score))
-    candidates.sort(key=lambda c: (-c.score, -c.similarity, c.place.tree))
-    return candidates
+        places = records.places_of_trees(desk.library, (tree for *_, tree in scored[: wanted + 1]))
+    return [
+        Candidate(places[tree], near, fit, score)
+        for score, near, fit, tree in scored[: wanted + 1]
+        if tree in places and tree != request.without
+    ]
 
 
-def _usable(
-    found: dict[int, records.Place],
-    indexed: npt.NDArray[np.int64],
-    allowed: npt.NDArray[np.int64] | None,
-    words: dict[int, float],
-) -> list[int]:
-    """Trees of sections that have vectors and are allowed; those of the best sections, if there are too many."""
+def _in_sections(desk: Desk, indexed: Trees, allowed: Trees | None, text: str) -> dict[int, float]:
+    """Trees in the sections that fit the words best, with how well these fit; only those with vectors, and allowed."""
+    sections = dict(desk.words().search(text, _SECTIONS if allowed is None else _FILTERED_SECTIONS))
+    with desk.library.reading():
+        found = records.trees_in_sections(desk.library, sections)
     trees = np.array(sorted(found), np.int64)
-    trees = trees[np.isin(trees, indexed)]
+    trees = trees[within(trees, indexed)]
     if allowed is not None:
-        trees = trees[np.isin(trees, allowed)]
-    usable: list[int] = trees.tolist()
-    if len(usable) > _IN_SECTIONS:
-        usable.sort(key=lambda tree: (-words[found[tree].section], tree))
-    return usable[:_IN_SECTIONS]
+        trees = trees[within(trees, allowed)]
+    best = sorted(trees.tolist(), key=lambda tree: (-sections[found[tree]], tree))[:_IN_SECTIONS]
+    return {tree: sections[found[tree]] for tree in best}
+
+
+def within(trees: Trees, known: Trees) -> npt.NDArray[np.bool_]:
+    """Which trees are among those known, which are in ascending order."""
+    if not len(known):
+        return np.zeros(len(trees), bool)
+    places = np.minimum(np.searchsorted(known, trees), len(known) - 1)
+    found: npt.NDArray[np.bool_] = known[places] == trees
+    return found
 
 
 def count(desk: Desk, candidates: Sequence[Candidate]) -> tuple[dict[str, int], dict[int, int]]:
     """Candidates by field and by year, most frequent first."""
     with desk.library.reading():
-        known = records.papers_of(desk.library, {candidate.place.paper for candidate in candidates})
+        known = records.subjects_of(desk.library, {candidate.place.paper for candidate in candidates})
     fields: Counter[str] = Counter()
     years: Counter[int] = Counter()
     for candidate in candidates:
-        paper = known.get(candidate.place.paper)
-        if paper is not None:
-            fields.update(paper.fields)
-            if paper.year is not None:
-                years[paper.year] += 1
+        year, names = known.get(candidate.place.paper, (None, ()))
+        fields.update(names)
+        if year is not None:
+            years[year] += 1
     return dict(fields.most_common()), dict(years.most_common())

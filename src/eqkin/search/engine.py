@@ -26,6 +26,8 @@ from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperH
 
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
 ANYTHING = Filters()
+_CLOSELY = 50  # candidates whose trees are compared to tell whether they are the same
+_A_HIT = 2  # and so many for each hit of a long list
 _PER_PAPER = 2  # hits of one paper, if there are enough others
 
 
@@ -215,7 +217,7 @@ class Engine:
     def _chosen(self, desk: Desk, request: Request, found: list[Candidate]) -> list[Candidate]:
         if request.fold and desk.view.index is not None:
             vectors = desk.view.index.vectors(np.array([candidate.place.tree for candidate in found], np.int64))
-            found = ranking.folded(found, vectors, desk.library.tree)
+            found = ranking.folded(found, vectors, desk.library.tree, max(_CLOSELY, _A_HIT * request.k))
         return ranking.grouped(found, request.k, self.per_paper if request.group else request.k)
 
     def _explained(self, desk: Desk, root: Node, hits: Sequence[Hit]) -> tuple[list[Hit], str]:

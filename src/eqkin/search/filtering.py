@@ -20,8 +20,8 @@ def allowed_trees(library: Library, filters: Filters) -> npt.NDArray[np.int64] |
     if not conditions:
         return None
     query = (
-        "SELECT e.tree FROM papers p JOIN equations e ON e.paper = p.id "
-        f"WHERE e.tree IS NOT NULL AND {' AND '.join(conditions)} ORDER BY e.tree"
+        f"SELECT tree FROM equations WHERE paper IN (SELECT p.id FROM papers p WHERE {' AND '.join(conditions)}) "
+        "AND tree IS NOT NULL ORDER BY tree"
     )
     with library.reading():
         rows = library.connection.execute(query, values).fetchall()

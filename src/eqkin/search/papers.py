@@ -29,6 +29,7 @@ from eqkin.limits import LIMITS
 from eqkin.mathml.tree import node_of, to_mathml
 from eqkin.network.encoder import Encoder
 from eqkin.search import records
+from eqkin.search.candidates import within
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.sources import open_source
 
@@ -68,7 +69,7 @@ def of_library(library: Library, index: VectorIndex, key: str) -> Subject:
         "SELECT tree FROM equations WHERE paper = ? AND tree IS NOT NULL ORDER BY number", (row[0],)
     ).fetchall()
     trees = np.array([row[0] for row in rows], np.int64)
-    trees = _thinned(trees[np.isin(trees, index.trees)])
+    trees = _thinned(trees[within(trees, index.trees)])
     if not len(trees):
         raise BadInput(f"{key}: none of its equations can be searched for; if it was added lately, run `eqkin index`")
     return Subject(frozenset({key}), index.vectors(trees), trees.tolist())

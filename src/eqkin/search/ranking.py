@@ -53,7 +53,7 @@ def score(similarity: float, words: float, *, formula: bool, text: bool) -> floa
 
 
 def folded(
-    candidates: Sequence[Candidate], vectors: npt.NDArray[np.float32], tree: Callable[[int], Node]
+    candidates: Sequence[Candidate], vectors: npt.NDArray[np.float32], tree: Callable[[int], Node], closely: int = 50
 ) -> list[Candidate]:
     """Candidates in order, without those that say the same as an earlier one; that one lists them as `same`.
 
@@ -61,31 +61,32 @@ def folded(
         candidates: best first.
         vectors: their unit vectors.
         tree: gives the tree with a number; asked only for formulas with very near vectors.
+        closely: how many, from the best on, are also compared by their trees; the others by their LaTeX alone.
     """
-    cosines = np.triu(vectors @ vectors.T, 1)
-    latex = [plain_latex(candidate.place.latex) for candidate in candidates]
     shapes: dict[int, str] = {}
 
-    def same(i: int, j: int) -> bool:
-        if latex[i] and latex[i] == latex[j]:
-            return True
-        if cosines[i, j] < _SAME_TREE:
-            return False
-        for place in (i, j):
-            if place not in shapes:
-                shapes[place] = shape(tree(candidates[place].place.tree))
-        return shapes[i] == shapes[j]
+    def shape_of(i: int) -> str:
+        if i not in shapes:
+            shapes[i] = shape(tree(candidates[i].place.tree))
+        return shapes[i]
 
-    gone: set[int] = set()
-    kept: list[Candidate] = []
+    first = vectors[:closely]
+    near = np.tril(first @ first.T >= _SAME_TREE, -1)
+    written: dict[str, list[int]] = defaultdict(list)  # those kept, by their LaTeX
+    kept: dict[int, Candidate] = {}
     for i, candidate in enumerate(candidates):
-        if i not in gone:
-            kept.append(candidate)
-            for j in np.flatnonzero(cosines[i] > _SAME_LATEX).tolist():
-                if j not in gone and same(i, j):
-                    gone.add(j)
-                    candidate.same.append(candidates[j].place)
-    return kept
+        latex = plain_latex(candidate.place.latex)
+        same = (j for j in written[latex] if latex and vectors[i] @ vectors[j] >= _SAME_LATEX)
+        alike = (j for j in np.flatnonzero(near[i]).tolist() if j in kept) if i < closely else iter(())
+        found = next(same, None)
+        if found is None:
+            found = next((j for j in alike if shape_of(j) == shape_of(i)), None)
+        if found is None:
+            kept[i] = candidate
+            written[latex].append(i)
+        else:
+            kept[found].same.append(candidate.place)
+    return list(kept.values())
 
 
 def grouped(candidates: Sequence[Candidate], k: int, per_paper: int) -> list[Candidate]:

@@ -6,6 +6,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import orjson
 
@@ -43,6 +44,19 @@ def papers_of(library: Library, numbers: Iterable[int]) -> dict[int, PaperRecord
     return {row["paper_id"]: _paper(row) for row in rows}
 
 
+def subjects_of(library: Library, numbers: Iterable[int]) -> dict[int, tuple[int | None, tuple[str, ...]]]:
+    """Year and fields of papers with these numbers in the database."""
+    rows = library.connection.execute(
+        "SELECT id, year, fields FROM papers WHERE id IN (SELECT value FROM json_each(?))", (_json(list(numbers)),)
+    ).fetchall()
+    return {row[0]: (row[1], _names(row[2])) for row in rows}
+
+
+@lru_cache(maxsize=10_000)
+def _names(listed: str) -> tuple[str, ...]:
+    return tuple(orjson.loads(listed))
+
+
 def facets(library: Library) -> tuple[dict[str, int], dict[int, int]]:
     """All equations by their papers' fields, most frequent first, and by year, in order."""
     rows = library.connection.execute(
@@ -51,7 +65,7 @@ def facets(library: Library) -> tuple[dict[str, int], dict[int, int]]:
     fields: Counter[str] = Counter()
     years: Counter[int] = Counter()
     for names, year, count in rows:
-        fields.update(dict.fromkeys(orjson.loads(names), count))
+        fields.update(dict.fromkeys(_names(names), count))
         if year is not None:
             years[year] += count
     return dict(fields.most_common()), dict(sorted(years.items()))
@@ -65,12 +79,13 @@ def places_of_trees(library: Library, trees: Iterable[int]) -> dict[int, Place]:
     return {row[0]: Place(*row) for row in rows}
 
 
-def places_in_sections(library: Library, sections: Iterable[int]) -> dict[int, Place]:
-    """The equations of sections, by tree."""
+def trees_in_sections(library: Library, sections: Iterable[int]) -> dict[int, int]:
+    """The trees of sections, each with its section."""
     rows = library.connection.execute(
-        f"{_PLACE} WHERE e.section IN (SELECT value FROM json_each(?)) AND e.tree IS NOT NULL", (_json(list(sections)),)
+        "SELECT tree, section FROM equations WHERE section IN (SELECT value FROM json_each(?)) AND tree IS NOT NULL",
+        (_json(list(sections)),),
     ).fetchall()
-    return {row[0]: Place(*row) for row in rows}
+    return {row[0]: row[1] for row in rows}
 
 
 def equations(library: Library, trees: list[int]) -> dict[int, EquationRecord]:
@@ -124,7 +139,7 @@ def _paper(row: sqlite3.Row) -> PaperRecord:
         row["paper_title"],
         tuple(orjson.loads(row["authors"])),
         row["year"],
-        tuple(orjson.loads(row["fields"])),
+        _names(row["fields"]),
         row["origin"],
     )
 
