@@ -1,6 +1,7 @@
 """Work is bounded: what does not fit is told to come again, and the server stays awake."""
 
 import asyncio
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from eqkin.limits import LIMITS
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
+from eqkin.web.server import listen
 from eqkin.web.work import WorkQueue
 from tests.web.conftest import Running
 
@@ -84,3 +86,8 @@ def test_a_slow_request_is_given_up_but_keeps_its_place_until_it_ends():
         queue.close()
 
     asyncio.run(check())
+
+
+def test_small_answers_do_not_wait_for_the_reader():
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at before it switches Nagle's algorithm off

@@ -106,7 +106,7 @@ def _judging() -> Safe:
     yes = tag("button", "Relevant", type="button", class_="judge quiet-button", data_relevant="1", aria_pressed="false")
     no = tag("button", "Not", type="button", class_="judge quiet-button", data_relevant="0", aria_pressed="false")
     keywords = tag(
-        "input", type="text", class_="keywords", placeholder="keywords, separated by commas (optional)",
+        "input", type="text", class_="keywords", placeholder="keywords, with commas (optional)",
         aria_label="Keywords", maxlength=500, hidden=True,
     )  # fmt: skip
     return tag("span", yes, no, keywords, tag("span", class_="judged", role="status"), class_="judging", hidden=True)
