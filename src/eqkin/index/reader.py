@@ -16,7 +16,7 @@ from eqkin.index.vectors import Floats, Integers, VectorFiles, unit
 from eqkin.library import Library
 from eqkin.library.database import generation
 
-_FEW = 20_000  # allowed trees up to which each of them is compared
+_FEW = 10_000  # allowed trees up to which each of them is compared
 
 
 class VectorIndex:
@@ -144,10 +144,16 @@ class VectorIndex:
 
     def _known(self, allowed: Integers) -> Integers:
         """Places in `trees` of those that are there, each once."""
-        wanted = np.unique(np.asarray(allowed, np.int64))
+        wanted = np.asarray(allowed, np.int64).ravel()
+        if not len(self):
+            return np.zeros(0, np.int64)
+        last = int(self.trees[-1])
+        if len(wanted) > _FEW:  # a table is faster than sorting
+            flags = np.zeros(last + 1, bool)
+            flags[wanted[(wanted >= 0) & (wanted <= last)]] = True
+            return np.flatnonzero(flags[self.trees])
+        wanted = np.unique(wanted[wanted <= last])
         places = np.searchsorted(self.trees, wanted)
-        inside = places < len(self)
-        places, wanted = places[inside], wanted[inside]
         found: Integers = places[self.trees[places] == wanted]
         return found
 

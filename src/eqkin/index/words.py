@@ -32,9 +32,10 @@ CREATE VIRTUAL TABLE text USING fts5(
 """
 _WEIGHTS = "4.0, 1.0, 3.0, 1.5"  # of the columns
 _SATURATION = 2.2  # what a word can add to bm25 at most, in units of its idf: k1 + 1
+_QUERY = f"SELECT rowid, -bm25(text, {_WEIGHTS}) FROM text WHERE text MATCH ? ORDER BY 2 DESC, 1 LIMIT ?"  # noqa: S608
+_COMMON = 0.05  # of all sections: words in more of them are common
 _MOST_WORDS = 32
 _WORD_CHARS = 64
-_CACHED = 20_000
 _PART = re.compile(r'"([^"]*)"|([^\W_]+)')
 _WORD = re.compile(r"[^\W_]+")
 _STOP = frozenset(
@@ -50,7 +51,6 @@ class Words:
         self._library = library
         self._path = self._located()
         self._connections = threading.local()
-        self._frequency: dict[str, int] = {}
 
     @classmethod
     def open(cls, library: Library) -> Words:
@@ -77,7 +77,7 @@ class Words:
         """Sections that fit a text, best first.
 
         Any text is a query. More of its words, and rarer ones, count more; what stands in double quotes must occur as
-        it is.
+        it is. Outside of quotes, words like "the" find nothing.
 
         Args:
             text: the words.
@@ -88,19 +88,18 @@ class Words:
             Ids of the library's sections, each with the share, in [0, 1], it has of the highest possible score.
         """
         required, optional = parts(text, prefix=prefix)
-        expression = _expression(required, optional)
-        if not expression or limit <= 0:
+        if not (required or optional) or limit <= 0:
             return []
         with reading(self._path):
             words, library = self._connect()
-            phrases = required + (required[:1] + optional if optional else [])
-            highest = _SATURATION * sum(self._idf(words, phrase) for phrase in phrases)
+            (total,) = words.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
+            count = {phrase: _count(words, phrase) for phrase in {*required, *optional}}
+            finding = required[:1] or _finding(optional, count, total, limit)
+            phrases = _phrases(required, optional, finding)
+            highest = _SATURATION * sum(_idf(count[phrase], total) for phrase in phrases)
             wanted = limit
             while True:
-                rows = words.execute(
-                    f"SELECT rowid, -bm25(text, {_WEIGHTS}) FROM text WHERE text MATCH ? ORDER BY 2 DESC, 1 LIMIT ?",  # noqa: S608
-                    (expression, wanted),
-                ).fetchall()
+                rows = words.execute(_QUERY, (_expression(required, optional, finding), wanted)).fetchall()
                 found = _sections(words, library, rows)
                 if len(found) >= limit or len(rows) < wanted:
                     return [(section, min(max(score / highest, 0.0), 1.0)) for section, score in found[:limit]]
@@ -126,17 +125,6 @@ class Words:
             for connection in self._connections.pair:
                 connection.close()
 
-    def _idf(self, words: sqlite3.Connection, phrase: str) -> float:
-        """How much a phrase says, as FTS5 reckons it."""
-        if phrase not in self._frequency:
-            if len(self._frequency) >= _CACHED:
-                self._frequency.clear()
-            (count,) = words.execute("SELECT count(*) FROM text WHERE text MATCH ?", (phrase,)).fetchone()
-            self._frequency[phrase] = count
-        hits = self._frequency[phrase]
-        (total,) = words.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
-        return max(log(max(total - hits, 0) + 0.5) - log(hits + 0.5), 1e-6)
-
 
 def parts(text: str, *, prefix: bool = False) -> tuple[list[str], list[str]]:
     """A text's quoted phrases and its other words, each quoted for FTS5."""
@@ -153,19 +141,41 @@ def parts(text: str, *, prefix: bool = False) -> tuple[list[str], list[str]]:
         else:
             last = f'"{match[2][:_WORD_CHARS]}"'
             optional[last] = match[2].lower() in _STOP
-    chosen = [word for word, stop in optional.items() if not stop] or list(optional)
-    chosen = chosen[:_MOST_WORDS]
+    chosen = [word for word, stop in optional.items() if not stop][:_MOST_WORDS]
     if prefix and last and text[-1:].isalnum():
         chosen = [word for word in chosen if word != last] + [f"{last}*"]
     return required, chosen
 
 
-def _expression(required: list[str], optional: list[str]) -> str:
-    """All of the required phrases, better with the optional words; without phrases, any of the words."""
-    if not required:
+def _count(words: sqlite3.Connection, phrase: str) -> int:
+    return int(words.execute("SELECT count(*) FROM text WHERE text MATCH ?", (phrase,)).fetchone()[0])
+
+
+def _idf(count: int, total: int) -> float:
+    """How much a phrase says that is in so many documents, as FTS5 reckons it."""
+    return max(log(max(total - count, 0) + 0.5) - log(count + 0.5), 1e-6)
+
+
+def _finding(optional: list[str], count: dict[str, int], total: int, limit: int) -> list[str]:
+    """The words a section must have one of: the rarer ones if they find enough, since common ones cost much time."""
+    rare = [word for word in optional if count[word] <= _COMMON * total]
+    return rare if sum(count[word] for word in rare) >= 4 * limit else optional
+
+
+def _phrases(required: list[str], optional: list[str], finding: list[str]) -> list[str]:
+    """Every phrase of the expression, as often as it stands there: FTS5 counts it that often."""
+    if finding == optional:
+        return optional
+    return (required or finding) + (finding + [word for word in optional if word not in finding] if optional else [])
+
+
+def _expression(required: list[str], optional: list[str], finding: list[str]) -> str:
+    """All of the required phrases, or one of those words that find; better with the other words."""
+    if finding == optional:
         return " OR ".join(optional)
-    needed = " AND ".join(required)
-    return f"({needed}) AND ({' OR '.join([required[0], *optional])})" if optional else needed
+    needed = " AND ".join(required) if required else " OR ".join(finding)
+    others = [word for word in optional if word not in finding]
+    return f"({needed}) AND ({' OR '.join(finding + others)})" if optional else needed
 
 
 def _sections(
