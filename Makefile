@@ -11,7 +11,7 @@ KATEX := $(addprefix src/eqkin/mathml/,katex.min.js katex.json katex.LICENSE.txt
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(KATEX)),$(KATEX)),again)
 
-.PHONY: help demo test lint format clean again
+.PHONY: help demo test browser lint format clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -20,8 +20,13 @@ help: ## show this list
 demo: $(VENV)/.base ## build a library from the bundled atlas, search it, serve it (NO_SERVE=1: do not serve)
 	$(VENV)/bin/eqkin demo --library local/atlas
 
-test: lint ## check style and types, run all tests
+test: lint browser ## check style and types, run all tests
 	$(RUN) pytest $(PYTEST_ARGS)
+
+# Tests in a browser are skipped where there is none. Continuous integration, as root on a Debian, gets one.
+browser:
+	@if [ "$(CI)" = true ] && ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } >/dev/null; fi
 
 lint: $(VENV)/.dev ## check style and types
 	$(RUN) ruff check .
