@@ -6,11 +6,18 @@ of a server. Several clients ask at the same time, each waiting for its answer.
 
 from __future__ import annotations
 
+import http.client
+import json
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlencode
 
 import numpy as np
 
@@ -65,6 +72,56 @@ def measure_engine(
         report = measure(ask, formulas(searches), clients)
     report.first = first
     return report
+
+
+def measure_server(
+    library: Path, *, searches: int = 500, clients: Sequence[int] = (1, 32), k: int = 10, explain: bool = False
+) -> list[SearchReport]:
+    """Start `eqkin serve` over a library and search it over HTTP, with each number of clients in turn."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "eqkin", "serve", "--library", str(library), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            place = re.search(r"http://([^/]+)/", server.stdout.readline())
+            if not place:
+                raise BadInput(f"{library}: the server did not start")
+            with closing(_Client(place.group(1), k, explain)) as ask:
+                ask("E = mc^2")
+                first = time.perf_counter() - start
+                reports = [measure(ask, formulas(searches), number) for number in clients]
+        finally:
+            server.terminate()
+    for report in reports:
+        report.first = first
+    return reports
+
+
+class _Client:
+    """Asks a server; every thread has a connection of its own."""
+
+    def __init__(self, place: str, k: int, explain: bool) -> None:
+        self._place, self._settings = place, {"k": k, "explain": "true" if explain else "false"}
+        self._own = threading.local()
+        self._all: list[http.client.HTTPConnection] = []
+
+    def __call__(self, formula: str) -> dict[str, float]:
+        connection = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = http.client.HTTPConnection(self._place, timeout=60)
+            self._all.append(connection)
+        connection.request("GET", f"/api/search?{urlencode({'q': formula, **self._settings})}")
+        answer = connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise BadInput(f"HTTP {answer.status}: {body[:200].decode(errors='replace')}")
+        seconds: dict[str, float] = json.loads(body)["seconds"]
+        return seconds
+
+    def close(self) -> None:
+        """Let the connections go."""
+        for connection in self._all:
+            connection.close()
 
 
 def measure(ask: Ask, queries: Sequence[str], clients: int = 1) -> SearchReport:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
+from threadpoolctl import threadpool_limits
 
 from eqkin.errors import BadInput
 from eqkin.limits import LIMITS, Limits
@@ -51,6 +52,11 @@ class Server(uvicorn.Server):
             )
         )
         self._ready = ready
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve until someone stops it. Requests share the processors; the numeric libraries use one each."""
+        with threadpool_limits(1):
+            super().run(sockets)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to answer."""
