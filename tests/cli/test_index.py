@@ -1,0 +1,62 @@
+"""`eqkin index`, and what `eqkin add` does of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from eqkin.cli import app
+from eqkin.library.lock import WriterLock
+
+runner = CliRunner()
+
+
+def _eqkin(*arguments: object) -> Any:
+    result = runner.invoke(app, [*map(str, arguments), "--json"])
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def _note(tmp_path: Path, name: str) -> Path:
+    path = tmp_path / f"{name}.md"
+    path.write_text(f"# {name}\n\nPythagoras says\n\n$$ a^2 + b^2 = c^2 $$\n")
+    return path
+
+
+def test_add_makes_what_it_read_searchable(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    indexed = _eqkin("add", _note(tmp_path, "one"), "-l", library)["index"]
+    assert (indexed["embedded"], indexed["vectors"], indexed["papers"]) == (1, 1, 1)
+    assert _eqkin("index", "-l", library)["embedded"] == 0
+    assert _eqkin("index", "-l", library, "--rebuild")["embedded"] == 1
+    assert not _eqkin("verify", "-l", library)["problems"]
+
+
+def test_index_does_what_add_left_out(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    assert "index" not in _eqkin("add", _note(tmp_path, "one"), "-l", library, "--no-index")
+    assert not (library / "index").exists()
+    assert _eqkin("index", "-l", library)["embedded"] == 1
+    told = runner.invoke(app, ["index", "-l", str(library)])
+    assert "1 equations can be searched" in told.stdout
+
+
+def test_papers_are_added_while_somebody_else_makes_the_index(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    _eqkin("add", _note(tmp_path, "one"), "-l", library)
+    with WriterLock(library / "index"):
+        added = runner.invoke(app, ["add", str(_note(tmp_path, "two")), "-l", str(library)])
+    assert added.exit_code == 0
+    assert "1 papers added" in added.stdout
+    assert "cannot be searched yet" in added.stderr
+    assert _eqkin("index", "-l", library)["embedded"] == 1
+
+
+def test_removing_forgets_the_words_too(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    _eqkin("add", _note(tmp_path, "one"), _note(tmp_path, "two"), "-l", library)
+    assert _eqkin("add", "--remove", tmp_path / "one.md", "-l", library) == {"removed": 1}
+    assert _eqkin("index", "-l", library)["vectors"] == 1
+    verdict = _eqkin("verify", "-l", library)
+    assert not verdict["problems"] + verdict["notes"]
