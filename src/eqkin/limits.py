@@ -65,6 +65,8 @@ class Limits:
     web_seconds: float = 20.0  # until a request is given up
     web_retry_seconds: int = 1  # what a request that came at a busy time is told to wait
     web_judgements: int = 100_000  # the most a library keeps
+    judgement_chars: int = 50_000  # of one of them: query, equation, keywords
+    judgements_bytes: int = 100_000_000  # of all of them
 
 
 LIMITS = Limits()

@@ -83,3 +83,20 @@ def test_a_file_that_is_no_database_is_named(tmp_path):
 def test_where_nothing_can_be_written_it_is_said(tmp_path):
     with pytest.raises(StorageFailed):
         Judgements(tmp_path / "nowhere").add(ONE)
+
+
+def test_a_file_whose_writer_was_killed_before_the_first_is_empty(tmp_path):
+    (tmp_path / NAME).touch()
+    judgements = Judgements(tmp_path)
+    assert (judgements.all(), judgements.problems()) == ([], [])
+    assert [judgements.add(ONE)] == judgements.all()
+
+
+def test_the_room_they_take_is_bounded(tmp_path):
+    with pytest.raises(LimitReached):
+        Judgements(tmp_path).add(replace(ONE, mathml="x" * LIMITS.judgement_chars))
+    small = Judgements(tmp_path, replace(LIMITS, judgements_bytes=20_000))
+    with pytest.raises(LimitReached):
+        for _ in range(10):
+            small.add(replace(ONE, mathml="x" * 10_000))
+    assert 0 < len(small.all()) < 10

@@ -43,6 +43,12 @@ class Judgement:
     keywords: tuple[str, ...] = ()  # what a relevant equation is about
     time: str = ""  # UTC, ISO 8601; set when it is added
 
+    @property
+    def size(self) -> int:
+        """Characters of all its texts."""
+        texts = (self.equation, self.latex, self.mathml, self.words, *self.keywords)
+        return sum(len(text) + 1 for text in texts)
+
     def digest(self) -> str:
         """Hash of the content."""
         return hashlib.sha256(orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)).hexdigest()
@@ -71,17 +77,23 @@ class Judgements:
 
         Raises:
             BadInput: it names no equation or no query.
-            LimitReached: there are too many already.
+            LimitReached: it is too long, or there are too many already.
             StorageFailed: it could not be written.
         """
         if not judgement.equation or not (judgement.latex or judgement.mathml or judgement.words):
             raise BadInput("a judgement needs an equation and the query it answers")
+        if judgement.size > self._limits.judgement_chars:
+            raise LimitReached(f"a judgement of more than {self._limits.judgement_chars:,} characters")
         kept = replace(judgement, time=datetime.now(UTC).isoformat(timespec="milliseconds"))
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_SCHEMA)
             if connection.execute("SELECT count(*) FROM judgements").fetchone()[0] >= self._limits.web_judgements:
-                raise LimitReached(f"{self.path}: holds {self._limits.web_judgements:,} judgements, the most it may")
+                raise LimitReached(f"{self._limits.web_judgements:,} judgements are kept, the most there may be")
+            if self.path.stat().st_size >= self._limits.judgements_bytes:
+                raise LimitReached(
+                    f"{self._limits.judgements_bytes:,} bytes of judgements are kept, the most there may be"
+                )
             row = (kept.latex, kept.mathml, kept.words, kept.equation, kept.relevant, _json(kept.keywords), kept.time)
             connection.execute("INSERT INTO judgements VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, kept.digest()))
             connection.execute("COMMIT")
@@ -122,6 +134,8 @@ class Judgements:
         if not self.path.exists():
             return []
         with self._open() as connection:
+            if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'judgements'").fetchone():
+                return []  # who made the file was stopped before the first one was kept
             rows = connection.execute("SELECT * FROM judgements ORDER BY id").fetchall()
         return [_judgement(row, self.path) for row in rows]
 
