@@ -64,6 +64,18 @@ def test_csv_cells_cannot_be_formulas_of_a_spreadsheet(library):
     assert float(row["score"]) == pytest.approx(1, abs=1e-3)
 
 
+def test_a_title_cannot_steer_the_terminal(tmp_path):
+    record = {"doc_id": "esc", "title": "\x1b]0;owned\x07 \u202etitle", "latex": r"\section{\x1b[2J} \[ a=b \]"}
+    (tmp_path / "papers.jsonl").write_text(json.dumps(record).replace("\\\\x1b", "\\u001b"))
+    with Library.open(tmp_path / "library") as opened:
+        opened.add(tmp_path / "papers.jsonl")
+        opened.engine()
+    for options in ([], ["--latex"], ["--explain"]):
+        shown = _run("search", "-l", str(tmp_path / "library"), "a=b", *options).stdout
+        assert "title" in shown
+        assert not {"\x1b", "\x07", "\u202e"} & set(shown)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

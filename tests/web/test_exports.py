@@ -75,6 +75,14 @@ def test_papers_of_arxiv_are_named_as_such():
     assert b"UR  - https://arxiv.org/abs/1706.03762\r\n" in export(results(paper), "ris")[0]
 
 
+def test_a_file_named_like_a_paper_of_arxiv_is_none():
+    paper = PaperRecord("1706.03762", "Notes", ("Me AND You",), None, (), "notes.tex")
+    (entry,) = entries(export(results(paper), "bibtex")[0].decode()).values()
+    assert "eprint" not in entry
+    assert entry["author"] == "{Me AND You}"
+    assert b"arxiv.org" not in export(results(paper), "ris")[0]
+
+
 def test_ris_keeps_one_line_a_field():
     lines = export(results(ODD), "ris")[0].decode().split("\r\n")
     assert lines[0] == "TY  - GEN"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,12 +14,16 @@ from rich.text import Text
 from eqkin.cli.unicode import unicode_of
 from eqkin.mathml.tree import Node, parse_mathml, to_mathml
 from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results
+from eqkin.web.exports import cell
 
 _COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
     "same", "more",
 )  # fmt: skip
 _PARTS = 6  # of an explanation that are shown
+_CONTROL = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)  # what can take over a terminal, or turn text round
 
 
 def csv_lines(results: Results, *, header: bool) -> Iterator[str]:
@@ -29,22 +34,23 @@ def csv_lines(results: Results, *, header: bool) -> Iterator[str]:
         equation, paper = hit.equation, hit.equation.paper
         yield _csv_line(
             (
-                rank, f"{hit.score:.4f}", f"{hit.similarity:.4f}", f"{hit.words:.4f}", equation.id, equation.latex,
-                equation.section, paper.key, paper.title, "; ".join(paper.authors), paper.year or "",
-                "; ".join(paper.fields), "; ".join(hit.same), hit.more,
+                rank, f"{hit.score:.4f}", f"{hit.similarity:.4f}", f"{hit.words:.4f}", cell(equation.id),
+                cell(equation.latex), cell(equation.section), cell(paper.key), cell(paper.title),
+                cell("; ".join(paper.authors)), paper.year or "", cell("; ".join(paper.fields)),
+                cell("; ".join(hit.same)), hit.more,
             )
         )  # fmt: skip
 
 
 def _csv_line(cells: Sequence[object]) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow([_cell(cell) for cell in cells])
+    csv.writer(line, lineterminator="\n").writerow(cells)
     return line.getvalue()
 
 
-def _cell(value: object) -> str:
-    text = str(value).replace("\0", "")
-    return f"'{text}" if text.lstrip(" ")[:1] in tuple("=+-@\t\r\n") and text.strip() else text
+def harmless(text: str) -> str:
+    """Text of a paper for a terminal: what would steer the terminal is shown as a mark."""
+    return _CONTROL.sub("\ufffd", text)
 
 
 def print_results(results: Results, *, latex: bool, titled: bool) -> None:
@@ -52,6 +58,7 @@ def print_results(results: Results, *, latex: bool, titled: bool) -> None:
     console = Console(highlight=False, markup=False, emoji=False)
     if titled:
         asked = " ".join(filter(None, (results.latex or unicode_of(results.mathml), results.text)))
+        asked = harmless(asked)
         console.print(f"\n{asked}" if results.hits else f"nothing found for {asked}", style="bold")
     width = max(len(str(len(results.hits))), 2)
     for rank, hit in enumerate(results.hits, 1):
@@ -73,8 +80,8 @@ def _formula(equation: EquationRecord, latex: bool) -> str:
     if not latex:
         shown = unicode_of(equation.mathml)
         if shown:
-            return shown
-    return " ".join(equation.latex.split())
+            return harmless(shown)
+    return harmless(" ".join(equation.latex.split()))
 
 
 def _where(hit: Hit) -> str:
@@ -83,7 +90,7 @@ def _where(hit: Hit) -> str:
         parts.append(f"the same in {len(hit.same)} more")
     if hit.more:
         parts.append(f"{hit.more} more of this paper")
-    return " · ".join(part for part in parts if part)
+    return harmless(" · ".join(part for part in parts if part))
 
 
 def paper_name(paper: PaperRecord) -> str:
@@ -106,7 +113,7 @@ def _explanation(results: Results, hit: Hit) -> Iterator[str]:
         if pairing.query_node and mine.children and other.children:
             shown.append((unicode_of(to_mathml(mine)), unicode_of(to_mathml(other)), pairing.similarity))
     for mine_text, other_text, similarity in shown[:_PARTS]:
-        yield f"{mine_text}  ~  {other_text}  ({similarity:.2f})"
+        yield harmless(f"{mine_text}  ~  {other_text}  ({similarity:.2f})")
 
 
 def _nodes(mathml: str) -> list[Node]:
@@ -120,7 +127,7 @@ def _nodes(mathml: str) -> list[Node]:
 def paper_lines(hits: Iterable[PaperHit], *, latex: bool) -> Iterator[str]:
     """Related papers, each with the pairs of equations that say so."""
     for rank, hit in enumerate(hits, 1):
-        yield f"{rank:>2}  {hit.score:.3f} {paper_name(hit.paper)} · {hit.paper.key}"
+        yield harmless(f"{rank:>2}  {hit.score:.3f} {paper_name(hit.paper)} · {hit.paper.key}")
         for ours, theirs, cosine in hit.pairs:
             yield f"          {cosine:.3f}  {_formula(ours, latex)}"
             yield f"              ~  {_formula(theirs, latex)}"

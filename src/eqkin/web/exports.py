@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import orjson
 
 from eqkin.search.results import Hit, PaperRecord, Results
-from eqkin.sources.arxiv_ids import parse_id
+from eqkin.sources.arxiv_ids import ArxivId, parse_id
 
 _BIBTEX = {
     "\\": r"\textbackslash{}",
@@ -20,7 +20,7 @@ _BIBTEX = {
     "^": r"\textasciicircum{}",
 } | {character: "\\" + character for character in "&%$#_"}
 _CONTROL = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def export(results: Results, form: str) -> tuple[bytes, str, str]:
@@ -45,14 +45,18 @@ def _bibtex(results: Results) -> bytes:
         used.add(name.lower())
         fields = [("title", _brace(paper.title)), ("author", " and ".join(_author(a) for a in paper.authors))]
         fields += [("year", str(paper.year or "")), ("keywords", _escape(", ".join(paper.fields)))]
-        arxiv = parse_id(paper.key)
+        arxiv = _arxiv(paper)
         if arxiv:
-            fields += [("eprint", _escape(arxiv.key.removeprefix("arxiv:"))), ("archiveprefix", "arXiv")]
+            fields += [("eprint", _escape(arxiv.base)), ("archiveprefix", "arXiv")]
         else:
             fields.append(("note", _escape(paper.origin)))
         lines = "".join(f"  {field} = {{{value}}},\n" for field, value in fields if value)
         entries.append(f"@misc{{{name},\n{lines}}}\n")
     return "\n".join(entries).encode()
+
+
+def _arxiv(paper: PaperRecord) -> ArxivId | None:
+    return parse_id(paper.key) if paper.key.startswith("arxiv:") else None
 
 
 def _escape(text: str) -> str:
@@ -67,7 +71,7 @@ def _brace(text: str) -> str:
 def _author(name: str) -> str:
     """A name; one with the word "and" in it is kept whole."""
     escaped = _escape(name)
-    return "{" + escaped + "}" if re.search(r"\band\b", name) else escaped
+    return "{" + escaped + "}" if re.search(r"\band\b", name, re.IGNORECASE) else escaped
 
 
 def _line(text: str) -> str:
@@ -79,8 +83,8 @@ def _ris(results: Results) -> bytes:
     for paper in papers(results.hits):
         pairs = [("TY", "GEN"), ("TI", paper.title), *(("AU", author) for author in paper.authors)]
         pairs += [("PY", str(paper.year or "")), *(("KW", field) for field in paper.fields)]
-        arxiv = parse_id(paper.key)
-        pairs += [("UR", f"https://arxiv.org/abs/{arxiv.key.removeprefix('arxiv:')}" if arxiv else "")]
+        arxiv = _arxiv(paper)
+        pairs += [("UR", f"https://arxiv.org/abs/{arxiv.base}" if arxiv else "")]
         pairs += [("ID", paper.key), ("N1", "" if arxiv else paper.origin)]
         lines += [f"{name}  - {_line(value)}" for name, value in pairs if value] + ["ER  - ", ""]
     return "\r\n".join(lines).encode()
@@ -93,13 +97,13 @@ def _csv(results: Results) -> bytes:
     for rank, hit in enumerate(results.hits, 1):
         e, p = hit.equation, hit.equation.paper
         texts = [e.id, e.latex, e.section, e.label, p.key, p.title, "; ".join(p.authors)]
-        cells = [_cell(text) for text in texts]
-        row = [rank, f"{hit.score:.6f}", f"{hit.similarity:.6f}", *cells, p.year or "", _cell("; ".join(p.fields))]
+        cells = [cell(text) for text in texts]
+        row = [rank, f"{hit.score:.6f}", f"{hit.similarity:.6f}", *cells, p.year or "", cell("; ".join(p.fields))]
         writer.writerow(row)
     return out.getvalue().encode()
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     """A cell no spreadsheet takes for a formula."""
     text = text.replace("\0", "")
     return f"'{text}" if text.lstrip(" ").startswith(_FORMULA_STARTS) else text
