@@ -289,6 +289,13 @@ def test_facets_count_all_equations(engine):
     assert sum(count for name, count in fields.items() if not name.startswith(("waves", "decade"))) == 1401
 
 
+def test_facets_follow_what_is_added(tmp_path, encoder):
+    with Library.open(tmp_path / "library") as library, Engine(library, encoder) as engine:
+        assert engine.facets() == ({}, {})
+        library.add("atlas:")
+        assert "probability" in engine.facets()[0]
+
+
 def test_threads_share_an_engine(engine):
     queries = [BAYES, WAVE, r"\nabla \cdot E = \rho", r"x^2 + y^2 = z^2"] * 6
     alone = {query: _ids(engine.search(query, text="law", explain=True)) for query in set(queries)}
@@ -315,3 +322,10 @@ def test_a_path_opens_an_engine_and_a_missing_one_is_refused(folder, encoder, tm
     with pytest.raises(BadInput, match="no library"):
         Engine(tmp_path / "none", encoder)
     assert not Path(tmp_path / "none").exists()
+
+
+def test_maps_of_many_sizes_do_not_fill_the_memory(engine):
+    for limit in range(100, 120):
+        engine.map(limit)
+    with engine._room.desk() as desk:
+        assert len(desk.view.maps) <= 4

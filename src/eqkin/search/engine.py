@@ -7,12 +7,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.forest import Forest
 from eqkin.library import Library
+from eqkin.library.database import generation
 from eqkin.limits import LIMITS
 from eqkin.mathml.tree import Node, forest_of, to_mathml
 from eqkin.network.encoder import Encoder
@@ -26,8 +28,10 @@ from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperH
 
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
 ANYTHING = Filters()
+Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]
 _CLOSELY = 50  # candidates whose trees are compared to tell whether they are the same
 _A_HIT = 2  # and so many for each hit of a long list
+_MAPS = 4  # of different sizes that are kept
 _PER_PAPER = 2  # hits of one paper, if there are enough others
 
 
@@ -41,6 +45,7 @@ class Engine:
         self.formulas = FormulaReader()
         self.per_paper = per_paper
         self._room = ReadingRoom(_folder(library), self.encoder.digest)
+        self._facets: tuple[int, Facets] | None = None  # of a generation of the library
 
     def close(self) -> None:
         """Let the database and the converters go."""
@@ -179,13 +184,18 @@ class Engine:
             if kept is None:
                 with desk.library.reading():
                     kept = plane.points(desk.library, desk.view.index, limit)
+                if len(desk.view.maps) >= _MAPS:
+                    desk.view.maps.clear()
                 desk.view.maps[limit] = kept
             return kept
 
-    def facets(self) -> tuple[dict[str, int], dict[int, int]]:
+    def facets(self) -> Facets:
         """Equations of the whole library by field (most frequent first) and by year (in order)."""
         with self._room.desk(index=False) as desk, desk.library.reading():
-            return records.facets(desk.library)
+            now, kept = generation(desk.library.connection), self._facets
+            if kept is None or kept[0] != now:
+                kept = self._facets = now, records.facets(desk.library)
+            return kept[1]
 
     def _vector(self, forest: Forest) -> Vector:
         (vector,) = self.encoder.embed(forest)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 from eqkin.search.engine import Engine
 from eqkin.web.layout import listed
 from eqkin.web.markup import Safe, tag
 from eqkin.web.result_view import search_address
 
+_UNQUOTED = "!*'()"  # what encodeURIComponent leaves as it is, besides letters and digits
 EXAMPLES = {
     "Bayes' law": r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",
     "Ising model": r"E = -\sum_{i<j} J_{ij} s_i s_j",
@@ -23,16 +26,21 @@ EXAMPLES = {
 }
 
 
-def home_body(engine: Engine) -> Safe:
-    """The body of the empty page."""
+def example_cards(engine: Engine) -> list[Safe]:
+    """The examples, each a link to its results."""
     cards = []
     for name, latex in EXAMPLES.items():
         mathml = engine.preview(latex).mathml
         link = tag("a", tag("span", name, class_="name"), Safe(mathml), href=search_address(latex), data_swap=True)
         cards.append(tag("li", link))
+    return cards
+
+
+def home_body(engine: Engine, cards: list[Safe]) -> Safe:
+    """The body of the empty page."""
     fields, _ = engine.facets()
     chips = [
-        tag("a", name, tag("span", f" {count:,}", class_="quiet"), href=f"/map#{name}")
+        tag("a", name, tag("span", f" {count:,}", class_="quiet"), href="/map#" + quote(name, safe=_UNQUOTED))
         for name, count in fields.items()
     ]
     lead = tag(

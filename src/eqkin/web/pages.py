@@ -11,7 +11,7 @@ from eqkin.errors import BadInput
 from eqkin.search.results import EquationRecord, PaperHit, PaperPage, Results
 from eqkin.web import api
 from eqkin.web.errors import WebError, found
-from eqkin.web.home import home_body
+from eqkin.web.home import example_cards, home_body
 from eqkin.web.layout import page
 from eqkin.web.markup import tag
 from eqkin.web.paper_view import paper_body
@@ -39,8 +39,12 @@ class Read(NamedTuple):
 async def home(request: Request) -> Response:
     """The empty page: what this is, and some formulas to begin with."""
     server = service(request)
-    body = await server.queue.run(server.once, "home", lambda: home_body(server.engine))
-    return HTMLResponse(page("", body))
+
+    def work() -> str:
+        cards = server.once("examples", lambda: example_cards(server.engine))
+        return page("", home_body(server.engine, cards))
+
+    return HTMLResponse(await server.queue.run(work))
 
 
 async def search(request: Request) -> Response:
