@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from eqkin.errors import CorruptData
 from eqkin.limits import LIMITS
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
@@ -27,6 +28,8 @@ class Slow:
         self.working.release()
         if latex == "boom":
             raise RuntimeError("with secrets inside")
+        if latex == "damage":
+            raise CorruptData("/home/secrets/library.db: damaged")
         assert self.go.wait(30)
         return SimpleNamespace(problem=None, mathml="<math></math>", unknown=(), repaired=False)
 
@@ -61,11 +64,12 @@ def test_a_full_queue_answers_503_and_health_answers_meanwhile(slow):
         assert (first.result().status_code, second.result().status_code) == (200, 200)
 
 
-def test_what_should_not_happen_is_told_without_its_insides(slow):
+@pytest.mark.parametrize(("query", "code"), [("boom", "internal"), ("damage", "corrupt_data")])
+def test_what_should_not_happen_is_told_without_its_insides(slow, query, code):
     with slow[1].client() as client:
-        answer = client.get("/api/preview?q=boom")
+        answer = client.get(f"/api/preview?q={query}")
     assert answer.status_code == 500
-    assert answer.json()["error"]["code"] == "internal"
+    assert answer.json()["error"]["code"] == code
     assert "secrets" not in answer.text
     assert answer.headers["x-content-type-options"] == "nosniff"
 

@@ -28,6 +28,13 @@ _FAMILY: dict[type[EqkinError], tuple[int, str]] = {
 }
 
 
+_TOLD = {
+    "corrupt_data": "the library is damaged; the server's log says where",
+    "library_busy": "another process is writing to the library; come again in a second",
+    "storage_failed": "the library's disk cannot be read or written; the server's log says why",
+}
+
+
 @dataclass
 class WebError(Exception):
     """An answer that is an error."""
@@ -89,14 +96,15 @@ def of_exception(error: Exception) -> WebError:
 
 
 def _known(error: EqkinError, status: int, code: str) -> WebError:
-    if status >= 500:
+    if status >= 500:  # the message names files of the server
         _LOG.error("%s", error)
+        headers = {"Retry-After": str(LIMITS.web_retry_seconds)} if status == 503 else {}
+        return WebError(status, code, _TOLD[code], headers=headers)
     if isinstance(error, UnreadableFormula | OversizedFormula):
         problem = error.problem
         code = "bad_formula" if isinstance(error, UnreadableFormula) else code
         return WebError(status, code, problem.message, problem.position if problem.position >= 0 else None)
-    headers = {"Retry-After": str(LIMITS.web_retry_seconds)} if status == 503 else {}
-    return WebError(status, code, str(error), headers=headers)
+    return WebError(status, code, str(error))
 
 
 async def answer(request: Request, error: Exception) -> Response:

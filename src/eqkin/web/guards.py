@@ -64,7 +64,7 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "").rsplit(":", 1)[0] if not _bare_ipv6(headers) else headers["host"]
-        if self.hosts and host not in self.hosts:  # a page elsewhere whose name was made to point here
+        if self.hosts and host.lower() not in self.hosts:  # a page elsewhere whose name was made to point here
             raise WebError(421, "misdirected_request", "this server is not known by that name")
         site = headers.get("sec-fetch-site", "same-origin")
         if scope["method"] not in ("GET", "HEAD") and site not in ("same-origin", "none"):

@@ -46,6 +46,7 @@ class Server(uvicorn.Server):
                 access_log=False,
                 server_header=False,
                 ws="none",
+                http="h11",  # the one that bounds headers, whatever else is installed
                 timeout_keep_alive=10,
                 timeout_graceful_shutdown=3,
                 h11_max_incomplete_event_size=limits.web_header_bytes,
