@@ -112,9 +112,9 @@ async def api_page(request: Request) -> Response:
     """The description for people."""
     intro = tag(
         "p",
-        "Everything the page shows can be asked for by programs. Every page is also there as JSON: put ",
+        "Everything the pages show can be asked for by programs. Results, papers and the map are also JSON: put ",
         tag("code", ".json"),
-        " behind its path. What goes wrong is told in one shape, ",
+        " behind the path. What goes wrong is told in one shape, ",
         tag("code", '{"error": {"code", "message", "position"?}}'),
         ". For tools: ",
         tag("a", "openapi.json", href="/openapi.json"),

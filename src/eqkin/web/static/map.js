@@ -23,8 +23,8 @@ async function start() {
     document.getElementById(name).addEventListener("click", () => view.zoom(factor));
   }
   canvas.setAttribute("aria-label", `Map of ${data.ids.length} equations in ${data.names.length} fields`);
-  const wanted = decodeURIComponent(location.hash.slice(1));
-  if (data.names.includes(wanted)) choose(view, data.names.indexOf(wanted));
+  const wanted = data.names.findIndex((name) => name && location.hash === `#${encodeURIComponent(name)}`);
+  if (wanted >= 0) choose(view, wanted);
 }
 
 function buildLegend(view, data) {

@@ -83,7 +83,7 @@ function showError(error) {
 
 /** Underline the character at a position; null takes the mark away. */
 function mark(position) {
-  box().toggleAttribute("aria-invalid", position != null);
+  box().setAttribute("aria-invalid", String(position != null)); // an empty value would mean "false"
   if (position == null) return echo().replaceChildren();
   const characters = [...box().value]; // the server counts characters, not UTF-16 units
   const end = Math.max(position + 1, 1);
