@@ -135,7 +135,7 @@ def measure(ask: Ask, queries: Sequence[str], clients: int = 1) -> SearchReport:
             start = time.perf_counter()
             try:
                 stages = ask(formula)
-            except (EqkinError, OSError) as error:
+            except (EqkinError, OSError, http.client.HTTPException) as error:
                 with lock:
                     report.errors.append(f"{formula[:80]!r}: {error}")
                 continue
