@@ -86,6 +86,19 @@ def test_an_error_is_told_with_its_place_and_marked_in_the_box(page):
     expect(page.locator("#echo mark")).to_have_count(0)
 
 
+def test_a_preview_given_up_while_it_arrives_is_no_error(page):
+    page.goto("/")
+    page.evaluate(
+        """async () => {
+            const { ask } = await import("/static/ask.js");
+            const json = () => Promise.reject(new DOMException("gone", "AbortError"));
+            window.fetch = async () => ({ ok: true, status: 200, json });
+            window.told = await ask("/api/preview?q=x").catch((error) => error.name);
+        }"""
+    )
+    assert page.evaluate("window.told") == "AbortError"
+
+
 def test_the_address_is_the_state_and_back_goes_back(page, server):
     page.goto("/")
     search(page, BAYES)

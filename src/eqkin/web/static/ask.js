@@ -3,8 +3,11 @@
 /** The answer as JSON; throws an Error with `position` and `status` where the server says one. */
 export async function ask(address, options = {}) {
   const response = await fetch(address, { ...options, headers: { Accept: "application/json", ...options.headers } });
-  const body = await response.json().catch(() => ({ error: { message: `the server answered ${response.status}` } }));
-  if (!response.ok) {
+  const body = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error; // given up while the answer was arriving
+    return { error: { message: `the server answered ${response.status}` } };
+  });
+  if (!response.ok || body.error) {
     const error = new Error(body.error?.message ?? "something went wrong");
     error.position = body.error?.position;
     error.status = response.status;
@@ -26,6 +29,7 @@ export function element(name, attributes = {}, ...children) {
 
 /** MathML from this server's own writer, as a node. Anything that is no well-formed <math> becomes text. */
 export function mathNode(mathml) {
+  if (!mathml) return document.createTextNode(""); // a formula that could not be read
   const parsed = new DOMParser().parseFromString(mathml, "application/xml").documentElement;
   const MATH = "http://www.w3.org/1998/Math/MathML";
   const foreign = (node) => node.namespaceURI !== MATH || [...node.attributes].some((a) => /^(on|href|style|xlink)/i.test(a.name));
