@@ -51,6 +51,14 @@ def test_every_command_is_in_the_readme(name: str) -> None:
     assert name in readme
 
 
+def test_a_folder_of_pdfs_is_told_to_hold_nothing(tmp_path: Path) -> None:
+    (tmp_path / "papers").mkdir()
+    (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.5")
+    result = runner.invoke(app, ["add", str(tmp_path / "papers"), "--library", str(tmp_path / "library")])
+    assert result.exit_code == 0
+    assert "nothing there that can be read" in result.stderr
+
+
 def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
     (tmp_path / "note.md").write_text("# Note\n\nPythagoras says\n\n$$ a^2 + b^2 = c^2 $$\n")
     library = str(tmp_path / "library")

@@ -55,6 +55,19 @@ def test_json_is_the_record(library):
     assert {"conversion", "embedding", "candidates", "records"} <= set(found["seconds"])
 
 
+def test_queries_of_standard_input_stand_above_their_hits_and_beside_them_in_csv(library):
+    shown = _run("search", "-", "-l", library, "-k", "1", stdin="x^2\ny=z\n").stdout.split("\n")
+    assert [line for line in shown if line in ("x^2", "y=z")] == ["x^2", "y=z"]
+    told = _run("search", "-", "-l", library, "-k", "1", "--csv", stdin="x^2\ny=z\n").stdout
+    assert [row["query"] for row in csv.DictReader(io.StringIO(told))] == ["x^2", "y=z"]
+
+
+def test_nothing_found_tells_of_filters(library):
+    result = _run("search", "x^2", "-l", library, "--field", "nosuch")
+    assert result.exit_code == 1
+    assert result.stdout == "nothing found for x^2 with these filters\n"
+
+
 def test_csv_cells_cannot_be_formulas_of_a_spreadsheet(library):
     result = _run("search", "-l", library, "-k", "1", "--csv", "--year", "1999", "--", r"-\Omega_9")
     (row,) = csv.DictReader(io.StringIO(result.stdout))
@@ -160,6 +173,7 @@ def test_bench_search_times_every_stage(library):
         (r"\hat H \psi", "Ĥψ"),
         (r"\sum_{n=1}^{N} x^{n+1}", "∑ₙ₌₁ᴺ xⁿ⁺¹"),
         (r"\sin x", "sin x"),
+        (r"x \in \mathbb{R}^n", "x ∈ ℝⁿ"),
         (r"\begin{pmatrix}a&b\\c&d\end{pmatrix}", "(a b; c d)"),
     ],
 )

@@ -135,3 +135,6 @@ def test_a_formula_in_a_file(tmp_path):
         formula_in_file(tmp_path / "c.tex")
     with pytest.raises(BadInput, match="cannot be read"):
         formula_in_file(tmp_path / "none.tex")
+    (tmp_path / "d.tex").write_text("\\documentclass{article}\\begin{document}$x$\\end{document}")
+    with pytest.raises(BadInput, match="similar-papers"):
+        formula_in_file(tmp_path / "d.tex")

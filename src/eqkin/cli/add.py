@@ -151,6 +151,8 @@ def _tell(report: AddReport, indexed: UpdateReport | None, seconds: float, as_js
             f"{equations.get('failed', 0):,} failed, {equations.get('diagram', 0):,} diagrams apart; "
             f"{found / seconds:,.0f} equations/s"
         )
+    if not (report.papers or report.unchanged or report.failed):
+        typer.secho("nothing there that can be read; PDFs cannot: give their LaTeX sources", err=True, fg="yellow")
     if indexed:
         typer.echo(told(indexed))
     for reason, count in report.skipped.most_common(5):

@@ -81,7 +81,7 @@ def search(
     filters = Filters(tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()))
     lines = _stdin_lines() if query == "-" else [_formula(query)]
     with Engine(library) as engine, output():
-        found, problems = _Found(), list[EqkinError]()
+        found, problems = _Found(titled=query == "-", filtered=filters != Filters()), list[EqkinError]()
         for line in lines:
             try:
                 results = engine.search(
@@ -103,8 +103,9 @@ def search(
 class _Found:
     """Prints the results of one query after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, titled: bool, filtered: bool) -> None:
         self.hits = self.queries = 0
+        self._titled, self._filtered = titled, filtered
 
     def show(self, results: Results, *, as_csv: bool, as_json: bool, latex: bool) -> None:
         self.queries += 1
@@ -115,7 +116,8 @@ class _Found:
             for line in csv_lines(results, header=self.queries == 1):
                 typer.echo(line, nl=False)
         else:
-            print_results(results, latex=latex, titled=self.queries > 1 or not results.hits)
+            titled = self._titled or not results.hits
+            print_results(results, latex=latex, titled=titled, filtered=self._filtered)
 
 
 def _years(text: str) -> tuple[int | None, int | None]:

@@ -18,7 +18,7 @@ from eqkin.web.exports import cell
 
 _COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
-    "same", "more",
+    "same", "more", "query",
 )  # fmt: skip
 _PARTS = 6  # of an explanation that are shown
 _CONTROL = re.compile(
@@ -37,7 +37,7 @@ def csv_lines(results: Results, *, header: bool) -> Iterator[str]:
                 rank, f"{hit.score:.4f}", f"{hit.similarity:.4f}", f"{hit.words:.4f}", cell(equation.id),
                 cell(equation.latex), cell(equation.section), cell(paper.key), cell(paper.title),
                 cell("; ".join(paper.authors)), paper.year or "", cell("; ".join(paper.fields)),
-                cell("; ".join(hit.same)), hit.more,
+                cell("; ".join(hit.same)), hit.more, cell(_asked(results)),
             )
         )  # fmt: skip
 
@@ -53,13 +53,17 @@ def harmless(text: str) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
-def print_results(results: Results, *, latex: bool, titled: bool) -> None:
+def _asked(results: Results) -> str:
+    return " ".join(filter(None, (results.latex or unicode_of(results.mathml), results.text)))
+
+
+def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool = False) -> None:
     """Results as a readable list: score and formula, then paper and section."""
     console = Console(highlight=False, markup=False, emoji=False)
     if titled:
-        asked = " ".join(filter(None, (results.latex or unicode_of(results.mathml), results.text)))
-        asked = harmless(asked)
-        console.print(f"\n{asked}" if results.hits else f"nothing found for {asked}", style="bold")
+        asked = harmless(_asked(results))
+        nothing = f"nothing found for {asked}" + (" with these filters" if filtered else "")
+        console.print(f"\n{asked}" if results.hits else nothing, style="bold")
     width = max(len(str(len(results.hits))), 2)
     for rank, hit in enumerate(results.hits, 1):
         indent = " " * (width + 8)

@@ -15,6 +15,7 @@ _ACCENTS = {
     "^": "\u0302", "ˆ": "\u0302", "~": "\u0303", "˜": "\u0303", "ˉ": "\u0304", "¯": "\u0304", "‾": "\u0304",
     "˙": "\u0307", "¨": "\u0308", "⃗": "\u20d7", "→": "\u20d7", "ˇ": "\u030c", "˘": "\u0306",
 }  # fmt: skip
+_DOUBLE = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "𝔸𝔹ℂ𝔻𝔼𝔽𝔾ℍ𝕀𝕁𝕂𝕃𝕄ℕ𝕆ℙℚℝ𝕊𝕋𝕌𝕍𝕎𝕏𝕐ℤ", strict=True))
 _SPACED = frozenset("=≠<>≤≥≪≫≈≡∼≃≅∝+−±∓→←↦⇒⇔∈∉⊂⊆⊃∪∩∧∨×⋅∣∥⊗⊕:,;≔")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _BLANKS = re.compile(r"\s+")
@@ -79,6 +80,8 @@ def _leaf(node: Node) -> str:
     text = node.text
     if text in ("\u2061", "\u2062", "\u2063", "\u2064"):  # invisible: applied to, times, comma, plus
         return " " if text == "\u2061" else ""
+    if node.attributes.get("mathvariant") == "double-struck":
+        return "".join(_DOUBLE.get(letter, letter) for letter in text)
     if len(text) == 1 and text in _SPACED:
         return f"{text} " if text in ",;" else f" {text} "
     return f" {text} " if node.tag == "mtext" else text

@@ -19,6 +19,7 @@ from eqkin.mathml.tree import Node, forest_of, node_of, parse_mathml, to_mathml
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
 _MARKUP = re.compile(r"\s*(?:<\?xml\b|<!--|<!DOCTYPE\b|<(?:[A-Za-z][\w.-]*:)?(?:math|m[a-z]+)\b[^<>]*>)", re.IGNORECASE)
+_DOCUMENT = re.compile(r"\\begin\s*\{document\}")
 _CONVERTERS = 2  # engines that read formulas side by side; a slow formula holds up one of them
 
 
@@ -167,9 +168,12 @@ def formula_in_file(path: Path) -> str:
     if len(content) > 4 * LIMITS.mathml_chars:
         raise LimitReached(f"{path}: too long for one formula")
     try:
-        return content.decode("utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
+    if _DOCUMENT.search(text):
+        raise BadInput(f"{path}: a whole document, not a formula; `eqkin similar-papers` finds papers related to it")
+    return text
 
 
 def _error(failure: Failure, typed: str, text: str) -> UnreadableFormula | OversizedFormula:
