@@ -89,8 +89,7 @@ def train(
     with _Stop() as stop:
         run = Run(load_corpus(corpus, library), chosen, output, device, fast, should_stop=stop)
         outcome = _with_progress(run, resume=resume, quiet=as_json)
-    _draw(output)
-    _tell(outcome, output, as_json)
+    _tell(outcome, output, as_json, drawn=_draw(output))
     if not outcome.finished:
         raise typer.Exit(128 + stop.signal)
 
@@ -191,7 +190,7 @@ class _PlainReports:
             self._next = progress.step + max(progress.steps // 20, 1)
 
 
-def _draw(folder: Path) -> None:
+def _draw(folder: Path) -> bool:
     from eqkin.learning import curves
     from eqkin.learning.run import METRICS
 
@@ -199,9 +198,11 @@ def _draw(folder: Path) -> None:
         curves.draw(folder / METRICS, folder)
     except BadInput as error:
         typer.secho(f"no curves were drawn: {error}", err=True, fg="yellow")
+        return False
+    return True
 
 
-def _tell(outcome: Outcome, folder: Path, as_json: bool) -> None:
+def _tell(outcome: Outcome, folder: Path, as_json: bool, *, drawn: bool) -> None:
     score = outcome.ranking
     if as_json:
         told: dict[str, Any] = {"finished": outcome.finished, "step": outcome.step, "model": None, "ranking": None}
@@ -219,4 +220,4 @@ def _tell(outcome: Outcome, folder: Path, as_json: bool) -> None:
         typer.echo(f"stopped at step {outcome.step:,}; {again}")
         return
     typer.echo(f"held-out ranking {score}")
-    typer.echo(f"the network is in {outcome.model}, the curves in {folder / 'curves.png'}")
+    typer.echo(f"the network is in {outcome.model}" + (f", the curves in {folder / 'curves.png'}" if drawn else ""))
