@@ -56,7 +56,8 @@ async def search(request: Request) -> Response:
 
     def work() -> str:
         shown = _find(server, query)
-        title = query.q if query.q and len(query.q) < 60 else query.text or "Results"
+        asked = shown.origin.latex if shown.origin else query.q
+        title = asked if 0 < len(asked) < 60 else query.text or "Results"
         return page(title, result_page(query, shown.results, shown.origin), query=query)
 
     return HTMLResponse(await server.queue.run(work))

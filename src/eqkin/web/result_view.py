@@ -60,7 +60,7 @@ def _asked(query: Query, results: Results, origin: EquationRecord | None) -> Saf
         "section",
         tag("h1", "Kin of this formula"),
         shown.formula(asked, results.latex),
-        tag("p", "in papers that speak of ", tag("strong", query.text), class_="where") if query.text else None,
+        tag("p", "and words near it: ", tag("strong", query.text), class_="where") if query.text else None,
         class_="asked",
     )
 
