@@ -240,6 +240,15 @@ def test_a_library_embeds_what_was_added_when_it_is_searched(tmp_path):
         assert library.search(r"\oint_C f = 2\pi i", k=1).hits[0].similarity == pytest.approx(1, abs=1e-5)
 
 
+def test_a_library_makes_a_damaged_index_anew_when_it_is_searched(tmp_path):
+    with Library.open(tmp_path / "library") as library:
+        library.add("atlas:")
+        assert library.search(BAYES, k=1).hits
+    (tmp_path / "library" / "index" / "index.json").write_text("{}")
+    with Library.open(tmp_path / "library") as library:
+        assert library.search(BAYES, k=1).hits
+
+
 def test_kin_of_an_equation_of_the_library_leave_itself_out(engine):
     results = engine.like("atlas:probability#bayes", k=20, explain=True)
     own = engine.equation("atlas:probability#bayes")

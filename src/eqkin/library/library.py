@@ -193,7 +193,9 @@ class Library:
 
         if self._engine is None:
             self._engine = Engine(self)
-        state = IndexState.load(self.folder / FOLDER)
+        state = None
+        with suppress(CorruptData):  # then it is made anew
+            state = IndexState.load(self.folder / FOLDER)
         with self.reading():
             current = self._engine.encoder.digest, database.generation(self.connection)
         if state is None or (state.model, state.generation) != current:
