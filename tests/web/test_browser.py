@@ -251,6 +251,9 @@ def test_folded_and_further_hits_unfold(page):
     more = page.locator("details.more").first
     more.locator("summary").click()
     expect(more.locator(".hit").first).to_be_visible()
+    assert 0 < more.locator(".hit").count() <= int((more.locator("summary").text_content() or "").split()[0])
+    numbers = page.locator(".hit").evaluate_all("hits => hits.map((hit) => hit.dataset.id)")
+    assert len(numbers) == len(set(numbers))
     page.goto(f"/search?q={quote('E = m v^2')}&field=energetics")
     same = page.locator("details.same")
     if same.count():

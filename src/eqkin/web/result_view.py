@@ -128,7 +128,9 @@ def _others(query: Query, hit: Hit) -> Safe | None:
     address = replace(query, group=False).with_filters(papers=(key,)).address()
     link = tag("a", "show them in a list of their own", href=address, data_swap=True)
     title = f"{hit.more} more from this paper"
-    return tag("details", tag("summary", title), tag("div", link), class_="more", data_from=address)
+    return tag(
+        "details", tag("summary", title), tag("div", link), class_="more", data_from=address, data_count=hit.more
+    )
 
 
 def _menu(query: Query) -> Safe:

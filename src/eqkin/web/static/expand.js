@@ -50,10 +50,11 @@ async function fillMore(details) {
   try {
     const answer = await fetch(details.dataset.from, { headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const own = details.closest(".hit").dataset.id;
+    const shown = new Set([...document.querySelectorAll(".list > .hits > .hit")].map((hit) => hit.dataset.id));
     const list = page.querySelector(".hits");
+    let room = Number(details.dataset.count);
     for (const hit of list.querySelectorAll(".hit")) {
-      if (hit.dataset.id === own) hit.remove();
+      if (shown.has(hit.dataset.id) || room-- <= 0) hit.remove();
       hit.removeAttribute("id");
       hit.querySelector(".where")?.remove();
     }
