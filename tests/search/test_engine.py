@@ -132,6 +132,13 @@ def test_filters_hold_for_words_too(engine):
     assert {hit.equation.paper.year for hit in hits} == {2005}
 
 
+def test_common_words_are_found_in_one_paper_among_many(engine, monkeypatch):
+    monkeypatch.setattr("eqkin.search.candidates._SECTIONS", 3)  # fewer than the sections that have the word
+    for key in ("atlas:algebra", "atlas:analysis", "atlas:probability", "atlas:statistics"):
+        hits = engine.search(text="function", filters=Filters(papers=(key,))).hits
+        assert hits and {hit.equation.paper.key for hit in hits} == {key}
+
+
 @pytest.mark.parametrize("year", [math.nan, 1995.5, True, "1995", 10**12])
 def test_a_year_that_is_none_is_refused(engine, year):
     with pytest.raises(BadInput):
@@ -247,6 +254,17 @@ def test_a_library_makes_a_damaged_index_anew_when_it_is_searched(tmp_path):
     (tmp_path / "library" / "index" / "index.json").write_text("{}")
     with Library.open(tmp_path / "library") as library:
         assert library.search(BAYES, k=1).hits
+
+
+def test_a_library_makes_missing_vectors_anew_when_it_is_searched(tmp_path):
+    (tmp_path / "a.md").write_text("$$ a = b $$\n")
+    with Library.open(tmp_path / "library") as library:
+        library.add(tmp_path / "a.md")
+        assert len(library.search("x").hits) == 1
+    for vectors in (tmp_path / "library" / "index").glob("vectors-*"):
+        vectors.unlink()
+    with Library.open(tmp_path / "library") as library:
+        assert len(library.search("x").hits) == 1
 
 
 def test_kin_of_an_equation_of_the_library_leave_itself_out(engine):

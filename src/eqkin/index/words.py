@@ -7,11 +7,12 @@ in the text index until these are most; it is passed over in searching.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import log
 from pathlib import Path
@@ -33,6 +34,11 @@ CREATE VIRTUAL TABLE text USING fts5(
 _WEIGHTS = "4.0, 1.0, 3.0, 1.5"  # of the columns
 _SATURATION = 2.2  # what a word can add to bm25 at most, in units of its idf: k1 + 1
 _QUERY = f"SELECT rowid, -bm25(text, {_WEIGHTS}) FROM text WHERE text MATCH ? ORDER BY 2 DESC, 1 LIMIT ?"  # noqa: S608
+_WITHIN = (  # the plus keeps SQLite from asking the text index again for every document of these papers
+    f"SELECT rowid, -bm25(text, {_WEIGHTS}) FROM text WHERE text MATCH ? AND +rowid IN "  # noqa: S608
+    "(SELECT d.id FROM documents d JOIN papers p ON p.id = d.paper WHERE p.key IN (SELECT value FROM json_each(?))) "
+    "ORDER BY 2 DESC, 1 LIMIT ?"
+)
 _COMMON = 0.05  # of all sections: words in more of them are common
 _MOST_WORDS = 32
 _WORD_CHARS = 64
@@ -73,7 +79,9 @@ class Words:
             raise CorruptData(f"{path}: missing; run `eqkin index`")
         return path
 
-    def search(self, text: str, limit: int = 100, *, prefix: bool = False) -> list[tuple[int, float]]:
+    def search(
+        self, text: str, limit: int = 100, *, prefix: bool = False, papers: Sequence[str] | None = None
+    ) -> list[tuple[int, float]]:
         """Sections that fit a text, best first.
 
         Any text is a query. More of its words, and rarer ones, count more; what stands in double quotes must occur as
@@ -83,6 +91,7 @@ class Words:
             text: the words.
             limit: sections at most.
             prefix: the last word may be the beginning of one.
+            papers: keys of the papers whose sections are wanted; None for all.
 
         Returns:
             Ids of the library's sections, each with the share, in [0, 1], it has of the highest possible score.
@@ -94,12 +103,16 @@ class Words:
             words, library = self._connect()
             (total,) = words.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
             count = {phrase: _count(words, phrase) for phrase in {*required, *optional}}
-            finding = required[:1] or _finding(optional, count, total, limit)
+            finding = required[:1] or (optional if papers is not None else _finding(optional, count, total, limit))
             phrases = _phrases(required, optional, finding)
             highest = _SATURATION * sum(_idf(count[phrase], total) for phrase in phrases)
             wanted = limit
             while True:
-                rows = words.execute(_QUERY, (_expression(required, optional, finding), wanted)).fetchall()
+                expression = _expression(required, optional, finding)
+                if papers is None:
+                    rows = words.execute(_QUERY, (expression, wanted)).fetchall()
+                else:
+                    rows = words.execute(_WITHIN, (expression, json.dumps(list(papers)), wanted)).fetchall()
                 found = _sections(words, library, rows)
                 if len(found) >= limit or len(rows) < wanted:
                     return [(section, min(max(score / highest, 0.0), 1.0)) for section, score in found[:limit]]

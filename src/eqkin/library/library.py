@@ -191,6 +191,7 @@ class Library:
         from eqkin.index.state import FOLDER, IndexState
         from eqkin.search.engine import Engine
 
+        fresh = self._engine is None
         if self._engine is None:
             self._engine = Engine(self)
         state = None
@@ -198,7 +199,13 @@ class Library:
             state = IndexState.load(self.folder / FOLDER)
         with self.reading():
             current = self._engine.encoder.digest, database.generation(self.connection)
-        if state is None or (state.model, state.generation) != current:
+        stale = state is None or (state.model, state.generation) != current
+        if not stale and fresh:
+            try:
+                self._engine.refresh()
+            except CorruptData:  # a file of the index is damaged or missing
+                stale = True
+        if stale:
             with suppress(LibraryBusy):  # then somebody else is embedding them
                 update(self, self._engine.encoder)
             self._engine.refresh()

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.search import ranking, records
-from eqkin.search.filtering import checked
+from eqkin.search.filtering import allowed_papers, checked
 from eqkin.search.ranking import Candidate
 from eqkin.search.reading import Desk
 from eqkin.search.results import Filters
@@ -19,7 +19,6 @@ from eqkin.search.results import Filters
 _CANDIDATES = 300  # equations that are looked at for a short list
 _A_HIT = 4  # and for each hit of a long one
 _SECTIONS = 300  # that fit the words best
-_FILTERED_SECTIONS = 3_000  # if filters leave out some of them
 _IN_SECTIONS = 3_000  # equations of them
 
 Vector = npt.NDArray[np.float32]
@@ -61,7 +60,7 @@ def find(desk: Desk, request: Request, vector: Vector | None) -> list[Candidate]
         cosines, trees = index.search(vector[None], wanted, allowed)
         similarity = dict(zip(trees[0].tolist(), cosines[0].tolist(), strict=True))
         similarity.pop(-1, None)
-    words = _in_sections(desk, index.trees, allowed, request.text) if request.text else {}
+    words = _in_sections(desk, index.trees, request) if request.text else {}
     if vector is not None and words:
         others = np.array([tree for tree in words if tree not in similarity], np.int64)
         similarity |= dict(zip(others.tolist(), (index.vectors(others) @ vector).tolist(), strict=True))
@@ -79,15 +78,14 @@ def find(desk: Desk, request: Request, vector: Vector | None) -> list[Candidate]
     ]
 
 
-def _in_sections(desk: Desk, indexed: Trees, allowed: Trees | None, text: str) -> dict[int, float]:
+def _in_sections(desk: Desk, indexed: Trees, request: Request) -> dict[int, float]:
     """Trees in the sections that fit the words best, with how well these fit; only those with vectors, and allowed."""
-    sections = dict(desk.words().search(text, _SECTIONS if allowed is None else _FILTERED_SECTIONS))
+    papers = allowed_papers(desk.library, request.filters)
+    sections = dict(desk.words().search(request.text, _SECTIONS, papers=papers))
     with desk.library.reading():
         found = records.trees_in_sections(desk.library, sections)
     trees = np.array(sorted(found), np.int64)
     trees = trees[within(trees, indexed)]
-    if allowed is not None:
-        trees = trees[within(trees, allowed)]
     best = sorted(trees.tolist(), key=lambda tree: (-sections[found[tree]], tree))[:_IN_SECTIONS]
     return {tree: sections[found[tree]] for tree in best}
 

@@ -28,6 +28,16 @@ def allowed_trees(library: Library, filters: Filters) -> npt.NDArray[np.int64] |
     return np.fromiter((row[0] for row in rows), np.int64, len(rows))
 
 
+def allowed_papers(library: Library, filters: Filters) -> list[str] | None:
+    """Keys of the papers that a search with these filters may give; None for all."""
+    conditions, values = _conditions(library.connection, filters)
+    if not conditions:
+        return None
+    with library.reading():
+        rows = library.connection.execute(f"SELECT p.key FROM papers p WHERE {' AND '.join(conditions)}", values)
+        return [row[0] for row in rows]
+
+
 def checked(filters: Filters) -> Filters:
     """The filters as a value that can be compared and kept, whatever sequences they were given as.
 
