@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index import Words, update
+from eqkin.index.words import connect
 from eqkin.index.words_update import _DEAD_SHARE
 from eqkin.library import Library
 from eqkin.network.encoder import Encoder
@@ -144,7 +145,10 @@ def test_words_of_another_version_are_refused_and_made_again(papers: Library, en
     words = Words.open(papers)
     words._connect()[0].execute("PRAGMA user_version = 77")
     words.close()
+    (database,) = (papers.folder / "index").glob("words-*.db")
     with pytest.raises(CorruptData, match="version 77"):
+        connect(database)
+    with pytest.raises(CorruptData):
         Words.open(papers)
     update(papers, encoder)
     assert _found(papers, "ising")
@@ -174,3 +178,12 @@ def test_words_can_be_searched_from_many_threads_while_they_change(
         thread.join()
     assert not failed
     assert found and min(found) >= 2
+
+
+def test_a_flipped_byte_is_found_before_the_words_are_read(papers: Library) -> None:
+    (database,) = (papers.folder / "index").glob("words-*.db")
+    content = bytearray(database.read_bytes())
+    content[-1] ^= 1
+    database.write_bytes(content)
+    with pytest.raises(CorruptData, match="hash"):
+        Words.open(papers)

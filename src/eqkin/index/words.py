@@ -20,6 +20,7 @@ from pathlib import Path
 from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
 from eqkin.index.state import FOLDER, MEND, IndexState
 from eqkin.library import Library, database
+from eqkin.library.durable import sha256_of
 
 VERSION = 1
 SCHEMA = """
@@ -71,13 +72,18 @@ class Words:
         return words
 
     def _located(self) -> Path:
-        state = IndexState.load(self._library / FOLDER)
-        if state is None or state.words is None:
-            raise BadInput(f"{self._library}: its words cannot be searched yet; run `eqkin index`")
-        path = self._library / FOLDER / state.words.file
-        if not path.exists():
-            raise CorruptData(f"{path}: missing; run `eqkin index`")
-        return path
+        """The database, its content compared with its hash unless somebody is changing it."""
+        while True:
+            state = IndexState.load(self._library / FOLDER)
+            if state is None or state.words is None:
+                raise BadInput(f"{self._library}: its words cannot be searched yet; run `eqkin index`")
+            path = self._library / FOLDER / state.words.file
+            if not path.exists():
+                raise CorruptData(f"{path}: missing; run `eqkin index`")
+            if not state.words.sealed or sha256_of(path) == state.words.sha256:
+                return path
+            if IndexState.load(self._library / FOLDER) == state:  # otherwise it was changed meanwhile
+                raise CorruptData(f"{path}: does not match its hash; {MEND}")
 
     def search(
         self, text: str, limit: int = 100, *, prefix: bool = False, papers: Sequence[str] | None = None
