@@ -12,12 +12,12 @@ import re
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from math import log
 from pathlib import Path
 
-from eqkin.errors import BadInput, CorruptData, EqkinError, StorageFailed
+from eqkin.errors import BadInput, CorruptData
 from eqkin.index.state import FOLDER, MEND, IndexState
 from eqkin.library import Library, database
 from eqkin.library.durable import sha256_of
@@ -239,17 +239,6 @@ def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
     return connection
 
 
-_DISK = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
-
-
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """SQLite's errors as eqkin's: the disk refuses, or the words are damaged, which is mended by making them anew."""
-    try:
-        yield
-    except EqkinError:
-        raise
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if isinstance(error, sqlite3.OperationalError) and _DISK.search(str(error)):
-            raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
-        raise CorruptData(f"{path}: damaged ({error}); {MEND}") from error
+def reading(path: Path) -> AbstractContextManager[None]:
+    """SQLite's errors as eqkin's; damaged words are made anew."""
+    return database.translated(path, f"the words are damaged: {MEND}")

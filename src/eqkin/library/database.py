@@ -129,8 +129,8 @@ _DISK = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.I
 
 
 @contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """SQLite's errors as eqkin's."""
+def translated(path: Path, remedy: str = "the library is damaged, add its sources to a new one") -> Iterator[None]:
+    """SQLite's errors as eqkin's; `remedy` says what to do about damage."""
     try:
         yield
     except EqkinError:
@@ -138,4 +138,4 @@ def translated(path: Path) -> Iterator[None]:
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         if isinstance(error, sqlite3.OperationalError) and _DISK.search(str(error)):
             raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
-        raise CorruptData(f"{path}: {error}; the library is damaged, add its sources to a new one") from error
+        raise CorruptData(f"{path}: {error}; {remedy}") from error
