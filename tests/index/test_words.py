@@ -16,13 +16,13 @@ from eqkin.network.encoder import Encoder
 from tests.index.conftest import write_note
 
 
-def _found(library: Library, text: str, **options: bool) -> list[str]:
+def _found(library: Library, text: str) -> list[str]:
     """Paper and heading of the sections found."""
     rows = [
         library.connection.execute(
             "SELECT p.title, s.title FROM sections s JOIN papers p ON p.id = s.paper WHERE s.id = ?", (section,)
         ).fetchone()
-        for section, _ in Words.open(library).search(text, 20, **options)
+        for section, _ in Words.open(library).search(text, 20)
     ]
     return [f"{row[0]}/{row[1]}" for row in rows]
 
@@ -60,12 +60,6 @@ def test_quoted_words_must_stand_together(papers: Library) -> None:
     assert _found(papers, '"ising model" "flow"') == []
 
 
-def test_the_last_word_may_be_unfinished(papers: Library) -> None:
-    assert _found(papers, "visc") == []
-    assert _found(papers, "visc", prefix=True) == ["On fluids/Viscosity"]
-    assert _found(papers, "entropy visc ", prefix=True) == _found(papers, "entropy")
-
-
 def test_scores_are_shares_and_sorted(atlas: Library) -> None:
     words = Words.open(atlas)
     for text in ("entropy", "probability of the prior", '"partition function" temperature', "energy"):
@@ -84,11 +78,10 @@ def test_scores_are_shares_and_sorted(atlas: Library) -> None:
         st.lists(st.sampled_from(["AND", "OR", "NEAR(", '"', "title:", "{a b}:", "*", "^", "-", "x", "é", ","])).map(
             " ".join
         ),
-    ),
-    st.booleans(),
+    )
 )
-def test_any_text_is_a_query(papers: Library, text: str, prefix: bool) -> None:
-    for _, score in Words.open(papers).search(text, 5, prefix=prefix):
+def test_any_text_is_a_query(papers: Library, text: str) -> None:
+    for _, score in Words.open(papers).search(text, 5):
         assert 0 <= score <= 1
 
 

@@ -32,7 +32,6 @@ class VectorIndex:
         self._rows: Integers = rows[used]
         self.trees: Integers = files.trees[self._rows]  # ascending
         self.missing = len(live) - len(self.trees)  # equations without a vector
-        self.generation = state.generation  # of the library that was indexed
 
     @classmethod
     def open(cls, library: Library, model_digest: str) -> VectorIndex:

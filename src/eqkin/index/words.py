@@ -85,9 +85,7 @@ class Words:
             if IndexState.load(self._library / FOLDER) == state:  # otherwise it was changed meanwhile
                 raise CorruptData(f"{path}: does not match its hash; {MEND}")
 
-    def search(
-        self, text: str, limit: int = 100, *, prefix: bool = False, papers: Sequence[str] | None = None
-    ) -> list[tuple[int, float]]:
+    def search(self, text: str, limit: int = 100, *, papers: Sequence[str] | None = None) -> list[tuple[int, float]]:
         """Sections that fit a text, best first.
 
         Any text is a query. More of its words, and rarer ones, count more; what stands in double quotes must occur as
@@ -96,13 +94,12 @@ class Words:
         Args:
             text: the words.
             limit: sections at most.
-            prefix: the last word may be the beginning of one.
             papers: keys of the papers whose sections are wanted; None for all.
 
         Returns:
             Ids of the library's sections, each with the share, in [0, 1], it has of the highest possible score.
         """
-        required, optional = parts(text, prefix=prefix)
+        required, optional = parts(text)
         if not (required or optional) or limit <= 0:
             return []
         with reading(self._path):
@@ -145,25 +142,19 @@ class Words:
                 connection.close()
 
 
-def parts(text: str, *, prefix: bool = False) -> tuple[list[str], list[str]]:
+def parts(text: str) -> tuple[list[str], list[str]]:
     """A text's quoted phrases and its other words, each quoted for FTS5."""
     text = unicodedata.normalize("NFC", text.encode("utf-8", "replace").decode())
     required: list[str] = []
-    optional: dict[str, bool] = {}  # a set in order; whether it is a stop word
-    last = ""
+    optional: dict[str, None] = {}  # a set in order
     for match in _PART.finditer(text):
         if match[1] is not None:
             words = [word[:_WORD_CHARS] for word in _WORD.findall(match[1])]
             if words and len(required) < _MOST_WORDS:
                 required.append(f'"{" ".join(words[:_MOST_WORDS])}"')
-            last = ""
-        else:
-            last = f'"{match[2][:_WORD_CHARS]}"'
-            optional[last] = match[2].lower() in _STOP
-    chosen = [word for word, stop in optional.items() if not stop][:_MOST_WORDS]
-    if prefix and last and text[-1:].isalnum():
-        chosen = [word for word in chosen if word != last] + [f"{last}*"]
-    return required, chosen
+        elif match[2].lower() not in _STOP:
+            optional[f'"{match[2][:_WORD_CHARS]}"'] = None
+    return required, list(optional)[:_MOST_WORDS]
 
 
 def _count(words: sqlite3.Connection, phrase: str) -> int:
