@@ -1,0 +1,1 @@
+"""The experiments: each gives one `Result`, row by row, and goes on where it was stopped."""

@@ -1,0 +1,33 @@
+"""What every experiment is given: where to keep things, how much to do, on which device, whom to tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eqkin.evaluation.scale import FULL, Scale
+from eqkin.evaluation.store import Store
+from eqkin.evaluation.systems.base import System
+from eqkin.learning.corpus import Corpus
+
+HELD_OUT = 0.5  # share of the papers that baselines and ablations never see
+SPLIT = 0  # seed of that split
+
+
+@dataclass(frozen=True)
+class Context:
+    """The surroundings of an experiment."""
+
+    store: Store
+    scale: Scale = FULL
+    device: str = "auto"  # for what learns with torch
+    tell: Callable[[str], None] = lambda message: None  # progress, a line at a time
+
+    def fit(self, system: System, learn: Corpus) -> System:
+        """Make a system learn from a corpus, or load what it learned before."""
+        if system.settings:
+            self.tell(f"{system.title}: learning, or loading what was learned")
+            key = {"system": system.name, "settings": system.settings, "corpus": learn.digest}
+            folder = self.store.fitted(system.name, key, lambda part: system.fit(learn, part))
+            system.fit(learn, folder)
+        return system

@@ -1,0 +1,1 @@
+"""Measures of rankings, one a file, each a plain function with its formula."""

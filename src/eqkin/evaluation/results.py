@@ -1,0 +1,160 @@
+"""What an experiment found, as plain records that can be saved, shown and compared."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.library.durable import write_file
+
+VERSION = 1
+MEASURED, PAPER, PUBLISHED = "measured", "paper", "published"  # where a row's figures come from
+
+
+@dataclass(frozen=True)
+class Score:
+    """A figure with its 95 % interval; published figures have none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    key: str
+    title: str
+    form: str = "share"  # "share": .507; "percent": 50.7 (the value is 0..1); "number": 1,300; "text"
+    best: str = "high"  # which value is best, "high", "low" or "" for neither
+
+
+@dataclass(frozen=True)
+class Row:
+    """A system's line in a table."""
+
+    title: str
+    cells: dict[str, Score | str]  # by the key of the column; columns may be missing
+    origin: str = MEASURED  # or PAPER: the paper's own figure; PUBLISHED: somebody else's
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the report."""
+
+    name: str  # for file names: letters, digits and hyphens
+    title: str
+    columns: list[Column]
+    rows: list[Row]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line, or a set of bars, in a plot."""
+
+    title: str
+    x: list[float | str]
+    y: list[float]
+    low: list[float] = field(default_factory=list)  # of the intervals; empty: none
+    high: list[float] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot of the report."""
+
+    name: str  # for file names
+    title: str
+    x_title: str
+    y_title: str
+    curves: list[Curve]
+    kind: str = "line"  # or "bar"
+    log_x: bool = False
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A formula in a worked example."""
+
+    rank: int
+    latex: str
+    mathml: str
+    where: str  # title of the paper, and its section
+    note: str = ""  # why it is shown
+
+
+@dataclass(frozen=True)
+class Example:
+    """A worked example: a query and some of what it found."""
+
+    title: str
+    latex: str
+    mathml: str
+    hits: list[Hit]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one experiment found."""
+
+    experiment: str  # its name: letters, digits and hyphens
+    title: str
+    claim: str  # what the paper says, in our words
+    findings: list[str]  # what this data says about it, each a sentence or two
+    tables: list[Table] = field(default_factory=list)
+    plots: list[Plot] = field(default_factory=list)
+    examples: list[Example] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)  # from the paper's protocol, and why
+    facts: dict[str, str] = field(default_factory=dict)  # data and settings: digests, sizes, seeds
+
+    def save(self, folder: Path) -> Path:
+        """Write to `folder/NAME.json`; raises `StorageFailed`."""
+        path = folder / f"{self.experiment}.json"
+        folder.mkdir(parents=True, exist_ok=True)
+        text = orjson.dumps({"version": VERSION, **dataclasses.asdict(self)}, option=orjson.OPT_INDENT_2)
+        write_file(path, text + b"\n")
+        return path
+
+    @classmethod
+    def load(cls, path: Path) -> Result:
+        """Read what `save` wrote; raises `BadInput` or `CorruptData`."""
+        try:
+            data = orjson.loads(path.read_bytes())
+        except FileNotFoundError as error:
+            raise BadInput(f"{path}: there is no such result") from error
+        except ValueError as error:
+            raise CorruptData(f"{path}: not JSON ({error}); run the experiment again") from error
+        try:
+            if data.pop("version") != VERSION:
+                raise ValueError("of another version")
+            return _result(data)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptData(f"{path}: not a result of this eqkin ({error}); run the experiment again") from error
+
+
+def _result(data: dict[str, Any]) -> Result:
+    data["tables"] = [_table(table) for table in data["tables"]]
+    data["plots"] = [Plot(**plot | {"curves": [Curve(**curve) for curve in plot["curves"]]}) for plot in data["plots"]]
+    data["examples"] = [
+        Example(**example | {"hits": [Hit(**hit) for hit in example["hits"]]}) for example in data["examples"]
+    ]
+    return Result(**data)
+
+
+def _table(data: dict[str, Any]) -> Table:
+    rows = [Row(**row | {"cells": {key: _cell(cell) for key, cell in row["cells"].items()}}) for row in data["rows"]]
+    return Table(**data | {"columns": [Column(**column) for column in data["columns"]], "rows": rows})
+
+
+def _cell(data: dict[str, Any] | str) -> Score | str:
+    return data if isinstance(data, str) else Score(**data)

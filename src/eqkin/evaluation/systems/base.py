@@ -1,0 +1,101 @@
+"""The interface of all that is compared: `fit(corpus)`, then `encode(formulas)` or `rank(queries, formulas)`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.forest import Forest
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+    from eqkin.learning.corpus import Corpus
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Matrix: TypeAlias = "Floats | csr_matrix"
+
+
+@dataclass(frozen=True, eq=False)
+class Formulas:
+    """Formulas as trees, and as LaTeX where that is known."""
+
+    forest: Forest
+    latex: Sequence[str] | None = None  # one for each tree
+
+    def __len__(self) -> int:
+        return len(self.forest)
+
+    def select(self, places: npt.NDArray[np.int64]) -> Formulas:
+        """Some of them, in that order."""
+        latex = None if self.latex is None else [self.latex[place] for place in places.tolist()]
+        return Formulas(self.forest.select(places), latex)
+
+
+class System(ABC):
+    """Something that says how related formulas are.
+
+    Attributes:
+        name: Short, for options and file names: letters, digits and hyphens.
+        title: For tables.
+        needs_latex: Whether it reads LaTeX rather than trees.
+    """
+
+    name: str
+    title: str
+    needs_latex: bool = False
+
+    def fit(self, corpus: Corpus, folder: Path) -> None:  # noqa: B027 - many have nothing to learn
+        """Learn what it needs from a corpus and keep it in `folder`; what is there already is loaded instead."""
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides what it learns, as JSON; with the corpus it tells fitted systems apart. {}: learns nothing."""
+        return {}
+
+    @abstractmethod
+    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+        """How related each formula is to each query, (queries, formulas); larger is more related."""
+
+
+class Embedding(System):
+    """A system that gives each formula a vector; related is what has a large cosine."""
+
+    @abstractmethod
+    def encode(self, formulas: Formulas) -> Matrix:
+        """Vectors, one a row, dense or sparse; not necessarily of length 1."""
+
+    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+        """The cosine of each query's vector and each formula's."""
+        return products(unit(self.encode(queries)), unit(self.encode(formulas)))
+
+
+def unit(vectors: Matrix) -> Matrix:
+    """Rows divided by their lengths; rows of zeros stay."""
+    if isinstance(vectors, np.ndarray):
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    from sklearn.preprocessing import normalize
+
+    return normalize(vectors).astype(np.float32)
+
+
+def products(left: Matrix, right: Matrix) -> Floats:
+    """All inner products of two sets of rows, (left, right)."""
+    result = left @ right.T
+    return np.asarray(result if isinstance(result, np.ndarray) else result.toarray(), np.float32)
+
+
+def row_products(left: Matrix, right: Matrix) -> Floats:
+    """The inner product of each row with the other set's row at the same place."""
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return np.asarray(np.einsum("ij,ij->i", left, right), np.float32)
+    from scipy.sparse import csr_matrix
+
+    return np.asarray(csr_matrix(left).multiply(right).sum(axis=1), np.float32).ravel()
