@@ -62,7 +62,7 @@ def train(
     is saved, and `--resume` goes on as if nothing had happened.
 
     Settings for `--set`: loss (histogram, triplet), contexts (section,paper,citation), masking, transpositions,
-    learning_rate, warm_up, held_out, width, layers, normalised, dimensions.
+    learning_rate, warm_up, held_out, split_seed, width, layers, normalised, dimensions.
 
     **Examples**
 

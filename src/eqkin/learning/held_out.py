@@ -45,7 +45,7 @@ class HeldOut:
             self._sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
         except BadInput as error:
             held = f"the {len(corpus.papers):,} held-out papers are too few to measure on"
-            raise BadInput(f"{held} ({error}): hold out more, or others with another seed") from error
+            raise BadInput(f"{held} ({error}): hold out more, or others with another split_seed") from error
 
     def embed_all(self, network: GraphNetwork) -> Tensor:
         """Embeddings of all equations of these papers, in the order of the corpus."""

@@ -28,7 +28,8 @@ class Recipe:
     learning_rate: float = 1e-4  # at its peak
     warm_up: int = 1_000  # steps until the peak, at most a tenth of all
     held_out: float = 0.1  # share of papers kept apart to measure on
-    seed: int = 0
+    split_seed: int = 0  # which papers these are
+    seed: int = 0  # of everything else that is random
 
     @property
     def steps(self) -> int:
@@ -76,7 +77,7 @@ class Recipe:
             "learning_rate must be positive": 0 < self.learning_rate < 100,
             "warm_up must not be negative": self.warm_up >= 0,
             "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
-            "seed must have at most 64 bits": -(2**63) <= self.seed < 2**63,
+            "seeds must have at most 64 bits": all(-(2**63) <= s < 2**63 for s in (self.seed, self.split_seed)),
             "width, layers, dimensions must be at least 1": min(shape.width, shape.layers, shape.dimensions) >= 1,
             f"normalised must be some of the layers 0 to {shape.layers - 1}": all(
                 isinstance(layer, int) and 0 <= layer < shape.layers for layer in shape.normalised

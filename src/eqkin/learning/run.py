@@ -109,7 +109,7 @@ class Run:
             StorageFailed: The disk refused.
         """
         device = chosen_device(self.device)
-        learn, held_out = self.corpus.split(self.recipe.held_out, self.recipe.seed)
+        learn, held_out = self.corpus.split(self.recipe.held_out, self.recipe.split_seed)
         with run_lock(self.folder):
             saved = load_checkpoint(self.folder)
             if saved and not resume:

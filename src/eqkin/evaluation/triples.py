@@ -1,0 +1,95 @@
+"""Held-out triples and the ranking score on them (paper, sections 5 and 6), for any system that gives vectors.
+
+Triples are drawn from papers nobody learned from, as they are for learning: an anchor, a partner of its section or
+paper or along a citation, and a negative. One is ranked right if the anchor is more similar to its partner.
+"""
+
+from __future__ import annotations
+
+import base64
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.results import Score
+from eqkin.evaluation.systems.base import Formulas, Matrix, row_products
+from eqkin.evaluation.u_statistics import greedy_colours, incomplete_interval
+from eqkin.learning.corpus import Corpus
+
+SEED = 0
+
+
+class Triples:
+    """Triples of a corpus, always the same.
+
+    Args:
+        corpus: Papers that were kept apart.
+        count: How many triples.
+
+    Raises:
+        BadInput: None can be drawn.
+    """
+
+    def __init__(self, corpus: Corpus, count: int) -> None:
+        import torch
+
+        from eqkin.learning.pairs import KINDS, Sampler
+
+        if count < 1 or not len(corpus):
+            raise BadInput("there are no held-out triples to rank: add more papers")
+        device = torch.device("cpu")
+        sampler = Sampler(corpus, kinds=KINDS, seed=SEED, device=device)
+        drawn = sampler.draw(torch.zeros(1, 1, dtype=torch.int64), count).trees().view(3, count).numpy()
+        self.trees, place = np.unique(drawn, return_inverse=True)
+        self._place = place.reshape(3, count)
+        self.papers: npt.NDArray[np.int64] = corpus.paper[drawn].T.astype(np.int64)  # (count, 3)
+        self.formulas = Formulas(corpus.forest.select(self.trees))  # those that occur, each once
+        self.key = {"corpus": corpus.digest, "triples": count, "seed": SEED}
+
+    def __len__(self) -> int:
+        return len(self.papers)
+
+    @cached_property
+    def colours(self) -> int:
+        """Colours that the triples need, so that no two of one colour share a paper."""
+        return greedy_colours(self.papers)
+
+    def correct(self, vectors: Matrix) -> npt.NDArray[np.bool_]:
+        """Which triples are ranked right by the inner products of the formulas' vectors; ties are wrong."""
+        anchor, partner, negative = (vectors[place] for place in self._place)
+        return row_products(anchor, partner) > row_products(anchor, negative)
+
+    def score(self, correct: npt.NDArray[np.bool_]) -> Score:
+        """The share that is right, with the interval of an incomplete U-statistic."""
+        interval = incomplete_interval(float(correct.mean()), self.colours, len(self))
+        return Score(interval.score, interval.low, interval.high)
+
+    def resampled(self, values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Means of values over the triples, papers weighted: one for each row of `weights` (resamples, papers).
+
+        A triple counts as often as its anchor's paper and its negative's were drawn together.
+        """
+        names, numbers = np.unique(self.papers, return_inverse=True)
+        anchor, _, negative = numbers.reshape(-1, 3).T
+        means = []
+        for row in weights[:, : len(names)]:
+            weight = row[anchor] * row[negative]
+            means.append(float(weight @ values / max(weight.sum(), 1e-12)))
+        return np.array(means)
+
+    @property
+    def count_of_papers(self) -> int:
+        """Papers that occur."""
+        return len(np.unique(self.papers))
+
+
+def packed(correct: npt.NDArray[np.bool_]) -> str:
+    """Booleans as text."""
+    return base64.b85encode(np.packbits(correct).tobytes()).decode()
+
+
+def unpacked(text: str, count: int) -> npt.NDArray[np.bool_]:
+    """What `packed` made text of."""
+    return np.unpackbits(np.frombuffer(base64.b85decode(text), np.uint8), count=count).astype(bool)
