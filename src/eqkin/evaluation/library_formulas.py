@@ -1,0 +1,67 @@
+"""A library's equations as systems take them: trees and LaTeX, in the order of its corpus, and where each stands."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.systems.base import Formulas
+from eqkin.learning.corpus import Corpus
+from eqkin.library import Library
+
+_EQUATIONS = """
+SELECT p.key, e.number, e.section, e.latex FROM equations e JOIN papers p ON p.id = e.paper
+WHERE e.status IN ('converted', 'degraded') AND e.tree IS NOT NULL
+"""
+_PAPERS = "SELECT key, content FROM papers ORDER BY key"
+_Found = TypeVar("_Found")
+
+
+def formulas_of(library: Library) -> tuple[Corpus, Formulas]:
+    """The corpus of a library, and its formulas with their LaTeX: tree i of the corpus has `latex[i]`.
+
+    Raises:
+        BadInput: the library has no equations, or somebody changed it meanwhile.
+    """
+    corpus = Corpus.of_library(library)
+    if not len(corpus):
+        raise BadInput(f"{library.folder}: no equations to work with; fill it with `eqkin add`")
+    latex: dict[tuple[str, int], str] = {}
+    with library.reading():
+        for key, number, _, text in library.connection.execute(_EQUATIONS):
+            latex[key, number] = text
+    return corpus, Formulas(corpus.forest, _in_order(library, corpus, latex))
+
+
+def sections_of(library: Library, corpus: Corpus) -> npt.NDArray[np.int64]:
+    """For each section of the corpus (`corpus.section`) its id in the library's database.
+
+    Raises:
+        BadInput: somebody changed the library meanwhile.
+    """
+    with library.reading():
+        found = {(key, number): section for key, number, section, _ in library.connection.execute(_EQUATIONS)}
+    of_trees = np.array(_in_order(library, corpus, found), np.int64)
+    return of_trees[np.unique(corpus.section, return_index=True)[1]]
+
+
+def content_digest(library: Library) -> str:
+    """Hex SHA-256 of all that a library holds: trees, LaTeX, prose. Quick, since every paper's own digest is kept."""
+    total = hashlib.sha256()
+    with library.reading():
+        for key, content in library.connection.execute(_PAPERS):
+            total.update(f"{key}\0{content}\0".encode("utf-8", "surrogatepass"))
+    return total.hexdigest()
+
+
+def _in_order(library: Library, corpus: Corpus, found: dict[tuple[str, int], _Found]) -> list[_Found]:
+    """What was found of each equation, in the order of the corpus."""
+    keys = [corpus.papers[paper] for paper in corpus.paper.tolist()]
+    try:
+        return [found[place] for place in zip(keys, corpus.numbers.tolist(), strict=True)]
+    except KeyError as error:
+        raise BadInput(f"{library.folder}: was changed while it was read; run this again") from error
