@@ -126,6 +126,15 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
+def remove_checkpoint(folder: Path) -> None:
+    """Delete the run's state, if there is one: what it was for is done. Raises `StorageFailed`."""
+    try:
+        (folder / NAME).unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{folder / NAME}: could not be deleted ({error.strerror or error})") from error
+    _sweep(folder, None)
+
+
 def _packed(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """The content of a safetensors file."""
     plain: Arrays = {}

@@ -1,0 +1,183 @@
+"""The paper's transformer baseline: learned by guessing hidden nodes and telling equations of one paper from others.
+
+The same features, vocabulary, masking and histogram loss as the graph network's, on embeddings of length 1; related is
+what stands in the same paper (no sections, no citations, no renamed symbols: the paper names these two tasks alone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.systems.base import Embedding, Floats, Formulas
+from eqkin.evaluation.systems.transformer_batches import Integers, TreeSet
+from eqkin.evaluation.systems.transformer_files import FINISHED, load, save
+from eqkin.evaluation.systems.transformer_network import Shape, TransformerNetwork
+from eqkin.forest import Forest, Vocabulary
+from eqkin.learning.checkpoint import remove_checkpoint
+from eqkin.learning.corpus import Corpus
+from eqkin.learning.descent import Descent, descend
+from eqkin.learning.histogram import histogram_loss
+from eqkin.learning.masking import Masking, MaskingHeads
+from eqkin.learning.pairs import Sampler
+from eqkin.learning.randomness import steps_from
+from eqkin.learning.run import chosen_device
+
+_AHEAD = 256  # steps drawn at once
+_NODES = {"cuda": 400_000, "cpu": 16_000}  # of a batch to embed, padding included
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """How a transformer learns; chosen beforehand, nothing of it was tried out on held-out data."""
+
+    triplets: int = 3_000_000
+    batch: int = 256  # triplets a step
+    learning_rate: float = 3e-4  # at its peak
+    warm_up: int = 1_000  # steps until the peak, at most a tenth of all
+    masking: float = 0.15  # share of nodes to hide and guess
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        """How many there are in all."""
+        return -(-self.triplets // self.batch)
+
+
+class Transformer(Embedding):
+    """Vectors by attention among a tree's nodes.
+
+    Args:
+        shape: Of the network, by default the paper's.
+        lesson: How to learn it.
+        device: Where: "cpu", "cuda", or "auto" for a GPU where there is one.
+        progress: Called now and then with the steps taken, all steps, and the loss.
+    """
+
+    name = "transformer"
+    title = "Transformer"
+
+    def __init__(
+        self,
+        shape: Shape | None = None,
+        lesson: Lesson | None = None,
+        *,
+        device: str = "auto",
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> None:
+        self.shape, self.lesson = shape or Shape(), lesson or Lesson()
+        self._device, self._progress = device, progress
+        self._network: TransformerNetwork | None = None
+        self._vocabulary: Vocabulary | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Shape and lesson."""
+        return {"shape": asdict(self.shape), "lesson": asdict(self.lesson)}
+
+    @property
+    def network(self) -> TransformerNetwork:
+        """What was learned; raises `BadInput` if nothing was."""
+        if self._network is None:
+            raise BadInput("the transformer has not learned anything yet: call fit first")
+        return self._network
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """What it learned with; raises `BadInput` if it did not."""
+        if self._vocabulary is None:
+            raise BadInput("the transformer has not learned anything yet: call fit first")
+        return self._vocabulary
+
+    def fit(self, corpus: Corpus, folder: Path) -> None:
+        """Learn, going on where an earlier try stopped, or load what was learned.
+
+        Raises:
+            BadInput: No equation has another one in its paper, or the folder holds something else.
+            CorruptData: What was learned is damaged.
+            LearningFailed: The loss is no number any more.
+        """
+        device = chosen_device(self._device)
+        if not (folder / FINISHED).is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            vocabulary = Vocabulary.learn([corpus.forest])
+            learner = _Learner(corpus, vocabulary, self.shape, self.lesson, device)
+            descent = Descent(self.lesson.steps, self.lesson.learning_rate, self.lesson.warm_up)
+            facts = self.settings | {"corpus": corpus.digest}
+            descend(learner, learner.loss, descent, folder, settings=facts, progress=self._progress)
+            save(folder, learner.network, vocabulary, facts)
+            remove_checkpoint(folder)
+        network, self._vocabulary = load(folder, self.shape)
+        self._network = network.to(device)
+
+    def encode(self, formulas: Formulas) -> Floats:
+        """Vectors, (formulas, dimensions)."""
+        return embed(self.network, self.trees(formulas.forest))
+
+    def trees(self, forest: Forest) -> TreeSet:
+        """Trees ready for the network."""
+        return TreeSet(forest, self.vocabulary, self.shape.longest, self.network.output.weight.device)
+
+
+class _Learner(nn.Module):
+    """The network, its masking heads, and the loss of a step."""
+
+    def __init__(
+        self, corpus: Corpus, vocabulary: Vocabulary, shape: Shape, lesson: Lesson, device: torch.device
+    ) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(lesson.seed)
+            self.network = TransformerNetwork(shape)
+            self.heads = MaskingHeads(shape.width)
+        self.to(device)
+        self._lesson, self._device = lesson, device
+        self._trees = TreeSet(corpus.forest, vocabulary, shape.longest, device)
+        self._sampler = Sampler(corpus, kinds=("paper",), seed=lesson.seed, device=device)
+        self._masking = Masking(lesson.masking, seed=lesson.seed)
+        self._first, self._drawn = -_AHEAD, np.zeros((0, 3 * lesson.batch), np.int64)
+
+    def loss(self, step: int) -> Tensor:
+        """Similarity and masking, added."""
+        trees = self._trees.batch(self._triplets(step))
+        nodes = torch.arange(len(trees.rank), device=self._device)
+        now = torch.full((), step, dtype=torch.int64, device=self._device)
+        mask = self._masking.draw(now, nodes, trees.batch.trees.count)
+        features = self._trees.resident.features(trees.batch, self.network.precision, mask=mask)
+        vectors = self.network.nodes(features, trees)
+        anchor, partner, negative = functional.normalize(self.network.pool(vectors, trees)).chunk(3)
+        similarity = histogram_loss(anchor, partner, negative)
+        hidden: Tensor = self.heads(vectors, mask, self._trees.resident.answers(trees.batch, mask.nodes))
+        return similarity + hidden
+
+    def _triplets(self, step: int) -> Integers:
+        """Anchors, partners and negatives of a step; drawn for many steps at once, so that the device rarely waits."""
+        if not self._first <= step < self._first + _AHEAD:
+            self._first = step - step % _AHEAD
+            drawn = self._sampler.draw(steps_from(self._first, _AHEAD, self._device), self._lesson.batch)
+            self._drawn = drawn.trees().cpu().numpy()
+        triplets: Integers = self._drawn[step - self._first]
+        return triplets
+
+
+@torch.no_grad()
+def embed(network: TransformerNetwork, trees: TreeSet) -> Floats:
+    """Vectors of all trees, some at a time."""
+    learning = network.training
+    network.eval()
+    vectors = np.empty((len(trees), network.shape.dimensions), np.float32)
+    try:
+        for part in trees.parts(_NODES[trees.device.type]):
+            some = trees.batch(part)
+            vectors[part] = network(trees.resident.features(some.batch, network.precision), some).cpu().numpy()
+    finally:
+        network.train(learning)
+    return vectors
