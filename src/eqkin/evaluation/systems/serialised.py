@@ -76,13 +76,8 @@ def labels(forest: Forest) -> tuple[list[str], Numbers]:
 def preorder(forest: Forest) -> Numbers:
     """Each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order."""
     rank = np.empty(len(forest.n_children), np.int32)
-    offsets = forest.offsets
-    first = 0
-    while first < len(forest):
-        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _BLOCK, "right")) - 1)
-        nodes = slice(int(offsets[first]), int(offsets[last]))
-        rank[nodes] = _ranks(forest.n_children[nodes], offsets[first : last + 1] - offsets[first])
-        first = last
+    for trees, nodes in blocks(forest.offsets):
+        rank[nodes] = _ranks(forest.n_children[nodes], forest.offsets[trees.start : trees.stop + 1] - nodes.start)
     return rank
 
 
@@ -93,6 +88,15 @@ def depth_first(forest: Forest) -> npt.NDArray[np.int64]:
     order = np.empty_like(places)
     order[places] = np.arange(len(places))
     return order
+
+
+def blocks(offsets: npt.NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
+    """Consecutive trees, or sequences, of about a million nodes together: which they are, and which nodes they have."""
+    first = 0
+    while first < len(offsets) - 1:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _BLOCK, "right")) - 1)
+        yield slice(first, last), slice(int(offsets[first]), int(offsets[last]))
+        first = last
 
 
 def _ranks(n_children: Array, offsets: npt.NDArray[np.int64]) -> Numbers:

@@ -1,0 +1,115 @@
+"""Bags of terms: sparse counts in hashed columns, weighted by log tf-idf; the base of systems that learn nothing.
+
+    weight(term, formula) = (1 + ln tf) (1 + ln((1 + n) / (1 + df)))      then divided by the row's length
+
+with tf how often the term is in the formula, n the formulas of the collection, df those of them that have the term.
+The collection is what is ranked, as in a search engine. A term is a 64-bit code; its first bits are its column, so no
+dictionary is needed and vectors made at different times fit together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, products
+from eqkin.evaluation.systems.serialised import blocks
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
+Codes = npt.NDArray[np.uint64]
+Bag = tuple[npt.NDArray[np.int64], Codes]  # formula of each term, counted from the first of them, and the term
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+
+
+class LogTfIdf(Embedding):
+    """A system whose vectors are weighted counts of terms.
+
+    Attributes:
+        bits: There are 2^bits columns.
+    """
+
+    bits: int = 20
+
+    @abstractmethod
+    def counts(self, formulas: Formulas) -> csr_matrix:
+        """How often each term is in each formula, (formulas, 2^bits)."""
+
+    def encode(self, formulas: Formulas, collection: Formulas | None = None) -> csr_matrix:
+        """Rows of length 1; the weights are those of the collection, by default of the formulas themselves."""
+        counted = self.counts(formulas)
+        return _weighing(counted if collection is None else self.counts(collection))(counted)
+
+    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+        """Cosines; the weights are those of the formulas."""
+        counted = self.counts(formulas)
+        weigh = _weighing(counted)
+        return products(weigh(self.counts(queries)), weigh(counted))
+
+
+def installed(module: str) -> ModuleType:
+    """A library that comes with the experiments; raises `BadInput` if it is not there."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise BadInput(f"{module} is not installed ({error}); `pip install 'eqkin[eval]'`") from error
+
+
+def hashes(names: Iterable[str]) -> Codes:
+    """A code for each string, the same always and everywhere."""
+    digests = (hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in names)
+    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
+
+
+def combined(first: Codes, second: Codes) -> Codes:
+    """Codes of pairs; the order matters (Steele et al. 2014, SplitMix)."""
+    code = first * _GOLDEN + second
+    code ^= code >> np.uint64(30)
+    code *= _FIRST
+    code ^= code >> np.uint64(27)
+    code *= _SECOND
+    code ^= code >> np.uint64(31)
+    return code
+
+
+def counted(offsets: npt.NDArray[np.int64], bags: Callable[[slice, slice], Iterable[Bag]], bits: int) -> csr_matrix:
+    """Counts of terms, one row for each formula.
+
+    Args:
+        offsets: First node, or token, of each formula, and the end.
+        bags: Gives terms of consecutive formulas: called with which formulas and which nodes they are.
+        bits: Decides the number of columns.
+    """
+    sparse = installed("scipy.sparse")
+    parts = []
+    for formulas, nodes in blocks(offsets):
+        rows, codes = zip(*bags(formulas, nodes), strict=True)
+        row, column = np.concatenate(rows), np.concatenate(codes) >> np.uint64(64 - bits)
+        shape = (formulas.stop - formulas.start, 1 << bits)
+        ones = np.ones(len(row), np.float32)
+        part = sparse.csr_matrix((ones, (row.astype(np.int32), column.astype(np.int32))), shape)
+        part.sum_duplicates()
+        parts.append(part)
+    if not parts:
+        return sparse.csr_matrix((len(offsets) - 1, 1 << bits), dtype=np.float32)
+    return sparse.vstack(parts, "csr")
+
+
+def _weighing(collection: csr_matrix) -> Callable[[csr_matrix], Any]:
+    """What turns counts into weights by the frequencies in a collection."""
+    if not collection.shape[0]:
+        return lambda counts: counts
+    text = installed("sklearn.feature_extraction.text")
+    weights = text.TfidfTransformer(sublinear_tf=True).fit(collection)
+    return lambda counts: weights.transform(counts) if counts.shape[0] else counts
