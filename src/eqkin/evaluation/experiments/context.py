@@ -30,4 +30,5 @@ class Context:
             key = {"system": system.name, "settings": system.settings, "corpus": learn.digest}
             folder = self.store.fitted(system.name, key, lambda part: system.fit(learn, part))
             system.fit(learn, folder)
+            system.learned_from = learn.digest
         return system

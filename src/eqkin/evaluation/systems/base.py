@@ -45,11 +45,13 @@ class System(ABC):
         name: Short, for options and file names: letters, digits and hyphens.
         title: For tables.
         needs_latex: Whether it reads LaTeX rather than trees.
+        learned_from: Digest of the corpus it was fitted on; with the settings it says what its scores depend on.
     """
 
     name: str
     title: str
     needs_latex: bool = False
+    learned_from: str = ""
 
     def fit(self, corpus: Corpus, folder: Path) -> None:  # noqa: B027 - many have nothing to learn
         """Learn what it needs from a corpus and keep it in `folder`; what is there already is loaded instead."""
