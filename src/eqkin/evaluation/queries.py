@@ -1,0 +1,99 @@
+"""The queries of the search study: formulas from many fields, each with the keywords by which its results are judged.
+
+Those with `paper_keywords` have the keywords that the paper prints in its table of single queries, less two: "erm" and
+"lima" stand within everyday words ("term", "climate"), so they would count nearly everywhere. Its formulas are not
+printed; ours are what the keywords speak of. Keywords are chosen by what a text about the formula says, never by
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.relevance import normalised
+from eqkin.evaluation.store import digest
+from eqkin.evaluation.systems.base import Formulas
+from eqkin.network.encoder import Encoder
+
+BUNDLED = Path(__file__).parent / "queries.json"
+_SHORTEST = 4  # characters of a keyword: it is looked for within words too
+_FIELDS = {"id": str, "field": str, "latex": str, "keywords": list}
+
+
+@dataclass(frozen=True)
+class Query:
+    """A formula to look for."""
+
+    id: str
+    field: str
+    latex: str
+    keywords: tuple[str, ...]  # normalised; a result counts if one of them stands in its section
+    paper_keywords: bool = False  # whether they are a row of the paper's table
+
+    @property
+    def title(self) -> str:
+        """Its keywords, for tables."""
+        return ", ".join(self.keywords)
+
+
+def load(path: Path = BUNDLED) -> list[Query]:
+    """Read queries from a JSON list of objects with `id`, `field`, `latex` and `keywords`.
+
+    Raises:
+        BadInput: there is no such file, or an entry is not as it should be; the message says which and why.
+    """
+    try:
+        entries = orjson.loads(path.read_bytes())
+    except OSError as error:
+        raise BadInput(f"{path}: the queries cannot be read ({error.strerror or error})") from error
+    except ValueError as error:
+        raise BadInput(f"{path}: not JSON ({error})") from error
+    if not isinstance(entries, list) or not entries:
+        raise BadInput(f"{path}: a list of queries is needed")
+    queries = []
+    for number, entry in enumerate(entries):
+        problem = _problem(entry)
+        if problem:
+            raise BadInput(f"{path}: query {number + 1}: {problem}")
+        entry = entry | {"keywords": tuple(entry["keywords"])}
+        queries.append(Query(**entry))
+        if [query.id for query in queries].count(entry["id"]) > 1:
+            raise BadInput(f"{path}: query {number + 1}: a second one with the id {entry['id']!r}")
+    return queries
+
+
+def _problem(entry: Any) -> str:
+    """What is wrong with an entry; nothing: ""."""
+    if not isinstance(entry, dict):
+        return "not an object"
+    for name, kind in _FIELDS.items():
+        if not isinstance(entry.get(name), kind) or not entry[name]:
+            return f'"{name}" is missing, empty or of the wrong kind'
+    if not isinstance(entry.get("paper_keywords", False), bool):
+        return '"paper_keywords" is true or false'
+    unknown = sorted(entry.keys() - _FIELDS.keys() - {"paper_keywords"})
+    if unknown:
+        return f"unknown: {', '.join(unknown)}"
+    for keyword in entry["keywords"]:
+        if not isinstance(keyword, str) or len(keyword) < _SHORTEST:
+            return f"keyword {keyword!r}: a text of at least {_SHORTEST} characters is needed"
+        if keyword != normalised(keyword):
+            return f"keyword {keyword!r}: is looked for as {normalised(keyword)!r}, write it so"
+    return ""
+
+
+def digest_of(queries: Sequence[Query]) -> str:
+    """Identifies formulas and keywords."""
+    return digest([asdict(query) for query in queries])
+
+
+def formulas(queries: Sequence[Query]) -> Formulas:
+    """The queries' formulas as systems take them; raises `BadInput` for one that cannot be read, naming it."""
+    latex = [query.latex for query in queries]
+    return Formulas(Encoder.load().trees(latex), latex)
