@@ -1,0 +1,150 @@
+"""A whole comparison in one call: systems rank all formulas for each topic; means, intervals, and a paired test.
+
+    lines = compare(systems, topics, formulas, qrels, [NDCG, MAP], baseline="tf-idf", context=context)
+
+A list holds every formula, largest score first. Ties are broken by one random order of the formulas, the same for all
+systems and topics: the order of a file often says who was judged relevant. Formulas that have no tree come last for a
+system that reads trees, and a topic without a tree has an empty list there. What each system reached for each topic is
+kept in the store, so that a comparison that was stopped, or gets another system, goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.bootstrap import mean_interval, sign_flip
+from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.judged_sets import Qrels, Run
+from eqkin.evaluation.metrics.grades import UNJUDGED, Grades, as_grades
+from eqkin.evaluation.metrics.measures import Measure
+from eqkin.evaluation.named_formulas import NamedFormulas
+from eqkin.evaluation.results import Score
+from eqkin.evaluation.store import digest
+from eqkin.evaluation.systems.base import System
+
+Values: TypeAlias = dict[str, list[float]]  # a number for each topic, by the key of the measure
+
+TIES = 0  # seed of the order in which equal scores stand
+
+
+@dataclass(frozen=True)
+class Line:
+    """What one system reached."""
+
+    name: str
+    title: str
+    values: Values  # of each topic
+    scores: dict[str, Score]  # the means, by the key of the measure
+    p: dict[str, float] = field(default_factory=dict)  # of the paired test against the baseline; empty for that itself
+
+
+def compare(
+    systems: Sequence[System],
+    topics: NamedFormulas,
+    formulas: NamedFormulas,
+    qrels: Qrels,
+    metrics: Sequence[Measure],
+    *,
+    context: Context,
+    baseline: str = "",
+    runs: Mapping[str, Run] | None = None,
+    experiment: str = "compare",
+) -> list[Line]:
+    """Measure systems that have learned what they have to, and other people's runs, on judged topics.
+
+    Args:
+        systems: What is compared; names differ.
+        topics: The queries.
+        formulas: What is ranked.
+        qrels: The judgements; topics without any are an error.
+        metrics: What is measured on each list.
+        context: Where measurements are kept, and how many resamples intervals have.
+        baseline: Name of the system or run that the others are tested against; by default the first.
+        runs: Lists of other systems by their name; a topic that one does not have counts as an empty list.
+        experiment: Where in the store measurements are kept.
+
+    Returns:
+        A line for each system, then for each run, in the order given.
+
+    Raises:
+        BadInput: names are not distinct, the baseline is none of them, a topic has no judgements, a system gives scores
+            of the wrong shape or NaN, or a run has none of the topics.
+    """
+    runs = runs or {}
+    names = [system.name for system in systems] + list(runs)
+    _check(names, baseline, topics, qrels)
+    values: list[Values] = []
+    data = [topics.digest, formulas.digest, digest(qrels), [measure.key for measure in metrics], TIES]
+    for system in systems:
+        key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from, "data": data}
+        context.tell(f"{system.title}: ranking {len(formulas):,} formulas for {len(topics):,} topics")
+        measure = partial(_measured, system, topics, formulas, qrels, metrics)
+        values.append(context.store.measured(experiment, key, measure)["values"])
+    for name, run in runs.items():
+        if not run.keys() & set(topics.names):
+            raise BadInput(f"the run {name} has results for none of the topics")
+        lists = [run.get(topic, []) for topic in topics.names]
+        values.append(_of_lists(lists, topics.names, qrels, metrics))
+    titles = [system.title for system in systems] + list(runs)
+    return _lines(names, titles, values, names.index(baseline or names[0]), context.scale.resamples)
+
+
+def _measured(
+    system: System, topics: NamedFormulas, formulas: NamedFormulas, qrels: Qrels, metrics: Sequence[Measure]
+) -> dict[str, Values]:
+    return {"values": _of_lists(ranked_lists(system, topics, formulas), topics.names, qrels, metrics)}
+
+
+def ranked_lists(system: System, topics: NamedFormulas, formulas: NamedFormulas) -> list[list[str]]:
+    """The names of all formulas for each topic, best first."""
+    scores = np.array(system.rank(topics.formulas, formulas.formulas), np.float64)
+    if scores.shape != (len(topics), len(formulas)) or np.isnan(scores).any():
+        raise BadInput(f"{system.title}: scores are numbers of shape {len(topics), len(formulas)}, not {scores.shape}")
+    if not system.needs_latex:
+        scores[:, ~formulas.readable] = -np.inf
+    asked = np.ones(len(topics), bool) if system.needs_latex else topics.readable
+    order = np.random.default_rng(TIES).permutation(len(formulas))
+    return [
+        [formulas.names[place] for place in order[np.argsort(-row[order], kind="stable")].tolist()] if read else []
+        for row, read in zip(scores, asked.tolist(), strict=True)
+    ]
+
+
+def _of_lists(
+    lists: Sequence[Sequence[str]], topics: Sequence[str], qrels: Qrels, metrics: Sequence[Measure]
+) -> Values:
+    """Each measure of each topic's list."""
+    graded: list[tuple[Grades, Grades]] = [
+        (as_grades([qrels[topic].get(name, UNJUDGED) for name in names]), as_grades(list(qrels[topic].values())))
+        for topic, names in zip(topics, lists, strict=True)
+    ]
+    return {measure.key: [measure.of(ranked, judged) for ranked, judged in graded] for measure in metrics}
+
+
+def _lines(
+    names: Sequence[str], titles: Sequence[str], values: Sequence[Values], base: int, resamples: int
+) -> list[Line]:
+    lines = []
+    for at, (name, title, own) in enumerate(zip(names, titles, values, strict=True)):
+        scores = {key: mean_interval(numbers, resamples=resamples) for key, numbers in own.items()}
+        tests = {} if at == base else {key: sign_flip(own[key], values[base][key]) for key in own}
+        lines.append(Line(name, title, own, scores, tests))
+    return lines
+
+
+def _check(names: Sequence[str], baseline: str, topics: NamedFormulas, qrels: Qrels) -> None:
+    if not names:
+        raise BadInput("there is nothing to compare: give a system or a run")
+    if len(set(names)) < len(names):
+        raise BadInput(f"systems and runs need names of their own: {', '.join(names)}")
+    if baseline and baseline not in names:
+        raise BadInput(f"the baseline {baseline} is none of {', '.join(names)}")
+    without = [name for name in topics.names if not qrels.get(name)]
+    if without:
+        raise BadInput(f"topics without judgements: {', '.join(without[:5])}; leave them out")

@@ -1,0 +1,245 @@
+"""Labelled equations: has the nearest neighbour the same label, are pairs of one label nearest (paper, section 6)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.bootstrap import RESAMPLES, mean_interval, middle, p_text, sign_flip, two_sided, weights
+from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.labelled_sets import LabelledSet
+from eqkin.evaluation.metrics.label_triples import right_triples, triples
+from eqkin.evaluation.metrics.nearest import nearest_labels
+from eqkin.evaluation.published import LARGE_SCALE_ROWS
+from eqkin.evaluation.results import Column, Result, Row, Score, Table
+from eqkin.evaluation.systems.base import Formulas, System, products, unit
+from eqkin.network.encoder import Encoder
+
+Floats: TypeAlias = npt.NDArray[np.floating[Any]]
+
+SEED = 0  # of the resamples, the same for all systems: differences are taken within a resample
+_DECIMALS = 6  # of similarities: what differs by less is a tie, in whatever order a machine adds
+_COLUMNS = [
+    Column("accuracy", "accuracy", "percent"),
+    Column("labelled_ranking", "ranking", "percent"),
+    Column("strict", "ranking, ties wrong", "percent"),
+]
+_TESTS = [Column(f"p_{column.key}", f"p, {column.title}", "text", "") for column in _COLUMNS[:2]]
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledScores:
+    """How well similarities agree with labels, in [0, 1], with intervals by drawing the equations again."""
+
+    accuracy: Score  # leave-one-out 1-NN
+    ranking: Score  # of triples, ties right: the paper's
+    strict: Score  # of triples, ties wrong
+    right: npt.NDArray[np.float64]  # each query's part in the accuracy
+    rankings: npt.NDArray[np.float64]  # the ranking in each resample; NaN where no triple was drawn
+
+
+def scores(
+    similarity: Floats, labels: Sequence[str], *, resamples: int = RESAMPLES, seed: int = SEED
+) -> LabelledScores:
+    """Leave-one-out 1-NN accuracy and ranking of equations by their similarities.
+
+    Args:
+        similarity: (n, n) how related each equation (row) finds each other one; it is rounded to six decimals. The
+            accuracy goes by rows; the ranking takes the mean of both directions, should they differ.
+        labels: (n,) their labels. One that stands there once makes its equation a distractor: it is no query, and in no
+            pair, but can be the nearest neighbour or the third of a triple.
+        resamples: How many an interval has.
+        seed: Of the resamples.
+
+    Raises:
+        BadInput: shapes differ, a similarity is no number, no label stands there twice, or there is only one label.
+    """
+    names, groups = np.unique(np.asarray(labels, str), return_inverse=True)
+    similarity = np.asarray(similarity)
+    if similarity.shape != (len(groups), len(groups)):
+        raise BadInput(f"{len(groups)} labels need as many similarities each way, not {similarity.shape}")
+    if len(names) < 2:
+        raise BadInput(f"there is only one label ({', '.join(names)}): nothing to tell it from; add others")
+    if len(names) == len(groups):
+        raise BadInput("no label stands there twice: no equation has a neighbour to find")
+    if not np.isfinite(similarity).all():
+        raise BadInput("a similarity is no number")
+    near = np.round(similarity.astype(np.float64), _DECIMALS)
+    right = nearest_labels(near, groups)
+    drawn = weights(len(groups), resamples, seed)
+    both = np.concatenate((np.ones((1, len(groups)), np.float32), drawn))
+    totals = triples(groups, both)
+    loose, strict = right_triples((near + near.T) / 2, groups, both)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        loose, strict = loose / totals, strict / totals
+    return LabelledScores(
+        mean_interval(right[~np.isnan(right)], resamples=resamples, seed=seed),
+        Score(float(loose[0]), *middle(loose[1:])),
+        Score(float(strict[0]), *middle(strict[1:])),
+        right[~np.isnan(right)],
+        loose[1:],
+    )
+
+
+def embedding_similarity(formulas: Formulas, encoder: Encoder) -> Floats:
+    """The cosine of all pairs' vectors; for vectors of length 1 it orders as their Euclidean distance does."""
+    vectors = unit(encoder.embed(formulas.forest))
+    return products(vectors, vectors)
+
+
+def engine_similarity(formulas: Formulas, encoder: Encoder) -> Floats:
+    """How related the search engine finds each formula to each other one: today, the cosine of their vectors."""
+    return embedding_similarity(formulas, encoder)
+
+
+def summary(labelled_set: LabelledSet, encoder: Encoder | None = None, resamples: int = RESAMPLES) -> dict[str, Any]:
+    """Both scores of the search engine and of its vectors alone, in percent: what `eqkin evaluate labelled` gives."""
+    encoder = encoder or Encoder.load()
+    formulas, labels = labelled_set.equations.formulas, labelled_set.labels
+    ranked, embedded = engine_similarity(formulas, encoder), embedding_similarity(formulas, encoder)
+    found = scores(ranked, labels, resamples=resamples)
+    alone = found if np.array_equal(ranked, embedded) else scores(embedded, labels, resamples=resamples)
+    return {
+        "accuracy": _percent(found.accuracy.value),
+        "ranking": _percent(found.ranking.value),
+        "embedding": {"accuracy": _percent(alone.accuracy.value), "ranking": _percent(alone.ranking.value)},
+        "intervals": _intervals(found) | {"embedding": _intervals(alone)},
+        "equations": len(labels),
+        "labels": len(set(labels)),
+    }
+
+
+def _intervals(found: LabelledScores) -> dict[str, Any]:
+    return {
+        "accuracy": [_percent(found.accuracy.low), _percent(found.accuracy.high)],
+        "ranking": [_percent(found.ranking.low), _percent(found.ranking.high)],
+    }
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else round(100 * share, 4)
+
+
+def labelled(context: Context, systems: Sequence[System], sets: Sequence[LabelledSet]) -> Result:
+    """Both scores of systems that have learned what they have to, on labelled sets; tested against the first system.
+
+    Raises:
+        BadInput: there is no system or no set, two sets have one name, or a set has too few labels.
+    """
+    if not systems or not sets:
+        raise BadInput("there is nothing to measure: give a system and a labelled set")
+    if len({given.name for given in sets}) < len(sets):
+        raise BadInput(f"labelled sets need names of their own: {', '.join(given.name for given in sets)}")
+    tables, findings = [], []
+    facts = {"resamples": f"{context.scale.resamples:,}", "seed": str(SEED)}
+    for given in sets:
+        measured = [_kept(context, system, given) for system in systems]
+        tests = [_tests(one, measured[0]) for one in measured[1:]]
+        tables.append(_table(given, systems, measured, tests))
+        findings += _findings(given, systems, measured, tests)
+        facts[given.name] = _fact(given)
+    return Result(
+        "labelled",
+        "Labelled equations",
+        "On 103 equations in 13 categories the paper's best networks reach 84.0 % accuracy of the nearest neighbour "
+        "and a ranking of 76.2 %, more than the bitmap CNN before them (68.3 %, 71.9 %).",
+        findings,
+        [*tables, _paper_table()],
+        differences=[
+            "Scores have intervals, by drawing the equations again (bootstrap); the paper gives none.",
+            "Equally near neighbours count with the share of them that is right; equations whose label nobody shares "
+            "are no queries, but may stand in others' way.",
+            "A ranking with ties counted as wrong stands beside the paper's: there, similarities that are all the same "
+            "would be perfect.",
+        ],
+        facts=facts,
+    )
+
+
+def _kept(context: Context, system: System, given: LabelledSet) -> dict[str, Any]:
+    """What a system reaches on a set, from the store if it was measured before."""
+    context.tell(f"{system.title}: {len(given):,} labelled equations of {given.name}")
+    resamples = context.scale.resamples
+    key = {
+        "system": system.name, "settings": system.settings, "learned_from": system.learned_from,
+        "set": given.digest, "resamples": resamples, "seed": SEED,
+    }  # fmt: skip
+
+    def measure() -> dict[str, Any]:
+        formulas = given.equations.formulas
+        found = scores(system.rank(formulas, formulas), given.labels, resamples=resamples)
+        return {
+            "accuracy": _plain(found.accuracy), "labelled_ranking": _plain(found.ranking),
+            "strict": _plain(found.strict), "right": found.right.tolist(), "rankings": found.rankings.tolist(),
+        }  # fmt: skip
+
+    return context.store.measured("labelled", key, measure)
+
+
+def _plain(score: Score) -> list[float | None]:
+    return [score.value, score.low, score.high]
+
+
+def _tests(measured: dict[str, Any], baseline: dict[str, Any]) -> dict[str, float]:
+    """The p-values of the differences in accuracy and in ranking."""
+    one, other = (np.array(found["rankings"], np.float64) for found in (measured, baseline))  # None becomes NaN
+    return {
+        "accuracy": sign_flip(measured["right"], baseline["right"]),
+        "labelled_ranking": two_sided(one - other),
+    }
+
+
+def _table(
+    given: LabelledSet, systems: Sequence[System], measured: Sequence[dict[str, Any]], tests: Sequence[dict[str, float]]
+) -> Table:
+    rows = []
+    for system, found, p in zip(systems, measured, [{}, *tests], strict=True):
+        cells: dict[str, Score | str] = {column.key: Score(*found[column.key]) for column in _COLUMNS}
+        rows.append(Row(system.title, cells | {f"p_{key}": p_text(value) for key, value in p.items()}))
+    return Table(
+        f"labelled-{given.name}",
+        f"Labelled equations: {given.name}",
+        _COLUMNS + (_TESTS if tests else []),
+        rows,
+        f"{len(given):,} equations with {len(set(given.labels)):,} labels. Accuracy: the nearest other equation has "
+        "the same label. Ranking: two equations of one label are at least as similar as either is to a third of "
+        f"another label. Intervals: 95 %, bootstrap over equations; p: two-sided, against {systems[0].title}, not "
+        "corrected for the number of comparisons (accuracy: paired randomisation test; ranking: bootstrap of the "
+        "difference).",
+    )
+
+
+def _paper_table() -> Table:
+    caption = "On the paper's own 103 equations in 13 categories, so not comparable with other sets."
+    return Table("labelled-paper", "The paper's figures", _COLUMNS[:2], LARGE_SCALE_ROWS, caption)
+
+
+def _findings(
+    given: LabelledSet, systems: Sequence[System], measured: Sequence[dict[str, Any]], tests: Sequence[dict[str, float]]
+) -> list[str]:
+    """Which system is best by each score, and which differ from the first."""
+    sentences = []
+    for column in _COLUMNS[:2]:
+        best = max(range(len(systems)), key=lambda at: float(measured[at][column.key][0]))
+        value, low, high = measured[best][column.key]
+        sentence = f"{given.name}: {systems[best].title} has the best {column.title}, {100 * value:.1f} %"
+        sentence += "" if low is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
+        if tests:
+            differ = [system.title for system, p in zip(systems[1:], tests, strict=True) if p[column.key] < 0.05]
+            sentence += f"; different from {systems[0].title} (p < .05): {', '.join(differ) or 'none'}"
+        sentences.append(sentence + ".")
+    return sentences
+
+
+def _fact(given: LabelledSet) -> str:
+    alone = sum(count == 1 for count in Counter(given.labels).values())
+    text = f"{len(given):,} equations, {len(set(given.labels)):,} labels, digest {given.digest}"
+    text += f"; {alone} with a label of their own" if alone else ""
+    text += f"; {given.repeated} written the same as another" if given.repeated else ""
+    return text + (f"; {len(given.skipped)} unreadable ones left out" if given.skipped else "")
