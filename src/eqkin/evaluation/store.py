@@ -3,6 +3,7 @@
 In the folder lie
 
     fitted/NAME-KEY/            what a system learned; KEY is of its settings and of the corpus
+    vectors/NAME-KEY.safetensors    vectors of many formulas
     rows/EXPERIMENT/KEY.json    one measurement; KEY is of everything it depends on
     results/EXPERIMENT.json     what the experiment found, for the report
 """
@@ -16,7 +17,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import orjson
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from eqkin.errors import StorageFailed
 from eqkin.evaluation.results import Result
@@ -65,6 +70,17 @@ class Store:
         content = {"key": key, "measured": found}
         write_file(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n")
         return found
+
+    def vectors(self, name: str, key: Any, encode: Callable[[], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
+        """Vectors kept under `key` (JSON), or else what `encode` gives, which is kept in half precision."""
+        path = self.folder / "vectors" / f"{name}-{digest(key)}.safetensors"
+        try:
+            return load(path.read_bytes())["vectors"].astype(np.float32)
+        except (FileNotFoundError, SafetensorError, KeyError):
+            vectors = encode().astype(np.float16)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_file(path, save({"vectors": vectors}))
+        return vectors.astype(np.float32)
 
     def forget(self, experiment: str) -> None:
         """Drop the measurements of an experiment, not what was learned for it."""

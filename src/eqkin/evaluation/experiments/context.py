@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eqkin.evaluation.scale import FULL, Scale
 from eqkin.evaluation.store import Store
-from eqkin.evaluation.systems.base import System
+from eqkin.evaluation.systems.base import Embedding, System
 from eqkin.learning.corpus import Corpus
 
 HELD_OUT = 0.5  # share of the papers that baselines and ablations never see
@@ -31,4 +31,6 @@ class Context:
             folder = self.store.fitted(system.name, key, lambda part: system.fit(learn, part))
             system.fit(learn, folder)
             system.learned_from = learn.digest
+        if isinstance(system, Embedding):
+            system.store = self.store
         return system

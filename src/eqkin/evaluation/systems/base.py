@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +17,13 @@ from eqkin.forest import Forest
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
+    from eqkin.evaluation.store import Store
     from eqkin.learning.corpus import Corpus
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Matrix: TypeAlias = "Floats | csr_matrix"
+
+_MANY = 5_000  # formulas whose vectors are worth keeping
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +71,15 @@ class System(ABC):
 
 
 class Embedding(System):
-    """A system that gives each formula a vector; related is what has a large cosine."""
+    """A system that gives each formula a vector; related is what has a large cosine.
+
+    Attributes:
+        slow: Whether vectors of many formulas are worth keeping.
+        store: Where they are kept.
+    """
+
+    slow: bool = False
+    store: Store | None = None
 
     @abstractmethod
     def encode(self, formulas: Formulas) -> Matrix:
@@ -75,7 +87,24 @@ class Embedding(System):
 
     def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
         """The cosine of each query's vector and each formula's."""
-        return products(unit(self.encode(queries)), unit(self.encode(formulas)))
+        return products(unit(self.vectors(queries)), unit(self.vectors(formulas)))
+
+    def vectors(self, formulas: Formulas) -> Matrix:
+        """What `encode` gives; vectors of many formulas are looked up, or kept, where that is slow."""
+        if self.store is None or not self.slow or len(formulas) < _MANY:
+            return self.encode(formulas)
+        key = {"settings": self.settings, "learned_from": self.learned_from, "formulas": forest_digest(formulas.forest)}
+        return self.store.vectors(self.name, key, lambda: np.asarray(self.encode(formulas), np.float32))
+
+
+def forest_digest(forest: Forest) -> str:
+    """Hex SHA-256 of some trees."""
+    total = hashlib.sha256()
+    for strings in (forest.tags, forest.attributes, forest.texts):
+        total.update("\0".join(strings).encode("utf-8", "surrogatepass") + b"\1")
+    for array in (forest.tag, forest.attribute, forest.text, forest.n_children, forest.offsets):
+        total.update(np.ascontiguousarray(array, "<i8").tobytes())
+    return total.hexdigest()
 
 
 def unit(vectors: Matrix) -> Matrix:

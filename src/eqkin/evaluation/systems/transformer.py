@@ -64,6 +64,7 @@ class Transformer(Embedding):
 
     name = "transformer"
     title = "Transformer"
+    slow = True
 
     def __init__(
         self,
