@@ -1,0 +1,147 @@
+"""The search study: how many of the first 10, 100, 1,000 results stand in a section with the query's keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput
+from eqkin.evaluation import queries as asking
+from eqkin.evaluation.compare import TIES
+from eqkin.evaluation.experiments import study_report
+from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.experiments.study_lists import Judgements, Lists
+from eqkin.evaluation.library_formulas import content_digest, formulas_of, sections_of
+from eqkin.evaluation.queries import Query
+from eqkin.evaluation.relevance import relevant_sections
+from eqkin.evaluation.results import Result
+from eqkin.evaluation.systems.base import Formulas, System
+from eqkin.evaluation.triples import packed, unpacked
+from eqkin.learning.corpus import Corpus
+from eqkin.library import Library
+
+NAME = "study"
+BASELINE = "bag-of-words"
+_CELLS = 100_000_000  # scores in memory at once
+_SHOWN = 10  # results of each query whose names are kept
+
+
+@dataclass(frozen=True, eq=False)
+class _Collection:
+    """What is searched."""
+
+    corpus: Corpus
+    formulas: Formulas
+    digest: str
+
+
+def study(
+    context: Context,
+    library: Library,
+    systems: Sequence[System],
+    queries: Sequence[Query] | None = None,
+    *,
+    baseline: str = BASELINE,
+) -> Result:
+    """Rank all equations of a library for each query, and judge the results by keywords in their sections.
+
+    Args:
+        context: The surroundings.
+        library: What is searched.
+        systems: What is compared, having learned what they have to. The first is the one the claim is about.
+        queries: Formulas with keywords; by default the bundled ones.
+        baseline: Name of the system that the others are tested against; if it is not there, none are.
+
+    Raises:
+        BadInput: there are no systems, queries or equations, two systems have one name, or scores are no numbers.
+    """
+    queries = asking.load() if queries is None else queries
+    names = [system.name for system in systems]
+    if not names or not queries:
+        raise BadInput("there is nothing to compare: give a system and a query")
+    if len(set(names)) < len(names):
+        raise BadInput(f"systems need names of their own: {', '.join(names)}")
+    corpus, formulas = formulas_of(library)
+    collection = _Collection(corpus, formulas, content_digest(library))
+    judgements = _judged(context, library, collection, queries)
+    lists = [_lists(context, system, collection, queries, judgements) for system in systems]
+    return study_report.result(context, lists, judgements, baseline, _facts(context, collection, queries))
+
+
+def _judged(context: Context, library: Library, collection: _Collection, queries: Sequence[Query]) -> Judgements:
+    """Which equations are relevant to which query."""
+    sections = sections_of(library, collection.corpus)
+
+    def look() -> dict[str, Any]:
+        keywords = [query.keywords for query in queries]
+        return {"sections": [packed(row) for row in relevant_sections(library, sections, keywords, context.tell)]}
+
+    key = {"library": collection.digest, "keywords": [query.keywords for query in queries]}
+    kept = context.store.measured(f"{NAME}-keywords", key, look)["sections"]
+    relevant = np.stack([unpacked(row, len(sections)) for row in kept])
+    return Judgements(list(queries), relevant, collection.corpus.section)
+
+
+def _lists(
+    context: Context, system: System, collection: _Collection, queries: Sequence[Query], judgements: Judgements
+) -> Lists:
+    """What a system finds, up to the depth of the scale."""
+    depth = context.scale.depth
+
+    def search() -> dict[str, Any]:
+        context.tell(f"{system.title}: ranking {len(collection.formulas):,} formulas for {len(queries):,} queries")
+        hits, first = [], []
+        for number, places in enumerate(top(system, asking.formulas(queries), collection.formulas, depth)):
+            hits.append(packed(judgements.of(number)[places]))
+            first.append([collection.corpus.identify(int(place)) for place in places[:_SHOWN]])
+        return {"results": len(places), "hits": hits, "first": first}
+
+    key = {
+        "system": system.name, "settings": system.settings, "learned_from": system.learned_from,
+        "library": collection.digest, "queries": asking.digest_of(queries), "depth": depth, "ties": TIES,
+    }  # fmt: skip
+    kept = context.store.measured(NAME, key, search)
+    hits = np.zeros((len(queries), depth), bool)  # a library with fewer equations than that has nothing there
+    hits[:, : kept["results"]] = [unpacked(row, kept["results"]) for row in kept["hits"]]
+    return Lists(system.name, system.title, hits)
+
+
+def top(system: System, queries: Formulas, formulas: Formulas, depth: int) -> npt.NDArray[np.int64]:
+    """The places of the formulas most related to each query, (queries, depth or as many as there are), best first.
+
+    Ties are broken by one random order of the formulas, the same for all systems and queries: in the library's own
+    order they would all be of the same few papers.
+
+    Raises:
+        BadInput: the scores are of the wrong shape, or one is NaN.
+    """
+    order = np.random.default_rng(TIES).permutation(len(formulas))
+    found = np.empty((len(queries), min(depth, len(formulas))), np.int64)
+    part = max(1, _CELLS // len(formulas))
+    for start in range(0, len(queries), part):
+        asked = np.arange(start, min(start + part, len(queries)))
+        scores = np.asarray(system.rank(queries.select(asked), formulas))
+        if scores.shape != (len(asked), len(formulas)) or np.isnan(scores).any():
+            shape = len(asked), len(formulas)
+            raise BadInput(f"{system.title}: scores are numbers of shape {shape}, not {scores.shape}")
+        for number, row in zip(asked.tolist(), scores, strict=True):
+            found[number] = order[np.argsort(-row[order], kind="stable")[: found.shape[1]]]
+    return found
+
+
+def _facts(context: Context, collection: _Collection, queries: Sequence[Query]) -> dict[str, str]:
+    counts = collection.corpus.statistics()
+    return {
+        "library": f"{counts['trees']:,} equations in {counts['sections']:,} sections of {counts['papers']:,} papers, "
+        f"digest {collection.digest[:16]}",
+        "queries": f"{len(queries):,} from {len({query.field for query in queries}):,} fields, "
+        f"{sum(query.paper_keywords for query in queries)} with keywords of the paper's table, "
+        f"digest {asking.digest_of(queries)}",
+        "results": f"the first {context.scale.depth:,} of each query",
+        "resamples": f"{context.scale.resamples:,}",
+        "order of ties": f"seed {TIES}",
+    }
