@@ -1,0 +1,185 @@
+"""Pairs of sides: where lines, statements and sides begin and end, what is left out, and that none comes up twice."""
+
+import pytest
+
+from eqkin.evaluation.equalities import SETS, extract, subforest
+from eqkin.forest import ForestBuilder
+from eqkin.mathml.tree import forest_of, node_of, parse_mathml
+from tests.forest.strategies import build
+
+
+def forest(*formulas):
+    """Trees of formulas as KaTeX makes them, given as MathML."""
+    builder = ForestBuilder()
+    for formula in formulas:
+        builder.add_forest(forest_of(parse_mathml(f"<math>{formula}</math>")))
+    return builder.build()
+
+
+def row(text):
+    """Letters, digits and signs one after the other; `_` is a wide space, `~` an empty row."""
+    pieces = []
+    for character in text.replace(" ", ""):
+        if character == "_":
+            pieces.append('<mspace width="1em"/>')
+        elif character == "~":
+            pieces.append("<mrow></mrow>")
+        elif character == ".":
+            pieces.append('<mi mathvariant="normal">.</mi>')
+        else:
+            tag = "mi" if character.isalpha() else "mn" if character.isdigit() else "mo"
+            pieces.append(f"<{tag}>{'&lt;' if character == '<' else character}</{tag}>")
+    return "".join(pieces)
+
+
+def table(*rows):
+    """A table as `align` makes it, cells parted by `&`."""
+    lines = []
+    for line in rows:
+        cells = "".join(f"<mtd><mstyle><mrow>{row(cell)}</mrow></mstyle></mtd>" for cell in line.split("&"))
+        lines.append(f"<mtr>{cells}</mtr>")
+    return f"<mtable>{''.join(lines)}</mtable>"
+
+
+def written(tree, index):
+    """A tree's leaves."""
+
+    def leaves(node):
+        return node.text + "".join(leaves(child) for child in node.children)
+
+    return leaves(node_of(tree, index))
+
+
+def pairs(formula, name="relations"):
+    """What is found in one formula."""
+    found = extract(forest(formula), SETS[name])
+    found.forest.validate()
+    return [(written(found.forest, i), written(found.forest, len(found) + i)) for i in range(len(found))]
+
+
+def line(text):
+    return f"<mrow>{row(text)}</mrow>"
+
+
+@pytest.mark.parametrize(
+    ("text", "left", "right"),
+    [
+        ("a+b+c=d+e+f", "a+b+c", "d+e+f"),
+        ("a+b+c=d+e+f.", "a+b+c", "d+e+f"),
+        ("a+b+c=d+e+f,", "a+b+c", "d+e+f"),
+        ("a+b+c:=d+e+f", "a+b+c", "d+e+f"),
+        ("a+b+c=d+e+f_x>0", "a+b+c", "d+e+f"),
+        ("a+b+c=d+e+f,x∈X", "a+b+c", "d+e+f"),
+        ("x=y⇒a+b+c=d+e+f", "a+b+c", "d+e+f"),
+        ("P(x=y)+c≤d+e+f+1+2", "P(x=y)+c", "d+e+f+1+2"),
+        ("a+b+c=d+e+f=g+h+i", "a+b+c", "d+e+f"),
+        ("x=d+e+f=g+h+i", "d+e+f", "g+h+i"),
+        ("x∈a+b+c=d+e+f∈Y", "a+b+c", "d+e+f"),
+        ("a+b+c+1+2=d+e+[0,1)", "a+b+c+1+2", "d+e+[0,1)"),
+    ],
+)
+def test_a_line_is_parted_into_sides(text, left, right):
+    assert pairs(line(text)) == [(left, right)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a+b+c",  # no sign
+        "f(x)=g(y)",  # too small
+        "x=a+b+c+d",  # a lone symbol
+        "a+b+c=d+e+f+g+h",  # 10 nodes and 6
+        "P(a+b+c=d+e+f)",  # in brackets
+        "(a+b+c=d+e+f",  # which do not match
+        "a+b+c)=(d+e+f",
+        "a+b+c=d+e+",  # something is missing
+        "a+b+c≈d+e+f",  # another relation
+        "a+b+c=a+b+c",  # the same
+        "a+b+c+d=e,f+g+h",  # a comma parts statements
+    ],
+)
+def test_what_is_no_pair_is_left_out(text):
+    assert pairs(line(text)) == []
+
+
+def test_sets_have_signs_of_their_own():
+    text = line("a+b+c=d+e+f<g+h+i>1+2+3≥4+5+6")
+    assert pairs(text, "equalities") == [("a+b+c", "d+e+f")]
+    assert pairs(text, "inequalities") == [("d+e+f", "g+h+i")]
+    assert pairs(text, "relations") == [("a+b+c", "d+e+f")]
+    assert pairs(line("a+b+c≥d+e+f"), "inequalities") == []
+
+
+def test_sizes_differ_by_thirty_percent_at_most():
+    assert pairs(line("a+b+c+d+e=1+2+3+4+5+6+x")) == []  # 10 and 14 nodes
+    assert pairs(line("a+b+c+d+e=1+2+3+4+5+6")) == [("a+b+c+d+e", "1+2+3+4+5+6")]  # 10 and 12
+
+
+def test_a_sign_with_something_above_it_is_that_sign():
+    sign = "<mrow><mover><mrow><mo>=</mo></mrow><mtext>(a)</mtext></mover></mrow>"
+    assert pairs(f"<mrow>{row('a+b+c')}{sign}{row('d+e+f')}</mrow>") == [("a+b+c", "d+e+f")]
+
+
+def test_words_part_statements_and_names_do_not():
+    assert pairs(f"<mrow>{row('a+b+c=d+e+f')}<mtext> for all </mtext>{row('x')}</mrow>") == [("a+b+c", "d+e+f")]
+    named = f"<mrow><mtext>KL</mtext>{row('(x|y)=d+e+f+g')}</mrow>"
+    assert pairs(named) == [("KL(x|y)", "d+e+f+g")]
+
+
+def test_rows_of_a_table_are_lines():
+    assert pairs(table("a+b+c&~=d+e+f,", "1+2+3&~=4+5+6.")) == [("a+b+c", "d+e+f"), ("1+2+3", "4+5+6")]
+    assert pairs(table("a+b+c&=&d+e+f")) == [("a+b+c", "d+e+f")]  # as eqnarray has it
+
+
+def test_a_row_that_begins_with_a_sign_goes_on_with_the_line_above():
+    assert pairs(table("F&~=a+b+c", "&~=d+e+f")) == [("a+b+c", "d+e+f")]
+    assert pairs(table("a+b+c&~=d+e+f", "&~=g+h+i")) == [("a+b+c", "d+e+f")]
+
+
+def test_a_side_that_goes_on_in_the_next_row_is_left_out():
+    assert pairs(table("a+b+c&~=d+e+f", "&~+g", "&~=1+2+3", "&~=4+5+6")) == [("1+2+3", "4+5+6")]
+    assert pairs(table("a+b+c=d+e+f", "+g")) == []  # as multline has it
+    assert pairs(table("a+b+c&~=d+e+f", "&g+h")) == []
+
+
+def test_an_empty_first_column_says_nothing():
+    assert len(pairs(table("&a+b+c=d+e+f", "&1+2+3=4+5+6"))) == 2
+
+
+def test_tables_within_a_table_are_read():
+    assert pairs(f"<mtable><mtr><mtd><mstyle>{table('a+b+c&~=d+e+f')}</mstyle></mtd></mtr></mtable>") == [
+        ("a+b+c", "d+e+f")
+    ]
+
+
+def test_no_side_comes_up_twice():
+    found = extract(
+        forest(*map(line, ["a+b+c=d+e+f", "a+b+c=d+e+f", "d+e+f=1+2+3", "4+5+6=a+b+c", "x+y+z=u+v+w"])),
+        SETS["equalities"],
+    )
+    assert found.origin.tolist() == [0, 4]
+    assert [written(found.forest, tree) for tree in range(4)] == ["a+b+c", "x+y+z", "d+e+f", "u+v+w"]
+
+
+def test_sides_keep_their_structure():
+    formula = f"<mrow><mfrac>{line('a+b')}{line('c+d')}</mfrac><mo>=</mo>{row('x+y(z)+1')}</mrow>"
+    found = extract(forest(formula), SETS["equalities"])
+    left, right = node_of(found.forest, 0), node_of(found.forest, 1)
+    assert (left.tag, [child.tag for child in left.children]) == ("mfrac", ["mrow", "mrow"])
+    assert (right.tag, len(right.children)) == ("mrow", 8)
+
+
+def test_a_forest_below_some_nodes_is_made_of_their_subtrees():
+    leaf = ("mi", "", "x", [])
+    tree = ("mrow", "", "", [("mfrac", "", "", [leaf, ("mrow", "", "", [leaf, leaf])]), ("mo", "", "+", []), leaf])
+    made = subforest(build([leaf, tree]), [[2], [3, 4], [0], [2, 3]])
+    made.validate()
+    assert made.sizes.tolist() == [5, 3, 1, 7]
+    assert [node_of(made, 0).tag, node_of(made, 1).tag, node_of(made, 2).tag] == ["mfrac", "mrow", "mi"]
+    assert [child.tag for child in node_of(made, 3).children] == ["mfrac", "mo"]
+
+
+def test_without_signs_there_are_no_pairs():
+    found = extract(forest(line("a+b+c")), SETS["equalities"])
+    assert len(found) == 0
+    assert len(found.forest) == 0
