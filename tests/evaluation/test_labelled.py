@@ -1,0 +1,252 @@
+"""Labelled sets are read or told what is wrong; scores and intervals are those of drawing equations one by one."""
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin import Encoder
+from eqkin.atlas import kin_groups
+from eqkin.errors import BadInput, LimitReached
+from eqkin.evaluation.bootstrap import weights
+from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.experiments.labelled import embedding_similarity, engine_similarity, labelled, scores, summary
+from eqkin.evaluation.labelled_sets import LabelledSet, atlas_set, read_labelled
+from eqkin.evaluation.results import PAPER, Result, Score
+from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.store import Store
+from tests.evaluation.small_systems import Characters, Sizes
+
+_ENTRIES = [
+    {"latex": r"\frac{a}{b}", "label": "fraction"},
+    {"latex": r"\frac{x}{y}", "label": "fraction"},
+    {"latex": r"\frac{p+1}{q}", "label": "fraction"},
+    {"latex": r"\sum_{i=1}^n x_i", "label": "sum"},
+    {"latex": r"\sum_{k=0}^m a_k", "label": "sum"},
+    {"latex": r"\int_0^1 f(x)\,dx", "label": "integral"},
+]
+
+
+def _file(folder: Path, entries: object = _ENTRIES) -> Path:
+    path = folder / "my equations.json"
+    path.write_text(entries if isinstance(entries, str) else json.dumps(entries), "utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> LabelledSet:
+    return read_labelled(_file(tmp_path_factory.mktemp("labelled")))
+
+
+def test_equations_keep_their_labels_latex_and_trees(small):
+    assert small.name == "my-equations"
+    assert small.labels == [entry["label"] for entry in _ENTRIES]
+    assert small.equations.formulas.latex == [entry["latex"] for entry in _ENTRIES]
+    assert len(small.equations.formulas) == 6
+    assert small.repeated == 0
+
+
+def test_labels_may_be_numbers(tmp_path):
+    found = read_labelled(_file(tmp_path, [{"latex": "x", "label": 3}, {"latex": "x", "label": " 3 "}]))
+    assert found.labels == ["3", "3"]
+    assert found.repeated == 1
+
+
+def test_sets_differ_by_their_labels_and_equations(tmp_path, small):
+    other = [entry | {"label": "sum"} if place == 5 else entry for place, entry in enumerate(_ENTRIES)]
+    shorter = _ENTRIES[:5]
+    digests = {small.digest, *(read_labelled(_file(tmp_path, entries)).digest for entries in (other, shorter))}
+    assert len(digests) == 3
+    assert read_labelled(_file(tmp_path)).digest == small.digest
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ("", "not JSON"),
+        ("{}", "a list of"),
+        ([], "no equations"),
+        ([{"latex": "x"}], 'entry 1: "label" has to be'),
+        ([{"latex": "x", "label": " "}], 'entry 1: "label" has to be'),
+        ([{"latex": "x", "label": True}], 'entry 1: "label" has to be'),
+        ([{"latex": "x", "label": "a"}, {"latex": None, "label": "a"}], 'entry 2: "latex" has to be'),
+        (["x"], 'entry 1: "latex" has to be'),
+    ],
+)
+def test_files_of_another_form_are_refused(tmp_path, entries, message):
+    with pytest.raises(BadInput, match=message):
+        read_labelled(_file(tmp_path, entries))
+
+
+def test_a_missing_file_is_told(tmp_path):
+    with pytest.raises(BadInput, match="cannot be read"):
+        read_labelled(tmp_path / "none.json")
+
+
+def test_a_set_has_a_largest_size(tmp_path):
+    with pytest.raises(LimitReached, match="give a part"):
+        read_labelled(_file(tmp_path, [{"latex": "x", "label": "a"}] * 5_001))
+
+
+def test_unreadable_formulas_are_named_or_left_out(tmp_path):
+    entries = [*_ENTRIES[:3], {"latex": r"\frac{1}", "label": "fraction"}, *_ENTRIES[3:]]
+    path = _file(tmp_path, entries)
+    with pytest.raises(BadInput, match=r"entry 4, '\\\\frac\{1\}': the formula cannot be read"):
+        read_labelled(path)
+    found = read_labelled(path, skip_unreadable=True)
+    assert list(found.skipped) == ["4"]
+    assert found.labels == [entry["label"] for entry in _ENTRIES]
+    assert found.equations.formulas.latex == [entry["latex"] for entry in _ENTRIES]
+    with pytest.raises(BadInput, match="none of its 1 formulas can be read"):
+        read_labelled(_file(tmp_path, entries[3:4]), skip_unreadable=True)
+
+
+def test_the_atlas_is_a_labelled_set():
+    found = atlas_set()
+    groups = kin_groups()
+    label = dict(zip(found.equations.names, found.labels, strict=True))
+    assert label == {member: group.id for group in groups for member in group.equations}
+    assert len(found.equations.formulas) == len(found) == len(label)
+    assert not found.equations.problems
+    place = list(found.equations.names).index("probability:bayes")
+    assert r"\frac" in found.equations.formulas.latex[place]
+    forest = found.equations.formulas.forest.select([place])
+    assert "mfrac" in forest.tags
+
+
+def _one_by_one(similarity: np.ndarray, labels: list[str], weight: np.ndarray) -> tuple[float, float]:
+    n = len(labels)
+    right = total = 0.0
+    for i, j in combinations(range(n), 2):
+        for k in range(n):
+            if labels[i] == labels[j] != labels[k]:
+                w = weight[i] * weight[j] * weight[k]
+                total += w
+                right += w * (similarity[i, j] >= max(similarity[i, k], similarity[j, k]))
+    queries = [i for i in range(n) if labels.count(labels[i]) > 1]
+    nearest = [max((j for j in range(n) if j != i), key=lambda j: similarity[i, j]) for i in queries]
+    accuracy = np.mean([labels[i] == labels[j] for i, j in zip(queries, nearest, strict=True)])
+    return float(accuracy), right / total if total else np.nan
+
+
+def test_scores_and_their_resamples_are_those_of_one_equation_at_a_time():
+    generator = np.random.default_rng(7)
+    labels = [*"aaaabbbccd"]
+    similarity = generator.random((10, 10))
+    similarity = np.round(similarity + similarity.T, 6)
+    found = scores(similarity, labels, resamples=40, seed=2)
+    accuracy, ranking = _one_by_one(similarity, labels, np.ones(10))
+    assert found.accuracy.value == pytest.approx(accuracy)
+    assert found.ranking.value == found.strict.value == pytest.approx(ranking)
+    resampled = [_one_by_one(similarity, labels, row)[1] for row in weights(10, 40, seed=2)]
+    assert found.rankings == pytest.approx(resampled, nan_ok=True)
+    low, high = np.nanquantile(resampled, [0.025, 0.975])
+    assert (found.ranking.low, found.ranking.high) == pytest.approx((low, high))
+    assert len(found.right) == 9  # d is alone
+
+
+def test_perfect_and_useless_similarities():
+    labels = [*"aabbcc"]
+    same = np.equal.outer(labels, labels).astype(float)
+    perfect = scores(same, labels, resamples=50)
+    assert perfect.accuracy == perfect.ranking == perfect.strict == Score(1.0, 1.0, 1.0)
+    worst = scores(1 - same, labels, resamples=50)
+    assert worst.accuracy == worst.ranking == Score(0.0, 0.0, 0.0)
+    constant = scores(np.ones((6, 6)), labels, resamples=50)
+    assert constant.accuracy.value == pytest.approx(1 / 5)  # all five others are equally near
+    assert (constant.ranking.value, constant.strict.value) == (1, 0)
+
+
+def test_an_equation_alone_with_its_label_is_a_distractor():
+    similarity = np.array([[1, 0.5, 0.9], [0.5, 1, 0.1], [0.9, 0.1, 1]])
+    found = scores(similarity, ["a", "a", "b"], resamples=50)
+    assert found.accuracy.value == 0.5
+    assert found.ranking.value == 0
+
+
+def test_noise_of_the_last_digits_is_a_tie():
+    similarity = np.full((4, 4), 0.7) + 1e-9 * np.random.default_rng(0).random((4, 4))
+    assert scores(similarity, [*"aabb"], resamples=50).ranking.value == 1
+
+
+def test_directions_that_differ_are_averaged_for_the_ranking():
+    similarity = np.array([[0, 0.9, 0.5], [0.1, 0, 0.3], [0.5, 0.9, 0]])
+    found = scores(similarity, ["a", "a", "b"], resamples=50)
+    assert found.accuracy.value == 0.5
+    assert found.ranking.value == 0  # .5 for the pair, .6 for one of it and the third
+
+
+@pytest.mark.parametrize(
+    ("similarity", "labels", "message"),
+    [
+        (np.ones((2, 2)), ["a", "a"], r"only one label \(a\)"),
+        (np.ones((2, 2)), ["a", "b"], "no label stands there twice"),
+        (np.ones((0, 0)), [], "only one label"),
+        (np.ones((2, 3)), ["a", "a"], "as many similarities"),
+        (np.full((3, 3), np.nan), ["a", "a", "b"], "no number"),
+    ],
+)
+def test_what_cannot_be_scored_is_said(similarity, labels, message):
+    with pytest.raises(BadInput, match=message):
+        scores(similarity, labels)
+
+
+def test_the_summary_has_both_scores_of_engine_and_vectors(small):
+    encoder = Encoder.load()
+    found = summary(small, encoder, resamples=100)
+    assert set(found) == {"accuracy", "ranking", "embedding", "intervals", "equations", "labels"}
+    assert set(found["embedding"]) == {"accuracy", "ranking"}
+    assert (found["equations"], found["labels"]) == (6, 3)
+    vectors = encoder.encode([entry["latex"] for entry in _ENTRIES]).astype(float)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    distance = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)  # the paper's, as it is defined
+    accuracy, ranking = _one_by_one(-distance, small.labels, np.ones(6))
+    assert found["embedding"] == pytest.approx({"accuracy": 100 * accuracy, "ranking": 100 * ranking}, abs=1e-3)
+    for scored, intervals in ((found, found["intervals"]), (found["embedding"], found["intervals"]["embedding"])):
+        for key in ("accuracy", "ranking"):
+            low, high = intervals[key]
+            assert 0 <= low <= scored[key] <= high <= 100
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_the_engine_ranks_by_a_similarity_of_all_pairs(small):
+    encoder = Encoder.load()
+    for similarity in (engine_similarity, embedding_similarity):
+        found = similarity(small.equations.formulas, encoder)
+        assert found.shape == (6, 6)
+        assert np.allclose(np.diag(found), 1, atol=1e-6)
+        assert np.allclose(found, found.T, atol=1e-6)
+
+
+def test_the_experiment_measures_each_system_once_and_tests_against_the_first(tmp_path, small):
+    context = Context(Store(tmp_path), SMALL)
+    first = Characters()
+    alone = labelled(context, [first], [small])
+    assert [column.key for column in alone.tables[0].columns] == ["accuracy", "labelled_ranking", "strict"]
+    again = Characters()
+    result = labelled(context, [again, Sizes()], [small])
+    assert (first.ranked, again.ranked) == (1, 0)
+    table = result.tables[0]
+    assert table.rows[0] == alone.tables[0].rows[0]
+    direct = scores(Characters().rank(*[small.equations.formulas] * 2), small.labels, resamples=SMALL.resamples)
+    assert table.rows[0].cells == {
+        "accuracy": direct.accuracy, "labelled_ranking": direct.ranking, "strict": direct.strict
+    }  # fmt: skip
+    assert set(table.rows[1].cells) == {"accuracy", "labelled_ranking", "strict", "p_accuracy", "p_labelled_ranking"}
+    assert {row.origin for row in result.tables[1].rows} == {PAPER}
+    assert len(result.findings) == 2
+    assert "1 with a label of their own" in result.facts[small.name]
+    assert Result.load(context.store.keep(result)) == result
+
+
+def test_an_experiment_needs_systems_and_sets_with_names(tmp_path, small):
+    context = Context(Store(tmp_path), SMALL)
+    for systems, sets, message in (
+        ([], [small], "nothing"),
+        ([Sizes()], [], "nothing"),
+        ([Sizes()], [small] * 2, "own"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            labelled(context, systems, sets)

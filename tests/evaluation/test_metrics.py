@@ -1,0 +1,172 @@
+"""Measures agree with trec_eval and ranx on random lists, and with their formulas worked out by hand."""
+
+import os
+from itertools import combinations
+
+import numpy as np
+import pytest
+import pytrec_eval
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.metrics.average_precision import average_precision, unnormalised_average_precision
+from eqkin.evaluation.metrics.bpref import bpref
+from eqkin.evaluation.metrics.grades import UNJUDGED
+from eqkin.evaluation.metrics.label_triples import right_triples, triples
+from eqkin.evaluation.metrics.measures import BPREF, MAP, NDCG, P10
+from eqkin.evaluation.metrics.ndcg import ndcg
+from eqkin.evaluation.metrics.nearest import nearest_labels
+from eqkin.evaluation.metrics.precision import precision
+from eqkin.evaluation.metrics.prime import prime
+from eqkin.evaluation.metrics.recall import hits, recall
+
+_jit = os.environ.get("NUMBA_DISABLE_JIT")
+os.environ["NUMBA_DISABLE_JIT"] = "1"  # ranx compiles for half a minute, and is fast enough without
+import ranx  # noqa: E402
+
+if _jit is None:
+    del os.environ["NUMBA_DISABLE_JIT"]
+
+_K = 4
+_names = st.sampled_from([f"f{number:02}" for number in range(25)])
+
+
+@st.composite
+def _judged_list(draw: st.DrawFn) -> tuple[dict[str, int], list[str]]:
+    """Judgements of one topic, and a list that has some of the judged formulas and some others."""
+    qrels = draw(st.dictionaries(_names, st.integers(0, 3), min_size=1))
+    return qrels, draw(st.lists(_names, min_size=1, unique=True))
+
+
+def _graded(qrels: dict[str, int], names: list[str]) -> tuple[list[int], list[int]]:
+    return [qrels.get(name, UNJUDGED) for name in names], list(qrels.values())
+
+
+def _run(names: list[str]) -> dict[str, dict[str, float]]:
+    return {"t": {name: float(len(names) - place) for place, name in enumerate(names)}}
+
+
+@given(_judged_list())
+def test_measures_are_those_of_trec_eval(case):
+    qrels, names = case
+    measures = {f"P.{_K},10", "map", "ndcg", f"ndcg_cut.{_K}", "bpref", f"recall.{_K}"}
+    theirs = pytrec_eval.RelevanceEvaluator({"t": qrels}, measures, relevance_level=2).evaluate(_run(names))["t"]
+    ranked, judged = _graded(qrels, names)
+    ours = {
+        f"P_{_K}": precision(ranked, _K), "P_10": precision(ranked, 10), "map": average_precision(ranked, judged),
+        "ndcg": ndcg(ranked, judged), f"ndcg_cut_{_K}": ndcg(ranked, judged, _K), "bpref": bpref(ranked, judged),
+        f"recall_{_K}": recall(ranked, judged, _K),
+    }  # fmt: skip
+    assert ours == pytest.approx(theirs, abs=1e-6)
+
+
+@given(_judged_list())
+def test_primes_are_trec_evals_with_judged_formulas_only(case):
+    qrels, names = case
+    evaluator = pytrec_eval.RelevanceEvaluator(
+        {"t": qrels}, {"P.10", "map", "ndcg", "bpref"}, relevance_level=2, judged_docs_only_flag=True
+    )
+    theirs = evaluator.evaluate(_run(names))["t"]
+    ranked, judged = map(np.array, _graded(qrels, names))
+    ours = {"P_10": P10, "map": MAP, "ndcg": NDCG, "bpref": BPREF}
+    assert {key: measure.of(ranked, judged) for key, measure in ours.items()} == pytest.approx(theirs, abs=1e-6)
+
+
+@given(_judged_list().filter(lambda case: min(case[0].values()) < 2 <= max(case[0].values())))
+def test_measures_are_those_of_ranx(case):
+    qrels, names = case
+    keys = ["ndcg", f"ndcg@{_K}", "map-l2", f"precision@{_K}-l2", f"recall@{_K}-l2", "bpref-l2"]
+    theirs = ranx.evaluate(ranx.Qrels({"t": qrels}), ranx.Run(_run(names)), keys)
+    ranked, judged = _graded(qrels, names)
+    ours = [
+        ndcg(ranked, judged), ndcg(ranked, judged, _K), average_precision(ranked, judged), precision(ranked, _K),
+        recall(ranked, judged, _K), bpref(ranked, judged),
+    ]  # fmt: skip
+    assert dict(zip(keys, ours, strict=True)) == pytest.approx(theirs, abs=1e-6)
+
+
+def test_the_papers_average_precision_is_a_sum_of_precisions_up_to_a_depth():
+    ranked = [2, 0, 3, UNJUDGED, 1, 2]
+    assert unnormalised_average_precision(ranked) == pytest.approx(1 + 2 / 3 + 3 / 6)
+    assert unnormalised_average_precision(ranked, depth=5) == pytest.approx(1 + 2 / 3)
+    assert unnormalised_average_precision(ranked, level=1) == pytest.approx(1 + 2 / 3 + 3 / 5 + 4 / 6)
+    assert unnormalised_average_precision([3] * 1_500) == pytest.approx(1_000)
+
+
+def test_a_prime_drops_what_nobody_judged():
+    assert prime([UNJUDGED, 3, UNJUDGED, 0]).tolist() == [3, 0]
+    assert prime([]).tolist() == []
+
+
+def test_the_level_moves_what_is_relevant():
+    assert precision([1, 2, 0, 3], 4) == 0.5
+    assert precision([1, 2, 0, 3], 4, level=1) == 0.75
+    assert average_precision([1, 2], [1, 2, 2], level=1) == pytest.approx(2 / 3)
+    assert bpref([0, 1, 2], [0, 1, 2], level=3) == 0
+
+
+def test_topics_without_relevant_formulas_and_empty_lists_score_0():
+    for measure in (average_precision, ndcg, bpref):
+        assert measure([0, 0], [0, 0]) == 0
+        assert measure([], [3, 0]) == 0
+    assert recall([0], [0], 1) == 0
+    assert precision([], 10) == 0
+
+
+def test_hits_say_whose_answer_stands_at_the_top():
+    assert hits(np.array([0, 9, 10, -1]), 10).tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "measure", [lambda: precision([1], 0), lambda: recall([1], [1], 0), lambda: hits(np.ones(1), -1)]
+)
+def test_there_is_no_zeroth_place(measure):
+    with pytest.raises(BadInput, match="first place"):
+        measure()
+
+
+_sets = st.integers(2, 9).flatmap(
+    lambda n: st.tuples(
+        st.lists(st.integers(0, 3), min_size=n, max_size=n),
+        st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=n * n, max_size=n * n),
+        st.lists(st.integers(0, 3), min_size=2 * n, max_size=2 * n),
+    )
+)
+
+
+@given(_sets)
+def test_triples_are_counted_as_one_by_one(case):
+    labels, values, counts = case
+    n = len(labels)
+    groups = np.unique(labels, return_inverse=True)[1]
+    similarity = np.array(values).reshape(n, n)
+    similarity = (similarity + similarity.T) / 2
+    weights = np.array(counts, np.float32).reshape(2, n)
+    total, loose, strict = np.zeros(2), np.zeros(2), np.zeros(2)
+    for i, j in combinations(range(n), 2):
+        for k in range(n):
+            if labels[i] == labels[j] != labels[k]:
+                weight = weights[:, i] * weights[:, j] * weights[:, k]
+                total += weight
+                loose += weight * (similarity[i, j] >= max(similarity[i, k], similarity[j, k]))
+                strict += weight * (similarity[i, j] > max(similarity[i, k], similarity[j, k]))
+    assert triples(groups, weights).tolist() == total.tolist()
+    assert [part.tolist() for part in right_triples(similarity, groups, weights)] == [loose.tolist(), strict.tolist()]
+
+
+def test_triples_are_the_same_in_small_blocks(monkeypatch):
+    generator = np.random.default_rng(0)
+    groups, weights = generator.integers(3, size=40), generator.integers(3, size=(5, 40)).astype(np.float32)
+    similarity = generator.random((40, 40))
+    similarity += similarity.T
+    whole = right_triples(similarity, groups, weights)
+    monkeypatch.setattr("eqkin.evaluation.metrics.label_triples._CELLS", 100)
+    assert np.array_equal(right_triples(similarity, groups, weights), whole)
+
+
+def test_the_nearest_neighbour_is_another_equation_and_ties_are_shared():
+    similarity = np.array([[9, 0.5, 0.5, 0.1], [0.7, 9, 0.2, 0.1], [0.3, 0.2, 9, 0.4], [0.6, 0.1, 0.1, 9]])
+    right = nearest_labels(similarity, np.array([0, 0, 1, 2]))
+    assert right[:2].tolist() == [0.5, 1]  # the first has two nearest ones, of which one has its label
+    assert np.isnan(right[2:]).all()  # alone with their labels
