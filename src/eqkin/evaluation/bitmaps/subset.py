@@ -1,0 +1,53 @@
+"""A part of a corpus that is small enough to render: whole papers, so that related equations stay together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+from eqkin.evaluation.bitmaps.gallery import Gallery, count_empty
+from eqkin.learning.corpus import Corpus
+
+SUBSET = 0  # seed of the parts that experiments use
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What `render_subset` did."""
+
+    papers: int
+    equations: int
+    empty: int  # equations whose picture has no ink
+    seconds: float
+
+
+def draw_subset(corpus: Corpus, count: int, seed: int = SUBSET) -> Corpus:
+    """Papers in an order that depends on the seed and their keys alone, until they have `count` equations."""
+    equations = np.bincount(corpus.paper, minlength=len(corpus.papers))
+    names = [f"{seed}:{key}".encode("utf-8", "surrogatepass") for key in corpus.papers]
+    order = sorted(range(len(names)), key=lambda paper: sha256(names[paper]).digest())
+    before = np.cumsum(equations[order]) - equations[order]
+    return corpus.select(np.array(order, np.int64)[before < count])
+
+
+def render_subset(
+    corpus: Corpus,
+    folder: Path,
+    count: int,
+    seed: int = SUBSET,
+    *,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Rendered:
+    """Render what `draw_subset` draws into a gallery's folder, where `BitmapCNN` finds it, also on another machine.
+
+    What is there already is not rendered again. Raises what `Gallery.bitmaps` raises.
+    """
+    started = time.monotonic()
+    subset = draw_subset(corpus, count, seed)
+    pictures = Gallery(folder, tell).bitmaps(subset.forest)
+    return Rendered(len(subset.papers), len(subset), count_empty(pictures), time.monotonic() - started)
