@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,8 @@ class Result:
         """Write to `folder/NAME.json`; raises `StorageFailed`."""
         path = folder / f"{self.experiment}.json"
         folder.mkdir(parents=True, exist_ok=True)
-        text = orjson.dumps({"version": VERSION, **dataclasses.asdict(self)}, option=orjson.OPT_INDENT_2)
+        option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+        text = orjson.dumps({"version": VERSION, **dataclasses.asdict(self)}, option=option)
         write_file(path, text + b"\n")
         return path
 
@@ -144,7 +146,7 @@ class Result:
 
 def _result(data: dict[str, Any]) -> Result:
     data["tables"] = [_table(table) for table in data["tables"]]
-    data["plots"] = [Plot(**plot | {"curves": [Curve(**curve) for curve in plot["curves"]]}) for plot in data["plots"]]
+    data["plots"] = [Plot(**plot | {"curves": [_curve(curve) for curve in plot["curves"]]}) for plot in data["plots"]]
     data["examples"] = [
         Example(**example | {"hits": [Hit(**hit) for hit in example["hits"]]}) for example in data["examples"]
     ]
@@ -157,4 +159,12 @@ def _table(data: dict[str, Any]) -> Table:
 
 
 def _cell(data: dict[str, Any] | str) -> Score | str:
-    return data if isinstance(data, str) else Score(**data)
+    return data if isinstance(data, str) else Score(**data | {"value": _number(data["value"])})
+
+
+def _curve(data: dict[str, Any]) -> Curve:
+    return Curve(**data | {name: [_number(value) for value in data[name]] for name in ("y", "low", "high")})
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)  # JSON knows no NaN
