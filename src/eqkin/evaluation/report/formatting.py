@@ -1,0 +1,127 @@
+"""How figures become text: the one place where a `Score` is rounded, marked as best and given its interval."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqkin.evaluation.results import MEASURED, Column, Row, Score, Table
+
+NOTHING = "–"  # in place of a figure that is missing or no number
+_DECIMALS = ((1_000, 0), (100, 1), (1, 2))  # of numbers, by the largest of their column
+_SIGNIFICANT = 2  # digits that small numbers keep at least
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]|[\u202a-\u202e\u2066-\u2069]")
+_BLANKS = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure or a text as it is shown."""
+
+    text: str
+    interval: str = ""  # "[.488, .525]"; empty: there is none
+    best: bool = False  # of the measured ones in its column
+    score: Score | None = None  # None: a text, or no number
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.interval}".strip()
+
+
+def plain(text: str) -> str:
+    """A text on one line, without characters that only a terminal or nobody understands."""
+    return _BLANKS.sub(" ", _UNPRINTABLE.sub("", text)).strip()
+
+
+def slug(text: str) -> str:
+    """For names of files and anchors: lower case letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower())[:80].strip("-") or "x"
+
+
+def slugs(texts: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
+    """A name for each, no two alike."""
+    names: list[str] = []
+    for text in texts:
+        name, number = slug(text), 2
+        while name in names or name in taken:
+            name, number = f"{slug(text)}-{number}", number + 1
+        names.append(name)
+    return names
+
+
+def cells(table: Table) -> list[list[Cell]]:
+    """The table's figures as they are shown, row by row."""
+    columns = [_column(column, table.rows) for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in table.rows]
+
+
+def origin(row: Row) -> str:
+    """Where a row's figures come from, if not from here: "paper", "published"."""
+    return "" if row.origin == MEASURED else plain(row.origin)
+
+
+def show(score: Score, form: str) -> str:
+    """A single figure with its interval: `.507 [.488, .525]`, `50.7 [48.8, 52.5]`, `1,300`."""
+    return str(_cell(score, Column("", "", form), _decimals([score]), None))
+
+
+def is_number(value: float | None) -> bool:
+    """Whether there is a value that can be shown."""
+    return value is not None and math.isfinite(value)
+
+
+def bounds(score: Score) -> tuple[float, float] | None:
+    """The ends of a score's interval, if it has both."""
+    if score.low is None or score.high is None or not (math.isfinite(score.low) and math.isfinite(score.high)):
+        return None
+    return score.low, score.high
+
+
+def _column(column: Column, rows: Sequence[Row]) -> list[Cell]:
+    values = [row.cells.get(column.key) for row in rows]
+    scores = [value for value in values if isinstance(value, Score) and is_number(value.value)]
+    decimals = _decimals(scores)
+    best = _best(column, rows, decimals)
+    return [_cell(value, column, decimals, best if row.origin == MEASURED else None)
+            for row, value in zip(rows, values, strict=True)]  # fmt: skip
+
+
+def _cell(value: Score | str | None, column: Column, decimals: int, best: str | None) -> Cell:
+    if isinstance(value, str):
+        return Cell(plain(value))
+    if value is None or not is_number(value.value):
+        return Cell(NOTHING)
+    text = _figure(value.value, column.form, decimals)
+    ends = bounds(value)
+    interval = f"[{', '.join(_figure(end, column.form, decimals) for end in ends)}]" if ends else ""
+    return Cell(text, interval, text == best, value)
+
+
+def _best(column: Column, rows: Sequence[Row], decimals: int) -> str | None:
+    """The best measured figure of a column as it is printed, so that equal ones are marked alike; None: no contest."""
+    found = [row.cells.get(column.key) for row in rows if row.origin == MEASURED]
+    values = [score.value for score in found if isinstance(score, Score) and is_number(score.value)]
+    if len(values) < 2 or column.best not in ("high", "low") or column.form == "text":
+        return None
+    return _figure(max(values) if column.best == "high" else min(values), column.form, decimals)
+
+
+def _decimals(scores: Sequence[Score]) -> int:
+    """Of the numbers in a column: none if all are whole, else fewer the larger they are."""
+    values = [abs(score.value) for score in scores if is_number(score.value)]
+    ends = [abs(end) for score in scores for end in bounds(score) or ()]
+    if not values or all(value == int(value) for value in values + ends):
+        return 0
+    return next((decimals for least, decimals in _DECIMALS if max(values) >= least), 3)
+
+
+def _figure(value: float, form: str, decimals: int) -> str:
+    if form == "share":
+        text = f"{abs(value):.3f}".removeprefix("0") if abs(value) < 1 else f"{abs(value):.3f}"
+    elif form == "percent":
+        text = f"{100 * abs(value):.1f}"
+    else:
+        small = _SIGNIFICANT - 1 - math.floor(math.log10(abs(value))) if value else 0
+        text = f"{abs(value):,.{max(decimals, min(small, 9)) if value != int(value) else decimals}f}"
+    return f"−{text}" if value < 0 and any(digit in text for digit in "123456789") else text

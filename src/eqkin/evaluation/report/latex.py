@@ -1,0 +1,89 @@
+"""Tables as LaTeX, to be put into a paper: each a booktabs `tabular` in a file of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from eqkin.evaluation.report.formatting import Cell, cells, origin, plain
+from eqkin.evaluation.results import Column, Row, Table
+
+_CHARACTERS = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "[": "{[}",  # at the start of a row it would be the length that \\ and \midrule may take
+    "]": "{]}",
+    "*": "{*}",  # the same
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "…": r"\dots{}",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\rightarrow$",
+    "µ": r"$\mu$",
+    "\xa0": "~",
+}
+_SPECIAL = re.compile("[" + re.escape("".join(_CHARACTERS)) + "]|-(?=-)")
+
+
+def tabular(table: Table) -> str:
+    """The table; rows from elsewhere are in italics."""
+    shape = "l" + "".join("l" if column.form == "text" else "r" for column in table.columns)
+    lines = [
+        f"% {plain(table.title)}",
+        *([f"% {plain(table.caption)}"] if table.caption else []),
+        r"% Needs \usepackage{booktabs}.",
+        f"\\begin{{tabular}}{{@{{}}{shape}@{{}}}}",
+        r"\toprule",
+        " & ".join(["", *(_heading(column) for column in table.columns)]).strip() + r" \\",
+        r"\midrule",
+        *_rows(table),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def escape(text: str) -> str:
+    """A text that LaTeX prints as it is."""
+    return _SPECIAL.sub(lambda found: _CHARACTERS.get(found[0], "-{}"), plain(text))
+
+
+def _heading(column: Column) -> str:
+    unit = " (%)" if column.form == "percent" and "%" not in column.title else ""
+    return escape(column.title + unit)
+
+
+def _rows(table: Table) -> Sequence[str]:
+    """A rule stands where rows from here and rows from elsewhere meet."""
+    lines: list[str] = []
+    for place, (row, shown) in enumerate(zip(table.rows, cells(table), strict=True)):
+        if place and bool(origin(row)) != bool(origin(table.rows[place - 1])):
+            lines.append(r"\midrule")
+        lines.append(" & ".join([_name(row), *map(_cell, shown)]) + r" \\")
+    return lines
+
+
+def _name(row: Row) -> str:
+    source = origin(row)
+    return f"\\textit{{{escape(row.title)}}} ({escape(source)})" if source else escape(row.title)
+
+
+def _cell(cell: Cell) -> str:
+    text = f"\\textbf{{{escape(cell.text)}}}" if cell.best else escape(cell.text)
+    return f"{text} {{\\scriptsize {cell.interval.replace('−', '$-$')}}}" if cell.interval else text
