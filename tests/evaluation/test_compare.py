@@ -7,9 +7,9 @@ import pytest
 import pytrec_eval
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.compare import compare, ranked_lists
+from eqkin.evaluation.compare import against, compare, ranked_lists
 from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.metrics.measures import BPREF, JUDGED, MAP, NDCG
+from eqkin.evaluation.metrics.measures import BPREF, JUDGED, NDCG
 from eqkin.evaluation.named_formulas import NamedFormulas, read_formulas
 from eqkin.evaluation.scale import SMALL
 from eqkin.evaluation.store import Store
@@ -60,13 +60,19 @@ def test_means_are_those_of_trec_eval(tmp_path, topics, formulas):
 
 
 def test_the_others_are_tested_against_the_baseline(tmp_path, topics, formulas):
-    def tested(baseline: str) -> list[set[str]]:
-        systems = [Sizes(), Characters()]
-        lines = compare(systems, topics, formulas, _QRELS, [NDCG, MAP], baseline=baseline, context=_context(tmp_path))
-        return [set(line.p) for line in lines]
+    ideal = {topic: sorted(judged, key=judged.__getitem__, reverse=True) for topic, judged in _QRELS.items()}
+    context, systems = _context(tmp_path), [Sizes(), Characters()]
 
-    assert tested("") == tested("sizes") == [set(), {"ndcg", "map"}]
-    assert tested("characters") == [{"ndcg", "map"}, set()]
+    def tested(baseline: str) -> list[dict[str, float]]:
+        runs = {"ideal": ideal}
+        lines = compare(systems, topics, formulas, _QRELS, [NDCG], baseline=baseline, context=context, runs=runs)
+        return [line.p for line in lines]
+
+    by_sizes, by_ideal = tested("sizes"), tested("ideal")
+    assert tested("") == by_sizes
+    assert by_sizes[0] == by_ideal[2] == {}
+    assert by_sizes[2] == by_ideal[0] == {"ndcg": 0.5}  # worse for two topics, as good for one: two of four patterns
+    assert by_sizes[1] != by_ideal[1]
 
 
 def test_p_values_are_of_the_paired_test(tmp_path, topics, formulas):
@@ -74,6 +80,12 @@ def test_p_values_are_of_the_paired_test(tmp_path, topics, formulas):
     differences = np.subtract(lines[1].values["ndcg"], lines[0].values["ndcg"])
     signs = np.array(np.meshgrid(*[[-1, 1]] * 3)).reshape(3, -1)
     assert lines[1].p["ndcg"] == np.mean(np.abs(differences @ signs) >= abs(differences.sum()) - 1e-9)
+
+
+def test_a_sentence_says_who_is_better_and_who_is_worse():
+    found = [("A", 0.2, 0.01), ("B", -0.1, 0.04), ("C", 0.3, 0.05), ("D", 0.1, 0.001)]
+    assert against("X", found) == "better than X (p < .05): A, D; worse: B"
+    assert against("X", found[2:3]) == "better than X (p < .05): none; worse: none"
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path, topics, formulas):
@@ -113,12 +125,12 @@ def test_the_order_of_the_file_does_not_decide_ties(topics):
 
 
 def test_what_has_no_tree_comes_last_for_systems_that_read_trees():
-    topics = read_formulas([("good", "a+b"), ("bad", r"\frac{")])
-    formulas = read_formulas([("p", r"\frac{a+b"), ("q", "a+b"), ("r", r"\int_0^1"), ("s", "a=b")])
+    topics = read_formulas([("good", "a"), ("bad", r"\frac{")])
+    formulas = read_formulas([("p", r"\frac{a+b"), ("q", "a+b"), ("r", r"\int_0^1"), ("s", "a=bc")])
     assert set(topics.problems) == {"bad"}
     assert set(formulas.problems) == {"p"}
     by_tree, by_text = (ranked_lists(system, topics, formulas) for system in (Sizes(), Characters()))
-    assert by_tree[0][-1] == "p"
+    assert by_tree[0][-1] == "p"  # its stand-in is one node, as the topic is
     assert by_tree[1] == []
     assert sorted(by_text[1]) == ["p", "q", "r", "s"]
     assert by_text[0] == ["q", "s", "p", "r"]

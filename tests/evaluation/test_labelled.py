@@ -12,7 +12,14 @@ from eqkin.atlas import kin_groups
 from eqkin.errors import BadInput, LimitReached
 from eqkin.evaluation.bootstrap import weights
 from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.experiments.labelled import embedding_similarity, engine_similarity, labelled, scores, summary
+from eqkin.evaluation.experiments.labelled import (
+    embedding_similarity,
+    engine_similarity,
+    labelled,
+    measured_scores,
+    scores,
+    summary,
+)
 from eqkin.evaluation.labelled_sets import LabelledSet, atlas_set, read_labelled
 from eqkin.evaluation.results import PAPER, Result, Score
 from eqkin.evaluation.scale import SMALL
@@ -234,6 +241,8 @@ def test_the_experiment_measures_each_system_once_and_tests_against_the_first(tm
     assert table.rows[0].cells == {
         "accuracy": direct.accuracy, "labelled_ranking": direct.ranking, "strict": direct.strict
     }  # fmt: skip
+    assert measured_scores(context, again, small) == {"accuracy": direct.accuracy, "labelled_ranking": direct.ranking}
+    assert again.ranked == 0
     assert set(table.rows[1].cells) == {"accuracy", "labelled_ranking", "strict", "p_accuracy", "p_labelled_ranking"}
     assert {row.origin for row in result.tables[1].rows} == {PAPER}
     assert len(result.findings) == 2

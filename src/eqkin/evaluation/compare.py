@@ -10,7 +10,7 @@ kept in the store, so that a comparison that was stopped, or gets another system
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -30,6 +30,7 @@ from eqkin.evaluation.systems.base import System
 
 Values: TypeAlias = dict[str, list[float]]  # a number for each topic, by the key of the measure
 
+SIGNIFICANT = 0.05  # p-values below are called a difference
 TIES = 0  # seed of the order in which equal scores stand
 
 
@@ -93,6 +94,14 @@ def compare(
         values.append(_of_lists(lists, topics.names, qrels, metrics))
     titles = [system.title for system in systems] + list(runs)
     return _lines(names, titles, values, names.index(baseline or names[0]), context.scale.resamples)
+
+
+def against(baseline: str, found: Iterable[tuple[str, float, float]]) -> str:
+    """Who is better and who is worse than the baseline, in words; given title, difference and p-value of each."""
+    known = [(title, difference) for title, difference, p in found if p < SIGNIFICANT]
+    better = ", ".join(title for title, difference in known if difference > 0) or "none"
+    worse = ", ".join(title for title, difference in known if difference < 0) or "none"
+    return f"better than {baseline} (p < .05): {better}; worse: {worse}"
 
 
 def _measured(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.evaluation.bootstrap import mean_interval, p_text
-from eqkin.evaluation.compare import TIES, Line, compare
+from eqkin.evaluation.compare import TIES, Line, against, compare
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.judged_sets import JudgedSet, Run, read_run
 from eqkin.evaluation.metrics.grades import RELEVANT
@@ -139,9 +139,11 @@ def _findings(lines: Sequence[Line], base: Line) -> list[str]:
         score = best.scores[measure.key]
         sentence = f"{best.title} has the best {measure.title}, {_share(score.value)}"
         sentence += f" [{_share(score.low)}, {_share(score.high)}]" if score.low is not None else ""
-        differ = [line.title for line in lines if line is not base and line.p[measure.key] < 0.05]
         if len(lines) > 1:
-            sentence += f"; different from {base.title} (p < .05): {', '.join(differ) or 'none'}"
+            usual = base.scores[measure.key].value
+            others = [line for line in lines if line is not base]
+            tests = [(line.title, line.scores[measure.key].value - usual, line.p[measure.key]) for line in others]
+            sentence += f"; {against(base.title, tests)}"
         found.append(sentence + ".")
     return found
 

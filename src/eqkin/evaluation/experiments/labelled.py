@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import RESAMPLES, mean_interval, middle, p_text, sign_flip, two_sided, weights
+from eqkin.evaluation.compare import against
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.labelled_sets import LabelledSet
 from eqkin.evaluation.metrics.label_triples import right_triples, triples
@@ -162,6 +163,18 @@ def labelled(context: Context, systems: Sequence[System], sets: Sequence[Labelle
     )
 
 
+def measured_scores(context: Context, system: System, given: LabelledSet) -> dict[str, Score]:
+    """Accuracy and ranking of one system on one set, by the keys of the columns."""
+    found = _kept(context, system, given)
+    return {column.key: Score(*found[column.key]) for column in _COLUMNS[:2]}
+
+
+def measured_scores(context: Context, system: System, given: LabelledSet) -> dict[str, Score]:
+    """The paper's two scores of one system on a set, `accuracy` and `labelled_ranking`, as cells for another table."""
+    found = _kept(context, system, given)
+    return {column.key: Score(*found[column.key]) for column in _COLUMNS[:2]}
+
+
 def _kept(context: Context, system: System, given: LabelledSet) -> dict[str, Any]:
     """What a system reaches on a set, from the store if it was measured before."""
     context.tell(f"{system.title}: {len(given):,} labelled equations of {given.name}")
@@ -231,8 +244,10 @@ def _findings(
         sentence = f"{given.name}: {systems[best].title} has the best {column.title}, {100 * value:.1f} %"
         sentence += "" if low is None else f" [{100 * low:.1f}, {100 * high:.1f}]"
         if tests:
-            differ = [system.title for system, p in zip(systems[1:], tests, strict=True) if p[column.key] < 0.05]
-            sentence += f"; different from {systems[0].title} (p < .05): {', '.join(differ) or 'none'}"
+            usual = measured[0][column.key][0]
+            others = zip(systems[1:], measured[1:], tests, strict=True)
+            compared = [(system.title, one[column.key][0] - usual, p[column.key]) for system, one, p in others]
+            sentence += f"; {against(systems[0].title, compared)}"
         sentences.append(sentence + ".")
     return sentences
 
