@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,12 +62,14 @@ class Triples:
         anchor, partner, negative = (vectors[place] for place in self._place)
         return row_products(anchor, partner) > row_products(anchor, negative)
 
-    def score(self, correct: npt.NDArray[np.bool_]) -> Score:
-        """The share that is right, with the interval of an incomplete U-statistic."""
-        interval = incomplete_interval(float(correct.mean()), self.colours, len(self))
+    def score_of(self, share: float) -> Score:
+        """A share of triples that is right, with the interval of an incomplete U-statistic."""
+        interval = incomplete_interval(share, self.colours, len(self))
         return Score(interval.score, interval.low, interval.high)
 
-    def resampled(self, values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def resampled(
+        self, values: npt.NDArray[np.float64], weights: npt.NDArray[np.floating[Any]]
+    ) -> npt.NDArray[np.float64]:
         """Means of values over the triples, papers weighted: one for each row of `weights` (resamples, papers).
 
         A triple counts as often as its anchor's paper and its negative's were drawn together.

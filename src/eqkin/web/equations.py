@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from urllib.parse import urlencode
 
+from eqkin.markup import Safe, tag
 from eqkin.search.results import EquationRecord, PaperRecord
 from eqkin.web.layout import listed
-from eqkin.web.markup import Safe, tag
 
 _PROSE_CHARS = 240
 _AUTHORS = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlsplit
 
+from eqkin.markup import Content, Safe, tag
 from eqkin.search.results import Results
-from eqkin.web.markup import Content, Safe, tag
 from eqkin.web.query import Query
 
 _FIELDS = 12  # shown at once

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from eqkin.markup import Safe, tag
 from eqkin.search.engine import Engine
 from eqkin.web.layout import listed
-from eqkin.web.markup import Safe, tag
 from eqkin.web.result_view import search_address
 
 _UNQUOTED = "!*'()"  # what encodeURIComponent leaves as it is, besides letters and digits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eqkin.limits import LIMITS
-from eqkin.web.markup import Content, Safe, join, tag
+from eqkin.markup import Content, Safe, join, tag
 from eqkin.web.query import Query
 
 _STYLES = ("base", "form", "results", "pages")

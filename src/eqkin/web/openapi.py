@@ -8,8 +8,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.limits import LIMITS
+from eqkin.markup import Safe, join, tag
 from eqkin.web.layout import page
-from eqkin.web.markup import Safe, join, tag
 from eqkin.web.parameters import Parameter
 from eqkin.web.routes import ROUTES, ApiRoute
 from eqkin.web.service import Json

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
+from eqkin.markup import tag
 from eqkin.search.results import EquationRecord, PaperHit, PaperPage, Results
 from eqkin.web import api
 from eqkin.web.errors import WebError, found
 from eqkin.web.home import example_cards, home_body
 from eqkin.web.layout import page
-from eqkin.web.markup import tag
 from eqkin.web.paper_view import paper_body
 from eqkin.web.query import Query
 from eqkin.web.result_view import result_page

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from eqkin.markup import Content, Safe, tag
 from eqkin.search.results import EquationRecord, PaperHit, PaperPage
 from eqkin.sources.arxiv_ids import parse_id
 from eqkin.web import equations as shown
 from eqkin.web.layout import listed
-from eqkin.web.markup import Content, Safe, tag
 
 _PAIRS = 3
 

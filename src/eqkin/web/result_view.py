@@ -8,10 +8,10 @@ from urllib.parse import urlencode
 import orjson
 
 from eqkin.limits import LIMITS
+from eqkin.markup import Content, Safe, tag
 from eqkin.search.results import EquationRecord, Hit, Results
 from eqkin.web import equations as shown
 from eqkin.web.facet_view import active, facets
-from eqkin.web.markup import Content, Safe, tag
 from eqkin.web.parameters import FORMATS
 from eqkin.web.query import Query
 

@@ -31,6 +31,10 @@ class Context:
             folder = self.store.fitted(system.name, key, lambda part: system.fit(learn, part))
             system.fit(learn, folder)
             system.learned_from = learn.digest
+        return self.keep(system)
+
+    def keep(self, system: System) -> System:
+        """Have a system's vectors kept, where they are worth it."""
         if isinstance(system, Embedding):
             system.store = self.store
         return system

@@ -13,8 +13,8 @@ from eqkin.evaluation.report.html_tables import data, table
 from eqkin.evaluation.report.svg import inline
 from eqkin.evaluation.report.verdict import verdict
 from eqkin.evaluation.results import Example, Hit, Plot, Result
+from eqkin.markup import Safe, join, tag
 from eqkin.mathml.tree import parse_mathml, to_mathml
-from eqkin.web.markup import Safe, join, tag
 
 _HOW_TO_READ = (
     "Figures in brackets are 95 % intervals; the line below a figure draws them, on one scale for a column. The best"

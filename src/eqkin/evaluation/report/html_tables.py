@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eqkin.evaluation.report.formatting import Cell, bounds, cells, origin, plain
 from eqkin.evaluation.results import Column, Plot, Row, Score, Table
-from eqkin.web.markup import Safe, tag
+from eqkin.markup import Safe, tag
 
 _WIDE = 100.0  # units of a whisker's drawing
 _MANY = 30  # rows that are folded

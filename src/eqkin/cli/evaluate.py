@@ -1,0 +1,351 @@
+"""`eqkin evaluate`: the experiments, each resumable, with intervals, beside the paper's figures and peers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import orjson
+import typer
+
+from eqkin.cli.evaluate_output import show, teller
+from eqkin.cli.options import AsJson, LibraryFolder, output
+from eqkin.cli.train import CorpusFile, load_corpus
+from eqkin.errors import BadInput
+from eqkin.library import Library
+
+if TYPE_CHECKING:
+    from eqkin.evaluation.experiments.context import Context
+    from eqkin.evaluation.systems.base import System
+    from eqkin.learning.corpus import Corpus
+
+Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is learned and measured is kept.")]
+Names = Annotated[
+    str,
+    typer.Option("--systems", "-s", metavar="NAMES", help="Which to compare, with commas; `eqkin evaluate systems`."),
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
+Small = Annotated[bool, typer.Option("--small", help="A quick look: little is learned, the figures mean nothing.")]
+
+_OUT = Path("evaluation")
+_EVERY = (
+    "paper,untrained,bag-of-words,log-bag-of-words,tfidf-tree,tfidf-latex,tree-pairs,fasttext,transformer,approach0"
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Put the commands into the app."""
+    group = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode="markdown",
+        help="Run the paper's experiments, and others, with intervals, baselines and peers.\n\n"
+        "Everything is kept in a folder (`--out`): stopped experiments go on from there, nothing is learned twice, "
+        "and `eqkin report` makes a page of it.",
+    )
+    for command in (ablation, labelled, study, equalities, judged, speed, examples, systems):
+        group.command()(command)
+    app.add_typer(group, name="evaluate")
+
+
+def ablation(
+    library: LibraryFolder,
+    corpus: CorpusFile = None,
+    names: Names = "bag-of-words,log-bag-of-words,tfidf-tree,tree-pairs,fasttext,untrained,transformer,bitmap-cnn",
+    learn_only: Annotated[
+        bool, typer.Option("--learn-only", help="Learn the networks and stop; needs no converter, no browser.")
+    ] = False,
+    out: Folder = _OUT,
+    device: Device = "auto",
+    small: Small = False,
+    as_json: AsJson = False,
+) -> None:
+    """What histogram loss, masking and augmentation are worth: networks learned without each, beside baselines.
+
+    Half of the works is learned from, triples of the other half are ranked. In full this learns twelve networks, a
+    transformer and a CNN: minutes on a GPU, days without. The bitmap CNN needs a Chromium to render equations.
+
+    **Examples**
+
+        eqkin evaluate ablation -l corpus --out evaluation
+
+        eqkin evaluate ablation corpus.zst --learn-only --device cuda
+
+        eqkin evaluate ablation --small --systems bag-of-words
+    """
+    from eqkin.evaluation.experiments import ablation as experiment
+    from eqkin.evaluation.labelled_sets import atlas_set
+    from eqkin.evaluation.systems.base import Embedding
+
+    with teller(as_json) as tell:
+        context = _context(out, device, small, tell)
+        papers = load_corpus(corpus, library)
+        if learn_only:
+            experiment.learn(context, papers)
+            return
+        chosen = [system for system in _systems(names, context) if isinstance(system, Embedding)]
+        result = experiment.ablation(context, papers, chosen, atlas_set())
+    show(context, result, as_json)
+
+
+def labelled(
+    library: LibraryFolder,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE.json]...", help='[{"latex": ..., "label": ...}]; without one, the atlas.'),
+    ] = None,
+    names: Annotated[
+        str,
+        typer.Option("--systems", "-s", metavar="NAMES", help="Compare these, with commas; without, eqkin's engine."),
+    ] = "",
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What systems learn from, instead of the library.")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The engine's network.", show_default="the bundled one")
+    ] = None,
+    skip: Annotated[bool, typer.Option("--skip-unreadable", help="Leave out formulas that cannot be read.")] = False,
+    out: Folder = _OUT,
+    device: Device = "auto",
+    small: Small = False,
+    as_json: AsJson = False,
+) -> None:
+    """Labelled equations: has the nearest one the same label (1-NN accuracy), are pairs of one label nearest (ranking).
+
+    With `--json` and no `--systems`: {"accuracy": percent, "ranking": percent, "embedding": {both, by the vector
+    alone}, "intervals": ...}; the first two by the similarity the search engine ranks with.
+
+    **Examples**
+
+        eqkin evaluate labelled
+
+        eqkin evaluate labelled equations.json --json
+
+        eqkin evaluate labelled equations.json --systems paper,bag-of-words,tfidf-latex
+    """
+    from eqkin.evaluation.experiments import labelled as experiment
+    from eqkin.evaluation.labelled_sets import atlas_set, read_labelled
+    from eqkin.network.encoder import Encoder
+
+    with teller(as_json) as tell:
+        sets = [read_labelled(path, skip_unreadable=skip) for path in files or []] or [atlas_set()]
+        if names:
+            context = _context(out, device, small, tell)
+            chosen = _fitted(names, context, corpus, library)
+            result = experiment.labelled(context, chosen, sets)
+        else:
+            encoder = Encoder.load(model)
+            found = {one.name: experiment.summary(one, encoder) for one in sets}
+    if names:
+        show(context, result, as_json)
+    elif as_json:
+        typer.echo(orjson.dumps(found if len(found) > 1 else next(iter(found.values()))).decode())
+    else:
+        for name, one in found.items():
+            typer.echo(f"{name}: {one['equations']:,} equations, {one['labels']:,} labels")
+            for key in ("accuracy", "ranking"):
+                low, high = one["intervals"][key]
+                alone = one["embedding"][key]
+                typer.echo(f"  {key:8} {one[key]:5.1f} % [{low:.1f}, {high:.1f}]   by the vector alone {alone:.1f} %")
+
+
+def study(
+    library: LibraryFolder,
+    names: Names = _EVERY,
+    queries: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Other queries with keywords.", show_default="the bundled ones")
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What systems learn from, instead of the library.")
+    ] = None,
+    out: Folder = _OUT,
+    device: Device = "auto",
+    small: Small = False,
+    as_json: AsJson = False,
+) -> None:
+    """The search study: how many of the first 10, 100, 1,000 results stand in a section with the query's keywords.
+
+    **Examples**
+
+        eqkin evaluate study -l corpus
+
+        eqkin evaluate study --systems paper,bag-of-words --queries mine.json
+    """
+    from eqkin.evaluation import queries as asking
+    from eqkin.evaluation.experiments import study as experiment
+
+    with teller(as_json) as tell, Library.open(library, create=False) as opened:
+        context = _context(out, device, small, tell)
+        asked = asking.load(queries) if queries else None
+        result = experiment.study(context, opened, _fitted(names, context, corpus, library), asked)
+    show(context, result, as_json)
+
+
+def equalities(
+    library: LibraryFolder,
+    corpus: CorpusFile = None,
+    names: Names = "",
+    out: Folder = _OUT,
+    device: Device = "auto",
+    small: Small = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find the right side of an equality from its left: networks and baselines finetuned on half of the pairs.
+
+    **Examples**
+
+        eqkin evaluate equalities -l corpus
+
+        eqkin evaluate equalities corpus.zst --device cuda --systems network,transformer
+    """
+    from eqkin.evaluation.experiments import equalities as experiment
+
+    with teller(as_json) as tell:
+        context = _context(out, device, small, tell)
+        chosen = [name.strip() for name in names.split(",") if name.strip()]
+        result = experiment.equalities(context, load_corpus(corpus, library), chosen or None)
+    show(context, result, as_json)
+
+
+def judged(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="With topics.tsv, formulas.tsv and qrels.txt.")],
+    library: LibraryFolder,
+    names: Names = "paper,tfidf-latex",
+    runs: Annotated[
+        list[Path] | None, typer.Option("--run", metavar="FILE", help="Another system's TREC run; repeatable.")
+    ] = None,
+    published: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Figures others report for the set, as JSON.")
+    ] = None,
+    baseline: Annotated[str, typer.Option(help="The others are tested against it.", show_default="the first")] = "",
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="What systems learn from, instead of the library.")
+    ] = None,
+    out: Folder = _OUT,
+    device: Device = "auto",
+    small: Small = False,
+    as_json: AsJson = False,
+) -> None:
+    """Formulas that people judged: nDCG', MAP', P'@10 and bpref of systems and runs, with paired tests.
+
+    **Examples**
+
+        eqkin evaluate judged arqmath --systems paper,tfidf-latex,approach0
+
+        eqkin evaluate judged arqmath --run their-run.txt --baseline tfidf-latex
+    """
+    from eqkin.evaluation.experiments import judged as experiment
+    from eqkin.evaluation.judged_sets import read_published
+
+    with teller(as_json) as tell:
+        context = _context(out, device, small, tell)
+        result = experiment.judged(
+            context,
+            _fitted(names, context, corpus, library),
+            folder,
+            runs={path.stem: path for path in runs or []},
+            published=read_published(published) if published else (),
+            baseline=baseline,
+        )
+    show(context, result, as_json)
+
+
+def speed(
+    library: LibraryFolder,
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE.json]...", help="What `eqkin bench ... --json` printed; without, measured here."),
+    ] = None,
+    corpus: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Measure learning too, on this corpus (needs torch).")
+    ] = None,
+    out: Folder = _OUT,
+    device: Device = "auto",
+    small: Small = False,
+    as_json: AsJson = False,
+) -> None:
+    """Speed and size beside the paper's: learning, encoding, the index, searches.
+
+    **Examples**
+
+        eqkin bench train corpus.zst --json > train.json
+
+        eqkin evaluate speed train.json index.json
+
+        eqkin evaluate speed -l corpus
+    """
+    from eqkin.evaluation.experiments import speed as experiment
+    from eqkin.evaluation.experiments.speed_here import measure_here
+
+    with teller(as_json) as tell:
+        context = _context(out, device, small, tell)
+        papers = load_corpus(corpus, library) if corpus else None
+        figures = experiment.read_figures(files) if files else measure_here(context, library=library, corpus=papers)
+        result = experiment.speed(context, figures)
+    show(context, result, as_json)
+
+
+def examples(library: LibraryFolder, out: Folder = _OUT, as_json: AsJson = False) -> None:
+    """The paper's two worked examples, Bayes' law and the Ising model, searched in a library.
+
+    **Example**
+
+        eqkin evaluate examples -l corpus
+    """
+    from eqkin.evaluation.experiments import examples as experiment
+
+    with teller(as_json) as tell:
+        context = _context(out, "cpu", False, tell)
+        result = experiment.examples(context, library)
+    show(context, result, as_json)
+
+
+def systems(as_json: AsJson = False) -> None:
+    """List what can be compared.
+
+    **Example**
+
+        eqkin evaluate systems
+    """
+    from eqkin.evaluation.systems.registry import NAMES
+
+    with output():
+        if as_json:
+            typer.echo(orjson.dumps(NAMES).decode())
+            return
+        for name, words in NAMES.items():
+            typer.echo(f"{name:18} {words}")
+
+
+def _context(out: Path, device: str, small: bool, tell: object) -> Context:
+    from eqkin.evaluation.experiments.context import Context
+    from eqkin.evaluation.scale import FULL, SMALL
+    from eqkin.evaluation.store import Store
+
+    assert callable(tell)
+    return Context(Store(out), SMALL if small else FULL, device, tell)
+
+
+def _systems(names: str, context: Context) -> list[System]:
+    from eqkin.evaluation.systems.registry import systems
+
+    return systems([name.strip() for name in names.split(",") if name.strip()], context)
+
+
+def _fitted(names: str, context: Context, corpus: Path | None, library: Path) -> Sequence[System]:
+    """Systems that have learned what they need from the first half of a corpus, which is read only if one has to."""
+    from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT
+
+    chosen = _systems(names, context)
+    half: Corpus | None = None
+    for system in chosen:
+        if system.settings and half is None:
+            try:
+                half = load_corpus(corpus, library).split(HELD_OUT, SPLIT)[0]
+            except BadInput as error:
+                raise BadInput(f"{system.title} has to learn, and cannot: {error}") from error
+        if half is not None:
+            context.fit(system, half)
+        else:
+            context.keep(system)
+    return chosen
