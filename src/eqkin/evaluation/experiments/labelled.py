@@ -163,6 +163,12 @@ def labelled(context: Context, systems: Sequence[System], sets: Sequence[Labelle
     )
 
 
+def measured_scores(context: Context, system: System, given: LabelledSet) -> dict[str, Score]:
+    """Accuracy and ranking of one system on one set, by the keys of the columns."""
+    found = _kept(context, system, given)
+    return {column.key: Score(*found[column.key]) for column in _COLUMNS[:2]}
+
+
 def _kept(context: Context, system: System, given: LabelledSet) -> dict[str, Any]:
     """What a system reaches on a set, from the store if it was measured before."""
     context.tell(f"{system.title}: {len(given):,} labelled equations of {given.name}")
