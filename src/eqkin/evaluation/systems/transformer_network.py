@@ -15,12 +15,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from eqkin.evaluation.systems.transformer_batches import Sorted, pad, unpad
 from eqkin.network.architecture import FEATURES
 from eqkin.network.tree_sum import tree_mean
 
 _SPREAD = 0.02  # of the first weights, BERT's
+_KERNELS = [  # those that take any length as it comes, and need no plan made for it
+    SDPBackend.FLASH_ATTENTION,
+    SDPBackend.EFFICIENT_ATTENTION,
+    SDPBackend.MATH,
+]
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,7 @@ class TransformerNetwork(nn.Module):
 
     def nodes(self, features: Tensor, trees: Sorted) -> Tensor:
         """The last layer's vector of every node: (nodes, 256) features -> (nodes, width)."""
-        with torch.autocast(features.device.type, torch.bfloat16, enabled=features.is_cuda):
+        with torch.autocast(features.device.type, torch.bfloat16, enabled=features.is_cuda), sdpa_kernel(_KERNELS):
             x = self.input_norm(self.input(features) + self.position(trees.rank))
             for layer in self.layers:
                 x = layer(x, trees)

@@ -1,0 +1,86 @@
+"""What can be finetuned: a tower gives vectors of some formulas of a fixed set, and learns."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from eqkin.forest import Forest
+from eqkin.learning.resident import Resident
+from eqkin.network.architecture import Architecture
+from eqkin.network.model_files import Model
+from eqkin.network.torch_network import GraphNetwork
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+_PART = 1_024  # formulas at a time, when nothing is learned
+
+
+class Tower(nn.Module):
+    """Vectors of the formulas of a set, which are known by their numbers."""
+
+    @abstractmethod
+    def forward(self, formulas: Integers) -> Tensor:
+        """Vectors of some formulas, (formulas, dimensions)."""
+
+    @torch.no_grad()
+    def vectors(self, formulas: Integers) -> Floats:
+        """The same as a search would have them: nothing is learned, running statistics are used."""
+        learning = self.training
+        self.eval()
+        try:
+            parts = [
+                self(formulas[first : first + _PART]).float().cpu().numpy() for first in range(0, len(formulas), _PART)
+            ]
+        finally:
+            self.train(learning)
+        return np.concatenate(parts)
+
+
+class GraphTower(Tower):
+    """The graph network.
+
+    Args:
+        forest: The formulas.
+        model: Vocabulary, architecture and first weights.
+        device: Where to compute: in bfloat16 while learning on a GPU, else in float32.
+        statistics: Whether batch normalisation goes by each batch and learns running statistics anew, as in
+            pretraining. If not, those of the model stay: finetuning may take fewer steps than new ones need to settle.
+    """
+
+    def __init__(self, forest: Forest, model: Model, device: torch.device, *, statistics: bool = False) -> None:
+        super().__init__()
+        self.network = GraphNetwork.of_weights(model.architecture, model.weights).to(device)
+        self._resident = Resident(forest, model.vocabulary, device)
+        self._sizes = forest.sizes
+        self._statistics = statistics
+
+    def train(self, mode: bool = True) -> GraphTower:
+        """Learn, or stop learning."""
+        super().train(mode)
+        self.network.train(mode and self._statistics)
+        return self
+
+    def forward(self, formulas: Integers) -> Tensor:
+        """Vectors of some formulas, (formulas, dimensions)."""
+        resident = self._resident
+        nodes = torch.arange(int(self._sizes[formulas].sum()), device=resident.device)
+        batch = resident.collate(torch.from_numpy(formulas).to(resident.device, non_blocking=True), nodes)
+        fast = self.training and resident.device.type == "cuda"
+        features = resident.features(batch, torch.bfloat16 if fast else torch.float32)
+        embeddings: Tensor = self.network(features, batch.trees)
+        return embeddings
+
+
+def untrained(like: Model, seed: int = 0) -> Model:
+    """A model with the vocabulary and architecture of another, and weights that nothing was learned by."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = GraphNetwork(Architecture(**vars(like.architecture)))
+    weights = {name: np.asarray(tensor.numpy(), np.float32) for name, tensor in network.state_dict().items()}
+    return Model(like.architecture, like.vocabulary, weights)
