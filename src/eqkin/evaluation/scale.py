@@ -15,6 +15,7 @@ class Scale:
     width: int = 512  # of the graph network's layers
     transformer_triplets: int = 3_000_000
     transformer_layers: int = 8
+    fasttext_epochs: int = 5
     bitmaps: int = 100_000  # equations rendered to learn the bitmap CNN from
     bitmap_triplets: int = 2_000_000
     pairs: int = 1_000_000  # equalities, at most
@@ -26,6 +27,6 @@ class Scale:
 
 FULL = Scale()
 SMALL = Scale(
-    triplets=2_000, seeds=1, triples=2_000, width=32, transformer_triplets=500, transformer_layers=1, bitmaps=100,
-    bitmap_triplets=500, epochs=2, batches=(16, 32), depth=100, resamples=200,
+    triplets=2_000, seeds=1, triples=2_000, width=32, transformer_triplets=500, transformer_layers=1,
+    fasttext_epochs=1, bitmaps=100, bitmap_triplets=500, epochs=2, batches=(16, 32), depth=100, resamples=200,
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Bags of words: which node features a tree has, wherever they stand in it.
 
-`BagOfWords` is the paper's (section 6.3): the sum of the nodes' 256 features. `LabelBag` is a stronger one: all
+`BagOfWords` is the paper's (section 6.3): the sum of the nodes' 256 features. `LogBagOfWords` is a stronger one: all
 labels, none too rare, weighted by log tf-idf.
 """
 
@@ -67,10 +67,10 @@ class BagOfWords(Embedding):
         return vectors
 
 
-class LabelBag(LogTfIdf):
+class LogBagOfWords(LogTfIdf):
     """Log tf-idf of the nodes' labels: tag, text and how letters are written; nothing is learned."""
 
-    name = "label-bag"
+    name = "log-bag-of-words"
     title = "Bag of words, log tf-idf"
     bits = 18
 

@@ -1,0 +1,136 @@
+"""approach0 (Zhong and Zanibbi 2019): a structural search engine for LaTeX, by the paths of operator trees.
+
+Its native code prints, and might crash, so it runs in a process of its own (`approach0_worker`): that process is asked
+with a line of JSON and answers with one.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.evaluation.systems.base import Floats, Formulas, System
+
+_WORKER = "eqkin.evaluation.systems.approach0_worker"
+_BATCH = 200  # formulas sent together
+_SECONDS = 600  # that one answer may take
+_ABSENT = -1.0  # score of what is not found; approach0's own are positive
+
+
+class Approach0(System):
+    """The engine of pya0 over an index of the formulas to rank, made anew for each call of `rank`.
+
+    Args:
+        depth: How many formulas to find for each query, at most. More take longer, and change little.
+        progress: Told now and then how many formulas are indexed.
+
+    Attributes:
+        refused: How many formulas and queries of the last ranking approach0's parser could not read. They find, or
+            are found by, nothing.
+    """
+
+    name = "approach0"
+    title = "approach0"
+    needs_latex = True
+
+    def __init__(self, depth: int = 1_000, progress: Callable[[int], None] | None = None) -> None:
+        self._depth, self._progress = depth, progress
+        self.refused = {"formulas": 0, "queries": 0}
+
+    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+        """approach0's scores; -1 for formulas that it does not find.
+
+        The index lies in the folder for temporary files meanwhile, as many small files: 75 kB a formula.
+
+        Raises:
+            BadInput: There is no LaTeX, pya0 is not installed, or it failed.
+            LimitReached: It did not answer in time.
+        """
+        if queries.latex is None or formulas.latex is None:
+            raise BadInput(f"{self.name} ranks LaTeX, and these formulas are known as trees alone")
+        scores = np.full((len(queries), len(formulas)), _ABSENT, np.float32)
+        self.refused = {"formulas": 0, "queries": 0}
+        if not scores.size:
+            return scores
+        with tempfile.TemporaryDirectory(prefix="eqkin-approach0-") as folder, _Engine(folder) as engine:
+            self.refused["formulas"] = engine.index(formulas.latex, self._progress)
+            for row, query in zip(scores, queries.latex, strict=True):
+                read, places, found = engine.search(query, min(self._depth, len(formulas)))
+                self.refused["queries"] += not read
+                row[places] = found
+        return scores
+
+
+class _Engine:
+    """The process that runs approach0."""
+
+    def __init__(self, folder: str) -> None:
+        if find_spec("pya0") is None:
+            raise BadInput("pya0 is not installed (it needs Linux on x86-64); `pip install 'eqkin[eval]'`")
+        command = [sys.executable, "-m", _WORKER, folder]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __enter__(self) -> _Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe:
+                pipe.close()
+
+    def index(self, latex: Sequence[str], progress: Callable[[int], None] | None) -> int:
+        """Index formulas; returns how many could not be read."""
+        refused = 0
+        for start in range(0, len(latex), _BATCH):
+            batch = list(latex[start : start + _BATCH])
+            refused += int(
+                self._ask({"add": batch}, f"indexing formulas {start} to {start + len(batch) - 1}")["refused"]
+            )
+            if progress:
+                progress(start + len(batch))
+        self._ask({"finish": True}, "writing the index")
+        return refused
+
+    def search(self, latex: str, depth: int) -> tuple[bool, list[int], list[float]]:
+        """Whether a query could be read; the places of the formulas it finds, and their scores."""
+        answer = self._ask({"search": latex, "depth": depth}, f"searching for {latex[:200]!r}")
+        return bool(answer["read"]), answer["places"], answer["scores"]
+
+    def _ask(self, question: dict[str, Any], doing: str) -> dict[str, Any]:
+        stdin, stdout = self._process.stdin, self._process.stdout
+        if stdin is None or stdout is None:
+            raise RuntimeError("the process was started without pipes")
+        try:
+            stdin.write(json.dumps(question).encode() + b"\n")
+            stdin.flush()
+        except BrokenPipeError:
+            pass  # it is gone; reading says so
+        if not select.select([stdout], [], [], _SECONDS)[0]:
+            raise LimitReached(f"approach0 took more than {_SECONDS} seconds for {doing}; rank fewer formulas")
+        line = stdout.readline()
+        if not line:
+            raise BadInput(f"approach0 stopped ({_ending(self._process.wait())}) while {doing}; leave those out")
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise BadInput(f"approach0 failed while {doing}: {answer['error']}")
+        return answer
+
+
+def _ending(code: int) -> str:
+    """How a process ended, in words."""
+    return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

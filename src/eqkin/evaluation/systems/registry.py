@@ -1,0 +1,161 @@
+"""What can be compared, by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.systems.base import System
+from eqkin.network.model_files import DESCRIPTION
+
+if TYPE_CHECKING:
+    from eqkin.evaluation.experiments.context import Context
+
+NAMES = {
+    "paper": "the graph network that comes with eqkin, learned by the paper's recipe; cosine",
+    "untrained": "the same network before it learns anything",
+    "bag-of-words": "the paper's baseline: sums of the nodes' 256 features; cosine",
+    "log-bag-of-words": "the labels of all nodes, log tf-idf; cosine",
+    "tfidf-latex": "runs of one to three LaTeX tokens, log tf-idf; cosine",
+    "tfidf-tree": "runs of one to three nodes in depth-first order, log tf-idf; cosine",
+    "tree-pairs": "parents with children and neighbouring siblings, log tf-idf; cosine",
+    "fasttext": "mean of fastText's vectors of the nodes, learned on serialised trees; cosine",
+    "transformer": "a transformer over a tree's nodes, learned as the graph network is; cosine",
+    "bitmap-cnn": "a convolutional network over pictures of the formulas; cosine",
+    "approach0": "approach0, a structural search engine for LaTeX (pya0; Linux on x86-64)",
+}
+
+
+def systems(names: Sequence[str], context: Context | None = None) -> list[System]:
+    """Systems by their names, or by the folder of a network of one's own; none has learned anything yet.
+
+    Args:
+        names: Some of `NAMES`, or folders that hold a model.
+        context: Decides how much they learn, on which device, and whom they tell.
+
+    Raises:
+        BadInput: There is no such system, one is named twice, or what it needs is not installed.
+    """
+    from eqkin.evaluation.experiments.context import Context
+    from eqkin.evaluation.store import Store
+
+    unknown = [name for name in names if name not in NAMES and not _is_model(name)]
+    if unknown:
+        raise BadInput(
+            f"there is no system {unknown[0]!r}; there are {', '.join(NAMES)}, and folders that hold a model"
+        )
+    context = context or Context(Store(Path("evaluation")))
+    made = [_MAKERS[name](context) if name in NAMES else _own_network(Path(name), context) for name in names]
+    for at, system in enumerate(made):
+        if system.name in {other.name for other in made[:at]}:
+            raise BadInput(f"the system {system.name} is named twice")
+    return made
+
+
+def _is_model(name: str) -> bool:
+    return (Path(name) / DESCRIPTION).is_file()
+
+
+def _own_network(folder: Path, context: Context) -> System:
+    from eqkin.evaluation.systems.networks import Network
+
+    name = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-") or "network"
+    return Network(name, name, folder, device=context.device, progress=_progress(name, context))
+
+
+def _paper(context: Context) -> System:
+    from eqkin.evaluation.systems.networks import Network
+
+    title = "Graph network (bundled)"
+    return Network("paper", title, device=context.device, progress=_progress(title, context))
+
+
+def _untrained(context: Context) -> System:
+    from eqkin.evaluation.systems.networks import Untrained
+    from eqkin.network.architecture import Architecture
+
+    shape = replace(Architecture(), width=context.scale.width)
+    return Untrained(shape, device=context.device, progress=_progress(Untrained.title, context))
+
+
+def _fasttext(context: Context) -> System:
+    from eqkin.evaluation.systems.fasttext import FastText, Settings
+
+    return FastText(replace(Settings(), epochs=context.scale.fasttext_epochs))
+
+
+def _transformer(context: Context) -> System:
+    from eqkin.evaluation.systems.terms import installed
+
+    installed("torch")
+    from eqkin.evaluation.systems.transformer import Lesson, Transformer
+    from eqkin.evaluation.systems.transformer_network import Shape
+
+    shape = replace(Shape(), layers=context.scale.transformer_layers)
+    lesson = replace(Lesson(), triplets=context.scale.transformer_triplets)
+    return Transformer(shape, lesson, device=context.device, progress=_steps(Transformer.title, context))
+
+
+def _bitmap_cnn(context: Context) -> System:
+    from eqkin.evaluation.systems.terms import installed
+
+    installed("torch")
+    from eqkin.evaluation.systems.bitmap_cnn import BitmapCNN, Lesson
+
+    lesson = replace(Lesson(), bitmaps=context.scale.bitmaps, triplets=context.scale.bitmap_triplets)
+    return BitmapCNN(lesson, device=context.device, tell=context.tell)
+
+
+def _approach0(context: Context) -> System:
+    from eqkin.evaluation.systems.approach0 import Approach0
+
+    return Approach0(progress=_progress(Approach0.title, context))
+
+
+def _plain(module: str, name: str) -> Callable[[Context], System]:
+    """Makes a system that a context decides nothing about."""
+
+    def make(context: Context) -> System:
+        made: System = getattr(import_module(f"eqkin.evaluation.systems.{module}"), name)()
+        return made
+
+    return make
+
+
+_MAKERS: dict[str, Callable[[Context], System]] = {
+    "paper": _paper,
+    "untrained": _untrained,
+    "bag-of-words": _plain("bag_of_words", "BagOfWords"),
+    "log-bag-of-words": _plain("bag_of_words", "LogBagOfWords"),
+    "tfidf-latex": _plain("tfidf", "TfIdfLatex"),
+    "tfidf-tree": _plain("tfidf", "TfIdfTree"),
+    "tree-pairs": _plain("tree_pairs", "TreePairs"),
+    "fasttext": _fasttext,
+    "transformer": _transformer,
+    "bitmap-cnn": _bitmap_cnn,
+    "approach0": _approach0,
+}
+
+
+def _progress(title: str, context: Context) -> Callable[[int], None]:
+    """Tells each time another 10,000 formulas are done."""
+    told = 0
+
+    def tell(done: int) -> None:
+        nonlocal told
+        if done < told:
+            told = 0
+        if done - told >= 10_000:
+            told = done
+            context.tell(f"{title}: {done:,} formulas")
+
+    return tell
+
+
+def _steps(title: str, context: Context) -> Callable[[int, int, float], None]:
+    return lambda step, steps, loss: context.tell(f"{title}: step {step:,} of {steps:,}, loss {loss:.4f}")
