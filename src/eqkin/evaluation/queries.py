@@ -2,8 +2,11 @@
 
 Those with `paper_keywords` have the keywords that the paper prints in its table of single queries, less two: "erm" and
 "lima" stand within everyday words ("term", "climate"), so they would count nearly everywhere. Its formulas are not
-printed; ours are what the keywords speak of. Keywords are chosen by what a text about the formula says, never by
-results.
+printed; ours are what the keywords speak of.
+
+Keywords are chosen by what a text about the formula says, never by what a system finds. They are long enough not to
+stand within other words, nor at one slip from them: "ising model" is in "using model" but for a letter, "action
+potential" in "interaction potential".
 """
 
 from __future__ import annotations
