@@ -1,0 +1,162 @@
+"""The paper's two worked examples, Bayes' law and the Ising model, searched for in a library."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from eqkin.evaluation.bayes_law import states_bayes_law, states_total_probability
+from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.relevance import section_text
+from eqkin.evaluation.results import Example, Hit, Result
+from eqkin.library import Library
+from eqkin.mathml.tree import parse_mathml
+from eqkin.network.encoder import Encoder
+from eqkin.search import results as searching
+from eqkin.search.engine import Engine
+
+BAYES = r"P(d \mid s) = \frac{P(d,s)}{P(s)}"
+ISING = r"\sum_{i<j} w_{ij} s_i s_j + \sum_i \theta_i s_i"
+NAMES = {"Boltzmann machine": re.compile(r"\bboltzmann machine"), "Ising": re.compile(r"\bising\b")}
+_FIRST = 20  # results that are looked at
+_LISTED = 10  # results that are shown
+_CLAIM = (
+    "A search for a conditional probability finds Bayes' law in other words, and as the first result that is something "
+    "else, the fourth, the law of total probability. A search for the energy of the Ising model finds, among the first "
+    "20 results, papers that speak of Boltzmann machines and papers that speak of the Ising model."
+)
+_SECTION = """
+SELECT s.title, s.latex, p.title, p.abstract FROM equations e
+JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper WHERE p.key = ? AND e.number = ?
+"""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What one of the queries found."""
+
+    latex: str
+    mathml: str
+    hits: Sequence[searching.Hit]
+
+    def example(self, title: str, notes: dict[int, str], caption: str) -> Example:
+        """The first results and those that have a note, by their place in the list."""
+        shown = sorted({*range(min(_LISTED, len(self.hits))), *notes})
+        return Example(title, self.latex, self.mathml, [_hit(self.hits[at], at, notes) for at in shown], caption)
+
+
+def examples(context: Context, library: Library | str | os.PathLike[str], encoder: Encoder | None = None) -> Result:
+    """Search a library for both, as the search engine answers a person.
+
+    Args:
+        context: The surroundings.
+        library: A library or its folder; searched by its index.
+        encoder: The network the index was made with; by default the bundled one.
+
+    Raises:
+        BadInput: there is no library, or it has no index of that network.
+    """
+    if not isinstance(library, Library):
+        with Library.open(library, create=False) as opened:
+            return examples(context, opened, encoder)
+    with Engine(library, encoder) as engine:
+        context.tell("searching for Bayes' law and the Ising model")
+        bayes, ising = _search(engine, BAYES), _search(engine, ISING)
+        model = engine.encoder.digest
+    law, laws, total = _bayes(bayes)
+    models, spoken = _ising(library, ising)
+    held = [any(laws), total is not None, *(at is not None for at in spoken.values())]
+    word = "Holds" if all(held) else "Holds in part" if any(held) else "Does not hold"
+    return Result(
+        "examples",
+        "Worked examples",
+        _CLAIM,
+        [f"{word}: {_bayes_words(laws, total)}", _ising_words(ising, spoken)],
+        examples=[law, models],
+        differences=[
+            "Results are those of the search engine: formulas that are the same but for spacing are shown once, and at "
+            "most two of a paper as long as there are others.",
+            "What is Bayes' law, and what the law of total probability, is decided by the shape of the formula; which "
+            "model a result is about, by whether its section, or its paper's title or abstract, names it.",
+        ],
+        facts={"network": model[:16], "results looked at": f"{_FIRST} of each query"},
+    )
+
+
+def _search(engine: Engine, latex: str) -> _Found:
+    found = engine.search(latex, k=_FIRST)
+    return _Found(latex, found.mathml, found.hits)
+
+
+def _bayes(found: _Found) -> tuple[Example, list[bool], int | None]:
+    """The example, which results state the law, and the place of the first law of total probability."""
+    trees = [parse_mathml(hit.equation.mathml) for hit in found.hits]
+    laws = [states_bayes_law(tree) for tree in trees]
+    totals = [states_total_probability(tree) for tree in trees]
+    notes: dict[int, str] = {}
+    if laws:
+        notes[0] = f"the first result: {'states' if laws[0] else 'does not state'} Bayes' law"
+    if False in laws:
+        at = laws.index(False)
+        what = " but the law of total probability" if totals[at] else ""
+        said = f"the first result that does not state Bayes' law{what}"
+        notes[at] = f"{notes[at]}; {said}" if at in notes else said
+    total = totals.index(True) if True in totals else None
+    if total is not None and total not in notes:
+        notes[total] = "the first law of total probability"
+    caption = f"{sum(laws)} of the first {len(laws)} results state Bayes' law."
+    return found.example("Bayes' law", notes, caption), laws, total
+
+
+def _bayes_words(laws: Sequence[bool], total: int | None) -> str:
+    said = f"of the first {len(laws)} results for a conditional probability {sum(laws)} state Bayes' law"
+    if any(laws):
+        said += ", the first one among them" if laws[0] else f", the first of them at place {laws.index(True) + 1}"
+    if total is None:
+        return f"{said}; none is the law of total probability."
+    return f"{said}; the law of total probability comes at place {total + 1}."
+
+
+def _ising(library: Library, found: _Found) -> tuple[Example, dict[str, int | None]]:
+    """The example, and the first result that speaks of each of the models."""
+    texts = [_texts(library, hit) for hit in found.hits]
+    spoken: dict[str, int | None] = {}
+    counts, notes = {}, dict[int, str]()
+    for name, pattern in NAMES.items():
+        named = [at for at, text in enumerate(texts) if pattern.search(text)]
+        counts[name], spoken[name] = len(named), named[0] if named else None
+        if named:
+            said = f"the first result that speaks of {name}"
+            notes[named[0]] = f"{notes[named[0]]}; {said}" if named[0] in notes else said
+    caption = ", ".join(f"{count} speak of {name}" for name, count in counts.items())
+    return found.example("Ising model", notes, f"Of the first {len(texts)} results {caption}."), spoken
+
+
+def _ising_words(found: _Found, spoken: dict[str, int | None]) -> str:
+    said = [
+        f"none speaks of {name}" if at is None else f"the first that speaks of {name} comes at place {at + 1}"
+        for name, at in spoken.items()
+    ]
+    return f"Among the first {len(found.hits)} results for the energy of the Ising model {', '.join(said)}."
+
+
+def _texts(library: Library, hit: searching.Hit) -> str:
+    """What stands around an equation and those folded into it: section, title and abstract."""
+    found = []
+    for name in (hit.equation.id, *hit.same):
+        key, _, number = name.rpartition("#")
+        with library.reading():
+            row = library.connection.execute(_SECTION, (key, int(number))).fetchone()
+        if row is not None:
+            heading, prose, title, abstract = row
+            found += [section_text(heading, prose), section_text(title, abstract)]
+    return "\n".join(found)
+
+
+def _hit(hit: searching.Hit, at: int, notes: dict[int, str]) -> Hit:
+    record = hit.equation
+    where = record.paper.title or record.paper.key
+    where += f", {record.section}" if record.section else ""
+    return Hit(at + 1, record.latex, record.mathml, where, notes.get(at, ""))
