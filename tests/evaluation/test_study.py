@@ -10,7 +10,7 @@ from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.study import study, top
 from eqkin.evaluation.experiments.study_lists import Judgements, Lists, cuts, random_values
 from eqkin.evaluation.experiments.study_report import RANDOM
-from eqkin.evaluation.library_formulas import formulas_of
+from eqkin.evaluation.library_formulas import content_digest, formulas_of
 from eqkin.evaluation.published import STUDY_ROWS
 from eqkin.evaluation.queries import Query
 from eqkin.evaluation.results import PAPER, Result
@@ -176,6 +176,18 @@ def test_nothing_to_compare_is_refused(context, library, tmp_path):
         study(context, library, [Longest(), Longest()], QUERIES)
     with Library.open(tmp_path / "empty") as empty, pytest.raises(BadInput, match="no equations"):
         study(context, empty, [Longest()], QUERIES)
+
+
+def test_a_library_whose_prose_alone_differs_is_another_one(tmp_path):
+    digests = set()
+    for prose in ("of cats", "of dogs", "of cats"):
+        (tmp_path / "paper.jsonl").write_text(
+            json.dumps({"doc_id": "a", "title": "A", "latex": rf"{prose} \[ x = y \]"})
+        )
+        with Library.open(tmp_path / "library") as opened:
+            opened.add(tmp_path / "paper.jsonl")
+            digests.add(content_digest(opened))
+    assert len(digests) == 2
 
 
 def test_latex_and_trees_of_a_library_fit_together(library):
