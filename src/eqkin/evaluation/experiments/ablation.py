@@ -98,7 +98,7 @@ def ablation(
         "Ablation",
         "Every part of the recipe helps on held-out papers: without the histogram loss the ranking falls by 4.0 "
         "points, without masking by 1.3, without augmentation by 1.2; the bitmap CNN learned anew is 6.5 below.",
-        _findings(triples, networks, others, differences),
+        _findings(networks, others, differences),
         [table, _differences_table(networks, differences)],
         [_plot(differences)],
         differences=[
@@ -203,24 +203,30 @@ def _plot(differences: dict[str, Score]) -> Plot:
     )
 
 
-def _findings(
-    triples: Triples, networks: dict[str, _Measured], others: Sequence[_Measured], differences: dict[str, Score]
-) -> list[str]:
-    found = []
-    for variant, score in differences.items():
-        sure = score.low is not None and score.high is not None and (score.high < 0 or score.low > 0)
-        holds = "confirmed" if sure and score.value < 0 else "contradicted" if sure else "not decided"
-        name = VARIANTS[variant][0]
-        found.append(
-            f"{name}: {score.value:+.1f} points [{score.low:+.1f}, {score.high:+.1f}] on held-out triples; "
-            f"the paper's claim that this part helps there is {holds}."
-        )
+def _holds(score: Score) -> str:
+    """Whether a difference says that the part which was left out helps."""
+    if score.low is None or score.high is None or score.low <= 0 <= score.high:
+        return "not decided"
+    return "confirmed" if score.high < 0 else "contradicted"
+
+
+def _findings(networks: dict[str, _Measured], others: Sequence[_Measured], differences: dict[str, Score]) -> list[str]:
+    verdicts = {variant: _holds(score) for variant, score in differences.items()}
     order = sorted(differences, key=lambda variant: differences[variant].value)
     same = order == ["no-histogram", "no-masking", "no-augmentation"]
-    found.append(
-        f"From the most to the least important: {', '.join(VARIANTS[v][0].lower() for v in order)}. "
-        f"The paper's order is {'the same' if same else 'another'} (histogram loss, masking, augmentation)."
-    )
+    whole = set(verdicts.values())
+    opening = "Holds" if whole == {"confirmed"} else "Holds in part" if "confirmed" in whole else "Does not hold"
+    found = [
+        f"{opening}: from the most to the least important part, leaving it out gives "
+        + ", ".join(f"{VARIANTS[v][0].lower()} {differences[v].value:+.1f}" for v in order)
+        + " points; the paper's order of effects (histogram loss, masking, augmentation) is "
+        + ("the same." if same else "another.")
+    ]
+    for variant, score in differences.items():
+        found.append(
+            f"{VARIANTS[variant][0]}: {score.value:+.1f} points [{score.low:+.1f}, {score.high:+.1f}] on held-out "
+            f"triples; that this part helps there is {verdicts[variant]}."
+        )
     if others:
         full = float(networks[FULL].mean.mean())
         ranks = ", ".join(f"{one.title} {100 * float(one.mean.mean()):.1f} %" for one in others)
