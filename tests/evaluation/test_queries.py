@@ -93,3 +93,8 @@ def test_the_digest_depends_on_formulas_and_keywords(written):
         for change in ({}, {"latex": "P(B|A)"}, {"keywords": ["bayes' rule"]})
     }
     assert len(digests) == 3
+
+
+def test_a_title_names_the_first_keywords():
+    assert Query("a", "b", "c", ("one", "two")).title == "one, two"
+    assert Query("a", "b", "c", ("one", "two", "three")).title == "one, two, ..."

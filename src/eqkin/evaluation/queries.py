@@ -26,6 +26,7 @@ from eqkin.network.encoder import Encoder
 
 BUNDLED = Path(__file__).parent / "queries.json"
 _SHORTEST = 4  # characters of a keyword: it is looked for within words too
+_NAMED = 2  # keywords that stand for a query in a table
 _FIELDS = {"id": str, "field": str, "latex": str, "keywords": list}
 
 
@@ -41,8 +42,8 @@ class Query:
 
     @property
     def title(self) -> str:
-        """Its keywords, for tables."""
-        return ", ".join(self.keywords)
+        """Its first keywords, for tables."""
+        return ", ".join([*self.keywords[:_NAMED], *(["..."] if len(self.keywords) > _NAMED else [])])
 
 
 def load(path: Path = BUNDLED) -> list[Query]:
