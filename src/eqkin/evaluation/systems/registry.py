@@ -108,7 +108,7 @@ def _bitmap_cnn(context: Context) -> System:
     from eqkin.evaluation.systems.bitmap_cnn import BitmapCNN, Lesson
 
     lesson = replace(Lesson(), bitmaps=context.scale.bitmaps, triplets=context.scale.bitmap_triplets)
-    return BitmapCNN(lesson, device=context.device, tell=context.tell)
+    return BitmapCNN(lesson, device=context.device, gallery=context.store.folder / "bitmaps", tell=context.tell)
 
 
 def _approach0(context: Context) -> System:
