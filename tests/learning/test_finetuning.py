@@ -13,7 +13,7 @@ from eqkin.evaluation.systems.transformer_network import Shape, TransformerNetwo
 from eqkin.evaluation.towers import BagTower, LinearTower, TransformerTower
 from eqkin.forest import Vocabulary
 from eqkin.learning.finetuning import Settings, finetune
-from eqkin.learning.towers import GraphTower, untrained
+from eqkin.learning.towers import GraphTower
 from eqkin.network.encoder import Encoder
 from tests.forest.strategies import build
 from tests.learning.small import some_trees
@@ -123,12 +123,6 @@ def test_the_transformer_tower_learns():
     settings = Settings(batch=16, epochs=10, rates=(3e-3,))
     _, choice = finetune({"": make}, LEARN, CHECK, reciprocal_rank, settings)
     assert choice.score > 2 * reached(make(), CHECK)
-
-
-def test_an_untrained_model_differs_and_is_always_the_same():
-    model = random_model()
-    first, second = untrained(model), untrained(model)
-    assert first.digest == second.digest != model.digest
 
 
 def test_a_linear_tower_begins_with_the_cosines_of_its_vectors():

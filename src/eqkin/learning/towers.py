@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from eqkin.forest import Forest
 from eqkin.learning.resident import Resident
-from eqkin.network.architecture import Architecture
 from eqkin.network.model_files import Model
 from eqkin.network.torch_network import GraphNetwork
 
@@ -75,12 +74,3 @@ class GraphTower(Tower):
         features = resident.features(batch, torch.bfloat16 if fast else torch.float32)
         embeddings: Tensor = self.network(features, batch.trees)
         return embeddings
-
-
-def untrained(like: Model, seed: int = 0) -> Model:
-    """A model with the vocabulary and architecture of another, and weights that nothing was learned by."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = GraphNetwork(Architecture(**vars(like.architecture)))
-    weights = {name: np.asarray(tensor.numpy(), np.float32) for name, tensor in network.state_dict().items()}
-    return Model(like.architecture, like.vocabulary, weights)
