@@ -1,7 +1,8 @@
 """fastText on serialised trees (Mansouri et al. 2019; paper, section 6.4): a formula is the mean of its tokens.
 
-Only learning needs fastText. What it learned is kept as safetensors with the words as JSON: its own file format holds
-more than is needed, and reading it means trusting native code with a file.
+As fastText does for sentences, tokens' vectors are divided by their lengths before the mean is taken. Only learning
+needs fastText. What it learned is kept as safetensors with the words as JSON: its own file format holds more than is
+needed, and reading it means trusting native code with a file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import BadInput, CorruptData, LearningFailed, StorageFailed
-from eqkin.evaluation.systems.base import Embedding, Floats, Formulas
+from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, unit
 from eqkin.evaluation.systems.serialised import Sequences, labels, serialised
 from eqkin.evaluation.systems.terms import installed
 from eqkin.library.durable import write_file
@@ -25,17 +26,15 @@ from eqkin.library.durable import write_file
 if TYPE_CHECKING:
     from eqkin.learning.corpus import Corpus
 
-_TEXT, _WORDS, _VECTORS = "serialised.txt", "words.json", "vectors.safetensors"
+_WORDS, _VECTORS = "words.json", "vectors.safetensors"
+_TEXT, _FIRST = "serialised.txt", "first.vec"  # while it learns
+_END = "</s>"  # fastText's word for the end of a line
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How skip-grams are learned: fastText's defaults, except that tokens have no parts and none is passed over.
-
-    Of words, fastText passes over the frequent ones, which say little. Here a few hundred symbols make up most of a
-    formula, and passing over them would leave hardly anything.
-    """
+    """How skip-grams are learned: fastText's defaults, except that tokens have no parts."""
 
     dimensions: int = 100
     window: int = 5  # tokens to each side
@@ -43,7 +42,8 @@ class Settings:
     negatives: int = 5  # for each token
     learning_rate: float = 0.05
     least: int = 5  # rarer tokens have no vector
-    frequent: float = 1.0  # tokens with a larger share of the text are passed over now and then
+    frequent: float = 1e-4  # tokens with a larger share of the text are passed over now and then
+    seed: int = 0  # of the first vectors
 
 
 class FastText(Embedding):
@@ -65,18 +65,19 @@ class FastText(Embedding):
     def fit(self, corpus: Corpus, folder: Path) -> None:
         """Learn vectors of the labels, or load them.
 
-        With one thread the same corpus gives the same vectors. It takes minutes; if it is stopped, it begins anew.
+        The same corpus gives the same vectors. It takes a minute or two; if it is stopped, it begins anew.
 
         Raises:
-            BadInput: fastText is not installed, or no label is frequent enough.
+            BadInput: fastText is not installed, or no label is frequent enough to have a vector.
             LearningFailed: fastText gave up.
             CorruptData: what lies in the folder is damaged.
         """
         if not (folder / _WORDS).is_file():
-            words, vectors = _learned(serialised(corpus.forest), self._settings, folder / _TEXT)
+            words, vectors = _learned(serialised(corpus.forest), self._settings, folder)
             write_file(folder / _VECTORS, safetensors.save({"vectors": vectors}))
             write_file(folder / _WORDS, json.dumps({"version": _VERSION, "words": words}, ensure_ascii=False).encode())
-        words, self._vectors = _load(folder, self._settings.dimensions)
+        words, vectors = _load(folder, self._settings.dimensions)
+        self._vectors = np.asarray(unit(vectors), np.float32)
         self._words = {word: at for at, word in enumerate(words)}
 
     def encode(self, formulas: Formulas) -> Floats:
@@ -94,35 +95,53 @@ class FastText(Embedding):
         return np.asarray((occurs @ self._vectors) / np.maximum(np.diff(ends), 1)[:, None], np.float32)
 
 
-def _learned(sequences: Sequences, settings: Settings, path: Path) -> tuple[list[str], Floats]:
-    """Words and their vectors; `path` holds the text meanwhile.
+def _learned(sequences: Sequences, settings: Settings, folder: Path) -> tuple[list[str], Floats]:
+    """Words and their vectors; `folder` holds the text meanwhile.
 
-    Tokens are numbers there, so that nothing in a formula can be taken for a blank or for the end of a line.
+    Tokens are numbers there, so that nothing in a formula can be taken for a blank or for the end of a line. First
+    vectors are given: fastText draws only a tenth of them for each thread (its issue 1061), and with more than one
+    thread no two runs learn the same.
     """
     fasttext = installed("fasttext")
-    numbered = Sequences([str(number) for number in range(len(sequences.names))], sequences.token, sequences.offsets)
+    counts = np.bincount(sequences.token, minlength=len(sequences.names))
+    words = np.flatnonzero(counts >= settings.least).tolist()
+    if not words:
+        raise BadInput(f"no token occurs {settings.least} times, which fastText needs; give it more formulas")
+    text, first = folder / _TEXT, folder / _FIRST
     try:
-        with path.open("w", encoding="ascii") as file:
-            file.writelines(line + "\n" for line in numbered.lines())
-    except OSError as error:
-        raise StorageFailed(f"{path}: could not be written ({error.strerror or error})") from error
-    try:
+        _write_text(text, sequences)
+        _write_vectors(first, words, settings)
         model = fasttext.train_unsupervised(
-            os.fspath(path), model="skipgram", dim=settings.dimensions, ws=settings.window, epoch=settings.epochs,
+            os.fspath(text), model="skipgram", dim=settings.dimensions, ws=settings.window, epoch=settings.epochs,
             neg=settings.negatives, lr=settings.learning_rate, minCount=settings.least, t=settings.frequent,
-            minn=0, maxn=0, thread=1, verbose=0,
+            pretrainedVectors=os.fspath(first), minn=0, maxn=0, thread=1, verbose=0,
         )  # fmt: skip
-    except ValueError as error:
-        raise BadInput(f"fastText cannot learn from these formulas ({error}); give it more") from error
-    except RuntimeError as error:
+    except OSError as error:
+        raise StorageFailed(f"{folder}: could not be written ({error.strerror or error})") from error
+    except (ValueError, RuntimeError) as error:
         raise LearningFailed(f"fastText gave up ({error}); try a smaller learning rate") from error
     finally:
-        path.unlink(missing_ok=True)
-    words = sorted(int(word) for word in model.get_words() if word.isdecimal())  # not the end of a line
+        text.unlink(missing_ok=True)
+        first.unlink(missing_ok=True)
     vectors = np.array([model.get_word_vector(str(word)) for word in words], np.float32)
-    if not words:
-        raise BadInput("fastText found no frequent token in these formulas; give it more")
     return [sequences.names[word] for word in words], vectors
+
+
+def _write_text(path: Path, sequences: Sequences) -> None:
+    numbered = Sequences([str(number) for number in range(len(sequences.names))], sequences.token, sequences.offsets)
+    with path.open("w", encoding="ascii") as file:
+        file.writelines(line + "\n" for line in numbered.lines())
+
+
+def _write_vectors(path: Path, words: list[int], settings: Settings) -> None:
+    """Random first vectors, in the size and form fastText has them."""
+    names = [_END, *map(str, words)]
+    size = 1 / settings.dimensions
+    vectors = np.random.default_rng(settings.seed).uniform(-size, size, (len(names), settings.dimensions))
+    with path.open("w", encoding="ascii") as file:
+        file.write(f"{len(names)} {settings.dimensions}\n")
+        for name, vector in zip(names, vectors.tolist(), strict=True):
+            file.write(f"{name} {' '.join(f'{value:.8f}' for value in vector)}\n")
 
 
 def _load(folder: Path, dimensions: int) -> tuple[list[str], Floats]:

@@ -73,10 +73,10 @@ def labels(forest: Forest) -> tuple[list[str], Numbers]:
     return list(names), merged[label]
 
 
-def preorder(forest: Forest) -> Numbers:
+def preorder(forest: Forest, block: int = _BLOCK) -> Numbers:
     """Each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order."""
     rank = np.empty(len(forest.n_children), np.int32)
-    for trees, nodes in blocks(forest.offsets):
+    for trees, nodes in blocks(forest.offsets, block):
         rank[nodes] = _ranks(forest.n_children[nodes], forest.offsets[trees.start : trees.stop + 1] - nodes.start)
     return rank
 
@@ -90,11 +90,14 @@ def depth_first(forest: Forest) -> npt.NDArray[np.int64]:
     return order
 
 
-def blocks(offsets: npt.NDArray[np.int64]) -> Iterator[tuple[slice, slice]]:
-    """Consecutive trees, or sequences, of about a million nodes together: which they are, and which nodes they have."""
+def blocks(offsets: npt.NDArray[np.int64], size: int = _BLOCK) -> Iterator[tuple[slice, slice]]:
+    """Consecutive trees, or sequences, of at most so many nodes together: which they are, and which nodes they have.
+
+    A tree with more nodes is a block of its own.
+    """
     first = 0
     while first < len(offsets) - 1:
-        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _BLOCK, "right")) - 1)
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + size, "right")) - 1)
         yield slice(first, last), slice(int(offsets[first]), int(offsets[last]))
         first = last
 

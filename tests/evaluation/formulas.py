@@ -1,0 +1,16 @@
+"""Formulas for tests of systems, read by the real converter."""
+
+from functools import cache
+
+from eqkin.evaluation.systems.base import Formulas
+from eqkin.network.encoder import Encoder
+
+
+@cache
+def _encoder():
+    return Encoder.load()
+
+
+def formulas(*latex):
+    """These formulas, as trees and as LaTeX."""
+    return Formulas(_encoder().trees(latex), list(latex))
