@@ -127,7 +127,7 @@ def _note(line: Measured) -> str:
     if not line.choice:
         return ""
     rate, epochs, candidate = (line.choice[name] for name in ("learning_rate", "epochs", "candidate"))
-    chosen = f"learning rate {rate:g}, {epochs} epochs" if rate else "no epoch was better than none"
+    chosen = f"learning rate {rate:g}, epochs {epochs}" if rate else "no epoch was better than none"
     return chosen if candidate == "network" else f"{candidate}, {chosen}"
 
 

@@ -1,0 +1,125 @@
+"""Finetuning a model on the equalities of a corpus, and how much that helps with equalities kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.bootstrap import RESAMPLES, mean_interval
+from eqkin.evaluation.metrics.recall import hits
+from eqkin.evaluation.other_sides import places, reciprocal_rank
+from eqkin.evaluation.pair_sets import PairSet
+from eqkin.evaluation.results import Score
+from eqkin.evaluation.systems.base import Floats
+from eqkin.learning.corpus import Corpus
+from eqkin.network.encoder import Encoder
+from eqkin.network.model_files import DESCRIPTION, Model
+
+if TYPE_CHECKING:
+    from eqkin.learning.finetuning import Choice, Settings
+
+DEPTHS = (1, 10, 100)
+_MOST = 1_000_000  # pairs
+_SAMPLE = 10_000  # equations whose lengths set the soft norm
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What came of it; recalls are of pairs that were not finetuned on, by cosine, with intervals over works."""
+
+    model: Path
+    learned: int  # pairs
+    checked: int
+    tested: int
+    before: dict[str, Score]  # "r1", "r10", "r100"
+    after: dict[str, Score]
+    choice: Choice
+
+
+def finetune_model(
+    corpus: Corpus,
+    out: Path,
+    *,
+    model: Path | None = None,
+    pairs: str = "relations",
+    held_out: float = 0.2,
+    settings: Settings | None = None,
+    device: str = "auto",
+    resamples: int = RESAMPLES,
+    tell: Callable[[str], None] = lambda message: None,
+) -> Finetuned:
+    """Finetune a model to find the other side of equalities, and write it to a folder that `Encoder.load` takes.
+
+    Args:
+        corpus: Where the pairs come from.
+        out: The folder to write to.
+        model: The folder of the model to begin with, by default the one that comes with eqkin.
+        pairs: Which: "equalities", "inequalities", or "relations" for both and their like.
+        held_out: Share of the pairs to test on, by work.
+        settings: How.
+        device: Where: "cpu", "cuda", or "auto" for a GPU where there is one.
+        resamples: Of the intervals.
+        tell: Told how it goes.
+
+    Raises:
+        BadInput: There is a model in the folder already or none to begin with, or there are too few pairs.
+        StorageFailed: The disk refused.
+    """
+    from eqkin.learning.finetuning import Settings, finetune
+    from eqkin.learning.run import chosen_device
+    from eqkin.learning.towers import GraphTower
+
+    if (out / DESCRIPTION).exists():
+        raise BadInput(f"{out} holds a model already: choose another folder")
+    if not 0 < held_out < 1:
+        raise BadInput(f"the held-out share is {held_out}; choose one between 0 and 1, such as 0.2")
+    first, settings, there = Encoder.load(model).model, settings or Settings(), chosen_device(device)
+    chosen = PairSet.of(corpus, pairs, _MOST, held_out)
+    learned, checked, tested = (chosen.sides(part) for part in (chosen.learn, chosen.check, chosen.test))
+    tell(f"{len(learned):,} pairs to learn from, {len(checked):,} to choose on, {len(tested):,} to test on")
+
+    def make() -> GraphTower:
+        return GraphTower(chosen.pairs.forest, first, there)
+
+    def recall(vectors: Floats) -> dict[str, Score]:
+        found = places(vectors)
+        return {f"r{k}": mean_interval(hits(found, k), chosen.clusters, resamples=resamples) for k in DEPTHS}
+
+    before = recall(make().vectors(tested.T.ravel()))
+    tower, choice = finetune({"network": make}, learned, checked, reciprocal_rank, settings, tell)
+    after = recall(tower.vectors(tested.T.ravel()))
+    weights = {
+        name.removeprefix("network."): np.asarray(tensor.float().cpu().numpy(), np.float32)
+        for name, tensor in tower.state_dict().items()
+    }
+    facts = {
+        "model": first.digest, "corpus": corpus.digest, "pairs": pairs, "learned": len(learned),
+        "checked": len(checked), "tested": len(tested), "choice": choice.as_dict(),
+        "before": {key: asdict(score) for key, score in before.items()},
+        "after": {key: asdict(score) for key, score in after.items()},
+    }  # fmt: skip
+    _normalised(first, weights, corpus, settings.as_dict(), facts).save(out)
+    return Finetuned(out, len(learned), len(checked), len(tested), before, after, choice)
+
+
+def _normalised(
+    first: Model, weights: dict[str, Any], corpus: Corpus, settings: dict[str, Any], facts: dict[str, Any]
+) -> Model:
+    """The model with a soft norm for its new vectors, whose lengths finetuning leaves to chance."""
+    every = max(1, len(corpus) // _SAMPLE)
+    sample = corpus.forest.select(np.arange(0, len(corpus), every))
+    as_they_are = weights | {"soft_norm.mean": np.float32(1), "soft_norm.deviation": np.float32(0)}
+    lengths = np.linalg.norm(Encoder(_model(first, as_they_are, settings, facts)).embed(sample), axis=1)
+    norm = {"soft_norm.mean": np.float32(lengths.mean()), "soft_norm.deviation": np.float32(lengths.std())}
+    return _model(first, weights | norm, settings, facts)
+
+
+def _model(first: Model, weights: dict[str, Any], settings: dict[str, Any], facts: dict[str, Any]) -> Model:
+    arrays = {name: np.asarray(array, np.float32) for name, array in weights.items()}
+    recipe, training = first.recipe | {"finetuned": settings}, first.training | {"finetuned": facts}
+    return Model(first.architecture, first.vocabulary, arrays, recipe, training)

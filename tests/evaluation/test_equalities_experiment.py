@@ -1,0 +1,173 @@
+"""The experiment with equalities: splits by work, figures with intervals, nothing measured twice, finetuned models."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
+from eqkin.evaluation.experiments.equalities import equalities
+from eqkin.evaluation.experiments.equalities_findings import Found, Measured, findings
+from eqkin.evaluation.finetuned import finetune_model
+from eqkin.evaluation.pair_sets import PairSet, apart
+from eqkin.evaluation.results import PAPER, Result, Score
+from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.store import Store
+from eqkin.forest import Vocabulary
+from eqkin.learning.finetuning import Settings
+from eqkin.network.encoder import Encoder
+from tests.evaluation.pairs import corpus_of_equalities
+from tests.network.models import random_model
+
+SCALE = replace(SMALL, triplets=300, width=16, triples=100, epochs=3, batches=(16, 32, 4_096), resamples=50)
+SYSTEMS = ["graph", "bag-of-words", "graph-as-is", "bag-of-words-as-is", "tfidf-tree"]
+
+
+def test_all_pairs_of_a_work_are_on_one_side():
+    pairs = PairSet.of(corpus_of_equalities(), "equalities", 1_000)
+    works = [set(pairs.work[part].tolist()) for part in (pairs.learn, pairs.check, pairs.test)]
+    assert works[0].isdisjoint(works[1] | works[2])
+    assert works[1].isdisjoint(works[2])
+    assert sorted(np.concatenate([pairs.learn, pairs.check, pairs.test]).tolist()) == list(range(len(pairs.pairs)))
+    assert abs(len(pairs.test) - len(pairs.pairs) / 2) < 10
+    assert 0 < len(pairs.check) < len(pairs.learn)
+
+
+def test_the_split_does_not_depend_on_the_order_of_the_works():
+    works = [f"work{number % 20}" for number in range(100)]
+    mask = apart(works, 0.3, "seed")
+    assert {work for work, taken in zip(works, mask, strict=True) if taken} == {
+        work for work, taken in zip(works[::-1], apart(works[::-1], 0.3, "seed"), strict=True) if taken
+    }
+    assert mask.sum() == 30
+    assert not np.array_equal(mask, apart(works, 0.3, "another seed"))
+
+
+def test_a_work_that_is_too_large_is_passed_over_and_never_all_are_taken():
+    assert apart(["large"] * 9 + ["small"], 0.2, "").tolist() == [False] * 9 + [True]
+    assert apart(["a", "b"], 0.9, "").sum() == 1
+    assert apart(["large"] * 5 + ["larger"] * 6, 0.1, "").sum() == 5
+
+
+def test_pairs_of_too_few_works_are_an_error():
+    with pytest.raises(BadInput, match="too few"):
+        PairSet.of(corpus_of_equalities(works=2), "equalities", 1_000)
+    with pytest.raises(BadInput, match="no set 'sums'"):
+        PairSet.of(corpus_of_equalities(), "sums", 1_000)
+
+
+def test_no_more_pairs_are_used_than_asked_for():
+    assert len(PairSet.of(corpus_of_equalities(), "relations", 50).pairs) == 50
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """An experiment on the smallest scale: its result, and what it told."""
+    folder, told = tmp_path_factory.mktemp("store"), []
+    context = Context(Store(folder), SCALE, "cpu", told.append)
+    return folder, equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"]), told
+
+
+def test_every_figure_of_ours_has_an_interval(ran):
+    _, result, _ = ran
+    assert [table.name for table in result.tables] == [
+        "equalities-equalities", "equalities-inequalities", "equalities-batches",
+    ]  # fmt: skip
+    for table in result.tables:
+        for row in table.rows:
+            for score in row.cells.values():
+                assert row.origin == PAPER or score.low <= score.value <= score.high
+    titles = [row.title for row in result.tables[0].rows if row.origin != PAPER]
+    assert titles[0] == "Graph network, finetuned"
+    assert "Graph network, as it is" in titles
+    assert sum(row.origin == PAPER for row in result.tables[0].rows) == 4
+
+
+def test_the_bag_of_words_learns_from_other_works_what_stands_for_what(ran):
+    rows = {row.title: row.cells for row in ran[1].tables[0].rows}
+    assert rows["Bag of words, finetuned"]["r10"].low > rows["Bag of words, 256 features, as it is"]["r10"].high
+
+
+def test_batches_that_there_are_too_few_pairs_for_are_left_out(ran):
+    (plot,) = ran[1].plots
+    assert {curve.title: curve.x for curve in plot.curves} == {"Graph network": [16, 32], "Bag of words": [16, 32]}
+
+
+def test_the_first_finding_is_a_verdict_on_the_papers_order(ran):
+    assert ran[1].findings[0].split(":")[0] in ("Holds", "Does not hold", "Undecided", "Holds in part")
+    assert any("by batch size" in finding for finding in ran[1].findings)
+
+
+def test_what_was_measured_is_not_measured_again(ran):
+    folder, result, told = ran
+    assert any("learning rate" in message for message in told)
+    again = []
+    context = Context(Store(folder), SCALE, "cpu", again.append)
+    same = equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"])
+    assert same == result
+    assert not any("learning rate" in message or "as it is" in message for message in again)
+    more = equalities(context, corpus_of_equalities(48), ["tfidf-tree", "tree-pairs"], ["equalities"])
+    assert [message for message in again if "as it is" in message] == ["equalities: Tree pairs, log tf-idf as it is"]
+    assert len(more.tables[0].rows) == 2 + 4
+
+
+def test_the_result_can_be_kept(ran, tmp_path):
+    assert Result.load(ran[1].save(tmp_path)) == ran[1]
+
+
+def test_pairs_come_from_works_that_nothing_was_pretrained_on(ran):
+    learn, held_out = corpus_of_equalities(48).split(HELD_OUT, SPLIT)
+    assert set(learn.works).isdisjoint(held_out.works)
+    count = len(PairSet.of(held_out, "equalities", 1_000).pairs)
+    assert ran[1].facts["equalities"].startswith(f"{count} pairs")
+
+
+def test_unknown_systems_and_sets_are_an_error(tmp_path):
+    context = Context(Store(tmp_path), SCALE, "cpu")
+    with pytest.raises(BadInput, match="no system 'oracle'"):
+        equalities(context, corpus_of_equalities(), ["oracle"])
+    with pytest.raises(BadInput, match="no set of pairs 'sums'"):
+        equalities(context, corpus_of_equalities(), sets=["sums"])
+
+
+def found(**shares):
+    """A set on which systems find given shares, of 400 sides from 40 works."""
+    lines = {
+        name.replace("_", "-"): Measured(name, 1_024, {10: np.arange(400) % 100 < 100 * share})
+        for name, share in shares.items()
+    }
+    return Found("Equalities", lines, [], np.arange(400) % 40, 200)
+
+
+@pytest.mark.parametrize(
+    ("shares", "verdict"),
+    [
+        ({"graph": 0.9, "transformer": 0.7, "bag_of_words": 0.5, "fasttext": 0.3}, "Holds: of 3"),
+        ({"graph": 0.3, "transformer": 0.5, "bag_of_words": 0.7, "fasttext": 0.9}, "Does not hold: of 3"),
+        ({"graph": 0.9, "transformer": 0.5, "bag_of_words": 0.7}, "Holds in part: of 2"),
+        ({"graph": 0.5, "transformer": 0.5}, "Undecided: of 1"),
+        ({"graph": 0.5}, "Undecided"),
+    ],
+)
+def test_the_verdict_goes_by_intervals_of_differences(shares, verdict):
+    assert findings([found(**shares)])[0].startswith(verdict)
+
+
+def test_a_finetuned_model_is_better_at_it_and_can_be_loaded(tmp_path):
+    corpus = corpus_of_equalities()
+    random_model(vocabulary=Vocabulary.learn([corpus.forest])).save(tmp_path / "first")
+    settings = Settings(batch=16, epochs=10, rates=(3e-3,))
+    done = finetune_model(
+        corpus, tmp_path / "second", model=tmp_path / "first", settings=settings, device="cpu", resamples=50
+    )
+    assert done.after["r10"].value > done.before["r10"].value
+    assert isinstance(done.after["r1"], Score)
+    assert done.learned + done.checked + done.tested == 24 * 8
+    first, second = Encoder.load(tmp_path / "first"), Encoder.load(tmp_path / "second")
+    assert first.digest != second.digest
+    assert second.model.recipe["finetuned"]["batch"] == 16
+    lengths = np.linalg.norm(second.embed(corpus.forest), axis=1)
+    assert lengths.mean() == pytest.approx(1 - lengths.std(), abs=0.01)
+    with pytest.raises(BadInput, match="holds a model already"):
+        finetune_model(corpus, tmp_path / "second", device="cpu")
