@@ -56,30 +56,42 @@ class Pairs:
 
 def extract(forest: Forest, signs: frozenset[int]) -> Pairs:
     """The pairs of sides that trees have around some relation signs (one of `SETS`)."""
-    reader = LineReader(forest)
-    origin: list[int] = []
-    statement: list[int] = []
-    sides: tuple[list[list[int]], list[list[int]]] = ([], [])
-    for tree in np.unique(_trees_of(forest, np.flatnonzero(np.isin(reader.kind, list(signs))))).tolist():
-        for number, parts in enumerate(reader.statements(tree)):
-            for left, right in pairwise(parts):
-                if right.sign in signs and left.nodes and right.nodes:
-                    origin.append(tree)
-                    statement.append(number)
-                    sides[0].append(left.nodes)
-                    sides[1].append(right.nodes)
-    pairs = Pairs(subforest(forest, sides[0] + sides[1]), np.array(origin, np.int64))
-    small, large = np.sort(pairs.forest.sizes.reshape(2, -1), axis=0)
-    fits = np.flatnonzero((small >= SMALLEST) & (large <= RATIO * small))
-    names = np.stack([pairs.origin, np.array(statement, np.int64)], axis=1)[fits]
-    _, first = np.unique(names, axis=0, return_index=True)
-    pairs = pairs.select(fits[first])
-    return pairs.select(_distinct(pairs.forest))
+    return Neighbours.of(forest).pairs(signs)
 
 
-def _trees_of(forest: Forest, nodes: Integers) -> Integers:
-    """The tree of each node."""
-    return np.searchsorted(forest.offsets, nodes, side="right") - 1
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """All neighbouring sides of a forest, with the sign between them: the pairs of any set are some of them."""
+
+    sides: Pairs
+    statement: Integers  # (pairs,) which of its tree's statements each is from
+    sign: Integers  # (pairs,)
+
+    @classmethod
+    def of(cls, forest: Forest) -> Neighbours:
+        """Read all trees that have a sign of any set; takes seconds for 100,000."""
+        reader = LineReader(forest)
+        signs = frozenset[int]().union(*SETS.values())
+        trees = np.searchsorted(forest.offsets, np.flatnonzero(np.isin(reader.kind, list(signs))), side="right") - 1
+        found = [
+            (tree, number, right.sign, left.nodes, right.nodes)
+            for tree in np.unique(trees).tolist()
+            for number, statement in enumerate(reader.statements(tree))
+            for left, right in pairwise(statement)
+            if right.sign in signs and left.nodes and right.nodes
+        ]
+        origin, statement, sign = np.array([row[:3] for row in found], np.int64).reshape(-1, 3).T
+        sides = subforest(forest, [row[3] for row in found] + [row[4] for row in found])
+        return cls(Pairs(sides, origin), statement, sign)
+
+    def pairs(self, signs: frozenset[int]) -> Pairs:
+        """Those with some signs that make good pairs: one a statement, none with a side that came up before."""
+        small, large = np.sort(self.sides.forest.sizes.reshape(2, -1), axis=0)
+        fits = np.flatnonzero((small >= SMALLEST) & (large <= RATIO * small) & np.isin(self.sign, list(signs)))
+        names = np.stack([self.sides.origin[fits], self.statement[fits]], axis=1)
+        _, first = np.unique(names, axis=0, return_index=True)
+        pairs = self.sides.select(fits[first])
+        return pairs.select(_distinct(pairs.forest))
 
 
 def _distinct(forest: Forest) -> Integers:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.equalities import SETS, Pairs, extract
+from eqkin.evaluation.equalities import SETS, Neighbours, Pairs
 from eqkin.learning.corpus import Corpus
 
 Integers = npt.NDArray[np.int64]
@@ -36,15 +36,24 @@ class PairSet:
     test: Integers
 
     @classmethod
-    def of(cls, corpus: Corpus, name: str, most: int, test: float = TEST) -> PairSet:
+    def of(
+        cls, corpus: Corpus, name: str, most: int, test: float = TEST, neighbours: Neighbours | None = None
+    ) -> PairSet:
         """The pairs of a corpus with the signs of one of `SETS`, `most` at most.
+
+        Args:
+            corpus: Where they come from.
+            name: Of the set.
+            most: How many.
+            test: Share of the pairs to test on.
+            neighbours: Those of the corpus, if they were read before.
 
         Raises:
             BadInput: There is no such set, or there are pairs of fewer than three works: none could be parted.
         """
         if name not in SETS:
             raise BadInput(f"there is no set {name!r} of pairs; there are {', '.join(SETS)}")
-        pairs = extract(corpus.forest, SETS[name])
+        pairs = (neighbours or Neighbours.of(corpus.forest)).pairs(SETS[name])
         if len(pairs) > most:
             pairs = pairs.select(np.linspace(0, len(pairs), most, endpoint=False).astype(np.int64))
         works = [corpus.works[paper] for paper in corpus.paper[pairs.origin].tolist()]

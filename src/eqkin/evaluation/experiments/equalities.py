@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.equalities import RATIO, SMALLEST
+from eqkin.evaluation.equalities import RATIO, SMALLEST, Neighbours
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
 from eqkin.evaluation.experiments.equalities_findings import DEPTH, Found, Measured, findings
 from eqkin.evaluation.experiments.equalities_systems import BATCH, DEPTHS, ENTRIES, Field
@@ -49,9 +49,10 @@ def equalities(
     learn, held_out = corpus.split(HELD_OUT, SPLIT)
     field = Field(context, corpus, learn)
     found, tables, facts = [], [], _facts(context, corpus, held_out)
+    context.tell("taking equations apart")
+    neighbours = Neighbours.of(held_out.forest)
     for name in sets:
-        context.tell(f"{name}: taking equations apart")
-        pairs = PairSet.of(held_out, name, context.scale.pairs)
+        pairs = PairSet.of(held_out, name, context.scale.pairs, neighbours=neighbours)
         measured = _Set(field, pairs)
         lines = {system: measured.line(system, BATCH) for system in systems}
         swept = [system for system in SWEPT if system in systems] if name == NAME else []
