@@ -184,7 +184,12 @@ def study(
 def equalities(
     library: LibraryFolder,
     corpus: CorpusFile = None,
-    names: Names = "",
+    names: Annotated[
+        str,
+        typer.Option(
+            "--systems", "-s", metavar="NAMES", help="Some, with commas: graph, transformer, ...", show_default="all"
+        ),
+    ] = "",
     out: Folder = _OUT,
     device: Device = "auto",
     small: Small = False,
@@ -196,7 +201,7 @@ def equalities(
 
         eqkin evaluate equalities -l corpus
 
-        eqkin evaluate equalities corpus.zst --device cuda --systems network,transformer
+        eqkin evaluate equalities corpus.zst --device cuda --systems graph,transformer
     """
     from eqkin.evaluation.experiments import equalities as experiment
 

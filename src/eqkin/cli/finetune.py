@@ -1,0 +1,69 @@
+"""`eqkin finetune`: teach a network to find the other side of an equality."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import orjson
+import typer
+
+from eqkin.cli.evaluate_output import teller
+from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.cli.train import CorpusFile, load_corpus, need_torch
+
+
+def register(app: typer.Typer) -> None:
+    """Put the command into the app."""
+    app.command()(finetune)
+
+
+def finetune(
+    library: LibraryFolder,
+    corpus: CorpusFile = None,
+    output: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write the network.")] = Path(
+        "finetuned"
+    ),
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The network to begin with.", show_default="the bundled one")
+    ] = None,
+    pairs: Annotated[str, typer.Option(help="equalities, inequalities, or relations: both and their like.")] = (
+        "relations"
+    ),
+    held_out: Annotated[float, typer.Option(help="Share of the pairs to test on, by work.")] = 0.2,
+    batch: Annotated[int, typer.Option(min=2, help="Pairs a step; each is told from all others of it.")] = 1_024,
+    epochs: Annotated[int, typer.Option(min=1, help="At most; as many as were best on pairs kept apart.")] = 20,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    as_json: AsJson = False,
+) -> None:
+    """Teach a network to find the other side of an equality, with the equalities of a library (InfoNCE).
+
+    Equations are split at their relation signs into sides of comparable size. Most pairs are learned from, some decide
+    on learning rate and epochs, the rest is tested on: how often the other side is found, before and after, with
+    intervals over works. The folder is what `eqkin rank --model`, `eqkin evaluate` and `eqkin.Encoder.load` take.
+
+    **Examples**
+
+        eqkin finetune -l corpus --out finetuned
+
+        eqkin finetune corpus.zst --pairs equalities --batch 4096 --device cuda
+    """
+    need_torch()
+    from eqkin.evaluation.finetuned import finetune_model
+    from eqkin.evaluation.report.formatting import show
+    from eqkin.learning.finetuning import Settings
+
+    with teller(as_json) as tell:
+        found = finetune_model(
+            load_corpus(corpus, library), output, model=model, pairs=pairs, held_out=held_out,
+            settings=Settings(batch=batch, epochs=epochs), device=device, tell=tell,
+        )  # fmt: skip
+    if as_json:
+        plain = asdict(found) | {"model": str(found.model), "choice": found.choice.as_dict()}
+        typer.echo(orjson.dumps(plain).decode())
+        return
+    typer.echo(f"finetuned on {found.learned:,} pairs, tested on {found.tested:,} others:")
+    for key, before in found.before.items():
+        typer.echo(f"  R@{key[1:]:4} {show(before, 'share')} before, {show(found.after[key], 'share')} after")
+    typer.echo(f"the network is in {found.model}")
