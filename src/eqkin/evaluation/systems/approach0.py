@@ -2,12 +2,18 @@
 
 Its native code prints, and might crash, so it runs in a process of its own (`approach0_worker`): that process is asked
 with a line of JSON and answers with one.
+
+pya0 0.3.7 answers some long queries wrongly: formulas before the first that has all of the query's paths are taken for
+one, under the first one's name, so that `P(s|d) = P(d|s) P(s) / P(d)` finds itself as something else. Documents with
+the queries, put in front of the formulas, prevent that; they change the frequencies of paths by next to nothing.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +31,8 @@ from eqkin.evaluation.systems.base import Floats, Formulas, System
 _WORKER = "eqkin.evaluation.systems.approach0_worker"
 _BATCH = 200  # formulas sent together
 _SECONDS = 600  # that one answer may take
+_SHARED = "/dev/shm"
+_BYTES = 100_000  # of an index, for each formula
 _ABSENT = -1.0  # score of what is not found; approach0's own are positive
 
 
@@ -51,7 +59,8 @@ class Approach0(System):
     def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
         """approach0's scores; -1 for formulas that it does not find.
 
-        The index lies in the folder for temporary files meanwhile, as many small files: 75 kB a formula.
+        The index is many small files, 75 kB a formula. Meanwhile they lie in shared memory if that has plenty of room,
+        else in the folder for temporary files, where it takes several times as long.
 
         Raises:
             BadInput: There is no LaTeX, pya0 is not installed, or it failed.
@@ -63,10 +72,12 @@ class Approach0(System):
         self.refused = {"formulas": 0, "queries": 0}
         if not scores.size:
             return scores
-        with tempfile.TemporaryDirectory(prefix="eqkin-approach0-") as folder, _Engine(folder) as engine:
+        where = _roomy(len(formulas))
+        with tempfile.TemporaryDirectory(prefix="eqkin-approach0-", dir=where) as folder, _Engine(folder) as engine:
+            engine.lead(queries.latex)
             self.refused["formulas"] = engine.index(formulas.latex, self._progress)
             for row, query in zip(scores, queries.latex, strict=True):
-                read, places, found = engine.search(query, min(self._depth, len(formulas)))
+                read, places, found = engine.search(query, self._depth)
                 self.refused["queries"] += not read
                 row[places] = found
         return scores
@@ -92,6 +103,11 @@ class _Engine:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe:
                 pipe.close()
+
+    def lead(self, queries: Sequence[str]) -> None:
+        """Put documents with the queries in front of the formulas."""
+        for start in range(0, len(queries), _BATCH):
+            self._ask({"lead": list(queries[start : start + _BATCH])}, f"reading queries {start} and following")
 
     def index(self, latex: Sequence[str], progress: Callable[[int], None] | None) -> int:
         """Index formulas; returns how many could not be read."""
@@ -129,6 +145,15 @@ class _Engine:
         if "error" in answer:
             raise BadInput(f"approach0 failed while {doing}: {answer['error']}")
         return answer
+
+
+def _roomy(formulas: int) -> str | None:
+    """Shared memory, if an index of so many formulas fits there four times; else None."""
+    try:
+        fits = shutil.disk_usage(_SHARED).free > 4 * formulas * _BYTES
+    except OSError:
+        return None
+    return _SHARED if fits and os.access(_SHARED, os.W_OK) else None
 
 
 def _ending(code: int) -> str:

@@ -21,9 +21,12 @@ class Worker:
         self._index = pya0.index_open(folder, option="w")
         self._writer = pya0.index_writer(self._index)
         self._places: dict[int, int] = {}  # by approach0's number of a document
+        self._leading = 0  # documents in front
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked."""
+        if "lead" in question:
+            return self._lead([_clean(latex) for latex in question["lead"]])
         if "add" in question:
             return {"refused": sum(not self._add(_clean(latex)) for latex in question["add"])}
         if "finish" in question:
@@ -34,6 +37,14 @@ class Worker:
             return {}
         return self._search(_clean(question["search"]), question["depth"])
 
+    def _lead(self, queries: list[str]) -> dict[str, Any]:
+        """Put a document with queries in front; it is never found."""
+        read = [f"[imath]{latex}[/imath]" for latex in queries if self._reads(latex)]
+        if read:
+            self._pya0.writer_add_doc(self._writer, content=" ".join(read))
+            self._leading += 1
+        return {}
+
     def _add(self, latex: str) -> bool:
         number = self._pya0.writer_add_doc(self._writer, content=f"[imath]{latex}[/imath]")
         self._places[number] = len(self._places)
@@ -43,9 +54,10 @@ class Worker:
         if not self._reads(latex):
             return {"read": False, "places": [], "scores": []}
         query = [{"str": latex, "type": "tex", "field": "content"}]
-        found = json.loads(self._pya0.search(self._index, query, verbose=False, topk=depth)).get("hits", [])
-        places = [self._places[hit["docid"]] for hit in found]
-        return {"read": True, "places": places, "scores": [hit["score"] for hit in found]}
+        found = self._pya0.search(self._index, query, verbose=False, topk=depth + self._leading)
+        hits = [hit for hit in json.loads(found).get("hits", []) if hit["docid"] in self._places][:depth]
+        places = [self._places[hit["docid"]] for hit in hits]
+        return {"read": True, "places": places, "scores": [hit["score"] for hit in hits]}
 
     def _reads(self, latex: str) -> bool:
         return bool(latex) and self._pya0.parse(latex)[0] == "OK"

@@ -1,0 +1,130 @@
+"""approach0 in its own process: what it finds, what it cannot read, and what happens when it fails."""
+
+import os
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.evaluation.systems import approach0 as module
+from eqkin.evaluation.systems.approach0 import Approach0
+from eqkin.evaluation.systems.base import Formulas
+from tests.forest.strategies import build
+
+pytest.importorskip("pya0", reason="pya0 has wheels for Linux on x86-64 alone")
+
+LATEX = [
+    r"a^2 + b^2 = c^2",
+    r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",
+    "e^{i\\pi}\n+ 1 = 0",  # goes over two lines
+    r"\frac{x}{y",
+    r"x^2 + y^2 = 1",
+    "[/imath]",
+    "",
+]
+
+
+def formulas(*latex):
+    """Formulas whose trees do not matter."""
+    return Formulas(build([("mi", "", "x", [])] * len(latex)), list(latex))
+
+
+@pytest.fixture(scope="module")
+def ranked():
+    system = Approach0()
+    queries = formulas(LATEX[0], LATEX[2], r"P(a|b) = \frac{P(b|a) P(a)}{P(b)}", r"\frac{x}{")
+    return system, system.rank(queries, formulas(*LATEX))
+
+
+def test_the_identical_formula_comes_first(ranked):
+    _, scores = ranked
+    assert scores[0].argmax() == 0
+    assert scores[1].argmax() == 2
+
+
+def test_a_renamed_formula_is_found_and_unrelated_ones_come_last(ranked):
+    _, scores = ranked
+    assert scores[2].argmax() == 1
+    assert scores[0, 4] > scores[0, 1]  # another sum of squares
+    assert (scores[:3, [3, 5, 6]] == -1).all()
+
+
+def test_what_it_cannot_read_is_counted(ranked):
+    system, scores = ranked
+    assert system.refused == {"formulas": 3, "queries": 1}
+    assert (scores[3] == -1).all()
+
+
+def test_no_more_than_the_depth_is_found():
+    scores = Approach0(depth=2).rank(formulas("x+1"), formulas("x+1", "x+2", "x+3", "x+y"))
+    assert (scores > -1).sum() == 2
+    assert scores[0].argmax() == 0
+
+
+def test_nothing_is_printed_and_no_index_is_left(capfd, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SHARED", str(tmp_path))
+    monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
+    told = []
+    Approach0(progress=told.append).rank(formulas(r"\frac{x}{"), formulas(r"\frac{x}{", "y"))
+    assert told == [2]
+    assert capfd.readouterr() == ("", "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_index_goes_where_there_is_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SHARED", str(tmp_path))
+    assert module._roomy(10) == str(tmp_path)
+    assert module._roomy(10**12) is None
+    monkeypatch.setattr(module, "_SHARED", str(tmp_path / "nowhere"))
+    assert module._roomy(10) is None
+
+
+def test_a_long_query_finds_itself_by_its_own_name():
+    """pya0 alone says it is the first formula."""
+    long = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
+    assert Approach0().rank(formulas(long), formulas("a^2 + b^2 = c^2", long, "x+1"))[0].argmax() == 1
+
+
+def test_no_formulas_need_no_engine():
+    assert Approach0().rank(formulas("x"), formulas()).shape == (1, 0)
+
+
+def test_trees_alone_are_refused():
+    with pytest.raises(BadInput, match="trees alone"):
+        Approach0().rank(Formulas(build([("mi", "", "x", [])])), formulas("x"))
+
+
+def failing(tmp_path, monkeypatch, body):
+    """Put another program in the engine's place: it takes the queries and fails when it is given formulas."""
+    start = "import os, sys\nsys.stdin.readline()\nprint('{}', flush=True)\nsys.stdin.readline()\n"
+    (tmp_path / "strange_engine.py").write_text(start + body)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setattr(module, "_WORKER", "strange_engine")
+
+
+def test_a_crash_becomes_an_error_that_says_when(tmp_path, monkeypatch):
+    failing(tmp_path, monkeypatch, f"os.kill(os.getpid(), {int(signal.SIGSEGV)})")
+    with pytest.raises(BadInput, match="stopped .SIGSEGV. while indexing formulas 0 to 1"):
+        Approach0().rank(formulas("x"), formulas("x", "y"))
+
+
+def test_an_engine_that_hangs_is_given_up(tmp_path, monkeypatch):
+    failing(tmp_path, monkeypatch, "sys.stdin.readline()")
+    monkeypatch.setattr(module, "_SECONDS", 1)
+    with pytest.raises(LimitReached, match="took more than 1 seconds"):
+        Approach0().rank(formulas("x"), formulas("x", "y"))
+
+
+def test_an_error_inside_is_passed_on(tmp_path, monkeypatch):
+    failing(tmp_path, monkeypatch, 'print(\'{"error": "no disk"}\', flush=True)')
+    with pytest.raises(BadInput, match="failed while indexing formulas 0 to 1: no disk"):
+        Approach0().rank(formulas("x"), formulas("x", "y"))
+
+
+def test_scores_are_numbers_for_every_pair(ranked):
+    _, scores = ranked
+    assert scores.shape == (4, 7)
+    assert scores.dtype == np.float32
+    assert np.isfinite(scores).all()

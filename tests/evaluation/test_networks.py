@@ -1,0 +1,131 @@
+"""eqkin's networks as systems, and the registry of all systems."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.store import Store
+from eqkin.evaluation.systems.base import Embedding
+from eqkin.evaluation.systems.networks import Network, Untrained
+from eqkin.evaluation.systems.registry import NAMES, systems
+from eqkin.network.architecture import Architecture
+from eqkin.network.encoder import BUNDLED, Encoder
+from tests.evaluation.formulas import formulas
+from tests.learning.small import corpus_of
+
+SHAPE = Architecture(width=16, dimensions=8)
+CORPUS = corpus_of([[6], [4]])
+
+
+@pytest.fixture(scope="module")
+def some():
+    return formulas(r"a^2 + b^2 = c^2", r"e^{i\pi} + 1 = 0", r"\int_0^1 f(x) \, dx")
+
+
+def test_the_bundled_network_gives_the_encoders_vectors(some):
+    told = []
+    system = Network("paper", "Graph network", device="cpu", progress=told.append)
+    assert np.array_equal(system.encode(some), Encoder.load().embed(some.forest))
+    assert told == [3]
+    assert system.settings == {}
+    assert system.learned_from == Encoder.load().digest
+
+
+def test_similarity_is_the_cosine_or_the_inner_product(some):
+    vectors = Encoder.load().embed(some.forest)
+    lengths = np.linalg.norm(vectors, axis=1)
+    products = vectors @ vectors.T
+    cosine = Network("a", "A", BUNDLED, device="cpu").rank(some, some)
+    inner = Network("b", "B", BUNDLED, device="cpu", similarity="inner product").rank(some, some)
+    np.testing.assert_allclose(inner, products, atol=1e-5)
+    np.testing.assert_allclose(cosine, products / np.outer(lengths, lengths), atol=1e-5)
+    with pytest.raises(BadInput, match="no similarity 'euclid'; there are cosine"):
+        Network("c", "C", similarity="euclid")
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="no model there"):
+        Network("own", "Own", tmp_path)
+
+
+def test_an_untrained_network_is_decided_by_its_seed(tmp_path, some):
+    first, same, other = (Untrained(SHAPE, seed, device="cpu") for seed in (0, 0, 1))
+    with pytest.raises(BadInput, match="fit it first"):
+        first.encode(some)
+    for number, system in enumerate((first, same, other)):
+        system.fit(CORPUS, tmp_path / str(number))
+    assert first.encode(some).shape == (3, 8)
+    assert np.array_equal(first.encode(some), same.encode(some))
+    assert np.abs(first.encode(some) - other.encode(some)).max() > 1e-3
+    assert first.settings == same.settings != other.settings
+
+
+def test_an_untrained_network_is_loaded_again(tmp_path, some):
+    first, again = Untrained(SHAPE, device="cpu"), Untrained(SHAPE, device="cpu")
+    first.fit(CORPUS, tmp_path)
+    again.fit(corpus_of([[1]]), tmp_path)
+    assert np.array_equal(first.encode(some), again.encode(some))
+    assert Encoder.load(tmp_path).dimensions == 8
+
+
+def test_every_name_makes_a_system_of_that_name_in_the_size_asked_for(tmp_path):
+    context = Context(Store(tmp_path), SMALL, "cpu")
+    made = systems(list(NAMES), context)
+    assert [system.name for system in made] == list(NAMES)
+    assert len({system.title for system in made}) == len(made)
+    assert [system.name for system in made if system.needs_latex] == ["tfidf-latex", "approach0"]
+    sizes = {system.name: system.settings for system in made}
+    assert sizes["untrained"]["architecture"]["width"] == SMALL.width
+    assert sizes["fasttext"]["epochs"] == SMALL.fasttext_epochs
+    assert sizes["transformer"]["shape"]["layers"] == SMALL.transformer_layers
+    assert sizes["transformer"]["lesson"]["triplets"] == SMALL.transformer_triplets
+    assert sizes["bitmap-cnn"]["lesson"]["bitmaps"] == SMALL.bitmaps
+    assert systems(["untrained"])[0].settings["architecture"]["width"] == 512
+
+
+def test_small_systems_learn_through_the_store_and_rank(tmp_path, some):
+    told = []
+    context = Context(Store(tmp_path), SMALL, "cpu", told.append)
+    names = ["untrained", "bag-of-words", "fasttext"]
+    corpus = corpus_of([[40], [40]])
+    scores = [context.fit(system, corpus).rank(some, some) for system in systems(names, context)]
+    again = [context.fit(system, corpus).rank(some, some) for system in systems(names, context)]
+    assert len(list((tmp_path / "fitted").iterdir())) == 3
+    assert all(np.array_equal(one, other) for one, other in zip(scores, again, strict=True))
+    assert any("Bag of words" in line for line in told)
+
+
+def test_a_network_of_ones_own_is_given_by_its_folder(tmp_path, some):
+    folder = tmp_path / "my run_2"
+    Untrained(SHAPE).fit(CORPUS, folder)
+    (own,) = systems([str(folder)])
+    assert own.name == "my-run-2"
+    assert isinstance(own, Embedding)
+    assert own.encode(some).shape == (3, 8)
+
+
+def test_unknown_and_repeated_names_are_refused():
+    with pytest.raises(BadInput, match="no system 'word2vec'; there are paper, untrained"):
+        systems(["paper", "word2vec"])
+    with pytest.raises(BadInput, match="tree-pairs is named twice"):
+        systems(["tree-pairs", "tree-pairs"])
+
+
+def test_what_is_missing_is_named_with_the_extra_to_install():
+    code = (
+        "import sys; sys.modules['sklearn.feature_extraction.text'] = None\n"
+        "from eqkin.evaluation.systems.registry import systems\n"
+        "from tests.evaluation.formulas import formulas\n"
+        "from eqkin.errors import BadInput\n"
+        "try: systems(['tree-pairs'])[0].encode(formulas('x'))\n"
+        "except BadInput as error: assert \"pip install 'eqkin[eval]'\" in str(error), error\n"
+        "else: raise SystemExit('not noticed')\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == 0
