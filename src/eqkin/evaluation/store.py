@@ -72,12 +72,14 @@ class Store:
         return found
 
     def vectors(self, name: str, key: Any, encode: Callable[[], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-        """Vectors kept under `key` (JSON), or else what `encode` gives, which is kept in half precision."""
+        """Vectors kept under `key` (JSON), or else what `encode` gives, kept in half precision where that is enough."""
         path = self.folder / "vectors" / f"{name}-{digest(key)}.safetensors"
         try:
             return load(path.read_bytes())["vectors"].astype(np.float32)
         except (FileNotFoundError, SafetensorError, KeyError):
-            vectors = encode().astype(np.float16)
+            vectors = encode()
+        if np.abs(vectors).max(initial=0) < np.finfo(np.float16).max:
+            vectors = vectors.astype(np.float16)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, save({"vectors": vectors}))
         return vectors.astype(np.float32)

@@ -8,7 +8,7 @@ difference to the full model is taken triple by triple; its interval is of a boo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ import numpy.typing as npt
 from eqkin.evaluation.bootstrap import middle, weights
 from eqkin.evaluation.experiments.ablated import FULL, VARIANTS, learned, ranked
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
-from eqkin.evaluation.experiments.labelled import measured_scores
+from eqkin.evaluation.experiments.labelled import as_scores, difference, measured_on
 from eqkin.evaluation.labelled_sets import LabelledSet
 from eqkin.evaluation.published import ABLATION_ROWS
-from eqkin.evaluation.results import Column, Curve, Plot, Result, Row, Score, Table
+from eqkin.evaluation.results import PAPER, Column, Curve, Plot, Result, Row, Score, Table
 from eqkin.evaluation.systems.base import Embedding, unit
 from eqkin.evaluation.systems.networks import Network
 from eqkin.evaluation.triples import Triples, packed, unpacked
@@ -33,20 +33,22 @@ _COLUMNS = [
     Column("accuracy", "accuracy, labelled", "percent"),
 ]
 _DIFFERENCES = [
-    Column("difference", "difference to the full model, points", "number"),
-    Column("paper", "the paper's", "number", ""),
+    Column("ranking", "ranking, held out", "number", ""),
     Column("seeds", "each seed", "text", ""),
+    Column("labelled_ranking", "ranking, labelled", "number", ""),
+    Column("accuracy", "accuracy, labelled", "number", ""),
 ]
+_WHERE = {"ranking": "held out", "labelled_ranking": "labelled ranking", "accuracy": "labelled accuracy"}
 _PAPER_TITLES = {"no-histogram": "No histogram loss", "no-masking": "No masking", "no-augmentation": "No augmentation"}
 
 
 @dataclass(frozen=True, eq=False)
 class _Measured:
-    """One line of the table: what was ranked right (mean over seeds), and the labelled scores of the first seed."""
+    """One line of the table: which triples were ranked right, and the labelled scores, a seed each."""
 
     title: str
-    right: list[npt.NDArray[np.bool_]]  # which triples, a seed each
-    labelled: dict[str, Score]
+    right: list[npt.NDArray[np.bool_]]
+    labelled: list[dict[str, Any]]  # empty: there is no such set
 
     @property
     def mean(self) -> npt.NDArray[np.float64]:
@@ -121,8 +123,8 @@ def _network(
 ) -> _Measured:
     models = [learned(context, corpus, variant, seed) for seed in range(context.scale.seeds)]
     right = [unpacked(ranked(context, model, triples), len(triples)) for model in models]
-    scores = [_labelled(context, _system(variant, model), labelled) for model in models]
-    return _Measured(VARIANTS[variant][0], right, _mean_of(scores))
+    scores = [one for model in models for one in _labelled(context, _system(variant, model), labelled)]
+    return _Measured(VARIANTS[variant][0], right, scores)
 
 
 def _system(variant: str, model: Path) -> Network:
@@ -143,53 +145,66 @@ def _baseline(
     return _Measured(system.title, [right], _labelled(context, system, labelled))
 
 
-def _labelled(context: Context, system: Embedding, labelled: LabelledSet | None) -> dict[str, Score]:
-    return measured_scores(context, system, labelled) if labelled else {}
+def _labelled(context: Context, system: Embedding, labelled: LabelledSet | None) -> list[dict[str, Any]]:
+    return [measured_on(context, system, labelled)] if labelled else []
 
 
 def _mean_of(scores: Sequence[dict[str, Score]]) -> dict[str, Score]:
     """Means over seeds; the interval is the mean of theirs, since they share what is measured on."""
     return {
         key: Score(*(float(np.mean([getattr(one[key], part) for one in scores])) for part in ("value", "low", "high")))
-        for key in scores[0]
+        for key in (scores[0] if scores else ())
     }
 
 
 def _row(triples: Triples, one: _Measured) -> Row:
     spread = [float(right.mean()) for right in one.right]
     note = f"seeds: {', '.join(f'{100 * share:.1f}' for share in spread)}" if len(spread) > 1 else ""
-    return Row(one.title, {"ranking": triples.score_of(float(one.mean.mean())), **one.labelled}, note=note)
+    labelled = _mean_of([as_scores(found) for found in one.labelled])
+    return Row(one.title, {"ranking": triples.score_of(float(one.mean.mean())), **labelled}, note=note)
 
 
-def _difference(triples: Triples, one: _Measured, full: _Measured, drawn: npt.NDArray[np.floating[Any]]) -> Score:
-    values = 100 * (one.mean - full.mean)
-    low, high = middle(triples.resampled(values, drawn))
-    return Score(float(values.mean()), low, high)
+def _difference(
+    triples: Triples, one: _Measured, full: _Measured, drawn: npt.NDArray[np.floating[Any]]
+) -> dict[str, Score]:
+    """What a network has less than the full one, in points, by the column's key."""
+    values = one.mean - full.mean
+    found = {"ranking": Score(float(values.mean()), *middle(triples.resampled(values, drawn)))}
+    if one.labelled:
+        found |= difference(one.labelled, full.labelled)
+    return {key: Score(*(100 * (part or 0.0) for part in astuple(score))) for key, score in found.items()}
 
 
-def _differences_table(networks: dict[str, _Measured], differences: dict[str, Score]) -> Table:
-    paper = {row.title: row.cells["ranking"] for row in ABLATION_ROWS}
+def _paper_difference(variant: str) -> dict[str, Score]:
+    """The same in the paper."""
+    rows = {row.title: row.cells for row in ABLATION_ROWS}
+    mine, full = rows[_PAPER_TITLES[variant]], rows["Full model"]
+    return {
+        key: Score(round(100 * (score.value - best.value), 1))
+        for key, score in mine.items()
+        if isinstance(score, Score) and isinstance(best := full[key], Score)
+    }
+
+
+def _differences_table(networks: dict[str, _Measured], differences: dict[str, dict[str, Score]]) -> Table:
     rows = []
-    for variant, score in differences.items():
+    for variant, scores in differences.items():
         pairs = zip(networks[variant].right, networks[FULL].right, strict=True)
         seeds = ", ".join(f"{100 * (float(a.mean()) - float(b.mean())):+.1f}" for a, b in pairs)
-        other, best = paper[_PAPER_TITLES[variant]], paper["Full model"]
-        assert isinstance(other, Score) and isinstance(best, Score)
-        cells: dict[str, Score | str] = {
-            "difference": score, "paper": Score(round(100 * (other.value - best.value), 1)), "seeds": seeds,
-        }  # fmt: skip
-        rows.append(Row(networks[variant].title, cells))
-    caption = "On the same held-out triples, mean over seeds; 95 % intervals by bootstrap over papers."
-    return Table("ablation-differences", "What each part is worth, held out", _DIFFERENCES, rows, caption)
+        rows.append(Row(networks[variant].title, {**scores, "seeds": seeds}))
+    rows += [Row(_PAPER_TITLES[variant], dict(_paper_difference(variant)), PAPER) for variant in differences]
+    caption = (
+        "Points more (+) or less (-) than the full model's, on the same triples and labelled equations, mean over "
+        "seeds; 95 % intervals by bootstrap over papers, and over labelled equations."
+    )
+    columns = [column for column in _DIFFERENCES if any(column.key in row.cells for row in rows)]
+    return Table("ablation-differences", "What is lost when a part is left out", columns, rows, caption)
 
 
-def _plot(differences: dict[str, Score]) -> Plot:
-    paper = {row.title: row.cells["ranking"] for row in ABLATION_ROWS}
-    best = paper["Full model"]
-    assert isinstance(best, Score)
-    others = [score.value for v in differences if isinstance(score := paper[_PAPER_TITLES[v]], Score)]
+def _plot(differences: dict[str, dict[str, Score]]) -> Plot:
     titles: list[float | str] = [VARIANTS[variant][0] for variant in differences]
-    ours = list(differences.values())
+    ours = [scores["ranking"] for scores in differences.values()]
+    theirs = [_paper_difference(variant)["ranking"].value for variant in differences]
     return Plot(
         "ablation-differences",
         "Left out: change of the held-out ranking",
@@ -197,7 +212,7 @@ def _plot(differences: dict[str, Score]) -> Plot:
         "points",
         [
             Curve("here", titles, [s.value for s in ours], [s.low or 0 for s in ours], [s.high or 0 for s in ours]),
-            Curve("the paper", titles, [round(100 * (value - best.value), 1) for value in others]),
+            Curve("the paper", titles, theirs),
         ],
         kind="bar",
     )
@@ -210,25 +225,30 @@ def _holds(score: Score) -> str:
     return "confirmed" if score.high < 0 else "contradicted"
 
 
-def _findings(networks: dict[str, _Measured], others: Sequence[_Measured], differences: dict[str, Score]) -> list[str]:
-    verdicts = {variant: _holds(score) for variant, score in differences.items()}
-    order = sorted(differences, key=lambda variant: differences[variant].value)
-    same = order == ["no-histogram", "no-masking", "no-augmentation"]
-    whole = set(verdicts.values())
-    opening = "Holds" if whole == {"confirmed"} else "Holds in part" if "confirmed" in whole else "Does not hold"
+def _findings(
+    networks: dict[str, _Measured], others: Sequence[_Measured], differences: dict[str, dict[str, Score]]
+) -> list[str]:
+    held_out = {variant: scores["ranking"] for variant, scores in differences.items()}
+    verdicts = {variant: _holds(score) for variant, score in held_out.items()}
+    order = sorted(held_out, key=lambda variant: held_out[variant].value)
+    same = order == list(_PAPER_TITLES)
+    opening = "Holds in part" if "confirmed" in verdicts.values() else "Does not hold"
     found = [
-        f"{opening}: from the most to the least important part, leaving it out gives "
-        + ", ".join(f"{VARIANTS[v][0].lower()} {differences[v].value:+.1f}" for v in order)
-        + " points; the paper's order of effects (histogram loss, masking, augmentation) is "
-        + ("the same." if same else "another.")
+        f"{'Holds' if set(verdicts.values()) == {'confirmed'} else opening}: left out one by one, the parts change the "
+        "held-out ranking by "
+        + ", ".join(f"{held_out[v].value:+.1f} ({VARIANTS[v][0].lower()})" for v in order)
+        + f" points; the paper's order of effects (histogram loss, masking, augmentation) is "
+        f"{'the same' if same else 'another'}."
     ]
-    for variant, score in differences.items():
-        found.append(
-            f"{VARIANTS[variant][0]}: {score.value:+.1f} points [{score.low:+.1f}, {score.high:+.1f}] on held-out "
-            f"triples; that this part helps there is {verdicts[variant]}."
+    for variant, scores in differences.items():
+        words = ", ".join(
+            f"{where} {score.value:+.1f} [{score.low:+.1f}, {score.high:+.1f}], {_holds(score)}"
+            for key, where in _WHERE.items()
+            if (score := scores.get(key))
         )
+        found.append(f"{VARIANTS[variant][0]}, and that this part helps: {words}.")
     if others:
         full = float(networks[FULL].mean.mean())
         ranks = ", ".join(f"{one.title} {100 * float(one.mean.mean()):.1f} %" for one in others)
-        found.append(f"Beside the full model's {100 * full:.1f} %: {ranks}.")
+        found.append(f"Beside the full model's {100 * full:.1f} % on held-out triples: {ranks}.")
     return found

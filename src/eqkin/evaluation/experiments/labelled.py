@@ -140,7 +140,7 @@ def labelled(context: Context, systems: Sequence[System], sets: Sequence[Labelle
     tables, findings = [], []
     facts = {"resamples": f"{context.scale.resamples:,}", "seed": str(SEED)}
     for given in sets:
-        measured = [_kept(context, system, given) for system in systems]
+        measured = [measured_on(context, system, given) for system in systems]
         tests = [_tests(one, measured[0]) for one in measured[1:]]
         tables.append(_table(given, systems, measured, tests))
         findings += _findings(given, systems, measured, tests)
@@ -165,11 +165,28 @@ def labelled(context: Context, systems: Sequence[System], sets: Sequence[Labelle
 
 def measured_scores(context: Context, system: System, given: LabelledSet) -> dict[str, Score]:
     """Accuracy and ranking of one system on one set, by the keys of the columns."""
-    found = _kept(context, system, given)
+    return as_scores(measured_on(context, system, given))
+
+
+def as_scores(found: dict[str, Any]) -> dict[str, Score]:
+    """Accuracy and ranking of what was measured."""
     return {column.key: Score(*found[column.key]) for column in _COLUMNS[:2]}
 
 
-def _kept(context: Context, system: System, given: LabelledSet) -> dict[str, Any]:
+def difference(found: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> dict[str, Score]:
+    """Means of what was measured on one set, less those of others, with intervals of the paired differences."""
+    accuracy = np.mean([one["right"] for one in found], axis=0) - np.mean([one["right"] for one in other], axis=0)
+    mine, theirs = (np.mean([np.array(one["rankings"], np.float64) for one in many], axis=0) for many in (found, other))
+    ranking = np.mean([one["labelled_ranking"][0] for one in found]) - np.mean(
+        [one["labelled_ranking"][0] for one in other]
+    )
+    return {
+        "accuracy": mean_interval(accuracy, resamples=max(len(mine), 1), seed=SEED),
+        "labelled_ranking": Score(float(ranking), *middle(mine - theirs)),
+    }
+
+
+def measured_on(context: Context, system: System, given: LabelledSet) -> dict[str, Any]:
     """What a system reaches on a set, from the store if it was measured before."""
     context.tell(f"{system.title}: {len(given):,} labelled equations of {given.name}")
     resamples = context.scale.resamples
