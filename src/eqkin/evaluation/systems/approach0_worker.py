@@ -78,7 +78,7 @@ def main() -> None:
             try:
                 worker = worker or Worker(sys.argv[1])
                 answer = worker.answer(json.loads(line))
-            except Exception as error:  # noqa: BLE001 - told to the asker, who raises it
+            except Exception as error:  # told to the asker, who raises it
                 answer = {"error": f"{type(error).__name__}: {error}"}
             answers.write(json.dumps(answer) + "\n")
             answers.flush()
