@@ -9,6 +9,7 @@ import orjson
 import typer
 from rich.console import Console
 
+from eqkin.benchmarks.machine import machine
 from eqkin.cli.bench_search import search
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, need_torch
@@ -120,7 +121,7 @@ def encode(
         )
     figures = report.summary()
     if as_json:
-        typer.echo(orjson.dumps(figures).decode())
+        typer.echo(orjson.dumps(figures | {"machine": machine()}).decode())
         return
     typer.echo(f"{report.trees:,} trees, {report.nodes:,} nodes, {rounds} rounds")
     typer.echo(f"bare matrix products          {figures['products_gflops']:9,.1f} GFLOP/s")
@@ -164,7 +165,7 @@ def index(
         report = measure(library, vectors=vectors, queries=queries, progress=status.update)
     figures = report.summary()
     if as_json:
-        typer.echo(orjson.dumps(figures).decode())
+        typer.echo(orjson.dumps(figures | {"machine": machine()}).decode())
         return
     typer.echo(f"{report.vectors:,} vectors, {report.real:,} of them as embedded; {report.queries:,} queries")
     for row in figures["systems"]:
@@ -212,7 +213,7 @@ def train(
         if not as_json:
             (_tell_memory if isinstance(report, Memory) else _tell_speed)(figures[-1])
     if as_json:
-        typer.echo(orjson.dumps({"memory": figures[0], "batches": figures[1:]}).decode())
+        typer.echo(orjson.dumps({"memory": figures[0], "batches": figures[1:], "machine": machine()}).decode())
 
 
 def _tell_memory(figures: dict[str, Any]) -> None:

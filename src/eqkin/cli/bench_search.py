@@ -8,6 +8,7 @@ import orjson
 import typer
 from rich.console import Console
 
+from eqkin.benchmarks.machine import machine
 from eqkin.cli.options import AsJson, LibraryFolder
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ def search(
         else:
             reports = measure_server(library, searches=searches, clients=clients or [1, 32], k=k, explain=explain)
     if as_json:
-        typer.echo(orjson.dumps([report.summary() | {"problems": report.errors[:20]} for report in reports]).decode())
+        here = {"machine": machine()}
+        typer.echo(
+            orjson.dumps([report.summary() | {"problems": report.errors[:20]} | here for report in reports]).decode()
+        )
     else:
         for report in reports:
             _tell(report)

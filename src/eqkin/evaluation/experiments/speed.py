@@ -80,6 +80,8 @@ def read_figures(paths: Iterable[Path]) -> dict[str, Any]:
         if name is None:
             raise BadInput(f"{path}: not what {_commands(_PARTS)} print")
         figures[name] = content
+        if "machine" in first:
+            figures.setdefault("machines", {})[name] = first["machine"]
     return figures
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from eqkin.benchmarks.machine import machine
 from eqkin.evaluation.experiments.context import Context
 from eqkin.learning.corpus import Corpus
 
 _TREES, _VECTORS, _QUERIES, _SECONDS = 10_000, 1_000_000, 500, 10.0  # of a full measurement, at most
 _BATCHES = (1_024, 128)
-_CPU = Path("/proc/cpuinfo")
 
 
 def measure_here(context: Context, *, library: Path | None = None, corpus: Corpus | None = None) -> dict[str, Any]:
@@ -46,21 +44,6 @@ def measure_here(context: Context, *, library: Path | None = None, corpus: Corpu
         }
         figures[name] = context.store.measured("speed", key, lambda run=run: {"figures": run()})["figures"]  # type: ignore[misc]
     return figures
-
-
-def machine() -> str:
-    """The processor and its cores, and the GPU if torch sees one."""
-    try:
-        lines = _CPU.read_text("utf-8", "replace").splitlines()
-        model = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
-    except OSError:
-        model = platform.processor()
-    told = f"{model or platform.machine()}, {os.cpu_count()} cores"
-    try:
-        import torch
-    except ImportError:
-        return told
-    return f"{told}, {torch.cuda.get_device_name()}" if torch.cuda.is_available() else told
 
 
 def _encode(context: Context) -> dict[str, Any]:
