@@ -192,5 +192,7 @@ _DIFFERENCES = [
     "Batch normalisation keeps the statistics of pretraining while the graph network is finetuned; the one that was "
     "not pretrained learns them.",
     "The transformer normalises before attention, not after it, and has no dropout; trees are cut after 256 nodes.",
+    "Batches of all sizes see the pairs equally often, so large ones take fewer steps; the paper does not say how it "
+    "compared them.",
     "The bag of words keeps a random vector for labels that no pair to learn from has.",
 ]

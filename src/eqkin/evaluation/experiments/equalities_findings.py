@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.evaluation.bootstrap import mean_interval
-from eqkin.evaluation.experiments.equalities_systems import ENTRIES
+from eqkin.evaluation.experiments.equalities_systems import ENTRIES, MATRIX_RATES, NETWORK_RATES
 from eqkin.evaluation.results import Score
 
 ORDER = ("graph", "transformer", "bag-of-words", "fasttext")  # the paper's, by R@10 on every set
@@ -51,7 +51,7 @@ class Found:
 def findings(found: Sequence[Found]) -> list[str]:
     """Sentences; the first says whether the paper's order holds."""
     said = [_verdict(found)]
-    said += [text for one in found for text in (_order(one), _worth(one)) if text]
+    said += [text for one in found for text in (_order(one), _worth(one), _edges(one)) if text]
     return said + [text for one in found for text in _batches(one)]
 
 
@@ -108,6 +108,18 @@ def _worth(one: Found) -> str:
     return f"{one.title}, R@{DEPTH}, worth in points: {'; '.join(said)}." if said else ""
 
 
+def _edges(one: Found) -> str:
+    """Who chose the largest rate on offer, and so may gain from a larger one or from more steps."""
+    names = [
+        ENTRIES[entry].title
+        for entry, line in one.lines.items()
+        if line.choice.get("learning_rate") in (NETWORK_RATES[-1], MATRIX_RATES[-1])
+    ]
+    if not names:
+        return ""
+    return f"{one.title}: {', '.join(names)} chose the largest learning rate on offer, and may gain from more steps."
+
+
 def _best(one: Found) -> str:
     """The best entry that learns nothing at all, or an empty name."""
     names = [
@@ -127,7 +139,7 @@ def _batches(one: Found) -> list[str]:
         change = mean_interval(values, one.clusters, resamples=one.resamples)
         said.append(
             f"{one.title}, {ENTRIES[entry].title}, R@{DEPTH} by batch size: {shares}. From the smallest to the largest "
-            f"it changes by {_points(change)} points; larger batches are "
+            f"it changes by {_points(change)} points; with as many epochs, so fewer steps, larger batches are "
             + (
                 "better"
                 if _above(change)
