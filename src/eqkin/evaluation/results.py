@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from eqkin.errors import BadInput, CorruptData
+from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.library.durable import write_file
 
 VERSION = 1
@@ -121,7 +121,10 @@ class Result:
     def save(self, folder: Path) -> Path:
         """Write to `folder/NAME.json`; raises `StorageFailed`."""
         path = folder / f"{self.experiment}.json"
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageFailed(f"{folder}: could not be made ({error.strerror or error})") from error
         option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
         text = orjson.dumps({"version": VERSION, **dataclasses.asdict(self)}, option=option)
         write_file(path, text + b"\n")

@@ -6,6 +6,7 @@ In the folder lie
     vectors/NAME-KEY.safetensors    vectors of many formulas
     rows/EXPERIMENT/KEY.json    one measurement; KEY is of everything it depends on
     results/EXPERIMENT.json     what the experiment found, for the report
+    locks/                      who is learning what, now
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from safetensors.numpy import load, save
 from eqkin.errors import StorageFailed
 from eqkin.evaluation.results import Result
 from eqkin.library.durable import write_file
+from eqkin.library.lock import WriterLock
+
+_HALF = 1e-3  # by which half precision may change a vector, relative to its length
 
 
 class Store:
@@ -43,45 +47,57 @@ class Store:
         """The folder of what was learned under `key` (JSON); `fit` fills a new one if there is none.
 
         A fit that was interrupted finds what it left, in the same folder, when it is run again.
+
+        Raises:
+            LibraryBusy: Another process is learning the same.
+            StorageFailed: The disk refused.
         """
         folder = self.folder / "fitted" / f"{name}-{digest(key)}"
-        if not folder.exists():
-            unfinished = folder.with_name(folder.name + ".part")
-            try:
-                unfinished.mkdir(parents=True, exist_ok=True)
-                fit(unfinished)
-                os.replace(unfinished, folder)
-            except OSError as error:
-                raise StorageFailed(f"{unfinished}: could not be written ({error.strerror or error})") from error
+        if folder.exists():
+            return folder
+        with WriterLock(_made(self.folder / "locks" / folder.name)):
+            if not folder.exists():  # another process may have just finished
+                unfinished = _made(folder.with_name(folder.name + ".part"))
+                try:
+                    fit(unfinished)
+                    os.replace(unfinished, folder)
+                except OSError as error:
+                    raise StorageFailed(f"{unfinished}: could not be written ({error.strerror or error})") from error
         return folder
 
     def measured(self, experiment: str, key: Any, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """The measurement kept under `key` (JSON), or else what `measure` gives, which is kept.
 
-        Damaged files are measured again.
+        What comes back has been JSON either way: tuples are lists, and what was no number is None. Damaged files are
+        measured again. Raises `StorageFailed`.
         """
         path = self.folder / "rows" / experiment / f"{digest(key)}.json"
         try:
-            kept: dict[str, Any] = orjson.loads(path.read_bytes())["measured"]
-            return kept
+            return _measurement(path.read_bytes(), key)
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             found = measure()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"key": key, "measured": found}
-        write_file(path, orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY) + b"\n")
-        return found
+        except OSError as error:
+            raise StorageFailed(f"{path}: cannot be read ({error.strerror or error})") from error
+        option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+        text = orjson.dumps({"key": key, "measured": found}, option=option) + b"\n"
+        _made(path.parent)
+        write_file(path, text)
+        return _measurement(text, key)
 
     def vectors(self, name: str, key: Any, encode: Callable[[], npt.NDArray[np.float32]]) -> npt.NDArray[np.float32]:
-        """Vectors kept under `key` (JSON), or else what `encode` gives, kept in half precision where that is enough."""
+        """Vectors kept under `key` (JSON), or else what `encode` gives, kept in half precision where that is enough.
+
+        Damaged files are made anew. Raises `StorageFailed`.
+        """
         path = self.folder / "vectors" / f"{name}-{digest(key)}.safetensors"
         try:
-            return load(path.read_bytes())["vectors"].astype(np.float32)
-        except (FileNotFoundError, SafetensorError, KeyError):
-            vectors = encode()
-        if np.abs(vectors).max(initial=0) < np.finfo(np.float16).max:
-            vectors = vectors.astype(np.float16)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, save({"vectors": vectors}))
+            return _checked(load(path.read_bytes()))
+        except (FileNotFoundError, SafetensorError, KeyError, ValueError):
+            vectors = _rounded(encode())
+        except OSError as error:
+            raise StorageFailed(f"{path}: cannot be read ({error.strerror or error})") from error
+        _made(path.parent)
+        write_file(path, save({"vectors": vectors, "sha256": _hash(vectors)}))
         return vectors.astype(np.float32)
 
     def forget(self, experiment: str) -> None:
@@ -96,3 +112,41 @@ class Store:
 def digest(key: Any) -> str:
     """16 hexadecimal digits for a JSON value."""
     return hashlib.sha256(orjson.dumps(key, option=orjson.OPT_SORT_KEYS)).hexdigest()[:16]
+
+
+def _made(folder: Path) -> Path:
+    """The folder, there now."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{folder}: could not be made ({error.strerror or error})") from error
+    return folder
+
+
+def _measurement(text: bytes, key: Any) -> dict[str, Any]:
+    """What was measured; raises `ValueError`, `KeyError` or `TypeError` if this is no measurement of that key."""
+    kept = orjson.loads(text)
+    if digest(kept["key"]) != digest(key) or not isinstance(kept["measured"], dict):
+        raise ValueError("of another key")
+    found: dict[str, Any] = kept["measured"]
+    return found
+
+
+def _rounded(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.floating[Any]]:
+    """The vectors in half precision, unless that changes one of them much: half precision ends at 65,504 and 6e-8."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        half = vectors.astype(np.float16)
+        change = np.linalg.norm(half.astype(np.float32) - vectors, axis=1)
+        return half if (change <= _HALF * np.linalg.norm(vectors, axis=1)).all() else vectors
+
+
+def _hash(vectors: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(hashlib.sha256(np.ascontiguousarray(vectors).tobytes()).digest(), np.uint8)
+
+
+def _checked(arrays: dict[str, npt.NDArray[Any]]) -> npt.NDArray[np.float32]:
+    """Vectors that are as they were written; raises `KeyError` or `ValueError`."""
+    vectors = arrays["vectors"]
+    if not np.array_equal(arrays.get("sha256", _hash(vectors)), _hash(vectors)):
+        raise ValueError("damaged")
+    return vectors.astype(np.float32)
