@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 
 import numpy as np
 
+from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import Floats
 from eqkin.forest import Forest
 from eqkin.network.encoder import Encoder
@@ -13,25 +15,40 @@ from eqkin.network.model_files import Model
 
 
 def embed(model: Model, forest: Forest, device: str = "auto", progress: Callable[[int], None] | None = None) -> Floats:
-    """Vectors, one a row; `progress` is told now and then how many trees are done."""
-    if device == "cpu" or not _gpu():
+    """Vectors, one a row.
+
+    Args:
+        model: The network.
+        forest: The trees.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        progress: Told now and then how many trees are done.
+
+    Raises:
+        BadInput: There is no such device here.
+    """
+    if not _on_gpu(device):
         return Encoder(model).embed(forest, progress)
     import torch
 
     from eqkin.learning.held_out import embed as embed_there
     from eqkin.learning.resident import Resident
+    from eqkin.learning.run import chosen_device
     from eqkin.network.torch_network import GraphNetwork
 
-    there = torch.device("cuda")
+    there = chosen_device(device)
     network = GraphNetwork.of_weights(model.architecture, model.weights).to(there)
     resident = Resident(forest, model.vocabulary, there)
     vectors = embed_there(network, resident, torch.arange(len(forest), device=there))
     return np.asarray(vectors.cpu().numpy(), np.float32)
 
 
-def _gpu() -> bool:
-    try:
-        import torch
-    except ImportError:
+def _on_gpu(device: str) -> bool:
+    if device == "cpu":
         return False
-    return torch.cuda.is_available()
+    if importlib.util.find_spec("torch") is None:
+        if device == "auto":
+            return False
+        raise BadInput(f"{device} cannot be used without torch: pip install 'eqkin[train]'")
+    from eqkin.learning.run import chosen_device
+
+    return chosen_device(device).type == "cuda"
