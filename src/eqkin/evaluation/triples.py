@@ -7,6 +7,7 @@ paper or along a citation, and a negative. One is ranked right if the anchor is 
 from __future__ import annotations
 
 import base64
+import math
 from functools import cached_property
 from typing import Any
 
@@ -72,14 +73,15 @@ class Triples:
     ) -> npt.NDArray[np.float64]:
         """Means of values over the triples, papers weighted: one for each row of `weights` (resamples, papers).
 
-        A triple counts as often as its anchor's paper and its negative's were drawn together.
+        A triple counts as often as its anchor's paper and its negative's were drawn together. NaN where no triple does.
         """
         names, numbers = np.unique(self.papers, return_inverse=True)
         anchor, _, negative = numbers.reshape(-1, 3).T
         means = []
         for row in weights[:, : len(names)]:
             weight = row[anchor] * row[negative]
-            means.append(float(weight @ values / max(weight.sum(), 1e-12)))
+            total = float(weight.sum())
+            means.append(float(weight @ values) / total if total else math.nan)
         return np.array(means)
 
     @property

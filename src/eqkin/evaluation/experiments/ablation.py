@@ -8,13 +8,14 @@ difference to the full model is taken triple by triple; its interval is of a boo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import middle, weights
 from eqkin.evaluation.experiments.ablated import FULL, VARIANTS, learned, ranked
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
@@ -22,7 +23,7 @@ from eqkin.evaluation.experiments.labelled import as_scores, difference, measure
 from eqkin.evaluation.labelled_sets import LabelledSet
 from eqkin.evaluation.published import ABLATION_ROWS, LARGE_SCALE_ROWS
 from eqkin.evaluation.results import PAPER, Column, Curve, Plot, Result, Row, Score, Table
-from eqkin.evaluation.systems.base import Embedding, unit
+from eqkin.evaluation.systems.base import Embedding, System, unit
 from eqkin.evaluation.systems.networks import Network
 from eqkin.evaluation.triples import Triples, packed, unpacked
 from eqkin.learning.corpus import Corpus
@@ -66,7 +67,7 @@ def learn(context: Context, corpus: Corpus) -> Triples:
 
 
 def ablation(
-    context: Context, corpus: Corpus, systems: Sequence[Embedding] = (), labelled: LabelledSet | None = None
+    context: Context, corpus: Corpus, systems: Sequence[System] = (), labelled: LabelledSet | None = None
 ) -> Result:
     """The ablation's tables.
 
@@ -75,11 +76,15 @@ def ablation(
         corpus: All papers; one half is learned from, the other ranked.
         systems: Baselines to put beside the networks; they learn from the same half.
         labelled: A labelled set for the other two columns.
+
+    Raises:
+        BadInput: A baseline gives no vectors of trees, or there are too few papers.
     """
+    baselines = [_vectors_of_trees(system) for system in systems]
     triples = learn(context, corpus)
     half = corpus.split(HELD_OUT, SPLIT)[0]
     networks = {variant: _network(context, corpus, variant, triples, labelled) for variant in VARIANTS}
-    others = [_baseline(context, half, system, triples, labelled) for system in systems]
+    others = [_baseline(context, half, system, triples, labelled) for system in baselines]
     table = Table(
         "ablation",
         "Ablation",
@@ -118,17 +123,25 @@ def ablation(
     )
 
 
+def _vectors_of_trees(system: System) -> Embedding:
+    """The system, if it can rank held-out triples; raises `BadInput` before anything is learned."""
+    if not isinstance(system, Embedding) or system.needs_latex:
+        what = "reads LaTeX" if system.needs_latex else "gives no vectors"
+        raise BadInput(f"{system.name} {what}, and the ablation compares vectors of trees: leave it out")
+    return system
+
+
 def _network(
     context: Context, corpus: Corpus, variant: str, triples: Triples, labelled: LabelledSet | None
 ) -> _Measured:
     models = [learned(context, corpus, variant, seed) for seed in range(context.scale.seeds)]
     right = [unpacked(ranked(context, model, triples), len(triples)) for model in models]
-    scores = [one for model in models for one in _labelled(context, _system(variant, model), labelled)]
+    scores = [one for model in models for one in _labelled(context, _system(context, variant, model), labelled)]
     return _Measured(VARIANTS[variant][0], right, scores)
 
 
-def _system(variant: str, model: Path) -> Network:
-    return Network(f"paper-{variant}", VARIANTS[variant][0], model)
+def _system(context: Context, variant: str, model: Path) -> Network:
+    return Network(f"paper-{variant}", VARIANTS[variant][0], model, device=context.device)
 
 
 def _baseline(
@@ -172,7 +185,12 @@ def _difference(
     found = {"ranking": Score(float(values.mean()), *middle(triples.resampled(values, drawn)))}
     if one.labelled:
         found |= difference(one.labelled, full.labelled)
-    return {key: Score(*(100 * (part or 0.0) for part in astuple(score))) for key, score in found.items()}
+    return {key: _points(score) for key, score in found.items()}
+
+
+def _points(share: Score) -> Score:
+    low, high = (None if end is None else 100 * end for end in (share.low, share.high))
+    return Score(100 * share.value, low, high)
 
 
 def _paper_difference(variant: str) -> dict[str, Score]:
@@ -253,6 +271,15 @@ def _holds(score: Score) -> str:
     return "confirmed" if score.high < 0 else "contradicted"
 
 
+def _verdict(found: set[str]) -> str:
+    """Whether all parts help, in the report's words."""
+    if found == {"confirmed"}:
+        return "Holds"
+    if "confirmed" in found:
+        return "Holds in part"
+    return "Does not hold" if "contradicted" in found else "Undecided"
+
+
 def _findings(
     networks: dict[str, _Measured], others: Sequence[_Measured], differences: dict[str, dict[str, Score]]
 ) -> list[str]:
@@ -260,9 +287,8 @@ def _findings(
     verdicts = {variant: _holds(score) for variant, score in held_out.items()}
     order = sorted(held_out, key=lambda variant: held_out[variant].value)
     same = order == list(_PAPER_TITLES)
-    opening = "Holds in part" if "confirmed" in verdicts.values() else "Does not hold"
     found = [
-        f"{'Holds' if set(verdicts.values()) == {'confirmed'} else opening}: left out one by one, the parts change the "
+        f"{_verdict(set(verdicts.values()))}: left out one by one, the parts change the "
         "held-out ranking by "
         + ", ".join(f"{held_out[v].value:+.1f} ({VARIANTS[v][0].lower()})" for v in order)
         + f" points; the paper's order of effects (histogram loss, masking, augmentation) is "
