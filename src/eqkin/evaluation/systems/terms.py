@@ -63,7 +63,8 @@ def installed(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        raise BadInput(f"{module} is not installed ({error}); `pip install 'eqkin[eval]'`") from error
+        extra = "train" if module == "torch" else "eval"
+        raise BadInput(f"{module} is not installed ({error}); `pip install 'eqkin[{extra}]'`") from error
 
 
 def hashes(names: Iterable[str]) -> Codes:
