@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from eqkin.cli.options import output
+
 
 def register(app: typer.Typer) -> None:
     """Put the command into the app."""
@@ -35,9 +37,10 @@ def report(
 
         eqkin report evaluation --out results.html --latex tables/ --markdown docs/RESULTS.md
     """
-    from eqkin.evaluation.report import write_report
+    from eqkin.evaluation.report import EXPERIMENTS, write_report
 
     written = write_report(folder, out or folder / "report.html", latex or folder / "latex", markdown)
     for name in written.missing:
-        typer.secho(f"not run yet: eqkin evaluate {name}", err=True, fg="yellow")
-    typer.echo(f"{len(written.experiments)} experiments: {written.files[0]}")
+        typer.secho(f"not run yet: {EXPERIMENTS[name]}", err=True, fg="yellow")
+    with output():
+        typer.echo(f"{len(written.experiments)} experiments: {written.files[0]}")
