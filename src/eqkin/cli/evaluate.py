@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
 
-from eqkin.cli.evaluate_output import show, teller
+from eqkin.cli.evaluate_output import show, show_summaries, teller
 from eqkin.cli.options import AsJson, LibraryFolder, output
-from eqkin.cli.train import CorpusFile, load_corpus
+from eqkin.cli.train import CorpusFile, load_corpus, need_torch
 from eqkin.errors import BadInput
 from eqkin.library import Library
 
@@ -73,17 +74,17 @@ def ablation(
 
         eqkin evaluate ablation --small --systems bag-of-words
     """
+    need_torch()
     from eqkin.evaluation.experiments import ablation as experiment
     from eqkin.evaluation.labelled_sets import atlas_set
-    from eqkin.evaluation.systems.base import Embedding
 
     with teller(as_json) as tell:
         context = _context(out, device, small, tell)
+        chosen = [] if learn_only else _systems(names, context)
         papers = load_corpus(corpus, library)
         if learn_only:
             experiment.learn(context, papers)
             return
-        chosen = [system for system in _systems(names, context) if isinstance(system, Embedding)]
         result = experiment.ablation(context, papers, chosen, atlas_set())
     show(context, result, as_json)
 
@@ -127,8 +128,11 @@ def labelled(
     from eqkin.evaluation.labelled_sets import atlas_set, read_labelled
     from eqkin.network.encoder import Encoder
 
+    if names and model:
+        raise BadInput(f"--model is for the engine: name {model} among the --systems instead")
     with teller(as_json) as tell:
         sets = [read_labelled(path, skip_unreadable=skip) for path in files or []] or [atlas_set()]
+        _all_differ("labelled sets", (one.name for one in sets))
         if names:
             context = _context(out, device, small, tell)
             chosen = _fitted(names, context, corpus, library)
@@ -138,15 +142,8 @@ def labelled(
             found = {one.name: experiment.summary(one, encoder) for one in sets}
     if names:
         show(context, result, as_json)
-    elif as_json:
-        typer.echo(orjson.dumps(found if len(found) > 1 else next(iter(found.values()))).decode())
     else:
-        for name, one in found.items():
-            typer.echo(f"{name}: {one['equations']:,} equations, {one['labels']:,} labels")
-            for key in ("accuracy", "ranking"):
-                low, high = one["intervals"][key]
-                alone = one["embedding"][key]
-                typer.echo(f"  {key:8} {one[key]:5.1f} % [{low:.1f}, {high:.1f}]   by the vector alone {alone:.1f} %")
+        show_summaries(found, as_json)
 
 
 def study(
@@ -203,6 +200,7 @@ def equalities(
 
         eqkin evaluate equalities corpus.zst --device cuda --systems graph,transformer
     """
+    need_torch()
     from eqkin.evaluation.experiments import equalities as experiment
 
     with teller(as_json) as tell:
@@ -242,6 +240,7 @@ def judged(
     from eqkin.evaluation.experiments import judged as experiment
     from eqkin.evaluation.judged_sets import read_published
 
+    _all_differ("runs", (path.stem for path in runs or []))
     with teller(as_json) as tell:
         context = _context(out, device, small, tell)
         result = experiment.judged(
@@ -282,9 +281,13 @@ def speed(
     from eqkin.evaluation.experiments import speed as experiment
     from eqkin.evaluation.experiments.speed_here import measure_here
 
+    if corpus:
+        need_torch()
     with teller(as_json) as tell:
         context = _context(out, device, small, tell)
         papers = load_corpus(corpus, library) if corpus else None
+        if not files:
+            Library.open(library, create=False).close()  # better now than after the first benchmark
         figures = experiment.read_figures(files) if files else measure_here(context, library=library, corpus=papers)
         result = experiment.speed(context, figures)
     show(context, result, as_json)
@@ -322,13 +325,19 @@ def systems(as_json: AsJson = False) -> None:
             typer.echo(f"{name:18} {words}")
 
 
-def _context(out: Path, device: str, small: bool, tell: object) -> Context:
+def _context(out: Path, device: str, small: bool, tell: Callable[[str], None]) -> Context:
     from eqkin.evaluation.experiments.context import Context
     from eqkin.evaluation.scale import FULL, SMALL
     from eqkin.evaluation.store import Store
 
-    assert callable(tell)
     return Context(Store(out), SMALL if small else FULL, device, tell)
+
+
+def _all_differ(what: str, names: Iterable[str]) -> None:
+    """Raise `BadInput` where two things would stand in the tables under one name."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise BadInput(f"{count} {what} are called {name}, as their files are: rename one")
 
 
 def _systems(names: str, context: Context) -> list[System]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import orjson
 import typer
@@ -15,6 +15,7 @@ from rich.table import Table as Shown
 from rich.text import Text
 
 from eqkin.cli.options import output
+from eqkin.evaluation.scale import FULL
 
 if TYPE_CHECKING:
     from eqkin.evaluation.experiments.context import Context
@@ -45,7 +46,10 @@ def teller(quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def show(context: Context, result: Result, as_json: bool) -> None:
-    """Keep a result in the store and print it."""
+    """Keep a result in the store and print it; that of a small run says so."""
+    if context.scale != FULL:
+        differences = ["A small run: little was learned and drawn, its figures mean nothing.", *result.differences]
+        result = dataclasses.replace(result, title=f"{result.title} (small run)", differences=differences)
     path = context.store.keep(result)
     with output():
         if as_json:
@@ -61,6 +65,20 @@ def show(context: Context, result: Result, as_json: bool) -> None:
         for finding in result.findings:
             typer.echo(f"- {finding}")
         typer.echo(f"kept in {path}; `eqkin report {context.store.folder}` makes a page of it", err=True)
+
+
+def show_summaries(found: Mapping[str, dict[str, Any]], as_json: bool) -> None:
+    """Print what `labelled.summary` found on each set; as JSON, a single one's by itself."""
+    with output():
+        if as_json:
+            typer.echo(orjson.dumps(found if len(found) > 1 else next(iter(found.values()))).decode())
+            return
+        for name, one in found.items():
+            typer.echo(f"{name}: {one['equations']:,} equations, {one['labels']:,} labels")
+            for key in ("accuracy", "ranking"):
+                low, high = one["intervals"][key]
+                alone = one["embedding"][key]
+                typer.echo(f"  {key:8} {one[key]:5.1f} % [{low:.1f}, {high:.1f}]   by the vector alone {alone:.1f} %")
 
 
 def _shown(table: Table) -> Shown:

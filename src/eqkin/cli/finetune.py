@@ -10,8 +10,9 @@ import orjson
 import typer
 
 from eqkin.cli.evaluate_output import teller
-from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.cli.options import AsJson, LibraryFolder, output
 from eqkin.cli.train import CorpusFile, load_corpus, need_torch
+from eqkin.errors import BadInput
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def finetune(
     library: LibraryFolder,
     corpus: CorpusFile = None,
-    output: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write the network.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write the network.")] = Path(
         "finetuned"
     ),
     model: Annotated[
@@ -50,20 +51,23 @@ def finetune(
         eqkin finetune corpus.zst --pairs equalities --batch 4096 --device cuda
     """
     need_torch()
+    if out.exists() and not out.is_dir():
+        raise BadInput(f"{out} is a file, and the network needs a folder: choose another name")
     from eqkin.evaluation.finetuned import finetune_model
     from eqkin.evaluation.report.formatting import show
     from eqkin.learning.finetuning import Settings
 
     with teller(as_json) as tell:
         found = finetune_model(
-            load_corpus(corpus, library), output, model=model, pairs=pairs, held_out=held_out,
+            load_corpus(corpus, library), out, model=model, pairs=pairs, held_out=held_out,
             settings=Settings(batch=batch, epochs=epochs), device=device, tell=tell,
         )  # fmt: skip
-    if as_json:
-        plain = asdict(found) | {"model": str(found.model), "choice": found.choice.as_dict()}
-        typer.echo(orjson.dumps(plain).decode())
-        return
-    typer.echo(f"finetuned on {found.learned:,} pairs, tested on {found.tested:,} others:")
-    for key, before in found.before.items():
-        typer.echo(f"  R@{key[1:]:4} {show(before, 'share')} before, {show(found.after[key], 'share')} after")
-    typer.echo(f"the network is in {found.model}")
+    with output():
+        if as_json:
+            plain = asdict(found) | {"model": str(found.model), "choice": found.choice.as_dict()}
+            typer.echo(orjson.dumps(plain).decode())
+            return
+        typer.echo(f"finetuned on {found.learned:,} pairs, tested on {found.tested:,} others:")
+        for key, before in found.before.items():
+            typer.echo(f"  R@{key[1:]:4} {show(before, 'share')} before, {show(found.after[key], 'share')} after")
+        typer.echo(f"the network is in {found.model}")
