@@ -29,7 +29,7 @@ from eqkin.evaluation.results import Result
 from eqkin.library.durable import write_file
 from eqkin.library.lock import WriterLock
 
-_HALF = 1e-3  # by which half precision may change a vector, relative to its length
+_HALF = 1e-3  # by which half precision may change a vector, relative to its largest entry
 
 
 class Store:
@@ -136,8 +136,9 @@ def _rounded(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.floating[Any]]:
     """The vectors in half precision, unless that changes one of them much: half precision ends at 65,504 and 6e-8."""
     with np.errstate(over="ignore", invalid="ignore"):
         half = vectors.astype(np.float16)
-        change = np.linalg.norm(half.astype(np.float32) - vectors, axis=1)
-        return half if (change <= _HALF * np.linalg.norm(vectors, axis=1)).all() else vectors
+        change = np.abs(half.astype(np.float32) - vectors).max(axis=1, initial=0)
+        enough = change <= _HALF * np.abs(vectors).max(axis=1, initial=0)
+    return half if enough.all() and np.isfinite(half).all() else vectors
 
 
 def _hash(vectors: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.uint8]:

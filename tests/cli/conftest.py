@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eqkin.library import Library
+
+
+@pytest.fixture(scope="session")
+def atlas_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a library with the atlas, indexed."""
+    with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
+        library.add("atlas:")
+        library.engine()
+        return library.folder

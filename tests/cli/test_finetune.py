@@ -1,0 +1,118 @@
+"""`eqkin finetune` as a user meets it; finetuning itself is tested in `tests/learning`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin import Encoder  # noqa: E402
+from tests.cli.running import eqkin  # noqa: E402
+from tests.evaluation.pairs import corpus_of_equalities  # noqa: E402
+from tests.network.models import random_model  # noqa: E402
+
+BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
+
+
+class Finetuned(NamedTuple):
+    """What a small network became."""
+
+    folder: Path
+    first: Path
+    told: Any
+
+
+@pytest.fixture(scope="module")
+def finetuned(atlas_library, tmp_path_factory) -> Finetuned:
+    place = tmp_path_factory.mktemp("finetuned")
+    random_model().save(place / "first")
+    command = ["finetune", "-l", atlas_library, "--model", place / "first", "-o", place / "model", "--epochs", 2]
+    return Finetuned(place / "model", place / "first", eqkin(*command, "--batch", 32, "--device", "cpu", "--json").json)
+
+
+def test_it_tells_how_often_the_other_side_is_found_before_and_after(finetuned):
+    told = finetuned.told
+    assert told["model"] == str(finetuned.folder)
+    assert told["learned"] > told["tested"] > 0 < told["checked"]
+    for when in ("before", "after"):
+        assert told[when].keys() == {"r1", "r10", "r100"}
+        assert all(0 <= score["low"] <= score["value"] <= score["high"] <= 1 for score in told[when].values())
+    assert 0 <= told["choice"]["epochs"] <= 2
+
+
+def test_the_encoder_takes_it(finetuned):
+    encoder = Encoder.load(finetuned.folder)
+    first = Encoder.load(finetuned.first)
+    assert encoder.digest != first.digest
+    vectors = encoder.encode([BAYES, "x^2"])
+    assert vectors.shape == first.encode([BAYES, "x^2"]).shape
+    assert np.isfinite(vectors).all()
+    described = json.loads((finetuned.folder / "model.json").read_text())
+    assert described["training"]["finetuned"]["model"] == first.digest
+
+
+def test_commands_take_it(finetuned, tmp_path):
+    (tmp_path / "topics.tsv").write_text("q1\tx^2\n")
+    (tmp_path / "formulas.tsv").write_text("f1\ty^2\nf2\tx^2\n")
+    given = [f"--{name}={tmp_path / name}.tsv" for name in ("topics", "formulas")]
+    assert eqkin("rank", *given, "--model", finetuned.folder, "--out", tmp_path / "run").code == 0
+    assert [line.split()[2] for line in (tmp_path / "run").read_text().splitlines()] == ["f2", "f1"]
+    equations = [{"latex": latex, "label": latex[:2]} for latex in ("x^2", "x^3", r"\frac{a}{b}", r"\frac{c}{d}")]
+    (tmp_path / "mine.json").write_text(json.dumps(equations))
+    measured = ["evaluate", "labelled", tmp_path / "mine.json", "--json"]
+    assert eqkin(*measured, "--model", finetuned.folder).json["equations"] == 4
+    compared = eqkin(*measured, "--systems", f"paper,{finetuned.folder}", "--out", tmp_path / "out").json
+    assert [row["title"] for row in compared["tables"][0]["rows"]] == ["Graph network (bundled)", "model"]
+
+
+def test_nothing_is_overwritten(finetuned, atlas_library, tmp_path):
+    before = {path.name: path.read_bytes() for path in finetuned.folder.iterdir()}
+    ended = eqkin("finetune", "-l", atlas_library, "-o", finetuned.folder)
+    assert ended.code == 3
+    assert "holds a model already" in ended.err
+    assert {path.name: path.read_bytes() for path in finetuned.folder.iterdir()} == before
+    (tmp_path / "file").write_text("precious")
+    ended = eqkin("finetune", "-l", atlas_library, "-o", tmp_path / "file")
+    assert ended.code == 3
+    assert "choose another name" in ended.err
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_text_for_people_from_a_corpus_file(finetuned, tmp_path):
+    corpus_of_equalities().save(tmp_path / "corpus.zst")
+    command = ["finetune", tmp_path / "corpus.zst", "--model", finetuned.first, "-o", tmp_path / "model", "--epochs", 1]
+    ended = eqkin(*command, "--batch", 32, "--device", "cpu", "--pairs", "equalities", "--held-out", 0.4)
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    assert lines[0].startswith("finetuned on ") and lines[-1] == f"the network is in {tmp_path / 'model'}"
+    assert [line.split()[0] for line in lines[1:-1]] == ["R@1", "R@10", "R@100"]
+    assert "pairs to learn from" in ended.err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--pairs", "sums"], "there are equalities, inequalities, relations"),
+        (["--held-out", 1], "the held-out share is 1"),
+        (["--model", "nowhere"], "no model there"),
+        (["--device", "abacus"], "no device 'abacus'"),
+    ],
+)
+def test_what_cannot_be_done_is_told(tmp_path, options, words):
+    corpus_of_equalities().save(tmp_path / "corpus.zst")
+    ended = eqkin("finetune", tmp_path / "corpus.zst", "-o", tmp_path / "model", *options)
+    assert ended.code == 3
+    assert words in ended.err
+    assert not (tmp_path / "model").exists()
+
+
+def test_too_few_equalities_are_told(tmp_path):
+    corpus_of_equalities(works=2).save(tmp_path / "corpus.zst")
+    ended = eqkin("finetune", tmp_path / "corpus.zst", "-o", tmp_path / "model")
+    assert ended.code == 3
+    assert "too few" in ended.err
