@@ -55,6 +55,7 @@ class Table:
     columns: list[Column]
     rows: list[Row]
     caption: str = ""
+    quotes: bool = False  # shows the data itself, which may not be everyone's to publish: not for Markdown
 
 
 @dataclass(frozen=True)

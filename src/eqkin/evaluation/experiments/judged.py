@@ -112,6 +112,7 @@ def _topics(data: JudgedSet, lines: Sequence[Line]) -> Table:
         columns,
         rows,
         f"Related: formulas with a grade from {RELEVANT} on. One topic's figure has no interval; the means have.",
+        quotes=True,
     )
 
 

@@ -65,7 +65,7 @@ def _summary(results: Sequence[Result]) -> str:
 def _section(result: Result, pictures: Mapping[int, str]) -> list[str]:
     parts = [f"## {escape(result.title)}\n"]
     parts += ["\n".join(f"- {escape(finding)}" for finding in result.findings) + "\n"] if result.findings else []
-    parts += [_table(table) for table in result.tables]
+    parts += [_table(table) for table in result.tables if not table.quotes]
     for number, plot in enumerate(result.plots):
         title, address = escape(plot.title), pictures[number]
         caption = f"\n\n{escape(plot.caption)}" if plot.caption else ""
