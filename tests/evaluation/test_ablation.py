@@ -1,0 +1,200 @@
+"""The ablation: networks without each part, learned once and resumed, with intervals, beside baselines."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.errors import BadInput  # noqa: E402
+from eqkin.evaluation.experiments.ablated import VARIANTS, learned, ranked, recipe_of  # noqa: E402
+from eqkin.evaluation.experiments.ablation import _holds, _verdict, ablation, learn  # noqa: E402
+from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context  # noqa: E402
+from eqkin.evaluation.labelled_sets import LabelledSet  # noqa: E402
+from eqkin.evaluation.named_formulas import NamedFormulas  # noqa: E402
+from eqkin.evaluation.results import PAPER, Result, Score  # noqa: E402
+from eqkin.evaluation.scale import SMALL  # noqa: E402
+from eqkin.evaluation.store import Store, digest  # noqa: E402
+from eqkin.evaluation.systems.bag_of_words import BagOfWords  # noqa: E402
+from eqkin.evaluation.systems.base import System  # noqa: E402
+from eqkin.evaluation.triples import Triples, unpacked  # noqa: E402
+from eqkin.learning.run import Run  # noqa: E402
+from eqkin.network.encoder import Encoder  # noqa: E402
+from eqkin.network.model_files import Model  # noqa: E402
+from tests.evaluation.formulas import formulas  # noqa: E402
+from tests.learning.small import corpus_of  # noqa: E402
+
+SCALE = replace(SMALL, triplets=256, width=8, triples=200, resamples=50, seeds=2)
+CORPUS = corpus_of([[3, 2], [4], [2, 2], [5]] * 3, ((0, 1), (2, 3), (4, 8)))
+LATEX = ["x^2", "y^3", r"\frac{a}{b}", r"\frac{c}{d}", r"\sum_i x_i", r"\sum_j a_j"]
+
+
+def labelled() -> LabelledSet:
+    names = [str(number) for number in range(len(LATEX))]
+    return LabelledSet("mine", NamedFormulas(names, formulas(*LATEX)), [latex[:2] for latex in LATEX])
+
+
+class Ran(NamedTuple):
+    """An ablation on the smallest scale: where, what it found, what it told."""
+
+    folder: Path
+    result: Result
+    told: list[str]
+
+    def again(self, scale=SCALE, corpus=CORPUS) -> tuple[Result, list[str]]:
+        told: list[str] = []
+        context = Context(Store(self.folder), scale, "cpu", told.append)
+        return ablation(context, corpus, [BagOfWords()], labelled()), told
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory) -> Ran:
+    folder, told = tmp_path_factory.mktemp("ablation"), list[str]()
+    context = Context(Store(folder), SCALE, "cpu", told.append)
+    return Ran(folder, ablation(context, CORPUS, [BagOfWords()], labelled()), told)
+
+
+def learning(told: list[str]) -> set[str]:
+    """What networks were learned, of all that was told."""
+    return {message.partition(":")[0] for message in told if ", seed " in message}
+
+
+def cells(result: Result, table: str) -> dict[str, dict[str, Any]]:
+    (found,) = [one for one in result.tables if one.name == table]
+    return {row.title: row.cells for row in found.rows if row.origin != PAPER}
+
+
+def test_a_network_is_learned_without_each_part_for_each_seed(ran):
+    assert learning(ran.told) == {f"paper {variant}, seed {seed}" for variant in VARIANTS for seed in (0, 1)}
+    assert list(cells(ran.result, "ablation")) == [*(title for title, _ in VARIANTS.values()), "Bag of words"]
+    models = [Model.load(path.parent).digest for path in ran.folder.rglob("model.json")]
+    assert len(set(models)) == len(models) == 8
+
+
+def test_variants_differ_in_the_part_that_is_left_out_alone(tmp_path):
+    context = Context(Store(tmp_path), SCALE)
+    full = recipe_of("full", 1, context).as_dict()
+    assert (full["seed"], full["triplets"], full["held_out"], full["split_seed"]) == (1, 256, HELD_OUT, SPLIT)
+    parts = {"no-histogram": "loss", "no-masking": "masking", "no-augmentation": "transpositions"}
+    for variant, part in parts.items():
+        other = recipe_of(variant, 1, context).as_dict()
+        assert {name for name in full if full[name] != other[name]} == {part}
+        assert other[part] in ("triplet", 0)
+
+
+def test_every_score_of_ours_has_an_interval_and_the_papers_has_none(ran):
+    for table in ran.result.tables:
+        for row in table.rows:
+            for score in (cell for cell in row.cells.values() if isinstance(cell, Score)):
+                if row.origin == PAPER:
+                    assert score.low is score.high is None
+                else:
+                    assert score.low <= score.value <= score.high
+
+
+def test_scores_are_means_over_seeds_on_the_half_nobody_learned_from(ran):
+    learn_from, held_out = CORPUS.split(HELD_OUT, SPLIT)
+    assert set(learn_from.works).isdisjoint(held_out.works)
+    triples = Triples(held_out, SCALE.triples)
+    context, shares = Context(Store(ran.folder), SCALE, "cpu"), {}
+    for variant in VARIANTS:
+        models = [learned(context, CORPUS, variant, seed) for seed in (0, 1)]
+        right = [triples.correct(Encoder.load(model).embed(triples.formulas.forest)) for model in models]
+        shares[variant] = np.mean(right)
+        assert np.array_equal(unpacked(ranked(context, models[0], triples), len(triples)), right[0])
+    found = cells(ran.result, "ablation")
+    for variant, (title, _) in VARIANTS.items():
+        assert found[title]["ranking"].value == pytest.approx(shares[variant])
+    for title, scores in cells(ran.result, "ablation-differences").items():
+        wanted = 100 * (found[title]["ranking"].value - shares["full"])
+        assert scores["ranking"].value == pytest.approx(wanted)
+        assert np.mean([float(part) for part in scores["seeds"].split(", ")]) == pytest.approx(wanted, abs=0.06)
+        labelled_change = found[title]["accuracy"].value - found["Full model"]["accuracy"].value
+        assert scores["accuracy"].value == pytest.approx(100 * labelled_change)
+
+
+def test_a_second_run_learns_and_measures_nothing(ran):
+    before = {path: path.stat().st_mtime_ns for path in ran.folder.rglob("*") if path.is_file()}
+    result, told = ran.again()
+    assert result == ran.result
+    assert learning(told) == set()
+    assert {path: path.stat().st_mtime_ns for path in ran.folder.rglob("*") if path.is_file()} == before
+
+
+def test_other_triples_are_ranked_by_the_same_networks(ran):
+    rows = len(list((ran.folder / "rows" / "ranking").iterdir()))
+    _, told = ran.again(replace(SCALE, triples=100))
+    assert learning(told) == set()
+    assert len(list((ran.folder / "rows" / "ranking").iterdir())) == rows + 9
+
+
+def test_another_corpus_is_learned_anew(ran):
+    other = corpus_of([[3, 2], [4], [2, 2], [6]] * 3)
+    _, told = ran.again(replace(SCALE, seeds=1), other)
+    assert len(learning(told)) == 4
+
+
+def test_an_interrupted_network_ends_where_it_would_have(tmp_path):
+    scale = replace(SCALE, triplets=6 * 128)
+    whole = Model.load(learned(Context(Store(tmp_path / "whole"), scale, "cpu"), CORPUS, "full", 0))
+    told: list[str] = []
+    context = Context(Store(tmp_path / "parts"), scale, "cpu", told.append)
+    recipe = recipe_of("full", 0, context)
+    key = digest({"recipe": recipe.as_dict(), "corpus": CORPUS.digest})
+    part, asked = context.store.folder / "fitted" / f"paper-full-{key}.part", iter(range(10))
+    assert not Run(CORPUS, recipe, part, "cpu", should_stop=lambda: next(asked) == 3).start().finished
+    assert list(part.glob("checkpoint*"))
+    folder = learned(context, CORPUS, "full", 0)
+    assert told[0].startswith("paper full, seed 0: 67%")
+    assert Model.load(folder).digest == whole.digest
+    assert not part.exists() and not list(folder.parent.glob("checkpoint*"))
+
+
+def test_networks_can_be_learned_first_and_elsewhere(tmp_path):
+    scale = replace(SCALE, seeds=1)
+    triples = learn(Context(Store(tmp_path), scale, "cpu"), CORPUS)
+    assert len(triples) == 200
+    told: list[str] = []
+    result = ablation(Context(Store(tmp_path), scale, "cpu", told.append), CORPUS)
+    assert learning(told) == set()
+    assert [column.key for column in result.tables[0].columns] == ["ranking"]
+    assert [table.name for table in result.tables] == ["ablation", "ablation-differences"]
+    assert "seeds" not in result.tables[0].rows[0].note
+    assert Result.load(result.save(tmp_path)) == result
+
+
+class Nobody(System):
+    name, title = "nobody", "Nobody"
+
+    def rank(self, queries, formulas):
+        return np.zeros((len(queries), len(formulas)), np.float32)
+
+
+def test_a_baseline_without_vectors_is_refused_before_anything_is_learned(tmp_path):
+    with pytest.raises(BadInput, match="nobody gives no vectors"):
+        ablation(Context(Store(tmp_path / "store"), SCALE, "cpu"), CORPUS, [BagOfWords(), Nobody()])
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("differences", "words"),
+    [
+        ([(-3, -1), (-2, -1), (-5, -4)], "Holds"),
+        ([(-3, -1), (-2, 1), (1, 4)], "Holds in part"),
+        ([(-3, 1), (-2, 1), (1, 4)], "Does not hold"),
+        ([(-3, 1), (0, 1), (-1, 0)], "Undecided"),
+    ],
+)
+def test_the_verdict_goes_by_the_intervals(differences, words):
+    assert _verdict({_holds(Score((low + high) / 2, low, high)) for low, high in differences}) == words
+
+
+def test_the_first_finding_begins_with_the_verdict(ran):
+    scores = [cell["ranking"] for cell in cells(ran.result, "ablation-differences").values()]
+    assert ran.result.findings[0].startswith(f"{_verdict({_holds(score) for score in scores})}: left out one by one")
+    assert ran.result.findings[-1].endswith("%.") and "Bag of words" in ran.result.findings[-1]
