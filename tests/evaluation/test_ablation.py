@@ -12,8 +12,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput  # noqa: E402
+from eqkin.evaluation.bootstrap import weights  # noqa: E402
 from eqkin.evaluation.experiments.ablated import VARIANTS, learned, ranked, recipe_of  # noqa: E402
-from eqkin.evaluation.experiments.ablation import _holds, _verdict, ablation, learn  # noqa: E402
+from eqkin.evaluation.experiments.ablation import (  # noqa: E402
+    _difference,
+    _holds,
+    _Measured,
+    _verdict,
+    ablation,
+    learn,
+)
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context  # noqa: E402
 from eqkin.evaluation.labelled_sets import LabelledSet  # noqa: E402
 from eqkin.evaluation.named_formulas import NamedFormulas  # noqa: E402
@@ -166,6 +174,17 @@ def test_networks_can_be_learned_first_and_elsewhere(tmp_path):
     assert [table.name for table in result.tables] == ["ablation", "ablation-differences"]
     assert "seeds" not in result.tables[0].rows[0].note
     assert Result.load(result.save(tmp_path)) == result
+
+
+def test_a_difference_is_negative_where_leaving_a_part_out_costs():
+    triples = Triples(CORPUS, 200)
+    full = _Measured("Full", [np.arange(200) % 4 > 0, np.arange(200) % 2 > 0], [])  # 75 % and 50 %
+    less = _Measured("Less", [np.arange(200) % 4 > 1, np.arange(200) % 2 > 0], [])  # 50 % and 50 %
+    drawn = weights(triples.count_of_papers, 100, 0)
+    (found,) = _difference(triples, less, full, drawn).values()
+    assert found.value == pytest.approx(-12.5)
+    assert -25 < found.low < -12.5 < found.high < 0
+    assert _difference(triples, full, full, drawn) == {"ranking": Score(0, 0, 0)}
 
 
 class Nobody(System):
