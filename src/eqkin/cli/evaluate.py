@@ -30,9 +30,8 @@ Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there
 Small = Annotated[bool, typer.Option("--small", help="A quick look: little is learned, the figures mean nothing.")]
 
 _OUT = Path("evaluation")
-_EVERY = (
-    "paper,untrained,bag-of-words,log-bag-of-words,tfidf-tree,tfidf-latex,tree-pairs,fasttext,transformer,approach0"
-)
+_LARGE = "paper,untrained,bag-of-words,log-bag-of-words,tfidf-tree,tfidf-latex,tree-pairs,fasttext,transformer"
+_EVERY = f"{_LARGE},bitmap-cnn,approach0"
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +45,7 @@ def register(app: typer.Typer) -> None:
     )
     for command in (ablation, labelled, study, equalities, judged, speed, examples, systems):
         group.command()(command)
+    group.command("all")(everything)
     app.add_typer(group, name="evaluate")
 
 
@@ -148,7 +148,7 @@ def labelled(
 
 def study(
     library: LibraryFolder,
-    names: Names = _EVERY,
+    names: Names = _LARGE,
     queries: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Other queries with keywords.", show_default="the bundled ones")
     ] = None,
@@ -161,6 +161,8 @@ def study(
     as_json: AsJson = False,
 ) -> None:
     """The search study: how many of the first 10, 100, 1,000 results stand in a section with the query's keywords.
+
+    approach0 can take part too, but indexes only some 10,000 equations a minute, and takes some 70 KB of memory each.
 
     **Examples**
 
@@ -306,6 +308,41 @@ def examples(library: LibraryFolder, out: Folder = _OUT, as_json: AsJson = False
         context = _context(out, "cpu", False, tell)
         result = experiment.examples(context, library)
     show(context, result, as_json)
+
+
+def everything(
+    library: LibraryFolder,
+    judged_sets: Annotated[
+        list[Path] | None, typer.Option("--judged", metavar="DIR", help="A judged set; repeatable.")
+    ] = None,
+    labelled_sets: Annotated[
+        list[Path] | None, typer.Option("--labelled", metavar="FILE", help="A labelled set; repeatable.")
+    ] = None,
+    out: Folder = _OUT,
+    device: Device = "auto",
+    small: Small = False,
+) -> None:
+    """Run all experiments on a library, and make the report.
+
+    In full it needs a GPU, a Chromium and all extras (`eqkin[eval,train]`); what was done before is not done again.
+
+    **Examples**
+
+        eqkin evaluate all -l corpus --judged arqmath
+
+        eqkin evaluate all -l corpus --small
+    """
+    from eqkin.cli.report import report
+
+    ablation(library, out=out, device=device, small=small)
+    labelled(library, labelled_sets, _EVERY, out=out, device=device, small=small)
+    study(library, out=out, device=device, small=small)
+    equalities(library, out=out, device=device, small=small)
+    for folder in judged_sets or []:
+        judged(folder, library, _EVERY, out=out, device=device, small=small)
+    speed(library, out=out, device=device, small=small)
+    examples(library, out=out)
+    report(out)
 
 
 def systems(as_json: AsJson = False) -> None:
