@@ -23,14 +23,14 @@ from eqkin.evaluation.experiments.ablation import (  # noqa: E402
     learn,
 )
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context  # noqa: E402
-from eqkin.evaluation.labelled_sets import LabelledSet  # noqa: E402
-from eqkin.evaluation.named_formulas import NamedFormulas  # noqa: E402
 from eqkin.evaluation.results import PAPER, Result, Score  # noqa: E402
 from eqkin.evaluation.scale import SMALL  # noqa: E402
+from eqkin.evaluation.sets.labelled import LabelledSet  # noqa: E402
+from eqkin.evaluation.sets.named_formulas import NamedFormulas  # noqa: E402
+from eqkin.evaluation.sets.triples import Triples, unpacked  # noqa: E402
 from eqkin.evaluation.store import Store, digest  # noqa: E402
 from eqkin.evaluation.systems.bag_of_words import BagOfWords  # noqa: E402
 from eqkin.evaluation.systems.base import System  # noqa: E402
-from eqkin.evaluation.triples import Triples, unpacked  # noqa: E402
 from eqkin.learning.run import Run  # noqa: E402
 from eqkin.network.encoder import Encoder  # noqa: E402
 from eqkin.network.model_files import Model  # noqa: E402

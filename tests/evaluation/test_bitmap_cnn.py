@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.bitmaps import bitmap_file
-from eqkin.evaluation.bitmaps.bitmap_file import pack, unpack
-from eqkin.evaluation.bitmaps.gallery import tree_keys
-from eqkin.evaluation.bitmaps.network import BitmapNetwork, unpacked
-from eqkin.evaluation.bitmaps.rendering import HEIGHT, WIDTH, find_chromium
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.store import Store
 from eqkin.evaluation.systems.base import Formulas
 from eqkin.evaluation.systems.bitmap_cnn import BitmapCNN, Lesson
+from eqkin.evaluation.systems.bitmaps import bitmap_file
+from eqkin.evaluation.systems.bitmaps.bitmap_file import pack, unpack
+from eqkin.evaluation.systems.bitmaps.gallery import tree_keys
+from eqkin.evaluation.systems.bitmaps.network import BitmapNetwork, unpacked
+from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH, find_chromium
 from eqkin.learning.corpus import Corpus
 from tests.learning.small import corpus_of
 

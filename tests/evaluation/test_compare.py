@@ -10,8 +10,8 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.compare import against, compare, ranked_lists
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.metrics.measures import BPREF, JUDGED, NDCG
-from eqkin.evaluation.named_formulas import NamedFormulas, read_formulas
 from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas
 from eqkin.evaluation.store import Store
 from eqkin.evaluation.systems.base import System
 from tests.evaluation.small_systems import Characters, Sizes

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.evaluation.equalities import SETS, extract, subforest
+from eqkin.evaluation.sets.equalities import SETS, extract, subforest
 from eqkin.forest import ForestBuilder
 from eqkin.mathml.tree import forest_of, node_of, parse_mathml
 from tests.forest.strategies import build

@@ -10,9 +10,9 @@ from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
 from eqkin.evaluation.experiments.equalities import equalities
 from eqkin.evaluation.experiments.equalities_findings import Found, Measured, findings
 from eqkin.evaluation.finetuned import finetune_model
-from eqkin.evaluation.pair_sets import PairSet, apart
 from eqkin.evaluation.results import PAPER, Result, Score
 from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.sets.pairs import PairSet, apart
 from eqkin.evaluation.store import Store
 from eqkin.forest import Vocabulary
 from eqkin.learning.finetuning import Settings

@@ -5,7 +5,7 @@ import pytest
 
 from eqkin import Encoder, Library
 from eqkin.errors import BadInput
-from eqkin.evaluation.bayes_law import states_bayes_law, states_total_probability
+from eqkin.evaluation.experiments.bayes_law import states_bayes_law, states_total_probability
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.examples import BAYES, ISING, examples
 from eqkin.evaluation.results import Result

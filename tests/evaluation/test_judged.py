@@ -9,9 +9,9 @@ import pytest
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.judged import judged
-from eqkin.evaluation.judged_sets import JudgedSet, read_published, read_qrels, read_run
 from eqkin.evaluation.results import MEASURED, PAPER, PUBLISHED, Result, Row, Score
 from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.sets.judged import JudgedSet, read_published, read_qrels, read_run
 from eqkin.evaluation.store import Store
 from tests.evaluation.small_systems import Characters, Sizes
 

@@ -20,9 +20,9 @@ from eqkin.evaluation.experiments.labelled import (
     scores,
     summary,
 )
-from eqkin.evaluation.labelled_sets import LabelledSet, atlas_set, read_labelled
 from eqkin.evaluation.results import PAPER, Result, Score
 from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.sets.labelled import LabelledSet, atlas_set, read_labelled
 from eqkin.evaluation.store import Store
 from tests.evaluation.small_systems import Characters, Sizes
 

@@ -4,7 +4,7 @@ import pytest
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.published import STUDY_QUERIES
-from eqkin.evaluation.queries import Query, digest_of, formulas, load
+from eqkin.evaluation.sets.queries import Query, digest_of, formulas, load
 
 QUERY = {"id": "bayes", "field": "probability", "latex": "P(A|B)", "keywords": ["bayes"]}
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from eqkin import Library
 from eqkin.errors import BadInput
-from eqkin.evaluation.library_formulas import sections_of
-from eqkin.evaluation.relevance import EXACT, Keyword, mentions, normalised, relevant_sections, section_text
+from eqkin.evaluation.sets.library_formulas import sections_of
+from eqkin.evaluation.sets.relevance import EXACT, Keyword, mentions, normalised, relevant_sections, section_text
 from eqkin.learning.corpus import Corpus
 
 

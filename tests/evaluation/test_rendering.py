@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.bitmaps import bitmap_file
-from eqkin.evaluation.bitmaps.bitmap_file import COLUMNS, pack, unpack
-from eqkin.evaluation.bitmaps.gallery import Gallery, count_empty, tree_keys
-from eqkin.evaluation.bitmaps.rendering import HEIGHT, WIDTH, Renderer, find_chromium
-from eqkin.evaluation.bitmaps.subset import draw_subset, render_subset
+from eqkin.evaluation.systems.bitmaps import bitmap_file
+from eqkin.evaluation.systems.bitmaps.bitmap_file import COLUMNS, pack, unpack
+from eqkin.evaluation.systems.bitmaps.gallery import Gallery, count_empty, tree_keys
+from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH, Renderer, find_chromium
+from eqkin.evaluation.systems.bitmaps.subset import draw_subset, render_subset
 from eqkin.mathml.tree import Node, forest_of, node_of, to_mathml
 from tests.learning.small import corpus_of, some_trees
 

@@ -10,11 +10,11 @@ from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.study import study, top
 from eqkin.evaluation.experiments.study_lists import Judgements, Lists, cuts, random_values
 from eqkin.evaluation.experiments.study_report import RANDOM
-from eqkin.evaluation.library_formulas import content_digest, formulas_of
 from eqkin.evaluation.published import STUDY_ROWS
-from eqkin.evaluation.queries import Query
 from eqkin.evaluation.results import PAPER, Result
 from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.sets.library_formulas import content_digest, formulas_of
+from eqkin.evaluation.sets.queries import Query
 from eqkin.evaluation.store import Store
 from eqkin.evaluation.systems.base import Formulas, System
 

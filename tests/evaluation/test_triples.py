@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.bootstrap import middle, weights  # noqa: E402
-from eqkin.evaluation.embedding import embed  # noqa: E402
-from eqkin.evaluation.triples import SEED, Triples, packed, unpacked  # noqa: E402
+from eqkin.evaluation.sets.triples import SEED, Triples, packed, unpacked  # noqa: E402
+from eqkin.evaluation.systems.embedding import embed  # noqa: E402
 from eqkin.forest import Vocabulary  # noqa: E402
 from eqkin.learning.held_out import HeldOut  # noqa: E402
 from eqkin.learning.pairs import KINDS, Sampler  # noqa: E402

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.other_sides import places, reciprocal_rank
+from eqkin.evaluation.metrics.other_sides import places, reciprocal_rank
+from eqkin.evaluation.systems.towers import BagTower, LinearTower, TransformerTower
 from eqkin.evaluation.systems.transformer_batches import TreeSet
 from eqkin.evaluation.systems.transformer_network import Shape, TransformerNetwork
-from eqkin.evaluation.towers import BagTower, LinearTower, TransformerTower
 from eqkin.forest import Vocabulary
 from eqkin.learning.finetuning import Settings, finetune
 from eqkin.learning.towers import GraphTower

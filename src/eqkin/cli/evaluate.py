@@ -76,7 +76,7 @@ def ablation(
     """
     need_torch()
     from eqkin.evaluation.experiments import ablation as experiment
-    from eqkin.evaluation.labelled_sets import atlas_set
+    from eqkin.evaluation.sets.labelled import atlas_set
 
     with teller(as_json) as tell:
         context = _context(out, device, small, tell)
@@ -125,7 +125,7 @@ def labelled(
         eqkin evaluate labelled equations.json --systems paper,bag-of-words,tfidf-latex
     """
     from eqkin.evaluation.experiments import labelled as experiment
-    from eqkin.evaluation.labelled_sets import atlas_set, read_labelled
+    from eqkin.evaluation.sets.labelled import atlas_set, read_labelled
     from eqkin.network.encoder import Encoder
 
     if names and model:
@@ -170,8 +170,8 @@ def study(
 
         eqkin evaluate study --systems paper,bag-of-words --queries mine.json
     """
-    from eqkin.evaluation import queries as asking
     from eqkin.evaluation.experiments import study as experiment
+    from eqkin.evaluation.sets import queries as asking
 
     with teller(as_json) as tell, Library.open(library, create=False) as opened:
         context = _context(out, device, small, tell)
@@ -240,7 +240,7 @@ def judged(
         eqkin evaluate judged arqmath --run their-run.txt --baseline tfidf-latex
     """
     from eqkin.evaluation.experiments import judged as experiment
-    from eqkin.evaluation.judged_sets import read_published
+    from eqkin.evaluation.sets.judged import read_published
 
     _all_differ("runs", (path.stem for path in runs or []))
     with teller(as_json) as tell:
@@ -346,7 +346,7 @@ def everything(
 
 
 def systems(as_json: AsJson = False) -> None:
-    """List what can be compared.
+    """List what can be compared: networks, baselines and peers.
 
     **Example**
 

@@ -20,11 +20,11 @@ import numpy as np
 from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import mean_interval, sign_flip
 from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.judged_sets import Qrels, Run
 from eqkin.evaluation.metrics.grades import UNJUDGED, Grades, as_grades
 from eqkin.evaluation.metrics.measures import Measure
-from eqkin.evaluation.named_formulas import NamedFormulas
 from eqkin.evaluation.results import Score
+from eqkin.evaluation.sets.judged import Qrels, Run
+from eqkin.evaluation.sets.named_formulas import NamedFormulas
 from eqkin.evaluation.store import digest
 from eqkin.evaluation.systems.base import System
 

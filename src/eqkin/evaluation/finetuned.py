@@ -11,10 +11,10 @@ import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import RESAMPLES, mean_interval
+from eqkin.evaluation.metrics.other_sides import places, reciprocal_rank
 from eqkin.evaluation.metrics.recall import hits
-from eqkin.evaluation.other_sides import places, reciprocal_rank
-from eqkin.evaluation.pair_sets import PairSet
 from eqkin.evaluation.results import Score
+from eqkin.evaluation.sets.pairs import PairSet
 from eqkin.evaluation.systems.base import Floats
 from eqkin.learning.corpus import Corpus
 from eqkin.network.encoder import Encoder

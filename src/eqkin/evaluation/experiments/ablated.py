@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from eqkin.evaluation.embedding import embed
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
-from eqkin.evaluation.triples import Triples, packed
+from eqkin.evaluation.sets.triples import Triples, packed
+from eqkin.evaluation.systems.embedding import embed
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.recipes import RECIPES, Recipe
 from eqkin.network.model_files import Model

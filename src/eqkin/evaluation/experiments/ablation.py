@@ -20,12 +20,12 @@ from eqkin.evaluation.bootstrap import middle, weights
 from eqkin.evaluation.experiments.ablated import FULL, VARIANTS, learned, ranked
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
 from eqkin.evaluation.experiments.labelled import as_scores, difference, measured_on
-from eqkin.evaluation.labelled_sets import LabelledSet
 from eqkin.evaluation.published import ABLATION_ROWS, LARGE_SCALE_ROWS
 from eqkin.evaluation.results import PAPER, Column, Curve, Plot, Result, Row, Score, Table
+from eqkin.evaluation.sets.labelled import LabelledSet
+from eqkin.evaluation.sets.triples import Triples, packed, unpacked
 from eqkin.evaluation.systems.base import Embedding, System, unit
 from eqkin.evaluation.systems.networks import Network
-from eqkin.evaluation.triples import Triples, packed, unpacked
 from eqkin.learning.corpus import Corpus
 
 _COLUMNS = [

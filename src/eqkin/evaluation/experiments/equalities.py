@@ -12,16 +12,16 @@ from functools import partial
 from typing import Any
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.equalities import RATIO, SMALLEST, Neighbours
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
 from eqkin.evaluation.experiments.equalities_findings import DEPTH, Found, Measured, findings
 from eqkin.evaluation.experiments.equalities_systems import BATCH, DEPTHS, ENTRIES, Field
-from eqkin.evaluation.pair_sets import PairSet
 from eqkin.evaluation.published import EQUALITIES_ROWS, EQUALITIES_SIZES
 from eqkin.evaluation.results import Column, Curve, Plot, Result, Row, Table
+from eqkin.evaluation.sets.equalities import RATIO, SMALLEST, Neighbours
+from eqkin.evaluation.sets.pairs import PairSet
+from eqkin.evaluation.sets.triples import unpacked
 from eqkin.evaluation.store import digest
 from eqkin.evaluation.systems.base import forest_digest
-from eqkin.evaluation.triples import unpacked
 from eqkin.learning.corpus import Corpus
 
 NAME = "equalities"

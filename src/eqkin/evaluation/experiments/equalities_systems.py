@@ -13,12 +13,12 @@ import numpy as np
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.ablated import FULL, learned, recipe_of
 from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.metrics.other_sides import places, reciprocal_rank
 from eqkin.evaluation.metrics.recall import hits
-from eqkin.evaluation.other_sides import places, reciprocal_rank
-from eqkin.evaluation.pair_sets import PairSet
+from eqkin.evaluation.sets.pairs import PairSet
+from eqkin.evaluation.sets.triples import packed
 from eqkin.evaluation.systems.base import Embedding, Formulas
 from eqkin.evaluation.systems.registry import systems
-from eqkin.evaluation.triples import packed
 from eqkin.learning.corpus import Corpus
 from eqkin.network.model_files import Model
 
@@ -111,7 +111,7 @@ class Field:
         formulas = Formulas(pairs.tested.forest)
         if entry.base:
             return _hits(places(self._fitted(entry.base).encode(formulas)))
-        from eqkin.evaluation.embedding import embed
+        from eqkin.evaluation.systems.embedding import embed
 
         return _hits(places(embed(self._network, formulas.forest, self.context.device)))
 
@@ -136,8 +136,8 @@ class Field:
     def _candidates(self, name: str, pairs: PairSet) -> Mapping[str, Callable[[], Tower]]:
         """What there is to choose from: towers as they are before finetuning."""
         from eqkin.evaluation.systems.networks import Untrained
+        from eqkin.evaluation.systems.towers import DIMENSIONS, BagTower, LinearTower, TransformerTower
         from eqkin.evaluation.systems.transformer import Transformer
-        from eqkin.evaluation.towers import DIMENSIONS, BagTower, LinearTower, TransformerTower
         from eqkin.learning.run import chosen_device
         from eqkin.learning.towers import GraphTower
 

@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqkin.evaluation.bayes_law import states_bayes_law, states_total_probability
+from eqkin.evaluation.experiments.bayes_law import states_bayes_law, states_total_probability
 from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.relevance import section_text
 from eqkin.evaluation.results import Example, Hit, Result
+from eqkin.evaluation.sets.relevance import section_text
 from eqkin.library import Library
 from eqkin.mathml.tree import parse_mathml
 from eqkin.network.encoder import Encoder

@@ -10,10 +10,10 @@ import numpy as np
 from eqkin.evaluation.bootstrap import mean_interval, p_text
 from eqkin.evaluation.compare import TIES, Line, against, compare
 from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.judged_sets import JudgedSet, Run, read_run
 from eqkin.evaluation.metrics.grades import RELEVANT
 from eqkin.evaluation.metrics.measures import JUDGED
 from eqkin.evaluation.results import Column, Curve, Plot, Result, Row, Score, Table
+from eqkin.evaluation.sets.judged import JudgedSet, Run, read_run
 from eqkin.evaluation.systems.base import System
 
 

@@ -14,11 +14,11 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import RESAMPLES, mean_interval, middle, p_text, sign_flip, two_sided, weights
 from eqkin.evaluation.compare import against
 from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.labelled_sets import LabelledSet
 from eqkin.evaluation.metrics.label_triples import right_triples, triples
 from eqkin.evaluation.metrics.nearest import nearest_labels
 from eqkin.evaluation.published import LARGE_SCALE_ROWS
 from eqkin.evaluation.results import Column, Result, Row, Score, Table
+from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import Formulas, System, products, unit
 from eqkin.network.encoder import Encoder
 

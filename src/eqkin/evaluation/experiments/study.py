@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation import queries as asking
 from eqkin.evaluation.compare import TIES
 from eqkin.evaluation.experiments import study_report
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.study_lists import Judgements, Lists
-from eqkin.evaluation.library_formulas import content_digest, formulas_of, sections_of
-from eqkin.evaluation.queries import Query
-from eqkin.evaluation.relevance import relevant_sections
 from eqkin.evaluation.results import Result
+from eqkin.evaluation.sets import queries as asking
+from eqkin.evaluation.sets.library_formulas import content_digest, formulas_of, sections_of
+from eqkin.evaluation.sets.queries import Query
+from eqkin.evaluation.sets.relevance import relevant_sections
+from eqkin.evaluation.sets.triples import packed, unpacked
 from eqkin.evaluation.systems.base import Formulas, System
-from eqkin.evaluation.triples import packed, unpacked
 from eqkin.learning.corpus import Corpus
 from eqkin.library import Library
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from eqkin.evaluation.metrics.average_precision import unnormalised_average_precision
 from eqkin.evaluation.metrics.precision import precision
-from eqkin.evaluation.queries import Query
-from eqkin.evaluation.relevance import Flags
+from eqkin.evaluation.sets.queries import Query
+from eqkin.evaluation.sets.relevance import Flags
 
 Values: TypeAlias = dict[str, npt.NDArray[np.float64]]  # a number for each query, by the key of the measure
 

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor, nn
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.bitmaps.bitmap_file import Packed
-from eqkin.evaluation.bitmaps.gallery import Gallery
-from eqkin.evaluation.bitmaps.network import DIMENSIONS, FINISHED, BitmapNetwork
-from eqkin.evaluation.bitmaps.rendering import VERSION
-from eqkin.evaluation.bitmaps.subset import SUBSET, draw_subset
 from eqkin.evaluation.systems.base import Embedding, Floats, Formulas
+from eqkin.evaluation.systems.bitmaps.bitmap_file import Packed
+from eqkin.evaluation.systems.bitmaps.gallery import Gallery
+from eqkin.evaluation.systems.bitmaps.network import DIMENSIONS, FINISHED, BitmapNetwork
+from eqkin.evaluation.systems.bitmaps.rendering import VERSION
+from eqkin.evaluation.systems.bitmaps.subset import SUBSET, draw_subset
 from eqkin.learning.checkpoint import remove_checkpoint
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.descent import Descent, descend

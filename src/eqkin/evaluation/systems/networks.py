@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.embedding import embed
 from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, products
+from eqkin.evaluation.systems.embedding import embed
 from eqkin.evaluation.systems.terms import installed
 from eqkin.forest import Vocabulary
 from eqkin.network.architecture import Architecture

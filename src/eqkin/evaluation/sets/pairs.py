@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.equalities import SETS, Neighbours, Pairs
+from eqkin.evaluation.sets.equalities import SETS, Neighbours, Pairs
 from eqkin.learning.corpus import Corpus
 
 Integers = npt.NDArray[np.int64]

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.named_formulas import NamedFormulas, read_formulas, short_name
 from eqkin.evaluation.results import PAPER, PUBLISHED, Row, Score
+from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas, short_name
 from eqkin.search.query import FormulaReader
 from eqkin.search.rank import read_table
 

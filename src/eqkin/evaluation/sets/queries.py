@@ -19,12 +19,12 @@ from typing import Any
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.relevance import normalised
+from eqkin.evaluation.sets.relevance import normalised
 from eqkin.evaluation.store import digest
 from eqkin.evaluation.systems.base import Formulas
 from eqkin.network.encoder import Encoder
 
-BUNDLED = Path(__file__).parent / "queries.json"
+BUNDLED = Path(__file__).parents[1] / "queries.json"
 _SHORTEST = 4  # characters of a keyword: it is looked for within words too
 _NAMED = 2  # keywords that stand for a query in a table
 _FIELDS = {"id": str, "field": str, "latex": str, "keywords": list}

@@ -13,7 +13,7 @@ import orjson
 
 from eqkin.atlas import articles, kin_groups
 from eqkin.errors import BadInput, CorruptData, LimitReached
-from eqkin.evaluation.named_formulas import NamedFormulas, read_formulas, short_name
+from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas, short_name
 from eqkin.evaluation.store import digest
 from eqkin.evaluation.systems.base import Formulas
 from eqkin.forest import ForestBuilder

@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.lines import Kind, LineReader
+from eqkin.evaluation.sets.lines import Kind, LineReader
 from eqkin.evaluation.systems.serialised import labels
 from eqkin.forest import Forest
 

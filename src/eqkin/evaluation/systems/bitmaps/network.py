@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.errors import CorruptData
-from eqkin.evaluation.bitmaps.bitmap_file import COLUMNS
-from eqkin.evaluation.bitmaps.rendering import HEIGHT, WIDTH
+from eqkin.evaluation.systems.bitmaps.bitmap_file import COLUMNS
+from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH
 from eqkin.library.durable import write_file
 
 DIMENSIONS = 64

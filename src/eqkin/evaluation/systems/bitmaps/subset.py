@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.evaluation.bitmaps.gallery import Gallery, count_empty
+from eqkin.evaluation.systems.bitmaps.gallery import Gallery, count_empty
 from eqkin.learning.corpus import Corpus
 
 SUBSET = 0  # seed of the parts that experiments use

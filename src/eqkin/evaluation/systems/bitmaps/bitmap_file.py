@@ -17,7 +17,7 @@ import numpy.typing as npt
 import zstandard
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.evaluation.bitmaps.rendering import HEIGHT, VERSION, WIDTH, Images
+from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, VERSION, WIDTH, Images
 from eqkin.library.durable import write_file
 
 FORMAT = "eqkin-bitmaps"

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.bitmaps.bitmap_file import COLUMNS, BitmapFile, Keys, Packed, pack, read, write
-from eqkin.evaluation.bitmaps.rendering import HEIGHT, Renderer
+from eqkin.evaluation.systems.bitmaps.bitmap_file import COLUMNS, BitmapFile, Keys, Packed, pack, read, write
+from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, Renderer
 from eqkin.forest import Forest
 from eqkin.mathml.tree import node_of, to_mathml
 
