@@ -1,9 +1,12 @@
 """LaTeX to trees: packages, unknown commands, diagrams, repairs."""
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, BrokenBarrierError
 
 import numpy as np
 import pytest
+from py_mini_racer import MiniRacer
 
 from eqkin.forest.storage import to_bytes
 from eqkin.latex import parse
@@ -278,3 +281,22 @@ def test_what_a_formula_defines_ends_with_it(converter):
 @pytest.mark.parametrize("written", [r"\mbox{\boldmath $x$}", r"\text{\boldmath$x$}", r"\pmb{x}"])
 def test_bold_formulas_in_boxes_are_bold(converter, written):
     assert 'mathvariant="bold-italic"' in shown(converter, written)
+
+
+def test_engines_start_one_after_the_other_whatever_the_threads(monkeypatch):
+    meeting, met = Barrier(2), []
+
+    class Watched(MiniRacer):
+        def __init__(self):
+            try:
+                meeting.wait(timeout=0.2)
+                met.append(True)  # V8 would set itself up twice, and end the process now and then
+            except BrokenBarrierError:
+                meeting.reset()
+            super().__init__()
+
+    monkeypatch.setattr("eqkin.mathml.converter.MiniRacer", Watched)
+    with ThreadPoolExecutor(2) as pool:
+        trees = list(pool.map(lambda formula: Converter().open_document([], [], [formula]).forest, ["x", "y"]))
+    assert [len(forest) for forest in trees] == [1, 1]
+    assert not met

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
+from threading import Lock
 
 import numpy as np
 import orjson
@@ -28,6 +29,7 @@ from eqkin.latex.packages import PRELUDES, providers
 from eqkin.limits import LIMITS, Limits
 
 _LIMITS = (JSTimeoutException, JSOOMException, JSEvalException)
+_STARTING = Lock()  # V8 sets itself up with its first engine; if two threads start one at once, it may end the process
 
 
 @dataclass(frozen=True)
@@ -195,12 +197,13 @@ class Converter:
         return answer if isinstance(answer, str) else ""
 
     def _start(self) -> MiniRacer:
-        engine = MiniRacer()
-        self._finish = weakref.finalize(self, _finish, engine)  # runs also when the interpreter exits
-        try:
-            engine.eval(_sources()[1])
-        except JSEvalException as error:
-            raise CorruptData(f"the bundled converter does not start ({error}); install eqkin again") from error
+        with _STARTING:
+            engine = MiniRacer()
+            self._finish = weakref.finalize(self, _finish, engine)  # runs also when the interpreter exits
+            try:
+                engine.eval(_sources()[1])
+            except JSEvalException as error:
+                raise CorruptData(f"the bundled converter does not start ({error}); install eqkin again") from error
         engine.set_hard_memory_limit(self.limits.converter_bytes)
         seconds = self.limits.batch_seconds
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
