@@ -479,3 +479,12 @@ def test_what_needs_an_extra_names_it_and_the_rest_works_without(tmp_path, atlas
             extra = "train" if command in train else "eval"
             assert one.code == 3, (command, one)
             assert f"pip install 'eqkin[{extra}]'" in one.err, (command, one)
+
+
+def test_one_missing_library_is_named_with_its_extra(tmp_path, corpora):
+    options = ["--small", "--out", tmp_path / "out", "--corpus", corpora[0], "--device", "cpu", "--systems"]
+    compare = ["evaluate", "labelled", labelled_file(tmp_path), *options]
+    ended = without("sklearn,playwright", [[*compare, name] for name in ("tfidf-tree", "bitmap-cnn", "untrained")])
+    assert [one.code for one in ended] == [3, 3, 0]
+    for one, name in zip(ended, ("sklearn", "playwright"), strict=False):
+        assert name in one.err.splitlines()[-1] and "pip install 'eqkin[eval]'" in one.err
