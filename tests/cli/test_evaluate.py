@@ -227,11 +227,20 @@ def test_unknown_systems_are_told_with_those_there_are(atlas_library, tmp_path, 
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("command", ["ablation", "study", "equalities", "examples", "speed"])
+@pytest.mark.parametrize("command", ["ablation", "study", "equalities", "examples", "speed", "all"])
 def test_a_library_that_is_not_there_is_told_before_anything_is_done(tmp_path, command):
     ended = eqkin("evaluate", command, "-l", tmp_path / "none", "--out", tmp_path / "out")
     assert ended.code == 3
     assert "no library there" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--judged", "--labelled"])
+def test_all_experiments_want_their_sets_before_they_begin(atlas_library, tmp_path, option):
+    options = [option, tmp_path / "none", "-l", atlas_library, "--out", tmp_path / "out"]
+    ended = eqkin("evaluate", "all", *options)
+    assert ended.code == 3
+    assert str(tmp_path / "none") in ended.err
     assert not (tmp_path / "out").exists()
 
 

@@ -333,7 +333,13 @@ def everything(
         eqkin evaluate all -l corpus --small
     """
     from eqkin.cli.report import report
+    from eqkin.evaluation.sets.judged import JudgedSet
+    from eqkin.evaluation.sets.labelled import read_labelled
 
+    for folder in judged_sets or []:
+        JudgedSet.read(folder)  # better now than after hours of learning
+    for file in labelled_sets or []:
+        read_labelled(file)
     ablation(library, out=out, device=device, small=small)
     labelled(library, labelled_sets, _EVERY, out=out, device=device, small=small)
     study(library, out=out, device=device, small=small)
