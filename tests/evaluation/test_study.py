@@ -10,7 +10,7 @@ from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.study import study, top
 from eqkin.evaluation.experiments.study_lists import Judgements, Lists, cuts, random_values
 from eqkin.evaluation.experiments.study_report import RANDOM
-from eqkin.evaluation.published import STUDY_ROWS
+from eqkin.evaluation.published import STUDY_QUERIES, STUDY_ROWS
 from eqkin.evaluation.results import PAPER, Result
 from eqkin.evaluation.scale import SMALL
 from eqkin.evaluation.sets.library_formulas import content_digest, formulas_of
@@ -85,8 +85,8 @@ def test_precisions_are_those_of_the_lists(context, library):
     assert cell(result, "study", Command.title, "umap").value == pytest.approx(2 / 3 * 40)
     assert cell(result, "study", Command.title, "map").value == pytest.approx(2 / 3)
     # by length, topics alternate: the longest are limits, then roots, then sums
-    assert cell(result, "study-queries", "sums", "longest").value == pytest.approx(33 / 100, abs=0.011)
-    assert cell(result, "study-queries", "sums", "command").value == pytest.approx(0.4)
+    assert cell(result, "study-queries", "sums", "system-1").value == pytest.approx(33 / 100, abs=0.011)
+    assert cell(result, "study-queries", "sums", "system-0").value == pytest.approx(0.4)
     assert cell(result, "study-queries", "sums", "equations").value == 40
     assert cell(result, "study-queries", "sums", "sections").value == 1
 
@@ -100,6 +100,19 @@ def test_every_mean_has_an_interval_and_the_papers_rows_stand_beside(context, li
             assert {"p10", "p100", "umap", "map"} == row.cells.keys()
             assert all(score.low <= score.value <= score.high for score in row.cells.values())
     assert {"study", "study-differences", "study-queries", "study-levels"} == {table.name for table in result.tables}
+
+
+def test_a_system_may_have_the_name_of_another_column(context, library):
+    system = Command()
+    system.name = "paper"
+    printed = next(row for row in STUDY_QUERIES if row.title == "policy gradient")
+    asked = [replace(QUERIES[0], keywords=("sums", printed.title))]
+    result = study(context, library, [system], asked)
+    (table,) = [table for table in result.tables if table.name == "study-queries"]
+    assert len({column.key for column in table.columns}) == len(table.columns)
+    shown = {column.title: table.rows[0].cells.get(column.key) for column in table.columns}
+    assert shown["Command"].value == pytest.approx(0.4)
+    assert shown["the paper"] == printed.cells["p100"]
 
 
 def test_single_queries_are_sorted_and_those_without_answers_told(context, library):

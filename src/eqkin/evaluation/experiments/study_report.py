@@ -139,7 +139,7 @@ def _queries(study: _Study) -> Table:
         Column("sections", "relevant sections", "number", ""),
         Column("equations", "relevant equations", "number", ""),
         Column("chance", RANDOM, best=""),
-        *(Column(found.name, found.title) for found in study.lists),
+        *(Column(f"system-{number}", found.title) for number, found in enumerate(study.lists)),
         Column("paper", "the paper", best=""),
     ]
     rows = []
@@ -151,7 +151,7 @@ def _queries(study: _Study) -> Table:
             "equations": Score(float(judgements.equations[at])),
             "chance": Score(float(study.chance[f"p{k}"][at])),
         }
-        cells |= {found.name: Score(float(one[at])) for found, one in zip(study.lists, precisions, strict=True)}
+        cells |= {f"system-{number}": Score(float(one[at])) for number, one in enumerate(precisions)}
         printed = [row.cells["p100"] for row in STUDY_QUERIES if row.title.split(", ")[0] in query.keywords]
         if query.paper_keywords and printed and k == _SINGLE:
             cells["paper"] = printed[0]
