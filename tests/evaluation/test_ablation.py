@@ -16,8 +16,10 @@ from eqkin.evaluation.bootstrap import weights  # noqa: E402
 from eqkin.evaluation.experiments.ablated import VARIANTS, learned, ranked, recipe_of  # noqa: E402
 from eqkin.evaluation.experiments.ablation import (  # noqa: E402
     _difference,
+    _findings,
     _holds,
     _Measured,
+    _plot,
     _verdict,
     ablation,
     learn,
@@ -180,11 +182,20 @@ def test_a_difference_is_negative_where_leaving_a_part_out_costs():
     triples = Triples(CORPUS, 200)
     full = _Measured("Full", [np.arange(200) % 4 > 0, np.arange(200) % 2 > 0], [])  # 75 % and 50 %
     less = _Measured("Less", [np.arange(200) % 4 > 1, np.arange(200) % 2 > 0], [])  # 50 % and 50 %
-    drawn = weights(triples.count_of_papers, 100, 0)
+    drawn = weights(triples.count_of_works, 100, 0)
     (found,) = _difference(triples, less, full, drawn).values()
     assert found.value == pytest.approx(-12.5)
     assert -25 < found.low < -12.5 < found.high < 0
     assert _difference(triples, full, full, drawn) == {"ranking": Score(0, 0, 0)}
+
+
+def test_one_held_out_work_says_nothing_of_others():
+    triples = Triples(replace(CORPUS, works=["a book"] * len(CORPUS.papers)), 200)
+    full, less = (_Measured(title, [np.arange(200) % 4 > least], []) for title, least in (("Full", 0), ("Less", 1)))
+    differences = {"no-masking": _difference(triples, less, full, weights(1, 100, 0))}
+    assert differences == {"no-masking": {"ranking": Score(-25)}}
+    assert _plot(differences).curves[0].low == []
+    assert "held out -25.0, not decided." in _findings({"full": full}, [], differences)[1]
 
 
 class Nobody(System):

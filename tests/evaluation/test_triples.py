@@ -1,6 +1,9 @@
-"""Held-out triples: the same score as learning reports, ties wrong, papers drawn again, bits as text."""
+"""Held-out triples: the same score as learning reports, ties wrong, works drawn again, bits as text."""
 
 from __future__ import annotations
+
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -84,31 +87,33 @@ def test_there_have_to_be_some():
             Triples(corpus, count)
 
 
-# Papers drawn again
+# Works drawn again
 
 
 def test_weights_of_one_give_the_mean(triples):
     values = np.random.default_rng(0).normal(size=COUNT)
-    drawn = np.ones((2, triples.count_of_papers))
+    drawn = np.ones((2, triples.count_of_works))
     assert triples.resampled(values, drawn) == pytest.approx([values.mean()] * 2)
 
 
-def test_a_triple_counts_as_often_as_its_papers_were_drawn(triples):
-    values = np.random.default_rng(1).normal(size=COUNT)
-    drawn = weights(triples.count_of_papers, 20, 1)
-    papers = np.unique(triples.papers)
+def test_a_triple_counts_as_often_as_its_works_were_drawn():
+    corpus = replace(CORPUS, works=["a", "b", "a", "c", "c", "d"])
+    triples, values = Triples(corpus, COUNT), np.random.default_rng(1).normal(size=COUNT)
+    of_paper = np.array(corpus.works)[triples.papers].tolist()
+    assert {len(set(works)) for works in of_paper} == {1, 2, 3}  # within a work, across, and along a citation
+    drawn = weights(triples.count_of_works, 20, 1)
     for row, mean in zip(drawn, triples.resampled(values, drawn), strict=True):
-        times = dict(zip(papers.tolist(), row.astype(int).tolist(), strict=True))
+        times = dict(zip("abcd", row.astype(int).tolist(), strict=True))
         repeated = [
             value
-            for value, (anchor, _, negative) in zip(values, triples.papers.tolist(), strict=True)
-            for _ in range(times[anchor] * times[negative])
+            for value, works in zip(values, of_paper, strict=True)
+            for _ in range(math.prod(times[work] for work in set(works)))
         ]
         assert mean == pytest.approx(np.mean(repeated))
 
 
 def test_where_no_triple_was_drawn_there_is_no_mean(triples):
-    drawn = np.zeros((2, triples.count_of_papers))
+    drawn = np.zeros((2, triples.count_of_works))
     drawn[1] = 1
     values = np.ones(COUNT)
     found = triples.resampled(values, drawn)
@@ -118,7 +123,7 @@ def test_where_no_triple_was_drawn_there_is_no_mean(triples):
 
 def test_the_interval_of_a_difference_is_0_for_the_same_and_covers_it_for_equally_good_ones(triples):
     right = triples.correct(spread(triples)).astype(float)
-    drawn = weights(triples.count_of_papers, 200, 0)
+    drawn = weights(triples.count_of_works, 200, 0)
     assert middle(triples.resampled(right - right, drawn)) == (0, 0)
     covered = 0
     for seed in range(40):

@@ -2,7 +2,7 @@
 
 Every variant is learned from the same half of the works, with several seeds, and ranks the same triples of the other
 half. Scores carry the interval of an incomplete U-statistic, which holds for every score of that kind and is wide. The
-difference to the full model is taken triple by triple; its interval is of a bootstrap over papers, and narrower.
+difference to the full model is taken triple by triple; its interval is of a bootstrap over works, and narrower.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def ablation(
         f"from, mean of {context.scale.seeds} seeds, 95 % interval of an incomplete U-statistic "
         f"({triples.colours} colours). The paper's rows are on its own papers and its own labelled set.",
     )
-    drawn = weights(triples.count_of_papers, context.scale.resamples, 0)
+    drawn = weights(triples.count_of_works, context.scale.resamples, 0)
     differences = {
         variant: _difference(triples, one, networks[FULL], drawn)
         for variant, one in networks.items()
@@ -182,7 +182,8 @@ def _difference(
 ) -> dict[str, Score]:
     """What a network has less than the full one, in points, by the column's key."""
     values = one.mean - full.mean
-    found = {"ranking": Score(float(values.mean()), *middle(triples.resampled(values, drawn)))}
+    ends = middle(triples.resampled(values, drawn)) if triples.count_of_works > 1 else ()  # one says nothing of others
+    found = {"ranking": Score(float(values.mean()), *ends)}
     if one.labelled:
         found |= difference(one.labelled, full.labelled)
     return {key: _points(score) for key, score in found.items()}
@@ -213,7 +214,8 @@ def _differences_table(networks: dict[str, _Measured], differences: dict[str, di
     rows += [Row(_PAPER_TITLES[variant], dict(_paper_difference(variant)), PAPER) for variant in differences]
     caption = (
         "Points more (+) or less (-) than the full model's, on the same triples and labelled equations, mean over "
-        "seeds; 95 % intervals by bootstrap over papers, and over labelled equations."
+        "seeds; 95 % intervals by bootstrap over works, and over labelled equations. How much the seeds differ is not "
+        "in them, but stands beside."
     )
     columns = [column for column in _DIFFERENCES if any(column.key in row.cells for row in rows)]
     return Table("ablation-differences", "What is lost when a part is left out", columns, rows, caption)
@@ -257,11 +259,23 @@ def _plot(differences: dict[str, dict[str, Score]]) -> Plot:
         "",
         "points",
         [
-            Curve("here", titles, [s.value for s in ours], [s.low or 0 for s in ours], [s.high or 0 for s in ours]),
+            Curve("here", titles, [s.value for s in ours], *_ends(ours)),
             Curve("the paper", titles, theirs),
         ],
         kind="bar",
     )
+
+
+def _ends(scores: Sequence[Score]) -> tuple[list[float], list[float]]:
+    """The intervals' ends, as curves have them; none where one is missing."""
+    low = [score.low for score in scores if score.low is not None]
+    high = [score.high for score in scores if score.high is not None]
+    return (low, high) if len(low) == len(high) == len(scores) else ([], [])
+
+
+def _signed(score: Score) -> str:
+    interval = "" if score.low is None else f" [{score.low:+.1f}, {score.high:+.1f}]"
+    return f"{score.value:+.1f}{interval}"
 
 
 def _holds(score: Score) -> str:
@@ -296,9 +310,7 @@ def _findings(
     ]
     for variant, scores in differences.items():
         words = ", ".join(
-            f"{where} {score.value:+.1f} [{score.low:+.1f}, {score.high:+.1f}], {_holds(score)}"
-            for key, where in _WHERE.items()
-            if (score := scores.get(key))
+            f"{where} {_signed(score)}, {_holds(score)}" for key, where in _WHERE.items() if (score := scores.get(key))
         )
         found.append(f"{VARIANTS[variant][0]}, and that this part helps: {words}.")
     if others:

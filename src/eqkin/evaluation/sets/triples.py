@@ -47,6 +47,8 @@ class Triples:
         self.trees, place = np.unique(drawn, return_inverse=True)
         self._place = place.reshape(3, count)
         self.papers: npt.NDArray[np.int64] = corpus.paper[drawn].T.astype(np.int64)  # (count, 3)
+        works = np.unique(np.array(corpus.works, object), return_inverse=True)[1][self.papers]
+        self.works = np.unique(works, return_inverse=True)[1].reshape(count, 3)  # numbers, of those that occur
         self.formulas = Formulas(corpus.forest.select(self.trees))  # those that occur, each once
         self.key = {"corpus": corpus.digest, "triples": count, "seed": SEED}
 
@@ -71,18 +73,25 @@ class Triples:
     def resampled(
         self, values: npt.NDArray[np.float64], weights: npt.NDArray[np.floating[Any]]
     ) -> npt.NDArray[np.float64]:
-        """Means of values over the triples, papers weighted: one for each row of `weights` (resamples, papers).
+        """Means of values over the triples, works weighted: one for each row of `weights` (resamples, works).
 
-        A triple counts as often as its anchor's paper and its negative's were drawn together. NaN where no triple does.
+        Papers of one work (a book, a repository) depend on each other, so works are drawn again, not papers. A triple
+        counts as often as the works it comes from were drawn together. NaN where no triple does.
         """
-        names, numbers = np.unique(self.papers, return_inverse=True)
-        anchor, _, negative = numbers.reshape(-1, 3).T
+        anchor, partner, negative = self.works.T
+        along = partner != anchor  # a citation
+        across = (negative != anchor) & (negative != partner)
         means = []
-        for row in weights[:, : len(names)]:
-            weight = row[anchor] * row[negative]
+        for row in weights:
+            weight = row[anchor] * np.where(along, row[partner], 1) * np.where(across, row[negative], 1)
             total = float(weight.sum())
             means.append(float(weight @ values) / total if total else math.nan)
         return np.array(means)
+
+    @property
+    def count_of_works(self) -> int:
+        """Works that occur."""
+        return int(self.works.max()) + 1
 
     @property
     def count_of_papers(self) -> int:
