@@ -78,7 +78,7 @@ def ablation(
         labelled: A labelled set for the other two columns.
 
     Raises:
-        BadInput: A baseline gives no vectors of trees, or there are too few papers.
+        BadInput: A baseline gives no vectors of trees or may have seen the held-out half, or there are too few papers.
     """
     baselines = [_vectors_of_trees(system) for system in systems]
     triples = learn(context, corpus)
@@ -128,6 +128,8 @@ def _vectors_of_trees(system: System) -> Embedding:
     if not isinstance(system, Embedding) or system.needs_latex:
         what = "reads LaTeX" if system.needs_latex else "gives no vectors"
         raise BadInput(f"{system.name} {what}, and the ablation compares vectors of trees: leave it out")
+    if isinstance(system, Network):
+        raise BadInput(f"{system.name} has learned before, maybe from the papers that are held out: leave it out")
     return system
 
 
