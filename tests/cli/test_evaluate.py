@@ -244,11 +244,13 @@ def test_all_experiments_want_their_sets_before_they_begin(atlas_library, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", ["approach0", "tfidf-latex"])
-def test_the_ablation_refuses_what_it_cannot_rank_before_it_learns(tmp_path, corpora, name):
+@pytest.mark.parametrize(
+    ("name", "why"), [("approach0", "reads LaTeX"), ("tfidf-latex", "reads LaTeX"), ("paper", "has learned before")]
+)
+def test_the_ablation_refuses_what_it_cannot_rank_before_it_learns(tmp_path, corpora, name, why):
     ended = eqkin("evaluate", "ablation", corpora[0], "--small", "--systems", name, "--out", tmp_path / "out")
     assert ended.code == 3
-    assert f"{name} reads LaTeX" in ended.err
+    assert f"{name} {why}" in ended.err
     assert not (tmp_path / "out").exists()
 
 
@@ -271,6 +273,15 @@ def test_judged_compares_systems_runs_and_published_figures(tmp_path):
     (differences,) = [table for table in found["tables"] if table["name"] == "judged-tiny-differences"]
     assert differences["title"].startswith("Differences to theirs")
     assert (tmp_path / "out" / "results" / "judged-tiny.json").is_file()
+
+
+def test_what_files_say_does_not_steer_the_terminal(tmp_path):
+    folder = judged_folder(tmp_path / "ours")
+    for path in folder.iterdir():
+        path.write_text(path.read_text().replace("q1", "q\x1b[31m1").replace("x^2", "x^2 \x1b[2J"))
+    ended = eqkin("evaluate", "judged", folder, "--systems", "paper", "--out", tmp_path / "out")
+    assert ended.code == 0
+    assert "q[31m1" in ended.out and "\x1b" not in ended.out
 
 
 def test_runs_alone_can_be_compared(tmp_path):

@@ -50,6 +50,8 @@ def show(context: Context, result: Result, as_json: bool) -> None:
     if context.scale != FULL:
         differences = ["A small run: little was learned and drawn, its figures mean nothing.", *result.differences]
         result = dataclasses.replace(result, title=f"{result.title} (small run)", differences=differences)
+    from eqkin.evaluation.report.formatting import plain  # papers' own words must not steer the terminal
+
     path = context.store.keep(result)
     with output():
         if as_json:
@@ -59,11 +61,11 @@ def show(context: Context, result: Result, as_json: bool) -> None:
         for table in result.tables:
             console.print(_shown(table))
         for example in result.examples:
-            typer.echo(f"{example.title}: {example.latex}")
+            typer.echo(plain(f"{example.title}: {example.latex}"))
             for hit in example.hits:
-                typer.echo(f"  {hit.rank:3} {hit.latex}  ({hit.where})" + (f"  {hit.note}" if hit.note else ""))
+                typer.echo(f"  {hit.rank:3} {plain(hit.latex)}  ({plain(hit.where)})" + f"  {hit.note}".rstrip())
         for finding in result.findings:
-            typer.echo(f"- {finding}")
+            typer.echo(f"- {plain(finding)}")
         typer.echo(f"kept in {path}; `eqkin report {context.store.folder}` makes a page of it", err=True)
 
 
@@ -82,14 +84,14 @@ def show_summaries(found: Mapping[str, dict[str, Any]], as_json: bool) -> None:
 
 
 def _shown(table: Table) -> Shown:
-    from eqkin.evaluation.report.formatting import cells, origin
+    from eqkin.evaluation.report.formatting import cells, origin, plain
 
     shown = Shown(title=Text(table.title), title_justify="left")
     shown.add_column("")
     for column in table.columns:
         shown.add_column(Text(column.title), justify="left" if column.form == "text" else "right")
     for row, line in list(zip(table.rows, cells(table), strict=True))[:_ROWS]:
-        title = row.title + (f" ({origin(row)})" if origin(row) else "")
+        title = plain(row.title) + (f" ({origin(row)})" if origin(row) else "")
         shown.add_row(Text(title), *(Text(str(cell), style="bold" if cell.best else "") for cell in line))
     if len(table.rows) > _ROWS:
         shown.caption = f"and {len(table.rows) - _ROWS} more rows: see the report"
