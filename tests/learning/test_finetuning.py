@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from eqkin.errors import BadInput
+from eqkin.errors import BadInput, LearningFailed
 from eqkin.evaluation.metrics.other_sides import places, reciprocal_rank
 from eqkin.evaluation.systems.towers import BagTower, LinearTower, TransformerTower
 from eqkin.evaluation.systems.transformer_batches import TreeSet
@@ -76,6 +76,24 @@ def test_a_rate_that_only_harms_leaves_everything_as_it_was():
     assert torch.equal(tower.weight, candidates[""]().weight)
 
 
+class Falling(BagTower):
+    """Gives no numbers as soon as a step was large."""
+
+    def forward(self, formulas):
+        return super().forward(formulas) * torch.where(self.weight.abs().max() > 50, torch.nan, 1.0)
+
+
+def test_a_rate_that_fails_is_passed_over_unless_all_do():
+    forest, told = sides(), []
+    make = {"bag": lambda: Falling(forest, 8, 0, CPU)}
+    settings = Settings(batch=16, epochs=12, rates=(3e-2, 100.0))
+    _, choice = finetune(make, LEARN, CHECK, reciprocal_rank, settings, told.append)
+    assert choice.learning_rate == 3e-2
+    assert "learning rate 100: learning failed by step" in told[-1]
+    with pytest.raises(LearningFailed):
+        finetune(make, LEARN, CHECK, reciprocal_rank, Settings(batch=16, epochs=12, rates=(100.0,)))
+
+
 def test_all_pairs_are_learned_from_in_one_batch_if_there_are_few():
     forest = sides()
     settings = Settings(batch=4_096, epochs=3, rates=(1e-2,))
@@ -139,3 +157,9 @@ def test_places_count_what_is_nearer_and_ties_but_not_the_query_itself():
     assert found.tolist() == [0, 0, 0, 0, 4, 0]
     both = np.array([[1.0, 0.0]] * 4, np.float32)
     assert places(both).tolist() == [2, 2, 2, 2]  # behind all that it cannot be told from
+
+
+def test_vectors_that_are_no_numbers_find_nothing():
+    vectors = np.full((6, 2), np.nan, np.float32)
+    assert places(vectors).min() >= 4
+    assert reciprocal_rank(vectors) < 0.25

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from eqkin.errors import BadInput
+from eqkin.errors import BadInput, LearningFailed
 from eqkin.learning.descent import Descent, descend
 from eqkin.learning.info_nce import TEMPERATURE, info_nce
 from eqkin.learning.towers import Floats, Integers, Tower
@@ -74,19 +74,27 @@ def finetune(
 
     Raises:
         BadInput: There are fewer than two pairs to learn from, or none to choose on.
-        LearningFailed: A loss is no number any more.
+        LearningFailed: With every learning rate the loss was no number any more.
     """
     if len(pairs) < 2 or not len(validation):
         raise BadInput(f"{len(pairs)} pairs to learn from and {len(validation)} to choose on are too few to finetune")
     best: _Try | None = None
+    failed: LearningFailed | None = None
     for name, make in candidates.items():
         for rate in settings.rates:
             tried = _Try(name, make(), pairs, lambda tower: judge(tower.vectors(validation.T.ravel())), settings)
-            tried.learn(rate)
+            try:
+                tried.learn(rate)
+            except LearningFailed as error:
+                failed = error
+                tell(f"{name}, learning rate {rate:g}: {error}")
+                continue
             tell(f"{name}, learning rate {rate:g}: best after {tried.choice.epochs} of {settings.epochs} epochs, "
                  f"score {tried.choice.score:.3f}")  # fmt: skip
             if best is None or tried.choice.score > best.choice.score:
                 best = tried
+    if best is None and failed is not None:
+        raise failed
     if best is None:
         raise BadInput("there is nothing to finetune: give a tower and a learning rate")
     best.tower.load_state_dict(best.state)

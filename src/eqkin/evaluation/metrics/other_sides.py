@@ -15,7 +15,7 @@ def places(vectors: Matrix) -> npt.NDArray[np.int64]:
     """Place of each formula's other side in the list of all other formulas by cosine, the first is 0.
 
     The formula itself is not in the list. Ties go to the others: an answer that cannot be told from wrong ones stands
-    behind them.
+    behind them, and so does one whose cosine is no number.
 
     Args:
         vectors: Those of n left sides, then those of the right sides in the same order, dense or sparse.
@@ -29,7 +29,7 @@ def places(vectors: Matrix) -> npt.NDArray[np.int64]:
         cosines = np.round(products(vectors[query[0] : query[-1] + 1], vectors), _DECIMALS)
         answer = cosines[row, (query + count // 2) % count]
         cosines[row, query] = -np.inf
-        found[query] = (cosines >= answer[:, None]).sum(axis=1) - 1  # the answer itself
+        found[query] = (~(cosines < answer[:, None])).sum(axis=1) - 1  # the answer itself
     return found
 
 
