@@ -9,7 +9,10 @@ from typing import Any
 
 from eqkin.benchmarks.machine import machine
 from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.sets.library_formulas import content_digest
 from eqkin.learning.corpus import Corpus
+from eqkin.library import Library
+from eqkin.network.encoder import Encoder
 
 _TREES, _VECTORS, _QUERIES, _SECONDS = 10_000, 1_000_000, 500, 10.0  # of a full measurement, at most
 _BATCHES = (1_024, 128)
@@ -23,11 +26,14 @@ def measure_here(context: Context, *, library: Path | None = None, corpus: Corpu
     Raises:
         BadInput: the library has too few equations for the index, or is not indexed.
     """
-    runs: dict[str, tuple[Any, Callable[[], Any]]] = {"encode": ("", lambda: _encode(context))}
+    network = Encoder.load().digest
+    runs: dict[str, tuple[Any, Callable[[], Any]]] = {"encode": (network, lambda: _encode(context))}
     if library is not None:
         place = library
-        runs["index"] = str(place.resolve()), lambda: _index(context, place)
-        runs["search"] = str(place.resolve()), lambda: _search(context, place)
+        with Library.open(place, create=False) as opened:
+            searched = [network, content_digest(opened)]
+        runs["index"] = searched, lambda: _index(context, place)
+        runs["search"] = searched, lambda: _search(context, place)
     if corpus is not None:
         learn = corpus
         runs["train"] = learn.digest, lambda: _train(context, learn)
@@ -48,7 +54,6 @@ def measure_here(context: Context, *, library: Path | None = None, corpus: Corpu
 
 def _encode(context: Context) -> dict[str, Any]:
     from eqkin.benchmarks.encode import measure
-    from eqkin.network.encoder import Encoder
 
     amount = min(_TREES, context.scale.triplets // 100)
     return dict(
