@@ -45,6 +45,8 @@ def test_similarity_is_the_cosine_or_the_inner_product(some):
     inner = Network("b", "B", BUNDLED, device="cpu", similarity="inner product").rank(some, some)
     np.testing.assert_allclose(inner, products, atol=1e-5)
     np.testing.assert_allclose(cosine, products / np.outer(lengths, lengths), atol=1e-5)
+    one, other = (Network("a", "A", similarity=similarity).learned_from for similarity in ("cosine", "inner product"))
+    assert one != other  # scores of the one are not looked up for the other
     with pytest.raises(BadInput, match="no similarity 'euclid'; there are cosine"):
         Network("c", "C", similarity="euclid")
 

@@ -76,7 +76,7 @@ class Network(GraphSystem):
             raise BadInput(f"there is no similarity {similarity!r}; there are {', '.join(SIMILARITIES)}")
         self.name, self.title, self._similarity = name, title, similarity
         self._model = Encoder.load(folder).model
-        self.learned_from = self._model.digest
+        self.learned_from = self._model.digest + ("" if similarity == "cosine" else f", {similarity}")
 
     @property
     def model(self) -> Model:
