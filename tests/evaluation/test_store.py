@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -156,6 +157,7 @@ def test_any_json_is_kept(tmp_path_factory, key, found):
         lambda text: b'{"key": {}, "measured": {"score": 2}}',
         lambda text: text.replace(b'{\n    "score": 0.5\n  }', b"[0.5]"),
         lambda text: text.replace(b'"abc"', b'"def"'),
+        lambda text: text.replace(b"0.5", b"0.6"),
         lambda text: b"\xff" + text,
     ],
 )
@@ -169,6 +171,17 @@ def test_a_damaged_measurement_is_taken_again(store, damage):
     assert store.measured("study", KEY, measure) == {"score": 0.5}
     assert measure.asked == 2
     assert path.read_bytes() == whole
+
+
+def test_measurements_of_before_there_were_hashes_are_read(store):
+    store.measured("study", KEY, Once({"score": 0.5}))
+    (path,) = (store.folder / "rows" / "study").iterdir()
+    kept = orjson.loads(path.read_bytes())
+    del kept["sha256"]
+    path.write_bytes(orjson.dumps(kept))
+    measure = Once({"score": 0.7})
+    assert store.measured("study", KEY, measure) == {"score": 0.5}
+    assert measure.asked == 0
 
 
 def test_a_measurement_that_fails_leaves_nothing(store):

@@ -79,7 +79,8 @@ class Store:
         except OSError as error:
             raise StorageFailed(f"{path}: cannot be read ({error.strerror or error})") from error
         option = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-        text = orjson.dumps({"key": key, "measured": found}, option=option) + b"\n"
+        kept = {"key": key, "measured": orjson.loads(orjson.dumps(found, option=option))}
+        text = orjson.dumps(kept | {"sha256": _content(kept)}, option=option) + b"\n"
         _made(path.parent)
         write_file(path, text)
         return _measurement(text, key)
@@ -128,8 +129,15 @@ def _measurement(text: bytes, key: Any) -> dict[str, Any]:
     kept = orjson.loads(text)
     if digest(kept["key"]) != digest(key) or not isinstance(kept["measured"], dict):
         raise ValueError("of another key")
+    if kept.get("sha256", _content(kept)) != _content(kept):  # those of before have none
+        raise ValueError("damaged")
     found: dict[str, Any] = kept["measured"]
     return found
+
+
+def _content(kept: dict[str, Any]) -> str:
+    """Hash of a measurement with its key."""
+    return hashlib.sha256(orjson.dumps([kept["key"], kept["measured"]], option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _rounded(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.floating[Any]]:
