@@ -41,6 +41,13 @@ def test_saving_replaces_what_was_there(tmp_path):
 def test_a_result_that_is_not_there_is_told(tmp_path):
     with pytest.raises(BadInput, match="no such result"):
         Result.load(tmp_path / "none.json")
+    with pytest.raises(BadInput, match="cannot be read"):
+        Result.load(tmp_path)
+
+
+def changed(data, name, value):
+    """With another first table."""
+    return data | {"tables": [data["tables"][0] | {name: value}, *data["tables"][1:]]}
 
 
 @pytest.mark.parametrize(
@@ -51,6 +58,14 @@ def test_a_result_that_is_not_there_is_told(tmp_path):
         lambda data: {key: value for key, value in data.items() if key != "tables"},
         lambda data: data | {"tables": [{"name": "t"}]},
         lambda data: data | {"plots": [3]},
+        lambda data: data | {"title": 3},
+        lambda data: data | {"findings": "Holds."},
+        lambda data: data | {"facts": {"corpus": None}},
+        lambda data: changed(data, "title", []),
+        lambda data: changed(data, "columns", [{"key": [], "title": "x"}]),
+        lambda data: changed(data, "rows", [{"title": "x", "cells": {"y": {"value": "1"}}}]),
+        lambda data: changed(data, "rows", [{"title": "x", "cells": {"y": {"value": 1, "low": [0], "high": 2}}}]),
+        lambda data: changed(data, "rows", [{"title": "x", "cells": {"y": True}}]),
         lambda data: [data],
         lambda data: 3,
     ],

@@ -6,7 +6,8 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import orjson
 
@@ -138,37 +139,42 @@ class Result:
             data = orjson.loads(path.read_bytes())
         except FileNotFoundError as error:
             raise BadInput(f"{path}: there is no such result") from error
+        except OSError as error:
+            raise BadInput(f"{path}: cannot be read ({error.strerror or error})") from error
         except ValueError as error:
             raise CorruptData(f"{path}: not JSON ({error}); run the experiment again") from error
         try:
             if data.pop("version") != VERSION:
                 raise ValueError("of another version")
-            return _result(data)
+            if missing := {field.name for field in dataclasses.fields(cls)} - data.keys():
+                raise ValueError(f"without {', '.join(sorted(missing))}")
+            result: Result = _read(cls, data)
+            return result
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptData(f"{path}: not a result of this eqkin ({error}); run the experiment again") from error
 
 
-def _result(data: dict[str, Any]) -> Result:
-    data["tables"] = [_table(table) for table in data["tables"]]
-    data["plots"] = [Plot(**plot | {"curves": [_curve(curve) for curve in plot["curves"]]}) for plot in data["plots"]]
-    data["examples"] = [
-        Example(**example | {"hits": [Hit(**hit) for hit in example["hits"]]}) for example in data["examples"]
-    ]
-    return Result(**data)
+def _read(kind: Any, data: Any) -> Any:
+    """A value of some type of these records from JSON; raises `KeyError`, `TypeError` or `ValueError` if it is none."""
+    given = get_args(kind)
+    if isinstance(kind, UnionType):
+        if data is None and NoneType in given:
+            return None
+        return data if isinstance(data, str) and str in given else _read(given[0], data)
+    if dataclasses.is_dataclass(kind):
+        fields = get_type_hints(kind)
+        return kind(**{name: _read(fields[name], value) for name, value in _known(dict, data).items()})  # type: ignore[operator]
+    if get_origin(kind) is list:
+        return [_read(given[0], value) for value in _known(list, data)]
+    if get_origin(kind) is dict:
+        return {name: _read(given[1], value) for name, value in _known(dict, data).items()}
+    if kind is float:
+        return math.nan if data is None else float(_known((int, float), data))  # JSON knows no NaN
+    return _known(kind, data)
 
 
-def _table(data: dict[str, Any]) -> Table:
-    rows = [Row(**row | {"cells": {key: _cell(cell) for key, cell in row["cells"].items()}}) for row in data["rows"]]
-    return Table(**data | {"columns": [Column(**column) for column in data["columns"]], "rows": rows})
-
-
-def _cell(data: dict[str, Any] | str) -> Score | str:
-    return data if isinstance(data, str) else Score(**data | {"value": _number(data["value"])})
-
-
-def _curve(data: dict[str, Any]) -> Curve:
-    return Curve(**data | {name: [_number(value) for value in data[name]] for name in ("y", "low", "high")})
-
-
-def _number(value: Any) -> float:
-    return math.nan if value is None else float(value)  # JSON knows no NaN
+def _known(kind: Any, data: Any) -> Any:
+    """The same, if it is of a kind; truth is no number."""
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
+        raise ValueError(f"{data!r:.50} is of the wrong kind")
+    return data
