@@ -13,10 +13,11 @@ from eqkin.errors import BadInput, LimitReached
 from eqkin.evaluation.bootstrap import weights
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.labelled import (
+    as_scores,
     embedding_similarity,
     engine_similarity,
     labelled,
-    measured_scores,
+    measured_on,
     scores,
     summary,
 )
@@ -241,7 +242,10 @@ def test_the_experiment_measures_each_system_once_and_tests_against_the_first(tm
     assert table.rows[0].cells == {
         "accuracy": direct.accuracy, "labelled_ranking": direct.ranking, "strict": direct.strict
     }  # fmt: skip
-    assert measured_scores(context, again, small) == {"accuracy": direct.accuracy, "labelled_ranking": direct.ranking}
+    assert as_scores(measured_on(context, again, small)) == {
+        "accuracy": direct.accuracy,
+        "labelled_ranking": direct.ranking,
+    }
     assert again.ranked == 0
     assert set(table.rows[1].cells) == {"accuracy", "labelled_ranking", "strict", "p_accuracy", "p_labelled_ranking"}
     assert {row.origin for row in result.tables[1].rows} == {PAPER}

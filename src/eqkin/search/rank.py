@@ -38,14 +38,8 @@ def read_table(path: Path) -> list[tuple[str, str]]:
     Raises:
         BadInput: it cannot be read, a line has no tab, or an id stands there twice or has a space in it.
     """
-    try:
-        lines = path.read_text("utf-8-sig").split("\n")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror or error})") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
     table: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
             continue
         name, tab, latex = line.rstrip("\r").partition("\t")
@@ -54,6 +48,16 @@ def read_table(path: Path) -> list[tuple[str, str]]:
             raise BadInput(f"{path}, line {number}: needs {what} a formula, id<TAB>latex")
         table[name] = latex
     return list(table.items())
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file; raises `BadInput`."""
+    try:
+        return path.read_text("utf-8-sig").split("\n")
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read ({error.strerror or error})") from error
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
 def encode(table: Iterable[tuple[str, str]], encoder: Encoder, reader: FormulaReader) -> Formulas:

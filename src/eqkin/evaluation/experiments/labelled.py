@@ -163,13 +163,8 @@ def labelled(context: Context, systems: Sequence[System], sets: Sequence[Labelle
     )
 
 
-def measured_scores(context: Context, system: System, given: LabelledSet) -> dict[str, Score]:
-    """Accuracy and ranking of one system on one set, by the keys of the columns."""
-    return as_scores(measured_on(context, system, given))
-
-
 def as_scores(found: dict[str, Any]) -> dict[str, Score]:
-    """Accuracy and ranking of what was measured."""
+    """Accuracy and ranking of what was measured, by the keys of the columns."""
     return {column.key: Score(*found[column.key]) for column in _COLUMNS[:2]}
 
 

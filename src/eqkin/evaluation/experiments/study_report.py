@@ -9,7 +9,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.bootstrap import mean_interval, middle, sign_flip, weights
+from eqkin.evaluation.bootstrap import mean_interval, middle, p_text, sign_flip, weights
+from eqkin.evaluation.compare import SIGNIFICANT
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.study_lists import Judgements, Lists, Values, cuts, random_values
 from eqkin.evaluation.published import STUDY_QUERIES, STUDY_ROWS
@@ -17,8 +18,6 @@ from eqkin.evaluation.report.formatting import show
 from eqkin.evaluation.results import Column, Curve, Plot, Result, Row, Score, Table
 
 RANDOM = "Random order"
-_SURE = 0.05  # p-values below are differences
-_LEAST = 0.001  # p-value that is told
 _SINGLE = 100  # results by which single queries are compared
 _LEVELS = (0, 1, 100, 1_000, 10_000)  # relevant equations from which on a query is of the next level
 _STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000)  # lengths of lists in the plot
@@ -119,7 +118,7 @@ def _differences(study: _Study, baseline: Lists) -> Table:
             cells: dict[str, Score | str] = {}
             for key, base in study.base.items():
                 cells[key] = study.mean(values[key] - base)
-                cells[f"p_{key}"] = _shown(sign_flip(values[key], base))
+                cells[f"p_{key}"] = p_text(sign_flip(values[key], base))
             rows.append(Row(found.title, cells))
     return Table(
         "study-differences",
@@ -139,7 +138,7 @@ def _queries(study: _Study) -> Table:
         Column("sections", "relevant sections", "number", ""),
         Column("equations", "relevant equations", "number", ""),
         Column("chance", RANDOM, best=""),
-        *(Column(f"system-{number}", found.title) for number, found in enumerate(study.lists)),
+        *(Column(f"system-{number}", found.title, best="") for number, found in enumerate(study.lists)),
         Column("paper", "the paper", best=""),
     ]
     rows = []
@@ -242,9 +241,10 @@ def _verdict(study: _Study) -> str:
     for column in study.columns[:-1]:  # the paper has no MAP
         ours, base = study.values[0][column.key], study.base[column.key]
         p = sign_flip(ours, base)
-        signs.append(int(np.sign(ours.mean() - base.mean())) if p < _SURE else 0)
+        signs.append(int(np.sign(ours.mean() - base.mean())) if p < SIGNIFICANT else 0)
         figures = [show(Score(float(values.mean())), column.form) for values in (ours, base)]
-        said.append(f"{column.title} {' against '.join(figures)} (p {'' if p < _LEAST else '= '}{_shown(p)})")
+        told = p_text(p) if p_text(p).startswith("<") else f"= {p_text(p)}"
+        said.append(f"{column.title} {' against '.join(figures)} (p {told})")
     if min(signs[1:]) > 0 and signs[0] >= 0:
         word = "Holds"
     elif max(signs) > 0:
@@ -285,7 +285,3 @@ def _rank_correlation(one: npt.NDArray[np.float64], other: npt.NDArray[np.float6
 
 def _counted(number: int) -> str:
     return f"{number:,} {'query' if number == 1 else 'queries'}"
-
-
-def _shown(p: float) -> str:
-    return "< .001" if p < _LEAST else f"{p:.3f}".removeprefix("0")

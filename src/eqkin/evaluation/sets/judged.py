@@ -22,7 +22,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.results import PAPER, PUBLISHED, Row, Score
 from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas, short_name
 from eqkin.search.query import FormulaReader
-from eqkin.search.rank import read_table
+from eqkin.search.rank import read_lines, read_table
 
 Qrels: TypeAlias = dict[str, dict[str, int]]  # grade by topic and formula
 Run: TypeAlias = dict[str, list[str]]  # formulas by topic, best first
@@ -171,13 +171,7 @@ def _table(path: Path) -> list[tuple[str, str]]:
 
 def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The fields of each line that is not empty, and where it stands."""
-    try:
-        lines = path.read_text("utf-8-sig").split("\n")
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror or error})") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_lines(path), 1):
         if fields := line.split():
             yield f"{path}, line {number}", fields
 
