@@ -141,6 +141,16 @@ def found(**shares):
 
 
 @pytest.mark.parametrize(
+    ("entry", "rate", "told"),
+    [("graph", 1e-3, True), ("graph", 3e-4, False), ("bag-of-words", 1e-3, False), ("bag-of-words", 3e-2, True)],
+)
+def test_who_chose_the_largest_rate_is_told_by_the_rates_it_had(entry, rate, told):
+    line = Measured(entry, 1_024, {10: np.arange(400) % 2 > 0}, {"learning_rate": rate})
+    said = findings([Found("Equalities", {entry: line}, [], np.arange(400) % 40, 200)])
+    assert any("chose the largest learning rate" in text for text in said) == told
+
+
+@pytest.mark.parametrize(
     ("shares", "verdict"),
     [
         ({"graph": 0.9, "transformer": 0.7, "bag_of_words": 0.5, "fasttext": 0.3}, "Holds: of 3"),

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.evaluation.bootstrap import mean_interval
-from eqkin.evaluation.experiments.equalities_systems import ENTRIES, MATRIX_RATES, NETWORK_RATES
+from eqkin.evaluation.experiments.equalities_systems import ENTRIES, rates_of
 from eqkin.evaluation.results import Score
 
 ORDER = ("graph", "transformer", "bag-of-words", "fasttext")  # the paper's, by R@10 on every set
@@ -66,7 +66,7 @@ def _verdict(found: Sequence[Found]) -> str:
     )
     if not steps:
         return (
-            "Undecided: of the paper's order (graph network, transformer, bag of words, fastText) nothing was measured"
+            "Undecided: of the paper's order (graph network, transformer, bag of words, fastText) nothing was measured."
         )
     if for_it == len(steps):
         return f"Holds: {counted}."
@@ -113,7 +113,7 @@ def _edges(one: Found) -> str:
     names = [
         ENTRIES[entry].title
         for entry, line in one.lines.items()
-        if line.choice.get("learning_rate") in (NETWORK_RATES[-1], MATRIX_RATES[-1])
+        if line.choice.get("learning_rate") == rates_of(entry)[-1]
     ]
     if not names:
         return ""

@@ -59,6 +59,11 @@ ENTRIES: dict[str, Entry] = {
 }
 
 
+def rates_of(name: str) -> tuple[float, ...]:
+    """The learning rates an entry has to choose from, smallest first."""
+    return MATRIX_RATES if name in ("bag-of-words", "fasttext") else NETWORK_RATES
+
+
 class Field:
     """Everyone who takes part, learning when first needed.
 
@@ -76,8 +81,7 @@ class Field:
         """How an entry is finetuned."""
         from eqkin.learning.finetuning import Settings
 
-        rates = MATRIX_RATES if name in ("bag-of-words", "fasttext") else NETWORK_RATES
-        return Settings(batch=batch, epochs=self.context.scale.epochs, rates=rates, seed=SEED)
+        return Settings(batch=batch, epochs=self.context.scale.epochs, rates=rates_of(name), seed=SEED)
 
     def key(self, name: str, batch: int) -> dict[str, Any]:
         """What an entry's figures depend on beside the pairs."""
