@@ -67,7 +67,8 @@ def examples(context: Context, library: Library | str | os.PathLike[str], encode
         model = engine.encoder.digest
     law, laws, total = _bayes(bayes)
     models, spoken = _ising(library, ising)
-    held = [any(laws), total is not None, *(at is not None for at in spoken.values())]
+    other = laws.index(False) if False in laws else None  # the first result that is something else
+    held = [any(laws), total is not None and total == other, *(at is not None for at in spoken.values())]
     word = "Holds" if all(held) else "Holds in part" if any(held) else "Does not hold"
     return Result(
         "examples",
