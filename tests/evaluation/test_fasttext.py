@@ -1,5 +1,6 @@
 """fastText: vectors of labels, means of them, and files without fastText's own format."""
 
+import json
 import subprocess
 import sys
 
@@ -91,6 +92,30 @@ def test_nothing_learned_and_nothing_to_learn_are_said(tmp_path):
     with pytest.raises(BadInput, match="occurs 1000 times"):
         FastText(Settings(least=1_000)).fit(CORPUS, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["words.json", "vectors.safetensors"])
+def test_a_changed_byte_is_noticed(learned, tmp_path, name):
+    for path in learned[1].iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    content = (tmp_path / name).read_bytes()
+    flipped = content.replace(b"mi:", b"mj:", 1) if name == "words.json" else content[:-4] + b"\0\0\0" + content[-1:]
+    assert flipped != content
+    (tmp_path / name).write_bytes(flipped)
+    with pytest.raises(CorruptData, match="does not match its hash"):
+        FastText(SMALL).fit(CORPUS, tmp_path)
+
+
+def test_what_was_learned_before_there_were_hashes_is_read(learned, tmp_path):
+    system, folder = learned
+    for path in folder.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    described = json.loads((tmp_path / "words.json").read_bytes())
+    del described["sha256"]
+    (tmp_path / "words.json").write_text(json.dumps(described))
+    again = FastText(SMALL)
+    again.fit(CORPUS, tmp_path)
+    assert np.array_equal(again.encode(formulas("a + b")), system.encode(formulas("a + b")))
 
 
 @pytest.mark.parametrize("name", ["words.json", "vectors.safetensors"])

@@ -7,6 +7,7 @@ needed, and reading it means trusting native code with a file.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -74,8 +75,10 @@ class FastText(Embedding):
         """
         if not (folder / _WORDS).is_file():
             words, vectors = _learned(serialised(corpus.forest), self._settings, folder)
-            write_file(folder / _VECTORS, safetensors.save({"vectors": vectors}))
-            write_file(folder / _WORDS, json.dumps({"version": _VERSION, "words": words}, ensure_ascii=False).encode())
+            content = safetensors.save({"vectors": vectors})
+            described = {"version": _VERSION, "words": words, "sha256": _hash(words, content)}
+            write_file(folder / _VECTORS, content)
+            write_file(folder / _WORDS, json.dumps(described, ensure_ascii=False).encode())
         words, vectors = _load(folder, self._settings.dimensions)
         self._vectors = np.asarray(unit(vectors), np.float32)
         self._words = {word: at for at, word in enumerate(words)}
@@ -144,16 +147,23 @@ def _write_vectors(path: Path, words: list[int], settings: Settings) -> None:
             file.write(f"{name} {' '.join(f'{value:.8f}' for value in vector)}\n")
 
 
+def _hash(words: list[str], vectors: bytes) -> str:
+    return hashlib.sha256(json.dumps(words).encode() + vectors).hexdigest()
+
+
 def _load(folder: Path, dimensions: int) -> tuple[list[str], Floats]:
     try:
         described = json.loads((folder / _WORDS).read_bytes())
         words = described["words"]
-        vectors = safetensors.load((folder / _VECTORS).read_bytes())["vectors"]
+        content = (folder / _VECTORS).read_bytes()
+        if described.get("sha256", _hash(words, content)) != _hash(words, content):  # older ones have none
+            raise ValueError("it does not match its hash")
+        vectors = safetensors.load(content)["vectors"]
         fits = described["version"] == _VERSION and vectors.dtype == np.float32
         if not fits or vectors.shape != (len(words), dimensions) or not all(isinstance(word, str) for word in words):
             raise ValueError("of another version or size")
         if not np.isfinite(vectors).all():
             raise ValueError("a vector is not finite")
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         raise CorruptData(f"{folder}: no vectors of words, or damaged ({error}); delete it to learn again") from error
     return words, vectors
