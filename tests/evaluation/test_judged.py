@@ -157,6 +157,16 @@ def test_differences_to_the_first_system_have_intervals_and_p_values(result):
             assert row.cells[f"p_{key}"] in {".500", "1.000"}  # two topics: four sign patterns
 
 
+@pytest.mark.parametrize(("name", "told"), [("demo", True), ("other", False)])
+def test_scores_on_a_set_something_was_tuned_on_are_told(tmp_path, name, told):
+    system = Characters()
+    system.tuned_on = "demo"
+    found = judged(Context(Store(tmp_path / "store"), SMALL), [system, Sizes()], _folder(tmp_path / name))
+    assert [text.startswith("Shared characters: something of it was chosen") for text in found.differences] == [
+        True
+    ] * told
+
+
 def test_topics_and_facts_are_told(result):
     topics = result.tables[2]
     assert [(row.title, row.cells["formula"]) for row in topics.rows] == [("t1", "a+b=c"), ("t2", r"\frac{x}{y}")]

@@ -50,12 +50,14 @@ class System(ABC):
         title: For tables.
         needs_latex: Whether it reads LaTeX rather than trees.
         learned_from: Digest of the corpus it was fitted on; with the settings it says what its scores depend on.
+        tuned_on: Name of a set by whose scores something of it was chosen: its scores there are too good.
     """
 
     name: str
     title: str
     needs_latex: bool = False
     learned_from: str = ""
+    tuned_on: str = ""
 
     def fit(self, corpus: Corpus, folder: Path) -> None:  # noqa: B027 - many have nothing to learn
         """Learn what it needs from a corpus and keep it in `folder`; what is there already is loaded instead."""
