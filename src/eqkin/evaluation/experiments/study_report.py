@@ -33,6 +33,8 @@ _DIFFERENCES = [
     '"climate" would count.',
     "Hyphens and apostrophes of all kinds are taken as one; what is searched is the section's heading and its prose "
     "without display equations.",
+    "What learns, learns from half of the works; the bundled network, and those given as folders, learned before, "
+    "maybe also from papers that are searched here, as the paper's did.",
     "How many equations are relevant is counted, so that a random order, MAP and levels of difficulty can be shown.",
     "Equal scores stand in one random order; the paper says nothing of ties.",
 ]
