@@ -108,6 +108,14 @@ def test_numbers_of_a_column_have_the_same_decimals():
     assert [row[0].text for row in shown] == ["106.2", "165.0", "0.034"]
 
 
+def test_a_figure_has_the_decimals_of_its_interval():
+    scores = [Score(-29.7), Score(-0.072, -0.38, 0.26), Score(0.002, 0.001, 0.004), Score(-29.7)]
+    rows = [Row("", {"a": score}) for score in scores]
+    shown = cells(Table("t", "t", [Column("a", "a", "number")], rows))
+    assert [str(row[0]) for row in shown] == ["−29.70", "−0.07 [−0.38, 0.26]", "0.0020 [0.0010, 0.0040]", "−29.70"]
+    assert [row[0].best for row in shown] == [False, False, True, False]
+
+
 @pytest.mark.parametrize(
     ("finding", "words", "rest"),
     [
@@ -123,6 +131,11 @@ def test_a_verdict_is_what_the_first_finding_begins_with(finding, words, rest):
     found = verdict(Result("x", "x", "", [finding]))
     assert (found.words, found.finding) == (words, rest)
     assert verdict(Result("x", "x", "", [])).words == ""
+
+
+def test_a_small_run_has_no_verdict():
+    found = verdict(Result("x", "x (small run)", "", ["Holds: it is so."]))
+    assert (found.words, found.kind, found.finding) == ("says nothing", "undecided", "It is so.")
 
 
 def test_results_survive_being_saved_also_without_numbers(tmp_path):
@@ -280,6 +293,8 @@ def test_latex_prints_every_character_as_it_is():
         r"50\% \& \_a\textasciicircum{}b\_ \#1 \{x\} \textbackslash{}y \textasciitilde{} \$z\$"
     )
     assert escape("--set a\n[b] <c> −1") == r"-{}-set a {[}b{]} \textless{}c\textgreater{} $-$1"
+    strange = tabular(Table("t", "t", [Column("a", "a", "text")], [Row("≡ é …", {"a": "x → ∞"})]))
+    assert "% Needs lualatex or xelatex, with a font that has these: ∞ ≡\n" in strange
     hostile = tabular(Table("t", "one\ntwo \\input{x}", [Column("a", "a")], [], "three\r\nfour"))
     assert all(line.startswith(("%", "\\", "&")) for line in hostile.splitlines())
 

@@ -15,6 +15,7 @@ from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.library.durable import write_file
 
 VERSION = 1
+SMALL_RUN = " (small run)"  # ends the title of a result whose figures mean nothing
 MEASURED, PAPER, PUBLISHED = "measured", "paper", "published"  # where a row's figures come from
 
 

@@ -61,6 +61,11 @@ def origin(row: Row) -> str:
     return "" if row.origin == MEASURED else plain(row.origin)
 
 
+def heading(column: Column) -> str:
+    """A column's title with its unit."""
+    return column.title + (" (%)" if column.form == "percent" and "%" not in column.title else "")
+
+
 def show(score: Score, form: str) -> str:
     """A single figure with its interval: `.507 [.488, .525]`, `50.7 [48.8, 52.5]`, `1,300`."""
     return str(_cell(score, Column("", "", form), _decimals([score]), None))
@@ -92,8 +97,9 @@ def _cell(value: Score | str | None, column: Column, decimals: int, best: str | 
         return Cell(plain(value))
     if value is None or not is_number(value.value):
         return Cell(NOTHING)
-    text = _figure(value.value, column.form, decimals)
     ends = bounds(value)
+    decimals = max(decimals, _digits(value.value, *ends or ()))  # the same for a figure and its interval
+    text = _figure(value.value, column.form, decimals)
     interval = f"[{', '.join(_figure(end, column.form, decimals) for end in ends)}]" if ends else ""
     return Cell(text, interval, text == best, value)
 
@@ -101,10 +107,11 @@ def _cell(value: Score | str | None, column: Column, decimals: int, best: str | 
 def _best(column: Column, rows: Sequence[Row], decimals: int) -> str | None:
     """The best measured figure of a column as it is printed, so that equal ones are marked alike; None: no contest."""
     found = [row.cells.get(column.key) for row in rows if row.origin == MEASURED]
-    values = [score.value for score in found if isinstance(score, Score) and is_number(score.value)]
-    if len(values) < 2 or column.best not in ("high", "low") or column.form == "text":
+    scores = [score for score in found if isinstance(score, Score) and is_number(score.value)]
+    if len(scores) < 2 or column.best not in ("high", "low") or column.form == "text":
         return None
-    return _figure(max(values) if column.best == "high" else min(values), column.form, decimals)
+    order = max if column.best == "high" else min
+    return _cell(order(scores, key=lambda score: score.value), column, decimals, None).text
 
 
 def _decimals(scores: Sequence[Score]) -> int:
@@ -116,12 +123,19 @@ def _decimals(scores: Sequence[Score]) -> int:
     return next((decimals for least, decimals in _DECIMALS if max(values) >= least), 3)
 
 
+def _digits(*values: float) -> int:
+    """Decimals that the largest of some numbers needs, to keep its significant digits."""
+    largest = max(map(abs, values))
+    if all(value == int(value) for value in values):
+        return 0
+    return min(_SIGNIFICANT - 1 - math.floor(math.log10(largest)), 9)
+
+
 def _figure(value: float, form: str, decimals: int) -> str:
     if form == "share":
         text = f"{abs(value):.3f}".removeprefix("0") if abs(value) < 1 else f"{abs(value):.3f}"
     elif form == "percent":
         text = f"{100 * abs(value):.1f}"
     else:
-        small = _SIGNIFICANT - 1 - math.floor(math.log10(abs(value))) if value else 0
-        text = f"{abs(value):,.{max(decimals, min(small, 9)) if value != int(value) else decimals}f}"
+        text = f"{abs(value):,.{decimals}f}"
     return f"−{text}" if value < 0 and any(digit in text for digit in "123456789") else text

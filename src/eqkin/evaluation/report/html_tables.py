@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eqkin.evaluation.report.formatting import Cell, bounds, cells, origin, plain
+from eqkin.evaluation.report.formatting import Cell, bounds, cells, heading, origin, plain
 from eqkin.evaluation.results import Column, Plot, Row, Score, Table
 from eqkin.markup import Safe, tag
 
@@ -57,9 +57,8 @@ def _are_shares(rows: Sequence[Row]) -> bool:
 
 
 def _heading(column: Column) -> Safe:
-    unit = " (%)" if column.form == "percent" and "%" not in column.title else ""
     kind = "words" if column.form == "text" else "number"
-    return tag("th", plain(column.title) + unit, scope="col", class_=kind)
+    return tag("th", plain(heading(column)), scope="col", class_=kind)
 
 
 def _row(row: Row, shown: Sequence[Cell], scales: Sequence[_Scale]) -> Safe:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from eqkin.evaluation.report.formatting import Cell, cells, origin, plain
+from eqkin.evaluation.report.formatting import Cell, cells, heading, origin, plain
 from eqkin.evaluation.results import Column, Row, Table
 
 _CHARACTERS = {
@@ -38,6 +38,7 @@ _CHARACTERS = {
     "µ": r"$\mu$",
     "\xa0": "~",
 }
+_LATIN = "\u017f"  # pdflatex knows the letters up to here
 _SPECIAL = re.compile("[" + re.escape("".join(_CHARACTERS)) + "]|-(?=-)")
 
 
@@ -48,6 +49,7 @@ def tabular(table: Table) -> str:
         f"% {plain(table.title)}",
         *([f"% {plain(table.caption)}"] if table.caption else []),
         r"% Needs \usepackage{booktabs}.",
+        *_strange(table),
         f"\\begin{{tabular}}{{@{{}}{shape}@{{}}}}",
         r"\toprule",
         " & ".join(["", *(_heading(column) for column in table.columns)]).strip() + r" \\",
@@ -64,9 +66,17 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(lambda found: _CHARACTERS.get(found[0], "-{}"), plain(text))
 
 
+def _strange(table: Table) -> list[str]:
+    """A word of warning where pdflatex would stop at a character."""
+    texts = [column.title for column in table.columns] + [row.title for row in table.rows]
+    texts += [cell.text for line in cells(table) for cell in line]
+    letters = {letter for text in texts for letter in plain(text)}
+    found = sorted(letter for letter in letters if letter > _LATIN and letter not in _CHARACTERS)
+    return [f"% Needs lualatex or xelatex, with a font that has these: {' '.join(found)}"] if found else []
+
+
 def _heading(column: Column) -> str:
-    unit = " (%)" if column.form == "percent" and "%" not in column.title else ""
-    return escape(column.title + unit)
+    return escape(heading(column))
 
 
 def _rows(table: Table) -> Sequence[str]:

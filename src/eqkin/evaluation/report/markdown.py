@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Mapping, Sequence
 
-from eqkin.evaluation.report.formatting import Cell, cells, origin, plain
+from eqkin.evaluation.report.formatting import Cell, cells, heading, origin, plain
 from eqkin.evaluation.report.verdict import verdict
 from eqkin.evaluation.results import Example, Result, Row, Table
 
@@ -81,7 +81,7 @@ def _section(result: Result, pictures: Mapping[int, str]) -> list[str]:
 
 
 def _table(table: Table) -> str:
-    titles = [escape(c.title) + (" (%)" if c.form == "percent" and "%" not in c.title else "") for c in table.columns]
+    titles = [escape(heading(column)) for column in table.columns]
     marks = ["---", *("---" if column.form == "text" else "---:" for column in table.columns)]
     lines = [f"| {' | '.join(['', *titles])} |", f"|{'|'.join(marks)}|"]
     lines += [

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from eqkin.evaluation.report.formatting import plain
-from eqkin.evaluation.results import Result
+from eqkin.evaluation.results import SMALL_RUN, Result
 
 _KINDS = {"does not hold": "refuted", "holds in part": "partly", "holds": "holds", "undecided": "undecided"}
 _OPENING = re.compile(rf"({'|'.join(_KINDS)})\s*([:;,.]\s*|$)", re.IGNORECASE)
@@ -22,10 +22,13 @@ class Verdict:
 
 
 def verdict(result: Result) -> Verdict:
-    """What the first finding begins with, such as "Holds in part: ...", and the rest."""
+    """What the first finding begins with, such as "Holds in part: ...", and the rest; a small run "says nothing"."""
     first = plain(result.findings[0]) if result.findings else ""
     opening = _OPENING.match(first)
     if not opening:
         return Verdict("", "", first)
     words, rest = opening[1].lower(), first[opening.end() :]
-    return Verdict(words, _KINDS[words], rest[:1].upper() + rest[1:])
+    rest = rest[:1].upper() + rest[1:]
+    if result.title.endswith(SMALL_RUN):
+        return Verdict("says nothing", _KINDS["undecided"], rest)
+    return Verdict(words, _KINDS[words], rest)
