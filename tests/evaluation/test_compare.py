@@ -85,7 +85,7 @@ def test_p_values_are_of_the_paired_test(tmp_path, topics, formulas):
 def test_a_sentence_says_who_is_better_and_who_is_worse():
     found = [("A", 0.2, 0.01), ("B", -0.1, 0.04), ("C", 0.3, 0.05), ("D", 0.1, 0.001)]
     assert against("X", found) == "better than X (p < .05): A, D; worse: B"
-    assert against("X", found[2:3]) == "better than X (p < .05): none; worse: none"
+    assert against("X", found[2:3]) == "no other differs from X (p < .05)"
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path, topics, formulas):

@@ -99,6 +99,8 @@ def compare(
 def against(baseline: str, found: Iterable[tuple[str, float, float]]) -> str:
     """Who is better and who is worse than the baseline, in words; given title, difference and p-value of each."""
     known = [(title, difference) for title, difference, p in found if p < SIGNIFICANT]
+    if not known:
+        return f"no other differs from {baseline} (p < .05)"
     better = ", ".join(title for title, difference in known if difference > 0) or "none"
     worse = ", ".join(title for title, difference in known if difference < 0) or "none"
     return f"better than {baseline} (p < .05): {better}; worse: {worse}"

@@ -104,7 +104,7 @@ def _differences(data: JudgedSet, lines: Sequence[Line], base: Line, resamples: 
 def _topics(data: JudgedSet, lines: Sequence[Line]) -> Table:
     measure = JUDGED[0]
     columns = [Column("formula", "formula", "text", ""), Column("related", "related", "number", "")]
-    columns += [Column(f"system-{number}", line.title) for number, line in enumerate(lines)]
+    columns += [Column(f"system-{number}", line.title, best="") for number, line in enumerate(lines)]
     rows = []
     for at, (topic, latex) in enumerate(zip(data.topics.names, data.topics.formulas.latex or (), strict=True)):
         cells: dict[str, Score | str] = {"formula": latex}
