@@ -279,9 +279,53 @@ def test_what_files_say_does_not_steer_the_terminal(tmp_path):
     folder = judged_folder(tmp_path / "ours")
     for path in folder.iterdir():
         path.write_text(path.read_text().replace("q1", "q\x1b[31m1").replace("x^2", "x^2 \x1b[2J"))
+    (folder / "published.json").write_text('[{"title": "some\\u001b[31mbody", "scores": {"ndcg": 0.7}}]')
     ended = eqkin("evaluate", "judged", folder, "--systems", "paper", "--out", tmp_path / "out")
     assert ended.code == 0
-    assert "q[31m1" in ended.out and "\x1b" not in ended.out
+    assert "some[31mbody" in ended.out and "\x1b" not in ended.out
+
+
+def test_what_a_terminal_shows_is_whole_or_only_named(tmp_path, monkeypatch):
+    options = ["--systems", "paper,tfidf-latex", "--out", tmp_path / "out", "--small"]
+    folder = judged_folder(tmp_path / "ours")
+    ended = eqkin("evaluate", "judged", folder, *options)
+    assert "Differences to Graph network (bundled): ours\n" in "".join(
+        f"{line.rstrip()}\n" for line in ended.out.splitlines()
+    )
+    assert "p-value of a paired randomisation test" in ended.out  # what the figures mean
+    assert "nDCG' by topic: ours: 2 rows, in the report\n" in ended.out
+    assert ended.out.endswith("A small run: little was learned and drawn, its figures mean nothing.\n")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    narrow = eqkin("evaluate", "judged", folder, *options)
+    assert "Differences to Graph network (bundled): ours: too wide for this terminal; 1 rows" in narrow.out
+    assert "…" not in narrow.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--run", "none.txt"], "none.txt: cannot be read"),
+        (["--published", "none.json"], "none.json: cannot be read"),
+        (["--baseline", "nobody"], "the baseline nobody is none of paper, bag-of-words"),
+    ],
+)
+def test_wrong_files_are_told_before_anything_is_learned(tmp_path, atlas_library, options, message):
+    folder = judged_folder(tmp_path / "ours")
+    options = ["--systems", "paper,bag-of-words", "-l", atlas_library, "--out", tmp_path / "out", *options]
+    ended = eqkin("evaluate", "judged", folder, *options)
+    assert ended.code == 3 and message in ended.err
+    assert not (tmp_path / "out" / "fitted").exists()
+
+
+def test_whoever_stops_an_experiment_hears_that_it_is_kept(tmp_path, monkeypatch):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eqkin.evaluation.experiments.judged.compare", stop)
+    ended = eqkin("evaluate", "judged", judged_folder(tmp_path / "ours"), "--systems", "paper", "--out", tmp_path)
+    assert ended.code == 130
+    assert "the same command goes on from there" in ended.err
 
 
 def test_runs_alone_can_be_compared(tmp_path):

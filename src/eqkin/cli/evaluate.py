@@ -240,19 +240,20 @@ def judged(
         eqkin evaluate judged arqmath --run their-run.txt --baseline tfidf-latex
     """
     from eqkin.evaluation.experiments import judged as experiment
-    from eqkin.evaluation.sets.judged import read_published
+    from eqkin.evaluation.sets.judged import JudgedSet, read_published, read_run
 
     _all_differ("runs", (path.stem for path in runs or []))
     with teller(as_json) as tell:
         context = _context(out, device, small, tell)
-        result = experiment.judged(
-            context,
-            _fitted(names, context, corpus, library),
-            folder,
-            runs={path.stem: path for path in runs or []},
-            published=read_published(published) if published else (),
-            baseline=baseline,
-        )
+        chosen = _systems(names, context)
+        known = [system.name for system in chosen] + [path.stem for path in runs or []]
+        if baseline and baseline not in known:
+            raise BadInput(f"the baseline {baseline} is none of {', '.join(known)}")
+        given = JudgedSet.read(folder)  # all files are read before anything is learned
+        lists = {path.stem: read_run(path) for path in runs or []}
+        rows = read_published(published) if published else ()
+        _fit(chosen, context, corpus, library)
+        result = experiment.judged(context, chosen, given, runs=lists, published=rows, baseline=baseline)
     show(context, result, as_json)
 
 
@@ -390,10 +391,16 @@ def _systems(names: str, context: Context) -> list[System]:
 
 
 def _fitted(names: str, context: Context, corpus: Path | None, library: Path) -> Sequence[System]:
-    """Systems that have learned what they need from the first half of a corpus, which is read only if one has to."""
+    """Systems that have learned what they need."""
+    chosen = _systems(names, context)
+    _fit(chosen, context, corpus, library)
+    return chosen
+
+
+def _fit(chosen: Sequence[System], context: Context, corpus: Path | None, library: Path) -> None:
+    """Let systems learn what they need from the first half of a corpus, which is read only if one has to."""
     from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT
 
-    chosen = _systems(names, context)
     half: Corpus | None = None
     for system in chosen:
         if system.settings and half is None:
@@ -405,4 +412,3 @@ def _fitted(names: str, context: Context, corpus: Path | None, library: Path) ->
             context.fit(system, half)
         else:
             context.keep(system)
-    return chosen
