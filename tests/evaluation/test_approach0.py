@@ -87,6 +87,12 @@ def test_a_long_query_finds_itself_by_its_own_name():
     assert Approach0().rank(formulas(long), formulas("a^2 + b^2 = c^2", long, "x+1"))[0].argmax() == 1
 
 
+def test_what_lies_where_it_is_started_is_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "pya0.py").write_text("raise SystemExit(7)")
+    monkeypatch.chdir(tmp_path)
+    assert Approach0().rank(formulas(LATEX[0]), formulas(LATEX[0])).max() > 0
+
+
 def test_no_formulas_need_no_engine():
     assert Approach0().rank(formulas("x"), formulas()).shape == (1, 0)
 

@@ -89,7 +89,7 @@ class _Engine:
     def __init__(self, folder: str) -> None:
         if find_spec("pya0") is None:
             raise BadInput("pya0 is not installed (it needs Linux on x86-64); `pip install 'eqkin[eval]'`")
-        command = [sys.executable, "-m", _WORKER, folder]
+        command = [sys.executable, "-P", "-m", _WORKER, folder]  # -P: nothing is imported from where it is started
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> _Engine:
