@@ -125,6 +125,10 @@ def test_damaged_figures_say_which_benchmark_to_run_again(context):
     del given["index"]["systems"][1]["p50_ms"]
     with pytest.raises(BadInput, match="eqkin bench index"):
         speed(context, given)
+    given = figures()
+    given["index"]["systems"] = given["index"]["systems"][:1]  # without eqkin's own
+    with pytest.raises(BadInput, match="eqkin bench index"):
+        speed(context, given)
     with pytest.raises(BadInput, match="eqkin bench train"):
         speed(context, {"train": {"batches": []}})
 

@@ -88,7 +88,7 @@ def read_figures(paths: Iterable[Path]) -> dict[str, Any]:
 def _part(name: str, content: Any) -> Part:
     try:
         return _PARTS[name](content)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ZeroDivisionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise BadInput(f"{name}: not what `eqkin bench {name} --json` prints ({error!r}); run it again") from error
 
 

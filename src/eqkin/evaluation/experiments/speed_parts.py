@@ -114,7 +114,7 @@ def finding(figures: dict[str, Any]) -> Part:
 
 
 def _index_findings(systems: list[dict[str, Any]], figures: dict[str, Any]) -> list[str]:
-    ours = next(one for one in systems if one["name"].startswith("eqkin"))
+    (ours,) = [one for one in systems if one["name"].startswith("eqkin")]
     annoy = next((one for one in systems if one["name"].startswith("annoy")), None)
     size = ours["bytes_a_vector"] * EQUATIONS
     told = [
