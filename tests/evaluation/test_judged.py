@@ -111,6 +111,7 @@ def test_published_figures_are_rows_without_intervals(tmp_path):
         ("{}", "a list"),
         ('[{"title": "a"}]', "entry 1: needs the form"),
         ('[{"title": "a", "scores": {"map": "high"}}]', "entry 1: needs the form"),
+        ('[{"title": "a", "scores": {"nDCG": 0.5}}]', "no measure 'nDCG'; there are ndcg, map, p10, bpref"),
         ('[{"title": "a", "scores": {}, "origin": "measured"}]', "entry 1: its origin is 'measured'"),
     ],
 )

@@ -112,10 +112,18 @@ def test_a_network_of_ones_own_is_given_by_its_folder(tmp_path, some):
     assert own.encode(some).shape == (3, 8)
 
 
+def test_networks_of_runs_are_called_as_the_runs_are(tmp_path):
+    for run in "ab":
+        Untrained(SHAPE).fit(CORPUS, tmp_path / run / "model")
+    assert [own.name for own in systems([str(tmp_path / "a"), str(tmp_path / "b" / "model")])] == ["a", "b"]
+    with pytest.raises(BadInput, match="two systems are called a; folders"):
+        systems([str(tmp_path / "a"), str(tmp_path / "a" / "model")])
+
+
 def test_unknown_and_repeated_names_are_refused():
     with pytest.raises(BadInput, match="no system 'word2vec'; there are paper, untrained"):
         systems(["paper", "word2vec"])
-    with pytest.raises(BadInput, match="tree-pairs is named twice"):
+    with pytest.raises(BadInput, match="two systems are called tree-pairs"):
         systems(["tree-pairs", "tree-pairs"])
 
 

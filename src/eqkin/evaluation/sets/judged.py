@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from eqkin.errors import BadInput
+from eqkin.evaluation.metrics.measures import JUDGED
 from eqkin.evaluation.results import PAPER, PUBLISHED, Row, Score
 from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas, short_name
 from eqkin.search.query import FormulaReader
@@ -157,6 +158,9 @@ def _published(entry: Any, where: str) -> Row:
         row = Row(str(entry["title"]), cells, entry.get("origin", PUBLISHED), str(entry.get("note", "")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput(f'{where}: needs the form {{"title": ..., "scores": {{measure: number}}}}') from error
+    known = [measure.key for measure in JUDGED]
+    if unknown := sorted(cells.keys() - set(known)):
+        raise BadInput(f"{where}: there is no measure {unknown[0]!r}; there are {', '.join(known)}")
     if row.origin not in (PUBLISHED, PAPER):
         raise BadInput(f"{where}: its origin is {row.origin!r}, and has to be {PUBLISHED!r} or {PAPER!r}")
     return row

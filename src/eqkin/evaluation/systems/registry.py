@@ -16,6 +16,7 @@ from eqkin.network.model_files import DESCRIPTION
 if TYPE_CHECKING:
     from eqkin.evaluation.experiments.context import Context
 
+_IN_RUN = "model"  # where a run keeps its network
 NAMES = {
     "paper": "the graph network that comes with eqkin, learned by the paper's recipe; cosine",
     "untrained": "the same network before it learns anything",
@@ -35,7 +36,7 @@ def systems(names: Sequence[str], context: Context | None = None) -> list[System
     """Systems by their names, or by the folder of a network of one's own; none has learned anything yet.
 
     Args:
-        names: Some of `NAMES`, or folders that hold a model.
+        names: Some of `NAMES`, or folders that hold a model, also as `model/`, as runs of `eqkin train` do.
         context: Decides how much they learn, on which device, and whom they tell.
 
     Raises:
@@ -44,27 +45,31 @@ def systems(names: Sequence[str], context: Context | None = None) -> list[System
     from eqkin.evaluation.experiments.context import Context
     from eqkin.evaluation.store import Store
 
-    unknown = [name for name in names if name not in NAMES and not _is_model(name)]
+    unknown = [name for name in names if name not in NAMES and not (_model(name) / DESCRIPTION).is_file()]
     if unknown:
         raise BadInput(
             f"there is no system {unknown[0]!r}; there are {', '.join(NAMES)}, and folders that hold a model"
         )
     context = context or Context(Store(Path("evaluation")))
-    made = [_MAKERS[name](context) if name in NAMES else _own_network(Path(name), context) for name in names]
+    made = [_MAKERS[name](context) if name in NAMES else _own_network(_model(name), context) for name in names]
     for at, system in enumerate(made):
         if system.name in {other.name for other in made[:at]}:
-            raise BadInput(f"the system {system.name} is named twice")
+            raise BadInput(f"two systems are called {system.name}; folders of networks need names of their own")
     return made
 
 
-def _is_model(name: str) -> bool:
-    return (Path(name) / DESCRIPTION).is_file()
+def _model(name: str) -> Path:
+    """A folder, or the one in it where `eqkin train` put the network."""
+    inside = Path(name) / _IN_RUN
+    return inside if (inside / DESCRIPTION).is_file() else Path(name)
 
 
 def _own_network(folder: Path, context: Context) -> System:
     from eqkin.evaluation.systems.networks import Network
 
-    name = re.sub(r"[^A-Za-z0-9]+", "-", folder.resolve().name).strip("-") or "network"
+    place = folder.resolve()
+    own = place.parent.name if place.name == _IN_RUN else place.name  # all runs call it the same
+    name = re.sub(r"[^A-Za-z0-9]+", "-", own).strip("-") or "network"
     return Network(name, name, folder, device=context.device, progress=_progress(name, context))
 
 
