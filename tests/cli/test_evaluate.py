@@ -125,6 +125,7 @@ def test_what_cannot_be_measured_is_told_in_one_line(tmp_path, equations, words)
 
 def test_unreadable_formulas_can_be_left_out(tmp_path):
     path = labelled_file(tmp_path, [*EQUATIONS, (r"\begin{nope}", "sum")])
+    assert "1 formulas cannot be read and are left out" in eqkin("evaluate", "labelled", path, "--skip-unreadable").err
     found = eqkin("evaluate", "labelled", path, "--skip-unreadable", "--json").json
     assert found == eqkin("evaluate", "labelled", labelled_file(tmp_path), "--json").json
 
@@ -214,7 +215,7 @@ def test_a_small_run_says_so(tmp_path):
 
 def test_systems_are_listed():
     assert eqkin("evaluate", "systems", "--json").json == NAMES
-    assert [line.split()[0] for line in eqkin("evaluate", "systems").out.splitlines()] == list(NAMES)
+    assert [line.split()[0] for line in eqkin("evaluate", "systems").out.splitlines()] == [*NAMES, "DIR"]
 
 
 @pytest.mark.parametrize("command", ["ablation", "labelled", "study", "judged", "equalities"])
@@ -458,7 +459,11 @@ def test_the_report_shows_all_and_names_what_is_missing(ran):
     pytest.importorskip("matplotlib", reason="plots need matplotlib: pip install 'eqkin[eval]'")
     ended = eqkin("report", ran.out, "--markdown", ran.out / "RESULTS.md")
     assert ended.code == 0, ended.err
-    assert ended.out == f"5 experiments: {ran.out / 'report.html'}\n"
+    assert ended.out.splitlines() == [
+        f"5 experiments: {ran.out / 'report.html'}",
+        f"tables for LaTeX: {ran.out / 'latex'}",
+        f"Markdown: {ran.out / 'RESULTS.md'}",
+    ]
     assert ended.err.splitlines() == [f"not run yet: {EXPERIMENTS[name]}" for name in ("labelled", "judged")]
     page, text = (ran.out / name for name in ("report.html", "RESULTS.md"))
     for name in ("ablation", "study", "equalities", "speed", "examples"):

@@ -33,7 +33,7 @@ def test_an_empty_folder_names_the_commands_to_run(tmp_path):
 def test_the_page_and_tables_lie_in_the_folder_and_what_is_missing_is_told_apart(store):
     ended = eqkin("report", store)
     assert ended.code == 0
-    assert ended.out == f"2 experiments: {store / 'report.html'}\n"
+    assert ended.out == f"2 experiments: {store / 'report.html'}\ntables for LaTeX: {store / 'latex'}\n"
     missing = [command for name, command in EXPERIMENTS.items() if name not in ("labelled", "judged")]
     assert ended.err.splitlines() == [f"not run yet: {command}" for command in missing]
     page = (store / "report.html").read_text("utf-8")
@@ -64,6 +64,13 @@ def test_a_damaged_result_is_named_with_what_to_do(store, content):
     assert ended.code == 5
     assert "study.json" in ended.err and "run the experiment again" in ended.err
     assert not (store / "report.html").exists()
+
+
+def test_another_folder_is_told_from_a_damaged_result(store):
+    (store / "manifest.json").write_text("{}")
+    assert eqkin("report", store).code == 0
+    (store / "results").rename(store / "other")
+    assert "or give the folder that `eqkin evaluate --out` was given" in eqkin("report", store).err
 
 
 def test_a_page_that_cannot_be_written_is_one_line(store, tmp_path):

@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is learned and measured is kept.")]
 Names = Annotated[
     str,
-    typer.Option("--systems", "-s", metavar="NAMES", help="Which to compare, with commas; `eqkin evaluate systems`."),
+    typer.Option("--systems", "-s", metavar="NAMES", help="Which to compare, with commas: `eqkin evaluate systems`."),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 Small = Annotated[bool, typer.Option("--small", help="A quick look: little is learned, the figures mean nothing.")]
 
 _OUT = Path("evaluation")
+_OWN = "a network of your own: the folder that `eqkin train` or `eqkin finetune` wrote"
 _LARGE = "paper,untrained,bag-of-words,log-bag-of-words,tfidf-tree,tfidf-latex,tree-pairs,fasttext,transformer"
 _EVERY = f"{_LARGE},bitmap-cnn,approach0"
 
@@ -41,7 +42,8 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode="markdown",
         help="Run the paper's experiments, and others, with intervals, baselines and peers.\n\n"
         "Everything is kept in a folder (`--out`): stopped experiments go on from there, nothing is learned twice, "
-        "and `eqkin report` makes a page of it.",
+        "and `eqkin report` makes a page of it. A result replaces that of the same experiment before: name all systems "
+        "and all sets in one command; what was measured once is not measured again.",
     )
     for command in (ablation, labelled, study, equalities, judged, speed, examples, systems):
         group.command()(command)
@@ -97,7 +99,12 @@ def labelled(
     ] = None,
     names: Annotated[
         str,
-        typer.Option("--systems", "-s", metavar="NAMES", help="Compare these, with commas; without, eqkin's engine."),
+        typer.Option(
+            "--systems",
+            "-s",
+            metavar="NAMES",
+            help="Compare these, with commas; without, eqkin's engine.",
+        ),
     ] = "",
     corpus: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What systems learn from, instead of the library.")
@@ -113,6 +120,9 @@ def labelled(
 ) -> None:
     """Labelled equations: has the nearest one the same label (1-NN accuracy), are pairs of one label nearest (ranking).
 
+    Without `--systems` it is only shown; with some, the first is what the others are tested against, and the result is
+    kept for `eqkin report`.
+
     With `--json` and no `--systems`: {"accuracy": percent, "ranking": percent, "embedding": {both, by the vector
     alone}, "intervals": ...}; the first two by the similarity the search engine ranks with.
 
@@ -122,7 +132,7 @@ def labelled(
 
         eqkin evaluate labelled equations.json --json
 
-        eqkin evaluate labelled equations.json --systems paper,bag-of-words,tfidf-latex
+        eqkin evaluate labelled equations.json --systems paper,bag-of-words,runs/mine
     """
     from eqkin.evaluation.experiments import labelled as experiment
     from eqkin.evaluation.sets.labelled import atlas_set, read_labelled
@@ -133,6 +143,9 @@ def labelled(
     with teller(as_json) as tell:
         sets = [read_labelled(path, skip_unreadable=skip) for path in files or []] or [atlas_set()]
         _all_differ("labelled sets", (one.name for one in sets))
+        for one in sets:
+            if one.skipped and not as_json:
+                typer.echo(f"{one.name}: {len(one.skipped):,} formulas cannot be read and are left out", err=True)
         if names:
             context = _context(out, device, small, tell)
             chosen = _fitted(names, context, corpus, library)
@@ -161,6 +174,8 @@ def study(
     as_json: AsJson = False,
 ) -> None:
     """The search study: how many of the first 10, 100, 1,000 results stand in a section with the query's keywords.
+
+    Queries of your own: [{"id": ..., "field": ..., "latex": ..., "keywords": [...]}], keywords in lower case.
 
     approach0 can take part too, but indexes only some 10,000 equations a minute, and takes some 70 KB of memory each.
 
@@ -232,6 +247,10 @@ def judged(
     as_json: AsJson = False,
 ) -> None:
     """Formulas that people judged: nDCG', MAP', P'@10 and bpref of systems and runs, with paired tests.
+
+    The folder holds `topics.tsv` and `formulas.tsv` (id, tab, LaTeX a line) and `qrels.txt` (topic 0 formula grade;
+    relevant from grade 2 on). A run's line is: topic Q0 formula rank score tag; it is called as its file is. Published
+    figures: [{"title": ..., "scores": {"ndcg": 0.72, "map": ..., "p10": ..., "bpref": ...}}].
 
     **Examples**
 
@@ -365,7 +384,7 @@ def systems(as_json: AsJson = False) -> None:
         if as_json:
             typer.echo(orjson.dumps(NAMES).decode())
             return
-        for name, words in NAMES.items():
+        for name, words in [*NAMES.items(), ("DIR", _OWN)]:
             typer.echo(f"{name:18} {words}")
 
 

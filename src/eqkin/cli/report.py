@@ -44,3 +44,6 @@ def report(
         typer.secho(f"not run yet: {EXPERIMENTS[name]}", err=True, fg="yellow")
     with output():
         typer.echo(f"{len(written.experiments)} experiments: {written.files[0]}")
+        typer.echo(f"tables for LaTeX: {latex or folder / 'latex'}")
+        if markdown:
+            typer.echo(f"Markdown: {markdown}")

@@ -181,9 +181,9 @@ def similar_papers(
 
 
 def rank(
-    topics: Annotated[Path, typer.Option(metavar="FILE", help="Queries, id<TAB>latex a line.", show_default=False)],
+    topics: Annotated[Path, typer.Option(metavar="FILE", help="Queries: id, tab, LaTeX a line.", show_default=False)],
     formulas: Annotated[
-        Path, typer.Option(metavar="FILE", help="What is ranked, id<TAB>latex a line.", show_default=False)
+        Path, typer.Option(metavar="FILE", help="What is ranked, in the same form.", show_default=False)
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.", show_default=False)],
     model: Annotated[

@@ -79,7 +79,7 @@ class Recipe:
             "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
             "seeds must have at most 64 bits": all(-(2**63) <= s < 2**63 for s in (self.seed, self.split_seed)),
             "width, layers, dimensions must be at least 1": min(shape.width, shape.layers, shape.dimensions) >= 1,
-            f"normalised must be some of the layers 0 to {shape.layers - 1}": all(
+            f"normalised must be some of the layers 0 to {shape.layers - 1}, and is {_listed(shape.normalised)}": all(
                 isinstance(layer, int) and 0 <= layer < shape.layers for layer in shape.normalised
             ),
         }
@@ -87,6 +87,11 @@ class Recipe:
             if not holds:
                 raise BadInput(f"recipe: {message}")
         return self
+
+
+def _listed(values: tuple[Any, ...]) -> str:
+    """As it is written in `--set`."""
+    return ",".join(map(str, values))
 
 
 def _read(name: str, text: str, now: Any) -> Any:

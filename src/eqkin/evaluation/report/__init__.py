@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from eqkin.errors import BadInput, StorageFailed
+from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.evaluation.report.formatting import slug, slugs
 from eqkin.evaluation.results import Result
 from eqkin.library.durable import write_file
@@ -64,9 +64,14 @@ def write_report(
 
 def load_results(folder: Path) -> list[Result]:
     """All results of a folder, in the report's order."""
-    if (folder / "results").is_dir():
-        folder = folder / "results"
-    results = [Result.load(path) for path in sorted(folder.glob("*.json"))]
+    is_store = (folder / "results").is_dir()
+    folder = folder / "results" if is_store else folder
+    try:
+        results = [Result.load(path) for path in sorted(folder.glob("*.json"))]
+    except CorruptData as error:
+        if is_store:
+            raise
+        raise CorruptData(f"{error}; or give the folder that `eqkin evaluate --out` was given") from error
     if not results:
         commands = "".join(f"\n  {command}" for command in EXPERIMENTS.values())
         raise BadInput(f"{folder}: there are no results to report; run some of the experiments first:{commands}")

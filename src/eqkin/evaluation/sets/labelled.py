@@ -63,7 +63,7 @@ def read_labelled(path: Path, *, skip_unreadable: bool = False, reader: FormulaR
     entries = _entries(path)
     read = read_formulas([(str(number), latex) for number, (latex, _) in enumerate(entries, 1)], reader)
     if read.problems and not skip_unreadable:
-        raise BadInput(f"{path}: {_unreadable(read, entries)}")
+        raise BadInput(f"{path}: {_unreadable(read, entries)}; mend such formulas, or skip them (--skip-unreadable)")
     kept = np.flatnonzero(read.readable)
     if not len(kept):
         raise BadInput(f"{path}: none of its {len(entries):,} formulas can be read; first {_unreadable(read, entries)}")
