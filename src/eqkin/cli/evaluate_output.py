@@ -46,7 +46,7 @@ def teller(quiet: bool) -> Iterator[Callable[[str], None]]:
         else:
             yield _log()
     except KeyboardInterrupt:
-        typer.echo("stopped; what was done is kept, and the same command goes on from there", err=True)
+        typer.echo("stopped; what was finished is kept, and the same command goes on from there", err=True)
         raise
 
 
