@@ -10,6 +10,7 @@ from eqkin.evaluation.results import Column, Plot, Row, Score, Table
 from eqkin.markup import Safe, tag
 
 _WIDE = 100.0  # units of a whisker's drawing
+_SHORT = 12  # characters of a text that needs no room, such as a p-value
 _MANY = 30  # rows that are folded
 
 
@@ -76,7 +77,8 @@ def _row(row: Row, shown: Sequence[Cell], scales: Sequence[_Scale]) -> Safe:
 
 def _cell(cell: Cell, scale: _Scale) -> Safe:
     if cell.score is None:
-        return tag("td", cell.text, "" if scale.words else _room(scale), class_="words" if scale.words else "number")
+        kind = ("words short" if len(cell.text) <= _SHORT else "words") if scale.words else "number"
+        return tag("td", cell.text, "" if scale.words else _room(scale), class_=kind)
     value = tag("b", cell.text, class_="best") if cell.best else tag("span", cell.text)
     interval = tag("span", " ", cell.interval, class_="interval") if cell.interval else _room(scale)
     whisker = _whisker(cell.score, scale) if scale.high > scale.low else None
