@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 INK, SOFT, GRID, PAPER = "#22262b", "#5f6670", "#dddad2", "#ffffff"
 SERIES = ("#0072b2", "#d55e00", "#008a65", "#aa4499", "#b07a00", "#3f8fc4", "#6b6b6b")  # after Okabe and Ito
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # so that colour is not all that tells lines apart
+# So that colour is not all that tells curves apart; when the colours begin anew, lines are broken and bars lighter.
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p", "h", "*", "d", "8")
+_DASHES = ("-", "--", ":")
+_LIGHTER = (1.0, 0.5, 0.25)
+_CROWD = 4  # curves whose bands can still be told apart
 _SHORT, _FEW = 6, 24  # characters of labels, and bars, that still fit upright
 _LONG = 48  # characters of a label
 _STYLE: dict[Any, Any] = {
@@ -100,11 +104,13 @@ def draw(plot: Plot) -> Figure:
 
 def _lines(axes: Axes, curves: Sequence[Curve], labels: Sequence[str], log_x: bool) -> list[Any]:
     handles: list[Any] = []
-    for curve, colour, marker in zip(curves, cycle(SERIES), cycle(_MARKERS)):
+    band = 0.16 if len(curves) <= _CROWD else 0.06
+    for number, (curve, colour, marker) in enumerate(zip(curves, cycle(SERIES), cycle(_MARKERS))):
+        dashes = _DASHES[min(number // len(SERIES), len(_DASHES) - 1)]
         x = [labels.index(_label(x)) for x in curve.x] if labels else [float(x) for x in curve.x]
-        handles += axes.plot(x, curve.y, color=colour, marker=marker, markersize=4, linewidth=1.6)
+        handles += axes.plot(x, curve.y, dashes, color=colour, marker=marker, markersize=4, linewidth=1.6)
         if curve.low and len(x) > 1:
-            axes.fill_between(x, curve.low, curve.high, color=colour, alpha=0.16, linewidth=0)
+            axes.fill_between(x, curve.low, curve.high, color=colour, alpha=band, linewidth=0)
         elif curve.low:
             axes.vlines(x, curve.low, curve.high, color=colour, alpha=0.5, linewidth=3)
     if labels:
@@ -136,11 +142,12 @@ def _bars(axes: Axes, curves: Sequence[Curve], labels: Sequence[str], lying: boo
         if curve.low:
             spread = [[max(y - low, 0) for y, low in zip(curve.y, curve.low, strict=True)],
                       [max(high - y, 0) for y, high in zip(curve.y, curve.high, strict=True)]]  # fmt: skip
+        look: dict[str, Any] = {"color": colour, "alpha": _LIGHTER[min(number // len(SERIES), len(_LIGHTER) - 1)]}
         error = {"elinewidth": 1.0, "capsize": 2.0, "ecolor": INK}
         if lying:
-            handles.append(axes.barh(places, curve.y, thick * 0.92, color=colour, xerr=spread, error_kw=error))
+            handles.append(axes.barh(places, curve.y, thick * 0.92, xerr=spread, error_kw=error, **look))
         else:
-            handles.append(axes.bar(places, curve.y, thick * 0.92, color=colour, yerr=spread, error_kw=error))
+            handles.append(axes.bar(places, curve.y, thick * 0.92, yerr=spread, error_kw=error, **look))
     if any(value < 0 for curve in curves for value in curve.y + curve.low):
         (axes.axvline if lying else axes.axhline)(0, color=SOFT, linewidth=0.8)
     if lying:
