@@ -13,7 +13,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.metrics.average_precision import average_precision, unnormalised_average_precision
 from eqkin.evaluation.metrics.bpref import bpref
 from eqkin.evaluation.metrics.grades import UNJUDGED
-from eqkin.evaluation.metrics.label_triples import right_triples, triples
+from eqkin.evaluation.metrics.label_triples import right_triples, share, triples
 from eqkin.evaluation.metrics.measures import BPREF, MAP, NDCG, P10
 from eqkin.evaluation.metrics.ndcg import ndcg
 from eqkin.evaluation.metrics.nearest import nearest_labels
@@ -142,27 +142,31 @@ def test_triples_are_counted_as_one_by_one(case):
     groups = np.unique(labels, return_inverse=True)[1]
     similarity = np.array(values).reshape(n, n)
     similarity = (similarity + similarity.T) / 2
-    weights = np.array(counts, np.float32).reshape(2, n)
-    total, loose, strict = np.zeros(2), np.zeros(2), np.zeros(2)
+    kinds = int(groups.max()) + 1
+    weights = np.array(counts, np.float32)[: 2 * kinds].reshape(2, kinds)
+    total, loose, strict = np.zeros((3, kinds, kinds))
     for i, j in combinations(range(n), 2):
         for k in range(n):
             if labels[i] == labels[j] != labels[k]:
-                weight = weights[:, i] * weights[:, j] * weights[:, k]
-                total += weight
-                loose += weight * (similarity[i, j] >= max(similarity[i, k], similarity[j, k]))
-                strict += weight * (similarity[i, j] > max(similarity[i, k], similarity[j, k]))
-    assert triples(groups, weights).tolist() == total.tolist()
-    assert [part.tolist() for part in right_triples(similarity, groups, weights)] == [loose.tolist(), strict.tolist()]
+                total[groups[i], groups[k]] += 1
+                loose[groups[i], groups[k]] += similarity[i, j] >= max(similarity[i, k], similarity[j, k])
+                strict[groups[i], groups[k]] += similarity[i, j] > max(similarity[i, k], similarity[j, k])
+    assert triples(groups).tolist() == total.tolist()
+    assert [part.tolist() for part in right_triples(similarity, groups)] == [loose.tolist(), strict.tolist()]
+    drawn = [np.repeat(np.arange(kinds), row.astype(int)) for row in weights]  # labels, each as often as it was drawn
+    shares = [[counted[np.ix_(row, row)].sum() for counted in (loose, total)] for row in drawn]
+    expected = [right / every if every else np.nan for right, every in shares]
+    assert share(loose, total, weights) == pytest.approx(expected, nan_ok=True)
 
 
 def test_triples_are_the_same_in_small_blocks(monkeypatch):
     generator = np.random.default_rng(0)
-    groups, weights = generator.integers(3, size=40), generator.integers(3, size=(5, 40)).astype(np.float32)
+    groups = generator.integers(3, size=40)
     similarity = generator.random((40, 40))
     similarity += similarity.T
-    whole = right_triples(similarity, groups, weights)
+    whole = right_triples(similarity, groups)
     monkeypatch.setattr("eqkin.evaluation.metrics.label_triples._CELLS", 100)
-    assert np.array_equal(right_triples(similarity, groups, weights), whole)
+    assert np.array_equal(right_triples(similarity, groups), whole)
 
 
 def test_the_nearest_neighbour_is_another_equation_and_ties_are_shared():

@@ -216,7 +216,7 @@ def _differences_table(networks: dict[str, _Measured], differences: dict[str, di
     rows += [Row(_PAPER_TITLES[variant], dict(_paper_difference(variant)), PAPER) for variant in differences]
     caption = (
         "Points more (+) or less (-) than the full model's, on the same triples and labelled equations, mean over "
-        "seeds; 95 % intervals by bootstrap over works, and over labelled equations. How much the seeds differ is not "
+        "seeds; 95 % intervals by bootstrap over works, and over labels. How much the seeds differ is not "
         "in them, but stands beside."
     )
     columns = [column for column in _DIFFERENCES if any(column.key in row.cells for row in rows)]
@@ -238,7 +238,7 @@ def _scale(context: Context, full: _Measured, labelled: LabelledSet | None) -> l
         ),
     ]
     caption = (
-        "Labelled equations of the atlas, 95 % intervals by bootstrap; the paper's rows are on its own 103 equations."
+        "Labelled equations of the atlas, 95 % intervals by bootstrap over labels; the paper's rows are on its own 103."
     )
     return [Table("ablation-scale", "More papers, more triplets", _COLUMNS[1:], rows + LARGE_SCALE_ROWS, caption)]
 

@@ -14,7 +14,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import RESAMPLES, mean_interval, middle, p_text, sign_flip, two_sided, weights
 from eqkin.evaluation.compare import against
 from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.metrics.label_triples import right_triples, triples
+from eqkin.evaluation.metrics.label_triples import right_triples, share, triples
 from eqkin.evaluation.metrics.nearest import nearest_labels
 from eqkin.evaluation.published import LARGE_SCALE_ROWS
 from eqkin.evaluation.results import Column, Result, Row, Score, Table
@@ -36,12 +36,13 @@ _TESTS = [Column(f"p_{column.key}", f"p, {column.title}", "text", "") for column
 
 @dataclass(frozen=True, eq=False)
 class LabelledScores:
-    """How well similarities agree with labels, in [0, 1], with intervals by drawing the equations again."""
+    """How well similarities agree with labels, in [0, 1], with intervals by drawing the labels again."""
 
     accuracy: Score  # leave-one-out 1-NN
     ranking: Score  # of triples, ties right: the paper's
     strict: Score  # of triples, ties wrong
     right: npt.NDArray[np.float64]  # each query's part in the accuracy
+    groups: npt.NDArray[np.int64]  # the number of each query's label
     rankings: npt.NDArray[np.float64]  # the ranking in each resample; NaN where no triple was drawn
 
 
@@ -73,17 +74,16 @@ def scores(
         raise BadInput("a similarity is no number")
     near = np.round(similarity.astype(np.float64), _DECIMALS)
     right = nearest_labels(near, groups)
-    drawn = weights(len(groups), resamples, seed)
-    both = np.concatenate((np.ones((1, len(groups)), np.float32), drawn))
-    totals = triples(groups, both)
-    loose, strict = right_triples((near + near.T) / 2, groups, both)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        loose, strict = loose / totals, strict / totals
+    drawn = np.concatenate((np.ones((1, len(names)), np.float32), weights(len(names), resamples, seed)))
+    total = triples(groups)
+    loose, strict = (share(counts, total, drawn) for counts in right_triples((near + near.T) / 2, groups))
+    asked = ~np.isnan(right)
     return LabelledScores(
-        mean_interval(right[~np.isnan(right)], resamples=resamples, seed=seed),
+        mean_interval(right[asked], groups[asked], resamples=resamples, seed=seed),
         Score(float(loose[0]), *middle(loose[1:])),
         Score(float(strict[0]), *middle(strict[1:])),
-        right[~np.isnan(right)],
+        right[asked],
+        groups[asked],
         loose[1:],
     )
 
@@ -153,7 +153,7 @@ def labelled(context: Context, systems: Sequence[System], sets: Sequence[Labelle
         findings,
         [*tables, _paper_table()],
         differences=[
-            "Scores have intervals, by drawing the equations again (bootstrap); the paper gives none.",
+            "Scores have intervals, by drawing labels again with their equations (bootstrap); the paper gives none.",
             "Equally near neighbours count with the share of them that is right; equations whose label nobody shares "
             "are no queries, but may stand in others' way.",
             "A ranking with ties counted as wrong stands beside the paper's: there, similarities that are all the same "
@@ -176,7 +176,7 @@ def difference(found: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]])
         [one["labelled_ranking"][0] for one in other]
     )
     return {
-        "accuracy": mean_interval(accuracy, resamples=max(len(mine), 1), seed=SEED),
+        "accuracy": mean_interval(accuracy, np.array(found[0]["groups"]), resamples=max(len(mine), 1), seed=SEED),
         "labelled_ranking": Score(float(ranking), *middle(mine - theirs)),
     }
 
@@ -187,7 +187,7 @@ def measured_on(context: Context, system: System, given: LabelledSet) -> dict[st
     resamples = context.scale.resamples
     key = {
         "system": system.name, "settings": system.settings, "learned_from": system.learned_from,
-        "set": given.digest, "resamples": resamples, "seed": SEED,
+        "set": given.digest, "resamples": resamples, "seed": SEED, "drawn": "labels",
     }  # fmt: skip
 
     def measure() -> dict[str, Any]:
@@ -195,7 +195,8 @@ def measured_on(context: Context, system: System, given: LabelledSet) -> dict[st
         found = scores(system.rank(formulas, formulas), given.labels, resamples=resamples)
         return {
             "accuracy": _plain(found.accuracy), "labelled_ranking": _plain(found.ranking),
-            "strict": _plain(found.strict), "right": found.right.tolist(), "rankings": found.rankings.tolist(),
+            "strict": _plain(found.strict), "right": found.right.tolist(),
+            "groups": found.groups.tolist(), "rankings": found.rankings.tolist(),
         }  # fmt: skip
 
     return context.store.measured("labelled", key, measure)
@@ -209,7 +210,7 @@ def _tests(measured: dict[str, Any], baseline: dict[str, Any]) -> dict[str, floa
     """The p-values of the differences in accuracy and in ranking."""
     one, other = (np.array(found["rankings"], np.float64) for found in (measured, baseline))  # None becomes NaN
     return {
-        "accuracy": sign_flip(measured["right"], baseline["right"]),
+        "accuracy": sign_flip(*(np.bincount(found["groups"], found["right"]) for found in (measured, baseline))),
         "labelled_ranking": two_sided(one - other),
     }
 
@@ -228,9 +229,9 @@ def _table(
         rows,
         f"{len(given):,} equations with {len(set(given.labels)):,} labels. Accuracy: the nearest other equation has "
         "the same label. Ranking: two equations of one label are at least as similar as either is to a third of "
-        f"another label. Intervals: 95 %, bootstrap over equations; p: two-sided, against {systems[0].title}, not "
-        "corrected for the number of comparisons (accuracy: paired randomisation test; ranking: bootstrap of the "
-        "difference).",
+        f"another label. Intervals: 95 %, bootstrap over labels; p: two-sided, against {systems[0].title}, not "
+        "corrected for the number of comparisons (accuracy: paired randomisation test by label; ranking: bootstrap of "
+        "the difference).",
     )
 
 
