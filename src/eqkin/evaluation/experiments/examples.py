@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from eqkin.evaluation.experiments.bayes_law import states_bayes_law, states_total_probability
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.results import Example, Hit, Result
+from eqkin.evaluation.sets.library_formulas import content_digest
 from eqkin.evaluation.sets.relevance import section_text
 from eqkin.library import Library
 from eqkin.mathml.tree import parse_mathml
@@ -27,6 +28,7 @@ _CLAIM = (
     "else, the fourth, the law of total probability. A search for the energy of the Ising model finds, among the first "
     "20 results, papers that speak of Boltzmann machines and papers that speak of the Ising model."
 )
+_SIZE = "SELECT count(*), count(DISTINCT paper) FROM equations WHERE tree IS NOT NULL"
 _SECTION = """
 SELECT s.title, s.latex, p.title, p.abstract FROM equations e
 JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper WHERE p.key = ? AND e.number = ?
@@ -65,6 +67,8 @@ def examples(context: Context, library: Library | str | os.PathLike[str], encode
         context.tell("searching for Bayes' law and the Ising model")
         bayes, ising = _search(engine, BAYES), _search(engine, ISING)
         model = engine.encoder.digest
+    with library.reading():
+        equations, papers = library.connection.execute(_SIZE).fetchone()
     law, laws, total = _bayes(bayes)
     models, spoken = _ising(library, ising)
     other = laws.index(False) if False in laws else None  # the first result that is something else
@@ -82,7 +86,11 @@ def examples(context: Context, library: Library | str | os.PathLike[str], encode
             "What is Bayes' law, and what the law of total probability, is decided by the shape of the formula; which "
             "model a result is about, by whether its section, or its paper's title or abstract, names it.",
         ],
-        facts={"network": model[:16], "results looked at": f"{_FIRST} of each query"},
+        facts={
+            "library": f"{equations:,} equations in {papers:,} papers, digest {content_digest(library)[:16]}",
+            "network": model[:16],
+            "results looked at": f"{_FIRST} of each query",
+        },
     )
 
 
