@@ -1,0 +1,78 @@
+"""What the commands of `eqkin evaluate` share: options, an experiment's surroundings, systems that have learned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from eqkin.cli.train import load_corpus
+from eqkin.errors import BadInput
+
+if TYPE_CHECKING:
+    from eqkin.evaluation.experiments.context import Context
+    from eqkin.evaluation.systems.base import System
+    from eqkin.learning.corpus import Corpus
+
+Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is learned and measured is kept.")]
+Names = Annotated[
+    str,
+    typer.Option("--systems", "-s", metavar="NAMES", help="Which to compare, with commas: `eqkin evaluate systems`."),
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
+Small = Annotated[bool, typer.Option("--small", help="A quick look: little is learned, the figures mean nothing.")]
+
+OUT = Path("evaluation")
+OWN = "a network of your own: the folder that `eqkin train` or `eqkin finetune` wrote"
+LARGE = "paper,untrained,bag-of-words,log-bag-of-words,tfidf-tree,tfidf-latex,tree-pairs,fasttext,transformer"
+EVERY = f"{LARGE},bitmap-cnn,approach0"
+
+
+def context_of(out: Path, device: str, small: bool, tell: Callable[[str], None]) -> Context:
+    """The surroundings of an experiment."""
+    from eqkin.evaluation.experiments.context import Context
+    from eqkin.evaluation.scale import FULL, SMALL
+    from eqkin.evaluation.store import Store
+
+    return Context(Store(out), SMALL if small else FULL, device, tell)
+
+
+def all_differ(what: str, names: Iterable[str]) -> None:
+    """Raise `BadInput` where two things would stand in the tables under one name."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise BadInput(f"{count} {what} are called {name}, as their files are: rename one")
+
+
+def systems_named(names: str, context: Context) -> list[System]:
+    """Systems by their names, given with commas."""
+    from eqkin.evaluation.systems.registry import systems
+
+    return systems([name.strip() for name in names.split(",") if name.strip()], context)
+
+
+def fitted(names: str, context: Context, corpus: Path | None, library: Path) -> Sequence[System]:
+    """Systems that have learned what they need."""
+    chosen = systems_named(names, context)
+    fit(chosen, context, corpus, library)
+    return chosen
+
+
+def fit(chosen: Sequence[System], context: Context, corpus: Path | None, library: Path) -> None:
+    """Let systems learn what they need from the first half of a corpus, which is read only if one has to."""
+    from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT
+
+    half: Corpus | None = None
+    for system in chosen:
+        if system.settings and half is None:
+            try:
+                half = load_corpus(corpus, library).split(HELD_OUT, SPLIT)[0]
+            except BadInput as error:
+                raise BadInput(f"{system.title} has to learn, and cannot: {error}") from error
+        if half is not None:
+            context.fit(system, half)
+        else:
+            context.keep(system)
