@@ -31,8 +31,8 @@ class Finetuned(NamedTuple):
 def finetuned(atlas_library, tmp_path_factory) -> Finetuned:
     place = tmp_path_factory.mktemp("finetuned")
     random_model().save(place / "first")
-    command = ["finetune", "-l", atlas_library, "--model", place / "first", "-o", place / "model", "--epochs", 2]
-    return Finetuned(place / "model", place / "first", eqkin(*command, "--batch", 32, "--device", "cpu", "--json").json)
+    command = ["finetune", "-l", atlas_library, "--model", place / "first", "-o", place / "tuned", "--epochs", 2]
+    return Finetuned(place / "tuned", place / "first", eqkin(*command, "--batch", 32, "--device", "cpu", "--json").json)
 
 
 def test_it_tells_how_often_the_other_side_is_found_before_and_after(finetuned):
@@ -67,7 +67,7 @@ def test_commands_take_it(finetuned, tmp_path):
     measured = ["evaluate", "labelled", tmp_path / "mine.json", "--json"]
     assert eqkin(*measured, "--model", finetuned.folder).json["equations"] == 4
     compared = eqkin(*measured, "--systems", f"paper,{finetuned.folder}", "--out", tmp_path / "out").json
-    assert [row["title"] for row in compared["tables"][0]["rows"]] == ["Graph network (bundled)", "model"]
+    assert [row["title"] for row in compared["tables"][0]["rows"]] == ["Graph network (bundled)", "tuned"]
 
 
 def test_nothing_is_overwritten(finetuned, atlas_library, tmp_path):
