@@ -107,7 +107,7 @@ def test_published_figures_are_rows_without_intervals(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "cannot be read"),
+        ("{", "not JSON"),
         ("{}", "a list"),
         ('[{"title": "a"}]', "entry 1: needs the form"),
         ('[{"title": "a", "scores": {"map": "high"}}]', "entry 1: needs the form"),

@@ -13,6 +13,7 @@ from eqkin.cli.evaluate_setup import (
     OUT,
     Device,
     Folder,
+    LearnFrom,
     Names,
     Small,
     all_differ,
@@ -41,9 +42,7 @@ def labelled(
             help="Compare these, with commas; without, eqkin's engine.",
         ),
     ] = "",
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What systems learn from, instead of the library.")
-    ] = None,
+    corpus: LearnFrom = None,
     model: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The engine's network.", show_default="the bundled one")
     ] = None,
@@ -100,9 +99,7 @@ def study(
     queries: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Other queries with keywords.", show_default="the bundled ones")
     ] = None,
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What systems learn from, instead of the library.")
-    ] = None,
+    corpus: LearnFrom = None,
     out: Folder = OUT,
     device: Device = "auto",
     small: Small = False,
@@ -141,9 +138,7 @@ def judged(
         Path | None, typer.Option(metavar="FILE", help="Figures others report for the set, as JSON.")
     ] = None,
     baseline: Annotated[str, typer.Option(help="The others are tested against it.", show_default="the first")] = "",
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="What systems learn from, instead of the library.")
-    ] = None,
+    corpus: LearnFrom = None,
     out: Folder = OUT,
     device: Device = "auto",
     small: Small = False,

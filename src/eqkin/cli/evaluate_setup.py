@@ -22,6 +22,9 @@ Names = Annotated[
     str,
     typer.Option("--systems", "-s", metavar="NAMES", help="Which to compare, with commas: `eqkin evaluate systems`."),
 ]
+LearnFrom = Annotated[
+    Path | None, typer.Option("--corpus", metavar="FILE", help="What systems learn from, instead of the library.")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 Small = Annotated[bool, typer.Option("--small", help="A quick look: little is learned, the figures mean nothing.")]
 

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.context import Context
 from eqkin.evaluation.experiments.speed_parts import Part, encoding, finding, learning, searching
 from eqkin.evaluation.results import Result
+from eqkin.evaluation.sets.json_file import read_json
 
 _PARTS: dict[str, Callable[[Any], Part]] = {
     "train": learning,
@@ -69,12 +68,7 @@ def read_figures(paths: Iterable[Path]) -> dict[str, Any]:
     """
     figures: dict[str, Any] = {}
     for path in paths:
-        try:
-            content = orjson.loads(path.read_bytes())
-        except OSError as error:
-            raise BadInput(f"{path}: cannot be read ({error.strerror or error})") from error
-        except ValueError as error:
-            raise BadInput(f"{path}: not JSON ({error}); run `eqkin bench NAME --json > {path}`") from error
+        content = read_json(path, f"run `eqkin bench NAME --json > {path}`")
         first = content[0] if isinstance(content, list) and content else content
         name = next((name for name, key in _TOLD_BY.items() if isinstance(first, dict) and key in first), None)
         if name is None:

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import orjson
-
 from eqkin.errors import BadInput
 from eqkin.evaluation.metrics.measures import JUDGED
 from eqkin.evaluation.results import PAPER, PUBLISHED, Row, Score
+from eqkin.evaluation.sets.json_file import read_json
 from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas, short_name
 from eqkin.search.query import FormulaReader
 from eqkin.search.rank import read_lines, read_table
@@ -143,10 +142,7 @@ def read_published(path: Path) -> list[Row]:
     Raises:
         BadInput: the file is not of this form.
     """
-    try:
-        data = orjson.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise BadInput(f"{path}: cannot be read ({error})") from error
+    data = read_json(path, "a list of published figures is needed")
     if not isinstance(data, list):
         raise BadInput(f"{path}: a list of published figures is needed")
     return [_published(entry, f"{path}, entry {number}") for number, entry in enumerate(data, 1)]

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from eqkin.atlas import articles, kin_groups
 from eqkin.errors import BadInput, CorruptData, LimitReached
+from eqkin.evaluation.sets.json_file import read_json
 from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas, short_name
 from eqkin.evaluation.store import digest
 from eqkin.evaluation.systems.base import Formulas
@@ -108,12 +108,7 @@ def atlas_set() -> LabelledSet:
 
 def _entries(path: Path) -> list[tuple[str, str]]:
     """LaTeX and label of each entry."""
-    try:
-        data = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read ({error.strerror or error})") from error
-    except ValueError as error:
-        raise BadInput(f"{path}: not JSON ({error}); {_FORM} is needed") from error
+    data = read_json(path, f"{_FORM} is needed")
     if not isinstance(data, list):
         raise BadInput(f"{path}: {_FORM} is needed")
     if not data:

@@ -16,9 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from eqkin.errors import BadInput
+from eqkin.evaluation.sets.json_file import read_json
 from eqkin.evaluation.sets.relevance import normalised
 from eqkin.evaluation.store import digest
 from eqkin.evaluation.systems.base import Formulas
@@ -52,12 +51,7 @@ def load(path: Path = BUNDLED) -> list[Query]:
     Raises:
         BadInput: there is no such file, or an entry is not as it should be; the message says which and why.
     """
-    try:
-        entries = orjson.loads(path.read_bytes())
-    except OSError as error:
-        raise BadInput(f"{path}: the queries cannot be read ({error.strerror or error})") from error
-    except ValueError as error:
-        raise BadInput(f"{path}: not JSON ({error})") from error
+    entries = read_json(path, "a list of queries is needed")
     if not isinstance(entries, list) or not entries:
         raise BadInput(f"{path}: a list of queries is needed")
     queries = []
