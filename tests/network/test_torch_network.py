@@ -15,7 +15,8 @@ from eqkin.learning.resident import Resident
 from eqkin.network.architecture import FEATURES, NORM_EPSILON, Architecture, sinusoids
 from eqkin.network.encoder import Encoder
 from eqkin.network.model_files import Model, weight_shapes
-from eqkin.network.torch_network import GraphNetwork, NodeNorm, SoftNorm
+from eqkin.network.torch_layers import NodeNorm
+from eqkin.network.torch_network import GraphNetwork, SoftNorm
 from eqkin.network.trees import Trees
 from tests.forest.strategies import build
 from tests.network.batches import SOME_FORESTS, padded, random

@@ -1,4 +1,6 @@
-"""The shape of the network, shared by its two implementations (paper, section 4.1).
+"""The shapes of networks, shared by their implementations in torch and numpy. There are two kinds.
+
+"sum", the paper's (section 4.1):
 
     first    x_i = relu( sum over i and its neighbours j of  W f_j + alpha E(p_j) + b )
     layers   x_i = relu( sum over i and its neighbours j of  W norm(x_j) + b )
@@ -6,6 +8,16 @@
 
 Neighbours are parent and children; f_j are a node's 256 features, p_j its position among its siblings, E fixed
 sinusoids, alpha learned. `norm` is batch normalisation before the layers of `normalised` and nothing before the others.
+
+"mix", which tells a node's neighbours apart:
+
+    first    x_i = relu( W f_i + alpha E(p_i) + b )
+    layers   m_i = a_0 x_i + a_1 x_parent + a_2 (mean of x_children) + a_3 x_left + a_4 x_right
+             x_i = x_i + relu( norm(W m_i) )
+    output   mean over the nodes of a tree beside the root of the mean square, then W x + b, divided by its length
+
+The a_k are vectors, multiplied number by number; left and right are the siblings next to a node, and what is not there
+counts as 0. `norm` is batch normalisation in every layer.
 """
 
 from __future__ import annotations
@@ -20,6 +32,9 @@ from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS
 
 FEATURES = TAGS + ATTRIBUTES + CHARACTERS
 NORM_EPSILON = 1e-5  # added to the variance in batch normalisation
+SQUARE_EPSILON = 1e-6  # added to the mean square before its root is taken
+SUM, MIX = KINDS = ("sum", "mix")
+TERMS = 5  # of a mix: the node, its parent, its children, the sibling to its left, the one to its right
 
 
 @dataclass(frozen=True)
@@ -29,25 +44,35 @@ class Architecture:
     Weights are named, with their shapes: `first.weight` (width, 256), `first.bias` (width,), `first.alpha` ();
     `layers.I.weight` (width, width), `layers.I.bias` (width,); for I in `normalised` `layers.I.norm.weight`,
     `.bias`, `.mean` and `.variance` (width,); `output.weight` (dimensions, width), `output.bias` (dimensions,);
-    `soft_norm.mean` and `soft_norm.deviation` ().
+    `soft_norm.mean` and `soft_norm.deviation` (). A mix has `layers.I.mix` (5, width) in place of `layers.I.bias`,
+    a norm in every layer, an `output.weight` of (dimensions, 2 width), and no soft norm.
     """
 
     width: int = 512  # of every layer
     layers: int = 3  # tree convolutions after the first
     normalised: tuple[int, ...] = (0, 2)  # layers with batch normalisation before them
     dimensions: int = 64  # of the embedding
+    kind: str = SUM  # or MIX, where `normalised` is always empty
+
+    def __post_init__(self) -> None:
+        if self.kind == MIX:  # what it says nothing about must not tell two shapes apart
+            object.__setattr__(self, "normalised", ())
 
     def as_dict(self) -> dict[str, Any]:
-        """The shape as JSON would have it."""
-        return asdict(self) | {"normalised": list(self.normalised)}
+        """The shape as JSON would have it; `kind` is left out of the paper's, as it was when there was no other."""
+        values = asdict(self) | {"normalised": list(self.normalised)}
+        if self.kind == SUM:
+            del values["kind"]
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
         """What `as_dict` gave; raises `TypeError`, `KeyError` or `ValueError` for anything else."""
         numbers = {name: int(values[name]) for name in ("width", "layers", "dimensions")}
-        if values.keys() != {*numbers, "normalised"} or min(numbers.values()) < 1:
+        kind = values.get("kind", SUM)
+        if values.keys() - {"kind"} != {*numbers, "normalised"} or min(numbers.values()) < 1 or kind not in KINDS:
             raise ValueError("not the shape of a network")
-        return cls(**numbers, normalised=tuple(int(layer) for layer in values["normalised"]))
+        return cls(**numbers, normalised=tuple(int(layer) for layer in values["normalised"]), kind=kind)
 
 
 def sinusoids(positions: int, width: int) -> npt.NDArray[np.float32]:

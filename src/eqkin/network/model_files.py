@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from safetensors import numpy as safetensors
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS, Vocabulary
 from eqkin.library.durable import write_file
-from eqkin.network.architecture import FEATURES, Architecture
+from eqkin.network.architecture import FEATURES, KINDS, MIX, SUM, TERMS, Architecture
 
 FORMAT = "eqkin-model"
 VERSION = 1
@@ -33,12 +33,14 @@ def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the weights a network of this architecture has."""
     width, dimensions = architecture.width, architecture.dimensions
     shapes: dict[str, tuple[int, ...]] = {"first.weight": (width, FEATURES), "first.bias": (width,), "first.alpha": ()}
+    mixed = architecture.kind == MIX
     for layer in range(architecture.layers):
-        shapes |= {f"layers.{layer}.weight": (width, width), f"layers.{layer}.bias": (width,)}
-        if layer in architecture.normalised:
+        shapes[f"layers.{layer}.weight"] = (width, width)
+        shapes |= {f"layers.{layer}.mix": (TERMS, width)} if mixed else {f"layers.{layer}.bias": (width,)}
+        if mixed or layer in architecture.normalised:
             shapes |= {f"layers.{layer}.norm.{name}": (width,) for name in ("weight", "bias", "mean", "variance")}
-    shapes |= {"output.weight": (dimensions, width), "output.bias": (dimensions,)}
-    return shapes | {"soft_norm.mean": (), "soft_norm.deviation": ()}
+    shapes |= {"output.weight": (dimensions, 2 * width if mixed else width), "output.bias": (dimensions,)}
+    return shapes if mixed else shapes | {"soft_norm.mean": (), "soft_norm.deviation": ()}
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Model:
     def digest(self) -> str:
         """Identifies what the model computes: hash of architecture, vocabulary and the weights an embedding needs."""
         vocabulary = [self.vocabulary.tags, self.vocabulary.attributes, self.vocabulary.characters]
-        digest = hashlib.sha256(json.dumps([asdict(self.architecture), vocabulary], sort_keys=True).encode())
+        digest = hashlib.sha256(json.dumps([self.architecture.as_dict(), vocabulary], sort_keys=True).encode())
         for name in sorted(weight_shapes(self.architecture)):
             digest.update(name.encode())
             digest.update(np.ascontiguousarray(self.weights[name], "<f4").tobytes())
@@ -74,7 +76,7 @@ class Model:
         description = {
             "format": FORMAT,
             "version": VERSION,
-            "architecture": asdict(self.architecture),
+            "architecture": self.architecture.as_dict(),
             "sha256": {WEIGHTS: _sha256(weights), VOCABULARY: _sha256(vocabulary)},
             "recipe": self.recipe,
             "training": self.training,
@@ -145,7 +147,7 @@ def _architecture(values: dict[str, Any], path: Path) -> Architecture:
         architecture = Architecture(**(values | {"normalised": tuple(values["normalised"])}))
         numbers = (architecture.width, architecture.layers, architecture.dimensions, *architecture.normalised)
         sound = all(type(number) is int and number >= 0 for number in numbers)
-        sound = sound and architecture.width > 0 and architecture.dimensions > 0
+        sound = sound and architecture.width > 0 and architecture.dimensions > 0 and architecture.kind in KINDS
         sound = sound and all(layer < architecture.layers for layer in architecture.normalised)
     except (TypeError, KeyError) as error:
         raise CorruptData(f"{path}: unknown architecture ({error})") from error
@@ -183,8 +185,10 @@ def _check(model: Model, where: str) -> None:
             raise CorruptData(f"{where}: {name} holds a number that is not finite")
         if name.endswith(".norm.variance") and (array < 0).any():
             raise CorruptData(f"{where}: {name} holds a negative variance")
-    if not float(model.weights["soft_norm.mean"]) + float(model.weights["soft_norm.deviation"]) > 0:
-        raise CorruptData(f"{where}: the soft norm is not positive")
+    if model.architecture.kind == SUM:
+        soft_norm = float(model.weights["soft_norm.mean"]) + float(model.weights["soft_norm.deviation"])
+        if not soft_norm > 0:
+            raise CorruptData(f"{where}: the soft norm is not positive")
     _check_vocabulary(model.vocabulary, where)
 
 

@@ -1,32 +1,35 @@
-"""The network in torch, for learning. Formulas and names of the weights stand in `architecture`."""
+"""The networks in torch, for learning. Formulas and names of the weights stand in `architecture`."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eqkin.errors import CorruptData
-from eqkin.limits import LIMITS
-from eqkin.network.architecture import FEATURES, NORM_EPSILON, Architecture, sinusoids
+from eqkin.network.architecture import FEATURES, MIX, Architecture
+from eqkin.network.mix_network import MixNetwork
+from eqkin.network.torch_layers import Moments, NodeNorm, PositionalLinear, TreeNetwork, follow, linear
 from eqkin.network.tree_sum import tree_mean, tree_sum, tree_sum_with_moments
 from eqkin.network.trees import Trees
 
-_NORM_MOMENTUM = 0.1  # of batch normalisation's running statistics
-_SOFT_NORM_MOMENTUM = 0.01  # of the soft norm's
+_SOFT_NORM_MOMENTUM = 0.01  # of the soft norm's running averages
 _TINY = 1e-12
 
 
-class GraphNetwork(nn.Module):
-    """Trees to embeddings; computes in the precision of the features it is given, keeps its weights in float32."""
+def network_of(architecture: Architecture, weights: dict[str, Any] | None = None) -> TreeNetwork:
+    """A network of the architecture's kind: with fresh weights, to learn; or with given ones, see `of_weights`."""
+    kind = MixNetwork if architecture.kind == MIX else GraphNetwork
+    return kind(architecture) if weights is None else kind.of_weights(architecture, weights)
+
+
+class GraphNetwork(TreeNetwork):
+    """The paper's network, "sum"."""
 
     def __init__(self, architecture: Architecture) -> None:
-        super().__init__()
-        self.architecture = architecture
+        super().__init__(architecture)
         normalised = [i in architecture.normalised for i in range(architecture.layers)] + [False]
         self.first = PositionalConvolution(FEATURES, architecture.width, then_normalised=normalised[0])
         self.layers = nn.ModuleList(
@@ -49,64 +52,17 @@ class GraphNetwork(nn.Module):
         embedding: Tensor = self.soft_norm(self.output(tree_mean(nodes, trees)))
         return embedding
 
-    def forward(self, features: Tensor, trees: Trees) -> Tensor:
-        """Embeddings of trees: (trees, dimensions)."""
-        return self.pool(self.nodes(features, trees), trees)
 
-    @classmethod
-    def of_weights(cls, architecture: Architecture, weights: dict[str, Any]) -> GraphNetwork:
-        """The network with given weights (numpy arrays; others than its own are ignored); raises `CorruptData`."""
-        network = cls(architecture)
-        own = network.state_dict()
-        missing = sorted(own.keys() - weights.keys())
-        if missing:
-            raise CorruptData(f"the weights lack {', '.join(missing)}")
-        for name, tensor in own.items():
-            if np.shape(weights[name]) != tuple(tensor.shape):
-                raise CorruptData(f"{name} has shape {np.shape(weights[name])}, expected {tuple(tensor.shape)}")
-        network.load_state_dict({name: torch.from_numpy(np.array(weights[name], np.float32)) for name in own})
-        return network.eval()
-
-
-Moments = tuple[Tensor, Tensor] | None  # sum and sum of squares of a layer's output, where the next one needs them
-
-
-class PositionalConvolution(nn.Module):
+class PositionalConvolution(PositionalLinear):
     """x_i = relu( sum over i and its neighbours j of  W f_j + alpha E(p_j) + b ): the first layer."""
 
-    positions: Tensor
-
     def __init__(self, features: int, width: int, *, then_normalised: bool) -> None:
-        super().__init__()
+        super().__init__(features, width)
         self.then_normalised = then_normalised
-        self.weight, self.bias = _linear(features, width)
-        self.alpha = nn.Parameter(torch.ones(()))
-        self.register_buffer("positions", torch.from_numpy(sinusoids(LIMITS.tree_nodes, width)), persistent=False)
 
     def forward(self, features: Tensor, trees: Trees) -> tuple[Tensor, Moments]:
         """(nodes, features) -> (nodes, width)."""
-        dtype = features.dtype
-        moved = functional.linear(features, self.weight.to(dtype), self.bias.to(dtype))
-        moved = _AddRows.apply(moved, self.alpha, self.positions.to(dtype), trees.position)  # type: ignore[no-untyped-call]
-        return _summed(moved, trees, moments=self.training and self.then_normalised)
-
-
-class _AddRows(torch.autograd.Function):
-    """x_i + alpha table_(index_i); the gradient of alpha is summed row by row, which is fast on GPUs."""
-
-    @staticmethod
-    def forward(x: Tensor, alpha: Tensor, table: Tensor, index: Tensor) -> Tensor:
-        return x + (alpha * table[index]).to(x.dtype)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor, Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[2], inputs[3])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        table, index = ctx.saved_tensors
-        wide = torch.promote_types(gradient.dtype, torch.float32)
-        return gradient, (gradient * table[index]).sum(1, dtype=wide).sum(), None, None
+        return _summed(self.moved(features, trees), trees, moments=self.training and self.then_normalised)
 
 
 class TreeConvolution(nn.Module):
@@ -115,7 +71,7 @@ class TreeConvolution(nn.Module):
     def __init__(self, width: int, *, normalised: bool, then_normalised: bool) -> None:
         super().__init__()
         self.then_normalised = then_normalised
-        self.weight, self.bias = _linear(width, width)
+        self.weight, self.bias = linear(width, width)
         self.norm = NodeNorm(width) if normalised else None
 
     def forward(self, x: Tensor, moments: Moments, trees: Trees) -> tuple[Tensor, Moments]:
@@ -134,37 +90,6 @@ def _summed(x: Tensor, trees: Trees, *, moments: bool) -> tuple[Tensor, Moments]
         y, total, squares = tree_sum_with_moments(x, trees)
         return y, (total, squares)
     return tree_sum(x, trees, rectify=True), None
-
-
-class NodeNorm(nn.Module):
-    """Batch normalisation over the nodes of all trees, given as the scale and shift it amounts to.
-
-    scale = weight / sqrt(variance + epsilon), shift = bias - mean scale
-
-    So it can be folded into the linear map that follows.
-    """
-
-    mean: Tensor
-    variance: Tensor
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("variance", torch.ones(width))
-
-    def forward(self, moments: Moments, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Scale and shift from the moments of `count` nodes, which also move the running statistics; or from these."""
-        mean, variance = self.mean, self.variance
-        if moments is not None:
-            total, squares = moments
-            mean = total / count
-            variance = (squares / count - mean.square()).clamp(min=0.0)
-            _follow(self.mean, mean, _NORM_MOMENTUM)
-            _follow(self.variance, variance, _NORM_MOMENTUM)
-        scale = self.weight * torch.rsqrt(variance + NORM_EPSILON)
-        return scale, self.bias - mean * scale
 
 
 class SoftNorm(nn.Module):
@@ -188,16 +113,6 @@ class SoftNorm(nn.Module):
             norms = torch.linalg.vector_norm(x, dim=1)
             mean = norms.mean()
             deviation = ((norms - mean).square().mean() + _TINY).sqrt()  # differentiable where all norms are equal
-            _follow(self.mean, mean, _SOFT_NORM_MOMENTUM)
-            _follow(self.deviation, deviation, _SOFT_NORM_MOMENTUM)
+            follow(self.mean, mean, _SOFT_NORM_MOMENTUM)
+            follow(self.deviation, deviation, _SOFT_NORM_MOMENTUM)
         return x / (mean + deviation + _TINY)
-
-
-def _linear(inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a linear map, drawn as torch draws them."""
-    layer = nn.Linear(inputs, outputs)
-    return layer.weight, layer.bias
-
-
-def _follow(average: Tensor, value: Tensor, momentum: float) -> None:
-    average.copy_(torch.lerp(average, value.detach().to(average.dtype), momentum))

@@ -1,0 +1,116 @@
+"""The mix of a node and its neighbours: one operation with two backends.
+
+    y_i = a_0 x_i + a_1 x_parent + a_2 (mean of x_children) + a_3 x_left + a_4 x_right
+
+Left and right are the siblings next to a node: in breadth-first order the nodes before and after it, if they have the
+same parent. Read backwards every pair has its roles swapped: what went from parents to children goes from children to
+parents, what went to the right goes to the left. So the gradient of x is a mix too, in which the mean's 1 / n stays
+with the parent of a pair. The gradient of the a_k is a sum over nodes, taken in blocks and then over the blocks. Every
+output is written by one program: no atomics, the same result every time. On CPUs plain torch does it, on GPUs the
+kernels in `mix_kernels`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eqkin.network.trees import PADDING, Trees
+
+
+def tree_mix(x: Tensor, terms: Tensor, trees: Trees) -> Tensor:
+    """Mixes of each node's vector and its neighbours', (nodes, width), by five rows of numbers, (5, width).
+
+    Padding comes out as zeros. The result has the precision of `x`; sums are taken in that of `terms`, if it is higher.
+    """
+    mixed: Tensor = _tree_mix(x, terms, trees.parent, trees.first_child, trees.n_children)
+    return mixed
+
+
+@torch.library.custom_op("eqkin::tree_mix", mutates_args=())
+def _tree_mix(x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor) -> Tensor:
+    if x.device.type == "cuda":
+        from eqkin.network.mix_kernels import neighbour_mix
+
+        return neighbour_mix(x, terms, parent, first_child, n_children, backwards=False)
+    return _mixed(x, terms, parent, n_children, backwards=False)
+
+
+@_tree_mix.register_fake
+def _(x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("eqkin::tree_mix_gradient", mutates_args=())
+def _tree_mix_gradient(
+    back: Tensor, x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Gradients of `x` and of `terms`, given that of the mixes; they have no gradients of their own."""
+    swapped = terms[[0, 2, 1, 4, 3]]
+    if x.device.type == "cuda":
+        from eqkin.network.mix_kernels import neighbour_mix, term_products
+
+        of_terms = term_products(back, x, parent, n_children).to(terms.dtype)
+        return neighbour_mix(back, swapped, parent, first_child, n_children, backwards=True), of_terms
+    return _mixed(back, swapped, parent, n_children, backwards=True), _products(back, x, terms, parent, n_children)
+
+
+@_tree_mix_gradient.register_fake
+def _(
+    back: Tensor, x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor
+) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(back, memory_format=torch.contiguous_format), torch.empty_like(
+        terms, memory_format=torch.contiguous_format
+    )
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _gradient(ctx: Any, back: Tensor) -> tuple[Tensor | None, ...]:
+    of_x, of_terms = _tree_mix_gradient(back, *ctx.saved_tensors)
+    return of_x, of_terms, None, None, None
+
+
+_tree_mix.register_autograd(_gradient, setup_context=_keep)
+
+
+def _pairs(parent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Which nodes have a parent, these parents, and which nodes have a sibling before them."""
+    inner = torch.nonzero(parent >= 0).squeeze(1)
+    right = torch.nonzero((parent[1:] == parent[:-1]) & (parent[1:] >= 0)).squeeze(1) + 1
+    return inner, parent[inner].long(), right
+
+
+def _mixed(x: Tensor, terms: Tensor, parent: Tensor, n_children: Tensor, *, backwards: bool) -> Tensor:
+    """The mix; backwards the share 1 / n is that of what comes from the parent."""
+    dtype = torch.promote_types(x.dtype, terms.dtype)
+    wide, rows = x.to(dtype), terms.to(dtype)
+    inner, above, right = _pairs(parent)
+    share = 1 / n_children[above].to(dtype)[:, None]
+    y = torch.where((parent > PADDING)[:, None], wide * rows[0], 0.0)
+    y.index_add_(0, inner, wide[above] * rows[1] * (share if backwards else 1))
+    y.index_add_(0, above, wide[inner] * rows[2] * (1 if backwards else share))
+    y.index_add_(0, right, wide[right - 1] * rows[3])
+    y.index_add_(0, right - 1, wide[right] * rows[4])
+    return y.to(x.dtype).contiguous()
+
+
+def _products(back: Tensor, x: Tensor, terms: Tensor, parent: Tensor, n_children: Tensor) -> Tensor:
+    """For each of the five terms, the sum over nodes of what came back times what went in."""
+    dtype = torch.promote_types(x.dtype, terms.dtype)
+    back, x = back.to(dtype), x.to(dtype)
+    inner, above, right = _pairs(parent)
+    real = parent > PADDING
+    share = 1 / n_children[above].to(dtype)[:, None]
+    sums = [
+        back[real] * x[real],
+        back[inner] * x[above],
+        back[above] * x[inner] * share,
+        back[right] * x[right - 1],
+        back[right - 1] * x[right],
+    ]
+    return torch.stack([products.sum(0) for products in sums]).to(terms.dtype)
