@@ -9,6 +9,7 @@ from triton.compiler import ASTSource  # noqa: E402
 
 from eqkin.learning import kernels as learning  # noqa: E402
 from eqkin.network import kernels as network  # noqa: E402
+from eqkin.network import mix_kernels as mix  # noqa: E402
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -40,6 +41,23 @@ def test_means_and_moments():
     assert compiled(
         network._column_moments, constants, x="*bf16", sums="*fp32", squares="*fp32", nodes="i32", width="i32"
     )
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_mixes(backwards):
+    constants = {"BACKWARDS": backwards, "NODES": 4, "COLUMNS": 512}
+    structure = dict.fromkeys(("parent", "first_child", "n_children"), "*i32")
+    pointers = {"x": "*bf16", "terms": "*fp32", "out": "*bf16"}
+    assert compiled(mix._neighbour_mix, constants, **pointers, **structure, nodes="i32", width="i32")
+
+
+def test_products_of_terms_and_moments_of_trees():
+    structure = dict.fromkeys(("parent", "n_children"), "*i32")
+    pointers = {"back": "*bf16", "x": "*bf16", "out": "*fp32"}
+    constants = {"NODES": 16, "STEPS": 16, "COLUMNS": 64}
+    assert compiled(mix._term_products, constants, **pointers, **structure, nodes="i32", width="i32")
+    pointers = {"x": "*bf16", "offsets": "*i32", "means": "*fp32", "squares": "*fp32"}
+    assert compiled(mix._segment_moments, {"ROWS": 32, "COLUMNS": 64}, **pointers, width="i32")
 
 
 def test_transpositions():

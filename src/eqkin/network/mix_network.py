@@ -56,4 +56,5 @@ class MixLayer(nn.Module):
         wide = moved.to(self.weight.dtype)
         moments = (wide.sum(0), wide.square().sum(0)) if self.training else None  # padding is mixed to 0: it adds 0
         scale, shift = self.norm(moments, trees.count)
-        return x + (wide * scale + shift).relu().to(x.dtype)
+        added: Tensor = (wide * scale + shift).relu()
+        return x + added.to(x.dtype)
