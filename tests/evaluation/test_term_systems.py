@@ -9,11 +9,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.systems.bag_of_words import BagOfWords, LogBagOfWords
 from eqkin.evaluation.systems.base import Formulas, products
-from eqkin.evaluation.systems.serialised import labels, serialised
-from eqkin.evaluation.systems.terms import combined, hashes
+from eqkin.evaluation.systems.serialised import serialised
 from eqkin.evaluation.systems.tfidf import TfIdfLatex, TfIdfTree, latex_tokens, run_counts
 from eqkin.evaluation.systems.tree_pairs import TreePairs
 from eqkin.forest.vocabulary import Vocabulary, dense
+from eqkin.structure.hashing import combined, hashes
+from eqkin.structure.labels import labels
 from tests.evaluation.formulas import formulas
 from tests.forest.strategies import FORESTS, build
 from tests.learning.small import corpus_of

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.systems import transformer as module
 from eqkin.evaluation.systems.base import Formulas
-from eqkin.evaluation.systems.serialised import preorder
 from eqkin.evaluation.systems.transformer import Lesson, Transformer
 from eqkin.evaluation.systems.transformer_batches import TreeSet, cut, pad, unpad
 from eqkin.evaluation.systems.transformer_network import Shape, TransformerNetwork
 from eqkin.forest import Vocabulary
 from eqkin.mathml.tree import node_of
+from eqkin.structure.order import preorder
 from tests.forest.strategies import build
 from tests.learning.small import FORESTS, corpus_of, some_trees
 

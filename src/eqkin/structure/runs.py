@@ -41,10 +41,11 @@ def runs(nodes: Simplified, following: Places) -> tuple[Runs, Runs]:
     token[nodes.identifier] = new
     renamed = sums_before(token * up)
     back = _back(nodes)
-    again = np.flatnonzero(back < MOST)
+    repeated = back < MOST
+    again = np.flatnonzero(repeated)
     back = back[again]
     correction = (combined(new, back.astype(np.uint64)) - new) * up[again]
-    before = np.searchsorted(again, np.arange(len(token) + 1))  # repeated identifiers before each node
+    before = np.concatenate(([0], np.cumsum(repeated)))  # repeated identifiers before each node
 
     def coded(first: Places, last: Places) -> Runs:
         end = last + nodes.size[last]

@@ -69,7 +69,8 @@ class Simplifier:
         blank = self._space[tag] | (self._text[tag] & self._blank[text])
         left = _left(counts, offsets, self._row[tag], blank)
         rank, size = ranks_and_sizes(counts, offsets)
-        place = rank + np.repeat(offsets[:-1], np.diff(offsets))
+        tree = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        place = rank + offsets[tree]
         kept = np.empty_like(place)
         kept[place] = np.arange(len(place))
         stays = left.stays[kept]
@@ -82,7 +83,7 @@ class Simplifier:
         name, label = self._labels(tag, text[kept], forest.attribute[nodes][kept])
         number = np.where(self._numbered[tag][parent], left.position[kept] + 1, 0).astype(np.uint64)
         return Simplified(
-            tree=np.searchsorted(offsets, kept, "right") - 1,
+            tree=tree[kept],
             parent=parent,
             size=before[at + size[kept]] - before[at],
             n_children=n_children,

@@ -29,7 +29,7 @@ from eqkin.structure.simplified import Places, Simplified, Simplifier
 
 FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
 
-_BLOCK = 100_000  # nodes worked on at a time
+_BLOCK = 200_000  # nodes worked on at a time
 _FAMILY_BITS = 4
 
 
@@ -109,7 +109,7 @@ def _counted(
     keys: Codes,
 ) -> tuple[Places, npt.NDArray[np.uint32], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Tree, code, family and count of the distinct terms."""
-    keys.sort()
+    keys.sort(kind="stable")  # twice as fast as the default: each family is in order by tree
     terms = keys >> np.uint64(_FAMILY_BITS)
     first = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1]))[: len(terms)])
     count = np.minimum(np.diff(first, append=len(terms)), 255).astype(np.uint8)

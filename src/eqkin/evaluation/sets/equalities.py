@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.evaluation.sets.lines import Kind, LineReader
-from eqkin.evaluation.systems.serialised import labels
 from eqkin.forest import Forest
+from eqkin.structure.labels import labels
 
 Integers = npt.NDArray[np.int64]
 

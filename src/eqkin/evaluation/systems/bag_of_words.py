@@ -13,9 +13,11 @@ import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import Embedding, Floats, Formulas
-from eqkin.evaluation.systems.serialised import blocks, labels
-from eqkin.evaluation.systems.terms import Bag, LogTfIdf, counted, hashes
+from eqkin.evaluation.systems.terms import Bag, LogTfIdf, counted
 from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS, Vocabulary
+from eqkin.structure.hashing import hashes
+from eqkin.structure.labels import labels
+from eqkin.structure.order import blocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -20,9 +20,10 @@ from safetensors import numpy as safetensors
 
 from eqkin.errors import BadInput, CorruptData, LearningFailed, StorageFailed
 from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, unit
-from eqkin.evaluation.systems.serialised import Sequences, labels, serialised
+from eqkin.evaluation.systems.serialised import Sequences, serialised
 from eqkin.evaluation.systems.terms import installed
 from eqkin.library.durable import write_file
+from eqkin.structure.labels import labels
 
 if TYPE_CHECKING:
     from eqkin.learning.corpus import Corpus

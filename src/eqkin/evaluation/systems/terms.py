@@ -9,7 +9,6 @@ dictionary is needed and vectors made at different times fit together.
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from importlib import import_module
@@ -21,16 +20,13 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, products
-from eqkin.evaluation.systems.serialised import blocks
+from eqkin.structure.hashing import Codes
+from eqkin.structure.order import blocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-Codes = npt.NDArray[np.uint64]
 Bag = tuple[npt.NDArray[np.int64], Codes]  # formula of each term, counted from the first of them, and the term
-
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 class LogTfIdf(Embedding):
@@ -65,23 +61,6 @@ def installed(module: str) -> ModuleType:
     except ImportError as error:
         extra = "train" if module == "torch" else "eval"
         raise BadInput(f"{module} is not installed ({error}); `pip install 'eqkin[{extra}]'`") from error
-
-
-def hashes(names: Iterable[str]) -> Codes:
-    """A code for each string, the same always and everywhere."""
-    digests = (hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in names)
-    return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
-
-
-def combined(first: Codes, second: Codes) -> Codes:
-    """Codes of pairs; the order matters (Steele et al. 2014, SplitMix)."""
-    code = first * _GOLDEN + second
-    code ^= code >> np.uint64(30)
-    code *= _FIRST
-    code ^= code >> np.uint64(27)
-    code *= _SECOND
-    code ^= code >> np.uint64(31)
-    return code
 
 
 def counted(offsets: npt.NDArray[np.int64], bags: Callable[[slice, slice], Iterable[Bag]], bits: int) -> csr_matrix:

@@ -11,7 +11,8 @@ import numpy as np
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import Formulas
 from eqkin.evaluation.systems.serialised import Sequences, serialised
-from eqkin.evaluation.systems.terms import Bag, LogTfIdf, combined, counted, hashes
+from eqkin.evaluation.systems.terms import Bag, LogTfIdf, counted
+from eqkin.structure.hashing import combined, hashes
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

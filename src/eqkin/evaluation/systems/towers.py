@@ -8,11 +8,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.evaluation.systems.base import Floats
-from eqkin.evaluation.systems.serialised import labels
 from eqkin.evaluation.systems.transformer_batches import TreeSet
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork
 from eqkin.forest import Forest
 from eqkin.learning.towers import Integers, Tower
+from eqkin.structure.labels import labels
 
 DIMENSIONS = (64, 128, 256)  # the paper's choice for its bag of words and fastText
 

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eqkin.evaluation.systems.serialised import preorder
 from eqkin.forest import Forest, Vocabulary
 from eqkin.learning.resident import Batch, Resident
+from eqkin.structure.order import preorder
 
 Integers = npt.NDArray[np.int64]
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqkin.evaluation.systems.base import Formulas
-from eqkin.evaluation.systems.serialised import labels
-from eqkin.evaluation.systems.terms import Bag, LogTfIdf, combined, counted, hashes
+from eqkin.evaluation.systems.terms import Bag, LogTfIdf, counted
+from eqkin.structure.hashing import combined, hashes
+from eqkin.structure.labels import labels
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
