@@ -6,6 +6,7 @@ import json
 import tarfile
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -93,12 +94,21 @@ def small(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
     return contents
 
 
+def words_of(corpus: Corpus) -> list[list[str]] | None:
+    """The words around each equation."""
+    held = corpus.words
+    if held is None:
+        return None
+    named = [held.vocabulary[word] for word in held.word]
+    return [named[start:end] for start, end in pairwise(held.offsets)]
+
+
 def same(one: Corpus, other: Corpus) -> bool:
     """Whether two corpora are equal in every field."""
     arrays = all(
         np.array_equal(getattr(one, n), getattr(other, n)) for n in ("section", "paper", "citations", "numbers")
     )
-    lists = one.papers == other.papers and one.works == other.works
+    lists = one.papers == other.papers and one.works == other.works and words_of(one) == words_of(other)
     return arrays and lists and to_bytes(one.forest) == to_bytes(other.forest)
 
 
@@ -217,6 +227,7 @@ def test_the_digest_tells_any_change(corpus: Corpus) -> None:
         replace(corpus, works=[*corpus.works[:-1], "another"]),
         replace(corpus, citations=corpus.citations[1:]),
         replace(corpus, numbers=corpus.numbers + np.int32(1)),
+        replace(corpus, words=None),
         replace(corpus, forest=replace(corpus.forest, texts=[*corpus.forest.texts[:-1], "another"])),
         corpus.select(range(3)),
     ]
@@ -233,6 +244,15 @@ def test_a_file_gives_back_the_corpus(corpus: Corpus, tmp_path: Path, name: str)
     packed = (tmp_path / name).read_bytes().startswith(b"\x28\xb5\x2f\xfd")
     assert packed == name.endswith(".zst")
     assert same(Corpus.load((tmp_path / name).rename(tmp_path / "renamed")), corpus)
+
+
+def test_a_file_of_the_first_version_has_no_words_and_still_loads(corpus: Corpus, tmp_path: Path) -> None:
+    replace(corpus, words=None).save(tmp_path / "old")
+    assert b'"version":"1"' in (tmp_path / "old").read_bytes()
+    loaded = Corpus.load(tmp_path / "old")
+    assert loaded.words is None
+    assert all(part.words is None for part in loaded.split(0.5, 0))
+    assert same(loaded, replace(corpus, words=None))
 
 
 @given(corpora())
@@ -286,8 +306,8 @@ def test_foreign_files_and_unknown_versions_are_refused(
     for content in (b"hello", to_bytes(corpus.forest), zstandard.compress(b"hello"), b"\xff" * 1000, b"[" * 10_000):
         with pytest.raises(CorruptData, match="file.zst"):
             damaged(tmp_path / "file.zst", content)
-    newer = small["plain.safetensors"].replace(b'"version":"1"', b'"version":"9"')
-    with pytest.raises(CorruptData, match="eqkin-corpus 9, this eqkin reads eqkin-corpus 1"):
+    newer = small["plain.safetensors"].replace(b'"version":"2"', b'"version":"9"')
+    with pytest.raises(CorruptData, match="eqkin-corpus 9, this eqkin reads eqkin-corpus 1 and 2"):
         damaged(tmp_path / "file.zst", newer)
 
 
@@ -328,6 +348,15 @@ def test_a_file_is_not_unpacked_without_end(
         ("papers", lambda a: a | np.uint8(128), "decode"),
         ("works", lambda a: a[:0], "papers and works"),
         ("works", None, "works"),
+        ("word", None, "word"),
+        ("word", lambda a: a[:-1], "words do not fit"),
+        ("word", lambda a: a[::-1], "not in order"),
+        ("word", lambda a: a + np.uint16(1000), "not in their vocabulary"),
+        ("word", lambda a: a.astype(np.uint8), "words do not fit"),
+        ("words", lambda a: a[:-1], "words do not fit"),
+        ("words", lambda a: np.full(len(a), 2**63, np.uint64), "words do not fit"),
+        ("vocabulary", lambda a: a[:0], "not in their vocabulary"),
+        ("vocabulary", lambda a: a[:-1], "has no end"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(corpus: Corpus, tmp_path: Path, name, change, message) -> None:

@@ -1,4 +1,4 @@
-"""`Corpus`: what learning draws from: trees with the section, paper and work of each, and who cites whom."""
+"""`Corpus`: what learning draws from: trees with section, paper, work and words of each, and who cites whom."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from eqkin.errors import BadInput, CorruptData
 from eqkin.forest import Forest
 from eqkin.forest.forest import Array
 from eqkin.learning import corpus_file
-from eqkin.learning.gathering import check_trees, gather, snapshot
+from eqkin.learning.corpus_words import ContextWords
+from eqkin.learning.gathering import check_trees, gather, ranks, snapshot
 from eqkin.library import Library
 
 Numbers = npt.NDArray[np.int32]
@@ -40,6 +41,7 @@ class Corpus:
     works: list[str]  # work (a repository, a book) each paper belongs to
     citations: Numbers  # (n, 2) citing paper, cited paper; sorted, each once, none with itself
     numbers: Numbers  # (trees,) number of each equation within its paper
+    words: ContextWords | None = None  # around each equation; None in files of version 1
 
     def __len__(self) -> int:
         return len(self.forest)
@@ -74,29 +76,28 @@ class Corpus:
         """
         found = snapshot(library)
         with library.reading():
-            owner, section, number, tree = found.equations.T
+            owner, section, number, tree, _ = found.equations.T
             ids = np.array([row[0] for row in found.papers], np.int64)
             present = np.isin(ids, owner)
             ids = ids[present]
             names = [row for row, kept in zip(found.papers, present.tolist(), strict=True) if kept]
-            paper = _ranks(ids, owner)
-            order = np.lexsort((number, section, paper))  # a paper's sections have ascending ids
-            section = section[order]
             changes = np.flatnonzero(section[1:] != section[:-1]) + 1
             cites = found.citations[np.isin(found.citations, ids).all(axis=1)]
             return cls(
-                forest=_forest_of(library, found.segments, tree[order]),
-                section=_running(changes, len(order)),
-                paper=paper[order].astype(np.int32),
+                forest=_forest_of(library, found.segments, tree),
+                section=_running(changes, len(tree)),
+                paper=ranks(ids, owner).astype(np.int32),
                 papers=[key for _, key, _ in names],
                 works=[work for _, _, work in names],
-                citations=_edges(_ranks(ids, cites), len(ids)),
-                numbers=number[order].astype(np.int32),
+                citations=_edges(ranks(ids, cites), len(ids)),
+                numbers=number.astype(np.int32),
+                words=found.words,
             )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to one file, compressed if its name ends in `.zst`; raises `StorageFailed`."""
-        corpus_file.write(Path(path), self._arrays(), self.digest)
+        version = corpus_file.PLAIN if self.words is None else corpus_file.WITH_WORDS
+        corpus_file.write(Path(path), self._arrays(), self.digest, version)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Corpus:
@@ -134,6 +135,7 @@ class Corpus:
             works=[self.works[i] for i in np.flatnonzero(kept)],
             citations=rank[self.citations[kept[self.citations].all(axis=1)]].astype(np.int32),
             numbers=self.numbers[trees],
+            words=None if self.words is None else self.words.select(trees),
         )
 
     def split(self, held_out: float, seed: int) -> tuple[Corpus, Corpus]:
@@ -178,6 +180,8 @@ class Corpus:
         inside = not self.citations.size or (self.citations.min() >= 0 and self.citations.max() < len(self.papers))
         if not inside or not np.array_equal(self.citations, _edges(self.citations.astype(np.int64), len(self.papers))):
             raise CorruptData("citations name papers that are not there, or are not in order")
+        if self.words is not None:
+            self.words.validate(len(self))
 
     def _arrays(self) -> dict[str, Array]:
         sizes = self.forest.sizes
@@ -185,6 +189,7 @@ class Corpus:
         arrays |= {name: getattr(self, name) for name in _NUMBERS}
         arrays |= {name: corpus_file.pack_strings(getattr(self.forest, name)) for name in _STRINGS}
         arrays |= {name: corpus_file.pack_strings(getattr(self, name)) for name in ("papers", "works")}
+        arrays |= self.words.arrays() if self.words is not None else {}
         return arrays | {"sizes": sizes.astype(np.min_scalar_type(sizes.max(initial=0)))}
 
     @classmethod
@@ -203,7 +208,7 @@ class Corpus:
         section, paper, citations, numbers = (arrays[name].astype(np.int32, copy=False) for name in _NUMBERS)
         offsets = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         forest = Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets)
-        return cls(forest, section, paper, papers, works, citations, numbers)
+        return cls(forest, section, paper, papers, works, citations, numbers, ContextWords.of_arrays(arrays))
 
 
 def _forest_of(library: Library, segments: list[tuple[int, Forest]], trees: npt.NDArray[np.int64]) -> Forest:
@@ -226,12 +231,6 @@ def _held_out(sizes: Counter[str], target: float, seed: int) -> set[str]:
                 taken.add(work)
                 papers += sizes[work]
     return taken or {min(order, key=sizes.__getitem__)}
-
-
-def _ranks(ids: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Where each wanted id stands in `ids`, which are distinct."""
-    order = np.argsort(ids)
-    return order[np.searchsorted(ids[order], wanted)]
 
 
 def _running(changes: Array, length: int) -> Numbers:

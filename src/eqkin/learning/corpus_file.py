@@ -21,7 +21,7 @@ from eqkin.library.durable import write_stream
 from eqkin.sources.streams import ByteStream, unzstd
 
 FORMAT = "eqkin-corpus"
-VERSION = "1"
+PLAIN, WITH_WORDS = "1", "2"  # versions: the second has the words around equations
 UNPACKED_BYTES = 20_000_000_000  # no packed file unpacks to more; 30 million equations take about 12 GB
 _LEVEL = 12  # 19 takes 17 times as long for files 17 % smaller
 _HEADER_BYTES = 100_000
@@ -38,14 +38,14 @@ def digest_of(arrays: dict[str, Array]) -> str:
     return state.hexdigest()
 
 
-def write(path: Path, arrays: dict[str, Array], digest: str) -> None:
+def write(path: Path, arrays: dict[str, Array], digest: str, version: str = WITH_WORDS) -> None:
     """Write arrays and their digest to `path`, whole or not at all; raises `StorageFailed`."""
-    pieces = _content(arrays, digest)
+    pieces = _content(arrays, digest, version)
     write_stream(path, _packed(pieces) if path.suffix == ".zst" else pieces)
 
 
-def _content(arrays: dict[str, Array], digest: str) -> Iterator[bytes]:
-    metadata = {"digest": digest, "format": FORMAT, "version": VERSION}
+def _content(arrays: dict[str, Array], digest: str, version: str) -> Iterator[bytes]:
+    metadata = {"digest": digest, "format": FORMAT, "version": version}
     raw = safetensors.save(arrays, metadata)
     body = 8 + int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8:body])
@@ -104,8 +104,9 @@ def _metadata(data: bytes, path: Path) -> dict[str, Any]:
         described = f"{metadata['format']} {metadata['version']}"
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(f"{path}: not a corpus, or damaged ({error}); write one with `eqkin export`") from error
-    if described != f"{FORMAT} {VERSION}":
-        raise CorruptData(f"{path}: format {described[:60]}, this eqkin reads {FORMAT} {VERSION}; export it again")
+    if described not in (f"{FORMAT} {PLAIN}", f"{FORMAT} {WITH_WORDS}"):
+        known = f"{FORMAT} {PLAIN} and {WITH_WORDS}"
+        raise CorruptData(f"{path}: format {described[:60]}, this eqkin reads {known}; export it again")
     return dict(metadata)
 
 

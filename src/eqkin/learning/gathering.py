@@ -15,12 +15,15 @@ import numpy.typing as npt
 from eqkin.errors import CorruptData
 from eqkin.forest import Forest
 from eqkin.forest.storage import open_forest
+from eqkin.learning.context_words import gather_words
+from eqkin.learning.corpus_words import ContextWords
 from eqkin.library import Library
 
 _PART_NODES = 4_000_000  # trees are checked in parts of about this size, which bounds the memory it takes
 
 _EQUATIONS = """
-SELECT paper, section, number, tree FROM equations WHERE status IN ('converted', 'degraded') AND tree IS NOT NULL
+SELECT paper, section, number, tree, mark FROM equations
+WHERE status IN ('converted', 'degraded') AND tree IS NOT NULL
 """
 _PAPERS = "SELECT id, key, work FROM papers"
 _CITATIONS = "SELECT c.paper, p.id FROM citations c JOIN papers p ON p.key = 'arxiv:' || c.cited"
@@ -33,7 +36,8 @@ class Snapshot:
     """What a library held at one moment."""
 
     papers: list[tuple[int, str, str]]  # id, key, work; by work, then by key
-    equations: Integers  # (trees, 4) paper, section, number, tree, by ids of the library
+    equations: Integers  # (trees, 5) paper, section, number, tree, mark by ids of the library; in the order of papers
+    words: ContextWords  # around these equations
     citations: Integers  # (n, 2) citing and cited paper
     segments: list[tuple[int, Forest]]  # number of the first tree, and trees
 
@@ -42,13 +46,22 @@ def snapshot(library: Library) -> Snapshot:
     """Look at a library in one transaction, so that a writer who goes on meanwhile does no harm."""
     with library.reading(), _transaction(library.connection) as connection:
         papers = [(row[0], row[1], _work(row[1], row[2])) for row in connection.execute(_PAPERS)]
-        equations = _integers(connection, _EQUATIONS, 4)
+        papers.sort(key=lambda paper: (paper[2], paper[1]))
+        equations = _integers(connection, _EQUATIONS, 5)
+        paper = ranks(np.array([row[0] for row in papers], np.int64), equations[:, 0])
+        equations = equations[np.lexsort((equations[:, 2], equations[:, 1], paper))]
+        words = gather_words(connection, equations[:, [0, 1, 4]])
         citations = _integers(connection, _CITATIONS, 2)
         files = connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
         # opened before the transaction ends: until then nobody deletes them
         segments = [(int(first), open_forest(library.folder / "forest" / file)) for first, file in files]
-    papers.sort(key=lambda paper: (paper[2], paper[1]))
-    return Snapshot(papers, equations, citations, segments)
+    return Snapshot(papers, equations, words, citations, segments)
+
+
+def ranks(ids: Integers, wanted: Integers) -> Integers:
+    """Where each wanted id stands in `ids`, which are distinct."""
+    order = np.argsort(ids)
+    return order[np.searchsorted(ids[order], wanted)]
 
 
 def _work(key: str, work: str) -> str:
