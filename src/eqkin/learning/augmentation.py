@@ -31,9 +31,11 @@ class Augmentation:
         transpositions: How many there are for an equation, on average.
         seed: Same seed, same step: same renamings.
         device: Where to draw.
+        share: Of the equations that are renamed; the others stay as they are.
     """
 
-    def __init__(self, transpositions: float, *, seed: int, device: torch.device) -> None:
+    def __init__(self, transpositions: float, *, seed: int, device: torch.device, share: float = 1.0) -> None:
+        self._share, self._whether = share, Stream(seed, "renamed")
         self._chance = torch.tensor(_poisson(transpositions), dtype=torch.float64, device=device)
         self._number, self._first, self._second = (Stream(seed, name) for name in ("flips", "flip-one", "flip-two"))
 
@@ -42,6 +44,8 @@ class Augmentation:
         device = self._chance.device
         index = torch.arange(equations, device=device)
         flips = torch.searchsorted(self._chance, self._number.uniform(step, index), right=True)
+        if self._share < 1:
+            flips = torch.where(self._whether.uniform(step, index) < self._share, flips, 0)
         most = len(self._chance)
         pair = torch.arange(equations * most, device=device)
         one = self._first.below(CHARACTERS, step, pair)

@@ -10,6 +10,9 @@ partner, never the anchor itself:
 Where there is none, everything is drawn anew. So an anchor i of a paper with n equations and a kind k come up with
 probability proportional to 1 / n, if i has a partner of kind k, and 0 if not: drawing from that distribution directly
 needs no loop. The negative is any equation of any paper, the paper drawn first.
+
+Works may be balanced: a paper then comes up with a probability proportional to (papers of its work)^-balance, so that
+a few large repositories or books are not most of what is learned from.
 """
 
 from __future__ import annotations
@@ -52,12 +55,15 @@ class Sampler:
         kinds: The kinds of context to use.
         seed: Same seed, same step: same triplets.
         device: Where to draw.
+        balance: 0 for papers with equal chance, 1 for works with equal chance.
 
     Raises:
         BadInput: No equation has a partner of any of these kinds.
     """
 
-    def __init__(self, corpus: Corpus, *, kinds: tuple[str, ...], seed: int, device: torch.device) -> None:
+    def __init__(
+        self, corpus: Corpus, *, kinds: tuple[str, ...], seed: int, device: torch.device, balance: float = 0.0
+    ) -> None:
         self.device = device
         papers, trees = len(corpus.papers), len(corpus)
         paper_start = np.searchsorted(corpus.paper, np.arange(papers + 1))
@@ -73,6 +79,9 @@ class Sampler:
                 "learning needs papers with two or more equations"
             )
         weight = possible / in_paper
+        if balance:
+            _, work, size = np.unique(np.array(corpus.works, object), return_inverse=True, return_counts=True)
+            weight *= (size[work].astype(np.float64) ** -balance)[corpus.paper]
         self.shares = dict(zip(KINDS, (weight.sum(1) / weight.sum()).tolist(), strict=True))
         self.trees, self.papers = trees, papers
         self._chance = self._put(np.cumsum(weight.ravel()))

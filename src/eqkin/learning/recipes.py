@@ -10,7 +10,8 @@ from eqkin.errors import BadInput
 from eqkin.learning.pairs import KINDS
 from eqkin.network.architecture import Architecture
 
-LOSSES = ("histogram", "triplet")
+LOSSES = ("histogram", "triplet", "kin")
+SCHEDULES = ("linear", "cosine")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Recipe:
 
     name: str = "paper"
     architecture: Architecture = field(default_factory=Architecture)
-    loss: str = "histogram"  # on similarities: "histogram" or "triplet"
+    loss: str = "histogram"  # on similarities: "histogram", "triplet", or "kin" (see `kin_objective`)
     contexts: tuple[str, ...] = KINDS  # what makes equations related
     masking: float = 0.15  # share of nodes to hide and guess; 0 for none
     transpositions: float = 32.0  # renamings of symbols an equation; 0 for none
@@ -30,6 +31,15 @@ class Recipe:
     held_out: float = 0.1  # share of papers kept apart to measure on
     split_seed: int = 0  # which papers these are
     seed: int = 0  # of everything else that is random
+    renamed: float = 1.0  # share of the equations whose symbols are renamed
+    balance: float = 0.0  # a paper comes up in proportion to (papers of its work)^-balance
+    weight_decay: float = 0.0  # of AdamW; 0 for Adam
+    schedule: str = "linear"  # how the rate falls: "linear" to 0, or "cosine" to a hundredth
+    averaged: float = 0.0  # share of the steps, the last ones, whose weights are averaged; 0 for the last weights
+    temperature: float = 0.1  # of structure, in the loss "kin"
+    structure_weight: float = 1.0  # of the parts of the loss "kin"
+    context_weight: float = 0.1
+    words_weight: float = 0.3
 
     @property
     def steps(self) -> int:
@@ -37,8 +47,10 @@ class Recipe:
         return -(-self.triplets // self.batch)
 
     def as_dict(self) -> dict[str, Any]:
-        """The recipe as JSON would have it."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in dataclasses.asdict(self).items()} | {
+        """The recipe as JSON would have it; what came later and has its default is left out, as it was before."""
+        now = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        kept = {k: v for k, v in now.items() if k not in _LATER or v != _LATER[k]}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()} | {
             "architecture": self.architecture.as_dict()
         }
 
@@ -77,6 +89,14 @@ class Recipe:
             "learning_rate must be positive": 0 < self.learning_rate < 100,
             "warm_up must not be negative": self.warm_up >= 0,
             "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
+            "renamed and averaged must be in [0, 1]": all(0 <= share <= 1 for share in (self.renamed, self.averaged)),
+            "balance must be in [0, 1]": 0 <= self.balance <= 1,
+            "weight_decay must be in [0, 1)": 0 <= self.weight_decay < 1,
+            f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
+            "temperature must be in [0.001, 100]": 0.001 <= self.temperature <= 100,
+            "the weights of the parts must be in [0, 1000]": all(0 <= w <= 1000 for w in self._weights()),
+            "the loss kin needs one of its parts: a weight above 0": self.loss != "kin" or sum(self._weights()) > 0,
+            "the loss kin has no masking task: masking must be 0": self.loss != "kin" or self.masking == 0,
             "seeds must have at most 64 bits": all(-(2**63) <= s < 2**63 for s in (self.seed, self.split_seed)),
             "width, layers, dimensions must be at least 1": min(shape.width, shape.layers, shape.dimensions) >= 1,
             f"normalised must be some of the layers 0 to {shape.layers - 1}, and is {_listed(shape.normalised)}": all(
@@ -87,6 +107,19 @@ class Recipe:
             if not holds:
                 raise BadInput(f"recipe: {message}")
         return self
+
+    def _weights(self) -> tuple[float, float, float]:
+        return self.structure_weight, self.context_weight, self.words_weight
+
+
+_LATER = {  # settings that recipes kept before do not have, with what was done then
+    f.name: f.default
+    for f in dataclasses.fields(Recipe)
+    if f.name in (
+        "renamed", "balance", "weight_decay", "schedule", "averaged",
+        "temperature", "structure_weight", "context_weight", "words_weight",
+    )
+}  # fmt: skip
 
 
 def _listed(values: tuple[Any, ...]) -> str:
@@ -116,7 +149,25 @@ def _whole(text: str) -> int:
     return int(number)
 
 
-RECIPES = {"paper": Recipe()}
+RECIPES = {
+    "paper": Recipe(),
+    "eqkin": Recipe(
+        name="eqkin",
+        architecture=Architecture(kind="mix", width=512, layers=4, normalised=()),
+        loss="kin",
+        masking=0.0,
+        transpositions=120.0,
+        renamed=0.0,
+        batch=1_024,
+        triplets=20_000_000,
+        learning_rate=1e-3,
+        warm_up=100,
+        balance=0.5,
+        weight_decay=0.01,
+        schedule="cosine",
+        averaged=0.4,
+    ),
+}
 
 
 def recipe_named(name: str) -> Recipe:
