@@ -19,12 +19,11 @@ from torch import Tensor, nn
 from eqkin.forest import Vocabulary
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.masking import CLASSES
-from eqkin.learning.pairs import Sampler
+from eqkin.learning.material import Material, material_of
 from eqkin.learning.randomness import steps_from
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Resident
 from eqkin.learning.steps import Stepper
-from eqkin.network.architecture import FEATURES
+from eqkin.network.architecture import FEATURES, SUM
 from eqkin.network.torch_network import GraphNetwork, TreeConvolution
 from eqkin.network.trees import Trees
 
@@ -87,33 +86,33 @@ def measure(
     peers: bool = True,
 ) -> Iterator[Memory | TrainingSpeed]:
     """Memory first, then the speeds for each batch size."""
-    resident = Resident(corpus.forest, Vocabulary.learn([corpus.forest]), device)
-    sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
+    material = material_of(corpus, Vocabulary.learn([corpus.forest]), recipe, device)
     yield Memory(
         len(corpus),
         len(corpus.forest.tag) / len(corpus),
-        resident.label.element_size(),
-        (resident.bytes + sampler.bytes) / len(corpus),
+        material.resident.label.element_size(),
+        material.bytes / len(corpus),
     )
     for batch in batches:
-        yield _measure(recipe.changed({"batch": str(batch)}), resident, sampler, seconds, peers)
+        comparable = peers and recipe.architecture.kind == SUM
+        yield _measure(recipe.changed({"batch": str(batch)}), material, seconds, comparable)
 
 
-def _measure(recipe: Recipe, resident: Resident, sampler: Sampler, seconds: float, peers: bool) -> TrainingSpeed:
-    device, on_gpu = resident.device, resident.device.type == "cuda"
+def _measure(recipe: Recipe, material: Material, seconds: float, peers: bool) -> TrainingSpeed:
+    device, on_gpu = material.resident.device, material.resident.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    stepper = Stepper(recipe, resident, sampler, compiled=on_gpu, recorded=on_gpu)
+    stepper = Stepper(recipe, material, compiled=on_gpu, recorded=on_gpu)
     ours = _rate(stepper, seconds, warm_up=512 if on_gpu else 2)
     peak = torch.cuda.max_memory_allocated() if on_gpu else 0
-    drawn = sampler.draw(steps_from(0, 64, device), recipe.batch).trees()
-    nodes = float(resident.sizes(drawn).sum(1).double().mean())
+    drawn = material.sampler.draw(steps_from(0, 64, device), recipe.batch).trees()
+    nodes = float(material.resident.sizes(drawn).sum(1).double().mean())
     return TrainingSpeed(
         recipe.batch,
         nodes,
         ours,
-        _geometric(recipe, resident, sampler, seconds, compiled=False) if peers else None,
-        _geometric(recipe, resident, sampler, seconds, compiled=True) if peers and on_gpu else None,
+        _geometric(recipe, material, seconds, compiled=False) if peers else None,
+        _geometric(recipe, material, seconds, compiled=True) if peers and on_gpu else None,
         recipe.batch / _products(recipe, round(nodes), device),
         peak,
     )
@@ -129,18 +128,18 @@ def _rate(stepper: Stepper, seconds: float, *, warm_up: int) -> float:
     return (stepper.step - first) * stepper.recipe.batch / (time.perf_counter() - started)
 
 
-def _geometric(recipe: Recipe, resident: Resident, sampler: Sampler, seconds: float, *, compiled: bool) -> float | None:
+def _geometric(recipe: Recipe, material: Material, seconds: float, *, compiled: bool) -> float | None:
     """The same with torch-geometric's convolution and pooling in place of ours."""
     try:
         import torch_geometric  # noqa: F401
     except ImportError:
         return None
-    stepper = Stepper(recipe, resident, sampler, compiled=False, recorded=False)
-    network = GeometricNetwork(stepper.objective.network)
-    stepper.objective.network = network
+    stepper = Stepper(recipe, material, compiled=False, recorded=False)
+    assert isinstance(stepper.objective.network, GraphNetwork)
+    stepper.objective.network = GeometricNetwork(stepper.objective.network)
     if compiled:
         stepper.compile()
-    return _rate(stepper, seconds, warm_up=16 if resident.device.type == "cuda" else 2)
+    return _rate(stepper, seconds, warm_up=16 if material.resident.device.type == "cuda" else 2)
 
 
 class GeometricNetwork(GraphNetwork):

@@ -38,7 +38,7 @@ def register(app: typer.Typer) -> None:
 def train(
     library: LibraryFolder,
     corpus: CorpusFile = None,
-    recipe: Annotated[str, typer.Option(help="What to learn, and how: paper.")] = "paper",
+    recipe: Annotated[str, typer.Option(help="What to learn, and how: eqkin, or paper.")] = "eqkin",
     output: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The run's folder.")] = Path("run"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in that folder.")] = False,
     triplets: Annotated[
@@ -56,23 +56,28 @@ def train(
 ) -> None:
     """Learn a network that places related equations near each other; no labels are needed.
 
+    The recipe `eqkin` learns from three teachers: what equations are made of, which ones stand together, and the words
+    around them. `paper` is the recipe of the paper that eqkin started from.
+
     A part of the works is held out; the share of their triples that the network ranks right is reported on the way and
     at the end, with its interval. Everything is kept in the run's folder: `model/` is what `eqkin.Encoder.load` takes,
     `metrics.jsonl` and `curves.png` show how it went. Stop it whenever you like (Ctrl-C, or a signal to end): its state
     is saved, and `--resume` goes on as if nothing had happened.
 
-    Settings for `--set`: loss (histogram, triplet), contexts (section,paper,citation), masking, transpositions,
-    learning_rate, warm_up, held_out, split_seed, width, layers, normalised, dimensions.
+    Settings for `--set`: loss (kin, histogram, triplet), contexts (section,paper,citation), masking, renamed,
+    transpositions, balance, learning_rate, warm_up, schedule (linear, cosine), weight_decay, averaged, temperature,
+    structure_weight, context_weight, words_weight, held_out, split_seed, kind (mix, sum), width, layers, normalised,
+    dimensions.
 
     **Examples**
 
-        eqkin train --recipe paper --out runs/paper
+        eqkin train --out runs/mine
 
-        eqkin train corpus.zst --triplets 10000000 --batch 1024 -o runs/large-batch
+        eqkin train corpus.zst --triplets 10000000 --set words_weight=0 -o runs/no-words
 
-        eqkin train --set loss=triplet --set masking=0 -o runs/ablation
+        eqkin train --recipe paper --set loss=triplet --set masking=0 -o runs/ablation
 
-        eqkin train --resume -o runs/paper
+        eqkin train --resume -o runs/mine
     """
     need_torch()
     from eqkin.learning.checkpoint import load_checkpoint
@@ -86,8 +91,12 @@ def train(
     if resume and saved is None:
         typer.secho(f"nothing is saved in {output}: starting from the beginning", err=True, fg="yellow")
     chosen = (Recipe.from_dict(saved.facts["recipe"]) if saved else recipe_named(recipe)).changed(changes)
+    loaded = load_corpus(corpus, library)
+    if loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
+        told = f"{corpus} has no words around its equations, nothing is learned from them: export it again"
+        typer.secho(told, err=True, fg="yellow")
     with _Stop() as stop:
-        run = Run(load_corpus(corpus, library), chosen, output, device, fast, should_stop=stop)
+        run = Run(loaded, chosen, output, device, fast, should_stop=stop)
         outcome = _with_progress(run, resume=resume, quiet=as_json)
     _tell(outcome, output, as_json, drawn=_draw(output))
     if not outcome.finished:

@@ -27,6 +27,9 @@ _PANELS = {  # what of a record is drawn, in this order, and under which title
     "loss": "Loss",
     "similarity": "Loss: similarity",
     "masking": "Loss: masking",
+    "structure": "Loss: structure",
+    "context": "Loss: context",
+    "words": "Loss: words",
     "learning_rate": "Learning rate",
     "triplets_per_second": "Triplets per second",
 }

@@ -20,7 +20,7 @@ from eqkin.learning.corpus import Corpus
 from eqkin.learning.pairs import Sampler
 from eqkin.learning.recipes import Recipe
 from eqkin.learning.resident import Batch, Resident
-from eqkin.network.torch_network import GraphNetwork
+from eqkin.network.torch_layers import TreeNetwork
 
 _NODES = {"cuda": 200_000, "cpu": 4_000}  # of a batch to embed
 
@@ -47,11 +47,11 @@ class HeldOut:
             held = f"the {len(corpus.papers):,} held-out papers are too few to measure on"
             raise BadInput(f"{held} ({error}): hold out more, or others with another split_seed") from error
 
-    def embed_all(self, network: GraphNetwork) -> Tensor:
+    def embed_all(self, network: TreeNetwork) -> Tensor:
         """Embeddings of all equations of these papers, in the order of the corpus."""
         return embed(network, self._resident, torch.arange(len(self._resident), device=self._resident.device))
 
-    def score(self, network: GraphNetwork, triples: int) -> RankingScore:
+    def score(self, network: TreeNetwork, triples: int) -> RankingScore:
         """The ranking score on the first `triples` of a fixed sequence of triples, with its interval."""
         zero = torch.zeros(1, 1, dtype=torch.int64, device=self._resident.device)
         drawn = self._sampler.draw(zero, triples).trees().view(3, triples)
@@ -68,7 +68,7 @@ def _products(one: Tensor, other: Tensor) -> npt.NDArray[np.float32]:
 
 
 @torch.no_grad()
-def embed(network: GraphNetwork, resident: Resident, trees: Tensor) -> Tensor:
+def embed(network: TreeNetwork, resident: Resident, trees: Tensor) -> Tensor:
     """Embeddings of some trees as a search would have them: running statistics, nothing hidden or renamed."""
     learning = network.training
     network.eval()

@@ -1,4 +1,4 @@
-"""What is minimised: loss on similarities + loss of the masking task, for one batch put together on the device."""
+"""What the paper's recipe minimises: loss on similarities + loss of the masking task, for one batch on the device."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from eqkin.learning.masking import Masking, MaskingHeads
 from eqkin.learning.recipes import Recipe
 from eqkin.learning.resident import Resident
 from eqkin.learning.triplet import triplet_loss
-from eqkin.network.torch_network import GraphNetwork
+from eqkin.network.torch_network import network_of
 
 _LOSSES = {"histogram": histogram_loss, "triplet": triplet_loss}
-PARTS = ("similarity", "masking")
 
 
 class Objective(nn.Module):
@@ -26,22 +25,26 @@ class Objective(nn.Module):
         dtype: Precision of the network's products.
     """
 
+    parts = ("similarity", "masking")
+
     def __init__(self, recipe: Recipe, resident: Resident, dtype: torch.dtype) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            self.network = GraphNetwork(recipe.architecture)
+            self.network = network_of(recipe.architecture)
             self.heads = MaskingHeads(recipe.architecture.width)
         self.to(resident.device)
         self._resident, self._dtype = resident, dtype
         self._loss = _LOSSES[recipe.loss]
         self._masking = Masking(recipe.masking, seed=recipe.seed) if recipe.masking else None
         self._augmentation = None
-        if recipe.transpositions:
-            self._augmentation = Augmentation(recipe.transpositions, seed=recipe.seed, device=resident.device)
+        if recipe.transpositions and recipe.renamed:
+            self._augmentation = Augmentation(
+                recipe.transpositions, seed=recipe.seed, device=resident.device, share=recipe.renamed
+            )
 
     def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
-        """The parts of the loss, in the order of `PARTS`.
+        """The parts of the loss, in the order of `parts`.
 
         Args:
             trees: Anchors, partners and negatives one after the other, (3 x batch,).
@@ -59,3 +62,7 @@ class Objective(nn.Module):
         if mask is None:
             return torch.stack([similarity, torch.zeros_like(similarity)])
         return torch.stack([similarity, self.heads(vectors, mask, resident.answers(batch, mask.nodes, renaming))])
+
+    def beside(self) -> dict[str, Tensor]:
+        """Weights to keep beside the network's: those of the masking heads, by name."""
+        return {f"heads.{name}": tensor for name, tensor in self.heads.state_dict().items()}

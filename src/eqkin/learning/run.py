@@ -24,12 +24,10 @@ from eqkin.forest import Vocabulary
 from eqkin.learning.checkpoint import load_checkpoint, run_lock, save_checkpoint
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.held_out import HeldOut
+from eqkin.learning.material import material_of
 from eqkin.learning.metrics import MetricsFile, read
-from eqkin.learning.objective import PARTS
-from eqkin.learning.pairs import Sampler
 from eqkin.learning.randomness import steps_from
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Resident
 from eqkin.learning.steps import Stepper
 from eqkin.network.model_files import Model
 
@@ -147,10 +145,10 @@ class _Loop:
     ) -> None:
         self.settings, self.learn, self.held_out, self.vocabulary = run, learn, held_out, vocabulary
         recipe = run.recipe
-        resident = Resident(learn.forest, vocabulary, device)
-        sampler = Sampler(learn, kinds=recipe.contexts, seed=recipe.seed, device=device)
+        material = material_of(learn, vocabulary, recipe, device)
         fast = run.fast and device.type == "cuda"
-        self.stepper = Stepper(recipe, resident, sampler, compiled=fast, recorded=fast)
+        self.stepper = Stepper(recipe, material, compiled=fast, recorded=fast)
+        self._parts = self.stepper.objective.parts
         self.metrics = MetricsFile(run.folder / METRICS)
         self.ranking: RankingScore | None = None
         self._losses: list[list[float]] = []  # since the last record
@@ -182,8 +180,9 @@ class _Loop:
     def restore(self, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
         """Go on from a checkpoint; raises `BadInput` if it is of another run."""
         own = self.facts()
+        kept = facts | {"recipe": Recipe.from_dict(facts["recipe"]).as_dict()}  # an older eqkin may have written it
         for what in ("recipe", "corpus"):
-            if facts[what] != own[what]:
+            if kept[what] != own[what]:
                 raise BadInput(
                     f"{self.settings.folder} holds a run with another {what}: it cannot be resumed with this one"
                 )
@@ -224,7 +223,7 @@ class _Loop:
         seconds = time.perf_counter() - started
         bad = np.flatnonzero(~np.isfinite(parts).all(axis=1))
         if len(bad):
-            values = ", ".join(f"{name} {value}" for name, value in zip(PARTS, parts[bad[0]], strict=True))
+            values = ", ".join(f"{name} {value}" for name, value in zip(self._parts, parts[bad[0]], strict=True))
             self._fail(first + int(bad[0]), f"the loss is no number: {values}")
         self._losses += parts.tolist()
         self._seconds += seconds
@@ -237,8 +236,8 @@ class _Loop:
         )
 
     def _means(self) -> dict[str, float]:
-        means = np.mean(self._losses, axis=0) if self._losses else np.full(len(PARTS), np.nan)
-        return {"loss": float(means.sum())} | dict(zip(PARTS, means.tolist(), strict=True))
+        means = np.mean(self._losses, axis=0) if self._losses else np.full(len(self._parts), np.nan)
+        return {"loss": float(means.sum())} | dict(zip(self._parts, means.tolist(), strict=True))
 
     def _log(self) -> None:
         recipe, step = self.settings.recipe, self.stepper.step
@@ -256,7 +255,7 @@ class _Loop:
         self._losses, self._logged_seconds = [], self._seconds
 
     def _score(self, triples: int) -> RankingScore:
-        self.ranking = self.held_out.score(self.stepper.objective.network, triples)
+        self.ranking = self.held_out.score(self.stepper.network, triples)
         interval = self.ranking.interval
         record = {
             "step": self.stepper.step, "triplets": self.stepper.step * self.settings.recipe.batch,
@@ -294,14 +293,15 @@ class _Loop:
         return Outcome(self.stepper.step, True, score, run.folder / MODEL)
 
     def weights(self) -> dict[str, Any]:
-        """The network's weights under the names of `architecture`, and those of the masking heads."""
-        state = self.stepper.objective.state_dict()
-        return {name.removeprefix("network."): tensor.float().cpu().numpy() for name, tensor in state.items()}
+        """The network's weights under the names of `architecture`, and what the objective keeps beside them."""
+        state = self.stepper.network.state_dict() | self.stepper.objective.beside()
+        return {name: tensor.float().cpu().numpy() for name, tensor in state.items()}
 
     def _training(self, score: RankingScore) -> dict[str, Any]:
         return {
             "corpus": self.settings.corpus.digest,
             "learned_from": self.learn.statistics(),
+            "words": len(self.learn.words.vocabulary) if self.learn.words is not None else 0,
             "contexts": self.stepper.sampler.shares,
             "triplets": self.stepper.step * self.settings.recipe.batch,
             "seconds": round(self._seconds, 1),

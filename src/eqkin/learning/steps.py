@@ -3,24 +3,36 @@
 Batches differ in their number of nodes. On a GPU there is room for a few more, in one of some sizes, and all operations
 of a step of one size are recorded as a CUDA graph: replaying it takes no time on the CPU. The triplets of several steps
 are drawn at once, so that their sizes are known without waiting for the GPU at every step.
+
+Weights may be averaged on the way: over the last steps, of which the latest few hundred count most.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from eqkin.learning.objective import PARTS, Objective
-from eqkin.learning.pairs import Sampler
+from eqkin.learning.kin_objective import KinObjective
+from eqkin.learning.material import KinMaterial, Material
+from eqkin.learning.objective import Objective
 from eqkin.learning.randomness import steps_from
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Resident
-from eqkin.learning.schedule import learning_rate
+from eqkin.learning.schedule import SCHEDULES
+from eqkin.network.torch_layers import TreeNetwork
 
 _AHEAD = 256  # steps drawn at once on a GPU
+_NEWEST = 0.005  # least share of the newest weights in an average
+
+
+def objective_of(recipe: Recipe, material: Material, dtype: torch.dtype) -> Objective | KinObjective:
+    """What a recipe minimises."""
+    if isinstance(material, KinMaterial):
+        return KinObjective(recipe, material, dtype)
+    return Objective(recipe, material.resident, dtype)
 
 
 class Stepper:
@@ -28,22 +40,20 @@ class Stepper:
 
     Args:
         recipe: What to learn.
-        resident: The trees to learn from.
-        sampler: Draws triplets of them.
+        material: What to learn from.
         compiled: Whether to compile the objective.
         recorded: Whether to record and replay steps; both need a GPU.
     """
 
-    def __init__(self, recipe: Recipe, resident: Resident, sampler: Sampler, *, compiled: bool, recorded: bool) -> None:
-        self.recipe, self.resident, self.sampler = recipe, resident, sampler
-        self.device = resident.device
+    def __init__(self, recipe: Recipe, material: Material, *, compiled: bool, recorded: bool) -> None:
+        self.recipe, self.resident, self.sampler = recipe, material.resident, material.sampler
+        self.device = self.resident.device
         on_gpu = self.device.type == "cuda"
         self.ahead = _AHEAD if on_gpu else 1
-        self.objective = Objective(recipe, resident, torch.bfloat16 if on_gpu else torch.float32)
+        self.objective = objective_of(recipe, material, torch.bfloat16 if on_gpu else torch.float32)
+        self._average = copy.deepcopy(self.objective.network).requires_grad_(False) if recipe.averaged else None
         self._rate = torch.tensor(recipe.learning_rate, device=self.device)
-        self._optimiser = torch.optim.Adam(
-            self.objective.parameters(), lr=self._rate, fused=on_gpu, foreach=False, capturable=on_gpu
-        )
+        self._optimiser = self._chosen_optimiser(on_gpu)
         self._forward: Callable[[Tensor, Tensor, Tensor], Tensor] = self.objective
         if compiled:
             self.compile()
@@ -51,14 +61,27 @@ class Stepper:
         self.step = 0
         self._now = torch.zeros((), dtype=torch.int64, device=self.device)
         self._trees = torch.zeros(3 * recipe.batch, dtype=torch.int64, device=self.device)
-        self._parts = torch.zeros(self.ahead, len(PARTS), device=self.device)
+        self._parts = torch.zeros(self.ahead, len(self.objective.parts), device=self.device)
+
+    def _chosen_optimiser(self, on_gpu: bool) -> torch.optim.Optimizer:
+        parameters, decay = self.objective.parameters(), self.recipe.weight_decay
+        if not decay:
+            return torch.optim.Adam(parameters, lr=self._rate, fused=on_gpu, foreach=False, capturable=on_gpu)
+        return torch.optim.AdamW(
+            parameters, lr=self._rate, weight_decay=decay, fused=on_gpu, foreach=False, capturable=on_gpu
+        )
+
+    @property
+    def network(self) -> TreeNetwork:
+        """What has been learned: the network, with averaged weights if the recipe asks for them."""
+        return self._average or self.objective.network
 
     def compile(self) -> None:
         """Compile the objective when it is first used."""
         self._forward = torch.compile(self.objective)
 
     def advance(self, count: int) -> np.ndarray:
-        """Take `count` steps, at most `ahead`; returns the parts of their losses, (count, 2)."""
+        """Take `count` steps, at most `ahead`; returns the parts of their losses, (count, parts)."""
         trees = self.sampler.draw(steps_from(self.step, count, self.device), self.recipe.batch).trees()
         sizes: Sequence[int] = self.resident.sizes(trees).sum(1).tolist()
         self._now.fill_(self.step)
@@ -83,10 +106,22 @@ class Stepper:
         parts.sum().backward()
         recipe = self.recipe
         warm_up = min(recipe.warm_up, recipe.steps // 10)  # short runs would be over before the rate is up
-        self._rate.copy_(learning_rate(self._now, peak=recipe.learning_rate, warm_up=warm_up, steps=recipe.steps))
+        schedule = SCHEDULES[recipe.schedule]
+        self._rate.copy_(schedule(self._now, peak=recipe.learning_rate, warm_up=warm_up, steps=recipe.steps))
         self._optimiser.step()
+        if self._average is not None:
+            self._follow(self._average)
         self._parts.index_copy_(0, (self._now % self.ahead).view(1), parts.detach().float()[None])
         self._now += 1
+
+    @torch.no_grad()
+    def _follow(self, average: TreeNetwork) -> None:
+        """Move the average towards the weights as they are; until averaging begins, all the way."""
+        first = self.recipe.steps - round(self.recipe.averaged * self.recipe.steps)
+        share = (1.0 / (self._now - first + 1).clamp(min=1)).clamp(min=_NEWEST)
+        now = self.objective.network.state_dict()
+        for name, tensor in average.state_dict().items():
+            tensor.lerp_(now[name], share.to(tensor.dtype))
 
     @property
     def rate(self) -> float:
@@ -99,6 +134,8 @@ class Stepper:
         for name, parameter in self.objective.named_parameters():
             for key, value in self._optimiser.state[parameter].items():
                 state[f"adam.{key}.{name}"] = value
+        if self._average is not None:
+            state |= {f"average.{name}": tensor for name, tensor in self._average.state_dict().items()}
         return {name: tensor.detach().cpu().numpy().copy() for name, tensor in state.items()}
 
     def restore(self, step: int, arrays: dict[str, np.ndarray]) -> None:
@@ -110,6 +147,8 @@ class Stepper:
             prefix, suffix = "adam.", f".{name}"
             keys = [key for key in tensors if key.startswith(prefix) and key.endswith(suffix)]
             self._optimiser.state[parameter] = {key[len(prefix) : -len(suffix)]: tensors[key] for key in keys}
+        if self._average is not None:
+            self._average.load_state_dict({name: tensors[f"average.{name}"] for name in self._average.state_dict()})
         self.step = step
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from eqkin.forest import Forest
 from eqkin.learning.resident import Resident
 from eqkin.network.model_files import Model
-from eqkin.network.torch_network import GraphNetwork
+from eqkin.network.torch_network import network_of
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class GraphTower(Tower):
 
     def __init__(self, forest: Forest, model: Model, device: torch.device, *, statistics: bool = False) -> None:
         super().__init__()
-        self.network = GraphNetwork.of_weights(model.architecture, model.weights).to(device)
+        self.network = network_of(model.architecture, model.weights).to(device)
         self._resident = Resident(forest, model.vocabulary, device)
         self._sizes = forest.sizes
         self._statistics = statistics

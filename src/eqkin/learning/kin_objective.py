@@ -1,0 +1,77 @@
+"""What eqkin's own recipe minimises: three teachers, structure, context and words, for one batch on the device.
+
+A batch holds anchors, partners by context, and kin of the anchors by structure. Pairs of one paper are never told
+apart: its equations repeat each other, and whoever tells them apart learns the style of authors.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eqkin.learning.augmentation import Augmentation
+from eqkin.learning.context_loss import context_loss
+from eqkin.learning.material import KinMaterial
+from eqkin.learning.recipes import Recipe
+from eqkin.learning.structure_teacher import structure_loss
+from eqkin.learning.word_loss import WordLoss
+from eqkin.network.torch_network import network_of
+
+
+class KinObjective(nn.Module):
+    """The network, vectors of words, and the losses of a recipe.
+
+    Args:
+        recipe: What to learn.
+        material: The trees to learn from, and what is known of them.
+        dtype: Precision of the network's products.
+    """
+
+    parts = ("structure", "context", "words")
+
+    def __init__(self, recipe: Recipe, material: KinMaterial, dtype: torch.dtype) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(recipe.seed)
+            self.network = network_of(recipe.architecture)
+            self.words = WordLoss(material.words, recipe.architecture.dimensions) if material.words else None
+        self.to(material.resident.device)
+        self._recipe, self._material, self._dtype = recipe, material, dtype
+        self._augmentation = None
+        if recipe.transpositions and recipe.renamed:
+            self._augmentation = Augmentation(
+                recipe.transpositions, seed=recipe.seed, device=material.resident.device, share=recipe.renamed
+            )
+
+    def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
+        """The parts of the loss times their weights, in the order of `parts`.
+
+        Args:
+            trees: Anchors, partners and kin one after the other, (3 x batch,).
+            nodes: 0, 1, ..., at least as many as the trees have nodes.
+            step: Number of the step, which decides what is renamed.
+        """
+        recipe, material = self._recipe, self._material
+        batch = material.resident.collate(trees, nodes)
+        renaming = self._augmentation.draw(step, len(trees)) if self._augmentation else None
+        features = material.resident.features(batch, self._dtype, renaming=renaming)
+        pooled = self.network.pool(self.network.nodes(features, batch.trees), batch.trees)
+        embeddings = functional.normalize(pooled.float(), dim=1)  # networks of another kind have other lengths
+        paper = material.paper[trees]
+        same = paper[:, None] == paper
+        parts = [embeddings.new_zeros(()) for _ in self.parts]
+        if recipe.structure_weight:
+            teacher = material.structure.dense(trees, self._dtype)
+            parts[0] = recipe.structure_weight * structure_loss(embeddings, teacher, same, recipe.temperature)
+        if recipe.context_weight:
+            anchor, partner, _ = embeddings.chunk(3)
+            anchor_paper, partner_paper, _ = paper.chunk(3)
+            parts[1] = recipe.context_weight * context_loss(anchor, partner, anchor_paper, partner_paper)
+        if self.words is not None:
+            parts[2] = recipe.words_weight * self.words(embeddings, trees, same)
+        return torch.stack(parts)
+
+    def beside(self) -> dict[str, Tensor]:
+        """Weights to keep beside the network's: none."""
+        return {}

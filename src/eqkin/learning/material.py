@@ -1,0 +1,61 @@
+"""What a recipe learns from, on the device: the trees, what draws them, and what else is known of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from eqkin.forest import Vocabulary
+from eqkin.learning.corpus import Corpus
+from eqkin.learning.kin import KinSampler, nearest
+from eqkin.learning.pairs import Sampler
+from eqkin.learning.recipes import Recipe
+from eqkin.learning.resident import Resident
+from eqkin.learning.structure_teacher import StructureTables
+from eqkin.learning.word_loss import WordTables
+
+
+@dataclass(frozen=True)
+class Material:
+    """What every recipe needs."""
+
+    resident: Resident
+    sampler: Sampler | KinSampler
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the device."""
+        return self.resident.bytes + self.sampler.bytes
+
+
+@dataclass(frozen=True)
+class KinMaterial(Material):
+    """What the loss "kin" needs."""
+
+    paper: Tensor  # (trees,) paper of each tree
+    structure: StructureTables
+    words: WordTables | None  # None where no words are known, or none are asked for
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the device."""
+        known = super().bytes + self.structure.bytes + self.paper.numel() * self.paper.element_size()
+        return known + (self.words.bytes if self.words else 0)
+
+
+def material_of(corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device) -> Material:
+    """What a recipe needs of a corpus; raises `BadInput` if nothing can be learned from it."""
+    sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device, balance=recipe.balance)
+    resident = Resident(corpus.forest, vocabulary, device)
+    if recipe.loss != "kin":
+        return Material(resident, sampler)
+    paper = torch.from_numpy(corpus.paper.astype(np.int32)).to(device)
+    structure = StructureTables(corpus.forest, device)
+    words = None
+    if recipe.words_weight and corpus.words is not None and len(corpus.words.word):
+        words = WordTables(corpus.words, device)
+    kin = KinSampler(sampler, nearest(structure, paper), seed=recipe.seed)
+    return KinMaterial(resident, kin, paper, structure, words)
