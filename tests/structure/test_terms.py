@@ -186,6 +186,15 @@ def test_identifiers_before_a_run_have_nothing_to_do_with_it():
     assert set(once) <= set(again)
 
 
+def test_what_has_something_below_it_is_no_identifier():
+    inner = [("mi", "", name, [("mn", "", "2", [])]) for name in "xy"]
+    trees = build([("mrow", "", "", [("mfrac", "", "", [node, node]), node]) for node in inner])
+    assert quick(trees) == slow(trees)
+    for name in ("apath2", "renamed2"):
+        first, second = of_family(terms_of(trees), name)
+        assert first != second
+
+
 @pytest.mark.parametrize("size", [23, 24, 25, 26])
 def test_runs_of_more_than_24_nodes_are_not_counted(size):
     long = ("mfrac", "", "", [("mi", "", f"x{i}", []) for i in range(size - 2)])

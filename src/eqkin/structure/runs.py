@@ -67,12 +67,12 @@ def runs(nodes: Simplified, following: Places) -> tuple[Runs, Runs]:
 
 
 def _back(nodes: Simplified) -> Places:
-    """How many nodes back in the tree the same identifier stands; `MOST` if nowhere, or further than that."""
+    """How many nodes back, be it in another tree, the same identifier stands; `MOST` if nowhere, or further back."""
     back = np.full(len(nodes.tree), MOST)
     places = np.flatnonzero(nodes.identifier)
     if not len(places):
         return back
     names, place = np.divmod(np.sort(nodes.name[places] * len(back) + places), len(back))
-    same = (names[1:] == names[:-1]) & (nodes.tree[place[1:]] == nodes.tree[place[:-1]])
+    same = names[1:] == names[:-1]
     back[place[1:][same]] = np.minimum(np.diff(place)[same], MOST)
     return back
