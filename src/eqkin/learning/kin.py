@@ -15,6 +15,7 @@ from eqkin.learning.structure_teacher import COLUMNS, StructureTables
 NEAREST = 16
 _SAME = 0.97  # cosine above which two trees are the same but for trifles, and nothing is learned from the pair
 _DIMENSIONS = 512  # of a random projection that all but keeps cosines
+_NOISE = 0.15  # cosine up to which the projection may feign that two trees have something in common
 _BLOCK = 2_048  # trees compared at a time
 _CANDIDATES = {"cuda": 1 << 19, "cpu": 1 << 16}  # among which to search, at most
 _ACROSS = 1 << 17  # of them at a time
@@ -23,7 +24,7 @@ _ACROSS = 1 << 17  # of them at a time
 def nearest(tables: StructureTables, paper: Tensor) -> Tensor:
     """The 16 nearest trees of each tree, (trees, 16) int32, by cosine.
 
-    Those of its own paper and those that are nearly the same are left out. Where fewer are left the nearest comes up
+    Those of its own paper, nearly the same ones and those with nothing in common are left out. Where fewer are left the nearest comes up
     several times; where none is left, the tree itself.
 
     Args:
@@ -39,8 +40,8 @@ def nearest(tables: StructureTables, paper: Tensor) -> Tensor:
     for start in range(0, count, _BLOCK):
         here = torch.arange(start, min(start + _BLOCK, count), device=device)
         best, place = _best(vectors, paper, here, candidates)
-        place = torch.where(best > 0, place, place[:, :1])
-        found[here] = torch.where(best[:, :1] > 0, place, here[:, None]).int()
+        place = torch.where(best > _NOISE, place, place[:, :1])
+        found[here] = torch.where(best[:, :1] > _NOISE, place, here[:, None]).int()
     return found
 
 

@@ -57,7 +57,7 @@ class KinObjective(nn.Module):
         renaming = self._augmentation.draw(step, len(trees)) if self._augmentation else None
         features = material.resident.features(batch, self._dtype, renaming=renaming)
         pooled = self.network.pool(self.network.nodes(features, batch.trees), batch.trees)
-        embeddings = functional.normalize(pooled.float(), dim=1)  # networks of another kind have other lengths
+        embeddings = functional.normalize(pooled, dim=1)  # networks of another kind have other lengths
         paper = material.paper[trees]
         same = paper[:, None] == paper
         parts = [embeddings.new_zeros(()) for _ in self.parts]

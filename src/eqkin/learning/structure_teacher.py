@@ -25,7 +25,7 @@ from eqkin.structure.terms import terms_of
 
 BITS = 14
 COLUMNS = 1 << BITS
-TERMS = 160  # of a tree that are kept, the heaviest
+TERMS = 256  # of a tree that are kept, the heaviest
 _PART = 20_000  # trees worked on at a time
 _FLOOR = 0.1  # that even a term of all trees counts
 MASKED = -1e4  # in place of a logit that must not count
@@ -78,11 +78,11 @@ def _columns(forest: Forest) -> tuple[Integers, npt.NDArray[np.uint16], npt.NDAr
         part = terms.offsets[start : start + _PART + 1]
         here = slice(int(part[0]), int(part[-1]))
         tree = np.repeat(np.arange(len(part) - 1), np.diff(part))
-        key = tree << BITS | (terms.code[here] >> (32 - BITS))
-        distinct, place = np.unique(key, return_inverse=True)
-        sizes.append(np.bincount(distinct >> BITS, minlength=len(part) - 1))
-        columns.append((distinct & (COLUMNS - 1)).astype(np.uint16))
-        counts.append(np.bincount(place, weights=terms.count[here]).astype(np.float32))
+        key = tree << BITS | (terms.code[here] >> (32 - BITS))  # ascending, as the codes of a tree are
+        first = np.flatnonzero(np.diff(key, prepend=-1))
+        sizes.append(np.bincount(key[first] >> BITS, minlength=len(part) - 1))
+        columns.append((key[first] & (COLUMNS - 1)).astype(np.uint16))
+        counts.append(np.add.reduceat(terms.count[here], first, dtype=np.float32) if len(first) else counts[0])
     return np.cumsum(np.concatenate(sizes)), np.concatenate(columns), np.concatenate(counts)
 
 

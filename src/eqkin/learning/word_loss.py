@@ -68,10 +68,10 @@ class WordLoss(nn.Module):
             trees: Which trees these are.
             same: (m, m) pairs that are no negatives for each other; each with itself among them.
         """
-        weight = self._tables.weight[trees].float()
+        weight = self._tables.weight[trees].to(self.vectors.dtype)
         vectors = functional.embedding(self._tables.word[trees].long(), self.vectors)
         texts = functional.normalize((vectors * weight[:, :, None]).sum(1), dim=1)
-        has_words = weight[:, 0] > 0
+        has_words = weight.amax(1) > 0
         own = torch.eye(len(trees), dtype=torch.bool, device=trees.device)
         left_out = (same & ~own) | ~(has_words[:, None] & has_words)
         logits = (embeddings @ texts.T * self.scale.exp().clamp(max=_MOST_SCALE)).masked_fill(left_out, MASKED)

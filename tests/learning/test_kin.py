@@ -1,0 +1,84 @@
+"""Kin by structure: who they are, and how they are drawn."""
+
+# ruff: noqa: E402
+from collections import Counter
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.learning import kin
+from eqkin.learning.corpus import Corpus
+from eqkin.learning.kin import KinSampler, nearest
+from eqkin.learning.pairs import KINDS, Sampler
+from eqkin.learning.randomness import steps_from
+from eqkin.learning.structure_teacher import StructureTables
+from tests.forest.strategies import build
+from tests.learning.small import corpus_of, fits
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def tables(atlas_corpus: Corpus) -> StructureTables:
+    return StructureTables(atlas_corpus.forest, CPU)
+
+
+def test_kin_are_about_the_nearest_of_other_papers(atlas_corpus: Corpus, tables: StructureTables) -> None:
+    paper = torch.from_numpy(atlas_corpus.paper)
+    found = nearest(tables, paper).long()
+    assert found.shape == (len(atlas_corpus), 16)
+    vectors = tables.dense(torch.arange(len(paper)), torch.float32)
+    cosines = (vectors @ vectors.T).masked_fill(paper[:, None] == paper, -1.0)
+    cosines = cosines.masked_fill(cosines > 0.97, -1.0)
+    assert (paper[found] != paper[:, None]).all()
+    chosen, best = cosines.gather(1, found), cosines.topk(16, 1).values
+    assert (chosen > -1).float().mean() > 0.99  # but for cosines that the projection moves across the bound
+    assert float((best.mean(1) - chosen.mean(1)).mean()) < 0.03
+    assert float(chosen.mean()) > 2 * float(cosines.clamp(min=0).mean())
+
+
+def test_blocks_make_no_difference(
+    atlas_corpus: Corpus, tables: StructureTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paper = torch.from_numpy(atlas_corpus.paper)
+    whole = nearest(tables, paper)
+    monkeypatch.setattr(kin, "_BLOCK", 500)
+    monkeypatch.setattr(kin, "_ACROSS", 300)
+    assert (nearest(tables, paper) == whole).float().mean() > 0.999  # equal cosines may change places
+
+
+def test_a_large_corpus_is_searched_in_part(
+    atlas_corpus: Corpus, tables: StructureTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(kin._CANDIDATES, "cpu", 700)
+    found = nearest(tables, torch.from_numpy(atlas_corpus.paper)).numpy()
+    some = found[:, 0] != np.arange(len(found))  # the others found nobody in this part
+    assert some.mean() > 0.9
+    assert set(np.unique(found[some] % 3)) == {0}
+
+
+def test_where_few_are_left_the_nearest_repeats_and_where_none_is_a_tree_is_its_own_kin() -> None:
+    row = [("mi", "", letter, []) for letter in "abc"]
+    trees = [("mrow", "", "", row), ("mrow", "", "", row[:2]), ("mrow", "", "", row), ("mn", "", "7", [])]
+    made = StructureTables(build(trees), CPU)
+    found = nearest(made, torch.tensor([0, 1, 2, 3])).tolist()
+    assert found[1][2:] == [found[1][0]] * 14 and set(found[1]) == {0, 2}
+    assert [found[0], *found[2:]] == [[1] * 16, [1] * 16, [3] * 16]  # 0 and 2 are the same; 3 is like none
+    assert nearest(made, torch.tensor([0, 0, 0, 0])).tolist() == [[i] * 16 for i in range(4)]
+
+
+def test_one_of_the_kin_is_drawn_beside_the_anchor() -> None:
+    corpus = corpus_of([[2, 3], [4], [3]])
+    table = (torch.arange(12)[:, None] * 100 + torch.arange(4)).int()
+    plain = Sampler(corpus, kinds=KINDS, seed=5, device=CPU)
+    made = KinSampler(plain, table, seed=5)
+    drawn, before = (sampler.draw(steps_from(0, 50, CPU), 100) for sampler in (made, plain))
+    assert torch.equal(drawn.anchor, before.anchor) and torch.equal(drawn.partner, before.partner)
+    assert torch.equal(drawn.negative // 100, drawn.anchor)
+    assert fits([count for _, count in sorted(Counter((drawn.negative % 100).flatten().tolist()).items())], [0.25] * 4)
+    again = made.draw(steps_from(7, 1, CPU), 100)
+    assert torch.equal(again.trees()[0], drawn.trees()[7])
+    assert made.shares == plain.shares
+    assert made.bytes == plain.bytes + 12 * 4 * 4

@@ -1,0 +1,154 @@
+"""What eqkin's recipe minimises: its parts, what they depend on, that they compile, and odd batches."""
+
+# ruff: noqa: E402
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.forest import Vocabulary
+from eqkin.learning.context_loss import context_loss
+from eqkin.learning.corpus import Corpus
+from eqkin.learning.kin_objective import KinObjective
+from eqkin.learning.material import KinMaterial, material_of
+from eqkin.learning.randomness import steps_from
+from eqkin.learning.recipes import Recipe, recipe_named
+from eqkin.learning.structure_teacher import structure_loss
+
+CPU = torch.device("cpu")
+SHAPE = {"width": "12", "layers": "2", "dimensions": "6", "batch": "8"}
+RECIPE = recipe_named("eqkin").changed(SHAPE | {"renamed": "0.5"})
+WEIGHTLESS = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
+
+
+@pytest.fixture(scope="module")
+def material(atlas_corpus: Corpus) -> KinMaterial:
+    made = material_of(atlas_corpus, Vocabulary.learn([atlas_corpus.forest]), RECIPE, CPU)
+    assert isinstance(made, KinMaterial)
+    return made
+
+
+def objective(material: KinMaterial, recipe: Recipe = RECIPE, dtype: torch.dtype = torch.float32) -> KinObjective:
+    return KinObjective(recipe, material, dtype)
+
+
+def drawn(material: KinMaterial, batch: int = 8) -> torch.Tensor:
+    return material.sampler.draw(steps_from(3, 1, CPU), batch).trees()[0]
+
+
+def losses(made, material: KinMaterial, trees: torch.Tensor, padding: int = 0, step: int = 0) -> torch.Tensor:
+    nodes = torch.arange(int(material.resident.sizes(trees).sum()) + padding)
+    torch._dynamo.mark_dynamic(nodes, 0)
+    return made(trees, nodes, torch.tensor(step))
+
+
+def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(material: KinMaterial) -> None:
+    recipe = RECIPE.changed({"renamed": "0", "words_weight": "0.7", "context_weight": "0.3", "temperature": "0.2"})
+    made, trees = objective(material, recipe).eval(), drawn(material)
+    assert made.parts == ("structure", "context", "words") and made.words is not None
+    batch = material.resident.collate(trees, torch.arange(int(material.resident.sizes(trees).sum())))
+    vectors = made.network(material.resident.features(batch, torch.float32), batch.trees)
+    paper = material.paper[trees]
+    same = paper[:, None] == paper
+    expected = [
+        structure_loss(vectors, material.structure.dense(trees, torch.float32), same, 0.2),
+        0.3 * context_loss(vectors[:8], vectors[8:16], paper[:8], paper[8:16]),
+        0.7 * made.words(vectors, trees, same),
+    ]
+    assert losses(made, material, trees).tolist() == pytest.approx([part.item() for part in expected], rel=1e-4)
+
+
+def test_kin_have_more_in_common_with_their_anchors_than_partners_have(material: KinMaterial) -> None:
+    anchor, partner, kin = material.structure.dense(drawn(material, 200), torch.float32).chunk(3)
+    assert (anchor * kin).sum(1).mean() > (anchor * partner).sum(1).mean() + 0.05
+
+
+def test_padding_changes_neither_losses_nor_gradients(material: KinMaterial) -> None:
+    results = []
+    for padding in (0, 100):
+        made = objective(material).double()
+        made._dtype = torch.float64
+        parts = losses(made, material, drawn(material), padding, step=5)
+        parts.sum().backward()
+        results.append([parts, *(p.grad for p in made.parameters()), *made.network.state_dict().values()])
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.filterwarnings("ignore:<class:DeprecationWarning")  # of torch, to itself
+def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes(material: KinMaterial) -> None:
+    made = objective(material)
+    graphs = []
+
+    def note(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    compiled = torch.compile(made, backend=note, fullgraph=True)
+    for padding in (0, 37, 64):
+        trees = drawn(material)
+        plain = losses(made.eval(), material, trees, padding)
+        assert torch.allclose(losses(compiled, material, trees, padding), plain, rtol=1e-4)
+    assert len(graphs) == 1
+    torch._dynamo.reset()
+
+
+def test_every_part_teaches_the_network_and_can_be_switched_off(material: KinMaterial) -> None:
+    for i, name in enumerate(WEIGHTLESS):
+        made = objective(material, RECIPE.changed(WEIGHTLESS | {name: "1"}))
+        if name != "words_weight":
+            made.words = None
+        parts = losses(made, material, drawn(material))
+        assert [part > 0 for part in parts.tolist()] == [k == i for k in range(3)]
+        parts.sum().backward()
+        assert all(p.grad is not None and p.grad.any() for p in made.network.parameters())
+
+
+def test_words_are_left_out_where_there_are_none_or_none_are_asked_for(atlas_corpus: Corpus) -> None:
+    few = atlas_corpus.select(range(3))
+    vocabulary = Vocabulary.learn([few.forest])
+    for corpus, recipe in ((replace(few, words=None), RECIPE), (few, RECIPE.changed({"words_weight": "0"}))):
+        material = material_of(corpus, vocabulary, recipe, CPU)
+        assert isinstance(material, KinMaterial) and material.words is None
+        made = objective(material, recipe)
+        assert {name.partition(".")[0] for name, _ in made.named_parameters()} == {"network"}
+        assert losses(made, material, drawn(material))[2] == 0
+
+
+def test_one_step_has_one_value_and_without_renaming_all_steps_are_alike(material: KinMaterial) -> None:
+    made, trees = objective(material).eval(), drawn(material)
+    values = [tuple(losses(made, material, trees, step=step).tolist()) for step in (0, 0, 1)]
+    assert values[0] == values[1] != values[2]
+    plain = objective(material, RECIPE.changed({"renamed": "0"})).eval()
+    assert losses(plain, material, trees, step=0).tolist() == losses(plain, material, trees, step=9).tolist()
+
+
+def test_the_seed_decides_the_weights_and_nothing_else_does(material: KinMaterial) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = objective(material).state_dict()
+    assert torch.equal(torch.get_rng_state(), before)
+    other = objective(material, replace(RECIPE, seed=1)).state_dict()
+    for name in ("network.first.weight", "words.vectors"):
+        assert not torch.equal(first[name], other[name])
+    assert objective(material).beside() == {}
+
+
+@pytest.mark.parametrize("kind", ["mix", "sum"])
+@pytest.mark.parametrize("trees", [[3] * 12, [3, 3, 3], [0, 700, 1400]], ids=["all the same", "one", "three papers"])
+def test_odd_batches_have_finite_losses_and_gradients(material: KinMaterial, kind: str, trees: list[int]) -> None:
+    made = objective(material, RECIPE.changed({"kind": kind}))
+    parts = losses(made, material, torch.tensor(trees), padding=5)
+    parts.sum().backward()
+    assert parts.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in made.parameters() if p.grad is not None)
+    assert all(buffer.isfinite().all() for buffer in made.buffers())
+
+
+def test_half_precision_comes_to_about_the_same(material: KinMaterial) -> None:
+    trees = drawn(material)
+    exact = losses(objective(material), material, trees)
+    half = losses(objective(material, dtype=torch.bfloat16), material, trees)
+    assert half.dtype == torch.float32
+    assert half.tolist() == pytest.approx(exact.tolist(), rel=0.05)
