@@ -141,10 +141,14 @@ def padded(tree, random):
 
 
 def renamed(tree, names):
-    """A tree with other identifiers."""
+    """A tree with other letters."""
     tag, attributes, text, children = tree
-    text = names(text) if tag == "mi" else text
+    text = names(text) if tag == "mi" and len(text) == 1 and text.isalpha() else text
     return tag, attributes, text, [renamed(child, names) for child in children]
+
+
+def _another_letter(letter):
+    return chr(0x4E00 + ord(letter) % 0x4000)  # no formula has these
 
 
 def test_rows_and_blanks_that_mean_nothing_make_no_difference(atlas):
@@ -158,7 +162,7 @@ def test_rows_and_blanks_that_mean_nothing_make_no_difference(atlas):
 
 def test_other_names_change_what_names_them_alone(atlas):
     given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
-    ours, theirs = terms_of(build(given_)), terms_of(build([renamed(tree, "{}'".format) for tree in given_]))
+    ours, theirs = terms_of(build(given_)), terms_of(build([renamed(tree, _another_letter) for tree in given_]))
     for name in FAMILIES:
         ours_, theirs_ = (of_family(terms, name) for terms in (ours, theirs))
         if name in ("apath2", "renamed2", "renamed3"):

@@ -33,11 +33,12 @@ class Simplified:
     """Nodes that are left of some trees, tree after tree, in depth-first order."""
 
     tree: Places  # (nodes,) tree of each node
+    node: Places  # (nodes,) which node of the forest it is, counted from the first given
     parent: Places  # (nodes,) its parent's place; -1 for a root
     size: Places  # (nodes,) nodes of its subtree
     n_children: Places  # (nodes,)
     row: Flags  # (nodes,) whether it is a row
-    identifier: Flags  # (nodes,) whether it is a leaf <mi>
+    identifier: Flags  # (nodes,) whether it is a leaf <mi> of one letter: what could have another name
     label: Codes  # (nodes,) tag, text, and how the letter is written
     slot: Codes  # (nodes,) which child of what it is: tag of the parent and, but in rows and tables, the position
     name: Places  # (nodes,) the same for leaves with the same text, written the same way
@@ -53,6 +54,7 @@ class Simplifier:
             np.array([tag in wanted for tag in forest.tags], bool)
             for wanted in (_ROWS, numbered, {"mspace"}, {"mtext"}, {"mi"})
         )
+        self._letter = np.array([len(text) == 1 and text.isalpha() for text in forest.texts], bool)
         self._blank = np.array([not text.strip() for text in forest.texts], bool)
         written, self._variant = variants(forest.attributes)
         said: dict[str, int] = {}
@@ -84,11 +86,12 @@ class Simplifier:
         number = np.where(self._numbered[tag][parent], left.position[kept] + 1, 0).astype(np.uint64)
         return Simplified(
             tree=tree[kept],
+            node=kept,
             parent=parent,
             size=before[at + size[kept]] - before[at],
             n_children=n_children,
             row=row,
-            identifier=self._identifier[tag] & (n_children == 0),
+            identifier=self._identifier[tag] & self._letter[text[kept]] & (n_children == 0),
             name=name,
             label=label,
             slot=combined(np.where(row, self._row_code, self._tag_code[tag])[parent], number),

@@ -1,0 +1,74 @@
+"""How many formulas have a term, in the corpus eqkin comes with: what makes a shared term worth something.
+
+    idf = ln((1 + n) / (1 + df)) + 0.1
+
+with df of the n formulas that have the term. Terms that are too rare to be kept count as if `RARE` formulas had them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from eqkin.errors import CorruptData
+from eqkin.forest import Forest
+from eqkin.library.durable import write_file
+from eqkin.structure.terms import terms_of
+
+BUNDLED = Path(__file__).parent / "frequencies.safetensors"
+RARE = 4  # formulas a term that is not kept stands for
+_KEPT = 24  # formulas a term that is kept has at least, of a large corpus
+_LEAST_IDF = 0.1
+
+Codes = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Document frequencies of terms."""
+
+    formulas: int  # there are
+    codes: Codes  # of terms, ascending
+    counts: npt.NDArray[np.uint32]  # formulas that have each
+
+    @classmethod
+    def of(cls, forest: Forest, kept: int = _KEPT) -> Frequencies:
+        """Those of a forest; terms of fewer than `kept` trees are left out."""
+        codes, counts = np.unique(terms_of(forest).code, return_counts=True)
+        often = counts >= kept
+        return cls(len(forest), codes[often], counts[often].astype(np.uint32))
+
+    def save(self, path: Path = BUNDLED) -> None:
+        """Write to a file; raises `StorageFailed`."""
+        arrays = {"formulas": np.array([self.formulas], np.int64), "codes": self.codes, "counts": self.counts}
+        write_file(path, safetensors.save(arrays))
+
+    @classmethod
+    def load(cls, path: Path = BUNDLED) -> Frequencies:
+        """What `save` wrote; raises `CorruptData`."""
+        try:
+            arrays = safetensors.load(path.read_bytes())
+            return cls(int(arrays["formulas"][0]), arrays["codes"], arrays["counts"])
+        except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
+            raise CorruptData(f"{path}: the frequencies of terms cannot be read ({error}); install eqkin again") from error
+
+    def idf(self, codes: Codes) -> npt.NDArray[np.float32]:
+        """What each term is worth."""
+        counts = np.full(len(codes), RARE, np.float64)
+        if len(self.codes):
+            places = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
+            found = self.codes[places] == codes
+            counts[found] = self.counts[places[found]]
+        return (np.log((1 + self.formulas) / (1 + counts)) + _LEAST_IDF).astype(np.float32)
+
+
+@cache
+def bundled() -> Frequencies:
+    """The frequencies eqkin comes with, read once."""
+    return Frequencies.load()

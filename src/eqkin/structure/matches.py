@@ -1,0 +1,82 @@
+"""The longest runs that two formulas have in common, exactly and up to a consistent renaming of letters.
+
+For a query's tokens q_1 ... q_m and a formula's t_1 ... t_l the length of the common run that ends at both i and j is
+
+    r(i, j) = r(i - 1, j - 1) + 1   if q_i and t_j agree, else 0
+
+One formula takes m x l steps; all candidates of a query are worked on together, one token of the query at a time. Up to
+renaming, two letters agree if they stood last equally far back, or if both are new within the run: then the run so far
+and the letter keep one renaming, one name for each name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.structure.tokens import Tokens
+
+LEAST = 3  # tokens of a run that says something
+
+Lengths = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Common runs of one query and some formulas."""
+
+    query: Lengths  # (formulas, tokens of the query) longest run that ends at each token of the query
+    formula: Lengths  # (formulas, tokens) longest run that ends at each token of the formula
+
+    @property
+    def longest(self) -> npt.NDArray[np.int64]:
+        """The longest run with each formula."""
+        return self.query.max(axis=1, initial=0).astype(np.int64)
+
+    def of_query(self) -> npt.NDArray[np.bool_]:
+        """Which tokens of the query are in a run of at least `LEAST`, for each formula."""
+        return covered(self.query)
+
+    def of_formula(self) -> npt.NDArray[np.bool_]:
+        """Which tokens of each formula are."""
+        return covered(self.formula)
+
+
+def common_runs(query: Tokens, formulas: Tokens, *, renamed: bool) -> Runs:
+    """The runs of the first formula of `query` and each of `formulas`.
+
+    Args:
+        query: Tokens of one formula.
+        formulas: Tokens of the others.
+        renamed: Up to renaming, rather than exactly.
+    """
+    length, rows = int(query.length[0]), len(formulas)
+    given = formulas.shape if renamed else formulas.exact
+    width = given.shape[1]
+    wanted = (query.shape if renamed else query.exact)[0, :length].tolist()
+    distances = query.distance[0, :length].tolist()
+    best, ending = np.zeros((rows, length), np.uint8), np.zeros((rows, width), np.uint8)
+    before, now = np.zeros((rows, width + 1), np.uint8), np.zeros((rows, width + 1), np.uint8)
+    for at, (token, distance) in enumerate(zip(wanted, distances, strict=True)):
+        agree = given == token
+        if renamed and distance:
+            run = before[:, :-1]
+            agree &= (formulas.distance == distance) | ((formulas.distance > run) & (run < distance))
+        np.add(before[:, :-1], np.uint8(1), out=now[:, 1:])
+        now[:, 1:] *= agree
+        best[:, at] = now[:, 1:].max(axis=1, initial=0)
+        np.maximum(ending, now[:, 1:], out=ending)
+        before, now = now, before
+    return Runs(best, ending)
+
+
+def covered(ends: Lengths, least: int = LEAST) -> npt.NDArray[np.bool_]:
+    """Which tokens are inside a run of at least `least`, given how long a run ends at each."""
+    reach = np.where(ends >= least, ends, 0).T.copy()
+    for at in range(len(reach) - 2, -1, -1):
+        following = reach[at + 1]
+        np.maximum(reach[at], following - (following > 0), out=reach[at])
+    inside: npt.NDArray[np.bool_] = (reach > 0).T
+    return inside

@@ -1,0 +1,86 @@
+"""Trees as sequences of tokens that say what stands where, with and without the names of letters: what runs are of.
+
+A token is a node that is no row, in depth-first order: its label and which child of what it is, so that a run of equal
+tokens is an equal piece of a formula. Letters are named, for a comparison up to renaming, by how far back the same
+letter stood last: two runs with the same distances are one run under a consistent renaming (Baker 1993).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.forest import Forest
+from eqkin.structure.hashing import combined, hashes
+from eqkin.structure.order import blocks
+from eqkin.structure.simplified import Simplified, Simplifier
+
+LONGEST = 192  # tokens of a formula that are compared; the rest of a longer one is left out
+NEW = 255  # distance of a letter that has not stood before, or too far back
+_BLOCK = 200_000  # nodes worked on at a time
+
+Table = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Sequences of tokens, one a row, padded with zeros; (trees, longest)."""
+
+    exact: Table  # code of label and place; 0 for padding alone
+    shape: Table  # the same, whatever the letter
+    distance: npt.NDArray[np.uint8]  # to where the letter stood last; 0 for what is no letter
+    node: npt.NDArray[np.int32]  # number of the node in its tree, breadth first; -1 for padding
+    length: npt.NDArray[np.int64]  # (trees,) tokens of each
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+
+def tokens_of(forest: Forest, longest: int = LONGEST) -> Tokens:
+    """The tokens of each tree of a forest, the first `longest` of them."""
+    simplify, row, letter = Simplifier(forest), *hashes(["mrow", "any letter"])
+    lengths = np.zeros(len(forest), np.int64)
+    parts = []
+    for trees, nodes in blocks(forest.offsets, _BLOCK):
+        left = simplify(trees, nodes)
+        kept = np.flatnonzero(~left.row)
+        tree = left.tree[kept] + trees.start
+        counts = np.bincount(tree, minlength=len(forest))
+        place = np.arange(len(kept)) - (np.cumsum(counts) - counts)[tree]
+        slot = np.where(left.parent[kept] < 0, combined(row[None], np.zeros(1, np.uint64)), left.slot[kept])
+        exact = combined(slot, left.label[kept])
+        shape = np.where(left.identifier[kept], combined(slot, letter[None]), exact)
+        within = place < longest
+        number = left.node[kept] - forest.offsets[tree] + nodes.start
+        columns = (tree, place, _code(exact), _code(shape), _distances(left, kept, place), number)
+        parts.append([column[within] for column in columns])
+        lengths += np.minimum(counts, longest)
+    width = int(lengths.max(initial=0))
+    tokens = Tokens(
+        np.zeros((len(forest), width), np.uint32), np.zeros((len(forest), width), np.uint32),
+        np.zeros((len(forest), width), np.uint8), np.full((len(forest), width), -1, np.int32), lengths,
+    )  # fmt: skip
+    for tree, place, exact, shape, distance, number in parts:
+        tokens.exact[tree, place], tokens.shape[tree, place] = exact, shape
+        tokens.distance[tree, place], tokens.node[tree, place] = distance, number
+    return tokens
+
+
+def _code(code: npt.NDArray[np.uint64]) -> Table:
+    return np.maximum(code >> np.uint64(32), np.uint64(1)).astype(np.uint32)
+
+
+def _distances(nodes: Simplified, kept: npt.NDArray[np.int64], place: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    """How many tokens before each letter the same one stood last."""
+    distance = np.zeros(len(kept), np.uint8)
+    letters = np.flatnonzero(nodes.identifier[kept])
+    order = letters[np.lexsort((letters, nodes.name[kept[letters]], nodes.tree[kept[letters]]))]
+    if len(order):
+        same = (nodes.tree[kept[order[1:]]] == nodes.tree[kept[order[:-1]]]) & (
+            nodes.name[kept[order[1:]]] == nodes.name[kept[order[:-1]]]
+        )
+        back = np.where(same, np.minimum(place[order[1:]] - place[order[:-1]], NEW), NEW)
+        distance[order] = np.concatenate(([NEW], back))
+    return distance
