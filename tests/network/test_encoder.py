@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,14 +11,16 @@ from hypothesis import strategies as st
 import eqkin
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.forest import Forest, ForestBuilder, Vocabulary
-from eqkin.network import inference
+from eqkin.network import encoder, layout
 from eqkin.network.architecture import Architecture
-from eqkin.network.encoder import BUNDLED, Encoder
+from eqkin.network.encoder import BUNDLED, DEFAULT, Encoder
+from eqkin.network.inference import Network
 from tests.forest.strategies import FORESTS, build
-from tests.network.models import SMALL, random_model, slow_embeddings, slow_node_vectors
+from tests.network.models import SMALL, SMALL_MIX, random_model, slow_embeddings, slow_node_vectors
 
-MODEL = random_model()
+MODEL, MIX = random_model(), random_model(SMALL_MIX)
 ENCODER = Encoder(MODEL)
+MODELS = st.sampled_from([MODEL, MIX])
 FORMULAS = [
     "E = mc^2",
     r"$\frac{a}{b} + \sum_{i=0}^n x_i^2$",
@@ -41,17 +44,17 @@ def star(children):
     return builder.build()
 
 
-@given(FORESTS)
-def test_random_trees_embed_as_the_formulas_say(trees):
+@given(FORESTS, MODELS)
+def test_random_trees_embed_as_the_formulas_say(trees, model):
     forest = build(trees)
-    assert ENCODER.embed(forest) == pytest.approx(slow_embeddings(MODEL, forest), abs=1e-5)
+    assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
 
 
-@given(FORESTS)
-def test_node_vectors_are_those_of_the_last_layer_in_the_forests_order(trees):
+@given(FORESTS, MODELS)
+def test_node_vectors_are_those_of_the_last_layer_in_the_forests_order(trees, model):
     forest = build(trees)
-    slow = np.concatenate([np.zeros((0, SMALL.width)), *slow_node_vectors(MODEL, forest)])
-    assert ENCODER.node_vectors(forest) == pytest.approx(slow, rel=1e-5, abs=1e-4)
+    slow = np.concatenate([np.zeros((0, SMALL.width)), *slow_node_vectors(model, forest)])
+    assert Encoder(model).node_vectors(forest) == pytest.approx(slow, rel=1e-5, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -60,6 +63,9 @@ def test_node_vectors_are_those_of_the_last_layer_in_the_forests_order(trees):
         Architecture(width=7, layers=1, normalised=(), dimensions=3),
         Architecture(width=10, layers=0, normalised=(), dimensions=4),
         Architecture(width=16, layers=2, normalised=(0, 1), dimensions=5),
+        Architecture(width=7, layers=1, dimensions=3, kind="mix"),
+        Architecture(width=10, layers=0, dimensions=4, kind="mix"),
+        Architecture(width=512, layers=4, dimensions=64, kind="mix"),
     ],
 )
 def test_networks_of_other_shapes_work_too(architecture, forest):
@@ -75,37 +81,44 @@ def test_the_papers_network_agrees_with_the_slow_one(forest):
     assert vectors == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
 
 
-@given(FORESTS, st.integers(1, 12), st.integers(1, 4))
-def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, nodes, blocks):
-    forest = build(trees)
-    together = ENCODER.embed(forest)
+@given(FORESTS, MODELS, st.integers(1, 12), st.integers(1, 4))
+def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, model, nodes, blocks):
+    forest, one = build(trees), Encoder(model)
+    together = one.embed(forest)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inference, "_CHUNK_NODES", nodes)
-        patch.setattr(inference, "_BLOCK_NODES", blocks * nodes)
+        patch.setattr(Network, "chunk_nodes", nodes)
+        patch.setattr(layout, "_BLOCK_NODES", blocks * nodes)
         done = []
-        assert ENCODER.embed(forest, progress=done.append) == pytest.approx(together, abs=1e-5)
+        assert one.embed(forest, progress=done.append) == pytest.approx(together, abs=1e-5)
     assert done == sorted(done)
     assert done[-1:] == ([len(forest)] if trees else [])
     for i in range(len(forest)):
-        assert ENCODER.embed(forest.select([i])) == pytest.approx(together[i : i + 1], abs=1e-5)
+        assert one.embed(forest.select([i])) == pytest.approx(together[i : i + 1], abs=1e-5)
 
 
-def test_a_node_with_thousands_of_children_has_a_vector():
+@pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
+def test_a_node_with_thousands_of_children_has_a_vector(model):
     forest = star(3_000)
-    slow = slow_embeddings(MODEL, forest)  # long: the root's sums have 3,001 terms, layer after layer
-    assert ENCODER.embed(forest) == pytest.approx(slow, abs=1e-5 * np.linalg.norm(slow))
+    slow = slow_embeddings(model, forest)  # long: the root's sums have 3,001 terms, layer after layer
+    assert Encoder(model).embed(forest) == pytest.approx(slow, abs=1e-5 * np.linalg.norm(slow))
 
 
-def test_a_tree_of_one_node_has_a_vector():
+def test_a_mix_gives_vectors_of_length_1(forest):
+    assert np.linalg.norm(Encoder(MIX).embed(forest), axis=1) == pytest.approx(np.ones(len(forest)), abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
+def test_a_tree_of_one_node_has_a_vector(model):
     forest = star(0)
-    assert ENCODER.embed(forest) == pytest.approx(slow_embeddings(MODEL, forest), abs=1e-5)
+    assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
 
 
-def test_no_trees_give_no_vectors():
-    empty = ForestBuilder().build()
-    assert ENCODER.embed(empty).shape == (0, SMALL.dimensions)
-    assert ENCODER.node_vectors(empty).shape == (0, SMALL.width)
-    assert ENCODER.encode([]).shape == (0, SMALL.dimensions)
+@pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
+def test_no_trees_give_no_vectors(model):
+    empty, one = ForestBuilder().build(), Encoder(model)
+    assert one.embed(empty).shape == (0, SMALL.dimensions)
+    assert one.node_vectors(empty).shape == (0, SMALL.width)
+    assert one.encode([]).shape == (0, SMALL.dimensions)
 
 
 def test_symbols_nobody_knows_share_the_last_slots(forest):
@@ -178,10 +191,28 @@ def test_a_missing_model_is_named(tmp_path):
         Encoder.load(tmp_path)
 
 
-@pytest.mark.skipif(BUNDLED.exists(), reason="the bundled model is there")
-def test_missing_bundled_weights_are_named():
-    with pytest.raises(CorruptData, match="installed without its weights"):
-        Encoder.load()
+@pytest.mark.skipif(not BUNDLED.exists(), reason="the bundled models are not there")
+def test_models_that_come_with_eqkin_are_loaded_by_name():
+    assert Encoder.load().digest == Encoder.load(DEFAULT).digest == Encoder.load(BUNDLED).digest
+    assert DEFAULT == ("eqkin" if (BUNDLED.parent / "eqkin").exists() else "paper")
+    assert Encoder.load("paper").model.recipe["name"] == "paper"
+    assert (
+        Encoder.load("paper").digest == "6b9baec2c624f25ee2d7c0b5ac9ae76526df925b9b3088f951f04480034a230a"
+    )  # indexes made with it stay valid
+
+
+def test_a_folder_with_the_name_of_a_model_that_comes_with_eqkin_is_a_path_as_well(tmp_path, monkeypatch):
+    MIX.save(tmp_path / "paper")
+    monkeypatch.chdir(tmp_path)
+    assert Encoder.load("./paper").digest == Encoder.load(Path("paper")).digest == MIX.digest
+
+
+@pytest.mark.parametrize("name", ["eqkin", "paper"])
+def test_missing_bundled_weights_are_named(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoder, "MODELS", tmp_path)
+    for model in (name, None):
+        with pytest.raises(CorruptData, match="installed without its weights"):
+            Encoder.load(model)
 
 
 def test_encoding_does_not_import_torch(tmp_path):

@@ -20,7 +20,7 @@ from eqkin.forest import Forest, ForestBuilder, Vocabulary
 from eqkin.forest.storage import from_bytes
 from eqkin.library import Library
 from eqkin.library.reading import Extract, read_item
-from eqkin.network.architecture import FEATURES, Architecture
+from eqkin.network.architecture import FEATURES, SUM, Architecture
 from eqkin.network.encoder import Encoder
 from eqkin.network.model_files import Model, weight_shapes
 from eqkin.sources import open_source
@@ -40,13 +40,14 @@ class EncodeReport:
     torch: list[float] = field(default_factory=list)  # empty if torch is not installed
     conversion: list[float] = field(default_factory=list)  # seconds of each formula
     encoding: list[float] = field(default_factory=list)
+    paper: list[float] = field(default_factory=list)  # the paper's network with numpy; empty if that is measured anyway
 
     @property
     def operations(self) -> float:
         """Floating-point operations of the network's products."""
         wide = self.architecture.width
         node = FEATURES * wide + self.architecture.layers * wide * wide
-        return 2.0 * (self.nodes * node + self.trees * wide * self.architecture.dimensions)
+        return 2.0 * (self.nodes * node + self.trees * self.architecture.pooled * self.architecture.dimensions)
 
     def summary(self) -> dict[str, float]:
         """The figures that matter; ratios are of speeds, each the median of the rounds' own ratios."""
@@ -60,6 +61,8 @@ class EncodeReport:
             "numpy_nodes_per_second": self.nodes / encoder,
             "numpy_to_products": _ratio(self.products, self.numpy),
         }
+        if self.paper:
+            figures["cost_to_paper"] = _ratio(self.numpy, self.paper)
         if self.torch:
             eager = statistics.median(self.torch)
             figures |= {
@@ -108,6 +111,9 @@ def measure(
         (report.products, _products(model.architecture, forest)),
         (report.numpy, lambda: encoder.embed(forest)),
     ]
+    if model.architecture.kind != SUM:
+        papers = Encoder(random_model(forest))
+        works.append((report.paper, lambda: papers.embed(forest)))
     try:
         works.append((report.torch, _torch_eager(model, forest)))
     except ImportError:
@@ -146,7 +152,7 @@ def _sample(parts: Iterable[Forest], most: int) -> Forest:
 
 
 def random_model(forest: Forest) -> Model:
-    """The default architecture with weights that nothing was learned for."""
+    """The paper's architecture with weights that nothing was learned for."""
     generator = np.random.default_rng(0)
     architecture = Architecture()
     weights = {
@@ -161,9 +167,9 @@ def _products(architecture: Architecture, forest: Forest) -> Callable[[], None]:
     wide, generator = architecture.width, np.random.default_rng(0)
     shapes = [(len(forest.n_children), FEATURES, wide)]
     shapes += [(len(forest.n_children), wide, wide)] * architecture.layers
-    shapes += [(len(forest), wide, architecture.dimensions)]
+    shapes += [(len(forest), architecture.pooled, architecture.dimensions)]
     matrices = [generator.random((inner, columns), np.float32) for _, inner, columns in shapes]
-    left = generator.random((_ROWS, max(FEATURES, wide)), np.float32)
+    left = generator.random((_ROWS, max(FEATURES, architecture.pooled)), np.float32)
     inputs = {inner: np.ascontiguousarray(left[:, :inner]) for _, inner, _ in shapes}
     results = {columns: np.empty((_ROWS, columns), np.float32) for _, _, columns in shapes}
 
@@ -182,9 +188,9 @@ def _torch_eager(model: Model, forest: Forest) -> Callable[[], object]:
 
     from eqkin.learning.held_out import batches
     from eqkin.learning.resident import Resident
-    from eqkin.network.torch_network import GraphNetwork
+    from eqkin.network.torch_network import network_of
 
-    network = GraphNetwork.of_weights(model.architecture, model.weights)
+    network = network_of(model.architecture, model.weights)
     resident = Resident(forest, model.vocabulary, torch.device("cpu"))
     prepared = [
         (resident.features(batch, torch.float32), batch.trees)

@@ -195,7 +195,7 @@ def _products(recipe: Recipe, nodes: int, device: torch.device) -> float:
     hidden = round(nodes * recipe.masking)
     layers = [(nodes, FEATURES, shape.width, False)]  # rows, inputs, outputs, whether the input has a gradient
     layers += [(nodes, shape.width, shape.width, True)] * shape.layers
-    layers += [(3 * recipe.batch, shape.width, shape.dimensions, True)]
+    layers += [(3 * recipe.batch, shape.pooled, shape.dimensions, True)]
     layers += [(hidden, shape.width, classes, True) for classes in CLASSES.values() if hidden]
     work: list[Callable[[], Tensor]] = []
     for rows, inputs, outputs, has_gradient in layers:

@@ -130,6 +130,8 @@ def encode(
         f"= {figures['numpy_to_products']:.0%} of the bare products, "
         f"{figures['numpy_trees_per_second']:,.0f} equations/s, {figures['numpy_nodes_per_second']:,.0f} nodes/s"
     )
+    if report.paper:
+        typer.echo(f"{'':30}{figures['cost_to_paper']:9.2f} times the time that the paper's network takes")
     if report.torch:
         typer.echo(
             f"torch, eager                  {figures['torch_gflops']:9,.1f} GFLOP/s "

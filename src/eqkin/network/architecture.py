@@ -58,6 +58,11 @@ class Architecture:
         if self.kind == MIX:  # what it says nothing about must not tell two shapes apart
             object.__setattr__(self, "normalised", ())
 
+    @property
+    def pooled(self) -> int:
+        """Numbers of a tree before the output's product."""
+        return 2 * self.width if self.kind == MIX else self.width
+
     def as_dict(self) -> dict[str, Any]:
         """The shape as JSON would have it; `kind` is left out of the paper's, as it was when there was no other."""
         values = asdict(self) | {"normalised": list(self.normalised)}

@@ -12,13 +12,19 @@ import numpy as np
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.forest import Forest, ForestBuilder
-from eqkin.network.inference import Floats, Network, blocks
+from eqkin.network.architecture import MIX
+from eqkin.network.inference import SumNetwork
+from eqkin.network.layout import Floats, blocks
+from eqkin.network.mix_inference import MixNetwork
 from eqkin.network.model_files import DESCRIPTION, Model
 
 if TYPE_CHECKING:
     from eqkin.mathml.converter import Converter
 
-BUNDLED = Path(__file__).parent / "models" / "paper"
+MODELS = Path(__file__).parent / "models"  # those that come with eqkin, by their names
+NAMES = ("eqkin", "paper")
+DEFAULT = next((name for name in NAMES if (MODELS / name / DESCRIPTION).is_file()), NAMES[-1])
+BUNDLED = MODELS / DEFAULT
 
 
 class Encoder:
@@ -26,21 +32,29 @@ class Encoder:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._network = Network(model)
+        self._network = MixNetwork(model) if model.architecture.kind == MIX else SumNetwork(model)
         self._converter: Converter | None = None
         self._converting = threading.Lock()
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str] | None = None) -> Encoder:
-        """The encoder of the model in folder `path`, by default the one that comes with eqkin.
+    def load(cls, model: str | os.PathLike[str] | None = None) -> Encoder:
+        """The encoder of a model that comes with eqkin, or of one's own.
+
+        Args:
+            model: The name of one that comes with eqkin, "eqkin" or "paper", or a folder (`./paper`, if that is its
+                name). By default "eqkin", or "paper" where that is all there is.
 
         Raises:
             BadInput: there is no model in the folder.
-            CorruptData: it is damaged or of an unknown version, or eqkin was installed without one.
+            CorruptData: it is damaged or of an unknown version, or eqkin was installed without it.
         """
-        if path is None and not (BUNDLED / DESCRIPTION).is_file():
-            raise CorruptData(f"eqkin was installed without its weights ({BUNDLED}); install it again with pip")
-        return cls(Model.load(BUNDLED if path is None else Path(path).expanduser()))
+        name = DEFAULT if model is None else model
+        if name not in NAMES:
+            return cls(Model.load(Path(name).expanduser()))
+        folder = MODELS / name
+        if not (folder / DESCRIPTION).is_file():
+            raise CorruptData(f"eqkin was installed without its weights ({folder}); install it again with pip")
+        return cls(Model.load(folder))
 
     @property
     def dimensions(self) -> int:

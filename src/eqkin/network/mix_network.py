@@ -24,7 +24,7 @@ class MixNetwork(TreeNetwork):
         width = architecture.width
         self.first = PositionalLinear(FEATURES, width, _ALPHA)
         self.layers = nn.ModuleList(MixLayer(width) for _ in range(architecture.layers))
-        self.output = nn.Linear(2 * width, architecture.dimensions)
+        self.output = nn.Linear(architecture.pooled, architecture.dimensions)
 
     def nodes(self, features: Tensor, trees: Trees) -> Tensor:
         """The last layer's vector of every node: (nodes, 256) features -> (nodes, width)."""

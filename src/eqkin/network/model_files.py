@@ -39,7 +39,7 @@ def weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
         shapes |= {f"layers.{layer}.mix": (TERMS, width)} if mixed else {f"layers.{layer}.bias": (width,)}
         if mixed or layer in architecture.normalised:
             shapes |= {f"layers.{layer}.norm.{name}": (width,) for name in ("weight", "bias", "mean", "variance")}
-    shapes |= {"output.weight": (dimensions, 2 * width if mixed else width), "output.bias": (dimensions,)}
+    shapes |= {"output.weight": (dimensions, architecture.pooled), "output.bias": (dimensions,)}
     return shapes if mixed else shapes | {"soft_norm.mean": (), "soft_norm.deviation": ()}
 
 

@@ -227,7 +227,7 @@ def _scale(context: Context, full: _Measured, labelled: LabelledSet | None) -> l
     """What more papers and triplets are worth on labelled equations (the paper's second table)."""
     if labelled is None:
         return []
-    bundled = Network("paper", "Bundled network", device=context.device)
+    bundled = Network("paper", "Bundled network", "paper", device=context.device)
     training, recipe = bundled.model.training, bundled.model.recipe
     papers = training.get("learned_from", {}).get("papers", 0)
     rows = [

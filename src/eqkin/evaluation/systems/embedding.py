@@ -33,10 +33,10 @@ def embed(model: Model, forest: Forest, device: str = "auto", progress: Callable
     from eqkin.learning.held_out import embed as embed_there
     from eqkin.learning.resident import Resident
     from eqkin.learning.run import chosen_device
-    from eqkin.network.torch_network import GraphNetwork
+    from eqkin.network.torch_network import network_of
 
     there = chosen_device(device)
-    network = GraphNetwork.of_weights(model.architecture, model.weights).to(there)
+    network = network_of(model.architecture, model.weights).to(there)
     resident = Resident(forest, model.vocabulary, there)
     vectors = embed_there(network, resident, torch.arange(len(forest), device=there))
     return np.asarray(vectors.cpu().numpy(), np.float32)

@@ -51,7 +51,7 @@ class Network(GraphSystem):
     Args:
         name: For options and file names.
         title: For tables.
-        folder: Of the model; by default the one that comes with eqkin.
+        folder: Of the model, or the name of one that comes with eqkin; see `Encoder.load`.
         similarity: "cosine", or "inner product", which the network was learned with.
         device: Where to embed.
         progress: Told now and then how many formulas are embedded.
@@ -65,7 +65,7 @@ class Network(GraphSystem):
         self,
         name: str,
         title: str,
-        folder: Path | None = None,
+        folder: Path | str | None = None,
         *,
         similarity: str = "cosine",
         device: str = "auto",
@@ -138,9 +138,9 @@ class Untrained(GraphSystem):
 def _weights(architecture: Architecture, seed: int) -> dict[str, Any]:
     """Random weights, drawn as they are before learning."""
     torch = installed("torch")
-    from eqkin.network.torch_network import GraphNetwork
+    from eqkin.network.torch_network import network_of
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = GraphNetwork(architecture)
+        network = network_of(architecture)
     return {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}

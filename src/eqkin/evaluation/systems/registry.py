@@ -77,7 +77,7 @@ def _paper(context: Context) -> System:
     from eqkin.evaluation.systems.networks import Network
 
     title = "Graph network (bundled)"
-    return Network("paper", title, device=context.device, progress=_progress(title, context))
+    return Network("paper", title, "paper", device=context.device, progress=_progress(title, context))
 
 
 def _untrained(context: Context) -> System:
