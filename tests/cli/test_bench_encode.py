@@ -7,7 +7,7 @@ from eqkin.benchmarks.encode import EncodeReport
 from eqkin.cli import app
 from eqkin.library import Library
 from eqkin.network.architecture import Architecture
-from tests.network.models import random_model
+from tests.network.models import SMALL_MIX, random_model
 
 runner = CliRunner()
 
@@ -33,17 +33,25 @@ def test_a_library_and_a_model_of_ones_own_can_be_timed(tmp_path):
     (tmp_path / "note.md").write_text("$$ a^2 + b^2 = c^2 $$\n\n$$ x = 1 $$\n")
     with Library.open(tmp_path / "library") as library:
         library.add(tmp_path / "note.md")
-    random_model().save(tmp_path / "model")
+    random_model(SMALL_MIX).save(tmp_path / "model")
     text = run("--library", tmp_path / "library", "--model", tmp_path / "model")
     assert text.startswith("2 trees, ")
     assert "% of the bare products" in text
     assert "LaTeX to vector" in text
+    assert "times the time that the paper's network takes" in text
 
 
 def test_an_empty_library_is_no_input(tmp_path):
     Library.open(tmp_path / "library").close()
     result = runner.invoke(app, ["bench", "encode", "--library", str(tmp_path / "library")])
     assert "no trees there" in str(result.exception)
+
+
+def test_the_cost_beside_the_papers_network_is_a_ratio_of_rounds():
+    shape = Architecture(512, 4, dimensions=64, kind="mix")
+    report = EncodeReport(shape, trees=10, nodes=1_000, products=[1.0], numpy=[3.0], paper=[2.0])
+    assert report.summary()["cost_to_paper"] == pytest.approx(1.5)
+    assert report.operations == 2 * (1_000 * (256 * 512 + 4 * 512 * 512) + 10 * 1_024 * 64)
 
 
 def test_speeds_count_the_networks_products_and_ratios_are_of_rounds():

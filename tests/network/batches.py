@@ -1,4 +1,4 @@
-"""Batches of random trees with padding behind them, and their edges as others want them."""
+"""Batches of random trees with padding behind them, their edges as others want them, their mixes the slow way."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import torch
 from hypothesis import strategies as st
 
 from eqkin.network.trees import PADDING, Trees
-from tests.forest.strategies import TREES, build
+from tests.forest.strategies import TREES, build, rows_of
 
 SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)
 
@@ -38,3 +38,22 @@ def edges(trees: Trees) -> torch.Tensor:
 def random(rows: int, width: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
     """Normal numbers, the same for the same seed."""
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def slow_mix(forest, x, terms):
+    """The mix of neighbours node after node, as the formula is written."""
+    y, start = torch.zeros_like(x), forest.offsets.tolist()
+    for tree, rows in enumerate(rows_of(forest)):
+        own = x[start[tree] : start[tree + 1]]
+        for i, (_, _, _, parent, position, first, children) in enumerate(rows):
+            mixed = terms[0] * own[i]
+            if children:
+                mixed = mixed + terms[2] * own[first : first + children].mean(0)
+            if i:
+                mixed = mixed + terms[1] * own[parent]
+                if position:
+                    mixed = mixed + terms[3] * own[i - 1]
+                if position + 1 < rows[parent][6]:
+                    mixed = mixed + terms[4] * own[i + 1]
+            y[start[tree] + i] = mixed
+    return y

@@ -21,6 +21,7 @@ from tests.network.models import SMALL, SMALL_MIX, random_model, slow_embeddings
 MODEL, MIX = random_model(), random_model(SMALL_MIX)
 ENCODER = Encoder(MODEL)
 MODELS = st.sampled_from([MODEL, MIX])
+PAPER = "6b9baec2c624f25ee2d7c0b5ac9ae76526df925b9b3088f951f04480034a230a"  # a digest: what is indexed stays valid
 FORMULAS = [
     "E = mc^2",
     r"$\frac{a}{b} + \sum_{i=0}^n x_i^2$",
@@ -196,9 +197,7 @@ def test_models_that_come_with_eqkin_are_loaded_by_name():
     assert Encoder.load().digest == Encoder.load(DEFAULT).digest == Encoder.load(BUNDLED).digest
     assert DEFAULT == ("eqkin" if (BUNDLED.parent / "eqkin").exists() else "paper")
     assert Encoder.load("paper").model.recipe["name"] == "paper"
-    assert (
-        Encoder.load("paper").digest == "6b9baec2c624f25ee2d7c0b5ac9ae76526df925b9b3088f951f04480034a230a"
-    )  # indexes made with it stay valid
+    assert Encoder.load("paper").digest == PAPER
 
 
 def test_a_folder_with_the_name_of_a_model_that_comes_with_eqkin_is_a_path_as_well(tmp_path, monkeypatch):

@@ -10,9 +10,9 @@ from eqkin.errors import CorruptData, StorageFailed
 from eqkin.forest import Vocabulary
 from eqkin.network.architecture import Architecture
 from eqkin.network.model_files import Model
-from tests.network.models import VOCABULARY, random_model
+from tests.network.models import SMALL, SMALL_MIX, VOCABULARY, random_model
 
-MODEL = random_model()
+MODEL, MIX = random_model(), random_model(SMALL_MIX)
 
 
 @pytest.fixture
@@ -50,6 +50,53 @@ def test_a_model_comes_back_as_it_was_saved(tmp_path):
     assert loaded.digest == model.digest == MODEL.digest
 
 
+def test_a_mix_comes_back_as_it_was_saved(tmp_path):
+    MIX.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert json.loads((tmp_path / "model.json").read_text())["architecture"]["kind"] == "mix"
+    assert loaded.architecture == SMALL_MIX
+    assert loaded.digest == MIX.digest != MODEL.digest
+    assert all((loaded.weights[name] == MIX.weights[name]).all() for name in MIX.weights)
+
+
+def test_the_papers_kind_is_described_as_it_was_when_there_was_no_other(folder):
+    description = json.loads((folder / "model.json").read_text())["architecture"]
+    assert description == {"width": 24, "layers": 3, "normalised": [0, 2], "dimensions": 8}
+    assert Architecture.from_dict(description) == SMALL
+    assert Architecture.from_dict(SMALL_MIX.as_dict()) == SMALL_MIX
+    assert Architecture(24, 2, (0, 1), 8, "mix") == SMALL_MIX  # where it means nothing
+    with pytest.raises(ValueError, match="not the shape of a network"):
+        Architecture.from_dict(description | {"kind": "blend"})
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        (
+            "layers.0.mix",
+            np.zeros((4, 24), np.float32),
+            r"layers.0.mix is float32 \(4, 24\), expected .* \(5, 24\)",
+        ),
+        ("layers.1.mix", np.full((5, 24), np.nan, np.float32), "layers.1.mix holds a number that is not finite"),
+        ("output.weight", np.zeros((8, 24), np.float32), r"output.weight is float32 \(8, 24\), expected"),
+        ("layers.1.norm.variance", np.full(24, -1, np.float32), "layers.1.norm.variance holds a negative variance"),
+        ("layers.0.mix", None, "the weights lack layers.0.mix"),
+    ],
+)
+def test_wrong_weights_of_a_mix_are_named(tmp_path, name, array, message):
+    MIX.save(tmp_path)
+    kept = {other: weights for other, weights in MIX.weights.items() if other != name}
+    replace_weights(tmp_path, kept if array is None else kept | {name: array})
+    with pytest.raises(CorruptData, match=message):
+        Model.load(tmp_path)
+
+
+def test_weights_of_the_other_kind_are_refused(folder):
+    describe(folder, architecture=SMALL_MIX.as_dict())
+    with pytest.raises(CorruptData, match=r"the weights lack layers.0.mix, layers.1.mix, layers.1.norm.bias"):
+        Model.load(folder)
+
+
 def test_the_digest_tells_models_apart():
     changed = {name: array.copy() for name, array in MODEL.weights.items()}
     changed["layers.1.bias"][3] += 1
@@ -72,6 +119,8 @@ def test_the_digest_tells_models_apart():
         ({"architecture": {"width": 0, "normalised": []}}, "not an architecture"),
         ({"architecture": {"width": "24", "normalised": []}}, "not an architecture"),
         ({"architecture": {"layers": 2, "normalised": [2]}}, "not an architecture"),
+        ({"architecture": {"kind": "blend", "normalised": []}}, "not an architecture"),
+        ({"architecture": {"kind": ["mix"], "normalised": []}}, "not an architecture"),
         ({"architecture": {"depth": 2, "normalised": [2]}}, "unknown architecture"),
         ({"recipe": None}, "recipe is missing or no JSON object"),
         ({"sha256": {}}, "the hash of weights.safetensors is missing"),

@@ -13,31 +13,12 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 from eqkin.network.tree_mix import _tree_mix, _tree_mix_gradient, tree_mix
 from eqkin.network.tree_moments import _tree_moments, tree_moments
 from eqkin.network.trees import Trees
-from tests.forest.strategies import build, rows_of
-from tests.network.batches import SOME_FORESTS, padded, random
+from tests.forest.strategies import build
+from tests.network.batches import SOME_FORESTS, padded, random, slow_mix
 from tests.network.kernels import check_kernels
 
 WIDTHS = st.integers(1, 9)
 LEAF = ("mi", "", "x", [])
-
-
-def slow_mix(forest, x, terms):
-    """Node after node, as the formula is written."""
-    y, start = torch.zeros_like(x), forest.offsets.tolist()
-    for tree, rows in enumerate(rows_of(forest)):
-        own = x[start[tree] : start[tree + 1]]
-        for i, (_, _, _, parent, position, first, children) in enumerate(rows):
-            mixed = terms[0] * own[i]
-            if children:
-                mixed = mixed + terms[2] * own[first : first + children].mean(0)
-            if i:
-                mixed = mixed + terms[1] * own[parent]
-                if position:
-                    mixed = mixed + terms[3] * own[i - 1]
-                if position + 1 < rows[parent][6]:
-                    mixed = mixed + terms[4] * own[i + 1]
-            y[start[tree] + i] = mixed
-    return y
 
 
 @given(SOME_FORESTS, WIDTHS)

@@ -46,18 +46,20 @@ def _neighbour_mix(  # noqa: ANN202
     children = tl.load(n_children + node, mask=inside, other=0)
     inner = above >= 0
     parents = _rows(x, above, inner, columns, width)
-    if BACKWARDS:  # of what came back to a parent a child gets the share it had in the mean
+    if BACKWARDS:  # of what comes back to a parent a child gets the share it had in the mean
         parents /= tl.load(n_children + above, mask=inner, other=1).to(tl.float32)[:, None]
     mixed = _rows(x, node, inside & (above > -2), columns, width) * _term(terms, 0, columns, width)
-    mixed += parents * _term(terms, 1, columns, width)
-    mixed += _rows(x, node - 1, inner & (before == above), columns, width) * _term(terms, 3, columns, width)
-    mixed += _rows(x, node + 1, inner & (after == above), columns, width) * _term(terms, 4, columns, width)
+    mixed += parents * _term(terms, 2 if BACKWARDS else 1, columns, width)
+    left = _rows(x, node - 1, inner & (before == above), columns, width)
+    right = _rows(x, node + 1, inner & (after == above), columns, width)
+    mixed += left * _term(terms, 4 if BACKWARDS else 3, columns, width)
+    mixed += right * _term(terms, 3 if BACKWARDS else 4, columns, width)
     below = tl.zeros((NODES, COLUMNS), tl.float32)
     for child in range(tl.max(children, axis=0)):
         below += _rows(x, first + child, child < children, columns, width)
     if not BACKWARDS:
         below /= tl.maximum(children, 1).to(tl.float32)[:, None]
-    mixed += below * _term(terms, 2, columns, width)
+    mixed += below * _term(terms, 1 if BACKWARDS else 2, columns, width)
     at = node[:, None].to(tl.int64) * width + columns[None, :]
     tl.store(out + at, mixed.to(out.dtype.element_ty), mask=inside[:, None] & (columns < width)[None, :])
 

@@ -48,13 +48,12 @@ def _tree_mix_gradient(
     back: Tensor, x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Gradients of `x` and of `terms`, given that of the mixes; they have no gradients of their own."""
-    swapped = terms[[0, 2, 1, 4, 3]]
     if x.device.type == "cuda":
         from eqkin.network.mix_kernels import neighbour_mix, term_products
 
         of_terms = term_products(back, x, parent, n_children).to(terms.dtype)
-        return neighbour_mix(back, swapped, parent, first_child, n_children, backwards=True), of_terms
-    return _mixed(back, swapped, parent, n_children, backwards=True), _products(back, x, terms, parent, n_children)
+        return neighbour_mix(back, terms, parent, first_child, n_children, backwards=True), of_terms
+    return _mixed(back, terms, parent, n_children, backwards=True), _products(back, x, terms, parent, n_children)
 
 
 @_tree_mix_gradient.register_fake
@@ -86,16 +85,16 @@ def _pairs(parent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _mixed(x: Tensor, terms: Tensor, parent: Tensor, n_children: Tensor, *, backwards: bool) -> Tensor:
-    """The mix; backwards the share 1 / n is that of what comes from the parent."""
+    """The mix; backwards each pair has its roles swapped."""
     dtype = torch.promote_types(x.dtype, terms.dtype)
     wide, rows = x.to(dtype), terms.to(dtype)
     inner, above, right = _pairs(parent)
-    share = 1 / n_children[above].to(dtype)[:, None]
+    left, share = right - 1, 1 / n_children[above].to(dtype)[:, None]
     y = torch.where((parent > PADDING)[:, None], wide * rows[0], 0.0)
-    y.index_add_(0, inner, wide[above] * rows[1] * (share if backwards else 1))
-    y.index_add_(0, above, wide[inner] * rows[2] * (1 if backwards else share))
-    y.index_add_(0, right, wide[right - 1] * rows[3])
-    y.index_add_(0, right - 1, wide[right] * rows[4])
+    pairs = [(inner, above, rows[1]), (above, inner, rows[2] * share), (right, left, rows[3]), (left, right, rows[4])]
+    for to, of, row in pairs:
+        to, of = (of, to) if backwards else (to, of)
+        y.index_add_(0, to, wide[of] * row)
     return y.to(x.dtype).contiguous()
 
 
