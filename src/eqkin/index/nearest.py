@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from eqkin.errors import CorruptData
+from eqkin.index.arrays import intact
 from eqkin.index.state import MEND, NearestEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles
-from eqkin.library.durable import sha256_of, write_stream
+from eqkin.library.durable import write_stream
 
 FLAT_LIMIT = 100_000  # vectors up to which all are compared
 RECALL = 0.99  # at 10, asked of the inverted lists
@@ -95,15 +96,6 @@ class Nearest:
         name = f"nearest-{digest[:16]}.faiss"
         write_stream(folder / name, (bytes(content[at : at + _PIECE]) for at in range(0, len(content), _PIECE)))
         return NearestEntry(name, digest, len(content), len(self), self.kind, self.probes, self.recall, self.trained)
-
-
-def intact(folder: Path, entry: NearestEntry) -> bool:
-    """Whether the index's file is there and matches its hash."""
-    path = folder / entry.file
-    try:
-        return path.stat().st_size == entry.bytes and sha256_of(path) == entry.sha256
-    except OSError:
-        return False
 
 
 def load(folder: Path, entry: NearestEntry, dimensions: int) -> Nearest:

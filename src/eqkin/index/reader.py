@@ -11,8 +11,9 @@ from eqkin.errors import BadInput, CorruptData, LibraryBusy, StorageFailed
 from eqkin.index import nearest as faiss_side
 from eqkin.index.nearest import Nearest
 from eqkin.index.state import FOLDER, MEND, IndexState
+from eqkin.index.structure import StructureIndex
 from eqkin.index.updating import live_trees, save_nearest
-from eqkin.index.vectors import Floats, Integers, VectorFiles, unit
+from eqkin.index.vectors import Floats, Integers, VectorFiles, places, unit
 from eqkin.library import Library
 from eqkin.library.database import generation
 
@@ -25,8 +26,11 @@ class VectorIndex:
     It answers for the moment at which it was opened: equations added later are not in it, removed ones still are.
     """
 
-    def __init__(self, state: IndexState, files: VectorFiles, live: Integers, nearest: Nearest) -> None:
+    def __init__(
+        self, state: IndexState, files: VectorFiles, live: Integers, nearest: Nearest, structure: StructureIndex | None
+    ) -> None:
         self._state, self._files, self._nearest = state, files, nearest
+        self.structure = structure  # of the same moment; None: it was not taken in yet
         rows = np.argsort(files.trees, kind="stable")
         used = np.isin(files.trees[rows], live, assume_unique=True)
         self._rows: Integers = rows[used]
@@ -41,7 +45,7 @@ class VectorIndex:
 
         Raises:
             BadInput: there is no index, or its vectors are of another model.
-            CorruptData: a file of vectors is damaged.
+            CorruptData: a file of vectors or of structure is damaged.
         """
         folder = library.folder / FOLDER
         for attempt in range(3):  # an updater may be replacing files
@@ -70,7 +74,8 @@ class VectorIndex:
         else:
             nearest = cls._inverted_lists(folder, state, files)
         nearest.remove(np.setdiff1d(files.trees, live, assume_unique=True))
-        return cls(state, files, live, nearest)
+        structure = None if state.terms is None else StructureIndex.open(folder, state.terms, live)
+        return cls(state, files, live, nearest, structure)
 
     @staticmethod
     def _inverted_lists(folder: Path, state: IndexState, files: VectorFiles) -> Nearest:
@@ -116,7 +121,7 @@ class VectorIndex:
         usable = np.flatnonzero(queries.any(axis=1))
         similarities = np.zeros((len(queries), k), np.float32)
         trees = np.full((len(queries), k), -1, np.int64)
-        chosen = None if allowed is None else self._known(allowed)
+        chosen = None if allowed is None else places(self.trees, allowed)
         most = min(k, len(self) if chosen is None else len(chosen))
         if not most or not len(usable):
             return similarities, trees
@@ -134,33 +139,18 @@ class VectorIndex:
             BadInput: a tree has no vector.
         """
         trees = np.asarray(trees, np.int64)
-        places = np.searchsorted(self.trees, trees)
-        known = places < len(self)
-        known[known] = self.trees[places[known]] == trees[known]
+        at = np.searchsorted(self.trees, trees)
+        known = at < len(self)
+        known[known] = self.trees[at[known]] == trees[known]
         if not known.all():
             raise BadInput(f"tree {int(trees[~known][0])} has no vector; run `eqkin index`")
-        return self._files.take(self._rows[places])
+        return self._files.take(self._rows[at])
 
-    def _known(self, allowed: Integers) -> Integers:
-        """Places in `trees` of those that are there, each once."""
-        wanted = np.asarray(allowed, np.int64).ravel()
-        if not len(self):
-            return np.zeros(0, np.int64)
-        last = int(self.trees[-1])
-        if len(wanted) > _FEW:  # a table is faster than sorting
-            flags = np.zeros(last + 1, bool)
-            flags[wanted[(wanted >= 0) & (wanted <= last)]] = True
-            return np.flatnonzero(flags[self.trees])
-        wanted = np.unique(wanted[wanted <= last])
-        places = np.searchsorted(self.trees, wanted)
-        found: Integers = places[self.trees[places] == wanted]
-        return found
-
-    def _compared(self, queries: Floats, k: int, places: Integers) -> tuple[Floats, Integers]:
+    def _compared(self, queries: Floats, k: int, among: Integers) -> tuple[Floats, Integers]:
         """Exact search among some trees."""
-        similarities = queries @ self._files.take(self._rows[places]).T
+        similarities = queries @ self._files.take(self._rows[among]).T
         best = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
-        return np.take_along_axis(similarities, best, axis=1), self.trees[places][best]
+        return np.take_along_axis(similarities, best, axis=1), self.trees[among][best]
 
 
 def _generation(library: Library) -> int:

@@ -33,6 +33,18 @@ class FileEntry:
 
 
 @dataclass(frozen=True)
+class TermsEntry:
+    """A file that says which trees have which terms."""
+
+    file: str
+    sha256: str
+    bytes: int
+    count: int  # trees in it
+    postings: int  # pairs of term and tree
+    scheme: int  # how terms were counted: `structure_files.SCHEME`
+
+
+@dataclass(frozen=True)
 class NearestEntry:
     """The file of faiss, for a collection too large to be searched exactly."""
 
@@ -65,6 +77,7 @@ class IndexState:
     files: tuple[FileEntry, ...] = ()
     nearest: NearestEntry | None = None
     words: WordsEntry | None = None
+    terms: tuple[TermsEntry, ...] | None = None  # None: of an eqkin that had none
     format: str = FORMAT
     version: int = VERSION
 
@@ -77,11 +90,22 @@ class IndexState:
     def names(self) -> set[str]:
         """The files this state needs, with the journal the database of words may have."""
         names = {entry.file for entry in self.files}
+        names |= {entry.file for entry in self.terms or ()}
         if self.nearest:
             names.add(self.nearest.file)
         if self.words:
             names |= {self.words.file, f"{self.words.file}-journal"}
         return names
+
+    def sizes(self, folder: Path) -> dict[str, int]:
+        """Bytes on disk of each part."""
+        words = folder / self.words.file if self.words else None
+        return {
+            "vectors": sum(entry.bytes for entry in self.files),
+            "nearest": self.nearest.bytes if self.nearest else 0,
+            "structure": sum(entry.bytes for entry in self.terms or ()),
+            "words": words.stat().st_size if words and words.exists() else 0,
+        }
 
     def save(self, folder: Path) -> None:
         """Write into the index's folder, in one step."""
@@ -119,11 +143,13 @@ def _text(data: dict[str, Any]) -> bytes:
 
 
 def _parsed(data: dict[str, Any]) -> IndexState:
+    terms = data.get("terms")
     return IndexState(
         **data
         | {
             "files": tuple(FileEntry(**entry) for entry in data["files"]),
             "nearest": NearestEntry(**data["nearest"]) if data["nearest"] else None,
             "words": WordsEntry(**data["words"]) if data["words"] else None,
+            "terms": None if terms is None else tuple(TermsEntry(**entry) for entry in terms),
         }
     )

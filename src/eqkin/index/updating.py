@@ -1,4 +1,4 @@
-"""Bringing a library's index up to date: vectors of new equations, the file of faiss, the words.
+"""Bringing a library's index up to date: vectors and structure of new equations, the file of faiss, the words.
 
 Files are written once, then `index.json` names them: an updater killed at any moment leaves the old or the new state,
 and the next one goes on from there. The index has its own lock, so that papers can be added meanwhile.
@@ -19,10 +19,12 @@ import numpy as np
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.forest import Forest
 from eqkin.index import nearest as faiss_side
+from eqkin.index import structure_update as structure
 from eqkin.index import words_update as words
+from eqkin.index.arrays import intact
 from eqkin.index.nearest import Nearest
-from eqkin.index.state import FOLDER, LOCK, NAME, FileEntry, IndexState
-from eqkin.index.vectors import Floats, Integers, VectorFiles, intact, open_vectors, unit, write_vectors
+from eqkin.index.state import FOLDER, LOCK, NAME, FileEntry, IndexState, TermsEntry
+from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, unit, write_vectors
 from eqkin.library import Library
 from eqkin.library.database import generation
 from eqkin.library.durable import sync_folder
@@ -62,6 +64,8 @@ class UpdateReport:
     embedded: int = 0
     seconds: float = 0.0  # of embedding
     vectors: int = 0  # of equations in the library
+    structured: int = 0  # equations whose structure was taken in
+    structure_seconds: float = 0.0  # of taking it in
     kind: str = ""  # of the faiss index
     recall: float = 1.0  # at 10, measured when it was trained
     papers: int = 0  # whose words were taken in
@@ -71,15 +75,15 @@ class UpdateReport:
 def update(
     library: Library, encoder: Embedder, progress: Progress | None = None, *, rebuild: bool = False
 ) -> UpdateReport:
-    """Embed the equations without a vector, and take in the words of new papers; safe to stop and to run again.
+    """Embed new equations, take in their structure and the words of new papers; safe to stop and to run again.
 
     Files that are damaged, or of another model, are made anew.
 
     Args:
         library: the library; other processes may add to it meanwhile.
         encoder: the model all vectors will be of.
-        progress: called now and then with what is being done ("embedding", "indexing", "words"), how much of it is
-            done, and of how much.
+        progress: called now and then with what is being done ("embedding", "structure", "indexing", "words"), how
+            much of it is done, and of how much.
         rebuild: make everything anew.
 
     Raises:
@@ -132,6 +136,7 @@ class _Update:
         self.state = self._beginning(now, rebuild)
         self._embed()
         self._tidy()
+        self._structure()
         self._index()
         self._words(rebuild)
         self._sweep()
@@ -147,12 +152,14 @@ class _Update:
         if state is None:
             return fresh
         fresh = replace(fresh, words=state.words)
-        foreign = state.model != fresh.model or state.dimensions != fresh.dimensions or state.generation > now
-        if rebuild or foreign:
+        if rebuild or state.generation > now:
+            return fresh
+        fresh = replace(fresh, terms=structure.usable(self.folder, state.terms))
+        if state.model != fresh.model or state.dimensions != fresh.dimensions:
             return fresh
         files = tuple(entry for entry in state.files if intact(self.folder, entry))
         nearest = state.nearest
-        if nearest is not None and not faiss_side.intact(self.folder, nearest):
+        if nearest is not None and not intact(self.folder, nearest):
             nearest = None
         return replace(fresh, files=files, nearest=nearest)
 
@@ -222,6 +229,21 @@ class _Update:
         return write_vectors(
             self.folder, np.concatenate([trees for trees, _ in opened]), np.concatenate([v for _, v in opened])
         )
+
+    def _structure(self) -> None:
+        """Which terms the equations have; that is the same for every model."""
+        live, start = live_trees(self.library), time.monotonic()
+        entries = self.state.terms or ()
+
+        def commit(entry: TermsEntry) -> None:
+            self._commit(terms=(*(self.state.terms or ()), entry))
+
+        tell = partial(self.progress, "structure")
+        self.report.structured = structure.take_in(self.library, self.folder, entries, live, commit, tell)
+        entries = structure.tidied(self.folder, self.state.terms or (), live)
+        if entries != self.state.terms:
+            self._commit(terms=entries)
+        self.report.structure_seconds = time.monotonic() - start
 
     def _index(self) -> None:
         """The file of faiss: none for few vectors, else with all but the last few of them."""

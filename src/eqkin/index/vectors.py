@@ -6,26 +6,21 @@ nearest neighbours stay the same but for near-ties (`docs/LOG.md` has the figure
 
 from __future__ import annotations
 
-import json
-import mmap
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors import numpy as safetensors
 
-from eqkin.errors import CorruptData
-from eqkin.index.state import MEND, FileEntry
-from eqkin.library.durable import sha256_of, write_file
+from eqkin.index.arrays import Array, open_arrays, write_arrays
+from eqkin.index.state import FileEntry
 
 Floats = npt.NDArray[np.float32]
 Halves = npt.NDArray[np.float16]
 Integers = npt.NDArray[np.int64]
 
 _BLOCK = 65_536  # vectors read at a time
+_FEW = 10_000  # trees up to which those wanted are sorted
 
 
 def unit(vectors: Floats) -> Floats:
@@ -42,49 +37,31 @@ def unit(vectors: Floats) -> Floats:
 
 def write_vectors(folder: Path, trees: Integers, vectors: Floats | Halves) -> FileEntry:
     """Write one file, named by its content."""
-    content = safetensors.save(
-        {"trees": np.ascontiguousarray(trees, np.int64), "vectors": np.ascontiguousarray(vectors, np.float16)}
-    )
-    digest = sha256(content).hexdigest()
-    name = f"vectors-{digest[:16]}.safetensors"
-    write_file(folder / name, content)
-    return FileEntry(name, digest, len(content), len(trees))
-
-
-def intact(folder: Path, entry: FileEntry) -> bool:
-    """Whether a file is there and matches its hash."""
-    path = folder / entry.file
-    try:
-        return path.stat().st_size == entry.bytes and sha256_of(path) == entry.sha256
-    except OSError:
-        return False
+    arrays: dict[str, Array] = {"trees": np.asarray(trees, np.int64), "vectors": np.asarray(vectors, np.float16)}
+    return FileEntry(*write_arrays(folder, "vectors", arrays), len(trees))
 
 
 def open_vectors(folder: Path, entry: FileEntry, dimensions: int) -> tuple[Integers, Halves]:
     """Tree numbers and vectors of a file as views of the mapped file; raises `CorruptData`."""
-    path = folder / entry.file
-    try:
-        with path.open("rb") as file:
-            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        length = int.from_bytes(data[:8], "little")
-        if len(data) != entry.bytes or length > len(data) - 8:
-            raise ValueError("wrong size")
-        header = json.loads(bytes(data[8 : 8 + length]))
-        body = data[8 + length :]
-        parts = []
-        for name, dtype, shape in (
-            ("trees", "I64", [entry.count]),
-            ("vectors", "F16", [entry.count, dimensions]),
-        ):
-            if header[name]["dtype"] != dtype or header[name]["shape"] != shape:
-                raise ValueError(f"{name} of another kind")
-            start, end = header[name]["data_offsets"]
-            parts.append(np.frombuffer(body[start:end], {"I64": np.int64, "F16": np.float16}[dtype]).reshape(shape))
-        return parts[0], parts[1]
-    except OSError as error:
-        raise CorruptData(f"{path}: cannot be read ({error.strerror}); {MEND}") from error
-    except (ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
-        raise CorruptData(f"{path}: damaged ({error}); {MEND}") from error
+    kinds = {"trees": ("I64", [entry.count]), "vectors": ("F16", [entry.count, dimensions])}
+    trees, vectors = open_arrays(folder, entry, kinds)
+    return trees, vectors
+
+
+def places(trees: Integers, wanted: Integers) -> Integers:
+    """Where some trees are among others in ascending order, each once; those that are not there are left out."""
+    wanted = np.asarray(wanted, np.int64).ravel()
+    if not len(trees):
+        return np.zeros(0, np.int64)
+    last = int(trees[-1])
+    if len(wanted) > _FEW:  # a table is faster than sorting
+        flags = np.zeros(last + 1, bool)
+        flags[wanted[(wanted >= 0) & (wanted <= last)]] = True
+        return np.flatnonzero(flags[trees])
+    wanted = np.unique(wanted[wanted <= last])
+    at = np.searchsorted(trees, wanted)
+    found: Integers = at[trees[at] == wanted]
+    return found
 
 
 class VectorFiles:

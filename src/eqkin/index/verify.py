@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import CorruptData
-from eqkin.index import nearest, vectors
+from eqkin.index import vectors
+from eqkin.index.arrays import intact
 from eqkin.index.state import FOLDER, LOCK, MEND, NAME, IndexState
+from eqkin.index.structure_files import SCHEME
+from eqkin.index.structure_update import trees_in
 from eqkin.index.updating import live_trees
 from eqkin.index.words_update import changes, problems
 from eqkin.library import Library
@@ -24,6 +27,7 @@ def check_index(library: Library) -> tuple[list[str], list[str]]:
     state = IndexState.load(folder)
     if state is not None:
         _check_vectors(library, folder, state, wrong, unfinished)
+        _check_structure(library, folder, state, wrong, unfinished)
         _check_words(library, folder, state, wrong, unfinished)
     kept = {NAME, LOCK} | (state.names if state else set())
     strays = [path.name for path in folder.iterdir() if path.name not in kept]
@@ -33,8 +37,8 @@ def check_index(library: Library) -> tuple[list[str], list[str]]:
 
 
 def _check_vectors(library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]) -> None:
-    damaged = [entry.file for entry in state.files if not vectors.intact(folder, entry)]
-    if state.nearest and not nearest.intact(folder, state.nearest):
+    damaged = [entry.file for entry in state.files if not intact(folder, entry)]
+    if state.nearest and not intact(folder, state.nearest):
         damaged.append(state.nearest.file)
     wrong.extend(f"{folder / name}: missing, or does not match its hash; {MEND}" for name in damaged)
     if state.generation > generation(library.connection):
@@ -47,6 +51,22 @@ def _check_vectors(library: Library, folder: Path, state: IndexState, wrong: lis
     missing = int(np.isin(live_trees(library), trees, invert=True).sum())
     if missing:
         unfinished.append(f"{missing:,} equations have no vector yet; run `eqkin index`")
+
+
+def _check_structure(
+    library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]
+) -> None:
+    entries = state.terms or ()
+    damaged = [entry.file for entry in entries if not intact(folder, entry)]
+    wrong.extend(f"{folder / name}: missing, or does not match its hash; {MEND}" for name in damaged)
+    if damaged:
+        return
+    trees = trees_in(folder, [entry for entry in entries if entry.scheme == SCHEME])
+    if len(np.unique(trees)) != len(trees):
+        wrong.append(f"{folder}: the structure of an equation is there twice; {MEND}")
+    missing = int(np.isin(live_trees(library), trees, invert=True).sum())
+    if missing:
+        unfinished.append(f"the structure of {missing:,} equations was not taken in yet; run `eqkin index`")
 
 
 def _check_words(library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]) -> None:

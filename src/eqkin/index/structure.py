@@ -1,0 +1,127 @@
+"""`StructureIndex`: which equations have which terms, as one that searches sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from eqkin.errors import BadInput
+from eqkin.index.state import TermsEntry
+from eqkin.index.structure_files import SCHEME, Codes, Segment, open_segment
+from eqkin.index.vectors import Floats, Integers, places
+
+_BUDGET = 400_000  # postings read for a query
+_LEAST = 3  # terms that are always looked up, however many equations have them
+_STRIDE = 37  # one score of so many is looked at to guess which ones are among the best
+
+
+class StructureIndex:
+    """The terms of a library's equations; comes with `VectorIndex`. May be shared between threads.
+
+    It answers for the moment at which it was opened. Frequencies, and `count`, include equations removed since the
+    files were written, until most of a library's are removed.
+    """
+
+    def __init__(self, segments: Sequence[Segment], live: Integers) -> None:
+        self._segments = list(segments)
+        trees = np.concatenate([np.zeros(0, np.int64), *(segment.trees for segment in segments)])
+        order = np.argsort(trees, kind="stable")
+        rows = order[np.isin(trees[order], live, assume_unique=True)]
+        self.count = len(trees)
+        self.trees: Integers = trees[rows]  # those of the library, ascending
+        self.missing = len(live) - len(rows)  # equations whose terms are not in it
+        self._rows: Integers | None = None if np.array_equal(rows, np.arange(len(trees))) else rows
+
+    @classmethod
+    def open(cls, folder: Path, entries: Sequence[TermsEntry], live: Integers) -> StructureIndex | None:
+        """Open an index's files; None if they were made by an eqkin that counted in another way.
+
+        Raises:
+            CorruptData: a file is damaged.
+        """
+        if any(entry.scheme != SCHEME for entry in entries):
+            return None
+        return cls([open_segment(folder, entry) for entry in entries], live)
+
+    def __len__(self) -> int:
+        return len(self.trees)
+
+    def frequencies(self, codes: Codes) -> Integers:
+        """In how many equations each term is."""
+        codes = np.asarray(codes, np.uint32)
+        total = np.zeros(len(codes), np.int64)
+        for segment in self._segments:
+            total += segment.sizes(*segment.lists(codes))
+        return total
+
+    def search(self, codes: Codes, weights: Floats, k: int, allowed: Integers | None = None) -> tuple[Floats, Integers]:
+        """The equations that have most of some terms.
+
+        Terms are looked up from the rarest on, until the lists of equations are too long together: what almost all
+        equations have says little about any.
+
+        Args:
+            codes: terms of the query, each once, of the kinds that are indexed (`structure_files.indexed`).
+            weights: what each counts, at least 0.
+            k: hits.
+            allowed: numbers of the trees a hit may have, in any order; unknown ones do no harm. `None`: all.
+
+        Returns:
+            The sums of the weights of the terms an equation has, best first, equal ones by number; and tree numbers.
+            Equations without any of the terms are left out.
+
+        Raises:
+            BadInput: codes and weights do not fit together, or `k` is negative.
+            CorruptData: a file is damaged.
+        """
+        codes, weights = np.asarray(codes, np.uint32), np.asarray(weights, np.float32)
+        if codes.ndim != 1 or codes.shape != weights.shape or not (np.isfinite(weights) & (weights >= 0)).all():
+            raise BadInput("each term needs one weight that is finite and not below 0")
+        if k < 0:
+            raise BadInput(f"{k} hits cannot be searched for")
+        scores = self._scores(codes, weights)
+        trees = self.trees
+        if self._rows is not None:
+            scores = scores[self._rows]
+        if allowed is not None:
+            chosen = places(trees, allowed)
+            scores, trees = scores[chosen], trees[chosen]
+        best = _best(scores, k)
+        return scores[best], trees[best]
+
+    def _scores(self, codes: Codes, weights: Floats) -> Floats:
+        """Of all trees, in the order of the files."""
+        lists = [segment.lists(codes) for segment in self._segments]
+        sizes = [segment.sizes(*found) for segment, found in zip(self._segments, lists, strict=True)]
+        total = sum(sizes, np.zeros(len(codes), np.int64))
+        order: Integers = np.lexsort((codes, total))
+        order = order[(total[order] > 0) & (weights[order] > 0)]
+        enough = int(np.searchsorted(np.cumsum(total[order]), _BUDGET, "right"))
+        chosen = order[: max(enough, _LEAST)]
+        scores = np.zeros(self.count, np.float32)
+        start = 0
+        for segment, (first, end), size in zip(self._segments, lists, sizes, strict=True):
+            rows = segment.rows_of(first[chosen], end[chosen])
+            sums = np.bincount(rows, np.repeat(weights[chosen], size[chosen]), len(segment.trees))
+            if len(sums) > len(segment.trees):
+                raise segment.damaged()
+            scores[start : start + len(sums)] = sums
+            start += len(sums)
+        return scores
+
+
+def _best(scores: Floats, k: int) -> Integers:
+    """Places of the `k` highest scores above 0, best first, equal ones in their order."""
+    sample = np.sort(scores[::_STRIDE])[::-1]
+    threshold = sample[min(3 * k // _STRIDE + 20, len(sample) - 1)] if len(sample) else 0
+    found = np.flatnonzero(scores >= threshold) if threshold > 0 else np.flatnonzero(scores)
+    if len(found) < k and threshold > 0:  # the guess was too high
+        found = np.flatnonzero(scores)
+    if len(found) > k:
+        values = scores[found]
+        last = np.sort(values)[len(values) - k] if k else np.inf
+        above, equal = found[values > last], found[values == last]
+        found = np.concatenate((above, equal[: k - len(above)]))
+    return found[np.argsort(-scores[found], kind="stable")]

@@ -1,0 +1,144 @@
+"""Files of structure: for each term the trees that have it, written once, mapped into memory, never changed.
+
+A file has its trees in ascending order; a tree's place among them is its row. The rows of a term are in ascending order
+and parted into blocks of 65,536, so that 16 bits say which one of its block a row is. A list is the rows of one term in
+one block; lists are in order by term and block.
+
+    trees    (trees,)      number of each tree
+    codes    (lists,)      term of each list
+    blocks   (lists,)      its block
+    offsets  (lists + 1,)  its first row
+    rows     (postings,)   rows, less the first one of their block
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import CorruptData
+from eqkin.index.arrays import Array, open_arrays, write_arrays
+from eqkin.index.state import MEND, TermsEntry
+from eqkin.index.vectors import Integers
+from eqkin.structure.terms import FAMILIES, Terms
+
+# Kinds of terms that are indexed: by what two neighbours are, and by what three of them look like whatever their names.
+INDEXED = (FAMILIES.index("sibling"), FAMILIES.index("renamed3"))
+SCHEME = 1  # to be raised when the terms of a tree, their codes, or the kinds indexed become others
+
+_BLOCK_BITS = 16
+_LOW = np.uint64(32)
+
+Codes = npt.NDArray[np.uint32]
+
+
+def indexed(terms: Terms) -> npt.NDArray[np.bool_]:
+    """Which terms are of a kind that is indexed."""
+    return np.isin(terms.family, INDEXED)
+
+
+@dataclass(frozen=True)
+class Segment:
+    """An opened file."""
+
+    path: Path
+    trees: Integers
+    codes: Codes
+    blocks: npt.NDArray[np.uint16]
+    offsets: npt.NDArray[np.uint32]
+    rows: npt.NDArray[np.uint16]
+
+    def lists(self, codes: Codes) -> tuple[Integers, Integers]:
+        """The first list of each term, and the one after its last."""
+        return np.searchsorted(self.codes, codes, "left"), np.searchsorted(self.codes, codes, "right")
+
+    def sizes(self, first: Integers, end: Integers) -> Integers:
+        """How many rows there are in ranges of lists."""
+        sizes: Integers = self.offsets[end].astype(np.int64) - self.offsets[first]
+        return sizes
+
+    def rows_of(self, first: Integers, end: Integers) -> Integers:
+        """The rows in some ranges of lists, one range after the other."""
+        lists = np.concatenate([np.zeros(0, np.int64), *map(np.arange, first.tolist(), end.tolist())])
+        starts, ends = self.offsets[first].tolist(), self.offsets[end].tolist()
+        rows = np.repeat(self.blocks[lists].astype(np.int64) << _BLOCK_BITS, self.sizes(lists, lists + 1))
+        rows += np.concatenate([self.rows[:0], *(self.rows[a:b] for a, b in zip(starts, ends, strict=True))])
+        return rows
+
+    def checked(self) -> Segment:
+        """This segment; raises `CorruptData` if using it would go astray."""
+        blocks = -(-len(self.trees) >> _BLOCK_BITS)
+        right = (
+            len(self.codes) == len(self.blocks) == len(self.offsets) - 1
+            and self.offsets[0] == 0
+            and self.offsets[-1] == len(self.rows)
+            and bool((self.offsets[1:] > self.offsets[:-1]).all())
+            and bool((self.codes[1:] >= self.codes[:-1]).all())
+            and bool((self.trees[1:] > self.trees[:-1]).all())
+            and int(self.blocks.max(initial=0)) < max(blocks, 1)
+        )
+        if not right:
+            raise self.damaged()
+        return self
+
+    def damaged(self) -> CorruptData:
+        """What to raise when it is."""
+        return CorruptData(f"{self.path}: damaged (its lists do not fit its trees); {MEND}")
+
+
+def open_segment(folder: Path, entry: TermsEntry) -> Segment:
+    """Open a file; raises `CorruptData`."""
+    kinds = {
+        "trees": ("I64", [entry.count]),
+        "codes": ("U32", [-1]),
+        "blocks": ("U16", [-1]),
+        "offsets": ("U32", [-1]),
+        "rows": ("U16", [entry.postings]),
+    }
+    return Segment(folder / entry.file, *open_arrays(folder, entry, kinds)).checked()
+
+
+def write_segment(folder: Path, trees: Integers, owners: Integers, codes: Codes) -> TermsEntry:
+    """Write a file of trees in ascending order, named by its content; each pair of owner and code is there once.
+
+    Args:
+        folder: the index's folder.
+        trees: numbers of the trees.
+        owners: the place in `trees` of the tree that has each of `codes`.
+        codes: terms.
+    """
+    keys = codes.astype(np.uint64) << _LOW
+    keys |= owners.astype(np.uint64)
+    keys.sort()
+    heads = keys >> np.uint64(_BLOCK_BITS)
+    first = np.flatnonzero(np.concatenate(([True], heads[1:] != heads[:-1]))[: len(heads)])
+    arrays: dict[str, Array] = {
+        "trees": np.asarray(trees, np.int64),
+        "codes": (keys[first] >> _LOW).astype(np.uint32),
+        "blocks": heads[first].astype(np.uint16),
+        "offsets": np.append(first, len(keys)).astype(np.uint32),
+        "rows": keys.astype(np.uint16),
+    }
+    return TermsEntry(*write_arrays(folder, "terms", arrays), len(trees), len(keys), SCHEME)
+
+
+def merge(folder: Path, entries: Iterable[TermsEntry], live: Integers) -> TermsEntry:
+    """One file of several, without the trees that are not among `live`, which are in ascending order."""
+    segments = [open_segment(folder, entry) for entry in entries]
+    trees = np.intersect1d(np.concatenate([segment.trees for segment in segments]), live)
+    owners, codes = [], []
+    for segment in segments:
+        places = np.searchsorted(trees, segment.trees)
+        alive = np.isin(segment.trees, trees, assume_unique=True)
+        every = np.arange(len(segment.codes))
+        rows = segment.rows_of(every[:1], every[-1:] + 1)
+        if int(rows.max(initial=-1)) >= len(segment.trees):
+            raise segment.damaged()
+        kept = alive[rows]
+        owners.append(places[rows[kept]])
+        codes.append(np.repeat(segment.codes, segment.sizes(every, every + 1))[kept])
+    return write_segment(folder, trees, np.concatenate(owners), np.concatenate(codes))
