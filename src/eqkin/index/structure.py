@@ -102,13 +102,10 @@ class StructureIndex:
         chosen = order[: max(enough, _LEAST)]
         scores = np.zeros(self.count, np.float32)
         start = 0
-        for segment, (first, end), size in zip(self._segments, lists, sizes, strict=True):
-            rows = segment.rows_of(first[chosen], end[chosen])
-            sums = np.bincount(rows, np.repeat(weights[chosen], size[chosen]), len(segment.trees))
-            if len(sums) > len(segment.trees):
-                raise segment.damaged()
-            scores[start : start + len(sums)] = sums
-            start += len(sums)
+        for segment, (first, end) in zip(self._segments, lists, strict=True):
+            stop = start + len(segment.trees)
+            segment.add(scores[start:stop], first[chosen], end[chosen], weights[chosen])
+            start = stop
         return scores
 
 
