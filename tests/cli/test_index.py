@@ -40,6 +40,21 @@ def test_index_does_what_add_left_out(tmp_path: Path) -> None:
     assert _eqkin("index", "-l", library)["embedded"] == 1
     told = runner.invoke(app, ["index", "-l", str(library)])
     assert "1 equations can be searched" in told.stdout
+    assert "bytes an equation: vectors" in told.stdout
+
+
+def test_index_says_what_it_took_in_and_its_size(tmp_path: Path) -> None:
+    library = tmp_path / "library"
+    _eqkin("add", _note(tmp_path, "one"), "-l", library, "--no-index")
+    assert _eqkin("stats", "-l", library)["index"] == {}
+    done = _eqkin("index", "-l", library)
+    assert done["structured"] == 1
+    files = (library / "index").glob("*.*")
+    assert sum(done["bytes"].values()) == sum(path.stat().st_size for path in files if path.name != "index.json")
+    assert done["bytes"]["structure"] > 0
+    assert _eqkin("stats", "-l", library)["index"] == done["bytes"]
+    told = runner.invoke(app, ["stats", "-l", str(library)], env={"COLUMNS": "200"})
+    assert f"structure {done['bytes']['structure']}" in told.stdout.replace(",", "")
 
 
 def test_papers_are_added_while_somebody_else_makes_the_index(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""`eqkin index`: bring the vectors and words of a library up to date."""
+"""`eqkin index`: bring the vectors, structure and words of a library up to date."""
 
 from __future__ import annotations
 
 import signal
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import orjson
@@ -13,10 +14,17 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.errors import CorruptData
 from eqkin.index import UpdateReport, update
+from eqkin.index.state import FOLDER, IndexState
 from eqkin.library import Library
 
-_SHOWN = {"embedding": "embedding", "indexing": "filling the index", "words": "taking in words"}
+_SHOWN = {
+    "embedding": "embedding",
+    "structure": "taking in structure",
+    "indexing": "filling the index",
+    "words": "taking in words",
+}
 
 
 def register(app: typer.Typer) -> None:
@@ -46,7 +54,12 @@ def index(
         except KeyboardInterrupt:
             typer.secho("eqkin: stopped; what was embedded is kept, `eqkin index` goes on", err=True, fg="yellow")
             raise typer.Exit(130) from None
-    typer.echo(orjson.dumps(asdict(report)).decode() if as_json else told(report))
+    sizes = index_sizes(library)
+    if as_json:
+        typer.echo(orjson.dumps(asdict(report) | {"bytes": sizes}).decode())
+    else:
+        typer.echo(told(report))
+        typer.echo(f"on disk: {shown_sizes(sizes, report.vectors)}")
 
 
 def with_progress(library: Library, *, rebuild: bool = False) -> UpdateReport:
@@ -74,6 +87,25 @@ def told(report: UpdateReport) -> str:
     done = [f"{report.vectors:,} equations can be searched"]
     if report.embedded:
         done.append(f"{report.embedded:,} embedded now, {report.embedded / max(report.seconds, 1e-9):,.0f}/s")
+    if report.structured:
+        rate = report.structured / max(report.structure_seconds, 1e-9)
+        done.append(f"structure of {report.structured:,} taken in, {rate:,.0f}/s")
     if report.papers:
         done.append(f"words of {report.papers:,} papers taken in")
     return "; ".join(done)
+
+
+def index_sizes(library: Path) -> dict[str, int]:
+    """Bytes on disk of the parts of a library's index; none if there is no index, or it is damaged."""
+    folder = library.expanduser() / FOLDER
+    try:
+        state = IndexState.load(folder)
+    except CorruptData:
+        return {}
+    return state.sizes(folder) if state else {}
+
+
+def shown_sizes(sizes: dict[str, int], equations: int) -> str:
+    """The size of an index in one line."""
+    parts = ", ".join(f"{name} {size / max(equations, 1):,.0f}" for name, size in sizes.items())
+    return f"{sum(sizes.values()) / 1e6:,.1f} MB; bytes an equation: {parts}"

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eqkin.cli.index import index_sizes, shown_sizes
 from eqkin.cli.options import AsJson, LibraryFolder, output
 from eqkin.library import Library
 
@@ -43,7 +44,7 @@ def stats(
     from eqkin.library.statistics import characters, statistics
 
     with Library.open(library, create=False) as opened:
-        numbers = statistics(opened)
+        numbers = statistics(opened) | {"index": index_sizes(library)}
         with output():
             if as_json:
                 typer.echo(orjson.dumps(numbers).decode())
@@ -80,6 +81,8 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         ("on disk", f"{numbers['bytes'] / 1e6:,.1f} MB"),
         ("converter", f"{numbers['converter']['name']} {numbers['converter']['version']}"),
     ]
+    if numbers.get("index"):
+        rows.insert(-1, ("  of this the index", shown_sizes(numbers["index"], equations["converted"])))
     for name, value in rows:
         table.add_row(name, value)
     console.print(table)
