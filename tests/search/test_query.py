@@ -1,5 +1,6 @@
 """Queries as people give them: every way of writing a formula, and where it is wrong."""
 
+import re
 import time
 
 import pytest
@@ -109,7 +110,97 @@ def test_a_preview_shows_what_was_mended_and_what_nobody_defines(reader):
     assert reader.preview("x^2").mathml.startswith("<math")
 
 
-_PIECES = [*"\\{}^_&$<>/ab1\n %", r"\frac", r"\begin{", "<mi>", "</math>", "\ud800", "𝔼"]
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        (r"\intx^n\dX", r"\int x^n dX"),
+        (r"\sinx + \pir^2", r"\sin x + \pi r^2"),
+        (r"f:\BbbR\to\BbbR", r"f:\Bbb R\to\Bbb R"),
+        (r"a\\frac{1}{2}", r"a\ \frac{1}{2}"),
+        (r"f:\\begin{pmatrix}a&b\\c&d\end{pmatrix}", r"f:\ \begin{pmatrix}a&b\\c&d\end{pmatrix}"),
+        (r"\lim_\limits{x\to0} x", r"\lim\limits_{x\to0} x"),
+        (r"\sqrt[n]\frac{a}{b}", r"\sqrt[n]{\frac{a}{b}}"),
+    ],
+)
+def test_lost_spaces_and_slips_are_mended(reader, written, meant):
+    formula = reader.read(written)
+    assert formula.mathml == reader.read(meant).mathml
+    assert formula.repaired and not formula.unknown and formula.latex == written
+
+
+def test_a_reading_that_is_no_better_is_not_taken(reader):
+    formula = reader.read(r"\nobodysmacro{x}")
+    assert formula.unknown == (r"\nobodysmacro",) and not formula.repaired
+    rows = reader.read(r"\begin{aligned}a\\b\\\frac12\end{aligned}")
+    assert not rows.repaired and rows.mathml.count("<mtr>") == 3
+
+
+def test_entities_are_read_as_what_they_stand_for(reader):
+    formula = reader.read(r"\begin{matrix} a &amp; b \\ c &amp; d \end{matrix} &lt; 1")
+    assert formula.mathml == reader.read(r"\begin{matrix} a & b \\ c & d \end{matrix} < 1").mathml
+    assert "&amp;" in formula.latex and not formula.repaired
+    assert reader.read("&lt;math&gt;&lt;mi&gt;x&lt;/mi&gt;&lt;/math&gt;").mathml == reader.read("x").mathml.replace(
+        "<mrow>", ""
+    ).replace("</mrow>", "")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [r"a &lt; b &lt; ?c + \begin{nope} b", r"$?a &lt; ?a + \begin{nope} &amp; b$", r"\qvar{x}\qvar{y}\begin{nope}"],
+)
+def test_an_error_is_found_in_what_was_rewritten(reader, text):
+    with pytest.raises(UnreadableFormula, match="nope") as caught:
+        reader.read(text)
+    assert text[caught.value.problem.position :].startswith(("{nope}", "nope", r"\begin{nope}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("?a^2+?b^2=?c^2", ("?a", "?b", "?c")),
+        (r"\frac{\qvar{a}}{\qvar{ a }+\qvar{b}}", ("?a", "?b")),
+        (r"\int ?f d?x", ("?f", "?x")),
+        (r"\int?f(x)d?xd?y", ("?f", "?x", "?y")),
+        (r"\frac?a?b \hat?v x_?n^?m 2?k", ("?a", "?b", "?v", "?n", "?m", "?k")),
+        (r"\qvar{x_1} + \qvar{\alpha} + \operatorname{?f} ?ω", ("?x1", "?alpha", "?f", "?ω")),
+        (r"x = ?", ()),
+        (r"\text{is it ?x} \mbox{?y} \&?", ()),
+        (r"what is f(x)?Why answer?x 4?Yes ? x", ()),
+        ("<math><mi>?x</mi><mo>?</mo></math>", ("?x",)),
+    ],
+)
+def test_wildcards_are_leaves_of_the_tree(reader, text, names):
+    formula = reader.read(text)
+    assert formula.wildcards == names
+    assert not formula.repaired and not formula.unknown
+    for name in names:
+        assert f">{name}</mi>" in formula.mathml
+    assert reader.read(formula.mathml).wildcards == names
+    assert not re.search("[\ua000-\ua48c]", formula.mathml)  # what stood for them
+
+
+def test_wildcards_only_where_they_are_wanted(reader):
+    assert reader.read("?x", wildcards=False).wildcards == ()
+    assert ">?</mo><mi>x</mi>" in reader.read("?x", wildcards=False).mathml
+    assert "\ua000" in reader.read("?x + \ua000").mathml  # a character that would stand for it
+    with pytest.raises(UnreadableFormula) as caught:
+        reader.read(r"?x \unit{\begin{?y}}")
+    assert "\ua000" not in str(caught.value) and "\ua001" not in str(caught.value)
+
+
+_PIECES = [
+    *"\\{}^_&$<>/ab1\n %",
+    r"\frac",
+    r"\begin{",
+    "<mi>",
+    "</math>",
+    "\ud800",
+    "𝔼",
+    "?",
+    "&lt;",
+    r"\qvar",
+    r"\intx",
+]
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=30).map("".join))

@@ -13,6 +13,8 @@ _TEXT = re.compile(r"\\(?:text[a-z]*|mbox|hbox|operatorname\*?|mathrm|mathtt|mat
 _LEFT_RIGHT = re.compile(r"\\(?:left|right|middle)(?![A-Za-z])\s*\.?")
 _UNDERSCORE = re.compile(r"(?<!\\)_")
 _TRAILING_BACKSLASH = re.compile(r"\\+\s*$")
+_SCRIPTED_LIMITS = re.compile(r"([_^])\s*\\limits(?![A-Za-z])")
+_BARE_RADICAND = re.compile(r"(\\sqrt\s*+\[[^\[\]]*+\])\s*+(\\[A-Za-z]+(?:\s*+\{(?:[^{}]++|\{[^{}]*+\})*+\})+)")
 _PICA = re.compile(r"\\\\\s*\[[^\]]*\]")
 
 
@@ -22,6 +24,14 @@ def _align(text: str, failure: Failure) -> str:
 
 def _brace_scripts(text: str, failure: Failure) -> str:
     return _SCRIPTED_COMMAND.sub(r"\1{\2}", text)
+
+
+def _limits_first(text: str, failure: Failure) -> str:
+    return _SCRIPTED_LIMITS.sub(r"\\limits\1", text)
+
+
+def _brace_radicand(text: str, failure: Failure) -> str:
+    return _BARE_RADICAND.sub(r"\1{\2}", text)
 
 
 def _drop_dollars(text: str, failure: Failure) -> str:
@@ -60,12 +70,15 @@ def _drop_end(text: str, failure: Failure) -> str:
 
 _REPAIRS: tuple[tuple[re.Pattern[str], tuple[Callable[[str, Failure], str], ...]], ...] = (
     (re.compile(r"Expected 'EOF', got '&'"), (_align,)),
-    (re.compile(r"Got function|Expected group (?:after|as)"), (_escape_underscores, _brace_scripts, _open_group_at)),
+    (
+        re.compile(r"Got function|Expected group (?:after|as)"),
+        (_limits_first, _escape_underscores, _brace_scripts, _open_group_at),
+    ),
     (re.compile(r"Can't use function '(?:\$|\\[()])'"), (_drop_dollars,)),
     (re.compile(r"Double (?:sub|super)script"), (_open_group_at,)),
     (re.compile(r"got '_'|Expected 'EOF', got '\^'"), (_escape_underscores, _open_group_at)),
     (re.compile(r"'\\right'|Expected & or|'\\middle'|\\middle without|delimiter"), (_drop_left_right,)),
-    (re.compile(r"got 'EOF'|Unexpected end of input"), (_close,)),
+    (re.compile(r"got 'EOF'|Unexpected end of input"), (_brace_radicand, _close)),
     (re.compile(r"Expected 'EOF', got '\}'|Extra \}"), (_drop_at,)),
     (re.compile(r"Invalid (?:size|unit)"), (_drop_row_space,)),
     (re.compile(r"Unexpected character"), (_drop_end, _drop_at)),

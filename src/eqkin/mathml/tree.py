@@ -176,7 +176,7 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
     """
     block = ' display="block"' if display else ""
     pieces = [f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>']
-    numbers = _numbers(root) if classes is not None else {}
+    number = numbers(root) if classes is not None else {}
     stack: list[Node | str] = [root]
     while stack:
         item = stack.pop()
@@ -186,8 +186,8 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
         tag = item.tag if item.tag in TAGS else "mrow"
         allowed = {k: v for k, v in item.attributes.items() if k in ATTRIBUTES and not _UNSAFE_VALUE.search(v)}
         if classes is not None:
-            allowed["data-node"] = str(numbers[id(item)])
-            allowed |= {"class": classes[numbers[id(item)]]} if numbers[id(item)] in classes else {}
+            allowed["data-node"] = str(number[id(item)])
+            allowed |= {"class": classes[number[id(item)]]} if number[id(item)] in classes else {}
         pieces.append(
             f"<{tag}"
             + "".join(f" {name}={quoteattr(value)}" for name, value in allowed.items())
@@ -199,7 +199,7 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
     return "".join(pieces) + "</math>"
 
 
-def _numbers(root: Node) -> dict[int, int]:
+def numbers(root: Node) -> dict[int, int]:
     """Each node's number, breadth first, by its identity."""
     nodes = [root]
     for node in nodes:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from queue import LifoQueue
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.forest import Forest
+from eqkin.latex.entities import decoded
 from eqkin.latex.formula import typed_formula
+from eqkin.latex.rewriting import Rewritten
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure
-from eqkin.mathml.formulas import convert
+from eqkin.mathml.placeholders import Placeholders, named, spelled, wildcards_of, with_placeholders
 from eqkin.mathml.tree import Node, forest_of, node_of, parse_mathml, to_mathml
+from eqkin.mathml.typed import convert_typed
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
 _MARKUP = re.compile(r"\s*(?:<\?xml\b|<!--|<!DOCTYPE\b|<(?:[A-Za-z][\w.-]*:)?(?:math|m[a-z]+)\b[^<>]*>)", re.IGNORECASE)
@@ -56,6 +59,7 @@ class Formula:
     forest: Forest  # of its tree
     unknown: tuple[str, ...] = ()  # commands nobody defines, shown by name
     repaired: bool = False  # a slip was mended
+    wildcards: tuple[str, ...] = ()  # leaves that stand for anything, by their text ("?x"), in the order written
 
     @property
     def root(self) -> Node:
@@ -87,8 +91,12 @@ class FormulaReader:
         for _ in range(converters):
             self._converters.put(Converter())  # its engine starts with its first formula
 
-    def read(self, text: str) -> Formula:
-        """The formula in a text of LaTeX or MathML.
+    def read(self, text: str, *, wildcards: bool = True) -> Formula:
+        r"""The formula in a text of LaTeX or MathML.
+
+        Args:
+            text: As typed, or as taken from somewhere: HTML entities in it are read as what they stand for.
+            wildcards: Take `?x` and `\qvar{x}` for wildcards.
 
         Raises:
             UnreadableFormula: it is empty or wrong.
@@ -97,7 +105,16 @@ class FormulaReader:
         text = text.encode("utf-8", "replace").decode()
         if not text.strip():
             raise UnreadableFormula(Problem("the formula is empty", 0, "empty"))
-        return self._read_mathml(text) if is_mathml(text) else self._read_latex(text)
+        plain = Rewritten(text) if is_mathml(text) or len(text) > LIMITS.latex_chars else decoded(text)
+        try:
+            formula = (
+                self._read_mathml(plain.text) if is_mathml(plain.text) else self._read_latex(plain.text, wildcards)
+            )
+        except (UnreadableFormula, OversizedFormula) as error:
+            raise _moved(error, plain) from error.__cause__
+        latex = text.strip() if formula.latex else ""
+        found = wildcards_of(formula.root) if wildcards else ()
+        return replace(formula, latex=latex, wildcards=found)
 
     def preview(self, text: str) -> Preview:
         """The same for someone who is still typing: never raises for what was typed."""
@@ -122,21 +139,27 @@ class FormulaReader:
         finally:
             self._converters.put(converter)
 
-    def _read_latex(self, text: str) -> Formula:
+    def _read_latex(self, text: str, wildcards: bool) -> Formula:
         if len(text) > LIMITS.latex_chars:
             raise OversizedFormula(
                 Problem(f"the formula is longer than {LIMITS.latex_chars:,} characters", reason="limit: size")
             )
-        typed = typed_formula(text)
+        signed = with_placeholders(text) if wildcards else Placeholders(Rewritten(text), {})
+        typed = typed_formula(signed.formula.text)
         if not typed.strip():
             raise UnreadableFormula(Problem("the formula is empty", 0, "empty"))
         with self._converter() as converter:
-            conversion = convert(converter, [typed])
+            conversion = convert_typed(converter, typed)
         outcome = conversion.outcomes[0]
         if outcome.failure is not None:
-            raise _error(outcome.failure, typed, text)
+            failure = replace(outcome.failure, message=spelled(outcome.failure.message, signed.names))
+            raise _moved(_error(failure, typed, signed.formula.text), signed.formula)
         forest = conversion.forest if len(conversion.forest) == 1 else conversion.forest.select([outcome.tree])
-        return Formula(text.strip(), forest, outcome.unknown, outcome.repaired)
+        if signed.names:
+            root = node_of(forest, 0)
+            named(root, signed.names)
+            forest = forest_of(root)
+        return Formula(text, forest, outcome.unknown, outcome.repaired)
 
     def _read_mathml(self, text: str) -> Formula:
         try:
@@ -180,6 +203,12 @@ def _error(failure: Failure, typed: str, text: str) -> UnreadableFormula | Overs
     position = _place(failure.position, typed, text) if failure.position >= 0 else -1
     problem = Problem(failure.message, position, failure.reason)
     return OversizedFormula(problem) if failure.reason.startswith("limit") else UnreadableFormula(problem)
+
+
+def _moved(error: UnreadableFormula | OversizedFormula, text: Rewritten) -> UnreadableFormula | OversizedFormula:
+    """The same error, with its place in the text as it was before it was rewritten."""
+    at = error.problem.position
+    return type(error)(replace(error.problem, position=text.place(at))) if at >= 0 else error
 
 
 def _place(units: int, typed: str, text: str) -> int:

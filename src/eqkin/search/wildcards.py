@@ -1,0 +1,269 @@
+r"""Queries with wildcards: whether a tree, or a part of it, has the form of a pattern such as `?a^2 + ?b^2 = ?c^2`.
+
+A wildcard stands for an expression: any run of members of a row, the shortest first, whose brackets are closed and
+whose operators have something to work on; or all that stands in a slot (an exponent, a numerator). The same wildcard
+stands for the same everywhere, but for brackets around it. All else in the pattern stands for itself, as
+`eqkin.mathml.rows` reads trees.
+The search goes through choices in a fixed order, the whole tree first, then its rows from the top down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, count
+from typing import NamedTuple
+
+from eqkin.forest import Forest, ForestBuilder
+from eqkin.mathml.placeholders import is_wildcard
+from eqkin.mathml.rows import Item, Row, RowReader, as_node
+from eqkin.mathml.tree import Node, forest_of, node_of
+
+STEPS = 20_000  # of one search
+_LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
+
+
+@dataclass(frozen=True)
+class Match:
+    """How a tree answers a pattern. Nodes are numbered breadth first, as the forest has them."""
+
+    whole: bool  # all of the tree was matched, not a part alone
+    bindings: dict[str, Node]  # what each wildcard ("?x") stands for
+    pairs: tuple[tuple[int, int], ...]  # nodes of the pattern and of the tree that answer each other, ascending
+
+
+class Pattern:
+    """A pattern that is laid beside many trees."""
+
+    def __init__(self, root: Node) -> None:
+        self._reader = RowReader()
+        self._row = self._reader.read(root)
+        self._wild = {item.code: item.text for item in _all_items(self._row) if item.node and is_wildcard(item.node)}
+        self._open = set(self._wild)  # codes of items that hold wildcards
+        _mark_open(self._row, self._open)
+        self._needed = set(_closed(self._row, self._open))
+
+    def match(self, root: Node, limit: int = STEPS) -> Match | None:
+        """The first match of a tree or a part of it; None if there is none within so many steps."""
+        row = self._reader.copy().read(root)
+        items = list(_all_items(row))
+        if not self._row.items or not self._needed.issubset({item.code for item in items}):
+            return None
+        search = _Search(self._wild, self._open, limit)
+        try:
+            if search.run(_Goal(self._row.items, 0, row, 0, True, None)):
+                return search.result(whole=True)
+            for inner in (row, *(slot for item in items for slot in item.slots)):
+                for start in range(len(inner.items) - len(self._row.items) + 1):
+                    if search.run(_Goal(self._row.items, 0, inner, start, False, None)):
+                        return search.result(whole=False)
+        except _Exhausted:
+            pass
+        return None
+
+
+def matches(pattern: Node, tree: Node, limit: int = STEPS) -> Match | None:
+    """Whether a tree or a part of it has the form of a pattern, and how; None also if that takes too many steps."""
+    return Pattern(pattern).match(tree, limit)
+
+
+def without_wildcards(forest: Forest) -> Forest:
+    """A query's tree with an identifier for each wildcard: its own letter if that is free, else another one."""
+    if not any(text.startswith("?") for text in forest.texts):
+        return forest
+    roots = [node_of(forest, index) for index in range(len(forest))]
+    nodes = list(roots)
+    for node in nodes:
+        nodes.extend(node.children)
+    wild = [node for node in nodes if is_wildcard(node)]
+    taken = {node.text for node in nodes}
+    names = list(dict.fromkeys(node.text for node in wild))
+    letters = {name: name[1:] for name in names if len(name) == 2 and name[1:] not in taken}
+    free = (letter for letter in chain(_LETTERS, (f"x{number}" for number in count())) if letter not in taken)
+    taken.update(letters.values())
+    letters = {name: letters.get(name) or next(free) for name in names}
+    for node in wild:
+        node.text, node.attributes = letters[node.text], {}
+    builder = ForestBuilder()
+    for root in roots:
+        builder.add_forest(forest_of(root))
+    return builder.build()
+
+
+class _Exhausted(Exception):
+    """The search took more steps than allowed."""
+
+
+class _Goal(NamedTuple):
+    """Members of a pattern, from one on, have to answer those of a row, from one on; then other goals follow."""
+
+    pattern: tuple[Item, ...]
+    at: int
+    row: Row
+    place: int
+    to_end: bool  # of the row
+    then: _Goal | None
+    length: int = 0  # the least that the wildcard which comes next may stand for; exactly that, if it is bound
+
+
+class _Bound(NamedTuple):
+    codes: tuple[int, ...]  # without brackets around
+    run: tuple[Item, ...]
+
+
+class _Search:
+    """Goes through the choices for wildcards, with a stack of those that are left."""
+
+    def __init__(self, wild: dict[int, str], unground: set[int], limit: int) -> None:
+        self._wild, self._open, self._left = wild, unground, limit
+        self._bound: dict[str, _Bound] = {}  # in the order of binding
+        self._pairs: list[tuple[Item, tuple[Item, ...]]] = []
+        self._choices: list[tuple[_Goal, int, int]] = []
+
+    def run(self, goal: _Goal | None) -> bool:
+        """Whether a goal can be reached; then `result` says how."""
+        self._bound, self._pairs, self._choices = {}, [], []
+        failed = False
+        while goal is not None or failed:
+            if failed:
+                if not self._choices:
+                    return False
+                goal, bound, pairs = self._choices.pop()
+                while len(self._bound) > bound:
+                    self._bound.popitem()
+                del self._pairs[pairs:]
+            assert goal is not None
+            self._spend(1)
+            failed, goal = self._step(goal)
+        return True
+
+    def result(self, whole: bool) -> Match:
+        """How the goal was reached."""
+        pairs = {(0, 0)} if whole else set()
+        for ours, theirs in self._pairs:
+            if ours.code in self._wild:
+                pairs.update((ours.number, number) for item in theirs for number in item.covers)
+            else:
+                pairs.update(_paired(ours, theirs[0], deep=ours.code not in self._open))
+        bindings = {name: as_node(bound.run) for name, bound in self._bound.items()}
+        return Match(whole, bindings, tuple(sorted(pairs)))
+
+    def _step(self, goal: _Goal) -> tuple[bool, _Goal | None]:
+        """Whether it fails here, and what is left to reach."""
+        rest, room = len(goal.pattern) - goal.at, len(goal.row.items) - goal.place
+        if room < rest or (not rest and goal.to_end and room):
+            return True, None
+        if not rest:
+            return False, goal.then
+        item, other = goal.pattern[goal.at], goal.row.items[goal.place]
+        if item.code in self._wild:
+            return self._stand_in(goal, self._wild[item.code], room - rest + 1)
+        if item.code != other.code and (item.code not in self._open or not _alike(item, other)):
+            return True, None
+        following = self._after(goal, 1)
+        if item.code != other.code:
+            for ours, theirs in zip(reversed(item.slots), reversed(other.slots), strict=True):
+                following = _Goal(ours.items, 0, theirs, 0, True, following)
+        return False, following
+
+    def _stand_in(self, goal: _Goal, name: str, most: int) -> tuple[bool, _Goal | None]:
+        """Let a wildcard stand for the next few members of the row, and keep the other choices."""
+        bound = self._bound.get(name)
+        last = goal.to_end and goal.at == len(goal.pattern) - 1
+        lengths = self._again(goal, bound) if bound else self._lengths(goal, most if last else 1, most)
+        length = next(lengths, 0)
+        if not length or length > most:
+            return True, None
+        more = length + 1 if bound is None else next(lengths, 0)
+        if more and more <= most:
+            self._choices.append((goal._replace(length=more), len(self._bound), len(self._pairs)))
+        if bound is None:
+            run = goal.row.items[goal.place : goal.place + length]
+            self._bound[name] = _Bound(_without_brackets(goal.row, goal.place, goal.place + length), run)
+        return False, self._after(goal, length)
+
+    def _after(self, goal: _Goal, length: int) -> _Goal:
+        run = goal.row.items[goal.place : goal.place + length]
+        self._pairs.append((goal.pattern[goal.at], run))
+        return _Goal(goal.pattern, goal.at + 1, goal.row, goal.place + length, goal.to_end, goal.then)
+
+    def _lengths(self, goal: _Goal, least: int, most: int) -> Iterator[int]:
+        """How many members can be an expression, ascending."""
+        row, start, least = goal.row, goal.place, max(goal.length, least)
+        reach, joins = start, True
+        begins = row.partners[start] != start or not row.items[start].needs_before
+        for place in range(start, start + most):
+            self._spend(1)
+            partner, item = row.partners[place], row.items[place]
+            if partner < start:
+                return  # closes what was opened before
+            reach, joins = max(reach, partner), joins and item.is_operator
+            ends = partner != place or not item.needs_after
+            length = place - start + 1
+            if reach <= place and length >= least and ((begins and ends and not joins) or length == len(row.items)):
+                yield length
+
+    def _again(self, goal: _Goal, bound: _Bound) -> Iterator[int]:
+        """How many members say what a wildcard stands for already: as it is, or in brackets."""
+        row, start, size = goal.row, goal.place, len(bound.codes)
+        self._spend(size)
+        if size >= goal.length and row.codes[start : start + size] == bound.codes:
+            yield size
+        end = row.partners[start]
+        if row.items[start].text == "(" and row.codes[start + 1 : end] == bound.codes:
+            yield end - start + 1
+
+    def _spend(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            raise _Exhausted
+
+
+def _alike(item: Item, other: Item) -> bool:
+    return bool(item.slots) and item.tag == other.tag and len(item.slots) == len(other.slots)
+
+
+def _without_brackets(row: Row, start: int, end: int) -> tuple[int, ...]:
+    while end - start > 2 and row.items[start].text == "(" and row.partners[start] == end - 1:
+        start, end = start + 1, end - 1
+    return row.codes[start:end]
+
+
+def _paired(item: Item, other: Item, deep: bool) -> Iterator[tuple[int, int]]:
+    """Numbers of two items that answer each other, and of all below them if they are the same."""
+    stack = [(item, other)]
+    while stack:
+        ours, theirs = stack.pop()
+        if ours.number >= 0 and theirs.number >= 0:
+            yield ours.number, theirs.number
+        if deep:
+            for slot, slot_there in zip(ours.slots, theirs.slots, strict=True):
+                stack.extend(zip(slot.items, slot_there.items, strict=True))
+
+
+def _all_items(row: Row) -> Iterator[Item]:
+    """All items of a row and below, from the top down."""
+    level = [row]
+    while level:
+        for inner in level:
+            yield from inner.items
+        level = [slot for inner in level for item in inner.items for slot in item.slots]
+
+
+def _mark_open(row: Row, unground: set[int]) -> bool:
+    """Add the codes of items that hold something open; whether the row does."""
+    found = False
+    for item in row.items:
+        if any([_mark_open(slot, unground) for slot in item.slots]):
+            unground.add(item.code)
+        found = found or item.code in unground
+    return found
+
+
+def _closed(row: Row, unground: set[int]) -> Iterator[int]:
+    """The codes of the largest items without wildcards."""
+    for item in row.items:
+        if item.code not in unground:
+            yield item.code
+        for slot in item.slots if item.code in unground else ():
+            yield from _closed(slot, unground)

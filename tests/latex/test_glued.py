@@ -1,0 +1,80 @@
+"""What formulas lose on their way here: spaces after commands, and characters that became HTML entities."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.latex.entities import decoded
+from eqkin.latex.glued import respaced
+from eqkin.latex.rewriting import rewrite
+
+
+@pytest.mark.parametrize(
+    ("text", "unknown", "expected"),
+    [
+        (r"\intx^n", [r"\intx"], r"\int x^n"),
+        (r"\sinhx", [r"\sinhx"], r"\sinh x"),
+        (r"\sinx", [r"\sinx"], r"\sin x"),
+        (r"\pir^2", [r"\pir"], r"\pi r^2"),
+        (r"a\cdotx\cdotsy", [r"\cdotx", r"\cdotsy"], r"a\cdot x\cdots y"),
+        (r"m\leqn\len", [r"\leqn", r"\len"], r"m\leq n\le n"),
+        (r"\int f\dx", [r"\dx"], r"\int f dx"),
+        (r"zr\drdz", [r"\drdz"], r"zr drdz"),
+        (r"f:\BbbR\to A", [r"\BbbR"], r"f:\Bbb R\to A"),
+        (r"y\=\f(x)\+\1", [r"\f", r"\+", r"\1"], "y = f(x) + 1"),
+        (r"x\(\text{mod}\3)", [r"\3"], r"x (\text{mod} 3)"),
+        (r"\(x\) \foo", [r"\foo"], r"\(x\)  foo"),  # delimiters of a formula
+        (r"\mymacro", [r"\mymacro"], r"\mymacro"),
+        (r"\mymacros \int x", [r"\mymacro"], r"\mymacros \int x"),
+        (r"a\\frac12", [], r"a\ \frac12"),
+        (r"a\\to b", [r"\<"], r"a\ \to b"),
+    ],
+)
+def test_a_command_gets_its_space_back(text, unknown, expected):
+    assert respaced(text, unknown) == expected
+
+
+@pytest.mark.parametrize("text", [r"a\\b", r"a\\\frac12", r"\\to", r"\= \dx \(x", r"\begin{cases}a\\b\end{cases}", ""])
+def test_what_lost_nothing_stays(text):
+    assert respaced(text) == text
+
+
+def test_a_formula_that_fails_is_suspected():
+    assert respaced(r"\lim=\\lim\limits_n", failed=True) == r"\lim=\ \lim\limits_n"
+    assert respaced(r"a\\in b", failed=True) == r"a\ \in b"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a &lt; b &gt; c", "a < b > c"),
+        ("x &amp;= y", "x &= y"),
+        ("it&#39;s &#x27;so&quot;", "it's 'so\""),
+        ("a&nbsp;b&#160;c&#8203;d&#0;", "a b cd"),
+        ("a &amp;lt; b", "a < b"),
+        ("&le;&alpha;", "≤α"),
+        ("a & b &= c", "a & b &= c"),
+        ("a&b; &nosuchname; &lt", "a&b; &nosuchname; &lt"),
+        ("&amp;nosuch;", "&nosuch;"),
+    ],
+)
+def test_entities_are_what_they_stand_for(text, expected):
+    assert decoded(text).text == expected
+
+
+@given(st.lists(st.sampled_from(["a", "&lt;", "&nbsp;", "&", ";", "&amp;", "xy", "&#8203;"]), max_size=12).map("".join))
+def test_places_lead_back_to_the_text_as_given(text):
+    new = decoded(text)
+    places = [new.place(at) for at in range(len(new.text) + 1)]
+    assert places == sorted(places)
+    assert places[-1] == len(text)
+    for at, place in enumerate(places[:-1]):
+        assert new.text[at] == text[place] or text[place] == "&"
+
+
+def test_what_is_replaced_by_nothing_has_a_place():
+    new = rewrite(re.compile("b+"), lambda match: "", "abbcb")
+    assert new.text == "ac"
+    assert [new.place(at) for at in (0, 1, 2)] == [0, 3, 5]

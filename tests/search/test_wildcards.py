@@ -1,0 +1,191 @@
+"""Patterns with wildcards, laid beside real trees: what matches, what the wildcards stand for, and what does not."""
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqkin.mathml.tree import forest_of, node_of, numbers, to_mathml
+from eqkin.search.query import FormulaReader
+from eqkin.search.wildcards import Pattern, matches, without_wildcards
+
+_READER = FormulaReader(1)
+PYTHAGORAS = "?a^2+?b^2=?c^2"
+
+
+def tree(latex):
+    return _READER.read(latex, wildcards=False).root
+
+
+def found(pattern, latex):
+    return matches(_READER.read(pattern).root, tree(latex))
+
+
+def said(node):
+    """A tree as text without markup."""
+    return "".join(part.split("<")[0] for part in to_mathml(node).split(">"))
+
+
+def bindings(pattern, latex):
+    match = found(pattern, latex)
+    return None if match is None else {name[1:]: said(node) for name, node in match.bindings.items()}
+
+
+@pytest.mark.parametrize(
+    ("pattern", "latex", "expected"),
+    [
+        (PYTHAGORAS, "x^2+y^2=z^2", {"a": "x", "b": "y", "c": "z"}),
+        (PYTHAGORAS, r"\cos^2+\sin^2=1^2", {"a": "cos", "b": "sin", "c": "1"}),
+        (PYTHAGORAS, "(u+1)^2+v_1^2=r^2.", {"a": "(u+1)", "b": "v1", "c": "r"}),
+        (PYTHAGORAS, r"\left(u+1\right)^2 + |w|^2 = {r_0}^2", {"a": "(u+1)", "b": "∣w∣", "c": "r0"}),
+        ("?x", r"\frac ab + c", {"x": "ab+c"}),
+        ("?l = ?r", "a+b=c-d", {"l": "a+b", "r": "c−d"}),  # noqa: RUF001
+        (r"\frac{\qvar{a}}{\qvar{a}+\qvar{b}}", r"\frac{x}{x+y}", {"a": "x", "b": "y"}),
+        (r"\frac{?a}{?a+?b}", r"\frac{x+1}{(x+1)+y}", {"a": "x+1", "b": "y"}),
+        (r"\frac{?a}{?a+?b}", r"\frac{\sqrt x}{\,\sqrt{x} + y z}", {"a": "x", "b": "yz"}),
+        (r"\int ?f d?x", r"\int g(t)\,dt", {"f": "g(t)", "x": "t"}),
+        (r"\int ?f d?x", r"\int \frac{1}{1+s^2} \mathrm{d}s", {"f": "11+s2", "x": "s"}),
+        (r"\sum_{?i=1}^{?n} ?e", r"\sum_{k=1}^{N+1} k^2 + k", {"i": "k", "n": "N+1", "e": "k2+k"}),
+        (r"e^{i?t} = \cos ?t + i \sin ?t", r"e^{i(a+b)} = \cos(a+b) + i\sin(a+b)", {"t": "(a+b)"}),
+        (r"?a^2-?b^2=(?a-?b)(?a+?b)", "(x+1)^2-y^2=(x+1-y)(x+1+y)", {"a": "(x+1)", "b": "y"}),
+        (r"\begin{pmatrix} ?a & 0 \\ 0 & ?b \end{pmatrix}", r"\begin{pmatrix} x+1 & 0 \\ 0 & -y \end{pmatrix}",
+         {"a": "x+1", "b": "−y"}),  # noqa: RUF001
+        (r"f(?x) = \begin{cases} ?a & ?x > 0 \\ ?b & ?x \le 0 \end{cases}",
+         r"f(t) = \begin{cases} t^2 & t > 0 \\ 0 & t \le 0 \end{cases}", {"x": "t", "a": "t2", "b": "0"}),
+        (r"?a = ?b = ?c", r"\begin{aligned} x &= y + 1 \\ &= 2 \end{aligned}", {"a": "x", "b": "y+1", "c": "2"}),
+        (r"\langle ?u, ?v \rangle", r"\left\langle x, A y \right\rangle", {"u": "x", "v": "Ay"}),
+        (r"x^?n", "x^*", {"n": "∗"}),  # noqa: RUF001
+    ],
+)  # fmt: skip
+def test_a_pattern_matches_a_whole_formula(pattern, latex, expected):
+    match = found(pattern, latex)
+    assert match is not None and match.whole
+    assert bindings(pattern, latex) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "latex", "expected"),
+    [
+        (PYTHAGORAS, "0 = x^2+y^2=z^2, z>0", {"a": "x", "b": "y", "c": "z"}),
+        (PYTHAGORAS, r"\{(x,y) : x^2+y^2=r^2 \}", {"a": "x", "b": "y", "c": "r"}),
+        (PYTHAGORAS, r"\begin{aligned} t &= 1, \\ x^2 + y^2 &= r^2 \end{aligned}", {"a": "x", "b": "y", "c": "r"}),
+        (r"\frac{?a}{?b}", r"1 + \sqrt{\frac{x+1}{y}}", {"a": "x+1", "b": "y"}),
+        (r"\sqrt{?a}", r"\begin{pmatrix} 1 & \sqrt{x+y} \end{pmatrix}", {"a": "x+y"}),
+        (r"\sin ?x", r"2 \sin(x+y) z", {"x": "(x+y)"}),
+        (r"f(?x)", r"g(f(a, b))", {"x": "a,b"}),
+        (r"?x^2", r"1+(a+b)^2", {"x": "(a+b)"}),
+        (r"a+b", r"\frac{a+b}{c}", {}),
+        (r"\int ?f d?x", r"1 = \int h dy + 1", {"f": "h", "x": "y"}),
+    ],
+)
+def test_a_pattern_matches_a_part(pattern, latex, expected):
+    match = found(pattern, latex)
+    assert match is not None and not match.whole
+    assert bindings(pattern, latex) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "latex"),
+    [
+        (r"\frac{?a}{?a+?b}", r"\frac{x}{y+z}"),
+        (PYTHAGORAS, "x^2+y^2+z^2"),
+        (PYTHAGORAS, "x^2+y^3=z^2"),
+        ("?a^2+?a^2", "x^2+y^2"),
+        (r"e^{i?t} = \cos ?t + i \sin ?t", r"e^{i x} = \cos x + i\sin y"),
+        (r"\int ?f d?x", r"\int f = d + c"),  # a wildcard is no operator
+        (r"f(?x)", "f(a"),
+        (r"g(?x)+1", "g(a)(b+1"),  # nor does it hold a bracket that is open
+        (r"\begin{pmatrix} ?a & 0 \\ 0 & ?b \end{pmatrix}", r"\begin{pmatrix} x & 0 & 0 \\ 0 & y & 0 \end{pmatrix}"),
+        (r"\mathbb{R}^?n", "R^n"),
+        ("?a = ?b", "x"),
+        ("?a + ?b", "x +"),
+        ("x^2", "x^3"),
+    ],
+)
+def test_a_pattern_does_not_match(pattern, latex):
+    assert found(pattern, latex) is None
+
+
+def test_layout_makes_no_difference():
+    assert found(r"\sum_{?i} ?a", r"\textstyle\sum\nolimits_{k} \, {\displaystyle a_k}").whole
+    assert found(r"\operatorname{Tr} ?A", r"\mathrm{Tr}{A}") is None  # a name is not three letters
+    assert found("|?x|", r"\left|\phantom{a} y \right|").whole
+    fenced = _READER.read("<math><mi>f</mi><mfenced><mi>a</mi><mi>b</mi></mfenced></math>").root
+    assert matches(_READER.read("f(?x,?y)").root, fenced).whole
+
+
+def test_pairs_name_nodes_of_both_trees():
+    pattern, other = _READER.read(r"\frac{?a}{2} = y").root, tree(r"x \in \frac{(s+t)^2 u}{2} = y")
+    match = matches(pattern, other)
+    ours = {number: node for node, number in _nodes(pattern)}
+    theirs = {number: node for node, number in _nodes(other)}
+    pairs = [(said(ours[i]), said(theirs[j])) for i, j in match.pairs]
+    assert ("=", "=") in pairs and ("y", "y") in pairs and ("2", "2") in pairs and ("?a2", "(s+t)2u2") in pairs
+    assert "".join(said(theirs[j]) for i, j in match.pairs if ours[i].text == "?a") == "(s+t)2u"
+    assert match.pairs == tuple(sorted(set(match.pairs)))
+
+
+def _nodes(root):
+    nodes = [root]
+    for node in nodes:
+        nodes.extend(node.children)
+    return [(node, numbers(root)[id(node)]) for node in nodes]
+
+
+def test_work_is_bounded():
+    pattern = Pattern(_READER.read("?a?b?c?d?e?f?a?b?c?d?e?f=0").root)
+    other = tree("".join(f"x_{{{i % 7}}}" for i in range(300)) + "=0")
+    start = time.monotonic()
+    assert pattern.match(other) is None
+    assert time.monotonic() - start < 5  # generous: a busy machine
+    assert found("?a+?b", "x+y").whole
+    assert matches(_READER.read("?a+?b").root, tree("x+y"), limit=2) is None
+
+
+@pytest.mark.parametrize(
+    ("query", "same"),
+    [
+        (PYTHAGORAS, "a^2+b^2=c^2"),
+        ("?x + x", "y + x"),
+        (r"\qvar{x}+\qvar{long}", "x+y"),
+        (r"\int ?f d?x + f", r"\int y dx + f"),
+    ],
+)
+def test_without_wildcards_a_query_has_letters(query, same):
+    formula = _READER.read(query)
+    plain = without_wildcards(formula.forest)
+    assert to_mathml(node_of(plain, 0)) == _READER.read(same).mathml
+    assert "?" in formula.mathml  # the query itself stays
+    plain.validate()
+
+
+def test_without_wildcards_there_are_always_letters_left():
+    formula = _READER.read("".join(rf"\qvar{{{letter}{n}}}" for letter in "abc" for n in range(30)))
+    texts = [node.text for node, _ in _nodes(node_of(without_wildcards(formula.forest), 0)) if node.text]
+    assert len(set(texts)) == 90 and not any("?" in text for text in texts)
+    same = _READER.read("x^2").forest
+    assert without_wildcards(same) is same
+
+
+_EXPRESSIONS = st.recursive(
+    st.sampled_from(["x", "y", "2", r"\pi", r"\infty", "|z|", r"\dots"]),
+    lambda part: st.one_of(
+        st.tuples(part, st.sampled_from(["+", "=", " ", "-"]), part).map("".join),
+        st.tuples(part, part).map(lambda two: rf"\frac{{{two[0]}}}{{{two[1]}}}"),
+        part.map(lambda one: rf"\left({one}\right)^2"),
+        part.map(lambda one: rf"f({one})_k"),
+        part.map(lambda one: rf"\begin{{pmatrix}}{one}&0\end{{pmatrix}}"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(_EXPRESSIONS, _EXPRESSIONS)
+@settings(max_examples=60)
+def test_what_was_replaced_by_a_wildcard_is_found_again(part, rest):
+    whole = found(rf"\sqrt{{?w}} \neq \frac{{?w}}{{{rest}}}", rf"\sqrt{{{part}}} \neq \frac{{{part}}}{{{rest}}}")
+    assert whole is not None and whole.whole
+    assert said(whole.bindings["?w"]) == said(tree(part)).replace("\u2061", "")
+    assert found(rest, rf"1 < {rest} < 2") is not None
+    assert forest_of(whole.bindings["?w"]).validate() is None
