@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
@@ -14,6 +15,7 @@ from eqkin.index.state import IndexState
 from eqkin.library import Library
 from eqkin.library.verify import verify
 from eqkin.network.encoder import Encoder
+from eqkin.structure.terms import terms_of
 from tests.index.conftest import write_note
 
 # For every moment at which something reaches the disk: a child updates the index of a copy and is killed there.
@@ -22,13 +24,14 @@ import os, shutil, signal, sqlite3, sys
 from pathlib import Path
 import numpy as np
 from eqkin.errors import BadInput
-from eqkin.index import VectorIndex, Words, nearest, update, updating, words_update
+from eqkin.index import VectorIndex, Words, nearest, structure_update, update, updating, words_update
 from eqkin.library import Library
 from eqkin.library.verify import verify
 from eqkin.network.encoder import Encoder
 
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 nearest.FLAT_LIMIT, updating._MANY_FILES, updating._STEP, updating._FILE_SECONDS = 12, 2, 4, 0.0
+structure_update._MANY_FILES, structure_update._STEP, structure_update._FILE_SECONDS = 2, 4, 0.0
 updating._LEAST_TAIL, updating._TAIL, words_update._BATCH_PAPERS = 3, 3, 2
 encoder = Encoder.load()
 countdown = 0
@@ -78,7 +81,13 @@ def content(folder):
         index, words = VectorIndex.open(library, encoder.digest), Words.open(library)
         found = [words.search(text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
         sections = [sorted(section for section, _ in hits) for hits in found]
-        return index.missing, index.trees.tolist(), index.vectors(index.trees).tolist(), sections
+        vectors = index.vectors(index.trees).tolist()
+        return index.missing, index.trees.tolist(), vectors, sections, terms(index.structure)
+
+def terms(structure):
+    codes = np.unique(np.concatenate([segment.codes for segment in structure._segments]))
+    found = [structure.search(codes[at:at + 1], np.ones(1, np.float32), 100)[1].tolist() for at in range(len(codes))]
+    return structure.missing, structure.trees.tolist(), [trees for trees in found if trees]
 
 with Library.open(shutil.copytree(base, work / "whole")) as whole:
     update(whole, encoder)
@@ -135,9 +144,10 @@ def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
     trees = VectorIndex.open(atlas, encoder.digest).trees.tolist()
     chance = random.Random(7)
     files = [path for path in (atlas.folder / "index").iterdir() if path.stat().st_size]
-    assert sorted(path.suffix for path in files) == [".db", ".faiss", ".json", ".safetensors"]
-    for suffix in (".db", ".faiss", ".safetensors", ".json"):
-        (path,) = (atlas.folder / "index").glob(f"*{suffix}")  # what is made again may have another name
+    kinds = ("index.json", "nearest-*.faiss", "terms-*.safetensors", "vectors-*.safetensors", "words-*.db")
+    assert len(files) == len(kinds)
+    for kind in reversed(kinds):
+        (path,) = (atlas.folder / "index").glob(kind)  # what is made again may have another name
         whole = path.read_bytes()
         for at in chance.sample(range(len(whole)), 2):
             flipped = bytearray(whole)
@@ -171,6 +181,8 @@ def test_missing_files_are_reported_and_made_again(library: Library, encoder: En
 
 def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder) -> None:
     update(library, encoder)
+    (terms,) = (terms_of(forest) for _, forest in library.forests())
+    codes = np.unique(terms.code)
     chance = random.Random(3)
     for path in [p for p in (library.folder / "index").iterdir() if p.stat().st_size]:
         content = path.read_bytes()
@@ -180,7 +192,10 @@ def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder)
                 damaged[at] = chance.randrange(256)
             path.write_bytes(damaged[: chance.choice([len(damaged), 100])])
             try:
-                VectorIndex.open(library, encoder.digest).search(encoder.encode(["x"]), 3)
+                index = VectorIndex.open(library, encoder.digest)
+                index.search(encoder.encode(["x"]), 3)
+                if index.structure is not None:
+                    index.structure.search(codes, np.ones(len(codes), np.float32), 3)
                 Words.open(library).search("note equation", 3)
             except EqkinError:
                 pass

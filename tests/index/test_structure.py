@@ -1,0 +1,301 @@
+"""Terms of a library's equations: what is found is what counting tree by tree finds."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.index import StructureIndex, VectorIndex, structure, structure_update, update
+from eqkin.index.state import NAME, IndexState, TermsEntry, _text
+from eqkin.index.structure_files import SCHEME, indexed, merge, open_segment, write_segment
+from eqkin.library import Library
+from eqkin.library.verify import verify
+from eqkin.mathml.tree import forest_of, parse_mathml
+from eqkin.network.encoder import Encoder
+from eqkin.structure.terms import terms_of
+from tests.index.conftest import write_note
+
+
+def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
+    """The terms of each tree that should be indexed."""
+    for numbers, forest in library.forests():
+        for place, number in enumerate(numbers.tolist()):
+            terms = terms_of(forest.select(np.array([place])))
+            yield number, terms.code[indexed(terms)]
+
+
+def _lists(library: Library) -> dict[int, set[int]]:
+    trees = defaultdict(set)
+    for number, codes in _terms(library):
+        for code in codes.tolist():
+            trees[code].add(number)
+    return trees
+
+
+def _by_hand(lists: dict[int, set[int]], codes: np.ndarray, weights: np.ndarray) -> list[tuple[float, int]]:
+    scores: dict[int, float] = defaultdict(float)
+    for code, weight in zip(codes.tolist(), weights.tolist(), strict=True):
+        for tree in lists.get(code, ()):
+            scores[tree] += weight
+    return sorted(((score, tree) for tree, score in scores.items()), key=lambda hit: (-hit[0], hit[1]))
+
+
+def _opened(library: Library, encoder: Encoder) -> StructureIndex:
+    found = VectorIndex.open(library, encoder.digest).structure
+    assert found is not None
+    return found
+
+
+def _state(library: Library) -> IndexState:
+    state = IndexState.load(library.folder / "index")
+    assert state is not None
+    return state
+
+
+def _check(library: Library, encoder: Encoder) -> StructureIndex:
+    """An index of structure that finds what is in the library, and nothing else."""
+    index, lists = _opened(library, encoder), _lists(library)
+    terms = dict(_terms(library))
+    assert (index.trees.tolist(), index.missing) == (sorted(terms), 0)
+    codes = np.array(sorted(lists), np.uint32)
+    if index.count == len(index):
+        assert index.frequencies(codes).tolist() == [len(lists[code]) for code in codes.tolist()]
+    chance = np.random.default_rng(5)
+    for tree in chance.permutation(sorted(terms))[:20].tolist():
+        asked = np.append(terms[tree], np.uint32(12345))
+        weights = chance.integers(0, 4, len(asked)).astype(np.float32)  # whole numbers: sums are exact, ties are many
+        right = [hit for hit in _by_hand(lists, asked, weights) if hit[0] > 0]
+        for k in (1, 7, 10_000):
+            scores, trees = index.search(asked, weights, k)
+            assert list(zip(scores.tolist(), trees.tolist(), strict=True)) == right[:k]
+    verdict = verify(library.folder)
+    assert not verdict.problems + verdict.notes
+    return index
+
+
+def test_equations_are_found_by_the_terms_they_have(atlas: Library, encoder: Encoder) -> None:
+    index = _check(atlas, encoder)
+    assert index.count == len(index) == len(VectorIndex.open(atlas, encoder.digest))
+    terms = dict(_terms(atlas))
+    tree = max(terms, key=lambda number: len(terms[number]))
+    scores, trees = index.search(terms[tree], np.ones(len(terms[tree]), np.float32), 3)
+    assert (trees[0], scores[0]) == (tree, len(terms[tree]))
+    assert (scores.dtype, trees.dtype) == (np.float32, np.int64)
+
+
+def test_files_add_up(library: Library, encoder: Encoder, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(structure_update, "_MANY_FILES", 4)
+    monkeypatch.setattr(structure_update, "_STEP", 4)
+    monkeypatch.setattr(structure_update, "_FILE_TREES", 8)
+    counts = []
+    assert update(library, encoder).structured == 15
+    for number in range(10, 16):
+        counts.append(len(_state(library).terms or ()))
+        _check(library, encoder)
+        library.add(write_note(notes, number, 3))
+        assert update(library, encoder).structured == 3
+    assert counts[0] == 2  # 8 and 7 trees
+    assert max(counts) > 2
+    assert counts[-1] < 2 + len(counts)  # some were merged
+    before = _state(library)
+    assert update(library, encoder).structured == 0
+    assert _state(library) == before
+
+
+def test_removed_and_changed_equations_are_not_found(library: Library, encoder: Encoder, notes: Path) -> None:
+    update(library, encoder)
+    old = dict(_terms(library))
+    library.remove(str(notes / "n1.md"))
+    library.add(write_note(notes, 2, 7))
+    index = _opened(library, encoder)
+    assert (len(index), index.count, index.missing) == (5, 15, 7)
+    for codes in old.values():
+        assert {*index.search(codes, np.ones(len(codes), np.float32), 50)[1].tolist()} <= {*index.trees.tolist()}
+    assert any("structure of 7 equations was not taken in" in note for note in verify(library.folder).notes)
+    assert update(library, encoder).structured == 7
+    _check(library, encoder)
+
+
+def test_dead_trees_are_left_out_when_they_are_most(library: Library, encoder: Encoder, notes: Path) -> None:
+    update(library, encoder)
+    library.remove(str(notes / "n1.md"))
+    update(library, encoder)
+    assert _opened(library, encoder).count == 15
+    library.remove(str(notes / "n2.md"))
+    update(library, encoder)
+    assert _check(library, encoder).count <= 10  # the library may have renumbered its trees, too
+    library.remove(str(notes / "n3.md"))
+    update(library, encoder)
+    assert (_check(library, encoder).count, _state(library).terms) == (0, ())
+
+
+def test_only_allowed_equations_are_found(atlas: Library, encoder: Encoder) -> None:
+    index, lists = _opened(atlas, encoder), _lists(atlas)
+    codes = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:5], np.uint32)
+    weights = np.array([1, 2, 4, 8, 16], np.float32)
+    for allowed in ([1400, 17, 3, 17, 10**12, -5, 600], index.trees[::-2].tolist(), []):
+        right = [hit for hit in _by_hand(lists, codes, weights) if hit[1] in allowed]
+        scores, trees = index.search(codes, weights, 10**6, np.array(allowed, np.int64))
+        assert list(zip(scores.tolist(), trees.tolist(), strict=True)) == right
+
+
+def test_rare_terms_are_looked_up_first_and_never_too_many(
+    atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index, lists = _opened(atlas, encoder), _lists(atlas)
+    codes = np.array(sorted(lists, key=lambda code: (len(lists[code]), code))[-30:], np.uint32)
+    weights = np.linspace(1, 2, 30, dtype=np.float32)
+    sizes = np.cumsum([len(lists[code]) for code in codes.tolist()])
+    mixed = np.random.default_rng(2).permutation(30)
+    for budget, used in ((int(sizes[9]), 10), (int(sizes[9]) - 1, 9), (0, 3), (10**6, 30)):
+        monkeypatch.setattr(structure, "_BUDGET", budget)
+        scores, trees = index.search(codes[mixed], weights[mixed], 10**6)
+        right = dict((tree, score) for score, tree in _by_hand(lists, codes[:used], weights[:used]))
+        assert dict(zip(trees.tolist(), scores.tolist(), strict=True)) == pytest.approx(right, rel=1e-5)
+
+
+def test_unusual_queries_are_defined(library: Library, encoder: Encoder, tmp_path: Path) -> None:
+    update(library, encoder)
+    index = _opened(library, encoder)
+    code = np.array([next(iter(_lists(library)))], np.uint32)
+    one, none = np.ones(1, np.float32), np.zeros(0, np.float32)
+    assert len(index.search(code, one, 5)[1]) > 0
+    for codes, weights, k in ((code[:0], none, 5), (code, one, 0), (code, 0 * one, 5), (code + np.uint32(1), one, 5)):
+        scores, trees = index.search(codes, weights, k)
+        assert (scores.tolist(), trees.tolist()) == ([], [])
+    assert index.frequencies(code[:0]).tolist() == []
+    for codes, weights, k in ((code, none, 5), (code, -one, 5), (code, np.nan * one, 5), (code, one, -1)):
+        with pytest.raises(BadInput):
+            index.search(codes, weights, k)
+    with Library.open(tmp_path / "empty") as empty:
+        update(empty, encoder)
+        index = _check(empty, encoder)
+        assert index.frequencies(code).tolist() == [0]
+        assert index.search(code, one, 5)[1].tolist() == []
+
+
+def test_an_index_without_structure_is_read_and_completed(library: Library, encoder: Encoder) -> None:
+    update(library, encoder)
+    whole = _state(library)
+    path = library.folder / "index" / NAME
+    data = json.loads(path.read_bytes())["index"]
+    assert whole.terms and data.pop("terms")
+    path.write_bytes(_text(data))  # as it was written before there was any
+    index = VectorIndex.open(library, encoder.digest)
+    assert index.structure is None and len(index) == 15
+    verdict = verify(library.folder)
+    assert not verdict.problems and any("structure of 15 equations" in note for note in verdict.notes)
+    report = update(library, encoder)
+    assert (report.embedded, report.structured, report.papers) == (0, 15, 0)
+    assert _state(library) == whole
+    _check(library, encoder)
+
+
+def test_structure_counted_in_another_way_is_made_anew(
+    library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("eqkin.index.structure_files.SCHEME", 0)
+        patch.setattr(structure_update, "SCHEME", 0)
+        update(library, encoder)
+    assert VectorIndex.open(library, encoder.digest).structure is None
+    assert any("structure of 15 equations" in note for note in verify(library.folder).notes)
+    assert update(library, encoder).structured == 15
+    _check(library, encoder)
+
+
+def test_another_model_has_the_same_structure(library: Library, encoder: Encoder, other_encoder: Encoder) -> None:
+    update(library, encoder)
+    terms = _state(library).terms
+    report = update(library, other_encoder)
+    assert (report.embedded, report.structured) == (15, 0)
+    assert _state(library).terms == terms
+    _check(library, other_encoder)
+    assert update(library, other_encoder, rebuild=True).structured == 15
+
+
+def test_an_interruption_costs_nothing_that_was_counted(
+    library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(structure_update, "_STEP", 4)
+
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if stage == "structure":
+            assert total == 15
+            if done >= 8:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        update(library, encoder, interrupt)
+    assert _opened(library, encoder).missing == 7
+    report = update(library, encoder)
+    assert (report.embedded, report.structured) == (0, 7)
+    _check(library, encoder)
+
+
+def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
+    """A file of more trees than 16 bits can tell apart, and which of 40 terms they have."""
+    chance = np.random.default_rng(0)
+    has = chance.random((150_000, 40)) < np.linspace(0, 0.08, 40)
+    owners, terms = np.nonzero(has)
+    trees = np.cumsum(chance.integers(1, 4, len(has)))
+    mixed = chance.permutation(len(owners))
+    return write_segment(folder, trees, owners[mixed], (7 * terms[mixed]).astype(np.uint32)), trees, has
+
+
+def test_more_trees_than_16_bits_tell_apart(tmp_path: Path) -> None:
+    entry, trees, has = _large(tmp_path)
+    index = StructureIndex.open(tmp_path, [entry], trees)
+    assert index is not None
+    codes = np.arange(0, 280, 7, dtype=np.uint32)
+    np.testing.assert_array_equal(index.frequencies(codes), has.sum(axis=0))
+    weights = np.arange(40, dtype=np.float32)
+    scores, found = index.search(codes, weights, 500)
+    right = has @ weights
+    order = np.lexsort((trees, -right))[:500]
+    np.testing.assert_array_equal(found, trees[order])
+    np.testing.assert_array_equal(scores, right[order])
+    np.testing.assert_array_equal(index.search(codes[-1:], weights[-1:], 900)[1], trees[has[:, -1]][:900])  # all equal
+
+
+def test_merging_keeps_what_lives(tmp_path: Path) -> None:
+    entry, trees, has = _large(tmp_path)
+    late = write_segment(tmp_path, np.array([0, 10**6]), np.array([0, 1, 1]), np.array([7, 7, 9], np.uint32))
+    live = np.concatenate(([0], trees[::3], [10**6]))
+    segment = open_segment(tmp_path, merge(tmp_path, [entry, late], live))
+    np.testing.assert_array_equal(segment.trees, live)
+    index = StructureIndex([segment], live)
+    expected = has[::3].sum(axis=0)[1] + 2, 1
+    assert tuple(index.frequencies(np.array([7, 9], np.uint32)).tolist()) == expected
+    scores, found = index.search(np.array([77], np.uint32), np.ones(1, np.float32), 10**6)
+    np.testing.assert_array_equal(found, trees[::3][has[::3, 11]])
+    assert (scores == 1).all()
+
+
+def test_lists_that_point_nowhere_raise_our_error(tmp_path: Path) -> None:
+    entry = write_segment(tmp_path, np.array([3, 5]), np.array([0, 1]), np.array([7, 7], np.uint32))
+    whole = (tmp_path / entry.file).read_bytes()
+    rows = whole.rindex(np.array([0, 1], np.uint16).tobytes())
+    (tmp_path / entry.file).write_bytes(whole[:rows] + np.array([0, 2], np.uint16).tobytes() + whole[rows + 4 :])
+    index = StructureIndex.open(tmp_path, [entry], np.array([3, 5]))
+    assert index is not None
+    with pytest.raises(CorruptData, match="run `eqkin index --rebuild`"):
+        index.search(np.array([7], np.uint32), np.ones(1, np.float32), 3)
+    with pytest.raises(CorruptData):
+        merge(tmp_path, [entry], np.array([3, 5]))
+
+
+def test_codes_are_those_of_this_scheme() -> None:
+    """When this fails, terms are others than in the libraries people have: raise `SCHEME`, then change this."""
+    formula = parse_mathml(
+        "<math><mrow><mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup><mo>+</mo>"
+        "<mfrac><mrow><mi>a</mi><mo>+</mo><mi mathvariant='bold'>b</mi></mrow><mi>a</mi></mfrac></mrow></math>"
+    )
+    terms = terms_of(forest_of(formula))
+    digest = sha256(terms.code[indexed(terms)].astype("<u4").tobytes()).hexdigest()
+    assert (SCHEME, digest[:16]) == (1, "531402fb5d90deac")
