@@ -34,6 +34,7 @@ _BLOCK_BITS = 16
 _LOW = np.uint64(32)
 
 Codes = npt.NDArray[np.uint32]
+Rows = npt.NDArray[np.uint32]
 
 
 def indexed(terms: Terms) -> npt.NDArray[np.bool_]:
@@ -117,7 +118,7 @@ def open_segment(folder: Path, entry: TermsEntry) -> Segment:
     return Segment(folder / entry.file, *open_arrays(folder, entry, kinds)).checked()
 
 
-def write_segment(folder: Path, trees: Integers, owners: Integers, codes: Codes) -> TermsEntry:
+def write_segment(folder: Path, trees: Integers, owners: Rows, codes: Codes) -> TermsEntry:
     """Write a file of trees in ascending order, named by its content; each pair of owner and code is there once.
 
     Args:
@@ -151,6 +152,6 @@ def merge(folder: Path, entries: Iterable[TermsEntry], live: Integers) -> TermsE
         alive = np.isin(segment.trees, trees, assume_unique=True)
         rows, terms = segment.pairs()
         kept = alive[rows]
-        owners.append(places[rows[kept]])
+        owners.append(places[rows[kept]].astype(np.uint32))
         codes.append(terms[kept])
     return write_segment(folder, trees, np.concatenate(owners), np.concatenate(codes))

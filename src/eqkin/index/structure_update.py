@@ -11,14 +11,14 @@ import numpy as np
 from eqkin.forest import Forest
 from eqkin.index.arrays import intact
 from eqkin.index.state import TermsEntry
-from eqkin.index.structure_files import SCHEME, Codes, indexed, merge, open_segment, write_segment
+from eqkin.index.structure_files import SCHEME, Codes, Rows, indexed, merge, open_segment, write_segment
 from eqkin.index.vectors import Integers
 from eqkin.library import Library
 from eqkin.structure.terms import terms_of
 
 _STEP = 8_192  # trees between two looks at the clock
 _FILE_TREES = 500_000  # most in one file
-_FILE_POSTINGS = 16_000_000  # sorting them takes some 500 MB
+_FILE_POSTINGS = 16_000_000  # sorting them takes some 400 MB
 _FILE_SECONDS = 60.0  # of counting that a kill may cost
 _MANY_FILES = 16
 _DEAD_SHARE = 0.5  # of trees that belong to no equation any more, above which all are rewritten
@@ -65,7 +65,7 @@ def take_in(
 
 
 def _parts(library: Library, have: Integers) -> Iterator[tuple[Integers, Forest]]:
-    """Trees whose structure was not taken in yet, some at a time."""
+    """Trees whose structure was not taken in yet, some at a time, in ascending order."""
     for numbers, forest in library.forests():
         new = np.flatnonzero(np.isin(numbers, have, assume_unique=True, invert=True))
         for start in range(0, len(new), _STEP):
@@ -79,13 +79,14 @@ class _Gathered:
     def __init__(self) -> None:
         self.count = self.postings = 0
         self._trees: list[Integers] = []
-        self._owners: list[Integers] = []
+        self._owners: list[Rows] = []
         self._codes: list[Codes] = []
 
     def add(self, numbers: Integers, forest: Forest) -> None:
         terms = terms_of(forest)
         wanted = indexed(terms)
-        owners = np.repeat(np.arange(self.count, self.count + len(numbers)), np.diff(terms.offsets))
+        rows = np.arange(self.count, self.count + len(numbers), dtype=np.uint32)
+        owners = np.repeat(rows, np.diff(terms.offsets))
         self._trees.append(numbers)
         self._owners.append(owners[wanted])
         self._codes.append(terms.code[wanted])
@@ -97,12 +98,8 @@ class _Gathered:
         return self.count >= _FILE_TREES or self.postings >= _FILE_POSTINGS
 
     def write(self, folder: Path) -> TermsEntry:
-        trees = np.concatenate(self._trees)
-        order = np.argsort(trees, kind="stable")
-        places = np.empty_like(order)
-        places[order] = np.arange(len(order))
         owners, codes = np.concatenate(self._owners), np.concatenate(self._codes)
-        return write_segment(folder, trees[order], places[owners], codes)
+        return write_segment(folder, np.concatenate(self._trees), owners, codes)
 
 
 def tidied(folder: Path, entries: Entries, live: Integers) -> Entries:
