@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields, replace
 from io import StringIO
 from pathlib import Path
 
@@ -45,3 +47,32 @@ def test_a_run_tells_its_score_as_json(tmp_path: Path) -> None:
     assert told["ranking"]["low"] <= told["ranking"]["score"] <= told["ranking"]["high"]
     assert (tmp_path / "run" / "curves.png").is_file()
     assert Path(told["model"], "model.json").is_file()
+    assert (
+        json.loads(Path(told["model"], "model.json").read_text())["recipe"]["name"] == "eqkin"
+    )  # unless another is asked for
+    assert "no words" not in result.stderr
+
+
+def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+    from eqkin.learning.corpus import Corpus
+    from eqkin.library import Library
+
+    with Library.open(tmp_path / "library") as library:
+        library.add("atlas:")
+        replace(Corpus.of_library(library), words=None).save(tmp_path / "corpus.zst")
+    for name, said in (("eqkin", True), ("paper", False)):
+        arguments = ["train", str(tmp_path / "corpus.zst"), "--recipe", name, "-o", str(tmp_path / name), *TINY]
+        result = runner.invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+        assert ("no words around its equations" in result.stderr) == said
+
+
+def test_the_help_names_every_setting() -> None:
+    pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+    from eqkin.cli.train import train
+    from eqkin.learning.recipes import Recipe
+
+    told = set(re.findall(r"\w+", train.__doc__ or ""))
+    named = {"name", "batch", "triplets", "seed", "architecture"}  # options of their own, or none
+    assert {field.name for field in [*fields(Recipe), *fields(Recipe().architecture)]} - named <= told

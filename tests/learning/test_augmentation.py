@@ -132,6 +132,16 @@ def test_the_operation_keeps_torchs_rules_for_operations():
     )
 
 
+def test_a_share_of_the_equations_is_renamed_as_all_would_be():
+    some, every = (Augmentation(100.0, seed=3, device=CPU, share=s).draw(torch.tensor(5), 4_000) for s in (0.3, 1.0))
+    same = torch.arange(192, dtype=torch.uint8)
+    kept = (some.new == same).all(1)
+    assert 0.65 < kept.float().mean() < 0.75
+    assert torch.equal(some.old[kept], same.expand(int(kept.sum()), -1))
+    assert torch.equal(some.new[~kept], every.new[~kept])
+    assert torch.equal(some.old[~kept], every.old[~kept])
+
+
 @settings(max_examples=30)
 @given(FORESTS, st.integers(0, 1000))
 def test_only_characters_of_identifiers_are_renamed(forest, step):

@@ -3,6 +3,7 @@
 # ruff: noqa: E402
 import random
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -127,6 +128,15 @@ def test_negatives_are_any_equation_of_any_paper(name):
         joint = np.bincount(np.array(drawn) * len(corpus) + negative, minlength=len(corpus) ** 2)
         often = np.bincount(drawn, minlength=len(corpus)) / len(drawn)
         assert fits(joint, np.outer(often, expected).ravel())
+
+
+@pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
+def test_works_are_balanced_by_the_number_of_their_papers(balance):
+    corpus = replace(corpus_of([[2], [4], [3], [2, 2], [2], [1]]), works=["b", "a", "b", "b", "c", "b"])
+    drawing = Sampler(corpus, kinds=("paper",), seed=0, device=CPU, balance=balance)
+    anchor = drawing.draw(steps_from(0, 10, CPU), 5_000).anchor.flatten().numpy()
+    weight = np.array([4.0**-balance, 1, 4.0**-balance, 4.0**-balance, 1, 0])  # the last has no pair
+    assert fits(np.bincount(corpus.paper[anchor], minlength=6), weight / weight.sum())
 
 
 @settings(max_examples=40)

@@ -22,6 +22,34 @@ def test_the_papers_recipe_is_the_papers():
     assert (recipe.learning_rate, recipe.warm_up, recipe.triplets) == (1e-4, 1_000, 20_000_000)
 
 
+def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
+    recipe = recipe_named("eqkin")
+    assert recipe.architecture == Architecture(width=512, layers=4, normalised=(), dimensions=64, kind="mix")
+    assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
+        "eqkin", "kin", 0.0, 0.0, 120.0,
+    )  # fmt: skip
+    assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
+    assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
+    assert (recipe.temperature, recipe.structure_weight, recipe.context_weight, recipe.words_weight) == (
+        0.1,
+        1,
+        0.1,
+        0.3,
+    )
+    assert recipe.checked() == recipe
+
+
+def test_recipes_kept_before_there_were_others_are_read_and_written_as_they_were():
+    kept = {
+        "name": "paper", "architecture": {"width": 512, "layers": 3, "normalised": [0, 2], "dimensions": 64},
+        "loss": "histogram", "contexts": ["section", "paper", "citation"], "masking": 0.15, "transpositions": 32.0,
+        "batch": 128, "triplets": 20_000_000, "learning_rate": 0.0001, "warm_up": 1000, "held_out": 0.1,
+        "split_seed": 0, "seed": 0,
+    }  # fmt: skip
+    assert Recipe.from_dict(kept) == Recipe()
+    assert list(Recipe().as_dict().items()) == list(kept.items())
+
+
 @given(
     st.builds(
         Recipe,
@@ -30,6 +58,15 @@ def test_the_papers_recipe_is_the_papers():
             Architecture, st.integers(1, 999), st.just(4), st.sets(st.integers(0, 3)).map(tuple), st.integers(1, 99)
         ),
         loss=st.sampled_from(["histogram", "triplet"]),
+        renamed=st.floats(0, 1),
+        balance=st.floats(0, 1),
+        weight_decay=st.floats(0, 0.99),
+        schedule=st.sampled_from(["linear", "cosine"]),
+        averaged=st.floats(0, 1),
+        temperature=st.floats(0.001, 100),
+        structure_weight=st.floats(0, 1000),
+        context_weight=st.floats(0, 1000),
+        words_weight=st.floats(0, 1000),
         contexts=st.sampled_from([("section",), ("paper", "citation")]),
         masking=st.floats(0, 0.99),
         transpositions=st.floats(0, 500),
@@ -85,6 +122,15 @@ def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
         ("learning_rate", "inf", "learning_rate"),
         ("warm_up", "-1", "warm_up"),
         ("held_out", "0", "held_out"),
+        ("renamed", "1.1", "renamed and averaged"),
+        ("averaged", "-0.1", "renamed and averaged"),
+        ("balance", "nan", "balance"),
+        ("weight_decay", "1", "weight_decay"),
+        ("schedule", "step", "schedule must be one of linear, cosine"),
+        ("temperature", "0", "temperature"),
+        ("words_weight", "-1", "weights of the parts"),
+        ("context_weight", "nan", "weights of the parts"),
+        ("loss", "kin", "no masking task: masking must be 0"),
         ("held_out", "0.95", "held_out"),
         ("seed", "9223372036854775808", "seed"),
         ("width", "0", "width, layers, dimensions"),
@@ -106,6 +152,13 @@ def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
 def test_settings_that_make_no_sense_are_refused_by_name(name, text, message):
     with pytest.raises(BadInput, match=message):
         Recipe().changed({name: text})
+
+
+def test_eqkin_s_recipe_needs_a_teacher():
+    none = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
+    with pytest.raises(BadInput, match="needs one of its parts"):
+        recipe_named("eqkin").changed(none)
+    assert Recipe().changed(none).words_weight == 0  # there nobody asks for it
 
 
 @pytest.mark.parametrize(
@@ -130,5 +183,5 @@ def test_json_that_is_no_recipe_is_refused(change):
 
 
 def test_an_unknown_recipe_is_refused_and_the_known_ones_named():
-    with pytest.raises(BadInput, match="no recipe 'papper'; there are paper"):
+    with pytest.raises(BadInput, match="no recipe 'papper'; there are paper, eqkin"):
         recipe_named("papper")

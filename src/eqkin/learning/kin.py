@@ -24,8 +24,8 @@ _ACROSS = 1 << 17  # of them at a time
 def nearest(tables: StructureTables, paper: Tensor) -> Tensor:
     """The 16 nearest trees of each tree, (trees, 16) int32, by cosine.
 
-    Those of its own paper, nearly the same ones and those with nothing in common are left out. Where fewer are left the nearest comes up
-    several times; where none is left, the tree itself.
+    Those of its own paper, nearly the same ones and those with nothing in common are left out. Where fewer are left the
+    nearest comes up several times; where none is left, the tree itself.
 
     Args:
         tables: Vectors of the trees.
@@ -54,7 +54,8 @@ def _best(vectors: Tensor, paper: Tensor, here: Tensor, candidates: Tensor) -> t
         left_out = (paper[here][:, None] == paper[part]) | (cosines > _SAME)
         cosines = torch.cat([best, cosines.masked_fill_(left_out, -1.0)], dim=1)
         best, order = cosines.topk(NEAREST, dim=1)
-        place = torch.cat([place, part.expand(len(here), -1)], dim=1).gather(1, order)
+        before = place.gather(1, order.clamp(max=NEAREST - 1))
+        place = torch.where(order < NEAREST, before, part[(order - NEAREST).clamp(min=0)])
     return best, place
 
 
