@@ -55,6 +55,10 @@ def bindings(pattern, latex):
          r"f(t) = \begin{cases} t^2 & t > 0 \\ 0 & t \le 0 \end{cases}", {"x": "t", "a": "t2", "b": "0"}),
         (r"?a = ?b = ?c", r"\begin{aligned} x &= y + 1 \\ &= 2 \end{aligned}", {"a": "x", "b": "y+1", "c": "2"}),
         (r"\langle ?u, ?v \rangle", r"\left\langle x, A y \right\rangle", {"u": "x", "v": "Ay"}),
+        ("?a = ?b", "x < y = z + 1 = w", {"a": "x<y", "b": "z+1=w"}),
+        (r"?p \Rightarrow ?q", r"x = y \Rightarrow x^2 = y^2", {"p": "x=y", "q": "x2=y2"}),
+        (r"\sum_{?i} ?e", r"\sum_{k=1} k", {"i": "k=1", "e": "k"}),
+        (r"f(?x)", r"f(\{a = b\})", {"x": "{a=b}"}),
         (r"x^?n", "x^*", {"n": "∗"}),  # noqa: RUF001
     ],
 )  # fmt: skip
@@ -77,6 +81,7 @@ def test_a_pattern_matches_a_whole_formula(pattern, latex, expected):
         (r"?x^2", r"1+(a+b)^2", {"x": "(a+b)"}),
         (r"a+b", r"\frac{a+b}{c}", {}),
         (r"\int ?f d?x", r"1 = \int h dy + 1", {"f": "h", "x": "y"}),
+        (r"\int ?f d?x", r"\int h dy = 1", {"f": "h", "x": "y"}),
     ],
 )
 def test_a_pattern_matches_a_part(pattern, latex, expected):

@@ -28,7 +28,8 @@ _OPENING, _CLOSING, _BARS = frozenset("([{⟨⌊⌈"), frozenset(")]}⟩⌋⌉")
 _FINAL = frozenset(".,;")
 _ELLIPSES = frozenset("…⋯⋮⋱")
 _SIGNS = frozenset("+−±∓")  # noqa: RUF001
-_INFIX = _SIGNS | frozenset("=≠<>≤≥⩽⩾≪≫≡∼≃≈≅∝≺≻∈∉∋⊂⊆⊊⊃⊇∣∤∥⟂⊥⊢⊨:≔,;×⋅÷∗∘∧∨∪∩∖⊕⊗⊙/←→↔⇐⇒⇔↦↪⟵⟶⟷⟸⟹⟺⟼")  # noqa: RUF001
+_RELATIONS = frozenset("=≠<>≤≥⩽⩾≪≫≡∼≃≈≅∝≺≻≔←→↔⇐⇒⇔↦↪⟵⟶⟷⟸⟹⟺⟼")  # noqa: RUF001
+_INFIX = _RELATIONS | _SIGNS | frozenset("∈∉∋⊂⊆⊊⊃⊇∣∤∥⟂⊥⊢⊨:,;×⋅÷∗∘∧∨∪∩∖⊕⊗⊙/")  # noqa: RUF001
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +48,11 @@ class Item:
     def is_operator(self) -> bool:
         """Whether it only joins others."""
         return self.tag == "mo" and self.text not in _ELLIPSES
+
+    @property
+    def is_relation(self) -> bool:
+        """Whether it makes a statement of two expressions."""
+        return self.tag == "mo" and self.text in _RELATIONS
 
     @property
     def needs_before(self) -> bool:

@@ -4,7 +4,8 @@ A wildcard stands for an expression: any run of members of a row, the shortest f
 whose operators have something to work on; or all that stands in a slot (an exponent, a numerator). The same wildcard
 stands for the same everywhere, but for brackets around it. All else in the pattern stands for itself, as
 `eqkin.mathml.rows` reads trees.
-The search goes through choices in a fixed order, the whole tree first, then its rows from the top down.
+The search goes through choices in a fixed order: the whole tree first, then its rows from the top down, where only a
+wildcard that is all of a side, as in `?p = ?q`, may hold a relation (`a < b`); then the same with any that hold some.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from eqkin.mathml.placeholders import is_wildcard
 from eqkin.mathml.rows import Item, Row, RowReader, as_node
 from eqkin.mathml.tree import Node, forest_of, node_of
 
-STEPS = 20_000  # of one search
+STEPS = 10_000  # of one search
 _LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
 
 
@@ -41,6 +42,7 @@ class Pattern:
         self._wild = {item.code: item.text for item in _all_items(self._row) if item.node and is_wildcard(item.node)}
         self._open = set(self._wild)  # codes of items that hold wildcards
         _mark_open(self._row, self._open)
+        self._outer = set(self._row.codes) - self._open
         self._needed = set(_closed(self._row, self._open))
 
     def match(self, root: Node, limit: int = STEPS) -> Match | None:
@@ -49,14 +51,17 @@ class Pattern:
         items = list(_all_items(row))
         if not self._row.items or not self._needed.issubset({item.code for item in items}):
             return None
+        rows = [row, *(slot for item in items for slot in item.slots)]
+        rows = [inner for inner in rows if self._outer.issubset(inner.codes)]
         search = _Search(self._wild, self._open, limit)
         try:
-            if search.run(_Goal(self._row.items, 0, row, 0, True, None)):
-                return search.result(whole=True)
-            for inner in (row, *(slot for item in items for slot in item.slots)):
-                for start in range(len(inner.items) - len(self._row.items) + 1):
-                    if search.run(_Goal(self._row.items, 0, inner, start, False, None)):
-                        return search.result(whole=False)
+            for search.statements in (False, True):
+                if search.run(_Goal(self._row.items, 0, row, 0, True, None)):
+                    return search.result(whole=True)
+                for inner in rows:
+                    for start in range(len(inner.items) - len(self._row.items) + 1):
+                        if search.run(_Goal(self._row.items, 0, inner, start, False, None)):
+                            return search.result(whole=False)
         except _Exhausted:
             pass
         return None
@@ -116,6 +121,7 @@ class _Search:
 
     def __init__(self, wild: dict[int, str], unground: set[int], limit: int) -> None:
         self._wild, self._open, self._left = wild, unground, limit
+        self.statements = False  # whether any wildcard may hold a relation
         self._bound: dict[str, _Bound] = {}  # in the order of binding
         self._pairs: list[tuple[Item, tuple[Item, ...]]] = []
         self._choices: list[tuple[_Goal, int, int]] = []
@@ -190,18 +196,27 @@ class _Search:
     def _lengths(self, goal: _Goal, least: int, most: int) -> Iterator[int]:
         """How many members can be an expression, ascending."""
         row, start, least = goal.row, goal.place, max(goal.length, least)
-        reach, joins = start, True
+        reach, joins, states = start, True, False
+        may_state = self.statements or _is_side(goal.pattern, goal.at)
         begins = row.partners[start] != start or not row.items[start].needs_before
         for place in range(start, start + most):
             self._spend(1)
             partner, item = row.partners[place], row.items[place]
             if partner < start:
                 return  # closes what was opened before
+            states = states or (reach <= place and item.is_relation)
             reach, joins = max(reach, partner), joins and item.is_operator
             ends = partner != place or not item.needs_after
             length = place - start + 1
-            if reach <= place and length >= least and ((begins and ends and not joins) or length == len(row.items)):
+            if reach > place or length < least or not self._may_follow(goal, place + 1):
+                continue
+            if length == len(row.items) or (begins and ends and not joins and (may_state or not states)):
                 yield length
+
+    def _may_follow(self, goal: _Goal, place: int) -> bool:
+        """Whether the pattern's next member may stand there, at a glance."""
+        code = goal.pattern[goal.at + 1].code if goal.at + 1 < len(goal.pattern) else -1
+        return code < 0 or code in self._open or goal.row.codes[place] == code
 
     def _again(self, goal: _Goal, bound: _Bound) -> Iterator[int]:
         """How many members say what a wildcard stands for already: as it is, or in brackets."""
@@ -221,6 +236,11 @@ class _Search:
 
 def _alike(item: Item, other: Item) -> bool:
     return bool(item.slots) and item.tag == other.tag and len(item.slots) == len(other.slots)
+
+
+def _is_side(pattern: tuple[Item, ...], at: int) -> bool:
+    """Whether a member has nothing but relations beside it."""
+    return all(item.is_relation for item in pattern[max(at - 1, 0) : at] + pattern[at + 1 : at + 2])
 
 
 def _without_brackets(row: Row, start: int, end: int) -> tuple[int, ...]:
