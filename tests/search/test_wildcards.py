@@ -55,7 +55,7 @@ def bindings(pattern, latex):
          r"f(t) = \begin{cases} t^2 & t > 0 \\ 0 & t \le 0 \end{cases}", {"x": "t", "a": "t2", "b": "0"}),
         (r"?a = ?b = ?c", r"\begin{aligned} x &= y + 1 \\ &= 2 \end{aligned}", {"a": "x", "b": "y+1", "c": "2"}),
         (r"\langle ?u, ?v \rangle", r"\left\langle x, A y \right\rangle", {"u": "x", "v": "Ay"}),
-        ("?a = ?b", "x < y = z + 1 = w", {"a": "x<y", "b": "z+1=w"}),
+        ("?a = ?b", "x < y = z + 1 = w", {"a": "x&lt;y", "b": "z+1=w"}),
         (r"?p \Rightarrow ?q", r"x = y \Rightarrow x^2 = y^2", {"p": "x=y", "q": "x2=y2"}),
         (r"\sum_{?i} ?e", r"\sum_{k=1} k", {"i": "k=1", "e": "k"}),
         (r"f(?x)", r"f(\{a = b\})", {"x": "{a=b}"}),
