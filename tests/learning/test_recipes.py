@@ -130,7 +130,6 @@ def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
         ("temperature", "0", "temperature"),
         ("words_weight", "-1", "weights of the parts"),
         ("context_weight", "nan", "weights of the parts"),
-        ("loss", "kin", "no masking task: masking must be 0"),
         ("held_out", "0.95", "held_out"),
         ("seed", "9223372036854775808", "seed"),
         ("width", "0", "width, layers, dimensions"),

@@ -1,7 +1,8 @@
 """What eqkin's own recipe minimises: three teachers, structure, context and words, for one batch on the device.
 
 A batch holds anchors, partners by context, and kin of the anchors by structure. Pairs of one paper are never told
-apart: its equations repeat each other, and whoever tells them apart learns the style of authors.
+apart: its equations repeat each other, and whoever tells them apart learns the style of authors. Hidden nodes, renamed
+letters and left out words keep the network from learning its equations by heart, which it could in some ten epochs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from torch.nn import functional
 
 from eqkin.learning.augmentation import Augmentation
 from eqkin.learning.context_loss import context_loss
+from eqkin.learning.masking import Masking
 from eqkin.learning.material import KinMaterial
 from eqkin.learning.recipes import Recipe
 from eqkin.learning.structure_teacher import structure_loss
@@ -35,9 +37,12 @@ class KinObjective(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             self.network = network_of(recipe.architecture)
-            self.words = WordLoss(material.words, recipe.architecture.dimensions) if material.words else None
+            self.words = None
+            if material.words:
+                self.words = WordLoss(material.words, recipe.architecture.dimensions, seed=recipe.seed)
         self.to(material.resident.device)
         self._recipe, self._material, self._dtype = recipe, material, dtype
+        self._masking = Masking(recipe.masking, seed=recipe.seed) if recipe.masking else None
         self._augmentation = None
         if recipe.transpositions and recipe.renamed:
             self._augmentation = Augmentation(
@@ -50,12 +55,13 @@ class KinObjective(nn.Module):
         Args:
             trees: Anchors, partners and kin one after the other, (3 x batch,).
             nodes: 0, 1, ..., at least as many as the trees have nodes.
-            step: Number of the step, which decides what is renamed.
+            step: Number of the step, which decides what is renamed and hidden.
         """
         recipe, material = self._recipe, self._material
         batch = material.resident.collate(trees, nodes)
         renaming = self._augmentation.draw(step, len(trees)) if self._augmentation else None
-        features = material.resident.features(batch, self._dtype, renaming=renaming)
+        mask = self._masking.draw(step, nodes, batch.trees.count) if self._masking else None
+        features = material.resident.features(batch, self._dtype, renaming=renaming, mask=mask)
         pooled = self.network.pool(self.network.nodes(features, batch.trees), batch.trees)
         embeddings = functional.normalize(pooled, dim=1)  # networks of another kind have other lengths
         paper = material.paper[trees]
@@ -69,7 +75,7 @@ class KinObjective(nn.Module):
             anchor_paper, partner_paper, _ = paper.chunk(3)
             parts[1] = recipe.context_weight * context_loss(anchor, partner, anchor_paper, partner_paper)
         if self.words is not None:
-            parts[2] = recipe.words_weight * self.words(embeddings, trees, same)
+            parts[2] = recipe.words_weight * self.words(embeddings, trees, same, step)
         return torch.stack(parts)
 
     def beside(self) -> dict[str, Tensor]:

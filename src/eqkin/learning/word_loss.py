@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.learning.corpus_words import ContextWords
+from eqkin.learning.randomness import Stream
 from eqkin.learning.structure_teacher import MASKED
 from eqkin.learning.tables import heaviest
 
 WORDS = 48  # of an equation that are kept, the rarest
+_LEFT_OUT = 0.5  # share of an equation's words that are left out, others every time
 _SPREAD = 0.1  # of the first vectors
 _FIRST_SCALE, _MOST_SCALE = 1 / 0.07, 100.0  # of cosines; learned
 
@@ -52,23 +54,28 @@ class WordLoss(nn.Module):
     Args:
         tables: The words around each tree.
         dimensions: Of the vectors.
+        seed: Same seed, same step: the same words are left out.
     """
 
-    def __init__(self, tables: WordTables, dimensions: int) -> None:
+    def __init__(self, tables: WordTables, dimensions: int, *, seed: int = 0) -> None:
         super().__init__()
-        self._tables = tables
+        self._tables, self._stream = tables, Stream(seed, "words")
         self.vectors = nn.Parameter(torch.randn(tables.vocabulary, dimensions) * _SPREAD)
         self.scale = nn.Parameter(torch.tensor(math.log(_FIRST_SCALE)))
 
-    def forward(self, embeddings: Tensor, trees: Tensor, same: Tensor) -> Tensor:
+    def forward(self, embeddings: Tensor, trees: Tensor, same: Tensor, step: Tensor) -> Tensor:
         """The mean of both ways over the equations that have words.
 
         Args:
             embeddings: Of length 1, (m, dimensions).
             trees: Which trees these are.
             same: (m, m) pairs that are no negatives for each other; each with itself among them.
+            step: Number of the step, which decides what words are left out.
         """
         weight = self._tables.weight[trees].to(self.vectors.dtype)
+        index = torch.arange(weight.numel(), device=trees.device).view(weight.shape)
+        kept = self._stream.uniform(step, index) >= _LEFT_OUT
+        weight = weight * kept
         vectors = functional.embedding(self._tables.word[trees].long(), self.vectors)
         texts = functional.normalize((vectors * weight[:, :, None]).sum(1), dim=1)
         has_words = weight.amax(1) > 0
