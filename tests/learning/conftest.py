@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from eqkin.learning.corpus import Corpus
@@ -12,3 +14,13 @@ def atlas_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
         library.add("atlas:")
         return Corpus.of_library(library)
+
+
+@pytest.fixture(scope="module")
+def rough_kin() -> Iterator[None]:
+    """Kin are searched for in an eighth of the dimensions: less exactly, and in a fifth of the time."""
+    from eqkin.learning import kin
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kin, "_DIMENSIONS", 64)
+        yield

@@ -26,6 +26,7 @@ from eqkin.network.torch_network import network_of  # noqa: E402
 from tests.learning.test_run import TINY, curve, run  # noqa: E402
 
 CPU = torch.device("cpu")
+pytestmark = pytest.mark.usefixtures("rough_kin")
 
 
 def tiny(**settings: str) -> Recipe:
@@ -33,14 +34,14 @@ def tiny(**settings: str) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, rough_kin: None) -> Path:
     """The folder of a run that nobody interrupted."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     assert run(atlas_corpus, folder, tiny()).finished
     return folder
 
 
-@pytest.mark.parametrize(("part", "share"), [("structure", 0.9), ("context", 0.97), ("words", 0.8)])
+@pytest.mark.parametrize(("part", "share"), [("structure", 0.9), ("context", 0.96), ("words", 0.9)])
 def test_a_tiny_network_learns_from_every_teacher(
     part: str, share: float, atlas_corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -72,7 +73,8 @@ def test_the_model_encodes_as_it_was_learned_and_has_the_averaged_weights(whole:
     model, saved = Model.load(whole / MODEL), load_checkpoint(whole)
     assert Recipe.from_dict(model.recipe) == tiny()
     assert saved is not None
-    for name, weight in model.weights.items():  # and nothing else, such as vectors of words
+    assert model.weights.keys() == network_of(model.architecture).state_dict().keys()  # no words, nothing to guess with
+    for name, weight in model.weights.items():
         assert np.array_equal(weight, saved.arrays[f"average.{name}"])
     assert any((weight != saved.arrays[f"model.network.{name}"]).any() for name, weight in model.weights.items())
     assert model.training["words"] > 100
@@ -109,7 +111,7 @@ def test_a_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_
         {"kind": "sum", "normalised": "0"},
         {"loss": "triplet"},
         {"loss": "histogram", "masking": "0.1"},
-        {"averaged": "0", "weight_decay": "0", "schedule": "linear", "balance": "0", "renamed": "1"},
+        {"averaged": "0", "weight_decay": "0", "schedule": "linear", "balance": "0", "renamed": "1", "masking": "0"},
         {"structure_weight": "0", "words_weight": "0"},
     ],
 )
@@ -130,7 +132,7 @@ def test_a_checkpoint_of_an_older_eqkin_goes_on(atlas_corpus: Corpus, tmp_path: 
 
 
 @pytest.fixture(scope="module")
-def material(atlas_corpus: Corpus) -> Material:
+def material(atlas_corpus: Corpus, rough_kin: None) -> Material:
     return material_of(atlas_corpus, Vocabulary.learn([atlas_corpus.forest]), tiny(), CPU)
 
 

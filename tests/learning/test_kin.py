@@ -45,6 +45,7 @@ def test_blocks_make_no_difference(
     atlas_corpus: Corpus, tables: StructureTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paper = torch.from_numpy(atlas_corpus.paper)
+    monkeypatch.setattr(kin, "_DIMENSIONS", 64)  # to be quick
     whole = nearest(tables, paper)
     monkeypatch.setattr(kin, "_BLOCK", 500)
     monkeypatch.setattr(kin, "_ACROSS", 300)
@@ -54,6 +55,7 @@ def test_blocks_make_no_difference(
 def test_a_large_corpus_is_searched_in_part(
     atlas_corpus: Corpus, tables: StructureTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(kin, "_DIMENSIONS", 64)  # to be quick
     monkeypatch.setitem(kin._CANDIDATES, "cpu", 700)
     found = nearest(tables, torch.from_numpy(atlas_corpus.paper)).numpy()
     some = found[:, 0] != np.arange(len(found))  # the others found nobody in this part
@@ -61,7 +63,10 @@ def test_a_large_corpus_is_searched_in_part(
     assert set(np.unique(found[some] % 3)) == {0}
 
 
-def test_where_few_are_left_the_nearest_repeats_and_where_none_is_a_tree_is_its_own_kin() -> None:
+def test_where_few_are_left_the_nearest_repeats_and_where_none_is_a_tree_is_its_own_kin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kin, "_DIMENSIONS", 128)  # to be quick
     row = [("mi", "", letter, []) for letter in "abc"]
     trees = [("mrow", "", "", row), ("mrow", "", "", row[:2]), ("mrow", "", "", row), ("mn", "", "7", [])]
     made = StructureTables(build(trees), CPU)

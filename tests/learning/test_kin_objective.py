@@ -1,4 +1,4 @@
-"""What eqkin's recipe minimises: its parts, what they depend on, that they compile, and odd batches."""
+"""What eqkin's recipe minimises: its parts, what is hidden, that they compile, and odd batches."""
 
 # ruff: noqa: E402
 from dataclasses import replace
@@ -8,6 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.forest import Vocabulary
+from eqkin.learning import kin
 from eqkin.learning.context_loss import context_loss
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.kin_objective import KinObjective
@@ -20,6 +21,7 @@ CPU = torch.device("cpu")
 SHAPE = {"width": "12", "layers": "2", "dimensions": "6", "batch": "8"}
 RECIPE = recipe_named("eqkin").changed(SHAPE | {"renamed": "0.5"})
 WEIGHTLESS = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
+AS_IT_IS = {"renamed": "0", "masking": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -43,8 +45,22 @@ def losses(made, material: KinMaterial, trees: torch.Tensor, padding: int = 0, s
     return made(trees, nodes, torch.tensor(step))
 
 
+def seen(made: KinObjective, material: KinMaterial, trees: torch.Tensor, step: int) -> torch.Tensor:
+    """The features that the network gets in a step."""
+    taken, real = [], made.network.nodes
+
+    def note(features, batch):
+        taken.append(features)
+        return real(features, batch)
+
+    made.network.nodes = note
+    losses(made, material, trees, padding=9, step=step)
+    made.network.nodes = real
+    return taken[0]
+
+
 def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(material: KinMaterial) -> None:
-    recipe = RECIPE.changed({"renamed": "0", "words_weight": "0.7", "context_weight": "0.3", "temperature": "0.2"})
+    recipe = RECIPE.changed(AS_IT_IS | {"words_weight": "0.7", "context_weight": "0.3", "temperature": "0.2"})
     made, trees = objective(material, recipe).eval(), drawn(material)
     assert made.parts == ("structure", "context", "words") and made.words is not None
     batch = material.resident.collate(trees, torch.arange(int(material.resident.sizes(trees).sum())))
@@ -54,14 +70,14 @@ def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(material: 
     expected = [
         structure_loss(vectors, material.structure.dense(trees, torch.float32), same, 0.2),
         0.3 * context_loss(vectors[:8], vectors[8:16], paper[:8], paper[8:16]),
-        0.7 * made.words(vectors, trees, same),
+        0.7 * made.words(vectors, trees, same, torch.tensor(4)),
     ]
-    assert losses(made, material, trees).tolist() == pytest.approx([part.item() for part in expected], rel=1e-4)
+    assert losses(made, material, trees, step=4).tolist() == pytest.approx([part.item() for part in expected], rel=1e-4)
 
 
 def test_kin_have_more_in_common_with_their_anchors_than_partners_have(material: KinMaterial) -> None:
-    anchor, partner, kin = material.structure.dense(drawn(material, 200), torch.float32).chunk(3)
-    assert (anchor * kin).sum(1).mean() > (anchor * partner).sum(1).mean() + 0.05
+    anchor, partner, near = material.structure.dense(drawn(material, 200), torch.float32).chunk(3)
+    assert (anchor * near).sum(1).mean() > (anchor * partner).sum(1).mean() + 0.05
 
 
 def test_padding_changes_neither_losses_nor_gradients(material: KinMaterial) -> None:
@@ -105,7 +121,10 @@ def test_every_part_teaches_the_network_and_can_be_switched_off(material: KinMat
         assert all(p.grad is not None and p.grad.any() for p in made.network.parameters())
 
 
-def test_words_are_left_out_where_there_are_none_or_none_are_asked_for(atlas_corpus: Corpus) -> None:
+def test_words_are_left_out_where_there_are_none_or_none_are_asked_for(
+    atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kin, "_DIMENSIONS", 64)  # to be quick
     few = atlas_corpus.select(range(3))
     vocabulary = Vocabulary.learn([few.forest])
     for corpus, recipe in ((replace(few, words=None), RECIPE), (few, RECIPE.changed({"words_weight": "0"}))):
@@ -116,12 +135,42 @@ def test_words_are_left_out_where_there_are_none_or_none_are_asked_for(atlas_cor
         assert losses(made, material, drawn(material))[2] == 0
 
 
-def test_one_step_has_one_value_and_without_renaming_all_steps_are_alike(material: KinMaterial) -> None:
-    made, trees = objective(material).eval(), drawn(material)
-    values = [tuple(losses(made, material, trees, step=step).tolist()) for step in (0, 0, 1)]
-    assert values[0] == values[1] != values[2]
-    plain = objective(material, RECIPE.changed({"renamed": "0"})).eval()
-    assert losses(plain, material, trees, step=0).tolist() == losses(plain, material, trees, step=9).tolist()
+@pytest.mark.parametrize("settings", [{}, {"renamed": "0"}, {"masking": "0"}], ids=["both", "hidden", "renamed"])
+def test_one_step_has_one_value_and_another_step_another(material: KinMaterial, settings: dict[str, str]) -> None:
+    made, trees = objective(material, RECIPE.changed(settings)).eval(), drawn(material)
+    first, again, other = (losses(made, material, trees, step=step).tolist() for step in (0, 0, 1))
+    assert first == again
+    assert all(one != another for one, another in zip(first, other, strict=True))
+
+
+def test_without_renaming_and_hiding_steps_differ_in_words_alone(material: KinMaterial) -> None:
+    made, trees = objective(material, RECIPE.changed(AS_IT_IS)).eval(), drawn(material)
+    first, other = (losses(made, material, trees, step=step).tolist() for step in (0, 9))
+    assert first[:2] == other[:2] and first[2] != other[2]
+
+
+def test_a_share_of_the_nodes_is_hidden_others_in_every_step(material: KinMaterial) -> None:
+    trees = drawn(material, 64)
+    count = int(material.resident.sizes(trees).sum())
+    plain = seen(objective(material, RECIPE.changed(AS_IT_IS)), material, trees, step=0)[:count]
+    assert plain.any(1).all()
+    masked = objective(material, RECIPE.changed({"renamed": "0", "masking": "0.3"}))
+    features = [seen(masked, material, trees, step)[:count] for step in (0, 0, 1)]
+    hidden = [~made.any(1) for made in features]
+    for which, made in zip(hidden, features, strict=True):
+        assert torch.equal(made[~which], plain[~which])  # the others are as they were
+        assert which.float().mean() == pytest.approx(0.3, abs=0.04)
+    assert torch.equal(hidden[0], hidden[1])
+    assert (hidden[0] & hidden[2]).float().mean() == pytest.approx(0.09, abs=0.03)  # by chance
+
+
+def test_what_is_hidden_is_not_guessed(material: KinMaterial) -> None:
+    made = objective(material, RECIPE.changed({"masking": "0.3"}))
+    assert {name.partition(".")[0] for name, _ in made.named_parameters()} == {"network", "words"}
+    plain = objective(material, RECIPE.changed({"masking": "0"}))
+    assert [(name, p.shape) for name, p in made.named_parameters()] == [
+        (name, p.shape) for name, p in plain.named_parameters()
+    ]
 
 
 def test_the_seed_decides_the_weights_and_nothing_else_does(material: KinMaterial) -> None:
@@ -133,6 +182,17 @@ def test_the_seed_decides_the_weights_and_nothing_else_does(material: KinMateria
     for name in ("network.first.weight", "words.vectors"):
         assert not torch.equal(first[name], other[name])
     assert objective(material).beside() == {}
+
+
+def test_the_seed_decides_what_is_hidden_and_left_out(material: KinMaterial) -> None:
+    trees = drawn(material)
+    made, other = (objective(material, replace(RECIPE.changed({"renamed": "0"}), seed=seed)).eval() for seed in (0, 1))
+    hidden, others = (~seen(one, material, trees, step=0).any(1) for one in (made, other))
+    assert not torch.equal(hidden, others)
+    plain, other = (objective(material, replace(RECIPE.changed(AS_IT_IS), seed=seed)).eval() for seed in (0, 1))
+    other.load_state_dict(plain.state_dict())
+    one, another = (losses(same, material, trees).tolist() for same in (plain, other))
+    assert one[:2] == another[:2] and one[2] != another[2]
 
 
 @pytest.mark.parametrize("kind", ["mix", "sum"])

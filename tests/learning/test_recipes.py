@@ -26,8 +26,9 @@ def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
     recipe = recipe_named("eqkin")
     assert recipe.architecture == Architecture(width=512, layers=4, normalised=(), dimensions=64, kind="mix")
     assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
-        "eqkin", "kin", 0.0, 0.0, 120.0,
+        "eqkin", "kin", 0.15, 0.25, 120.0,
     )  # fmt: skip
+    assert recipe.triplets == 2_000_000
     assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
     assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
     assert (recipe.temperature, recipe.structure_weight, recipe.context_weight, recipe.words_weight) == (
@@ -158,6 +159,12 @@ def test_eqkin_s_recipe_needs_a_teacher():
     with pytest.raises(BadInput, match="needs one of its parts"):
         recipe_named("eqkin").changed(none)
     assert Recipe().changed(none).words_weight == 0  # there nobody asks for it
+
+
+def test_eqkin_s_recipe_hides_as_many_nodes_as_asked_for():
+    for share in (0.0, 0.5):
+        changed = recipe_named("eqkin").changed({"masking": str(share)})
+        assert changed.masking == share and Recipe.from_dict(changed.as_dict()) == changed
 
 
 @pytest.mark.parametrize(
