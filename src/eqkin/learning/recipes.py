@@ -156,7 +156,7 @@ RECIPES = {
         loss="kin",
         masking=0.15,
         transpositions=120.0,
-        renamed=0.25,
+        renamed=0.1,
         batch=1_024,
         triplets=2_000_000,
         learning_rate=1e-3,
@@ -165,6 +165,8 @@ RECIPES = {
         weight_decay=0.01,
         schedule="cosine",
         averaged=0.4,
+        temperature=0.05,
+        context_weight=0.3,
     ),
 }
 
