@@ -48,6 +48,17 @@ class Profile:
     def __len__(self) -> int:
         return len(self.terms)
 
+    def select(self, places: npt.NDArray[np.int64]) -> Profile:
+        """Profiles of some of the formulas, in that order."""
+        offsets = self.terms.offsets
+        counts = (offsets[1:] - offsets[:-1])[places]
+        ends = np.cumsum(counts)
+        kept = np.repeat(offsets[places] - ends + counts, counts) + np.arange(int(counts.sum()))
+        terms = Terms(
+            np.concatenate(([0], ends)), self.terms.code[kept], self.terms.family[kept], self.terms.count[kept]
+        )
+        return Profile(terms, self.weight[kept], self.norms[:, places], self.tokens.select(places))
+
 
 def profile(forest: Forest, frequencies: Frequencies | None = None) -> Profile:
     """The profile of all trees of a forest."""

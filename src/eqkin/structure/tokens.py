@@ -37,6 +37,12 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.length)
 
+    def select(self, places: npt.NDArray[np.int64]) -> Tokens:
+        """The tokens of some of the trees, in that order, no wider than the longest of them."""
+        length = self.length[places]
+        within = np.ix_(places, np.arange(int(length.max(initial=0))))
+        return Tokens(self.exact[within], self.shape[within], self.distance[within], self.node[within], length)
+
 
 def tokens_of(forest: Forest, longest: int = LONGEST) -> Tokens:
     """The tokens of each tree of a forest, the first `longest` of them."""

@@ -1,0 +1,105 @@
+r"""The ranking: how related formulas are to a query, by all that is known of them.
+
+$$ \text{kinship} = \frac{\lambda\,(\text{counted} + 0.7\,\text{vector}) + \text{learned}}{1 + 1.7\,\lambda} $$
+
+`counted` is common counted structure, `vector` the cosine, `learned` a sum of boosted trees over the features of
+`kinship`, none of which lets a formula fall for being more similar. A large collection is ranked in two steps: all of
+it by the first two, the best `CLOSELY` by the whole.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import CorruptData
+from eqkin.forest import Forest
+from eqkin.search import kinship
+from eqkin.search.boosted import BoostedTrees
+from eqkin.search.kinship import FEATURES, SIMILARITIES, Profile, profile
+
+BUNDLED = Path(__file__).parent / "ranking.safetensors"
+CLOSELY = 1_000  # formulas of a collection that are compared by everything
+VECTOR_WEIGHT = 0.7
+PLAIN_WEIGHT = 0.3  # lambda
+_COUNTED, _VECTOR = SIMILARITIES.index("counted"), SIMILARITIES.index("vector")
+
+Floats = npt.NDArray[np.float32]
+
+
+class Ranker:
+    """Ranks formulas for a query. May be shared between threads."""
+
+    def __init__(self, learned: BoostedTrees) -> None:
+        if learned.features != FEATURES:
+            raise CorruptData("the ranking's weights are for other features than this eqkin computes; install it again")
+        self._learned = learned
+
+    @classmethod
+    def load(cls, path: Path = BUNDLED) -> Ranker:
+        """The ranking in a file, by default the one that comes with eqkin; raises `CorruptData`."""
+        return cls(BoostedTrees.load(path))
+
+    def scores(self, query: Profile, formulas: Profile, cosines: Floats) -> Floats:
+        """How related each formula is to the first one of `query`, in [0, 1].
+
+        Args:
+            query: Profile of the query.
+            formulas: Profiles of the others.
+            cosines: Of the query's vector and each of theirs.
+        """
+        if not len(formulas):
+            return np.zeros(0, np.float32)
+        columns = kinship.features(query, formulas, cosines)
+        plain = columns[:, _COUNTED] + VECTOR_WEIGHT * columns[:, _VECTOR]
+        total = PLAIN_WEIGHT * plain + self._learned(columns)
+        return np.clip(total / (1 + (1 + VECTOR_WEIGHT) * PLAIN_WEIGHT), 0, 1).astype(np.float32)
+
+    def all_scores(self, query: Profile, formulas: Profile, cosines: Floats, without: int = -1) -> Floats:
+        """The same for a collection of any size: beyond the best `CLOSELY`, formulas keep the order of the first step.
+
+        Args:
+            query: Profile of the query.
+            formulas: Profiles of the collection.
+            cosines: Of the query's vector and each of theirs.
+            without: A formula of the collection that is no candidate: its score is 0.
+        """
+        plain = kinship.counted(query, formulas) + VECTOR_WEIGHT * cosines
+        if without >= 0:
+            plain[without] = -np.inf
+        order = np.argsort(-plain, kind="stable")[: len(plain) - (without >= 0)]
+        best, rest = order[:CLOSELY], order[CLOSELY:]
+        scores = np.zeros(len(plain), np.float32)
+        scores[best] = self.scores(query, formulas.select(best), cosines[best])
+        if len(rest):  # below all others, in their own order
+            least = float(scores[best].min())
+            scores[rest] = least * np.linspace(1, 0, len(rest) + 2, dtype=np.float32)[1:-1]
+        return scores
+
+
+@cache
+def bundled() -> Ranker:
+    """The ranking that comes with eqkin, read once."""
+    return Ranker.load()
+
+
+def similarity(queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats, ranker: Ranker | None = None) -> Floats:
+    """How related the engine finds each formula to each query, (queries, formulas); vectors have length 1."""
+    ranker, ours, theirs = ranker or bundled(), profile(queries), profile(formulas)
+    rows = [
+        ranker.all_scores(ours.select(np.array([at])), theirs, vectors @ query_vectors[at]) for at in range(len(ours))
+    ]
+    return np.stack(rows) if rows else np.zeros((0, len(theirs)), np.float32)
+
+
+def similarity_within(formulas: Forest, vectors: Floats, ranker: Ranker | None = None) -> Floats:
+    """How related the engine finds the formulas of a collection to each other; none is a candidate for itself."""
+    ranker, all_of_them = ranker or bundled(), profile(formulas)
+    rows = [
+        ranker.all_scores(all_of_them.select(np.array([at])), all_of_them, vectors @ vectors[at], without=at)
+        for at in range(len(all_of_them))
+    ]
+    return np.stack(rows) if rows else np.zeros((0, 0), np.float32)
