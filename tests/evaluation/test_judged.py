@@ -13,6 +13,7 @@ from eqkin.evaluation.results import MEASURED, PAPER, PUBLISHED, Result, Row, Sc
 from eqkin.evaluation.scale import SMALL
 from eqkin.evaluation.sets.judged import JudgedSet, read_published, read_qrels, read_run
 from eqkin.evaluation.store import Store
+from eqkin.evaluation.systems.engine import Engine
 from tests.evaluation.small_systems import Characters, Sizes
 
 _TOPICS = "t1\ta+b=c\nt2\t\\frac{x}{y}\n"
@@ -182,18 +183,14 @@ def test_topics_and_facts_are_told(result):
     assert [curve.title for curve in result.plots[0].curves] == ["Sizes of trees", "Shared characters", "Their run"]
 
 
-def test_the_bundled_network_prefers_what_is_related(tmp_path):
-    from eqkin import Encoder
-    from eqkin.evaluation.systems.base import Embedding
-
-    encoder = Encoder.load()
-
-    class Bundled(Embedding):
-        name, title = "bundled", "Bundled network"
-
-        def encode(self, formulas):
-            return encoder.embed(formulas.forest)
-
-    found = judged(Context(Store(tmp_path / "store"), SMALL), [Bundled()], _folder(tmp_path / "set"))
+def test_the_engine_prefers_what_is_related(tmp_path):
+    found = judged(Context(Store(tmp_path / "store"), SMALL), [Engine()], _folder(tmp_path / "set"))
     assert len(found.tables) == 2  # nothing to test it against
     assert found.tables[0].rows[0].cells["ndcg"].value > 0.9
+
+
+def test_what_was_tuned_on_a_set_is_said_to_be(tmp_path):
+    context = Context(Store(tmp_path / "store"), SMALL)
+    found = judged(context, [Engine(), Sizes()], _folder(tmp_path / Engine.tuned_on))
+    assert [text.partition(":")[0] for text in found.differences] == ["eqkin"]
+    assert not judged(context, [Engine(), Sizes()], _folder(tmp_path / "another")).differences

@@ -121,7 +121,7 @@ def test_networks_of_runs_are_called_as_the_runs_are(tmp_path):
 
 
 def test_unknown_and_repeated_names_are_refused():
-    with pytest.raises(BadInput, match="no system 'word2vec'; there are paper, untrained"):
+    with pytest.raises(BadInput, match="no system 'word2vec'; there are eqkin, eqkin-vector, paper, untrained"):
         systems(["paper", "word2vec"])
     with pytest.raises(BadInput, match="two systems are called tree-pairs"):
         systems(["tree-pairs", "tree-pairs"])

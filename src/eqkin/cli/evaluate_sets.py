@@ -66,7 +66,7 @@ def labelled(
 
         eqkin evaluate labelled equations.json --json
 
-        eqkin evaluate labelled equations.json --systems paper,bag-of-words,runs/mine
+        eqkin evaluate labelled equations.json --systems eqkin,bag-of-words,runs/mine
     """
     from eqkin.evaluation.experiments import labelled as experiment
     from eqkin.evaluation.sets.labelled import atlas_set, read_labelled
@@ -115,7 +115,7 @@ def study(
 
         eqkin evaluate study -l corpus
 
-        eqkin evaluate study --systems paper,bag-of-words --queries mine.json
+        eqkin evaluate study --systems eqkin,bag-of-words --queries mine.json
     """
     from eqkin.evaluation.experiments import study as experiment
     from eqkin.evaluation.sets import queries as asking
@@ -130,7 +130,7 @@ def study(
 def judged(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="With topics.tsv, formulas.tsv and qrels.txt.")],
     library: LibraryFolder,
-    names: Names = "paper,tfidf-latex",
+    names: Names = "eqkin,eqkin-vector,paper,tfidf-latex",
     runs: Annotated[
         list[Path] | None, typer.Option("--run", metavar="FILE", help="Another system's TREC run; repeatable.")
     ] = None,
@@ -152,7 +152,7 @@ def judged(
 
     **Examples**
 
-        eqkin evaluate judged arqmath --systems paper,tfidf-latex,approach0
+        eqkin evaluate judged arqmath --systems eqkin,tfidf-latex,approach0
 
         eqkin evaluate judged arqmath --run their-run.txt --baseline tfidf-latex
     """

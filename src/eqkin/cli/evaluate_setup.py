@@ -30,7 +30,10 @@ Small = Annotated[bool, typer.Option("--small", help="A quick look: little is le
 
 OUT = Path("evaluation")
 OWN = "a network of your own: the folder that `eqkin train` or `eqkin finetune` wrote"
-LARGE = "paper,untrained,bag-of-words,log-bag-of-words,tfidf-tree,tfidf-latex,tree-pairs,fasttext,transformer"
+LARGE = (
+    "eqkin,eqkin-vector,paper,untrained,bag-of-words,log-bag-of-words,tfidf-tree,tfidf-latex,tree-pairs,fasttext,"
+    "transformer"
+)
 EVERY = f"{LARGE},bitmap-cnn,approach0"
 
 

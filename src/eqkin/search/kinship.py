@@ -60,14 +60,21 @@ class Profile:
         return Profile(terms, self.weight[kept], self.norms[:, places], self.tokens.select(places))
 
 
-def profile(forest: Forest, frequencies: Frequencies | None = None) -> Profile:
-    """The profile of all trees of a forest."""
+def profile(forest: Forest, frequencies: Frequencies | None = None, *, tokens: bool = True) -> Profile:
+    """The profile of all trees of a forest.
+
+    Args:
+        forest: Trees.
+        frequencies: Of terms; by default those that come with eqkin.
+        tokens: Whether runs are to be compared; what is only `counted` needs none.
+    """
     terms = terms_of(forest)
     counts = terms.count.astype(np.float32)
     weight = 2 * counts / (counts + 1) * np.sqrt((frequencies or bundled()).idf(terms.code))
     place = terms.family * np.int64(len(terms)) + np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
     norms = np.bincount(place, weight * weight, len(FAMILIES) * len(terms)).reshape(len(FAMILIES), len(terms))
-    return Profile(terms, weight.astype(np.float32), norms.astype(np.float32), tokens_of(forest))
+    found = tokens_of(forest) if tokens else Tokens.none(len(forest))
+    return Profile(terms, weight.astype(np.float32), norms.astype(np.float32), found)
 
 
 def overlaps(query: Profile, formulas: Profile) -> Matrix:

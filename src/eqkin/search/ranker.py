@@ -9,6 +9,7 @@ it by the first two, the best `CLOSELY` by the whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from eqkin.search.kinship import FEATURES, SIMILARITIES, Profile, profile
 
 BUNDLED = Path(__file__).parent / "ranking.safetensors"
 CLOSELY = 1_000  # formulas of a collection that are compared by everything
+_BLOCK = 20_000  # formulas of a collection that are profiled at a time
 VECTOR_WEIGHT = 0.7
 PLAIN_WEIGHT = 0.3  # lambda
 _COUNTED, _VECTOR = SIMILARITIES.index("counted"), SIMILARITIES.index("vector")
@@ -67,13 +69,34 @@ class Ranker:
             cosines: Of the query's vector and each of theirs.
             without: A formula of the collection that is no candidate: its score is 0.
         """
-        plain = kinship.counted(query, formulas) + VECTOR_WEIGHT * cosines
+        return self._in_two_steps(query, kinship.counted(query, formulas), cosines, formulas.select, without)
+
+    def scores_of(self, query: Profile, counted: Floats, cosines: Floats, formulas: Forest) -> Floats:
+        """The same for a collection that is too large to have all its tokens in memory.
+
+        Args:
+            query: Profile of the query.
+            counted: How much counted structure each formula shares with it.
+            cosines: Of the query's vector and each of theirs.
+            formulas: The collection's trees.
+        """
+        return self._in_two_steps(query, counted, cosines, lambda places: profile(formulas.select(places)))
+
+    def _in_two_steps(
+        self,
+        query: Profile,
+        counted: Floats,
+        cosines: Floats,
+        profiles: Callable[[npt.NDArray[np.int64]], Profile],
+        without: int = -1,
+    ) -> Floats:
+        plain = counted + VECTOR_WEIGHT * cosines
         if without >= 0:
             plain[without] = -np.inf
         order = np.argsort(-plain, kind="stable")[: len(plain) - (without >= 0)]
         best, rest = order[:CLOSELY], order[CLOSELY:]
         scores = np.zeros(len(plain), np.float32)
-        scores[best] = self.scores(query, formulas.select(best), cosines[best])
+        scores[best] = self.scores(query, profiles(best), cosines[best])
         if len(rest):  # below all others, in their own order
             least = float(scores[best].min())
             scores[rest] = least * np.linspace(1, 0, len(rest) + 2, dtype=np.float32)[1:-1]
@@ -86,13 +109,26 @@ def bundled() -> Ranker:
     return Ranker.load()
 
 
-def similarity(queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats, ranker: Ranker | None = None) -> Floats:
+def similarity(
+    queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats, ranker: Ranker | None = None
+) -> Floats:
     """How related the engine finds each formula to each query, (queries, formulas); vectors have length 1."""
-    ranker, ours, theirs = ranker or bundled(), profile(queries), profile(formulas)
-    rows = [
-        ranker.all_scores(ours.select(np.array([at])), theirs, vectors @ query_vectors[at]) for at in range(len(ours))
-    ]
-    return np.stack(rows) if rows else np.zeros((0, len(theirs)), np.float32)
+    ranker, ours = ranker or bundled(), profile(queries)
+    asked = [ours.select(np.array([at])) for at in range(len(ours))]
+    scores = np.zeros((len(asked), len(formulas)), np.float32)
+    if len(formulas) <= _BLOCK:
+        theirs = profile(formulas)
+        for at, query in enumerate(asked):
+            scores[at] = ranker.all_scores(query, theirs, vectors @ query_vectors[at])
+        return scores
+    for start in range(0, len(formulas), _BLOCK):  # counted structure first, in the place of the scores
+        part = slice(start, min(start + _BLOCK, len(formulas)))
+        theirs = profile(formulas.select(np.arange(part.start, part.stop)), tokens=False)
+        for at, query in enumerate(asked):
+            scores[at, part] = kinship.counted(query, theirs)
+    for at, query in enumerate(asked):
+        scores[at] = ranker.scores_of(query, scores[at], vectors @ query_vectors[at], formulas)
+    return scores
 
 
 def similarity_within(formulas: Forest, vectors: Floats, ranker: Ranker | None = None) -> Floats:

@@ -37,6 +37,12 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.length)
 
+    @classmethod
+    def none(cls, trees: int) -> Tokens:
+        """No tokens of so many trees."""
+        table = np.zeros((trees, 0), np.uint32)
+        return cls(table, table, table.astype(np.uint8), table.astype(np.int32), np.zeros(trees, np.int64))
+
     def select(self, places: npt.NDArray[np.int64]) -> Tokens:
         """The tokens of some of the trees, in that order, no wider than the longest of them."""
         length = self.length[places]

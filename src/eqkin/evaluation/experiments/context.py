@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eqkin.evaluation.scale import FULL, Scale
 from eqkin.evaluation.store import Store
-from eqkin.evaluation.systems.base import Embedding, System
+from eqkin.evaluation.systems.base import System
 from eqkin.learning.corpus import Corpus
 
 HELD_OUT = 0.5  # share of the papers that baselines and ablations never see
@@ -35,6 +35,5 @@ class Context:
 
     def keep(self, system: System) -> System:
         """Have a system's vectors kept, where they are worth it."""
-        if isinstance(system, Embedding):
-            system.store = self.store
+        system.store = self.store
         return system

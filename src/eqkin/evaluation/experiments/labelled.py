@@ -21,6 +21,7 @@ from eqkin.evaluation.results import Column, Result, Row, Score, Table
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import Formulas, System, products, unit
 from eqkin.network.encoder import Encoder
+from eqkin.search.ranker import similarity_within
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 
@@ -95,8 +96,9 @@ def embedding_similarity(formulas: Formulas, encoder: Encoder) -> Floats:
 
 
 def engine_similarity(formulas: Formulas, encoder: Encoder) -> Floats:
-    """How related the search engine finds each formula to each other one: today, the cosine of their vectors."""
-    return embedding_similarity(formulas, encoder)
+    """How related the search engine finds each formula to each other one; none is a candidate for itself."""
+    vectors = np.asarray(unit(encoder.embed(formulas.forest)), np.float32)
+    return similarity_within(formulas.forest, vectors)
 
 
 def summary(labelled_set: LabelledSet, encoder: Encoder | None = None, resamples: int = RESAMPLES) -> dict[str, Any]:

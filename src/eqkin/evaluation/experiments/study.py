@@ -52,7 +52,8 @@ def study(
     Args:
         context: The surroundings.
         library: What is searched.
-        systems: What is compared, having learned what they have to. The first is the one the claim is about.
+        systems: What is compared, having learned what they have to. The claim is about the one called
+            "paper", or else the first.
         queries: Formulas with keywords; by default the bundled ones.
         baseline: Name of the system that the others are tested against; if it is not there, none are.
 

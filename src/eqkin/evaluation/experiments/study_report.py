@@ -54,6 +54,11 @@ class _Study:
         return self.context.scale.depth
 
     @property
+    def claimed(self) -> int:
+        """Place of the lists that the paper's claim is about."""
+        return next((at for at, found in enumerate(self.lists) if found.name == "paper"), 0)
+
+    @property
     def columns(self) -> list[Column]:
         found = [Column(f"p{k}", f"P@{k}") for k in cuts(self.depth)]
         return [*found, Column("umap", "uMAP", "number"), Column("map", "MAP")]
@@ -81,7 +86,7 @@ class _Study:
 def result(
     context: Context, lists: Sequence[Lists], judgements: Judgements, baseline: str, facts: dict[str, str]
 ) -> Result:
-    """What the study found; the first system's lists are those the claim is about."""
+    """What the study found; the claim is about the lists of the paper's network, or else of the first system."""
     study = _Study(context, lists, judgements, next((found for found in lists if found.name == baseline), None))
     tables = [_scores(study), _queries(study), _levels(study)]
     if study.baseline is not None and len(lists) > 1:
@@ -235,13 +240,14 @@ def _findings(study: _Study) -> list[str]:
 
 
 def _verdict(study: _Study) -> str:
-    """Whether the first system finds more than the baseline beyond the first 10 results, and no fewer among those."""
-    first = study.lists[0]
+    """Whether the paper's network finds more than the baseline beyond the first 10 results, and no fewer there."""
+    at = study.claimed
+    first = study.lists[at]
     if study.base is None or first is study.baseline or study.baseline is None:
         return "Undecided: the bag of words the paper compares with was not measured beside a network."
     signs, said = [], []
     for column in study.columns[:-1]:  # the paper has no MAP
-        ours, base = study.values[0][column.key], study.base[column.key]
+        ours, base = study.values[at][column.key], study.base[column.key]
         p = sign_flip(ours, base)
         signs.append(int(np.sign(ours.mean() - base.mean())) if p < SIGNIFICANT else 0)
         figures = [show(Score(float(values.mean())), column.form) for values in (ours, base)]
@@ -259,7 +265,7 @@ def _verdict(study: _Study) -> str:
 def _breadth(study: _Study) -> str:
     """Whether queries with broader keywords do better, as the paper says."""
     k, shares = study.single, study.judgements.shares
-    reached = study.values[0][f"p{k}"]
+    reached = study.values[study.claimed][f"p{k}"]
     if len(shares) < 3 or np.ptp(shares) == 0 or np.ptp(reached) == 0:
         return "Whether broader keywords do better cannot be told from so few queries."
     drawn = weights(len(shares), study.context.scale.resamples).astype(np.int64)
@@ -270,7 +276,7 @@ def _breadth(study: _Study) -> str:
     word = "do better" if low > 0 else "do worse" if high < 0 else "do neither better nor worse for sure"
     return (
         f"Queries with broader keywords {word}: Spearman's correlation of the relevant share of the library and P@{k} "
-        f"of {study.lists[0].title} is {rho:.2f} [{low:.2f}, {high:.2f}]."
+        f"of {study.lists[study.claimed].title} is {rho:.2f} [{low:.2f}, {high:.2f}]."
     )
 
 

@@ -67,6 +67,6 @@ def short_name(path: Path) -> str:
 def _tried(reader: FormulaReader, latex: str) -> Forest | str:
     """A formula's tree, or why there is none."""
     try:
-        return reader.read(latex).forest
+        return reader.read(latex, wildcards=False).forest
     except (UnreadableFormula, OversizedFormula) as error:
         return str(error)

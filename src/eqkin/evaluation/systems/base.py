@@ -51,6 +51,7 @@ class System(ABC):
         needs_latex: Whether it reads LaTeX rather than trees.
         learned_from: Digest of the corpus it was fitted on; with the settings it says what its scores depend on.
         tuned_on: Name of a set by whose scores something of it was chosen: its scores there are too good.
+        store: Where vectors are kept that are worth it.
     """
 
     name: str
@@ -58,6 +59,7 @@ class System(ABC):
     needs_latex: bool = False
     learned_from: str = ""
     tuned_on: str = ""
+    store: Store | None = None
 
     def fit(self, corpus: Corpus, folder: Path) -> None:  # noqa: B027 - many have nothing to learn
         """Learn what it needs from a corpus and keep it in `folder`; what is there already is loaded instead."""
@@ -77,11 +79,9 @@ class Embedding(System):
 
     Attributes:
         slow: Whether vectors of many formulas are worth keeping.
-        store: Where they are kept.
     """
 
     slow: bool = False
-    store: Store | None = None
 
     @abstractmethod
     def encode(self, formulas: Formulas) -> Matrix:

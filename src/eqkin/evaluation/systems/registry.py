@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _IN_RUN = "model"  # where a run keeps its network
 NAMES = {
+    "eqkin": "eqkin's search engine: counted structure, common runs and vectors, weighed by what was learned",
+    "eqkin-vector": "its vector alone, by the network of eqkin's own recipe; cosine",
     "paper": "the graph network that comes with eqkin, learned by the paper's recipe; cosine",
     "untrained": "the same network before it learns anything",
     "bag-of-words": "the paper's baseline: sums of the nodes' 256 features; cosine",
@@ -71,6 +73,19 @@ def _own_network(folder: Path, context: Context) -> System:
     own = place.parent.name if place.name == _IN_RUN else place.name  # all runs call it the same
     name = re.sub(r"[^A-Za-z0-9]+", "-", own).strip("-") or "network"
     return Network(name, name, folder, device=context.device, progress=_progress(name, context))
+
+
+def _engine(context: Context) -> System:
+    from eqkin.evaluation.systems.engine import Engine
+
+    return Engine(device=context.device, progress=_progress(Engine.title, context))
+
+
+def _vector(context: Context) -> System:
+    from eqkin.evaluation.systems.networks import Network
+
+    title = "eqkin, vector alone"
+    return Network("eqkin-vector", title, "eqkin", device=context.device, progress=_progress(title, context))
 
 
 def _paper(context: Context) -> System:
@@ -133,6 +148,8 @@ def _plain(module: str, name: str) -> Callable[[Context], System]:
 
 
 _MAKERS: dict[str, Callable[[Context], System]] = {
+    "eqkin": _engine,
+    "eqkin-vector": _vector,
     "paper": _paper,
     "untrained": _untrained,
     "bag-of-words": _plain("bag_of_words", "BagOfWords"),

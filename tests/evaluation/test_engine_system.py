@@ -1,0 +1,81 @@
+"""eqkin's engine as a system: the ranking of search and of `eqkin rank`, whatever the collection's size."""
+
+import numpy as np
+import pytest
+
+from eqkin.errors import CorruptData
+from eqkin.evaluation.experiments.labelled import engine_similarity
+from eqkin.evaluation.store import Store
+from eqkin.evaluation.systems.base import Formulas, unit
+from eqkin.evaluation.systems.engine import Engine
+from eqkin.evaluation.systems.registry import systems
+from eqkin.network.encoder import Encoder
+from eqkin.search import ranker
+from eqkin.search.kinship import profile
+from tests.evaluation.formulas import formulas
+
+KIN = (r"a^2 + b^2 = c^2", r"x^2 + y^2 = z^2", r"\sum_{k=1}^n k^2 = s", r"e^{i\pi} + 1 = 0", r"\int_0^1 f(x) \, dx")
+
+
+@pytest.fixture(scope="module")
+def some():
+    return formulas(*KIN, r"p^2 + q^2 = r^2 + 1", r"f(x) = \sin x")
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return Engine(device="cpu")
+
+
+def test_it_ranks_as_the_engine_does(engine, some):
+    asked = formulas(r"u^2 + v^2 = w^2", r"\int_a^b g(t) \, dt")
+    found = engine.rank(asked, some)
+    vectors, theirs = (unit(Encoder.load().embed(given.forest)) for given in (asked, some))
+    ours, others = profile(asked.forest), profile(some.forest)
+    for at in range(2):
+        expected = ranker.bundled().all_scores(ours.select(np.array([at])), others, theirs @ vectors[at])
+        np.testing.assert_array_equal(found[at], expected)
+    assert found[0].argmax() in (0, 1) and found[1].argmax() == 4
+    assert found.min() >= 0 and found.max() <= 1
+
+
+def test_in_a_collection_compared_with_itself_none_is_a_candidate_for_itself(engine, some):
+    found = engine.rank(some, some)
+    assert (np.diag(found) == 0).all()
+    assert found[0].argmax() == 1
+    np.testing.assert_array_equal(found, engine_similarity(some, Encoder.load()))
+    apart = engine.rank(some, Formulas(some.forest))  # a search in a collection that holds the query finds it
+    assert (apart.argmax(axis=1) == np.arange(len(some))).all()
+
+
+def test_a_large_collection_is_ranked_as_a_small_one(engine, some, monkeypatch):
+    asked = formulas(*KIN[:3])
+    monkeypatch.setattr(ranker, "CLOSELY", 4)
+    whole = engine.rank(asked, some)
+    monkeypatch.setattr(ranker, "_BLOCK", 3)
+    np.testing.assert_array_equal(engine.rank(asked, some), whole)
+    assert len(set(whole[0].tolist())) == len(some)  # those that are not looked at closely keep their order
+
+
+def test_its_scores_depend_on_network_and_weights(engine, tmp_path):
+    assert engine.settings == {}
+    assert engine.tuned_on == "arqmath-dev"
+    paper = Engine(folder="paper", device="cpu")
+    trees = ranker.BoostedTrees.load(ranker.BUNDLED)
+    ranker.BoostedTrees(
+        *(getattr(trees, name) for name in trees.__dataclass_fields__ if name != "first"), trees.first + 1
+    ).save(tmp_path / "weights")
+    other = Engine(tmp_path / "weights", device="cpu")
+    assert len({one.learned_from for one in (engine, paper, other)}) == 3
+    (tmp_path / "weights").write_bytes(b"none")
+    with pytest.raises(CorruptData, match="weights cannot be read"):
+        Engine(tmp_path / "weights")
+
+
+def test_its_vectors_are_kept_like_those_of_its_network(tmp_path, some, monkeypatch):
+    monkeypatch.setattr("eqkin.evaluation.systems.base._MANY", 5)
+    whole, vector = systems(["eqkin", "eqkin-vector"])
+    for system in (whole, vector):
+        system.store = Store(tmp_path)
+        system.rank(formulas(KIN[0]), some)
+    assert [path.name.rpartition("-")[0] for path in (tmp_path / "vectors").iterdir()] == ["eqkin-vector"]
