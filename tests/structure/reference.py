@@ -3,6 +3,7 @@
 from collections import Counter
 
 from eqkin.mathml.tree import node_of
+from eqkin.structure.simplified import ALIKE, SILENT
 
 MOST = 24  # nodes of a run
 
@@ -16,9 +17,13 @@ def simplified(node):
     """(tag, text, members) without blanks, rows in rows and rows of one member; None if nothing is left."""
     if node.tag == "mspace" or (node.tag == "mtext" and not node.text.strip()):
         return None
+    if node.tag in ("mi", "mo") and node.text.strip() in SILENT:
+        return None
     members = [member for member in map(simplified, node.children) if member is not None]
     if node.tag not in ("mrow", "mstyle", "mpadded", "math"):
-        return node.tag, f"{' '.join(node.text.split())}:{_variant(node)}", members
+        said = " ".join(node.text.split())
+        tag = "mo" if node.tag == "mi" and said and not any(map(str.isalnum, said)) else ALIKE.get(node.tag, node.tag)
+        return tag, f"{ALIKE.get(said, said)}:{_variant(node)}", members
     flat = []
     for member in members:
         flat.extend(member[2] if member[0] == "mrow" else [member])

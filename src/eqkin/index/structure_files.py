@@ -28,7 +28,7 @@ from eqkin.structure.terms import FAMILIES, Terms
 
 # Kinds of terms that are indexed: by what two neighbours are, and by what three of them look like whatever their names.
 INDEXED = (FAMILIES.index("sibling"), FAMILIES.index("renamed3"))
-SCHEME = 1  # to be raised when the terms of a tree, their codes, or the kinds indexed become others
+SCHEME = 2  # to be raised when the terms of a tree, their codes, or the kinds indexed become others
 
 _BLOCK_BITS = 16
 _LOW = np.uint64(32)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy
-from eqkin.forest import Forest
+from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import open_forest
 from eqkin.library import database
 from eqkin.library.manifest import NAME, Manifest
@@ -199,7 +199,7 @@ class Library:
             state = IndexState.load(self.folder / FOLDER)
         with self.reading():
             current = self._engine.encoder.digest, database.generation(self.connection)
-        stale = state is None or (state.model, state.generation) != current
+        stale = state is None or state.terms is None or (state.model, state.generation) != current
         if not stale and fresh:
             try:
                 self._engine.refresh()
@@ -246,6 +246,21 @@ class Library:
                 if first <= number < first + len(forest):
                     return node_of(forest, number - first)
         raise BadInput(f"the library has no tree {number}")
+
+    def trees(self, numbers: npt.NDArray[np.int64]) -> Forest:
+        """The trees with these numbers, in that order; raises `BadInput` if one is not there."""
+        with self.reading():
+            places, builder = [], ForestBuilder()
+            for first, forest in self._segments_now():
+                here = np.flatnonzero((numbers >= first) & (numbers < first + len(forest)))
+                if len(here):
+                    places.append(here)
+                    builder.add_forest(forest.select(numbers[here] - first))
+        found = np.concatenate(places) if places else np.zeros(0, np.int64)
+        if len(found) < len(numbers):
+            raise BadInput(f"the library has no tree {int(np.delete(numbers, found)[0])}")
+        together = builder.build()
+        return together if (np.diff(found) > 0).all() else together.select(np.argsort(found))
 
     def forests(self) -> Iterator[tuple[npt.NDArray[np.int64], Forest]]:
         """The trees in use, segment by segment in order: their numbers and a forest of them."""

@@ -1,23 +1,33 @@
-"""Equations worth ranking: near the formula, or in sections with the words, and allowed by the filters."""
+"""Equations worth ranking: near the formula, of like structure, or near the words; and allowed by the filters."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
+from eqkin.forest import Forest
+from eqkin.index.structure_files import indexed
 from eqkin.limits import LIMITS
+from eqkin.mathml.tree import node_of
 from eqkin.search import ranking, records
 from eqkin.search.filtering import allowed_papers, checked
+from eqkin.search.kinship import Profile, profile
+from eqkin.search.ranker import Ranker
 from eqkin.search.ranking import Candidate
 from eqkin.search.reading import Desk
 from eqkin.search.results import Filters
+from eqkin.search.wildcards import Pattern
+from eqkin.structure.frequencies import bundled as bundled_frequencies
 
-_CANDIDATES = 300  # equations that are looked at for a short list
-_A_HIT = 4  # and for each hit of a long one
+_NEAREST = 100  # equations with the nearest vectors that are looked at for a short list
+_LIKE = 100  # and those with most of the query's structure
+_A_HIT = 2  # of each, for every hit of a long list
+_PATTERN = 3  # times as many for a query with wildcards, which say little
 _SECTIONS = 300  # that fit the words best
 _IN_SECTIONS = 3_000  # equations of them
 
@@ -48,34 +58,73 @@ def counted(k: int, most: int = LIMITS.results) -> int:
     return int(k)
 
 
-def find(desk: Desk, request: Request, vector: Vector | None) -> list[Candidate]:
-    """Equations near the formula and equations in sections with the words, best first, each with both scores."""
+@dataclass(frozen=True)
+class Query:
+    """A formula that is searched for."""
+
+    vector: Vector  # of length 1
+    profile: Profile
+    pattern: Pattern | None = None  # if it has wildcards
+
+    @property
+    def codes(self) -> npt.NDArray[np.uint32]:
+        """The terms to look up."""
+        codes: npt.NDArray[np.uint32] = self.profile.terms.code[indexed(self.profile.terms)]
+        return codes
+
+
+def query_of(forest: Forest, vector: Vector, pattern: Pattern | None = None) -> Query:
+    """The query of a forest of one tree."""
+    return Query(vector, profile(forest), pattern)
+
+
+def find(desk: Desk, request: Request, query: Query | None, ranker: Ranker) -> list[Candidate]:
+    """Equations near the formula, of like structure and in sections with the words, best first, with their scores."""
     index = desk.view.index
     if index is None or not len(index):
         return []
-    wanted = max(_CANDIDATES, _A_HIT * request.k)
-    allowed = desk.allowed(request.filters)
-    similarity: dict[int, float] = {}
-    if vector is not None:
-        cosines, trees = index.search(vector[None], wanted, allowed)
-        similarity = dict(zip(trees[0].tolist(), cosines[0].tolist(), strict=True))
-        similarity.pop(-1, None)
     words = _in_sections(desk, index.trees, request) if request.text else {}
-    if vector is not None and words:
-        others = np.array([tree for tree in words if tree not in similarity], np.int64)
-        similarity |= dict(zip(others.tolist(), (index.vectors(others) @ vector).tolist(), strict=True))
+    trees = np.union1d(np.array(list(words), np.int64), _alike(desk, request, query))
+    trees = trees[trees != request.without]
+    cosines, kinship = np.zeros(len(trees), np.float32), np.zeros(len(trees), np.float32)
+    if query is not None and len(trees):
+        cosines = index.vectors(trees) @ query.vector
+        kinship = _kinship(desk, query, trees, cosines, ranker)
     scored = []
-    for tree in similarity | words:
-        near, fit = similarity.get(tree, 0.0), words.get(tree, 0.0)
-        scored.append((ranking.score(near, fit, formula=vector is not None, text=bool(request.text)), near, fit, tree))
+    for tree, near, kin in zip(trees.tolist(), cosines.tolist(), kinship.tolist(), strict=True):
+        fit = words.get(tree, 0.0)
+        scored.append((ranking.score(kin, fit, formula=query is not None, text=bool(request.text)), near, fit, tree))
     scored.sort(key=lambda one: (-one[0], -one[1], one[3]))
     with desk.library.reading():
-        places = records.places_of_trees(desk.library, (tree for *_, tree in scored[: wanted + 1]))
-    return [
-        Candidate(places[tree], near, fit, score)
-        for score, near, fit, tree in scored[: wanted + 1]
-        if tree in places and tree != request.without
-    ]
+        places = records.places_of_trees(desk.library, (tree for *_, tree in scored))
+    return [Candidate(places[tree], near, fit, score) for score, near, fit, tree in scored if tree in places]
+
+
+def _alike(desk: Desk, request: Request, query: Query | None) -> Trees:
+    """Trees near the query's vector, and trees that share most of its structure."""
+    if query is None:
+        return np.zeros(0, np.int64)
+    times = _PATTERN if query.pattern else 1
+    index, allowed = desk.view.opened, desk.allowed(request.filters)
+    _, near = index.search(query.vector[None], times * max(_NEAREST, _A_HIT * request.k), allowed)
+    like = np.zeros(0, np.int64)
+    if index.structure is not None:
+        codes = query.codes
+        worth = bundled_frequencies().idf(codes)
+        _, like = index.structure.search(codes, worth, times * max(_LIKE, _A_HIT * request.k), allowed)
+        like = like[within(like, index.trees)]
+    return np.union1d(near[near >= 0], like)
+
+
+def _kinship(desk: Desk, query: Query, trees: Trees, cosines: Vector, ranker: Ranker) -> Vector:
+    """How related each tree is; where the query has wildcards, those it matches come first, whole ones before parts."""
+    forest = desk.library.trees(trees)
+    scores = ranker.scores(query.profile, profile(forest), cosines)
+    if query.pattern is not None:
+        for at in range(len(trees)):
+            match = query.pattern.match(node_of(forest, at))
+            scores[at] = (scores[at] + (0 if match is None else 2 if match.whole else 1)) / 3
+    return scores
 
 
 def _in_sections(desk: Desk, indexed: Trees, request: Request) -> dict[int, float]:

@@ -20,11 +20,14 @@ from eqkin.mathml.tree import Node, forest_of, to_mathml
 from eqkin.network.encoder import Encoder
 from eqkin.search import candidates, papers, plane, ranking, records
 from eqkin.search import explain as explaining
-from eqkin.search.candidates import Request, Vector, counted
+from eqkin.search.candidates import Query, Request, Vector, counted, query_of
 from eqkin.search.query import FormulaReader, Preview
+from eqkin.search.ranker import Ranker
+from eqkin.search.ranker import bundled as bundled_ranker
 from eqkin.search.ranking import Candidate
 from eqkin.search.reading import Desk, ReadingRoom
 from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, Results
+from eqkin.search.wildcards import Pattern, without_wildcards
 
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
 ANYTHING = Filters()
@@ -36,12 +39,18 @@ _PER_PAPER = 2  # hits of one paper, if there are enough others
 
 
 class Engine:
-    """Searches a library. The encoder is the bundled one unless another is given."""
+    """Searches a library. Encoder and ranking are the bundled ones unless others are given."""
 
     def __init__(
-        self, library: Library | str | os.PathLike[str], encoder: Encoder | None = None, *, per_paper: int = _PER_PAPER
+        self,
+        library: Library | str | os.PathLike[str],
+        encoder: Encoder | None = None,
+        *,
+        ranker: Ranker | None = None,
+        per_paper: int = _PER_PAPER,
     ) -> None:
         self.encoder = encoder or Encoder.load()
+        self.ranker = ranker or bundled_ranker()
         self.formulas = FormulaReader()
         self.per_paper = per_paper
         self._room = ReadingRoom(_folder(library), self.encoder.digest)
@@ -99,10 +108,9 @@ class Engine:
         request.seconds["conversion"] = time.perf_counter() - start
         root = formula.root
         request.latex, request.mathml = formula.latex, to_mathml(root)
-        start = time.perf_counter()
-        vector = self._vector(formula.forest)
-        request.seconds["embedding"] = time.perf_counter() - start
-        return self._answer(request, vector, root if explain else None)
+        pattern = Pattern(root) if formula.wildcards else None
+        query_ = self._query(without_wildcards(formula.forest) if pattern else formula.forest, request, pattern)
+        return self._answer(request, query_, root if explain else None)
 
     def like(
         self,
@@ -128,10 +136,7 @@ class Engine:
                     raise BadInput(f"{record.id}: could not be read when it was added, so it has no kin")
                 root = desk.library.tree(record.tree)
         request.latex, request.mathml, request.without = record.latex, record.mathml, record.tree
-        start = time.perf_counter()
-        vector = self._vector(forest_of(root))
-        request.seconds["embedding"] = time.perf_counter() - start
-        return self._answer(request, vector, root if explain else None)
+        return self._answer(request, self._query(forest_of(root), request), root if explain else None)
 
     def preview(self, latex: str) -> Preview:
         """A formula as MathML, or what is wrong with it and where; raises nothing for what was typed."""
@@ -205,10 +210,16 @@ class Engine:
         unit: Vector = vector / np.float32(length)
         return unit
 
-    def _answer(self, request: Request, vector: Vector | None, root: Node | None) -> Results:
+    def _query(self, forest: Forest, request: Request, pattern: Pattern | None = None) -> Query:
+        start = time.perf_counter()
+        query = query_of(forest, self._vector(forest), pattern)
+        request.seconds["embedding"] = time.perf_counter() - start
+        return query
+
+    def _answer(self, request: Request, query: Query | None, root: Node | None) -> Results:
         with self._room.desk() as desk:
             clock = _Clock(request.seconds)
-            found = candidates.find(desk, request, vector)
+            found = candidates.find(desk, request, query, self.ranker)
             clock.lap("candidates")
             fields, years = candidates.count(desk, found)
             chosen = self._chosen(desk, request, found)

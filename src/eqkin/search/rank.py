@@ -13,23 +13,27 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.network.encoder import Encoder
+from eqkin.search.kinship import profile
 from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula
+from eqkin.search.ranker import Ranker, bundled
+from eqkin.search.wildcards import without_wildcards
 
-_UNREADABLE = -2.0  # below any cosine
+_UNREADABLE = -1.0  # below any score
 
 
 @dataclass
 class Formulas:
-    """Formulas with their names; vectors of length 1, or 0 where one could not be read."""
+    """Formulas with their names, and trees and vectors of length 1 of those that could be read."""
 
     names: list[str]
+    forest: Forest
     vectors: npt.NDArray[np.float32]
     problems: dict[str, str] = field(default_factory=dict)  # why some cannot be read, by name
 
     @property
-    def readable(self) -> npt.NDArray[np.bool_]:
-        """Which have a vector."""
-        return np.array([name not in self.problems for name in self.names], bool)
+    def readable(self) -> list[str]:
+        """The names of those that could be."""
+        return [name for name in self.names if name not in self.problems]
 
 
 def read_table(path: Path) -> list[tuple[str, str]]:
@@ -60,36 +64,45 @@ def read_lines(path: Path) -> list[str]:
         raise BadInput(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
-def encode(table: Iterable[tuple[str, str]], encoder: Encoder, reader: FormulaReader) -> Formulas:
-    """Vectors of named formulas, all embedded together."""
+def encode(
+    table: Iterable[tuple[str, str]], encoder: Encoder, reader: FormulaReader, *, wildcards: bool = False
+) -> Formulas:
+    """Trees and vectors of named formulas; in topics there may be wildcards, which then are letters of their own."""
     given, problems, builder = list(table), dict[str, str](), ForestBuilder()
     names = [name for name, _ in given]
     with ThreadPoolExecutor(reader.converters) as pool:  # the converters work outside of Python's lock
-        for name, read in zip(names, pool.map(lambda row: _tried(reader, row[1]), given), strict=True):
+        for name, read in zip(names, pool.map(lambda row: _tried(reader, row[1], wildcards), given), strict=True):
             if isinstance(read, Forest):
                 builder.add_forest(read)
             else:
                 problems[name] = read
-    formulas = Formulas(names, np.zeros((len(names), encoder.dimensions), np.float32), problems)
-    vectors = encoder.embed(builder.build())
+    forest = builder.build()
+    vectors = encoder.embed(forest)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    formulas.vectors[formulas.readable] = vectors / np.where(lengths > 0, lengths, 1)
-    return formulas
+    return Formulas(names, forest, vectors / np.where(lengths > 0, lengths, 1), problems)
 
 
-def _tried(reader: FormulaReader, latex: str) -> Forest | str:
+def _tried(reader: FormulaReader, latex: str, wildcards: bool) -> Forest | str:
     """A formula's tree, or why there is none."""
     try:
-        return reader.read(latex).forest
+        formula = reader.read(latex, wildcards=wildcards)
+        return without_wildcards(formula.forest) if formula.wildcards else formula.forest
     except (UnreadableFormula, OversizedFormula) as error:
         return str(error)
 
 
-def run_lines(topics: Formulas, formulas: Formulas, tag: str = "eqkin") -> Iterator[str]:
+def run_lines(topics: Formulas, formulas: Formulas, tag: str = "eqkin", ranker: Ranker | None = None) -> Iterator[str]:
     """Lines `topic Q0 formula rank score tag` that rank all formulas for each topic; unreadable ones come last."""
-    names, readable = formulas.names, formulas.readable
-    for topic, vector in zip(topics.names, topics.vectors, strict=True):
-        scores = np.where(readable, formulas.vectors @ vector, _UNREADABLE).astype(float)
+    ranker, ours, theirs = ranker or bundled(), profile(topics.forest), profile(formulas.forest)
+    unreadable = [name for name in formulas.names if name in formulas.problems]
+    place = {name: at for at, name in enumerate(topics.readable)}
+    names = [*formulas.readable, *unreadable]
+    for topic in topics.names:
+        scores = np.full(len(names), _UNREADABLE)
+        at = place.get(topic)
+        if at is not None:
+            cosines = formulas.vectors @ topics.vectors[at]
+            scores[: len(theirs)] = ranker.all_scores(ours.select(np.array([at])), theirs, cosines)
         order = np.argsort(-scores, kind="stable")
-        for rank, place in enumerate(order.tolist(), 1):
-            yield f"{topic} Q0 {names[place]} {rank} {scores[place]:.6f} {tag}\n"
+        for rank, number in enumerate(order.tolist(), 1):
+            yield f"{topic} Q0 {names[number]} {rank} {scores[number]:.6f} {tag}\n"

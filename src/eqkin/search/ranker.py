@@ -26,7 +26,7 @@ BUNDLED = Path(__file__).parent / "ranking.safetensors"
 CLOSELY = 1_000  # formulas of a collection that are compared by everything
 _BLOCK = 20_000  # formulas of a collection that are profiled at a time
 VECTOR_WEIGHT = 0.7
-PLAIN_WEIGHT = 0.3  # lambda
+PLAIN_WEIGHT = 0.5  # lambda
 _COUNTED, _VECTOR = SIMILARITIES.index("counted"), SIMILARITIES.index("vector")
 
 Floats = npt.NDArray[np.float32]

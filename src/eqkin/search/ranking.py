@@ -2,10 +2,10 @@ r"""From candidates to a list: one score of formula and words, near-identical fo
 
 With formula and words, an equation's score is
 
-$$ \tfrac34 \max(0, \text{cosine}) + \tfrac14\, \text{words}, $$
+$$ \tfrac34 \text{kinship} + \tfrac14\, \text{words}, $$
 
 with either alone it is that part alone: words move an equation among those whose mathematics fits, they do not replace
-it. The weights are a choice, not learned.
+it. Kinship is what `ranker` says; the weight of words is a choice, not learned.
 """
 
 from __future__ import annotations
@@ -44,12 +44,11 @@ class Candidate:
     more: int = 0
 
 
-def score(similarity: float, words: float, *, formula: bool, text: bool) -> float:
+def score(kinship: float, words: float, *, formula: bool, text: bool) -> float:
     """What the list is sorted by, in [0, 1], for a query with a formula, words, or both."""
-    similar = min(max(similarity, 0.0), 1.0)
     if formula and text:
-        return (1 - WORDS_WEIGHT) * similar + WORDS_WEIGHT * words
-    return similar if formula else words
+        return (1 - WORDS_WEIGHT) * kinship + WORDS_WEIGHT * words
+    return kinship if formula else words
 
 
 def folded(

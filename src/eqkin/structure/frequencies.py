@@ -56,7 +56,9 @@ class Frequencies:
             arrays = safetensors.load(path.read_bytes())
             return cls(int(arrays["formulas"][0]), arrays["codes"], arrays["counts"])
         except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
-            raise CorruptData(f"{path}: the frequencies of terms cannot be read ({error}); install eqkin again") from error
+            raise CorruptData(
+                f"{path}: the frequencies of terms cannot be read ({error}); install eqkin again"
+            ) from error
 
     def idf(self, codes: Codes) -> npt.NDArray[np.float32]:
         """What each term is worth."""

@@ -1,11 +1,12 @@
 """Trees without what is layout alone: no blanks, no rows in rows, no rows of one member.
 
-    dropped      mspace, mtext of blanks, and all below them
+    dropped      mspace, mtext of blanks, and all below them; operators nobody sees, and the dot of a product
     dissolved    mrow, mstyle, mpadded, math within one of these: their members take their place
                  ... outside, with one member: it takes the place; without members: nothing is left
 
-so that <mrow>, <mstyle> and <mspace> that mean nothing make no difference. What is left keeps its depth-first order, so
-a tree is simplified by leaving nodes out of that order, and a subtree is still one contiguous run.
+so that <mrow>, <mstyle> and <mspace> that mean nothing make no difference. Limits above and below are taken for scripts
+and signs that mean the same for one (`ALIKE`): how they look depends on the style. What is left keeps its depth-first
+order, so a tree is simplified by leaving nodes out of that order, and a subtree is still one contiguous run.
 """
 
 from __future__ import annotations
@@ -24,6 +25,13 @@ from eqkin.structure.order import ranks_and_sizes
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+SILENT = frozenset("\u2061\u2062\u2063\u2064\u200b\u22c5")  # function application, invisible operators, product
+ALIKE = {
+    "munder": "msub", "mover": "msup", "munderover": "msubsup",
+    "⋯": "…", "∣": "|", "❘": "|", "‖": "∥", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟼": "↦", "⩽": "≤", "⩾": "≥",
+    "∗": "*", "⋆": "*", "⟨": "<", "⟩": ">", "ε": "ϵ", "ϕ": "φ", "ϑ": "θ", "∅": "⌀", "≔": "=",
+}  # fmt: skip
+
 _ROWS = frozenset({"mrow", "mstyle", "mpadded", "math"})
 _UNNUMBERED = frozenset({"mrow", "mtable", "mtr", "mtd"})  # where it makes no difference which child one is
 
@@ -39,7 +47,7 @@ class Simplified:
     n_children: Places  # (nodes,)
     row: Flags  # (nodes,) whether it is a row
     identifier: Flags  # (nodes,) whether it is a leaf <mi> of one letter: what could have another name
-    label: Codes  # (nodes,) tag, text, and how the letter is written
+    label: Codes  # (nodes,) tag, text, and how the letter is written; a sign is an operator, whatever its tag
     slot: Codes  # (nodes,) which child of what it is: tag of the parent and, but in rows and tables, the position
     name: Places  # (nodes,) the same for leaves with the same text, written the same way
 
@@ -50,25 +58,29 @@ class Simplifier:
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
         numbered = frozenset(forest.tags) - _UNNUMBERED - _ROWS
-        self._row, self._numbered, self._space, self._text, self._identifier = (
+        self._row, self._numbered, self._space, self._text, self._identifier, self._sign = (
             np.array([tag in wanted for tag in forest.tags], bool)
-            for wanted in (_ROWS, numbered, {"mspace"}, {"mtext"}, {"mi"})
+            for wanted in (_ROWS, numbered, {"mspace"}, {"mtext"}, {"mi"}, {"mi", "mo"})
         )
         self._letter = np.array([len(text) == 1 and text.isalpha() for text in forest.texts], bool)
+        self._silent = np.array([text.strip() in SILENT for text in forest.texts], bool)
+        self._word = np.array([any(map(str.isalnum, text)) for text in forest.texts], bool)
         self._blank = np.array([not text.strip() for text in forest.texts], bool)
         written, self._variant = variants(forest.attributes)
         said: dict[str, int] = {}
-        self._said = np.array([said.setdefault(without_blanks(text), len(said)) for text in forest.texts], np.int64)
+        texts = (without_blanks(text) for text in forest.texts)
+        self._said = np.array([said.setdefault(ALIKE.get(text, text), len(said)) for text in texts], np.int64)
         self._variants = len(written)
-        self._tag_code, self._text_code, self._variant_code = hashes(forest.tags), hashes(said), hashes(written)
-        self._row_code = hashes(["mrow"])[0]
+        tags = [ALIKE.get(tag, tag) for tag in forest.tags]
+        self._tag_code, self._text_code, self._variant_code = hashes(tags), hashes(said), hashes(written)
+        self._row_code, self._operator_code = hashes(["mrow", "mo"])
 
     def __call__(self, trees: slice, nodes: slice) -> Simplified:
         """The nodes left of consecutive trees, given by which they are and which nodes they have."""
         forest = self._forest
         tag, text = forest.tag[nodes], forest.text[nodes]
         counts, offsets = forest.n_children[nodes], forest.offsets[trees.start : trees.stop + 1] - nodes.start
-        blank = self._space[tag] | (self._text[tag] & self._blank[text])
+        blank = self._space[tag] | (self._text[tag] & self._blank[text]) | (self._sign[tag] & self._silent[text])
         left = _left(counts, offsets, self._row[tag], blank)
         rank, size = ranks_and_sizes(counts, offsets)
         tree = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -101,7 +113,10 @@ class Simplifier:
         """Number of each node's text as it is written, and code of its label."""
         said, variant = self._said[text], self._variant[attribute]
         variant[self._blank[text]] = 0
-        label = combined(self._tag_code[tag], combined(self._text_code[said], self._variant_code[variant]))
+        kind = np.where(
+            self._identifier[tag] & ~self._word[text] & ~self._blank[text], self._operator_code, self._tag_code[tag]
+        )
+        label = combined(kind, combined(self._text_code[said], self._variant_code[variant]))
         label[self._row[tag]] = self._row_code
         return said * self._variants + variant, label
 
