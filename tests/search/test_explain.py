@@ -1,19 +1,45 @@
-"""Which parts of a hit answer which parts of a query."""
+"""Which parts of a hit answer which parts of a query, and under what names."""
 
 import re
 
 import pytest
 
 from eqkin.mathml.tree import ATTRIBUTES, TAGS, parse_mathml
-from eqkin.search.explain import align, hit_marks, marked_mathml, parts_of
+from eqkin.search.explain import explained, query_marks
 from eqkin.search.query import FormulaReader
+from eqkin.search.wildcards import Pattern
 
 
 @pytest.fixture(scope="module")
-def trees():
+def reader():
     reader = FormulaReader(1)
-    yield lambda latex: reader.read(latex).root
+    yield reader
     reader.close()
+
+
+@pytest.fixture(scope="module")
+def trees(reader):
+    return lambda latex: reader.read(latex).root
+
+
+@pytest.fixture(scope="module")
+def explain(reader):
+    def why(query, hit):
+        asked = reader.read(query)
+        pattern = Pattern(asked.root) if asked.wildcards else None
+        return explained(asked.root, [reader.read(hit).root], pattern)[0]
+
+    return why
+
+
+@pytest.fixture(scope="module")
+def pairs(trees, explain):
+    def written(query, hit):
+        ours, theirs = _nodes(trees(query)), _nodes(trees(hit))
+        found = explain(query, hit).pairings
+        return {_written(ours[p.query_node]): (_written(theirs[p.hit_node]), p.similarity) for p in found}
+
+    return written
 
 
 def _nodes(root):
@@ -27,57 +53,96 @@ def _written(node):
     return node.text if not node.children else f"{node.tag}({' '.join(_written(child) for child in node.children)})"
 
 
-def _pairs(encoder, query, hit):
-    ours, theirs = parts_of(encoder, [query, hit])
-    mine, other = _nodes(query), _nodes(hit)
-    return {_written(mine[p.query_node]): _written(other[p.hit_node]) for p in align(ours, theirs)}
+def test_a_square_lights_up_a_square_of_another_letter(pairs, explain):
+    found = pairs(r"x^2 + \sqrt{a}", r"\sqrt{b_1} = 3 y^2")
+    assert found["msup(x 2)"] == ("msup(y 2)", pytest.approx((1 + 0.75 + 1) / 3))
+    assert found["x"] == ("y", 0.75)
+    assert found["2"] == ("2", 1)
+    assert "msqrt(a)" not in found  # what is under it differs
+    assert explain(r"x^2 + \sqrt{a}", r"\sqrt{b_1} = 3 y^2").renaming == (("x", "y"),)
 
 
-def test_a_square_lights_up_a_square_of_another_letter(encoder, trees):
-    pairs = _pairs(encoder, trees(r"x^2 + \sqrt{a}"), trees(r"\sqrt{b_1} = 3 y^2"))
-    assert pairs["msup(x 2)"] == "msup(y 2)"
-    assert pairs["x"] == "y"
-    assert pairs["2"] == "2"
-    assert pairs["msqrt(a)"] == "msqrt(msub(b 1))"
+def test_letters_keep_one_name_each_throughout(explain):
+    energy = explain(r"E = -\sum_{i<j} J_{ij} s_i s_j", r"H = -\frac12 \sum_{i<j} w_{ij} \sigma_i \sigma_j")
+    assert dict(energy.renaming) == {"E": "H", "J": "w", "s": "σ"}
+    swapped = explain(r"x^2 + y^2 = z^2", r"a^2 + a^2 = c^2")
+    assert len({theirs for _, theirs in swapped.renaming}) == len(swapped.renaming)
+    assert swapped.renaming.count(("x", "a")) + swapped.renaming.count(("y", "a")) == 1
 
 
-def test_numerator_answers_numerator(encoder, trees):
-    pairs = _pairs(encoder, trees(r"\frac{P(d|s)P(s)}{P(d)}"), trees(r"\frac{L(x|t)\pi(t)}{\int L(x|u)\pi(u)du}"))
-    assert pairs["mrow(P ( d ))"].startswith("mrow(∫")
+def test_a_part_of_a_longer_formula_is_found_whole(pairs):
+    found = pairs("a^2 + b^2 = c^2", r"\text{so } x^2 + y^2 = z^2, \quad x > 0")
+    assert [found[key][0] for key in ("msup(a 2)", "+", "msup(b 2)", "=", "msup(c 2)")] == [
+        "msup(x 2)", "+", "msup(y 2)", "=", "msup(z 2)",
+    ]  # fmt: skip
 
 
-def test_a_formula_answers_itself_node_by_node(encoder, trees):
-    root = trees(r"E = -\sum_{i<j} J_{ij} s_i s_j + \frac{a_1}{\sqrt{b}}")
-    ours, theirs = parts_of(encoder, [root, root])
-    pairings = align(ours, theirs)
-    assert [(p.query_node, p.hit_node) for p in pairings] == [(i, i) for i in range(len(_nodes(root)))]
-    assert all(p.similarity == pytest.approx(1, abs=1e-4) for p in pairings)
+def test_a_fraction_answers_only_if_all_of_it_does(pairs):
+    assert pairs(r"\frac{a+1}{b}", r"y = \frac{s+1}{t}")["mfrac(mrow(a + 1) b)"][0] == "mfrac(mrow(s + 1) t)"
+    half = pairs(r"\frac{a+1}{b}", r"y = \frac{s+1}{t^2}")
+    assert "mfrac(mrow(a + 1) b)" not in half
+    assert half["mrow(a + 1)"][0] == "mrow(s + 1)"
 
 
-def test_every_node_is_in_one_pair_at_most(encoder, trees):
-    ours, theirs = parts_of(encoder, [trees(r"\sum_i a_i^2 = \sum_j b_j"), trees(r"x_1 + \sum_k c_k^2 c_k d_k = 0")])
-    pairings = align(ours, theirs)
+def test_a_formula_answers_itself_node_by_node(trees, explain):
+    latex = r"E = -\sum_{i<j} J_{ij} s_i s_j + \frac{a_1}{\sqrt{b}}"
+    itself = explain(latex, latex)
+    assert [(p.query_node, p.hit_node) for p in itself.pairings] == [(i, i) for i in range(len(_nodes(trees(latex))))]
+    assert all(p.similarity == 1 for p in itself.pairings)
+    assert itself.renaming == itself.bindings == ()
+
+
+def test_every_node_is_in_one_pair_at_most(explain):
+    pairings = explain(r"\sum_i a_i^2 = \sum_j b_j", r"x_1 + \sum_k c_k^2 c_k d_k = 0").pairings
+    assert pairings
     assert len({p.query_node for p in pairings}) == len({p.hit_node for p in pairings}) == len(pairings)
     assert all(0 <= p.similarity <= 1 for p in pairings)
 
 
-def test_one_node_and_a_huge_tree_are_explained_or_passed_over(encoder, trees):
+def test_one_node_a_stranger_and_a_huge_tree(explain):
+    one = parse_mathml("<math><mi>x</mi></math>")
     huge = parse_mathml("<math>" + "<mi>x</mi>" * 700 + "</math>")
-    one, none = parts_of(encoder, [parse_mathml("<math><mi>x</mi></math>"), huge])
-    assert none is None
-    assert len(align(one, one)) == 1
+    stranger = parse_mathml("<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>")
+    itself, among_many, nothing = explained(one, [one, huge, stranger])
+    assert [(p.query_node, p.hit_node) for p in itself.pairings] == [(0, 0)]
+    assert [p.query_node for p in among_many.pairings] == [0]
+    assert nothing.pairings == nothing.renaming == ()
+    (whole,) = explained(huge, [huge])
+    assert 100 < len(whole.pairings) < 700
+    assert all(p.query_node for p in whole.pairings)  # the rest was not looked at, so the root is not known to answer
 
 
-def test_marked_mathml_stays_within_what_is_allowed(encoder, trees):
-    query, hit = trees(r"x^2"), trees(r"\text{<script>alert(1)</script>} = \color{red} y^2")
-    ours, theirs = parts_of(encoder, [query, hit])
-    markup = marked_mathml(hit, hit_marks(align(ours, theirs)))
+def test_what_wildcards_stand_for_is_told(trees, explain):
+    found = explain("?a^2 + ?b^2 = ?c^2", "y = 1, x^2 + (s+t)^2 = z^2")
+    read = {name: parse_mathml(part) for name, part in found.bindings}
+    assert list(read) == ["?a", "?b", "?c"]
+    assert _written(read["?a"]) == "x"
+    assert "s + t" in _written(read["?b"])
+    assert found.renaming == ()
+    query = _nodes(trees("?a^2 + ?b^2 = ?c^2"))
+    marks = query_marks(found.pairings)
+    assert {marks[number] for number, node in enumerate(query) if node.text.startswith("?")} == {0.5}
+    assert {marks[number] for number, node in enumerate(query) if node.tag in ("mo", "mn")} == {1}
+    assert 'class="kin kin-1"' in found.marked
+
+
+def test_a_hit_without_the_pattern_is_explained_as_letters(explain):
+    found = explain("?a^2 + ?b^2 = ?c^2", "a^2 + y^2 = z")
+    assert found.bindings == ()
+    assert found.renaming == (("?a", "a"), ("?b", "y"))
+    assert {round(p.similarity, 2) for p in found.pairings} == {0.75, 0.92, 1}
+
+
+def test_marked_mathml_stays_within_what_is_allowed(trees, explain):
+    hit = r"\text{<script>alert(1)</script>} = \color{red} y^2"
+    markup = explain(r"x^2", hit).marked
     assert "<script" not in markup
     names = {name for _, attributes in re.findall(r"<(m\w+)((?: [\w-]+=\"[^\"]*\")*)>", markup) for name in
              re.findall(r" ([\w-]+)=", attributes)}  # fmt: skip
     assert names <= ATTRIBUTES | {"xmlns", "display", "class", "data-node"}
     assert set(re.findall(r"<(\w+)", markup)) <= TAGS | {"math"}
     numbers = [int(number) for number in re.findall(r'data-node="(\d+)"', markup)]
-    assert sorted(numbers) == list(range(len(_nodes(hit))))
-    assert re.search(r'class="kin kin-[123]"', markup)
-    assert parse_mathml(markup) == parse_mathml(marked_mathml(hit, {}))
+    assert sorted(numbers) == list(range(len(_nodes(trees(hit)))))
+    assert re.search(r'<mi[^>]*class="kin kin-2"[^>]*>y', markup)
+    assert re.search(r'<mn[^>]*class="kin kin-3"[^>]*>2', markup)
+    assert parse_mathml(markup) == trees(hit)

@@ -107,22 +107,36 @@ def paper_name(paper: PaperRecord) -> str:
 
 
 def _explanation(results: Results, hit: Hit) -> Iterator[str]:
-    """The largest parts of the hit that answer parts of the query, side by side."""
+    """The largest parts of the hit that answer parts of the query, side by side; then letters with other names."""
     if not hit.pairings:
         return
+    if hit.bindings:
+        yield harmless(", ".join(f"{name} = {unicode_of(part)}" for name, part in hit.bindings))
+        return
     ours, theirs = _nodes(results.mathml), _nodes(hit.equation.mathml)
-    shown: list[tuple[str, str, float]] = []
+    inside: set[int] = set()  # of parts that are shown
+    shown: dict[tuple[str, str], float] = {}
     for pairing in hit.pairings:
         mine, other = ours[pairing.query_node], theirs[pairing.hit_node]
-        if pairing.query_node and mine.children and other.children:
-            shown.append((unicode_of(to_mathml(mine)), unicode_of(to_mathml(other)), pairing.similarity))
-    for mine_text, other_text, similarity in shown[:_PARTS]:
+        if not pairing.query_node or not mine.children or not other.children:
+            continue
+        if id(mine) not in inside:
+            inside.update(map(id, _below(mine)))
+            shown.setdefault((unicode_of(to_mathml(mine)), unicode_of(to_mathml(other))), pairing.similarity)
+    for (mine_text, other_text), similarity in list(shown.items())[:_PARTS]:
         yield harmless(f"{mine_text}  ~  {other_text}  ({similarity:.2f})")
+    if hit.renaming:
+        yield harmless(", ".join(f"{name} reads as {other}" for name, other in hit.renaming))
 
 
 def _nodes(mathml: str) -> list[Node]:
     """A tree's nodes, breadth first."""
-    nodes = [parse_mathml(mathml)]
+    return _below(parse_mathml(mathml))
+
+
+def _below(root: Node) -> list[Node]:
+    """A node and all nodes below it, breadth first."""
+    nodes = [root]
     for node in nodes:
         nodes.extend(node.children)
     return nodes

@@ -1,195 +1,164 @@
-"""Why a hit was found: which of its parts answer which parts of the query.
+"""Why a hit was found: which of its parts answer which parts of the query, and under what names.
 
-Both trees' nodes have vectors that know their surroundings (`Encoder.node_vectors`). The roots are paired; below two
-nodes of one kind, children of fixed places (numerator, exponent) pair with each other, members of rows with the member
-of the same kind whose vector is nearest; what is left over may still find its like elsewhere in the other tree.
+The ranking looks at runs of tokens that two formulas have in common, so does the explanation: both are covered with
+such runs under one renaming of letters (`eqkin.structure.tiles`). A part with parts of its own (a fraction, a row)
+answers another if all that is below the one is paired with all that is below the other. A query with wildcards is
+explained by how the hit matches it, if it does.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from eqkin.forest import Forest, ForestBuilder
+from eqkin.mathml.placeholders import is_wildcard
 from eqkin.mathml.tree import Node, forest_of, to_mathml
-from eqkin.network.encoder import Encoder
 from eqkin.search.results import Pairing
+from eqkin.search.wildcards import Match, Pattern, without_wildcards
+from eqkin.structure.order import ranks_and_sizes
+from eqkin.structure.tiles import Tiling, tiles
+from eqkin.structure.tokens import LONGEST, Tokens, tokens_of
 
-_UNRELATED = 0.5  # cosine of nodes that have nothing in common: the vectors have no negative numbers
-_LEAST = 0.2  # similarity below which a pair says nothing
-_SAME_TEXT = 0.1  # what an equal symbol is worth when the nearest is chosen
-_SAME_FORM = 0.25  # by how much parts that differ in letters alone are nearer than their vectors say
-_LARGEST = 600  # nodes of a tree that is explained
-_ROWS = frozenset({"mrow", "mstyle", "mpadded", "mtd", "menclose", "mphantom"})
-_SLOTS = {
-    "msub": (0, 1), "munder": (0, 1), "msup": (0, 2), "mover": (0, 2), "msubsup": (0, 1, 2), "munderover": (0, 1, 2),
-}  # base, below, above  # fmt: skip
-_LEVELS = 3  # classes by which a page can shade a match
+_SAME = 1.0  # similarity of parts with the same label
+_RENAMED = 0.75  # ... of letters with different names
+_BOUND = 0.5  # ... of a wildcard and what it stands for
+_LEVELS = 3  # classes by which a page can shade a match: what a wildcard stands for, renamed, the same
+_ROWS = frozenset({"mrow", "mstyle", "mpadded", "math"})
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A tree's nodes, breadth first, and what the network says of each."""
+class Explanation:
+    """What a hit has in common with the query."""
 
-    tags: list[str]
-    kinds: list[str]  # nodes of the same kind can answer each other
-    texts: list[str]
-    forms: list[str]  # of each subtree of more than one node: all but the names of its letters
-    children: list[range]
-    sizes: list[int]  # nodes of each subtree
-    nodes: npt.NDArray[np.float32]  # unit vectors
-    means: npt.NDArray[np.float32]  # unit vectors of the mean over each subtree
+    pairings: tuple[Pairing, ...] = ()  # by the query's nodes
+    renaming: tuple[tuple[str, str], ...] = ()  # letters of the query that have another name in the hit, and that name
+    bindings: tuple[tuple[str, str], ...] = ()  # wildcards and the MathML of what they stand for
+    marked: str = ""  # the hit's MathML, nodes numbered, those that answer the query marked
 
 
-def parts_of(encoder: Encoder, roots: Sequence[Node]) -> list[Parts | None]:
-    """The parts of several trees, computed together; None for one that is too large to explain."""
-    forests = [forest_of(root) for root in roots]
+def explained(query: Node, hits: Sequence[Node], pattern: Pattern | None = None) -> list[Explanation]:
+    """Why each of some trees answers a query.
+
+    Args:
+        query: The query's tree.
+        hits: Trees of the hits.
+        pattern: The query as a pattern, if it has wildcards.
+    """
+    matches = [pattern.match(hit) if pattern is not None else None for hit in hits]
+    rest = _tiled(query, [hit for hit, match in zip(hits, matches, strict=True) if match is None])
+    return [
+        next(rest) if match is None else _matched(query, hit, match) for hit, match in zip(hits, matches, strict=True)
+    ]
+
+
+def _matched(query: Node, hit: Node, match: Match) -> Explanation:
+    wild = {number for number, node in enumerate(_nodes(query)) if is_wildcard(node)}
+    pairings = tuple(Pairing(ours, theirs, _BOUND if ours in wild else _SAME) for ours, theirs in match.pairs)
+    bindings = tuple((name, to_mathml(part, display=False)) for name, part in match.bindings.items())
+    return Explanation(pairings, bindings=bindings, marked=marked_mathml(hit, hit_marks(pairings)))
+
+
+def _tiled(query: Node, hits: Sequence[Node]) -> Iterator[Explanation]:
+    if not hits:
+        return
     builder = ForestBuilder()
-    for forest in forests:
-        if len(forest.tag) <= _LARGEST:
-            builder.add_forest(forest)
-    vectors = encoder.node_vectors(builder.build())
-    parts: list[Parts | None] = []
-    at = 0
-    for forest in forests:
-        if len(forest.tag) > _LARGEST:
-            parts.append(None)
+    builder.add_forest(without_wildcards(forest_of(query)))  # leaves in the same places
+    for hit in hits:
+        builder.add_forest(forest_of(hit))
+    forest = builder.build()
+    tokens = tokens_of(forest)
+    ours, *others = (
+        _Parts(_nodes(root), spans) for root, spans in zip((query, *hits), _spans(forest, tokens), strict=True)
+    )
+    for at, (hit, theirs) in enumerate(zip(hits, others, strict=True), 1):
+        tiling = tiles(tokens, tokens, at)
+        pairings = _pairings(ours, theirs, tiling)
+        renaming = _renaming(ours.nodes, theirs.nodes, tiling)
+        yield Explanation(pairings, renaming, (), marked_mathml(hit, hit_marks(pairings)))
+
+
+class _Parts:
+    """A tree's nodes, breadth first, and which tokens are below each (and itself): a run of them."""
+
+    def __init__(self, nodes: list[Node], spans: list[tuple[int, int]]) -> None:
+        self.nodes, self.spans = nodes, spans
+        self.rows: dict[tuple[int, int], list[int]] = defaultdict(list)  # with the same tokens, the outer one first
+        for number, (node, span) in enumerate(zip(nodes, spans, strict=True)):
+            if node.tag in _ROWS and node.children and span[0] < span[1]:
+                self.rows[span].append(number)
+
+
+def _spans(forest: Forest, tokens: Tokens) -> list[list[tuple[int, int]]]:
+    """For each tree and each of its nodes, which tokens are below; none where some of them were left out."""
+    rank, size = ranks_and_sizes(forest.n_children, forest.offsets)
+    start = rank + np.repeat(forest.offsets[:-1], forest.sizes)
+    is_token = np.zeros(len(rank), np.int64)
+    within = tokens.node >= 0
+    is_token[start[(tokens.node + forest.offsets[:-1, None])[within]]] = 1
+    before = np.concatenate(([0], np.cumsum(is_token)))
+    first = np.repeat(before[forest.offsets[:-1]], forest.sizes)
+    begin, end = before[start] - first, before[start + size] - first
+    begin = np.where(end >= LONGEST, end, begin)
+    spans = list(zip(begin.tolist(), end.tolist(), strict=True))
+    return [spans[i:j] for i, j in zip(forest.offsets[:-1].tolist(), forest.offsets[1:].tolist(), strict=True)]
+
+
+def _pairings(ours: _Parts, theirs: _Parts, tiling: Tiling) -> tuple[Pairing, ...]:
+    """Pairs of nodes, each in one at most: leaves that are paired, and what has nothing but these below."""
+    partner = dict(tiling.places)
+    nodes = dict(tiling.pairs)
+    alike = {
+        place: _SAME if same and not is_wildcard(ours.nodes[node]) else _RENAMED
+        for (place, _), (node, _), same in zip(tiling.places, tiling.pairs, tiling.same, strict=True)
+    }
+    answers: dict[int, Pairing] = {}
+    for number, (node, (start, end)) in enumerate(zip(ours.nodes, ours.spans, strict=True)):
+        if not node.children:
+            if number in nodes and not theirs.nodes[nodes[number]].children:
+                value = alike[start] if start < end else _SAME
+                answers[number] = Pairing(number, nodes[number], value)
             continue
-        parts.append(_parts(forest, vectors[at : at + len(forest.tag)]))
-        at += len(forest.tag)
-    return parts
+        there = _image(partner, start, end)
+        if there is None:
+            continue
+        if number in nodes:
+            other = nodes[number] if theirs.spans[nodes[number]] == there else -1
+        else:
+            depth = ours.rows[start, end].index(number) if number in ours.rows[start, end] else 0
+            other = next(iter(theirs.rows.get(there, ())[depth:]), -1)
+        if other >= 0:
+            answers[number] = Pairing(number, other, sum(alike[k] for k in range(start, end)) / (end - start))
+    return tuple(answers.values())
 
 
-def _parts(forest: Forest, vectors: npt.NDArray[np.float32]) -> Parts:
-    parent, sums, sizes = forest.parent().tolist(), vectors.copy(), [1] * len(vectors)
-    for i in range(len(parent) - 1, 0, -1):
-        sums[parent[i]] += sums[i]
-        sizes[parent[i]] += sizes[i]
-    first, counts = forest.first_child().tolist(), forest.n_children.tolist()
-    children = [range(start, start + count) for start, count in zip(first, counts, strict=True)]
-    tags = [forest.tags[i] for i in forest.tag.tolist()]
-    texts = [forest.texts[i] for i in forest.text.tolist()]
-    kinds = [_kind(tag, text) for tag, text in zip(tags, texts, strict=True)]
-    forms = _forms(kinds, texts, children)
-    return Parts(
-        tags,
-        kinds,
-        texts,
-        forms,
-        children,
-        sizes,
-        _unit(vectors),
-        _unit(sums),
+def _renaming(ours: list[Node], theirs: list[Node], tiling: Tiling) -> tuple[tuple[str, str], ...]:
+    """Letters and their other names; a wildcard that no match explains is a letter like others."""
+    same = dict(zip(tiling.pairs, tiling.same, strict=True))
+    letters = ((ours[pair[0]], theirs[pair[1]], same[pair]) for pair in tiling.letters)
+    return tuple(
+        (mine.text, other.text)
+        for mine, other, alike in letters
+        if mine.text != other.text and (not alike or is_wildcard(mine))
     )
 
 
-def _kind(tag: str, text: str) -> str:
-    if tag == "mi" and not text.isalnum():
-        return "mo"  # the converter takes a bar for a letter
-    return "row" if tag in _ROWS else "script" if tag in _SLOTS else tag
+def _image(partner: dict[int, int], start: int, end: int) -> tuple[int, int] | None:
+    """The run of tokens that answers a run of the query's tokens, all of it; None if there is none."""
+    there = [partner[place] for place in range(start, end) if place in partner]
+    if not there or len(there) < end - start or max(there) - min(there) + 1 != len(there):
+        return None
+    return min(there), max(there) + 1
 
 
-def _forms(kinds: list[str], texts: list[str], children: list[range]) -> list[str]:
-    forms = ["" if kind == "mi" else text or kind for kind, text in zip(kinds, texts, strict=True)]
-    for i in range(len(kinds) - 1, -1, -1):
-        if children[i]:
-            forms[i] = f"{kinds[i]}({','.join(forms[child] for child in children[i])})"
-    return [form if below else "" for form, below in zip(forms, children, strict=True)]
-
-
-def _unit(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: npt.NDArray[np.float32] = vectors / np.maximum(lengths, np.float32(1e-12))
-    return unit
-
-
-def align(query: Parts, hit: Parts) -> tuple[Pairing, ...]:
-    """Pairs of nodes that answer each other, each node in one pair at most, in the order of the query."""
-    return _Alignment(query, hit).pairings()
-
-
-class _Alignment:
-    def __init__(self, query: Parts, hit: Parts) -> None:
-        self.query, self.hit = query, hit
-        near = query.nodes @ hit.nodes.T
-        inner = np.ix_(np.array(query.sizes) > 1, np.array(hit.sizes) > 1)
-        near[inner] = (near[inner] + (query.means @ hit.means.T)[inner]) / 2
-        similarity = np.clip((near - _UNRELATED) / (1 - _UNRELATED), 0, 1)
-        similarity += _SAME_FORM * (1 - similarity) * _equal(query.forms, hit.forms)
-        self._near: list[list[float]] = similarity.tolist()
-        self._rank: list[list[float]] = (similarity + _SAME_TEXT * _equal(query.texts, hit.texts)).tolist()
-        self.pairs: dict[int, int] = {}
-        self.taken: set[int] = set()
-
-    def pairings(self) -> tuple[Pairing, ...]:
-        self._pair(0, 0)
-        left = [i for i in range(len(self.query.tags)) if i not in self.pairs]
-        free = [j for j in range(len(self.hit.tags)) if j not in self.taken]
-        self._match(left, free, wander=True)
-        found = ((i, j, self._near[i][j]) for i, j in sorted(self.pairs.items()))
-        return tuple(Pairing(i, j, value) for i, j, value in found if value >= _LEAST)
-
-    def _pair(self, i: int, j: int) -> None:
-        """Pair two nodes, then what is below them."""
-        stack = [(i, j)]
-        while stack:
-            i, j = stack.pop()
-            if i in self.pairs or j in self.taken:
-                continue
-            self.pairs[i] = j
-            self.taken.add(j)
-            below, theirs = self.query.children[i], self.hit.children[j]
-            kind = self.query.kinds[i]
-            if kind != self.hit.kinds[j] or not below or not theirs:
-                continue
-            if kind == "row":
-                self._match(below, theirs)
-            elif kind == "script":
-                slots = dict(zip(_SLOTS[self.hit.tags[j]], theirs, strict=False))
-                ours = zip(_SLOTS[self.query.tags[i]], below, strict=False)
-                stack.extend((child, slots[slot]) for slot, child in ours if slot in slots)
-            else:
-                stack.extend(zip(below, theirs, strict=False))
-
-    def _match(self, ours: Sequence[int], theirs: Sequence[int], *, wander: bool = False) -> None:
-        """Pair members of two rows, nearest first; `wander`: they may stand anywhere, larger parts first."""
-        choices = []
-        by_kind: dict[str, list[tuple[float, int]]] = defaultdict(list)
-        for place, j in enumerate(theirs):
-            by_kind[self.hit.kinds[j]].append((place / len(theirs), j))
-        for place, i in enumerate(ours):
-            kind = self.query.kinds[i]
-            for there, j in by_kind[kind]:
-                if self._near[i][j] < _LEAST or not self._may_answer(i, j):
-                    continue
-                apart = abs(place / len(ours) - there) / 10
-                leaf = wander and min(self.query.sizes[i], self.hit.sizes[j]) == 1
-                choices.append((leaf, apart - self._rank[i][j], i, j))
-        for _, _, i, j in sorted(choices):
-            if i not in self.pairs and j not in self.taken:
-                self._pair(i, j)
-
-    def _may_answer(self, i: int, j: int) -> bool:
-        """Whether two nodes of one kind can: operators that are the same, scripts in the same places of like bases."""
-        kind = self.query.kinds[i]
-        if kind == "mo":
-            return self.query.texts[i] == self.hit.texts[j]
-        if kind == "script" and self.query.children[i] and self.hit.children[j]:
-            places = set(_SLOTS[self.query.tags[i]]) & set(_SLOTS[self.hit.tags[j]])
-            ours, theirs = self.query.kinds[self.query.children[i][0]], self.hit.kinds[self.hit.children[j][0]]
-            return len(places) > 1 and (ours == "mo") == (theirs == "mo")
-        return True
-
-
-def _equal(ours: list[str], theirs: list[str]) -> npt.NDArray[np.bool_]:
-    """Which of two lists' strings are the same, and not empty."""
-    left, right = np.array(ours, object), np.array(theirs, object)
-    same: npt.NDArray[np.bool_] = (left[:, None] == right) & (left != "")[:, None]
-    return same
+def _nodes(root: Node) -> list[Node]:
+    nodes = [root]
+    for node in nodes:
+        nodes.extend(node.children)
+    return nodes
 
 
 def marked_mathml(root: Node, similarity: dict[int, float]) -> str:
@@ -217,4 +186,14 @@ def hit_marks(pairings: Iterable[Pairing]) -> dict[int, float]:
 
 
 def _level(similarity: float) -> int:
-    return min(int(similarity * _LEVELS) + 1, _LEVELS)
+    return min(max(int(similarity * (_LEVELS + 1)) - 1, 1), _LEVELS)
+
+
+def parts_of(_: object, roots: Sequence[Node]) -> list[Node]:
+    """The trees themselves; until the engine calls `explained`."""
+    return list(roots)
+
+
+def align(query: Node, hit: Node) -> tuple[Pairing, ...]:
+    """The pairings of one hit; until the engine calls `explained`."""
+    return explained(query, [hit])[0].pairings

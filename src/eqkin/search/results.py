@@ -38,7 +38,7 @@ class Pairing:
 
     query_node: int
     hit_node: int
-    similarity: float  # in [0, 1]
+    similarity: float  # in [0, 1]: 1 the same, 0.75 a letter of another name, 0.5 what a wildcard stands for
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,8 @@ class Hit:
     more: int = 0  # further hits of the same paper that were left out
     pairings: tuple[Pairing, ...] = ()  # with `explain`
     marked: str = ""  # with `explain`: the MathML, nodes numbered (`data-node`), matched ones of class `kin kin-1` .. 3
+    renaming: tuple[tuple[str, str], ...] = ()  # with `explain`: letters of the query with another name here, that name
+    bindings: tuple[tuple[str, str], ...] = ()  # with `explain`: the query's wildcards, MathML of what they stand for
 
 
 @dataclass(frozen=True)

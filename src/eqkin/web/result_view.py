@@ -81,6 +81,7 @@ def _hit(query: Query, hit: Hit, number: int) -> Safe:
     return tag(
         "li",
         shown.formula(hit.marked or equation.mathml, equation.latex),
+        _names(hit),
         shown.prose(equation),
         shown.paper_line(equation.paper, equation.section),
         actions,
@@ -93,6 +94,15 @@ def _hit(query: Query, hit: Hit, number: int) -> Safe:
         data_pairs=_pairs(hit),
         aria_label=f"Result {number}",
     )
+
+
+def _names(hit: Hit) -> Safe | None:
+    """What the query's letters are called here, or what its wildcards stand for."""
+    read: list[Content] = [
+        tag("li", tag("i", name), " reads as ", tag("i", other)) for name, other in hit.renaming
+    ]
+    read += [tag("li", tag("i", name), " = ", Safe(part)) for name, part in hit.bindings]
+    return tag("ul", read, class_="readings", aria_label="Names") if read else None
 
 
 def _pairs(hit: Hit) -> str | None:
