@@ -193,7 +193,7 @@ def rank(
 ) -> None:
     """Rank all formulas of a collection for each topic, as a TREC run: topic Q0 formula rank score tag.
 
-    A formula that cannot be read is told on standard error and ranked last (score -2).
+    A formula that cannot be read is told on standard error and ranked last (score -1).
 
     Exit codes: 0 written, 2 wrong usage, 3 a file that cannot be read.
 
@@ -211,7 +211,8 @@ def rank(
     tables = read_table(topics), read_table(formulas)
     encoder, reader = Encoder.load(model), FormulaReader()
     try:
-        asked, ranked = (encode(table, encoder, reader) for table in tables)
+        asked = encode(tables[0], encoder, reader, wildcards=True)
+        ranked = encode(tables[1], encoder, reader)
     finally:
         reader.close()
     for path, read in ((topics, asked), (formulas, ranked)):

@@ -38,7 +38,8 @@ class BoostedTrees:
             lower = columns[rows, self.feature[trees, node]] <= self.threshold[trees, node]
             further = np.where(lower, self.left[trees, node], self.right[trees, node])
             if np.array_equal(further, node):
-                return (self.first[0] + self.value[trees, node].sum(axis=1)).astype(np.float32)
+                total: Floats = (self.first[0] + self.value[trees, node].sum(axis=1)).astype(np.float32)
+                return total
             node = further
 
     def save(self, path: Path) -> None:

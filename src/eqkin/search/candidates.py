@@ -21,7 +21,7 @@ from eqkin.search.ranker import Ranker
 from eqkin.search.ranking import Candidate
 from eqkin.search.reading import Desk
 from eqkin.search.results import Filters
-from eqkin.search.wildcards import Pattern
+from eqkin.search.wildcards import Pattern, matches_first
 from eqkin.structure.frequencies import bundled as bundled_frequencies
 
 _NEAREST = 100  # equations with the nearest vectors that are looked at for a short list
@@ -121,9 +121,7 @@ def _kinship(desk: Desk, query: Query, trees: Trees, cosines: Vector, ranker: Ra
     forest = desk.library.trees(trees)
     scores = ranker.scores(query.profile, profile(forest), cosines)
     if query.pattern is not None:
-        for at in range(len(trees)):
-            match = query.pattern.match(node_of(forest, at))
-            scores[at] = (scores[at] + (0 if match is None else 2 if match.whole else 1)) / 3
+        scores = matches_first(scores, query.pattern, lambda at: node_of(forest, at), range(len(trees)))
     return scores
 
 

@@ -88,7 +88,8 @@ def overlaps(query: Profile, formulas: Profile) -> Matrix:
     formula = np.searchsorted(formulas.terms.offsets, common, "right") - 1
     products = weights[places[common]] * formulas.weight[common]
     at = formulas.terms.family[common] * np.int64(count) + formula
-    return np.bincount(at, products, len(FAMILIES) * count).reshape(len(FAMILIES), count).astype(np.float32)
+    sums = np.bincount(at, products, len(FAMILIES) * count)
+    return sums.reshape(len(FAMILIES), count).astype(np.float32)
 
 
 def counted(query: Profile, formulas: Profile) -> Floats:

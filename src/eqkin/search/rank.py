@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.forest import Forest, ForestBuilder
+from eqkin.mathml.tree import node_of
 from eqkin.network.encoder import Encoder
 from eqkin.search.kinship import profile
-from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula
-from eqkin.search.ranker import Ranker, bundled
-from eqkin.search.wildcards import without_wildcards
+from eqkin.search.query import Formula, FormulaReader, OversizedFormula, UnreadableFormula
+from eqkin.search.ranker import CLOSELY, Ranker, bundled
+from eqkin.search.wildcards import Pattern, matches_first, without_wildcards
 
 _UNREADABLE = -1.0  # below any score
 
@@ -29,6 +31,7 @@ class Formulas:
     forest: Forest
     vectors: npt.NDArray[np.float32]
     problems: dict[str, str] = field(default_factory=dict)  # why some cannot be read, by name
+    patterns: dict[str, Pattern] = field(default_factory=dict)  # of those with wildcards, by name
 
     @property
     def readable(self) -> list[str]:
@@ -68,25 +71,28 @@ def encode(
     table: Iterable[tuple[str, str]], encoder: Encoder, reader: FormulaReader, *, wildcards: bool = False
 ) -> Formulas:
     """Trees and vectors of named formulas; in topics there may be wildcards, which then are letters of their own."""
-    given, problems, builder = list(table), dict[str, str](), ForestBuilder()
+    given, builder = list(table), ForestBuilder()
     names = [name for name, _ in given]
+    problems: dict[str, str] = {}
+    patterns: dict[str, Pattern] = {}
     with ThreadPoolExecutor(reader.converters) as pool:  # the converters work outside of Python's lock
         for name, read in zip(names, pool.map(lambda row: _tried(reader, row[1], wildcards), given), strict=True):
-            if isinstance(read, Forest):
-                builder.add_forest(read)
-            else:
+            if isinstance(read, str):
                 problems[name] = read
+                continue
+            if read.wildcards:
+                patterns[name] = Pattern(read.root)
+            builder.add_forest(without_wildcards(read.forest) if read.wildcards else read.forest)
     forest = builder.build()
     vectors = encoder.embed(forest)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return Formulas(names, forest, vectors / np.where(lengths > 0, lengths, 1), problems)
+    return Formulas(names, forest, (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32), problems, patterns)
 
 
-def _tried(reader: FormulaReader, latex: str, wildcards: bool) -> Forest | str:
-    """A formula's tree, or why there is none."""
+def _tried(reader: FormulaReader, latex: str, wildcards: bool) -> Formula | str:
+    """A formula, or why it cannot be read."""
     try:
-        formula = reader.read(latex, wildcards=wildcards)
-        return without_wildcards(formula.forest) if formula.wildcards else formula.forest
+        return reader.read(latex, wildcards=wildcards)
     except (UnreadableFormula, OversizedFormula) as error:
         return str(error)
 
@@ -102,7 +108,11 @@ def run_lines(topics: Formulas, formulas: Formulas, tag: str = "eqkin", ranker: 
         at = place.get(topic)
         if at is not None:
             cosines = formulas.vectors @ topics.vectors[at]
-            scores[: len(theirs)] = ranker.all_scores(ours.select(np.array([at])), theirs, cosines)
+            found = ranker.all_scores(ours.select(np.array([at])), theirs, cosines)
+            if topic in topics.patterns:
+                closely = np.argsort(-found, kind="stable")[:CLOSELY].tolist()
+                found = matches_first(found, topics.patterns[topic], partial(node_of, formulas.forest), closely)
+            scores[: len(theirs)] = found
         order = np.argsort(-scores, kind="stable")
         for rank, number in enumerate(order.tolist(), 1):
             yield f"{topic} Q0 {names[number]} {rank} {scores[number]:.6f} {tag}\n"

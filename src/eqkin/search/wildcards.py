@@ -10,10 +10,13 @@ wildcard that is all of a side, as in `?p = ?q`, may hold a relation (`a < b`); 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.mathml.placeholders import is_wildcard
@@ -22,6 +25,8 @@ from eqkin.mathml.tree import Node, forest_of, node_of
 
 STEPS = 10_000  # of one search
 _LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
+
+Scores = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -287,3 +292,20 @@ def _closed(row: Row, unground: set[int]) -> Iterator[int]:
             yield item.code
         for slot in item.slots if item.code in unground else ():
             yield from _closed(slot, unground)
+
+
+def matches_first(scores: Scores, pattern: Pattern, trees: Callable[[int], Node], closely: Iterable[int]) -> Scores:
+    """Scores in [0, 1] that put what a pattern matches first: whole formulas, then parts of formulas, then the rest.
+
+    Args:
+        scores: Of all formulas.
+        pattern: Of a query with wildcards.
+        trees: Gives the tree of the formula at a place.
+        closely: Places of the formulas to look at; the others are taken not to match.
+    """
+    raised = (scores / 3).astype(np.float32)
+    for at in closely:
+        match = pattern.match(trees(at))
+        if match is not None:
+            raised[at] += np.float32((2 if match.whole else 1) / 3)
+    return raised

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,7 +47,11 @@ class Frequencies:
 
     def save(self, path: Path = BUNDLED) -> None:
         """Write to a file; raises `StorageFailed`."""
-        arrays = {"formulas": np.array([self.formulas], np.int64), "codes": self.codes, "counts": self.counts}
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "formulas": np.array([self.formulas], np.int64),
+            "codes": self.codes,
+            "counts": self.counts,
+        }
         write_file(path, safetensors.save(arrays))
 
     @classmethod

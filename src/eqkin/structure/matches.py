@@ -33,7 +33,8 @@ class Runs:
     @property
     def longest(self) -> npt.NDArray[np.int64]:
         """The longest run with each formula."""
-        return self.query.max(axis=1, initial=0).astype(np.int64)
+        longest: npt.NDArray[np.int64] = self.query.max(axis=1, initial=0).astype(np.int64)
+        return longest
 
     def of_query(self) -> npt.NDArray[np.bool_]:
         """Which tokens of the query are in a run of at least `LEAST`, for each formula."""

@@ -81,7 +81,8 @@ def tokens_of(forest: Forest, longest: int = LONGEST) -> Tokens:
 
 
 def _code(code: npt.NDArray[np.uint64]) -> Table:
-    return np.maximum(code >> np.uint64(32), np.uint64(1)).astype(np.uint32)
+    short: Table = np.maximum(code >> np.uint64(32), np.uint64(1)).astype(np.uint32)
+    return short
 
 
 def _distances(nodes: Simplified, kept: npt.NDArray[np.int64], place: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
