@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eqkin.forest import ForestBuilder
 from eqkin.mathml.tree import Node, forest_of
-from eqkin.structure.tiles import LEAST, tiles
+from eqkin.structure.tiles import TELLING, tiles
 from eqkin.structure.tokens import tokens_of
 
 SYMBOLS = st.lists(st.sampled_from("xyz+="), min_size=1, max_size=9).map("".join)
@@ -65,7 +65,7 @@ def test_tiles_keep_one_renaming_and_begin_with_the_longest_run(query, formula):
     runs = [0]
     for at, (i, j) in enumerate(tiling.places):
         runs.append(runs[-1] + 1 if at and tiling.places[at - 1] == (i - 1, j - 1) else 1)
-    if _longest(query, formula) >= LEAST:
+    if _longest(query, formula) >= TELLING:
         assert max(runs) >= _longest(query, formula)
 
 
@@ -82,6 +82,12 @@ def test_what_says_the_same_between_tiles_is_paired():
     places = dict(_tiled("x+y1=2z-x", "x+y3=4z-x").places)
     assert places[4] == 4  # the sign, alone between the sides
     assert 3 not in places
+
+
+def test_two_tokens_rename_nothing_unless_it_is_known():
+    assert _tiled("x=1", "z+y=2").places == ()
+    assert _tiled("x=1", "z+x=2").places == ((0, 2), (1, 3))
+    assert dict(_tiled("x+1=2x-y", "z+1=3x+2z+z").places)[5] == 8  # 2x is 2z, as x+1= is z+1=
 
 
 def test_each_letter_tells_its_partner_once():

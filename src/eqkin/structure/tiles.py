@@ -2,9 +2,9 @@
 
 Greedy string tiling (Wise 1993) up to renaming: of all common runs of tokens that are not yet covered, the longest is
 laid down first, then the longest of what is left, all under one renaming of letters that keeps different letters
-different. A run that contradicts the renaming so far is cut where it does. Of runs of one length, the one with more
-letters of the same name comes first, then the earlier one. What stands alone between two tiles and says the same is
-paired at the end.
+different. A run that contradicts the renaming so far is cut where it does, and a short one renames nothing. Of runs of
+one length, the one with more letters of the same or a known name comes first, then the earlier one. What stands alone
+between two tiles and says the same is paired at the end.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from eqkin.structure.tokens import NEW, Table, Tokens
 
 LEAST = 2  # tokens of a tile
+TELLING = 3  # tokens of a tile that can tell that a letter has another name; a shorter one may be chance
 _RUNS = 300  # longest common runs that are looked at
 _STEPS = 12_000  # tokens looked at before a tiling ends as it is
 
@@ -92,7 +93,7 @@ class _Tiler:
         while heap and self._steps > 0:
             longest, alike, _, i, j, length = heap[0]
             found = self._window(i, j, length)
-            if found[0] > -LEAST:
+            if found[0] > -LEAST or (found[0] > -TELLING and found[1] > found[0]):
                 heapq.heappop(heap)
                 continue
             start = found[2]
@@ -147,7 +148,7 @@ class _Tiler:
             self._named[self.theirs.letter[j]] = self.ours.letter[i]
 
     def _window(self, i: int, j: int, length: int) -> tuple[int, int, int]:
-        """The longest part of a run that may be laid: its length and letters of the same name, negative; its start.
+        """The longest part of a run that may be laid: its length and what is known of it, negative; its start.
 
         A window slides over the run: it grows token by token and loses those in front that contradict the new one.
         """
@@ -169,12 +170,16 @@ class _Tiler:
                 rival = named.get(other, mine)
                 if rival != mine and names.get(rival) == other:
                     begin = max(begin, last[rival] + 1)
-                alike -= sum(self.same(k, k + shift) for k in range(start, begin))
+                alike -= sum(self._known(k, k + shift) for k in range(start, begin))
                 start = begin
                 names[mine], named[other], last[mine] = other, mine, place
-            alike += self.same(place, place + shift)
+            alike += self._known(place, place + shift)
             best = min(best, (start - place - 1, -alike, start))
         return best
+
+    def _known(self, i: int, j: int) -> bool:
+        """Whether two tokens of one shape are the same, or letters of which that is known already."""
+        return self.same(i, j) or self._name.get(self.ours.letter[i]) == self.theirs.letter[j]
 
     def _may_be(self, mine: int, other: int) -> bool:
         """Whether the renaming so far lets one letter be another."""
