@@ -76,9 +76,10 @@ class Encoder:
 
     def trees(self, formulas: Sequence[str]) -> Forest:
         """The trees of LaTeX formulas as `encode` reads them: each by itself, whatever stands beside it."""
+        from eqkin.latex.entities import decoded
         from eqkin.latex.formula import typed_formula
         from eqkin.mathml.converter import Converter
-        from eqkin.mathml.formulas import convert
+        from eqkin.mathml.typed import convert_typed
 
         if isinstance(formulas, str):
             raise BadInput("a list of formulas is needed, not a single string")
@@ -86,8 +87,8 @@ class Encoder:
         with self._converting:
             self._converter = self._converter or Converter()
             for number, formula in enumerate(formulas):
-                text = typed_formula(formula.encode("utf-8", "replace").decode())
-                conversion = convert(self._converter, [text])
+                text = typed_formula(decoded(formula.encode("utf-8", "replace").decode()).text)
+                conversion = convert_typed(self._converter, text)
                 failure = conversion.outcomes[0].failure
                 if failure is not None:
                     where = f" at character {failure.position + 1}" if failure.position >= 0 else ""
