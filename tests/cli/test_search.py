@@ -45,8 +45,8 @@ def test_a_table_shows_formula_score_paper_and_section(library):
 
 
 def test_an_explanation_shows_parts_side_by_side(library):
-    shown = _run("search", BAYES, "-l", library, "-k", "1", "--explain").stdout
-    assert "P(d)  ~  P(B)" in shown
+    shown = _run("search", BAYES, "-l", library, "-k", "3", "--explain").stdout
+    assert "(P(d ∣ s)P(s))/(P(d))  ~  (P(B ∣ A)P(A))/(P(B))" in shown
 
 
 def test_json_is_the_record(library):

@@ -18,8 +18,8 @@ from eqkin.structure.tokens import NEW, Table, Tokens
 
 LEAST = 2  # tokens of a tile
 TELLING = 3  # tokens of a tile that can tell that a letter has another name; a shorter one may be chance
-_RUNS = 300  # longest common runs that are looked at
-_STEPS = 12_000  # tokens looked at before a tiling ends as it is
+_RUNS = 200  # longest common runs that are looked at
+_STEPS = 4_000  # tokens looked at before a tiling ends as it is
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""What a terminal and a page show of an explanation."""
+
+import pytest
+
+from eqkin.cli.search_output import print_results
+from eqkin.mathml.tree import to_mathml
+from eqkin.search.explain import explained
+from eqkin.search.query import FormulaReader
+from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
+from eqkin.search.wildcards import Pattern
+from eqkin.web.query import Query
+from eqkin.web.result_view import result_page
+
+PAPER = PaperRecord("paper", "A title", (), None, (), "")
+
+
+@pytest.fixture(scope="module")
+def results():
+    reader = FormulaReader(1)
+
+    def of(query, latex):
+        asked, hit = reader.read(query), reader.read(latex).root
+        pattern = Pattern(asked.root) if asked.wildcards else None
+        why = explained(asked.root, [hit], pattern)[0]
+        record = EquationRecord("paper#1", 1, latex, to_mathml(hit), "", "", "", "", PAPER)
+        found = Hit(record, 1, 1, 0, (), 0, why.pairings, why.marked, why.renaming, why.bindings)
+        return Results(query, asked.mathml, "", (found,))
+
+    yield of
+    reader.close()
+
+
+def test_a_terminal_shows_the_largest_parts_once_and_the_names(results, capsys):
+    print_results(results(r"y = \frac{x_i^2}{2} - x_i^2", r"s = \frac{t_i^2}{2} - t_i^2"), latex=False, titled=False)
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert len(shown) == 3
+    assert shown[0].startswith("xᵢ²/2  ~  tᵢ²/2")
+    assert shown[1].startswith("xᵢ²  ~  tᵢ²")
+    assert shown[2] == "y reads as s, x reads as t"
+
+
+def test_a_terminal_shows_what_wildcards_stand_for(results, capsys):
+    print_results(results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), latex=False, titled=False)
+    assert capsys.readouterr().out.splitlines()[-1].strip() == "?f = √s, ?x = s"
+
+
+def test_a_page_shows_names_and_what_wildcards_stand_for(results):
+    page = str(result_page(Query(q="x"), results("x^2 + y^2", "x^2 + <^2, t^2 + y^2"), None))
+    assert "<li><i>x</i> reads as <i>t</i></li>" in page
+    assert "<i>y</i> reads" not in page
+    page = str(result_page(Query(q="x"), results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), None))
+    assert "<li><i>?f</i> = <math" in page
+    assert "reads as" not in page
