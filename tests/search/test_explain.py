@@ -112,6 +112,12 @@ def test_one_node_a_stranger_and_a_huge_tree(explain):
     assert all(p.query_node for p in whole.pairings)  # the rest was not looked at, so the root is not known to answer
 
 
+def test_the_last_token_that_is_looked_at_may_be_renamed():
+    ours, theirs = (parse_mathml("<math>" + f"<mo>+</mo><mi>{name}</mi>" * 96 + "</math>") for name in "xy")
+    (found,) = explained(ours, [theirs])
+    assert [p.similarity for p in found.pairings] == [1, 0.75] * 96
+
+
 def test_what_wildcards_stand_for_is_told(trees, explain):
     found = explain("?a^2 + ?b^2 = ?c^2", "y = 1, x^2 + (s+t)^2 = z^2")
     read = {name: parse_mathml(part) for name, part in found.bindings}

@@ -111,16 +111,16 @@ def _pairings(ours: _Parts, theirs: _Parts, tiling: Tiling) -> tuple[Pairing, ..
     """Pairs of nodes, each in one at most: leaves that are paired, and what has nothing but these below."""
     partner = dict(tiling.places)
     nodes = dict(tiling.pairs)
-    alike = {
-        place: _SAME if same and not is_wildcard(ours.nodes[node]) else _RENAMED
-        for (place, _), (node, _), same in zip(tiling.places, tiling.pairs, tiling.same, strict=True)
+    values = {
+        node: _SAME if same and not is_wildcard(ours.nodes[node]) else _RENAMED
+        for node, same in zip(nodes, tiling.same, strict=True)
     }
+    alike = dict(zip(partner, values.values(), strict=True))
     answers: dict[int, Pairing] = {}
     for number, (node, (start, end)) in enumerate(zip(ours.nodes, ours.spans, strict=True)):
         if not node.children:
             if number in nodes and not theirs.nodes[nodes[number]].children:
-                value = alike[start] if start < end else _SAME
-                answers[number] = Pairing(number, nodes[number], value)
+                answers[number] = Pairing(number, nodes[number], values[number])
             continue
         there = _image(partner, start, end)
         if there is None:
