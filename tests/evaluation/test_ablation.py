@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.bootstrap import weights  # noqa: E402
-from eqkin.evaluation.experiments.ablated import VARIANTS, learned, ranked, recipe_of  # noqa: E402
+from eqkin.evaluation.experiments.ablated import OWN, VARIANTS, learned, ranked, recipe_of  # noqa: E402
 from eqkin.evaluation.experiments.ablation import (  # noqa: E402
     _difference,
     _findings,
@@ -24,7 +24,7 @@ from eqkin.evaluation.experiments.ablation import (  # noqa: E402
     ablation,
     learn,
 )
-from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context  # noqa: E402
+from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context, trees_alone  # noqa: E402
 from eqkin.evaluation.results import PAPER, Result, Score  # noqa: E402
 from eqkin.evaluation.scale import SMALL  # noqa: E402
 from eqkin.evaluation.sets.labelled import LabelledSet  # noqa: E402
@@ -33,6 +33,7 @@ from eqkin.evaluation.sets.triples import Triples, unpacked  # noqa: E402
 from eqkin.evaluation.store import Store, digest  # noqa: E402
 from eqkin.evaluation.systems.bag_of_words import BagOfWords  # noqa: E402
 from eqkin.evaluation.systems.base import System  # noqa: E402
+from eqkin.learning.corpus_words import ContextWords  # noqa: E402
 from eqkin.learning.run import Run  # noqa: E402
 from eqkin.network.encoder import Encoder  # noqa: E402
 from eqkin.network.model_files import Model  # noqa: E402
@@ -80,10 +81,12 @@ def cells(result: Result, table: str) -> dict[str, dict[str, Any]]:
 
 
 def test_a_network_is_learned_without_each_part_for_each_seed(ran):
-    assert learning(ran.told) == {f"paper {variant}, seed {seed}" for variant in VARIANTS for seed in (0, 1)}
-    assert list(cells(ran.result, "ablation")) == [*(title for title, _ in VARIANTS.values()), "Bag of words"]
+    paper = {f"paper {variant}, seed {seed}" for variant in VARIANTS for seed in (0, 1)}
+    assert learning(ran.told) == paper | {"eqkin, seed 0"}
+    titles = [title for title, _ in VARIANTS.values()]
+    assert list(cells(ran.result, "ablation")) == [*titles, "eqkin's recipe", "Bag of words"]
     models = [Model.load(path.parent).digest for path in ran.folder.rglob("model.json")]
-    assert len(set(models)) == len(models) == 8
+    assert len(set(models)) == len(models) == 9
 
 
 def test_variants_differ_in_the_part_that_is_left_out_alone(tmp_path):
@@ -128,6 +131,29 @@ def test_scores_are_means_over_seeds_on_the_half_nobody_learned_from(ran):
         assert scores["accuracy"].value == pytest.approx(100 * labelled_change)
 
 
+def test_eqkins_recipe_is_compared_with_the_papers_triple_by_triple(ran):
+    context = Context(Store(ran.folder), SCALE, "cpu")
+    recipe = recipe_of(OWN, 0, context)
+    assert (recipe.loss, recipe.held_out, recipe.triplets, recipe.architecture.width) == ("kin", HELD_OUT, 256, 8)
+    model = Model.load(learned(context, CORPUS, OWN, 0))
+    assert model.recipe == recipe.as_dict()
+    found = cells(ran.result, "ablation")
+    (gain,) = cells(ran.result, "ablation-eqkin").values()
+    assert set(gain) == {"ranking", "labelled_ranking", "accuracy"}
+    for key, score in gain.items():
+        wanted = found["eqkin's recipe"][key].value - found["Full model"][key].value
+        assert score.value == pytest.approx(100 * wanted)
+
+
+def test_words_around_equations_change_eqkins_network_alone(ran):
+    two = ContextWords(["even", "odd"], np.arange(len(CORPUS) + 1), (np.arange(len(CORPUS)) % 2).astype(np.uint16))
+    words = replace(CORPUS, words=two)
+    words.validate()
+    assert words.digest != CORPUS.digest
+    assert learning(ran.again(corpus=words)[1]) == {"eqkin, seed 0"}
+    assert trees_alone(words).digest == CORPUS.digest
+
+
 def test_a_second_run_learns_and_measures_nothing(ran):
     before = {path: path.stat().st_mtime_ns for path in ran.folder.rglob("*") if path.is_file()}
     result, told = ran.again()
@@ -140,13 +166,13 @@ def test_other_triples_are_ranked_by_the_same_networks(ran):
     rows = len(list((ran.folder / "rows" / "ranking").iterdir()))
     _, told = ran.again(replace(SCALE, triples=100))
     assert learning(told) == set()
-    assert len(list((ran.folder / "rows" / "ranking").iterdir())) == rows + 9
+    assert len(list((ran.folder / "rows" / "ranking").iterdir())) == rows + 10
 
 
 def test_another_corpus_is_learned_anew(ran):
     other = corpus_of([[3, 2], [4], [2, 2], [6]] * 3)
     _, told = ran.again(replace(SCALE, seeds=1), other)
-    assert len(learning(told)) == 4
+    assert len(learning(told)) == 5
 
 
 def test_an_interrupted_network_ends_where_it_would_have(tmp_path):
@@ -173,7 +199,7 @@ def test_networks_can_be_learned_first_and_elsewhere(tmp_path):
     result = ablation(Context(Store(tmp_path), scale, "cpu", told.append), CORPUS)
     assert learning(told) == set()
     assert [column.key for column in result.tables[0].columns] == ["ranking"]
-    assert [table.name for table in result.tables] == ["ablation", "ablation-differences"]
+    assert [table.name for table in result.tables] == ["ablation", "ablation-differences", "ablation-eqkin"]
     assert "seeds" not in result.tables[0].rows[0].note
     assert Result.load(result.save(tmp_path)) == result
 
@@ -227,4 +253,5 @@ def test_the_verdict_goes_by_the_intervals(differences, words):
 def test_the_first_finding_begins_with_the_verdict(ran):
     scores = [cell["ranking"] for cell in cells(ran.result, "ablation-differences").values()]
     assert ran.result.findings[0].startswith(f"{_verdict({_holds(score) for score in scores})}: left out one by one")
-    assert ran.result.findings[-1].endswith("%.") and "Bag of words" in ran.result.findings[-1]
+    assert ran.result.findings[-2].endswith("%.") and "Bag of words" in ran.result.findings[-2]
+    assert ran.result.findings[-1].startswith("eqkin's recipe ranks ")

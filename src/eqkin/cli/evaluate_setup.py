@@ -69,13 +69,13 @@ def fitted(names: str, context: Context, corpus: Path | None, library: Path) -> 
 
 def fit(chosen: Sequence[System], context: Context, corpus: Path | None, library: Path) -> None:
     """Let systems learn what they need from the first half of a corpus, which is read only if one has to."""
-    from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT
+    from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, trees_alone
 
     half: Corpus | None = None
     for system in chosen:
         if system.settings and half is None:
             try:
-                half = load_corpus(corpus, library).split(HELD_OUT, SPLIT)[0]
+                half = trees_alone(load_corpus(corpus, library)).split(HELD_OUT, SPLIT)[0]
             except BadInput as error:
                 raise BadInput(f"{system.title} has to learn, and cannot: {error}") from error
         if half is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eqkin.evaluation.scale import FULL, Scale
 from eqkin.evaluation.store import Store
@@ -37,3 +37,11 @@ class Context:
         """Have a system's vectors kept, where they are worth it."""
         system.store = self.store
         return system
+
+
+def trees_alone(corpus: Corpus) -> Corpus:
+    """The corpus without the words around its equations, which only eqkin's own recipe learns from.
+
+    What learns from trees alone is found in the store again, whether the corpus has words or not.
+    """
+    return corpus if corpus.words is None else replace(corpus, words=None)
