@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -31,16 +32,25 @@ class BoostedTrees:
 
     def __call__(self, columns: Floats) -> Floats:
         """The sum for each row of `columns`, (rows, features)."""
-        trees = np.arange(len(self.feature))[None, :]
-        rows = np.arange(len(columns))[:, None]
-        node = np.zeros((len(columns), len(self.feature)), np.int64)
+        feature, threshold, children, value = self._flat
+        root = np.arange(len(self.feature), dtype=np.int32) * self.feature.shape[1]
+        node = np.tile(root, (len(columns), 1))
+        first = (np.arange(len(columns), dtype=np.int32) * columns.shape[1])[:, None]
+        given = np.ascontiguousarray(columns, np.float32).ravel()
         while True:
-            lower = columns[rows, self.feature[trees, node]] <= self.threshold[trees, node]
-            further = np.where(lower, self.left[trees, node], self.right[trees, node])
+            higher = given.take(first + feature.take(node)) > threshold.take(node)
+            further = children.take(2 * node + higher)
             if np.array_equal(further, node):
-                total: Floats = (self.first[0] + self.value[trees, node].sum(axis=1)).astype(np.float32)
+                total: Floats = (self.first[0] + value.take(node).sum(axis=1)).astype(np.float32)
                 return total
             node = further
+
+    @cached_property
+    def _flat(self) -> tuple[npt.NDArray[np.int32], Floats, npt.NDArray[np.int32], Floats]:
+        """Features, thresholds, children (left, right) and values of all nodes, tree after tree."""
+        start = np.arange(len(self.feature), dtype=np.int32)[:, None] * self.feature.shape[1]
+        children = np.stack((self.left + start, self.right + start), axis=2).astype(np.int32)
+        return self.feature.astype(np.int32).ravel(), self.threshold.ravel(), children.ravel(), self.value.ravel()
 
     def save(self, path: Path) -> None:
         """Write to a file; raises `StorageFailed`."""

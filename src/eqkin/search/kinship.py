@@ -16,6 +16,7 @@ import numpy.typing as npt
 from eqkin.forest import Forest
 from eqkin.structure.frequencies import Frequencies, bundled
 from eqkin.structure.matches import Runs, common_runs
+from eqkin.structure.simplified import Simplifier
 from eqkin.structure.terms import FAMILIES, Terms, terms_of
 from eqkin.structure.tokens import Tokens, tokens_of
 
@@ -68,12 +69,13 @@ def profile(forest: Forest, frequencies: Frequencies | None = None, *, tokens: b
         frequencies: Of terms; by default those that come with eqkin.
         tokens: Whether runs are to be compared; what is only `counted` needs none.
     """
-    terms = terms_of(forest)
+    simplify = Simplifier(forest)
+    terms = terms_of(forest, simplify=simplify)
     counts = terms.count.astype(np.float32)
     weight = 2 * counts / (counts + 1) * np.sqrt((frequencies or bundled()).idf(terms.code))
     place = terms.family * np.int64(len(terms)) + np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
     norms = np.bincount(place, weight * weight, len(FAMILIES) * len(terms)).reshape(len(FAMILIES), len(terms))
-    found = tokens_of(forest) if tokens else Tokens.none(len(forest))
+    found = tokens_of(forest, simplify=simplify) if tokens else Tokens.none(len(forest))
     return Profile(terms, weight.astype(np.float32), norms.astype(np.float32), found)
 
 

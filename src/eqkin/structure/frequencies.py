@@ -8,7 +8,7 @@ with df of the n formulas that have the term. Terms that are too rare to be kept
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ BUNDLED = Path(__file__).parent / "frequencies.safetensors"
 RARE = 4  # formulas a term that is not kept stands for
 _KEPT = 24  # formulas a term that is kept has at least, of a large corpus
 _LEAST_IDF = 0.1
+_BITS = 18  # of a code by which it is looked up
+_SHIFT = np.uint32(32 - _BITS)
 
 Codes = npt.NDArray[np.uint32]
 
@@ -67,12 +69,26 @@ class Frequencies:
 
     def idf(self, codes: Codes) -> npt.NDArray[np.float32]:
         """What each term is worth."""
-        counts = np.full(len(codes), RARE, np.float64)
+        worth = np.full(len(codes), self._worth(np.array([RARE]))[0], np.float32)
         if len(self.codes):
-            places = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
-            found = self.codes[places] == codes
-            counts[found] = self.counts[places[found]]
-        return (np.log((1 + self.formulas) / (1 + counts)) + _LEAST_IDF).astype(np.float32)
+            place = self._first.take(codes >> _SHIFT)
+            for step in range(int(np.diff(self._first).max())):  # four times as fast as to search all of them
+                at = np.minimum(place + step, len(self.codes) - 1)
+                found = np.flatnonzero(self.codes.take(at) == codes)
+                worth[found] = self._idf.take(at[found])
+        return worth
+
+    def _worth(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        return (np.log((1 + self.formulas) / (1 + counts.astype(np.float64))) + _LEAST_IDF).astype(np.float32)
+
+    @cached_property
+    def _idf(self) -> npt.NDArray[np.float32]:
+        return self._worth(self.counts)
+
+    @cached_property
+    def _first(self) -> npt.NDArray[np.int64]:
+        """The first kept code of each run of codes with the same first bits, and the end."""
+        return np.searchsorted(self.codes >> _SHIFT, np.arange((1 << _BITS) + 1))
 
 
 @cache

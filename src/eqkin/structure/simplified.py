@@ -74,9 +74,19 @@ class Simplifier:
         tags = [ALIKE.get(tag, tag) for tag in forest.tags]
         self._tag_code, self._text_code, self._variant_code = hashes(tags), hashes(said), hashes(written)
         self._row_code, self._operator_code = hashes(["mrow", "mo"])
+        self._last: tuple[slice, slice, Simplified] | None = None
 
     def __call__(self, trees: slice, nodes: slice) -> Simplified:
-        """The nodes left of consecutive trees, given by which they are and which nodes they have."""
+        """The nodes left of consecutive trees, given by which they are and which nodes they have.
+
+        What was asked for last is kept: terms and tokens of a few trees are both made of it.
+        """
+        last = self._last
+        if last is None or (last[0], last[1]) != (trees, nodes):
+            last = self._last = trees, nodes, self._simplified(trees, nodes)
+        return last[2]
+
+    def _simplified(self, trees: slice, nodes: slice) -> Simplified:
         forest = self._forest
         tag, text = forest.tag[nodes], forest.text[nodes]
         counts, offsets = forest.n_children[nodes], forest.offsets[trees.start : trees.stop + 1] - nodes.start

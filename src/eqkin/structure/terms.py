@@ -46,14 +46,15 @@ class Terms:
         return len(self.offsets) - 1
 
 
-def terms_of(forest: Forest, block: int = _BLOCK) -> Terms:
+def terms_of(forest: Forest, block: int = _BLOCK, simplify: Simplifier | None = None) -> Terms:
     """The terms of each tree of a forest; a tree of blanks has none.
 
     Args:
         forest: Trees.
         block: Nodes worked on at a time; makes no difference to the terms.
+        simplify: That of the forest, if there is one already.
     """
-    simplify, seeds = Simplifier(forest), hashes(FAMILIES)
+    simplify, seeds = simplify or Simplifier(forest), hashes(FAMILIES)
     sizes = np.zeros(len(forest) + 1, np.int64)
     parts = [_counted(np.zeros(0, np.uint64))[1:]]
     for trees, nodes in blocks(forest.offsets, block):

@@ -50,9 +50,10 @@ class Tokens:
         return Tokens(self.exact[within], self.shape[within], self.distance[within], self.node[within], length)
 
 
-def tokens_of(forest: Forest, longest: int = LONGEST) -> Tokens:
-    """The tokens of each tree of a forest, the first `longest` of them."""
-    simplify, row, letter = Simplifier(forest), *hashes(["mrow", "any letter"])
+def tokens_of(forest: Forest, longest: int = LONGEST, simplify: Simplifier | None = None) -> Tokens:
+    """The tokens of each tree of a forest, the first `longest` of them; `simplify` is that of the forest, if known."""
+    simplify = simplify or Simplifier(forest)
+    row, letter = hashes(["mrow", "any letter"])
     lengths = np.zeros(len(forest), np.int64)
     parts = []
     for trees, nodes in blocks(forest.offsets, _BLOCK):
