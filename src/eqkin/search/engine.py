@@ -228,7 +228,8 @@ class Engine:
             clock.lap("records")
             marked = ""
             if root is not None:
-                hits, marked = self._explained(desk, root, hits)
+                hits = self._explained(desk, root, hits, query.pattern if query else None)
+                marked = explaining.marked_mathml(root, {})
                 clock.lap("explaining")
             missing = desk.view.index.missing if desk.view.index is not None else 0
         return Results(
@@ -241,15 +242,12 @@ class Engine:
             found = ranking.folded(found, vectors, desk.library.tree, max(_CLOSELY, _A_HIT * request.k))
         return ranking.grouped(found, request.k, self.per_paper if request.group else request.k)
 
-    def _explained(self, desk: Desk, root: Node, hits: Sequence[Hit]) -> tuple[list[Hit], str]:
-        roots = [root, *(desk.library.tree(hit.equation.tree) for hit in hits)]
-        ours, *theirs = explaining.parts_of(self.encoder, roots)
-        explained = []
-        for hit, node, parts in zip(hits, roots[1:], theirs, strict=True):
-            pairings = explaining.align(ours, parts) if ours is not None and parts is not None else ()
-            marked = explaining.marked_mathml(node, explaining.hit_marks(pairings))
-            explained.append(replace(hit, pairings=pairings, marked=marked))
-        return explained, explaining.marked_mathml(root, {})
+    def _explained(self, desk: Desk, root: Node, hits: Sequence[Hit], pattern: Pattern | None) -> list[Hit]:
+        found = explaining.explained(root, [desk.library.tree(hit.equation.tree) for hit in hits], pattern)
+        return [
+            replace(hit, pairings=why.pairings, marked=why.marked, renaming=why.renaming, bindings=why.bindings)
+            for hit, why in zip(hits, found, strict=True)
+        ]
 
 
 def _folder(library: Library | str | os.PathLike[str]) -> Path:

@@ -187,13 +187,3 @@ def hit_marks(pairings: Iterable[Pairing]) -> dict[int, float]:
 
 def _level(similarity: float) -> int:
     return min(max(int(similarity * (_LEVELS + 1)) - 1, 1), _LEVELS)
-
-
-def parts_of(_: object, roots: Sequence[Node]) -> list[Node]:
-    """The trees themselves; until the engine calls `explained`."""
-    return list(roots)
-
-
-def align(query: Node, hit: Node) -> tuple[Pairing, ...]:
-    """The pairings of one hit; until the engine calls `explained`."""
-    return explained(query, [hit])[0].pairings

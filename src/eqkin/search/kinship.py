@@ -97,7 +97,7 @@ def overlaps(query: Profile, formulas: Profile) -> Matrix:
 def counted(query: Profile, formulas: Profile) -> Floats:
     """How much counted structure each formula shares with the query; for choosing whom to look at closely."""
     common = overlaps(query, formulas).sum(axis=0)
-    return _pivoted(common, query.norms[:, 0].sum(), formulas.norms.sum(axis=0))
+    return pivoted(common, query.norms[:, 0].sum(), formulas.norms.sum(axis=0))
 
 
 def similarities(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
@@ -106,7 +106,7 @@ def similarities(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
     columns: list[Floats] = []
     for at in range(len(FAMILIES)):
         columns += _shares(common[at], ours[at], theirs[at])
-    columns.append(_pivoted(common.sum(axis=0), ours.sum(), theirs.sum(axis=0)))
+    columns.append(pivoted(common.sum(axis=0), ours.sum(), theirs.sum(axis=0)))
     columns += _shares(common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
     columns.append(cosines)
     for renamed in (False, True):
@@ -130,7 +130,7 @@ def _shares(common: Floats, ours: np.floating, theirs: Floats) -> list[Floats]:
     return [common / np.sqrt(ours * theirs + _TINY), common / (ours + _TINY), common / (theirs + _TINY)]
 
 
-def _pivoted(common: Floats, ours: np.floating, theirs: Floats) -> Floats:
+def pivoted(common: Floats, ours: np.floating, theirs: Floats) -> Floats:
     """Common weight by the query's length and a power of the formula's, in which long formulas lose less."""
     return common / (np.sqrt(ours + _TINY) * (theirs + _TINY) ** _PIVOT * (ours + _TINY) ** (0.5 - _PIVOT))
 

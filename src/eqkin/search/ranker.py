@@ -3,7 +3,7 @@ r"""The ranking: how related formulas are to a query, by all that is known of th
 $$ \text{kinship} = \frac{\lambda\,(\text{counted} + 0.7\,\text{vector}) + \text{learned}}{1 + 1.7\,\lambda} $$
 
 `counted` is common counted structure, `vector` the cosine, `learned` a sum of boosted trees over the features of
-`kinship`, none of which lets a formula fall for being more similar. A large collection is ranked in two steps: all of
+`kinship`, none of which lets a formula fall for being more similar; the same formula has 1. A large collection is ranked in two steps: all of
 it by the first two, the best `CLOSELY` by the whole.
 """
 
@@ -27,7 +27,8 @@ CLOSELY = 1_000  # formulas of a collection that are compared by everything
 _BLOCK = 20_000  # formulas of a collection that are profiled at a time
 VECTOR_WEIGHT = 0.7
 PLAIN_WEIGHT = 0.5  # lambda
-_COUNTED, _VECTOR = SIMILARITIES.index("counted"), SIMILARITIES.index("vector")
+_COUNTED, _VECTOR, _RUN = (SIMILARITIES.index(name) for name in ("counted", "vector", "run"))
+_SAME = 0.99  # cosine of formulas that are the same; those cut to so many tokens may differ further on
 
 Floats = npt.NDArray[np.float32]
 
@@ -57,8 +58,9 @@ class Ranker:
             return np.zeros(0, np.float32)
         columns = kinship.features(query, formulas, cosines)
         plain = columns[:, _COUNTED] + VECTOR_WEIGHT * columns[:, _VECTOR]
-        total = PLAIN_WEIGHT * plain + self._learned(columns)
-        return np.clip(total / (1 + (1 + VECTOR_WEIGHT) * PLAIN_WEIGHT), 0, 1).astype(np.float32)
+        total = (PLAIN_WEIGHT * plain + self._learned(columns)) / (1 + (1 + VECTOR_WEIGHT) * PLAIN_WEIGHT)
+        equal = (columns[:, _RUN] == 1) & (formulas.tokens.length == query.tokens.length[0]) & (cosines > _SAME)
+        return np.where(equal, 1, np.clip(total, 0, 1)).astype(np.float32)
 
     def all_scores(self, query: Profile, formulas: Profile, cosines: Floats, without: int = -1) -> Floats:
         """The same for a collection of any size: beyond the best `CLOSELY`, formulas keep the order of the first step.
