@@ -52,6 +52,9 @@ def search(
 ) -> None:
     r"""Find the kin of a formula: related equations of a library, and the papers they stand in.
 
+    A formula finds itself in other letters, formulas that share its structure or meaning, and wholes it is a part of. A
+    wildcard, `?x` or `\qvar{x}`, stands for any part, the same wildcard for the same part.
+
     Words alone are a query too. With formula and words, the formula counts three quarters. With `-`, an unreadable
     line is told on standard error and the others go on; JSON is then one line a query. A formula that begins with a
     minus stands last, after `--`.
@@ -64,6 +67,8 @@ def search(
         eqkin search 'P(s|d) = \frac{P(d|s) P(s)}{P(d)}'
 
         eqkin search '\sum_{i<j} J_{ij} s_i s_j' --text 'neural network' --year 1980-1995 --explain
+
+        eqkin search '\frac{?a}{?a + ?b}'
 
         eqkin search --text 'harmonic oscillator' --csv > hits.csv
 

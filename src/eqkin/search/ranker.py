@@ -3,8 +3,8 @@ r"""The ranking: how related formulas are to a query, by all that is known of th
 $$ \text{kinship} = \frac{\lambda\,(\text{counted} + 0.7\,\text{vector}) + \text{learned}}{1 + 1.7\,\lambda} $$
 
 `counted` is common counted structure, `vector` the cosine, `learned` a sum of boosted trees over the features of
-`kinship`, none of which lets a formula fall for being more similar; the same formula has 1. A large collection is ranked in two steps: all of
-it by the first two, the best `CLOSELY` by the whole.
+`kinship`, none of which lets a formula fall for being more similar; the same formula has 1. A large collection is
+ranked in two steps: all of it by the first two, the best `CLOSELY` by the whole.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ EXAMPLES = {
     "Euler-Lagrange equation": r"\frac{d}{dt} \frac{\partial L}{\partial \dot q} = \frac{\partial L}{\partial q}",
     "Cauchy-Schwarz inequality": r"|\langle x, y \rangle|^2 \le \langle x, x \rangle \langle y, y \rangle",
     "Commutator": r"[\hat x, \hat p] = i \hbar",
-    "Least squares": r"\hat\beta = (X^\top X)^{-1} X^\top y",
+    "With wildcards": r"\frac{?a}{?a + ?b}",
 }
 
 
