@@ -8,6 +8,7 @@ import pytest
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
 from eqkin.evaluation.experiments.equalities import equalities
+from eqkin.evaluation.experiments.equalities_counted import Counted, Sides, found_by_both
 from eqkin.evaluation.experiments.equalities_findings import Found, Measured, findings
 from eqkin.evaluation.finetuned import finetune_model
 from eqkin.evaluation.results import PAPER, Result, Score
@@ -17,11 +18,13 @@ from eqkin.evaluation.store import Store
 from eqkin.forest import Vocabulary
 from eqkin.learning.finetuning import Settings
 from eqkin.network.encoder import Encoder
-from tests.evaluation.pairs import corpus_of_equalities
+from eqkin.search.kinship import counted, profile
+from tests.evaluation.pairs import corpus_of_equalities, side
+from tests.forest.strategies import build
 from tests.network.models import random_model
 
 SCALE = replace(SMALL, triplets=300, width=16, triples=100, epochs=3, batches=(16, 32, 4_096), resamples=50)
-SYSTEMS = ["graph", "bag-of-words", "graph-as-is", "bag-of-words-as-is", "tfidf-tree"]
+SYSTEMS = ["eqkin", "eqkin-as-is", "graph", "bag-of-words", "graph-as-is", "bag-of-words-as-is", "tfidf-tree"]
 
 
 def test_all_pairs_of_a_work_are_on_one_side():
@@ -79,14 +82,38 @@ def test_every_figure_of_ours_has_an_interval(ran):
             for score in row.cells.values():
                 assert row.origin == PAPER or score.low <= score.value <= score.high
     titles = [row.title for row in result.tables[0].rows if row.origin != PAPER]
-    assert titles[0] == "Graph network, finetuned"
+    assert titles[:2] == ["eqkin (vector and counted structure), finetuned", "Graph network, finetuned"]
     assert "Graph network, as it is" in titles
+    notes = [row.note for row in result.tables[0].rows if row.title.startswith("eqkin")]
+    assert all("counted structure weighs" in note for note in notes)
+    assert ["epoch" in note for note in notes] == [True, False]
     assert sum(row.origin == PAPER for row in result.tables[0].rows) == 4
 
 
 def test_the_bag_of_words_learns_from_other_works_what_stands_for_what(ran):
     rows = {row.title: row.cells for row in ran[1].tables[0].rows}
     assert rows["Bag of words, finetuned"]["r10"].low > rows["Bag of words, 256 features, as it is"]["r10"].high
+
+
+def test_counted_structure_of_all_pairs_is_the_engines():
+    forest = PairSet.of(corpus_of_equalities(), "equalities", 30).pairs.forest
+    profiles = profile(forest)
+    found = Counted(forest)(slice(3, 8))
+    for row, at in zip(found, range(3, 8), strict=True):
+        np.testing.assert_allclose(row, counted(profiles.select(np.array([at])), profiles), rtol=1e-5)
+    assert np.array_equal(Counted(forest).times(2.0)(slice(0, 2)), 2 * Counted(forest)(slice(0, 2)))
+    assert Counted(forest).times(0) is None
+
+
+def test_counted_structure_weighs_what_is_best_where_one_may_choose():
+    forest = build([("mrow", "", "", side("abcdefghijkl", [at, at + 1, at + 2])) for at in range(8)]).canonical()
+    twice = forest.select(np.tile(np.arange(8), 2))  # the other side is the same formula
+    told = np.eye(8, dtype=np.float32)[np.tile(np.arange(8), 2)]
+    misled = np.roll(told, 1, axis=0)[np.concatenate((np.arange(8), 8 + (np.arange(8) + 3) % 8))]
+    found, choice = found_by_both(Sides(twice, told), Sides(twice, told))
+    assert (found == 0).all() and choice == {"counted": 0, "score_with_counted": 1}
+    found, choice = found_by_both(Sides(twice, misled), Sides(twice, told))
+    assert choice["counted"] > 1 and (found == 0).all()
 
 
 def test_batches_that_there_are_too_few_pairs_for_are_left_out(ran):

@@ -130,9 +130,10 @@ def _shares(common: Floats, ours: np.floating, theirs: Floats) -> list[Floats]:
     return [common / np.sqrt(ours * theirs + _TINY), common / (ours + _TINY), common / (theirs + _TINY)]
 
 
-def pivoted(common: Floats, ours: np.floating, theirs: Floats) -> Floats:
+def pivoted(common: Floats, ours: Floats | np.floating, theirs: Floats) -> Floats:
     """Common weight by the query's length and a power of the formula's, in which long formulas lose less."""
-    return common / (np.sqrt(ours + _TINY) * (theirs + _TINY) ** _PIVOT * (ours + _TINY) ** (0.5 - _PIVOT))
+    alike: Floats = common / (np.sqrt(ours + _TINY) * (theirs + _TINY) ** _PIVOT * (ours + _TINY) ** (0.5 - _PIVOT))
+    return alike
 
 
 def _run_shares(runs: Runs, query: Profile, formulas: Profile) -> list[Floats]:

@@ -95,6 +95,8 @@ def _order(one: Found) -> str:
 def _worth(one: Found) -> str:
     """What finetuning and pretraining are worth."""
     asked = {
+        "eqkin over the finetuned transformer": ("eqkin", "transformer"),
+        "finetuning eqkin": ("eqkin", "eqkin-as-is"),
         "finetuning the graph network": ("graph", "graph-as-is"),
         "pretraining it": ("graph", "graph-fresh"),
         "finetuning the transformer": ("transformer", "transformer-as-is"),
@@ -113,7 +115,7 @@ def _edges(one: Found) -> str:
     names = [
         ENTRIES[entry].title
         for entry, line in one.lines.items()
-        if line.choice.get("learning_rate") == rates_of(entry)[-1]
+        if len(rates_of(entry)) > 1 and line.choice.get("learning_rate") == rates_of(entry)[-1]
     ]
     if not names:
         return ""
