@@ -32,7 +32,7 @@ def simplified(node):
     return "mrow", "", flat
 
 
-def _renameable(node):
+def is_renameable(node):
     tag, text, members = node
     letter = text.rsplit(":", 1)[0]
     return tag == "mi" and not members and len(letter) == 1 and letter.isalpha()
@@ -45,7 +45,7 @@ def _size(node):
 def _written(node, names=None):
     """A subtree as text; with `names`, identifiers renamed by first occurrence."""
     tag, text, members = node
-    if names is not None and _renameable(node):
+    if names is not None and is_renameable(node):
         text = names.setdefault(text, f"number {len(names)}")
     return f"{tag} {text}({', '.join(_written(member, names) for member in members)})"
 
@@ -69,7 +69,7 @@ def _walk(node, path):
         yield "path", (*path[-1:], label)
     if len(path) > 1:
         yield "path2", (*path[-2:], label)
-        yield "apath2", (*path[-2:], "any" if _renameable(node) else label)
+        yield "apath2", (*path[-2:], "any" if is_renameable(node) else label)
     if tag == "mrow":
         yield from _runs(members)
     for one, other in zip(members[:-1], members[1:], strict=True):

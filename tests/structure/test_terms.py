@@ -17,15 +17,7 @@ from eqkin.mathml.tree import node_of
 from eqkin.structure.terms import FAMILIES, terms_of
 from tests.forest.strategies import build
 from tests.structure import reference
-
-TAGS = st.sampled_from(["mi", "mi", "mo", "mn", "mtext", "mspace", "mrow", "mrow", "mstyle", "mpadded", "mfrac", "mtd"])
-ATTRIBUTES = st.sampled_from(["", "", "mathvariant=bold", "mathvariant=normal", "stretchy=false"])
-TEXTS = st.sampled_from(["", " ", "x", "x", "y", "z", "a b", "a\u2003b"])
-TREES = st.recursive(
-    st.tuples(TAGS, ATTRIBUTES, TEXTS, st.just([])),
-    lambda children: st.tuples(TAGS, ATTRIBUTES, TEXTS, st.lists(children, max_size=5)),
-    max_leaves=30,
-)
+from tests.structure.trees import TREES
 
 PINNED = "18c39b1bfa45155c2c4b0c035b97acde75187a479d52987acb11e887d2fc323a"
 

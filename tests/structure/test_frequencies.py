@@ -1,0 +1,80 @@
+"""What terms are worth: counted in a forest, kept in a file, and of the corpus eqkin comes with."""
+
+import numpy as np
+import pytest
+
+from eqkin.errors import CorruptData
+from eqkin.structure.frequencies import RARE, Frequencies, bundled
+from eqkin.structure.terms import terms_of
+from tests.forest.strategies import build
+
+X, Y, PLUS = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
+FOREST = [("mrow", "", "", [X, PLUS, Y]), ("mrow", "", "", [X, PLUS, X]), X, Y, X, ("mrow", "", "", [Y, Y, Y])]
+
+
+def _codes(*trees):
+    return terms_of(build(trees)).code
+
+
+def _count(frequencies, code):
+    return dict(zip(frequencies.codes.tolist(), frequencies.counts.tolist(), strict=True)).get(int(code), 0)
+
+
+def test_formulas_that_have_a_term_are_counted_once_each():
+    frequencies = Frequencies.of(build(FOREST), kept=1)
+    (x,), (y,) = _codes(X), _codes(Y)
+    assert frequencies.formulas == 6
+    assert (np.diff(frequencies.codes.astype(np.int64)) > 0).all()
+    assert (_count(frequencies, x), _count(frequencies, y)) == (4, 3)
+    (plus,) = _codes(PLUS)
+    assert _count(frequencies, plus) == 2
+
+
+def test_rare_terms_are_left_out_and_count_as_rare():
+    frequencies = Frequencies.of(build(FOREST), kept=3)
+    (x,), (plus,) = _codes(X), _codes(PLUS)
+    assert (_count(frequencies, x), _count(frequencies, plus)) == (4, 0)
+    worth = frequencies.idf(np.array([x, plus, 12345], np.uint32))
+    assert worth[0] == pytest.approx(np.log(7 / 5) + 0.1)
+    assert worth[1] == worth[2] == pytest.approx(np.log(7 / (1 + RARE)) + 0.1)
+    assert worth.dtype == np.float32
+
+
+def test_a_term_is_worth_less_the_more_formulas_have_it():
+    frequencies = Frequencies(1_000, np.array([1, 5, 9], np.uint32), np.array([999, 100, 24], np.uint32))
+    worth = frequencies.idf(np.array([1, 5, 9, 2], np.uint32))
+    assert (np.diff(worth) > 0).all()
+    assert worth[0] > 0
+
+
+def test_without_terms_all_are_rare():
+    nothing = Frequencies.of(build([]))
+    assert nothing.formulas == 0
+    assert np.isfinite(nothing.idf(np.array([1, 2], np.uint32))).all()
+    assert bundled().idf(np.zeros(0, np.uint32)).shape == (0,)
+
+
+def test_a_file_gives_back_what_was_written(tmp_path):
+    written = Frequencies.of(build(FOREST), kept=1)
+    written.save(tmp_path / "f.safetensors")
+    read = Frequencies.load(tmp_path / "f.safetensors")
+    assert read.formulas == 6
+    assert np.array_equal(read.codes, written.codes) and np.array_equal(read.counts, written.counts)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nonsense", b"\x02\0\0\0\0\0\0\0{}"])
+def test_a_damaged_file_is_told(tmp_path, content):
+    if content is not None:
+        (tmp_path / "f.safetensors").write_bytes(content)
+    with pytest.raises(CorruptData, match=r"f\.safetensors.*install eqkin again"):
+        Frequencies.load(tmp_path / "f.safetensors")
+
+
+def test_what_all_formulas_have_is_worth_little_in_the_corpus_eqkin_comes_with():
+    frequencies = bundled()
+    assert frequencies is bundled()
+    assert frequencies.formulas > 100_000
+    assert (np.diff(frequencies.codes.astype(np.int64)) > 0).all()
+    assert frequencies.counts.max() <= frequencies.formulas
+    equals, box = frequencies.idf(np.concatenate((_codes(("mo", "", "=", [])), _codes(("mo", "", "□", [])))))
+    assert 0 < equals < 1 < 4 < box

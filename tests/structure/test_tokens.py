@@ -1,0 +1,137 @@
+"""Tokens of trees: the same as written down node by node, whatever the layout, and for shapes whatever the names."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.mathml.tree import node_of
+from eqkin.structure.tokens import LONGEST, NEW, Tokens, tokens_of
+from tests.forest.strategies import build
+from tests.structure import reference
+from tests.structure.trees import TREES
+
+UNNUMBERED = ("mrow", "mtable", "mtr", "mtd")
+
+
+def slow(forest, tree):
+    """(what stands where, the same without its name, how far back its letter stood last), by recursion."""
+    root, tokens, last = reference.simplified(node_of(forest, tree)), [], {}
+
+    def walk(node, slot):
+        tag, text, members = node
+        if tag != "mrow":
+            letter = reference.is_renameable(node)
+            back = len(tokens) - last.get(text, -NEW) if letter else 0
+            tokens.append(((slot, tag, text), (slot, "any" if letter else (tag, text)), min(back, NEW)))
+            if letter:
+                last[text] = len(tokens) - 1
+        for at, member in enumerate(members):
+            walk(member, (tag,) if tag in UNNUMBERED else (tag, at))
+
+    if root is not None:
+        walk(root, ("mrow",))
+    return tokens
+
+
+def check(forest):
+    """Codes are the same where, and only where, what they stand for is."""
+    tokens = tokens_of(forest)
+    expected = [slow(forest, tree) for tree in range(len(forest))]
+    assert tokens.length.tolist() == [min(len(one), LONGEST) for one in expected]
+    for column, table in enumerate((tokens.exact, tokens.shape)):
+        meaning = {}
+        for tree, one in enumerate(expected):
+            length = int(tokens.length[tree])
+            assert not table[tree, length:].any()
+            for code, token in zip(table[tree, :length].tolist(), one, strict=False):
+                assert code and meaning.setdefault(code, token[column]) == token[column]
+        assert len(set(meaning.values())) == len(meaning)
+    for tree, one in enumerate(expected):
+        length = int(tokens.length[tree])
+        assert tokens.distance[tree, :length].tolist() == [token[2] for token in one[:length]]
+        assert not tokens.distance[tree, length:].any()
+
+
+@given(st.lists(TREES, max_size=6))
+def test_codes_stand_for_what_stands_where_in_any_tree(trees):
+    check(build(trees))
+
+
+def test_blocks_of_trees_make_no_difference(monkeypatch):
+    letter, power = ("mi", "", "x", []), ("msup", "", "", [("mi", "", "x", []), ("mn", "", "2", [])])
+    forest = build([("mrow", "", "", [letter, power, letter])] * 5 + [letter] * 3)
+    at_once = tokens_of(forest)
+    monkeypatch.setattr("eqkin.structure.tokens._BLOCK", 5)
+    for name in ("exact", "shape", "distance", "node", "length"):
+        assert np.array_equal(getattr(tokens_of(forest), name), getattr(at_once, name))
+    check(forest)
+
+
+@given(st.lists(TREES, min_size=1, max_size=4))
+def test_a_token_tells_its_node_breadth_first(trees):
+    forest = build(trees)
+    tokens = tokens_of(forest)
+    for tree in range(len(forest)):
+        numbers = tokens.node[tree, : tokens.length[tree]]
+        assert len(set(numbers.tolist())) == len(numbers)
+        assert (tokens.node[tree, tokens.length[tree] :] == -1).all()
+        said = [forest.texts[forest.text[forest.offsets[tree] + number]] for number in numbers]
+        assert [" ".join(text.split()) for text in said] == [
+            token[0][2].rpartition(":")[0] for token in slow(forest, tree)
+        ]
+
+
+def _row(*texts):
+    return ("mrow", "", "", [("mi" if text.isalpha() else "mo", "", text, []) for text in texts])
+
+
+def test_letters_are_named_by_how_far_back_they_stood_last():
+    tokens = tokens_of(build([_row("x", "+", "y", "+", "x", "x")]))
+    assert tokens.distance.tolist() == [[NEW, 0, NEW, 0, 4, 1]]
+
+
+def test_a_letter_too_far_back_is_new():
+    for between, distance in ((NEW - 2, NEW - 1), (NEW - 1, NEW), (NEW, NEW)):
+        tokens = tokens_of(build([_row("x", *"+" * between, "x")]), longest=1_000)
+        assert tokens.distance[0, -1] == distance
+
+
+def test_other_names_change_the_exact_codes_alone():
+    one, other = _row("a", "+", "b", "=", "a"), _row("x", "+", "y", "=", "x")
+    tokens = tokens_of(build([one, other]))
+    assert np.array_equal(tokens.shape[0], tokens.shape[1])
+    assert np.array_equal(tokens.distance[0], tokens.distance[1])
+    assert (tokens.exact[0] == tokens.exact[1]).tolist() == [False, True, False, True, False]
+
+
+def test_the_same_letter_is_another_token_in_another_place():
+    x, y = ("mi", "", "x", []), ("mi", "", "y", [])
+    above, below = tokens_of(build([("mfrac", "", "", [x, y]), ("mfrac", "", "", [y, x])])).exact
+    assert above[1] != below[2] and above[2] != below[1]
+    assert above[0] == below[0]
+
+
+def test_long_formulas_are_cut():
+    forest = build([_row(*"x" * (LONGEST + 50)), _row("x", "+")])
+    tokens = tokens_of(forest)
+    assert tokens.exact.shape == (2, LONGEST)
+    assert tokens.length.tolist() == [LONGEST, 2]
+    assert tokens_of(forest, longest=3).length.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("trees", [[], [("mrow", "", "", [("mspace", "", "", [])])]])
+def test_nothing_has_no_tokens(trees):
+    tokens = tokens_of(build(trees))
+    assert tokens.length.tolist() == [0] * len(trees)
+    assert tokens.exact.shape == Tokens.none(len(trees)).exact.shape == (len(trees), 0)
+
+
+def test_some_trees_are_selected_in_any_order():
+    tokens = tokens_of(build([_row("x"), _row(*"abcdef"), _row("x", "+", "y")]))
+    chosen = tokens.select(np.array([2, 0, 2]))
+    assert chosen.length.tolist() == [3, 1, 3]
+    for name in ("exact", "shape", "distance", "node"):
+        assert getattr(chosen, name).shape == (3, 3)
+        assert np.array_equal(getattr(chosen, name), getattr(tokens, name)[[2, 0, 2], :3])
+    assert tokens.select(np.zeros(0, np.int64)).exact.shape == (0, 0)
