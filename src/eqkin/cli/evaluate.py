@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import orjson
 import typer
@@ -21,12 +21,10 @@ from eqkin.cli.evaluate_setup import (
     context_of,
     systems_named,
 )
+from eqkin.cli.evaluate_tune import tune
 from eqkin.cli.options import AsJson, LibraryFolder, output
 from eqkin.cli.train import CorpusFile, load_corpus, need_torch
 from eqkin.library import Library
-
-if TYPE_CHECKING:
-    pass
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +37,7 @@ def register(app: typer.Typer) -> None:
         "and `eqkin report` makes a page of it. A result replaces that of the same experiment before: name all systems "
         "and all sets in one command; what was measured once is not measured again.",
     )
-    for command in (ablation, labelled, study, equalities, judged, speed, examples, systems):
+    for command in (ablation, labelled, study, equalities, judged, speed, examples, systems, tune):
         group.command()(command)
     group.command("all")(everything)
     app.add_typer(group, name="evaluate")

@@ -198,7 +198,7 @@ _DIFFERENCES = [
     "The transformer normalises before attention, not after it, and has no dropout; trees are cut after 256 nodes.",
     "Batches of all sizes see the pairs equally often, so large ones take fewer steps; the paper does not say how it "
     "compared them.",
-    "eqkin, which the paper does not have, adds counted structure to the cosine, with a weight chosen on the same tenth, and "
-    f"is finetuned with one learning rate for at most {OWN_EPOCHS} epochs.",
+    "eqkin, which the paper does not have, adds counted structure to the cosine, with a weight chosen on that tenth. "
+    f"It is finetuned with one learning rate for at most {OWN_EPOCHS} epochs.",
     "The bag of words keeps a random vector for labels that no pair to learn from has.",
 ]

@@ -1,0 +1,85 @@
+"""`eqkin evaluate tune`: learn the ranking's weights anew from judged and labelled sets."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import orjson
+import typer
+
+from eqkin.cli.evaluate_output import teller
+from eqkin.cli.evaluate_setup import all_differ
+from eqkin.cli.options import AsJson, output
+from eqkin.errors import BadInput
+
+if TYPE_CHECKING:
+    from eqkin.evaluation.ranking_weights import Scored
+    from eqkin.evaluation.results import Score
+
+
+def tune(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the weights go, a safetensors file.")],
+    judged_sets: Annotated[
+        list[Path] | None, typer.Option("--judged", metavar="DIR", help="A judged set; repeatable.")
+    ] = None,
+    labelled_sets: Annotated[
+        list[Path] | None, typer.Option("--labelled", metavar="FILE", help="A labelled set; repeatable.")
+    ] = None,
+    atlas: Annotated[bool, typer.Option("--atlas/--no-atlas", help="Learn from the atlas' kin groups too.")] = True,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The engine's network.", show_default="the bundled one")
+    ] = None,
+    trees: Annotated[int, typer.Option(min=1, max=2_000, help="How many the weights are made of.")] = 120,
+    as_json: AsJson = False,
+) -> None:
+    """Learn how the ranking weighs counted structure, runs and vectors, from what people found related.
+
+    Prints cross-validated scores beside those of the plain similarity: topics by weights learned from other topics,
+    labelled sets by those learned from other sets. What is written is learned from all. Weights are for the network
+    they were learned with; scores of sets they were learned from do not count.
+
+    **Examples**
+
+        eqkin evaluate tune ranking.safetensors --judged arqmath
+
+        eqkin evaluate tune mine.safetensors --judged arqmath --labelled equations.json --model runs/mine/model
+    """
+    from eqkin.evaluation.ranking_weights import cross_validated, examples_of, fit_examples
+    from eqkin.evaluation.sets.judged import JudgedSet
+    from eqkin.evaluation.sets.labelled import atlas_set, read_labelled
+    from eqkin.evaluation.systems.terms import installed
+    from eqkin.network.encoder import Encoder
+
+    installed("sklearn.ensemble")
+    with teller(as_json) as tell:
+        judged = [JudgedSet.read(folder) for folder in judged_sets or []]
+        labelled = [read_labelled(path) for path in labelled_sets or []] + ([atlas_set()] if atlas else [])
+        if not judged and not labelled:
+            raise BadInput("there is nothing to learn from: give --judged or --labelled sets")
+        all_differ("sets", [one.name for one in judged] + [one.name for one in labelled])
+        tell("comparing formulas")
+        examples = examples_of(judged, labelled, Encoder.load(model))
+        found = cross_validated(examples, trees=trees, tell=tell)
+        tell("learning from all sets")
+        fit_examples(examples, trees).save(file)
+    with output():
+        if as_json:
+            typer.echo(orjson.dumps({"file": str(file), "scores": [dataclasses.asdict(one) for one in found]}).decode())
+            return
+        for one in found:
+            typer.echo(_line(one))
+        typer.echo(f"weights written to {file}", err=True)
+
+
+def _line(one: Scored) -> str:
+    return (
+        f"{one.given:16} {one.measure:9} plain {one.plain.value:.3f}   learned {_shown(one.learned)}   "
+        f"difference {_shown(one.difference, '+')}"
+    )
+
+
+def _shown(score: Score, sign: str = "") -> str:
+    interval = "" if score.low is None else f" [{score.low:{sign}.3f}, {score.high:{sign}.3f}]"
+    return f"{score.value:{sign}.3f}{interval}"
