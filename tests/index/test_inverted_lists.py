@@ -30,8 +30,9 @@ def _entry(library: Library) -> NearestEntry | None:
 def _recall(index: VectorIndex, k: int = 10, allowed: np.ndarray | None = None) -> float:
     vectors = index.vectors(index.trees)
     candidates = vectors if allowed is None else index.vectors(allowed)
-    best = -np.sort(-(vectors @ candidates.T), axis=1)[:, :k]
-    similarities, trees = index.search(vectors, k, allowed)
+    queries = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # with 16 bits they are not quite 1 long
+    best = -np.sort(-(queries @ candidates.T), axis=1)[:, :k]
+    similarities, trees = index.search(queries, k, allowed)
     assert (trees >= 0).all()
     assert allowed is None or set(trees.ravel().tolist()) <= set(allowed.tolist())
     return float((similarities >= best[:, -1:] - 1e-4).mean())

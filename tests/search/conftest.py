@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from eqkin import Encoder, Library
+from eqkin.forest import Forest, ForestBuilder
 from eqkin.index import update
 from eqkin.search import Engine
+from eqkin.search.query import FormulaReader
 
 WAVE = r"\Box \Phi_{\mu} = \kappa \Phi_{\mu}"
 
@@ -59,3 +62,35 @@ def engine(folder: Path, encoder: Encoder) -> Iterator[Engine]:
     """An engine over it."""
     with Engine(folder, encoder) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def reader() -> Iterator[FormulaReader]:
+    """Reads LaTeX as a search does."""
+    opened = FormulaReader(1)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="session")
+def forest(reader: FormulaReader) -> Callable[..., Forest]:
+    """Makes a forest of formulas."""
+
+    def read(*formulas: str) -> Forest:
+        builder = ForestBuilder()
+        for latex in formulas:
+            builder.add_forest(reader.read(latex).forest)
+        return builder.build()
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def units(encoder: Encoder) -> Callable[[Forest], np.ndarray]:
+    """Gives vectors of length 1."""
+
+    def embedded(trees: Forest) -> np.ndarray:
+        vectors = encoder.embed(trees)
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+    return embedded

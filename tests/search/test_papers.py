@@ -8,7 +8,7 @@ from eqkin import Library
 from eqkin.errors import BadInput
 from eqkin.search import Engine
 
-TRIVIAL = "\n".join(rf"\[ x_{{{i}}} = {i} \] \[ a = b_{{{i}}} \]" for i in range(12))
+TRIVIAL = "\n".join(rf"\[ x_{{{i}}} = {i} \] \[ a = b_{{{i}}} \]" for i in range(4))
 SPECIAL = (
     r"\[ i\hbar \frac{\partial \psi}{\partial t} = -\frac{\hbar^2}{2m} \nabla^2 \psi + V \psi \]"
     r"\[ \oint_C \frac{f(z)}{(z-a)^{n+1}} dz = \frac{2\pi i}{n!} f^{(n)}(a) \]"
@@ -17,7 +17,7 @@ SPECIAL = (
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, encoder):
-    """A library where many papers share trivial equations, and one shares two special ones."""
+    """A library where so many papers share trivial equations that all their neighbours are copies; one is special."""
     place = tmp_path_factory.mktemp("papers")
     records = [
         {
@@ -25,7 +25,7 @@ def small(tmp_path_factory, encoder):
             "title": f"Trivial {i}",
             "latex": rf"\section{{S}} {TRIVIAL} \[ q_{{{i}}} \to r^{i} \]",
         }
-        for i in range(6)
+        for i in range(9)
     ]
     special = SPECIAL.replace(r"\psi", r"\phi").replace("z", "w")
     records.append({"doc_id": "special", "title": "Special", "latex": rf"\section{{S}} {special}"})

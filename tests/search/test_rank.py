@@ -4,30 +4,61 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.search.query import FormulaReader
 from eqkin.search.rank import encode, read_table, run_lines
+from eqkin.search.ranker import similarity
+
+FORMULAS = {"a": "y^2", "bad": r"\begin{nope}", "b": "x^2", "c": r"\int_0^1 g", "d": "y^2 + x^2 = 1", "e": "a + b"}
 
 
 @pytest.fixture(scope="module")
-def reader():
-    opened = FormulaReader()
-    yield opened
-    opened.close()
+def ranked(encoder, reader):
+    """Gives the rows of a run over those formulas: topic, formula, rank, score."""
+
+    def rows(**topics):
+        asked = encode(topics.items(), encoder, reader, wildcards=True)
+        lines = run_lines(asked, encode(FORMULAS.items(), encoder, reader), "tag")
+        found = [line.split() for line in lines]
+        assert all(row[1] == "Q0" and row[5] == "tag" for row in found)
+        return [(row[0], row[2], int(row[3]), float(row[4])) for row in found]
+
+    return rows
 
 
-def test_all_formulas_are_ranked_by_cosine_and_unreadable_ones_last(encoder, reader):
-    topics = encode([("t1", "x^2"), ("t2", r"\int f")], encoder, reader)
-    formulas = encode([("a", "y^2"), ("bad", r"\begin{nope}"), ("b", "x^2"), ("c", r"\int_0^1 g")], encoder, reader)
-    assert list(formulas.problems) == ["bad"]
-    rows = [line.split() for line in run_lines(topics, formulas, "tag")]
-    assert [row[0] for row in rows] == ["t1"] * 4 + ["t2"] * 4
-    assert [row[3] for row in rows] == ["1", "2", "3", "4"] * 2
-    assert rows[0][2] == "b" and float(rows[0][4]) == pytest.approx(1, abs=1e-5)
-    assert rows[3][2] == rows[7][2] == "bad" and float(rows[3][4]) == -2
-    vectors = encoder.encode(["x^2", "y^2"])
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    found = next(float(row[4]) for row in rows if row[:3] == ["t1", "Q0", "a"])
-    assert found == pytest.approx(float(vectors[0] @ vectors[1]), abs=1e-5)
+def test_all_formulas_are_ranked_by_kinship_and_unreadable_ones_last(ranked, forest, units):
+    rows = ranked(t1="x^2", t2=r"\int f")
+    assert [row[0] for row in rows] == ["t1"] * 6 + ["t2"] * 6
+    assert [row[2] for row in rows] == [1, 2, 3, 4, 5, 6] * 2
+    assert rows[0][1::2] == ("b", 1)
+    assert rows[6][1] == "c"
+    assert rows[5][1::2] == rows[11][1::2] == ("bad", -1)
+    readable = [name for name in FORMULAS if name != "bad"]
+    queries, formulas = forest("x^2", r"\int f"), forest(*(FORMULAS[name] for name in readable))
+    expected = similarity(queries, units(queries), formulas, units(formulas))
+    for topic, scores in zip(("t1", "t2"), expected, strict=True):
+        found = {row[1]: row[3] for row in rows if row[0] == topic and row[1] != "bad"}
+        assert [found[name] for name in readable] == pytest.approx(scores.tolist(), abs=1e-5)
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+
+
+def test_a_topic_that_cannot_be_read_ranks_nothing_and_no_other(ranked):
+    rows = ranked(good="x^2", wrong=r"\begin{nope}")
+    assert {row[3] for row in rows if row[0] == "wrong"} == {-1}
+    assert [row[1:] for row in rows[:6]] == [row[1:] for row in ranked(good="x^2")]
+
+
+@pytest.mark.parametrize("topic", ["?a^2", r"\qvar{a}^2"])
+def test_a_topic_with_wildcards_ranks_what_it_matches_first(ranked, topic):
+    rows = ranked(t=topic)
+    assert {row[1] for row in rows[:2]} == {"a", "b"}
+    assert rows[2][1] == "d"
+    scores = [row[3] for row in rows]
+    assert scores[1] > 2 / 3 > scores[2] > 1 / 3 > scores[3] > scores[5] == -1
+
+
+def test_wildcards_of_formulas_are_no_wildcards(encoder, reader):
+    formulas = encode([("a", "?x^2"), ("b", "x^2")], encoder, reader)
+    assert formulas.patterns == {} and formulas.problems == {}
+    assert not np.allclose(formulas.vectors[0], formulas.vectors[1])
 
 
 def test_nothing_to_rank_is_an_empty_run(encoder, reader):

@@ -86,6 +86,9 @@ def test_grouping_keeps_order_and_counts_what_it_left_out(papers, k, per_paper):
         assert sum(candidate.more for candidate in shown) == len(better)
 
 
-@given(st.floats(-1, 1), st.floats(0, 1), st.booleans(), st.booleans())
-def test_scores_stay_between_0_and_1(similarity, words, formula, text):
-    assert 0 <= score(similarity, words, formula=formula, text=text) <= 1
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_the_formula_counts_three_quarters_and_either_alone_counts_all(kinship, words):
+    both = score(kinship, words, formula=True, text=True)
+    assert 0 <= both <= 1 and both == pytest.approx(0.75 * kinship + 0.25 * words)
+    assert score(kinship, words, formula=True, text=False) == kinship
+    assert score(kinship, words, formula=False, text=True) == words

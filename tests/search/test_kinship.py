@@ -1,0 +1,135 @@
+"""What is compared of a query and formulas: counted structure, common runs, sizes."""
+
+import numpy as np
+import pytest
+
+from eqkin.search import kinship
+from eqkin.search.kinship import FEATURES, SIMILARITIES, counted, features, overlaps, profile, similarities
+from eqkin.structure.frequencies import Frequencies
+from eqkin.structure.terms import FAMILIES, terms_of
+
+QUERY = r"x^2 + y^2 = \frac{a}{x + y}"
+SAME = r"x^{2}\, + y^2 = \frac{a}{{x} + y}"
+RENAMED = r"u^2 + v^2 = \frac{b}{u + v}"
+MIXED = r"u^2 + u^2 = \frac{b}{u + v}"
+LARGER = rf"\oint_C f\, dz = {QUERY} - \sum_k c_k"
+OTHER = r"\nabla \times \mathbf{B} = \mu_0 \mathbf{J}"
+FORMULAS = (SAME, RENAMED, MIXED, LARGER, OTHER)
+
+
+def similarity(name, forest, query=QUERY, formulas=FORMULAS):
+    """One of the similarities of some formulas and a query."""
+    found = similarities(profile(forest(query)), profile(forest(*formulas)), np.zeros(len(formulas), np.float32))
+    return found[:, SIMILARITIES.index(name)].tolist()
+
+
+def test_all_features_have_names_of_their_own_and_are_numbers(forest):
+    assert len(set(FEATURES)) == len(FEATURES) > len(SIMILARITIES)
+    query, formulas, cosines = profile(forest(QUERY)), profile(forest(*FORMULAS)), np.linspace(1, -1, 5, dtype="f")
+    columns = features(query, formulas, cosines)
+    assert columns.shape == (5, len(FEATURES)) and columns.dtype == np.float32
+    assert np.isfinite(columns).all()
+    alike = similarities(query, formulas, cosines)
+    assert np.array_equal(columns[:, [FEATURES.index(name) for name in SIMILARITIES]], alike)
+    assert alike[:, SIMILARITIES.index("vector")].tolist() == cosines.tolist()
+
+
+def test_a_copy_has_all_and_something_else_little_in_common(forest):
+    query, formulas = profile(forest(QUERY)), profile(forest(SAME, OTHER))
+    found = similarities(query, formulas, np.array([1, 0], np.float32))
+    assert found[0] == pytest.approx(1, abs=1e-4)
+    assert (found >= 0).all()
+    assert (found[1] < 0.5).all()
+
+
+def test_products_of_weights_are_summed_over_common_terms(forest):
+    trees = forest(QUERY, *FORMULAS)
+    every, terms = profile(trees), terms_of(trees)
+    weights = [
+        {
+            (int(terms.code[at]), int(terms.family[at])): float(every.weight[at])
+            for at in range(terms.offsets[tree], terms.offsets[tree + 1])
+        }
+        for tree in range(len(trees))
+    ]
+    expected = np.zeros((len(FAMILIES), len(trees)))
+    for tree, theirs in enumerate(weights):
+        for (code, family), weight in theirs.items():
+            expected[family, tree] += weight * weights[0].get((code, family), 0)
+    assert overlaps(every, every) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert every.norms[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
+
+
+def test_repeated_and_rare_terms_weigh_more(forest):
+    once, often = profile(forest("x", "x x x x x x")), profile(forest("x"), Frequencies.of(forest(*"xxxxxxxy"), kept=1))
+    code = once.terms.code[0]
+    at = int(np.flatnonzero(once.terms.code[1:] == code)[0]) + 1
+    assert once.weight[0] < once.weight[at] < 2 * once.weight[0]
+    assert often.weight[0] < once.weight[0]
+
+
+def test_counted_structure_is_that_among_the_similarities_with_or_without_tokens(forest):
+    query, trees = profile(forest(QUERY)), forest(*FORMULAS)
+    expected = similarity("counted", forest)
+    assert counted(query, profile(trees)).tolist() == pytest.approx(expected)
+    assert counted(query, profile(trees, tokens=False)).tolist() == pytest.approx(expected)
+    assert expected[0] > expected[2] and expected[0] > expected[3] > expected[4]
+
+
+def test_runs_tell_names_apart_and_renamed_runs_do_not_but_keep_one_name_for_each(forest):
+    same, renamed, mixed, larger, _ = similarity("run", forest)
+    assert same == larger == 1 > renamed
+    same, renamed, mixed, larger, other = similarity("renamed_run", forest)
+    assert same == renamed == larger == 1 > mixed > other
+
+
+def test_what_runs_cover_of_the_query_and_of_the_formula(forest):
+    of_query, of_formula = (similarity(f"run.of_{which}", forest) for which in ("query", "formula"))
+    assert of_query[0] == of_query[3] == of_formula[0] == 1
+    assert 0 < of_formula[3] < 1
+    assert of_query[4] == of_formula[4] == 0
+
+
+def test_some_profiles_are_selected_in_any_order(forest):
+    trees = forest(*FORMULAS)
+    chosen = np.array([3, 0, 3])
+    picked, anew = profile(trees).select(chosen), profile(trees.select(chosen))
+    assert len(picked) == 3
+    query, cosines = profile(forest(QUERY)), np.array([0.5, 1, 0.5], np.float32)
+    assert np.array_equal(features(query, picked, cosines), features(query, anew, cosines))
+    assert len(profile(trees).select(np.zeros(0, np.int64))) == 0
+
+
+def test_similarities_are_also_compared_with_those_of_the_others(forest):
+    query, cosines = profile(forest(QUERY)), np.array([1, 0.8, 0.7, 0.6, 0.1], np.float32)
+    columns = features(query, profile(forest(*FORMULAS)), cosines)
+    relative = columns[:, [FEATURES.index(f"{name}.relative") for name in SIMILARITIES]]
+    assert relative.mean(axis=0) == pytest.approx(0, abs=1e-5)
+    order = [SIMILARITIES.index(name) for name in ("vector", "counted")]
+    alike = similarities(query, profile(forest(*FORMULAS)), cosines)
+    for at in order:
+        assert np.array_equal(np.argsort(-relative[:, at]), np.argsort(-alike[:, at]))
+
+
+def test_they_are_compared_with_the_best_alone(forest, monkeypatch):
+    query, cosines = profile(forest(QUERY)), np.array([1, 0.9, 0.1, 0.1, 0.1], np.float32)
+    formulas = profile(forest(SAME, SAME, OTHER, OTHER, OTHER))
+    monkeypatch.setattr(kinship, "BEST", 2)
+    found = features(query, formulas, cosines)[:, FEATURES.index("vector.relative")]
+    assert found == pytest.approx((cosines - 0.95) / 0.06, abs=1e-3)
+
+
+def test_the_order_of_the_formulas_makes_no_difference(forest):
+    query, cosines = profile(forest(QUERY)), np.array([1, 0.8, 0.7, 0.6, 0.1], np.float32)
+    forwards = features(query, profile(forest(*FORMULAS)), cosines)
+    backwards = features(query, profile(forest(*FORMULAS[::-1])), cosines[::-1])
+    assert forwards == pytest.approx(backwards[::-1], abs=1e-4)
+
+
+def test_nothing_is_compared_with_nothing(forest):
+    nothing = profile(forest())
+    assert features(profile(forest(QUERY)), nothing, np.zeros(0, np.float32)).shape == (0, len(FEATURES))
+    blank = profile(forest(r"\quad"))
+    found = features(blank, profile(forest(*FORMULAS)), np.zeros(5, np.float32))
+    assert np.isfinite(found).all()
+    assert not similarities(blank, profile(forest(QUERY)), np.zeros(1, np.float32)).any()
