@@ -414,7 +414,8 @@ def test_every_experiment_runs_on_the_atlas(ran, name):
 
 def test_the_ablation_learns_every_network_and_says_whether_the_claim_holds(ran):
     learned = {path.name.rpartition("-")[0] for path in (ran.out / "fitted").iterdir()}
-    assert learned == {"paper-full", "paper-no-histogram", "paper-no-masking", "paper-no-augmentation", "bag-of-words"}
+    variants = {"paper-full", "paper-no-histogram", "paper-no-masking", "paper-no-augmentation"}
+    assert learned == variants | {"eqkin", "bag-of-words"}
     assert not [path for path in (ran.out / "fitted").rglob("*") if "checkpoint" in path.name or ".part" in path.name]
     assert list(rows_of(ran.result("ablation"), "ablation")) == [
         "Full model", "No histogram loss (triplet)", "No masking", "No augmentation", "Bag of words",
@@ -436,9 +437,8 @@ def test_every_measured_score_has_an_interval(ran):
 
 def test_learning_on_the_way_is_told_once_a_network(ran):
     told = ran.ended["learn"].err.splitlines()
-    assert [line.partition(":")[0] for line in told] == [
-        f"paper {variant}, seed 0" for variant in ("full", "no-histogram", "no-masking", "no-augmentation")
-    ]
+    variants = [f"paper {variant}, seed 0" for variant in ("full", "no-histogram", "no-masking", "no-augmentation")]
+    assert [line.partition(":")[0] for line in told] == [*variants, "eqkin, seed 0"]
     assert "seed 0" not in ran.ended["ablation"].err
 
 
