@@ -20,6 +20,7 @@ from eqkin.search.kinship import Profile, profile
 from eqkin.search.ranker import Ranker
 from eqkin.search.ranking import Candidate
 from eqkin.search.reading import Desk
+from eqkin.search.records import Place
 from eqkin.search.results import Filters
 from eqkin.search.wildcards import Pattern, matches_first
 from eqkin.structure.frequencies import bundled as bundled_frequencies
@@ -85,19 +86,34 @@ def find(desk: Desk, request: Request, query: Query | None, ranker: Ranker) -> l
         return []
     words = _in_sections(desk, index.trees, request) if request.text else {}
     trees = np.union1d(np.array(list(words), np.int64), _alike(desk, request, query))
-    trees = trees[trees != request.without]
+    trees, places, forest = _at_hand(desk, trees[trees != request.without], query)
     cosines, kinship = np.zeros(len(trees), np.float32), np.zeros(len(trees), np.float32)
-    if query is not None and len(trees):
-        cosines = index.vectors(trees) @ query.vector
-        kinship = _kinship(desk, query, trees, cosines, ranker)
+    if query is not None and forest is not None:
+        cosines = np.clip(index.vectors(trees) @ query.vector, -1, 1)  # kept with 16 bits, vectors are not quite 1 long
+        kinship = _kinship(query, forest, cosines, ranker)
     scored = []
     for tree, near, kin in zip(trees.tolist(), cosines.tolist(), kinship.tolist(), strict=True):
         fit = words.get(tree, 0.0)
         scored.append((ranking.score(kin, fit, formula=query is not None, text=bool(request.text)), near, fit, tree))
     scored.sort(key=lambda one: (-one[0], -one[1], one[3]))
-    with desk.library.reading():
-        places = records.places_of_trees(desk.library, (tree for *_, tree in scored))
-    return [Candidate(places[tree], near, fit, score) for score, near, fit, tree in scored if tree in places]
+    return [Candidate(places[tree], near, fit, score) for score, near, fit, tree in scored]
+
+
+def _at_hand(desk: Desk, trees: Trees, query: Query | None) -> tuple[Trees, dict[int, Place], Forest | None]:
+    """Trees, without those removed since the index was opened, where they stand, and for a formula the forest of them.
+
+    Where most of a library is removed, a writer gives the rest other numbers: then a second look finds them gone.
+    """
+    for attempt in range(2):
+        with desk.library.reading():
+            places = records.places_of_trees(desk.library, trees.tolist())
+        trees = trees[np.array([tree in places for tree in trees.tolist()], bool)]
+        try:
+            return trees, places, desk.library.trees(trees) if query is not None and len(trees) else None
+        except BadInput:
+            if attempt:
+                raise
+    raise AssertionError
 
 
 def _alike(desk: Desk, request: Request, query: Query | None) -> Trees:
@@ -116,12 +132,11 @@ def _alike(desk: Desk, request: Request, query: Query | None) -> Trees:
     return np.union1d(near[near >= 0], like)
 
 
-def _kinship(desk: Desk, query: Query, trees: Trees, cosines: Vector, ranker: Ranker) -> Vector:
+def _kinship(query: Query, forest: Forest, cosines: Vector, ranker: Ranker) -> Vector:
     """How related each tree is; where the query has wildcards, those it matches come first, whole ones before parts."""
-    forest = desk.library.trees(trees)
     scores = ranker.scores(query.profile, profile(forest), cosines)
     if query.pattern is not None:
-        scores = matches_first(scores, query.pattern, lambda at: node_of(forest, at), range(len(trees)))
+        scores = matches_first(scores, query.pattern, lambda at: node_of(forest, at), range(len(forest)))
     return scores
 
 

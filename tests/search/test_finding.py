@@ -1,0 +1,223 @@
+"""What a search finds and in which order: by vectors, by structure, by patterns, of what is allowed and still there."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eqkin import Library
+from eqkin.index import update
+from eqkin.index.state import IndexState
+from eqkin.search import Engine, Filters, candidates
+from eqkin.search.candidates import Request, query_of
+from eqkin.search.ranker import similarity
+
+from .conftest import WAVE
+
+PART = r"e^{-H(d,s)}"  # of the posterior of information field theory, whose vector is farther away than some others
+WHOLE = ("atlas:astrophysics", "information-field-posterior")
+
+
+def _labels(results):
+    return [(hit.equation.paper.key, hit.equation.label) for hit in results.hits]
+
+
+def _few_vectors(monkeypatch):
+    monkeypatch.setattr(candidates, "_NEAREST", 1)
+    monkeypatch.setattr(candidates, "_A_HIT", 0)
+
+
+@pytest.mark.parametrize("query", [WAVE, PART, r"\sqrt{b^2-4ac}", "x"])
+def test_the_list_is_what_the_ranking_makes_of_the_candidates(engine, forest, units, query):
+    tree = forest(query)
+    (vector,) = units(tree)
+    request = Request(20, "", Filters(), False, False, False)
+    with engine._room.desk() as desk:
+        found = candidates.find(desk, request, query_of(tree, vector), engine.ranker)
+        trees = np.array([candidate.place.tree for candidate in found])
+        formulas, vectors = desk.library.trees(trees), desk.view.index.vectors(trees)
+    assert candidates._NEAREST <= len(set(trees.tolist())) == len(trees) <= candidates._NEAREST + candidates._LIKE
+    expected = similarity(tree, vector[None], formulas, vectors)[0].tolist()
+    assert [candidate.score for candidate in found] == pytest.approx(expected, abs=1e-5)
+    hits = engine.search(query, k=20, group=False, fold=False).hits
+    assert [hit.equation.tree for hit in hits] == trees[:20].tolist()
+    assert [hit.score for hit in hits] == pytest.approx(sorted(expected, reverse=True)[:20], abs=1e-5)
+    assert [hit.similarity for hit in hits] == pytest.approx((vectors @ vector)[:20].tolist(), abs=1e-4)
+    assert all(0 <= hit.score <= 1 and -1 <= hit.similarity <= 1 and hit.words == 0 for hit in hits)
+
+
+def test_copies_come_first_whatever_their_spacing(engine):
+    for name in ("probability#bayes", "astrophysics#friedmann", "algebra#quaternions", "geometry#heron"):
+        equation = engine.equation(f"atlas:{name}")
+        hit = engine.search(equation.latex.replace(" ", r"\; "), k=1).hits[0]
+        assert (hit.equation.id, hit.score) == (equation.id, 1)
+    hits = engine.search(WAVE, k=3, fold=False).hits
+    assert [hit.equation.paper.year for hit in hits] == [1985, 1995, 2005]  # those of later years end with a comma
+    assert hits[0].score == 1 > hits[1].score == hits[2].score > 0.8
+
+
+@pytest.mark.parametrize(
+    ("query", "label"),
+    [
+        (r"P(u \mid v) = \frac{P(v \mid u) P(u)}{P(v)}", "bayes"),
+        (r"y = \frac{-q \pm \sqrt{q^2 - 4pr}}{2p}", "quadratic-formula"),
+        (r"z^2 = x^2 + y^2 - 2xy\cos\varphi", "law-of-cosines"),
+        (r"\Box \Psi_{\nu} = k \Psi_{\nu}", ""),
+    ],
+)
+def test_a_copy_under_other_names_comes_before_what_is_unrelated(engine, query, label):
+    hits = engine.search(query, k=3).hits
+    assert hits[0].equation.label == label
+    if not label:
+        assert hits[0].equation.paper.fields[0] == "waves"
+    assert hits[0].score > 1.2 * hits[2].score
+
+
+@pytest.mark.parametrize(
+    ("query", "whole"),
+    [
+        (r"\sqrt{b^2-4ac}", ("atlas:algebra", "quadratic-formula")),
+        (PART, WHOLE),
+        (r"a^2 + b^2 - 2ab\cos\gamma", ("atlas:geometry", "law-of-cosines")),
+        (r"\frac{8\pi G}{3}\rho", ("atlas:astrophysics", "friedmann")),
+    ],
+)
+def test_a_part_finds_its_whole(engine, query, whole):
+    assert whole in _labels(engine.search(query, k=3))
+
+
+def test_structure_finds_what_vectors_do_not(engine, monkeypatch):
+    _few_vectors(monkeypatch)
+    assert _labels(engine.search(PART, k=3))[0] == WHOLE
+    monkeypatch.setattr(candidates, "_LIKE", 0)
+    found = engine.search(PART, k=3).hits
+    assert len(found) == 1 and found[0].equation.label != WHOLE[1]
+
+
+def test_vectors_find_what_structure_does_not(engine, monkeypatch):
+    monkeypatch.setattr(candidates, "_LIKE", 0)
+    monkeypatch.setattr(candidates, "_A_HIT", 0)
+    assert len(engine.search(PART, k=200, fold=False).hits) == candidates._NEAREST
+
+
+def test_filters_hold_for_what_structure_finds(engine, monkeypatch):
+    _few_vectors(monkeypatch)
+    there = engine.search(PART, k=50, filters=Filters(papers=(WHOLE[0],)))
+    assert _labels(there)[0] == WHOLE and {key for key, _ in _labels(there)} == {WHOLE[0]}
+    assert len(there.hits) > 5
+    elsewhere = engine.search(PART, k=50, filters=Filters(without_papers=(WHOLE[0],)))
+    assert len(elsewhere.hits) > 20 and WHOLE[0] not in {key for key, _ in _labels(elsewhere)}
+    dated = engine.search(WAVE, k=50, filters=Filters(first_year=1990), fold=False, group=False).hits
+    assert {hit.equation.paper.year for hit in dated} == {1995, 2005}
+
+
+def test_words_reach_equations_that_neither_vector_nor_structure_does(engine, monkeypatch):
+    _few_vectors(monkeypatch)
+    hits = engine.search(PART, text="quokka", k=200, group=False, fold=False).hits
+    drums = [hit for hit in hits if hit.words > 0]
+    assert {hit.equation.paper.year for hit in drums} == {1985, 1995, 2005}
+    assert (hits[0].equation.paper.key, hits[0].equation.label) == WHOLE
+
+
+@pytest.fixture
+def copy(folder, tmp_path):
+    """A copy of the library, to be changed."""
+    shutil.copytree(folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def test_an_index_without_structure_is_searched_by_vectors_and_completed_by_the_next_update(copy, encoder, engine):
+    state = IndexState.load(copy / "index")
+    replace(state, terms=None).save(copy / "index")
+    with Engine(copy, encoder) as old:
+        hits = old.search(WAVE, k=10, explain=True).hits
+        assert hits[0].score == 1 and len(hits) == 10
+        with old._room.desk() as desk:
+            assert desk.view.index.structure is None
+    with Library.open(copy) as library:
+        assert update(library, encoder).structured == 1_410
+    with Engine(copy, encoder) as new:
+        assert _labels(new.search(PART, k=20)) == _labels(engine.search(PART, k=20))
+
+
+def test_most_of_a_library_can_be_removed_while_it_is_searched(tmp_path, encoder):
+    (tmp_path / "a.md").write_text("# A\n\n$$ a = b $$\n")
+    (tmp_path / "b.md").write_text("# B\n\n$$ c = d^2 $$\n\n$$ c = e^2 $$\n\n$$ c = f^2 $$\n")
+    with Library.open(tmp_path / "library") as library:
+        library.add(tmp_path / "a.md", tmp_path / "b.md")
+        update(library, encoder)
+        with Engine(library, encoder) as engine:
+            assert len(engine.search("c = d^2", text="B").hits) == 4
+            library.remove(str(tmp_path / "b.md"))  # the tree that stays gets another number
+            assert engine.search("c = d^2").hits == engine.search("c", text="B").hits == ()
+            update(library, encoder)
+            assert [hit.equation.latex.strip() for hit in engine.search("c = d^2").hits] == ["a = b"]
+
+
+@pytest.fixture(scope="module")
+def squares(tmp_path_factory, encoder):
+    """An engine over some equations of one form, parts of that form, and others."""
+    place = tmp_path_factory.mktemp("squares")
+    formulas = (
+        "x^2 + y^2 = z^2",
+        r"\alpha^2 + (k + 1)^2 = r_0^2",
+        r"u = v, \qquad p^2 + q^2 = r^2",
+        "x^2 + y^2 = z^3",
+        "a^2 - b^2 = c^2",
+        r"\frac{x}{x + y}",
+        r"\frac{x}{y + z}",
+        r"w = 1 - \frac{n + 1}{(n + 1) + m}",
+        r"\int_0^1 g(t) dt",
+    )
+    (place / "note.md").write_text("# Note\n\n" + "\n\n".join(f"$$ {latex} $$" for latex in formulas) + "\n")
+    with Library.open(place / "library") as library:
+        library.add(place / "note.md")
+        update(library, encoder)
+        with Engine(library, encoder) as engine:
+            yield lambda query, **options: [
+                (hit.equation.latex.strip(), hit) for hit in engine.search(query, k=9, **options).hits
+            ]
+
+
+@pytest.mark.parametrize("query", ["?a^2 + ?b^2 = ?c^2", r"\qvar{a}^2+\qvar{b}^2=\qvar{c}^2"])
+def test_a_pattern_finds_whole_formulas_first_then_those_that_hold_it_then_the_rest(squares, query):
+    found = squares(query)
+    assert {latex for latex, _ in found[:2]} == {"x^2 + y^2 = z^2", r"\alpha^2 + (k + 1)^2 = r_0^2"}
+    assert found[2][0] == r"u = v, \qquad p^2 + q^2 = r^2"
+    scores = [hit.score for _, hit in found]
+    assert len(scores) == 9 and scores == sorted(scores, reverse=True)
+    assert 1 >= scores[0] and scores[1] >= 2 / 3 > scores[2] >= 1 / 3 > scores[3]
+
+
+def test_a_wildcard_stands_for_the_same_everywhere(squares):
+    found = squares(r"\frac{?a}{?a + ?b}")
+    assert [latex for latex, _ in found[:2]] == [r"\frac{x}{x + y}", r"w = 1 - \frac{n + 1}{(n + 1) + m}"]
+    assert found[0][1].score > 2 / 3 > found[1][1].score > 1 / 3 > found[2][1].score
+    assert max(hit.score for _, hit in squares("?a^2 + ?a^2 = ?c^2")) < 1 / 3
+
+
+def test_what_a_wildcard_stands_for_is_told(squares):
+    (_, hit), *_ = squares(r"\frac{?a}{?a + ?b}", explain=True)
+    assert [name for name, _ in hit.bindings] == ["?a", "?b"]
+    assert [">x<" in mathml for _, mathml in hit.bindings] == [True, False]
+    assert squares("x^2", explain=True)[0][1].bindings == ()
+
+
+def test_the_names_of_wildcards_make_no_difference_to_what_matches(squares):
+    matched = [{latex for latex, hit in squares(query) if hit.score > 1 / 3} for query in ("?a^2=?b^2", "?p^2=?q^2")]
+    assert matched[0] == matched[1]
+
+
+def test_words_move_what_a_pattern_finds(squares):
+    for latex, hit in squares("?a^2 + ?b^2 = ?c^2", text="note"):
+        assert hit.words > 0, latex
+        assert hit.score > 0.25 * hit.words
+
+
+def test_kin_of_an_equation_are_ranked_like_hits_of_its_formula(engine):
+    bayes = engine.equation("atlas:probability#bayes")
+    like = engine.like(bayes.id, k=10).hits
+    searched = [hit for hit in engine.search(bayes.latex, k=11).hits if hit.equation.id != bayes.id]
+    assert len({hit.equation.id for hit in like} & {hit.equation.id for hit in searched}) >= 8
+    assert [hit.score for hit in like] == sorted((hit.score for hit in like), reverse=True)
