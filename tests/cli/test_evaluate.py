@@ -418,7 +418,8 @@ def test_the_ablation_learns_every_network_and_says_whether_the_claim_holds(ran)
     assert learned == variants | {"eqkin", "bag-of-words"}
     assert not [path for path in (ran.out / "fitted").rglob("*") if "checkpoint" in path.name or ".part" in path.name]
     assert list(rows_of(ran.result("ablation"), "ablation")) == [
-        "Full model", "No histogram loss (triplet)", "No masking", "No augmentation", "Bag of words",
+        "Full model", "No histogram loss (triplet)", "No masking", "No augmentation", "eqkin's recipe",
+        "Bag of words",
     ]  # fmt: skip
     assert ran.result("ablation")["findings"][0].split(":")[0] in (
         "Holds", "Holds in part", "Does not hold", "Undecided",

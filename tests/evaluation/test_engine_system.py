@@ -59,7 +59,7 @@ def test_a_large_collection_is_ranked_as_a_small_one(engine, some, monkeypatch):
 
 def test_its_scores_depend_on_network_and_weights(engine, tmp_path):
     assert engine.settings == {}
-    assert engine.tuned_on == "arqmath-dev"
+    assert engine.tuned_on == systems(["eqkin-vector"])[0].tuned_on == ("arqmath-dev", "atlas")
     paper = Engine(folder="paper", device="cpu")
     trees = ranker.BoostedTrees.load(ranker.BUNDLED)
     ranker.BoostedTrees(

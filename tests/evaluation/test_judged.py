@@ -162,11 +162,9 @@ def test_differences_to_the_first_system_have_intervals_and_p_values(result):
 @pytest.mark.parametrize(("name", "told"), [("demo", True), ("other", False)])
 def test_scores_on_a_set_something_was_tuned_on_are_told(tmp_path, name, told):
     system = Characters()
-    system.tuned_on = "demo"
+    system.tuned_on = ("demo",)
     found = judged(Context(Store(tmp_path / "store"), SMALL), [system, Sizes()], _folder(tmp_path / name))
-    assert [text.startswith("Shared characters: something of it was chosen") for text in found.differences] == [
-        True
-    ] * told
+    assert [text.startswith("Shared characters: it learned from demo") for text in found.differences] == [True] * told
 
 
 def test_topics_and_facts_are_told(result):
@@ -191,6 +189,6 @@ def test_the_engine_prefers_what_is_related(tmp_path):
 
 def test_what_was_tuned_on_a_set_is_said_to_be(tmp_path):
     context = Context(Store(tmp_path / "store"), SMALL)
-    found = judged(context, [Engine(), Sizes()], _folder(tmp_path / Engine.tuned_on))
+    found = judged(context, [Engine(), Sizes()], _folder(tmp_path / Engine.tuned_on[0]))
     assert [text.partition(":")[0] for text in found.differences] == ["eqkin"]
     assert not judged(context, [Engine(), Sizes()], _folder(tmp_path / "another")).differences

@@ -256,6 +256,11 @@ def test_the_experiment_measures_each_system_once_and_tests_against_the_first(tm
     assert {row.origin for row in result.tables[1].rows} == {PAPER}
     assert len(result.findings) == 2
     assert "1 with a label of their own" in result.facts[small.name]
+    again.tuned_on = ("another", small.name)
+    told = set(labelled(context, [again, Sizes()], [small]).differences) - set(result.differences)
+    assert told == {
+        f"Shared characters: it learned from {small.name}, or was chosen by it; its scores there do not count."
+    }
     assert Result.load(context.store.keep(result)) == result
 
 

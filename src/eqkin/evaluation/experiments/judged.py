@@ -57,11 +57,7 @@ def judged(
         _findings(lines, base),
         tables,
         [_plot(data, lines)],
-        differences=[
-            f"{system.title}: something of it was chosen by its scores on {data.name}, so they do not count here."
-            for system in systems
-            if system.tuned_on == data.name
-        ],
+        differences=[warning for system in systems for warning in system.warnings([data.name])],
         facts=_facts(data, lists) | {"resamples": f"{context.scale.resamples:,}", "order of ties": f"seed {TIES}"},
     )
 

@@ -160,6 +160,7 @@ def labelled(context: Context, systems: Sequence[System], sets: Sequence[Labelle
             "are no queries, but may stand in others' way.",
             "A ranking with ties counted as wrong stands beside the paper's: there, similarities that are all the same "
             "would be perfect.",
+            *(warning for system in systems for warning in system.warnings([given.name for given in sets])),
         ],
         facts=facts,
     )

@@ -50,7 +50,8 @@ class System(ABC):
         title: For tables.
         needs_latex: Whether it reads LaTeX rather than trees.
         learned_from: Digest of the corpus it was fitted on; with the settings it says what its scores depend on.
-        tuned_on: Name of a set by whose scores something of it was chosen: its scores there are too good.
+        tuned_on: Names of sets that it learned from, or by whose scores something of it was chosen: its scores there
+            are too good.
         store: Where vectors are kept that are worth it.
     """
 
@@ -58,11 +59,20 @@ class System(ABC):
     title: str
     needs_latex: bool = False
     learned_from: str = ""
-    tuned_on: str = ""
+    tuned_on: tuple[str, ...] = ()
     store: Store | None = None
 
     def fit(self, corpus: Corpus, folder: Path) -> None:  # noqa: B027 - many have nothing to learn
         """Learn what it needs from a corpus and keep it in `folder`; what is there already is loaded instead."""
+
+    def warnings(self, sets: Sequence[str]) -> list[str]:
+        """What is to be said of its scores on some sets, given by their names."""
+        tuned = ", ".join(name for name in sets if name in self.tuned_on)
+        return (
+            [f"{self.title}: it learned from {tuned}, or was chosen by it; its scores there do not count."]
+            if tuned
+            else []
+        )
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -82,10 +82,13 @@ def _engine(context: Context) -> System:
 
 
 def _vector(context: Context) -> System:
+    from eqkin.evaluation.systems.engine import TUNED_ON
     from eqkin.evaluation.systems.networks import Network
 
     title = "eqkin, vector alone"
-    return Network("eqkin-vector", title, "eqkin", device=context.device, progress=_progress(title, context))
+    system = Network("eqkin-vector", title, "eqkin", device=context.device, progress=_progress(title, context))
+    system.tuned_on = TUNED_ON
+    return system
 
 
 def _paper(context: Context) -> System:

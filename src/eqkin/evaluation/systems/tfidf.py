@@ -41,7 +41,7 @@ class TfIdfLatex(LogTfIdf):
     name = "tfidf-latex"
     title = "TF-IDF, 1-3-grams of LaTeX"
     needs_latex = True
-    tuned_on = "arqmath-dev"  # ten ways to cut LaTeX into tokens were tried there
+    tuned_on = ("arqmath-dev",)  # ten ways to cut LaTeX into tokens were tried there
     bits = 22
 
     def counts(self, formulas: Formulas) -> csr_matrix:
