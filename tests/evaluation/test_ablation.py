@@ -18,12 +18,12 @@ from eqkin.evaluation.experiments.ablation import (  # noqa: E402
     _difference,
     _findings,
     _holds,
-    _Measured,
     _plot,
     _verdict,
     ablation,
     learn,
 )
+from eqkin.evaluation.experiments.ablation_measured import Measured  # noqa: E402
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context, trees_alone  # noqa: E402
 from eqkin.evaluation.results import PAPER, Result, Score  # noqa: E402
 from eqkin.evaluation.scale import SMALL  # noqa: E402
@@ -206,8 +206,8 @@ def test_networks_can_be_learned_first_and_elsewhere(tmp_path):
 
 def test_a_difference_is_negative_where_leaving_a_part_out_costs():
     triples = Triples(CORPUS, 200)
-    full = _Measured("Full", [np.arange(200) % 4 > 0, np.arange(200) % 2 > 0], [])  # 75 % and 50 %
-    less = _Measured("Less", [np.arange(200) % 4 > 1, np.arange(200) % 2 > 0], [])  # 50 % and 50 %
+    full = Measured("Full", [np.arange(200) % 4 > 0, np.arange(200) % 2 > 0], [])  # 75 % and 50 %
+    less = Measured("Less", [np.arange(200) % 4 > 1, np.arange(200) % 2 > 0], [])  # 50 % and 50 %
     drawn = weights(triples.count_of_works, 100, 0)
     (found,) = _difference(triples, less, full, drawn).values()
     assert found.value == pytest.approx(-12.5)
@@ -217,7 +217,7 @@ def test_a_difference_is_negative_where_leaving_a_part_out_costs():
 
 def test_one_held_out_work_says_nothing_of_others():
     triples = Triples(replace(CORPUS, works=["a book"] * len(CORPUS.papers)), 200)
-    full, less = (_Measured(title, [np.arange(200) % 4 > least], []) for title, least in (("Full", 0), ("Less", 1)))
+    full, less = (Measured(title, [np.arange(200) % 4 > least], []) for title, least in (("Full", 0), ("Less", 1)))
     differences = {"no-masking": _difference(triples, less, full, weights(1, 100, 0))}
     assert differences == {"no-masking": {"ranking": Score(-25)}}
     assert _plot(differences).curves[0].low == []

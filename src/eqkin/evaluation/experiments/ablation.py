@@ -8,23 +8,27 @@ difference to the full model is taken triple by triple; its interval is of a boo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import middle, weights
 from eqkin.evaluation.experiments.ablated import FULL, OWN, OWN_SEED, OWN_TITLE, VARIANTS, learned, ranked
+from eqkin.evaluation.experiments.ablation_measured import (
+    Measured,
+    measured_baseline,
+    measured_network,
+    measured_own,
+    vectors_of_trees,
+)
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context, trees_alone
 from eqkin.evaluation.experiments.labelled import as_scores, difference, measured_on
 from eqkin.evaluation.published import ABLATION_ROWS, LARGE_SCALE_ROWS
 from eqkin.evaluation.results import PAPER, Column, Curve, Plot, Result, Row, Score, Table
 from eqkin.evaluation.sets.labelled import LabelledSet
-from eqkin.evaluation.sets.triples import Triples, packed, unpacked
-from eqkin.evaluation.systems.base import Embedding, System, unit
+from eqkin.evaluation.sets.triples import Triples
+from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.networks import Network
 from eqkin.learning.corpus import Corpus
 
@@ -41,20 +45,6 @@ _DIFFERENCES = [
 ]
 _WHERE = {"ranking": "held out", "labelled_ranking": "labelled ranking", "accuracy": "labelled accuracy"}
 _PAPER_TITLES = {"no-histogram": "No histogram loss", "no-masking": "No masking", "no-augmentation": "No augmentation"}
-
-
-@dataclass(frozen=True, eq=False)
-class _Measured:
-    """One line of the table: which triples were ranked right, and the labelled scores, a seed each."""
-
-    title: str
-    right: list[npt.NDArray[np.bool_]]
-    labelled: list[dict[str, Any]]  # empty: there is no such set
-
-    @property
-    def mean(self) -> npt.NDArray[np.float64]:
-        """How often each triple was ranked right, over the seeds."""
-        return np.asarray(np.mean(np.array(self.right, np.float64), axis=0), np.float64)
 
 
 def learn(context: Context, corpus: Corpus) -> Triples:
@@ -82,13 +72,13 @@ def ablation(
     Raises:
         BadInput: A baseline gives no vectors of trees or may have seen the held-out half, or there are too few papers.
     """
-    baselines = [_vectors_of_trees(system) for system in systems]
+    baselines = [vectors_of_trees(system) for system in systems]
     triples = learn(context, corpus)
     alone = trees_alone(corpus)
     half = alone.split(HELD_OUT, SPLIT)[0]
-    networks = {variant: _network(context, alone, variant, triples, labelled) for variant in VARIANTS}
-    own = _own(context, corpus, triples, labelled)
-    others = [_baseline(context, half, system, triples, labelled) for system in baselines]
+    networks = {variant: measured_network(context, alone, variant, triples, labelled) for variant in VARIANTS}
+    own = measured_own(context, corpus, triples, labelled)
+    others = [measured_baseline(context, half, system, triples, labelled) for system in baselines]
     table = Table(
         "ablation",
         "Ablation",
@@ -135,55 +125,6 @@ def ablation(
     )
 
 
-def _vectors_of_trees(system: System) -> Embedding:
-    """The system, if it can rank held-out triples; raises `BadInput` before anything is learned."""
-    if not isinstance(system, Embedding) or system.needs_latex:
-        what = "reads LaTeX" if system.needs_latex else "gives no vectors"
-        raise BadInput(f"{system.name} {what}, and the ablation compares vectors of trees: leave it out")
-    if isinstance(system, Network):
-        raise BadInput(f"{system.name} has learned before, maybe from the papers that are held out: leave it out")
-    return system
-
-
-def _network(
-    context: Context, corpus: Corpus, variant: str, triples: Triples, labelled: LabelledSet | None
-) -> _Measured:
-    models = [learned(context, corpus, variant, seed) for seed in range(context.scale.seeds)]
-    right = [unpacked(ranked(context, model, triples), len(triples)) for model in models]
-    scores = [one for model in models for one in _labelled(context, _system(context, variant, model), labelled)]
-    return _Measured(VARIANTS[variant][0], right, scores)
-
-
-def _own(context: Context, corpus: Corpus, triples: Triples, labelled: LabelledSet | None) -> _Measured:
-    """The network of eqkin's recipe; its vectors have length 1, so the inner product is the cosine."""
-    model = learned(context, corpus, OWN, OWN_SEED)
-    right = unpacked(ranked(context, model, triples), len(triples))
-    system = Network("eqkin-recipe", OWN_TITLE, model, device=context.device)
-    return _Measured(OWN_TITLE, [right], _labelled(context, system, labelled))
-
-
-def _system(context: Context, variant: str, model: Path) -> Network:
-    return Network(f"paper-{variant}", VARIANTS[variant][0], model, device=context.device)
-
-
-def _baseline(
-    context: Context, half: Corpus, system: Embedding, triples: Triples, labelled: LabelledSet | None
-) -> _Measured:
-    context.fit(system, half)
-    context.tell(f"{system.title}: ranking {len(triples):,} triples")
-    key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from, **triples.key}
-
-    def measure() -> dict[str, Any]:
-        return {"correct": packed(triples.correct(unit(system.vectors(triples.formulas))))}
-
-    right = unpacked(context.store.measured("ranking", key, measure)["correct"], len(triples))
-    return _Measured(system.title, [right], _labelled(context, system, labelled))
-
-
-def _labelled(context: Context, system: Embedding, labelled: LabelledSet | None) -> list[dict[str, Any]]:
-    return [measured_on(context, system, labelled)] if labelled else []
-
-
 def _mean_of(scores: Sequence[dict[str, Score]]) -> dict[str, Score]:
     """Means over seeds; the interval is the mean of theirs, since they share what is measured on."""
     return {
@@ -192,7 +133,7 @@ def _mean_of(scores: Sequence[dict[str, Score]]) -> dict[str, Score]:
     }
 
 
-def _row(triples: Triples, one: _Measured) -> Row:
+def _row(triples: Triples, one: Measured) -> Row:
     spread = [float(right.mean()) for right in one.right]
     note = f"seeds: {', '.join(f'{100 * share:.1f}' for share in spread)}" if len(spread) > 1 else ""
     cells = {"ranking": triples.score_of(float(one.mean.mean())), **_labelled_cells(one)}
@@ -200,7 +141,7 @@ def _row(triples: Triples, one: _Measured) -> Row:
 
 
 def _difference(
-    triples: Triples, one: _Measured, full: _Measured, drawn: npt.NDArray[np.floating[Any]]
+    triples: Triples, one: Measured, full: Measured, drawn: npt.NDArray[np.floating[Any]]
 ) -> dict[str, Score]:
     """What a network has less than the full one, in points, by the column's key."""
     values = one.mean - full.mean
@@ -227,7 +168,7 @@ def _paper_difference(variant: str) -> dict[str, Score]:
     }
 
 
-def _differences_table(networks: dict[str, _Measured], differences: dict[str, dict[str, Score]]) -> Table:
+def _differences_table(networks: dict[str, Measured], differences: dict[str, dict[str, Score]]) -> Table:
     rows = []
     for variant, scores in differences.items():
         pairs = zip(networks[variant].right, networks[FULL].right, strict=True)
@@ -243,7 +184,7 @@ def _differences_table(networks: dict[str, _Measured], differences: dict[str, di
     return Table("ablation-differences", "What is lost when a part is left out", columns, rows, caption)
 
 
-def _own_table(own: _Measured, gain: dict[str, Score]) -> Table:
+def _own_table(own: Measured, gain: dict[str, Score]) -> Table:
     caption = (
         "Points more (+) or less (-) than the paper's full recipe, mean of its seeds, on the same triples and labelled "
         "equations; 95 % intervals by bootstrap over works, and over labels. One seed of eqkin's recipe."
@@ -254,13 +195,13 @@ def _own_table(own: _Measured, gain: dict[str, Score]) -> Table:
     )
 
 
-def _own_finding(own: _Measured, gain: dict[str, Score]) -> str:
+def _own_finding(own: Measured, gain: dict[str, Score]) -> str:
     words = ", ".join(f"{where} {_signed(gain[key])}" for key, where in _WHERE.items() if key in gain)
     share = 100 * float(own.mean.mean())
     return f"{OWN_TITLE} ranks {share:.1f} % of the held-out triples right; points over the paper's: {words}."
 
 
-def _scale(context: Context, full: _Measured, labelled: LabelledSet | None) -> list[Table]:
+def _scale(context: Context, full: Measured, labelled: LabelledSet | None) -> list[Table]:
     """What more papers and triplets are worth on labelled equations (the paper's second table)."""
     if labelled is None:
         return []
@@ -284,7 +225,7 @@ def _millions(count: int) -> str:
     return f"{count / 1e6:.0f} M" if count >= 1_000_000 else f"{count:,}"
 
 
-def _labelled_cells(one: _Measured) -> dict[str, Score | str]:
+def _labelled_cells(one: Measured) -> dict[str, Score | str]:
     return dict(_mean_of([as_scores(found) for found in one.labelled]))
 
 
@@ -334,7 +275,7 @@ def _verdict(found: set[str]) -> str:
 
 
 def _findings(
-    networks: dict[str, _Measured], others: Sequence[_Measured], differences: dict[str, dict[str, Score]]
+    networks: dict[str, Measured], others: Sequence[Measured], differences: dict[str, dict[str, Score]]
 ) -> list[str]:
     held_out = {variant: scores["ranking"] for variant, scores in differences.items()}
     verdicts = {variant: _holds(score) for variant, score in held_out.items()}
