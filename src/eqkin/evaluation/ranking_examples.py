@@ -17,7 +17,7 @@ from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import Floats, Formulas, unit
 from eqkin.network.encoder import Encoder
 from eqkin.search import kinship
-from eqkin.search.kinship import SIMILARITIES, Profile, profile
+from eqkin.search.kinship import Profile, profile
 from eqkin.search.ranker import CLOSELY, VECTOR_WEIGHT
 
 GRADES = np.array([0, 0.25, 0.7, 1])  # how related a formula of each grade is; higher ones as the last
@@ -39,8 +39,8 @@ class Query:
 
     @property
     def plain(self) -> Floats:
-        """Counted structure and vector alone."""
-        return plain(self.columns)
+        """What the ranking begins with, nothing learned."""
+        return kinship.plain(self.columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +62,6 @@ class Examples:
             return np.zeros((0, len(kinship.FEATURES)), np.float32), np.zeros(0), np.zeros(0)
         columns, related, weights = zip(*parts, strict=True)
         return np.concatenate(columns), np.concatenate(related), np.concatenate(weights)
-
-
-def plain(columns: Floats) -> Floats:
-    """What the ranking begins with: counted structure and vector."""
-    counted, vector = (columns[:, SIMILARITIES.index(name)] for name in ("counted", "vector"))
-    return np.asarray(counted + np.float32(VECTOR_WEIGHT) * vector, np.float32)
 
 
 def judged_examples(given: JudgedSet, encoder: Encoder) -> Examples:

@@ -45,7 +45,7 @@ class Scored:
 
     given: str  # name of the set
     measure: str
-    plain: Score  # of counted structure and vector alone
+    plain: Score  # of what the ranking begins with, nothing learned
     learned: Score
     difference: Score
 

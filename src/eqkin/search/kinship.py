@@ -1,8 +1,8 @@
 """How related formulas are to a query: counted structure, common runs and vectors, weighed by what was learned.
 
-For each candidate there are features (`FEATURES`): of each family of terms the cosine with the query and the shares of
-the query's and of the candidate's weight that are common; the same of all families together; the cosine of the vectors;
-the longest common run, exactly and up to renaming, and what such runs cover of both; the sizes. Each similarity comes
+For each candidate there are features (`FEATURES`): of families of terms the cosine with the query and the share of the
+query's weight that is common; the same of all families together; the cosine of the vectors; the longest common run,
+exactly and up to renaming, and what such runs cover; the heaviest common sequence; the sizes. Each similarity comes
 twice: as it is, and compared with the query's best candidates, which says more where all of them are alike.
 """
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from eqkin.forest import Forest
 from eqkin.structure.frequencies import Frequencies, bundled
 from eqkin.structure.matches import Runs, common_runs
+from eqkin.structure.sequences import STEPS, common_sequences
 from eqkin.structure.simplified import Simplifier
 from eqkin.structure.terms import FAMILIES, Terms, terms_of
 from eqkin.structure.tokens import Tokens, tokens_of
@@ -27,12 +28,14 @@ _TINY = np.float32(1e-9)
 Floats = npt.NDArray[np.float32]
 Matrix = npt.NDArray[np.float32]
 
-_SHARES = ("cosine", "of_query", "of_formula")
 SIMILARITIES = (
-    *(f"{family}.{share}" for family in FAMILIES for share in _SHARES),
-    "counted", *(f"all.{share}" for share in _SHARES), "vector",
-    "run", "run.of_query", "run.of_formula", "renamed_run", "renamed_run.of_query", "renamed_run.of_formula",
+    "path2.cosine", "apath2.cosine", "sibling.cosine", "sibling.of_query", "run2.of_query", "run3.of_query",
+    "renamed2.cosine", "renamed3.cosine", "renamed3.of_query",
+    "counted", "all.cosine", "all.of_query", "all.of_formula", "vector",
+    "run", "run.of_query", "renamed_run", "renamed_run.of_query", "renamed_run.of_formula", "renamed_run.heaviest",
+    "sequence", "sequence.cosine", "sequence.of_query", "sequence.of_formula",
 )  # fmt: skip
+PLAIN = {"counted": 1.0, "vector": 1.0, "sequence": 0.4, "renamed_run": 0.4}  # what is added up, without learning
 SIZES = ("size", "size_of_query", "ratio")
 FEATURES = (*SIMILARITIES, *SIZES, *(f"{name}.relative" for name in SIMILARITIES))
 
@@ -45,6 +48,7 @@ class Profile:
     weight: Floats  # (terms,) of each term: saturated count, by the root of its idf
     norms: Matrix  # (families, formulas) sums of squared weights
     tokens: Tokens
+    worth: Matrix  # (formulas, longest) of each token: its label's idf, in whole `STEPS`
 
     def __len__(self) -> int:
         return len(self.terms)
@@ -58,7 +62,9 @@ class Profile:
         terms = Terms(
             np.concatenate(([0], ends)), self.terms.code[kept], self.terms.family[kept], self.terms.count[kept]
         )
-        return Profile(terms, self.weight[kept], self.norms[:, places], self.tokens.select(places))
+        tokens = self.tokens.select(places)
+        worth = self.worth[np.ix_(places, np.arange(tokens.label.shape[1]))]
+        return Profile(terms, self.weight[kept], self.norms[:, places], tokens, worth)
 
 
 def profile(forest: Forest, frequencies: Frequencies | None = None, *, tokens: bool = True) -> Profile:
@@ -71,12 +77,15 @@ def profile(forest: Forest, frequencies: Frequencies | None = None, *, tokens: b
     """
     simplify = Simplifier(forest)
     terms = terms_of(forest, simplify=simplify)
-    counts = terms.count.astype(np.float32)
-    weight = 2 * counts / (counts + 1) * np.sqrt((frequencies or bundled()).idf(terms.code))
+    frequencies, counts = frequencies or bundled(), terms.count.astype(np.float32)
+    weight = 2 * counts / (counts + 1) * np.sqrt(frequencies.idf(terms.code))
     place = terms.family * np.int64(len(terms)) + np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
     norms = np.bincount(place, weight * weight, len(FAMILIES) * len(terms)).reshape(len(FAMILIES), len(terms))
     found = tokens_of(forest, simplify=simplify) if tokens else Tokens.none(len(forest))
-    return Profile(terms, weight.astype(np.float32), norms.astype(np.float32), found)
+    worth = np.zeros(found.label.shape, np.float32)
+    some = found.exact > 0
+    worth[some] = np.round(frequencies.idf(found.label[some]) * STEPS) / STEPS
+    return Profile(terms, weight.astype(np.float32), norms.astype(np.float32), found, worth)
 
 
 def overlaps(query: Profile, formulas: Profile) -> Matrix:
@@ -103,15 +112,24 @@ def counted(query: Profile, formulas: Profile) -> Floats:
 def similarities(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
     """The features `SIMILARITIES`, (formulas, features), of the first formula of `query`."""
     common, ours, theirs = overlaps(query, formulas), query.norms[:, 0], formulas.norms
-    columns: list[Floats] = []
-    for at in range(len(FAMILIES)):
-        columns += _shares(common[at], ours[at], theirs[at])
-    columns.append(pivoted(common.sum(axis=0), ours.sum(), theirs.sum(axis=0)))
-    columns += _shares(common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
-    columns.append(cosines)
-    for renamed in (False, True):
-        columns += _run_shares(common_runs(query.tokens, formulas.tokens, renamed=renamed), query, formulas)
-    return np.stack(columns, axis=1).astype(np.float32)
+    found = {"vector": cosines}
+    for at, family in enumerate(FAMILIES):
+        found |= _shares(family, common[at], ours[at], theirs[at])
+    found |= _shares("all", common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
+    found["counted"] = pivoted(common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
+    for name, renamed in (("run", False), ("renamed_run", True)):
+        found |= _run_shares(name, common_runs(query.tokens, formulas.tokens, renamed=renamed), query, formulas)
+    sequence = common_sequences(query.tokens, query.worth[0], formulas.tokens)
+    ours, theirs = query.worth[0].sum(), formulas.worth.sum(axis=1)
+    found |= _shares("sequence", sequence, ours, theirs)
+    found["sequence"] = pivoted(sequence, ours, theirs)
+    return np.stack([found[name] for name in SIMILARITIES], axis=1).astype(np.float32)
+
+
+def plain(columns: Matrix) -> Floats:
+    """What needs no learning, of the features: a weighted mean of `PLAIN`."""
+    total = sum(weight * columns[:, SIMILARITIES.index(name)] for name, weight in PLAIN.items())
+    return np.asarray(total / sum(PLAIN.values()), np.float32)
 
 
 def features(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
@@ -125,9 +143,13 @@ def features(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
     return np.concatenate((alike, sizes, relative), axis=1).astype(np.float32)
 
 
-def _shares(common: Floats, ours: np.floating, theirs: Floats) -> list[Floats]:
+def _shares(name: str, common: Floats, ours: np.floating, theirs: Floats) -> dict[str, Floats]:
     """Of common weight: the cosine, the share of the query, the share of the formula."""
-    return [common / np.sqrt(ours * theirs + _TINY), common / (ours + _TINY), common / (theirs + _TINY)]
+    return {
+        f"{name}.cosine": common / np.sqrt(ours * theirs + _TINY),
+        f"{name}.of_query": common / (ours + _TINY),
+        f"{name}.of_formula": common / (theirs + _TINY),
+    }
 
 
 def pivoted(common: Floats, ours: Floats | np.floating, theirs: Floats) -> Floats:
@@ -136,10 +158,17 @@ def pivoted(common: Floats, ours: Floats | np.floating, theirs: Floats) -> Float
     return alike
 
 
-def _run_shares(runs: Runs, query: Profile, formulas: Profile) -> list[Floats]:
-    ours, theirs = max(int(query.tokens.length[0]), 1), np.maximum(formulas.tokens.length, 1)
-    return [
-        (runs.longest / ours).astype(np.float32),
-        (runs.of_query().sum(axis=1) / ours).astype(np.float32),
-        (runs.of_formula().sum(axis=1) / theirs).astype(np.float32),
-    ]
+def _run_shares(name: str, runs: Runs, query: Profile, formulas: Profile) -> dict[str, Floats]:
+    """Of common runs: the longest, what is covered of the query and of the formula, the one that is worth most."""
+    length = int(query.tokens.length[0])
+    ours, theirs = max(length, 1), np.maximum(formulas.tokens.length, 1)
+    names = query.tokens.kind[0, :length] != query.tokens.label[0, :length]
+    worth = np.concatenate((np.zeros(1, np.float32), np.cumsum(np.where(names, 1, query.worth[0, :length]))))
+    ends = np.arange(1, length + 1)
+    heaviest = (worth[1:] - worth[ends - runs.query]).max(axis=1, initial=0)
+    return {
+        name: (runs.longest / ours).astype(np.float32),
+        f"{name}.of_query": (runs.of_query().sum(axis=1) / ours).astype(np.float32),
+        f"{name}.of_formula": (runs.of_formula().sum(axis=1) / theirs).astype(np.float32),
+        f"{name}.heaviest": (heaviest / (worth[-1] + _TINY)).astype(np.float32),
+    }

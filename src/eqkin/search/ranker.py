@@ -1,10 +1,11 @@
 r"""The ranking: how related formulas are to a query, by all that is known of them.
 
-$$ \text{kinship} = \frac{\lambda\,(\text{counted} + 0.7\,\text{vector}) + \text{learned}}{1 + 1.7\,\lambda} $$
+$$ \text{kinship} = \frac{\lambda\,\text{plain} + \text{learned}}{1 + \lambda} $$
 
-`counted` is common counted structure, `vector` the cosine, `learned` a sum of boosted trees over the features of
-`kinship`, none of which lets a formula fall for being more similar; the same formula has 1. A large collection is
-ranked in two steps: all of it by the first two, the best `CLOSELY` by the whole.
+`plain` is the weighted mean of counted structure, the cosine of the vectors, the heaviest common sequence and the
+longest common run up to renaming; `learned` a sum of boosted trees over the features of `kinship`, none of which lets a
+formula fall for being more similar; the same formula has 1. A large collection is ranked in two steps: all of it by
+counted structure and vectors, the best `CLOSELY` by the whole.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from eqkin.search.kinship import FEATURES, SIMILARITIES, Profile, profile
 BUNDLED = Path(__file__).parent / "ranking.safetensors"
 CLOSELY = 1_000  # formulas of a collection that are compared by everything
 _BLOCK = 20_000  # formulas of a collection that are profiled at a time
-VECTOR_WEIGHT = 0.7
-PLAIN_WEIGHT = 0.5  # lambda
-_COUNTED, _VECTOR, _RUN = (SIMILARITIES.index(name) for name in ("counted", "vector", "run"))
+VECTOR_WEIGHT = 0.7  # of the first step
+PLAIN_WEIGHT = 1.7  # lambda
+_RUN = SIMILARITIES.index("run")
 _SAME = 0.99  # cosine of formulas that are the same; those cut to so many tokens may differ further on
 
 Floats = npt.NDArray[np.float32]
@@ -57,8 +58,7 @@ class Ranker:
         if not len(formulas):
             return np.zeros(0, np.float32)
         columns = kinship.features(query, formulas, cosines)
-        plain = columns[:, _COUNTED] + VECTOR_WEIGHT * columns[:, _VECTOR]
-        total = (PLAIN_WEIGHT * plain + self._learned(columns)) / (1 + (1 + VECTOR_WEIGHT) * PLAIN_WEIGHT)
+        total = (PLAIN_WEIGHT * kinship.plain(columns) + self._learned(columns)) / (1 + PLAIN_WEIGHT)
         equal = (columns[:, _RUN] == 1) & (formulas.tokens.length == query.tokens.length[0]) & (cosines > _SAME)
         return np.where(equal, 1, np.clip(total, 0, 1)).astype(np.float32)
 

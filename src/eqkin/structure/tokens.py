@@ -16,8 +16,10 @@ from eqkin.forest import Forest
 from eqkin.structure.hashing import combined, hashes
 from eqkin.structure.order import blocks
 from eqkin.structure.simplified import Simplified, Simplifier
+from eqkin.structure.terms import FAMILIES
 
 LONGEST = 192  # tokens of a formula that are compared; the rest of a longer one is left out
+LETTER, NUMBER = np.uint32(1), np.uint32(2)
 NEW = 255  # distance of a letter that has not stood before, or too far back
 _BLOCK = 200_000  # nodes worked on at a time
 
@@ -31,6 +33,8 @@ class Tokens:
     exact: Table  # code of label and place; 0 for padding alone
     shape: Table  # the same, whatever the letter
     distance: npt.NDArray[np.uint8]  # to where the letter stood last; 0 for what is no letter
+    label: Table  # code of the label, wherever it stands: that of its term
+    kind: Table  # the same, but `LETTER` for all letters and `NUMBER` for all numbers
     node: npt.NDArray[np.int32]  # number of the node in its tree, breadth first; -1 for padding
     length: npt.NDArray[np.int64]  # (trees,) tokens of each
 
@@ -41,19 +45,24 @@ class Tokens:
     def none(cls, trees: int) -> Tokens:
         """No tokens of so many trees."""
         table = np.zeros((trees, 0), np.uint32)
-        return cls(table, table, table.astype(np.uint8), table.astype(np.int32), np.zeros(trees, np.int64))
+        distance, node = table.astype(np.uint8), table.astype(np.int32)
+        return cls(table, table, distance, table, table, node, np.zeros(trees, np.int64))
 
     def select(self, places: npt.NDArray[np.int64]) -> Tokens:
         """The tokens of some of the trees, in that order, no wider than the longest of them."""
         length = self.length[places]
         within = np.ix_(places, np.arange(int(length.max(initial=0))))
-        return Tokens(self.exact[within], self.shape[within], self.distance[within], self.node[within], length)
+        return Tokens(
+            self.exact[within], self.shape[within], self.distance[within], self.label[within], self.kind[within],
+            self.node[within], length,
+        )  # fmt: skip
 
 
 def tokens_of(forest: Forest, longest: int = LONGEST, simplify: Simplifier | None = None) -> Tokens:
     """The tokens of each tree of a forest, the first `longest` of them; `simplify` is that of the forest, if known."""
     simplify = simplify or Simplifier(forest)
-    row, letter = hashes(["mrow", "any letter"])
+    row, letter, family = hashes(["mrow", "any letter", FAMILIES[0]])
+    is_number = np.array([tag == "mn" for tag in forest.tags], bool)
     lengths = np.zeros(len(forest), np.int64)
     parts = []
     for trees, nodes in blocks(forest.offsets, _BLOCK):
@@ -66,18 +75,23 @@ def tokens_of(forest: Forest, longest: int = LONGEST, simplify: Simplifier | Non
         exact = combined(slot, left.label[kept])
         shape = np.where(left.identifier[kept], combined(slot, letter[None]), exact)
         within = place < longest
+        label = _code(combined(family[None], left.label[kept]))
+        kind = np.where(is_number[forest.tag[nodes][left.node[kept]]], NUMBER, label)
+        kind[left.identifier[kept]] = LETTER
         number = left.node[kept] - forest.offsets[tree] + nodes.start
-        columns = (tree, place, _code(exact), _code(shape), _distances(left, kept, place), number)
+        columns = (tree, place, _code(exact), _code(shape), _distances(left, kept, place), label, kind, number)
         parts.append([column[within] for column in columns])
         lengths += np.minimum(counts, longest)
     width = int(lengths.max(initial=0))
+    size = (len(forest), width)
+    tables = [np.zeros(size, np.uint32) for _ in range(4)]
     tokens = Tokens(
-        np.zeros((len(forest), width), np.uint32), np.zeros((len(forest), width), np.uint32),
-        np.zeros((len(forest), width), np.uint8), np.full((len(forest), width), -1, np.int32), lengths,
-    )  # fmt: skip
-    for tree, place, exact, shape, distance, number in parts:
+        tables[0], tables[1], np.zeros(size, np.uint8), tables[2], tables[3], np.full(size, -1, np.int32), lengths
+    )
+    for tree, place, exact, shape, distance, label, kind, number in parts:
         tokens.exact[tree, place], tokens.shape[tree, place] = exact, shape
         tokens.distance[tree, place], tokens.node[tree, place] = distance, number
+        tokens.label[tree, place], tokens.kind[tree, place] = label, kind
     return tokens
 
 

@@ -98,9 +98,7 @@ def _hit(query: Query, hit: Hit, number: int) -> Safe:
 
 def _names(hit: Hit) -> Safe | None:
     """What the query's letters are called here, or what its wildcards stand for."""
-    read: list[Content] = [
-        tag("li", tag("i", name), " reads as ", tag("i", other)) for name, other in hit.renaming
-    ]
+    read: list[Content] = [tag("li", tag("i", name), " reads as ", tag("i", other)) for name, other in hit.renaming]
     read += [tag("li", tag("i", name), " = ", Safe(part)) for name, part in hit.bindings]
     return tag("ul", read, class_="readings", aria_label="Names") if read else None
 

@@ -44,6 +44,7 @@ class Engine(System):
         facts = [
             *(sha256(path.read_bytes()).hexdigest() for path in (weights, frequencies.BUNDLED)),
             kinship.FEATURES, kinship.BEST, ranker.CLOSELY, ranker.VECTOR_WEIGHT, ranker.PLAIN_WEIGHT,
+            kinship.PLAIN,
         ]  # fmt: skip
         self.learned_from = f"{self.vector.learned_from}, ranking {digest(facts)}"
 
