@@ -47,11 +47,23 @@ def test_a_table_shows_formula_score_paper_and_section(library):
 def test_an_explanation_shows_parts_side_by_side(library):
     shown = _run("search", BAYES, "-l", library, "-k", "3", "--explain").stdout
     assert "(P(d ∣ s)P(s))/(P(d))  ~  (P(B ∣ A)P(A))/(P(B))" in shown
+    assert "s reads as A, d reads as B" in shown
+
+
+@pytest.mark.parametrize("query", ["?a^2+?b^2=?c^2", r"\qvar{a}^2+\qvar{b}^2=\qvar{c}^2"])
+def test_a_query_with_wildcards_says_what_they_stand_for(library, query):
+    shown = _run("search", query, "-l", library, "-k", "1", "--explain").stdout
+    assert "a² + b² = c²" in shown and "atlas:number-theory" in shown
+    assert "?a = a, ?b = b, ?c = c" in shown
+    (hit,) = json.loads(_run("search", query, "-l", library, "-k", "1", "--explain", "--json").stdout)["hits"]
+    assert [name for name, _ in hit["bindings"]] == ["?a", "?b", "?c"]
 
 
 def test_json_is_the_record(library):
     found = json.loads(_run("search", BAYES, "-l", library, "-k", "2", "--json", "--text", "events").stdout)
-    assert found["hits"][0]["equation"]["paper"]["key"] == "atlas:probability"
+    scores = [hit["score"] for hit in found["hits"]]
+    assert scores == sorted(scores, reverse=True)
+    assert "atlas:probability" in {hit["equation"]["paper"]["key"] for hit in found["hits"]}
     assert {"conversion", "embedding", "candidates", "records"} <= set(found["seconds"])
 
 
@@ -134,7 +146,8 @@ def test_standard_input_gives_many_queries_and_a_bad_one_stops_none(library):
 
 def test_a_file_is_a_query(library, tmp_path):
     (tmp_path / "f.tex").write_text(f"\\[ {BAYES} \\]")
-    assert "P(A ∣ B)" in _run("search", str(tmp_path / "f.tex"), "-l", library, "-k", "1").stdout
+    assert "P(A ∣ B)" in _run("search", str(tmp_path / "f.tex"), "-l", library, "-k", "2").stdout
+    assert _run("search", str(tmp_path / "f.tex"), "-l", library).stdout == _run("search", BAYES, "-l", library).stdout
 
 
 def test_papers_like_a_draft(library, tmp_path):
@@ -145,16 +158,29 @@ def test_papers_like_a_draft(library, tmp_path):
     assert len(listed) == 2 and listed[0]["pairs"]
 
 
-def test_a_run_ranks_all_formulas(tmp_path: Path):
-    (tmp_path / "t.tsv").write_text("q1\tx^2\n")
-    (tmp_path / "f.tsv").write_text("f1\ty^2\nf2\t\\begin{nope}\nf3\tx^2\n")
+def _ranked(tmp_path: Path, topics: str, formulas: str):
+    (tmp_path / "t.tsv").write_text(topics)
+    (tmp_path / "f.tsv").write_text(formulas)
     arguments = [f"--{name}={tmp_path / name[0]}.tsv" for name in ("topics", "formulas")]
     result = _run("rank", *arguments, "--out", str(tmp_path / "run"))
     assert result.exit_code == 0
+    return result, [line.split() for line in (tmp_path / "run").read_text().splitlines()]
+
+
+def test_a_run_ranks_all_formulas(tmp_path: Path):
+    result, rows = _ranked(tmp_path, "q1\tx^2\n", "f1\ty^2\nf2\t\\begin{nope}\nf3\tx^2\n")
     assert "f2" in result.stderr
-    rows = [line.split() for line in (tmp_path / "run").read_text().splitlines()]
     assert [row[2] for row in rows] == ["f3", "f1", "f2"]
     assert rows[0][0] == "q1" and rows[0][5] == "eqkin"
+    assert (float(rows[0][4]), float(rows[2][4])) == (1, -1)
+
+
+def test_a_run_knows_wildcards_in_topics(tmp_path: Path):
+    _, rows = _ranked(
+        tmp_path, "q1\t\\frac{?a}{?a+?b}\n", "f1\t\\frac{a}{b+c}\nf2\tz=\\frac{x}{x+y}\nf3\t\\frac{u}{u+v}\n"
+    )
+    assert [row[2] for row in rows] == ["f3", "f2", "f1"]
+    assert float(rows[0][4]) > 2 / 3 > float(rows[1][4]) > 1 / 3 > float(rows[2][4])
 
 
 def test_bench_search_times_every_stage(library):

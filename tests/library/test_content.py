@@ -2,14 +2,17 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from eqkin.errors import BadInput
 from eqkin.latex.prose import around
 from eqkin.library import Library
 from eqkin.library.export import equations
 from eqkin.library.figures import draw
 from eqkin.library.statistics import characters, statistics, subject_area
-from eqkin.mathml.tree import parse_mathml
+from eqkin.mathml.tree import node_of, parse_mathml, to_mathml
+from tests.library.conftest import write_article
 
 
 def test_export_gives_each_equation_with_its_surroundings(library: Library) -> None:
@@ -24,6 +27,19 @@ def test_export_gives_each_equation_with_its_surroundings(library: Library) -> N
     failed = [line for line in equations(library, failed=True) if line["status"] == "failed"]
     assert len(failed) == 3
     assert all(line["reason"] for line in failed)
+
+
+def test_trees_are_given_together_in_any_order(library: Library, tmp_path: Path) -> None:
+    library.add(write_article(tmp_path / "more", 4))  # a segment of its own
+    numbers = np.concatenate([numbers for numbers, _ in library.forests()])
+    assert len(numbers) == 8
+    for chosen in (numbers, numbers[::-1], numbers[[5, 0, 7, 5]], numbers[:0]):
+        forest = library.trees(chosen)
+        assert [to_mathml(node_of(forest, at)) for at in range(len(forest))] == [
+            to_mathml(library.tree(number)) for number in chosen.tolist()
+        ]
+    with pytest.raises(BadInput, match="no tree 99"):
+        library.trees(np.array([numbers[0], 99]))
 
 
 def test_around_takes_the_prose_on_both_sides() -> None:

@@ -41,6 +41,35 @@ def test_search_explains_on_request(client):
     assert 'class="kin' in found["hits"][0]["marked"]
 
 
+def test_a_query_with_wildcards_finds_what_has_its_form(client):
+    found = client.get("/api/search", params={"q": r"?e = \frac12 ?m ?v^2", "k": 9, "explain": 1}).json()
+    form = [hit for hit in found["hits"] if hit["score"] >= 2 / 3]
+    assert {"record:dated-1999", "record:dated-2007", "record:dated-2019"} <= {
+        hit["equation"]["paper"]["key"] for hit in form
+    }
+    assert found["hits"][: len(form)] == form
+    assert all([name for name, _ in hit["bindings"]] == ["?e", "?m", "?v"] for hit in form)
+    page = client.get("/search", params={"q": r"?e = \frac12 ?m ?v^2"}).text
+    assert "<i>?m</i> = <math" in page
+
+
+def test_what_a_wildcard_stands_for_is_data_and_nothing_else(client):
+    query = {"q": r"\Xi_{evil} = ?b", "k": 5}
+    hit = client.get("/api/search", params=query | {"explain": 1}).json()["hits"][0]
+    assert hit["equation"]["paper"]["key"] == HOSTILE
+    assert "script" in dict(hit["bindings"])["?b"] and "<script" not in dict(hit["bindings"])["?b"]
+    page = client.get("/search", params=query).text
+    assert "<i>?b</i>" in page and "<script>alert" not in page
+
+
+def test_letters_with_other_names_are_told(client):
+    found = client.get("/api/search", params={"q": BAYES, "k": 3, "explain": 1}).json()
+    (bayes,) = (hit for hit in found["hits"] if hit["equation"]["label"] == "bayes")
+    assert dict(bayes["renaming"]) == {"s": "A", "d": "B"}
+    page = client.get("/search", params={"q": BAYES, "k": 3}).text
+    assert "<i>s</i> reads as <i>A</i>" in page
+
+
 def test_the_page_as_json_is_the_same_as_the_interface(client):
     parameters = {"q": BAYES, "k": 3}
     first, second = (client.get(path, params=parameters).json() for path in ("/api/search", "/search.json"))
