@@ -4,7 +4,17 @@ import numpy as np
 import pytest
 
 from eqkin.search import kinship
-from eqkin.search.kinship import FEATURES, SIMILARITIES, counted, features, overlaps, profile, similarities
+from eqkin.search.kinship import (
+    FEATURES,
+    PLAIN,
+    SIMILARITIES,
+    counted,
+    features,
+    overlaps,
+    plain,
+    profile,
+    similarities,
+)
 from eqkin.structure.frequencies import Frequencies
 from eqkin.structure.terms import FAMILIES, terms_of
 
@@ -84,10 +94,27 @@ def test_runs_tell_names_apart_and_renamed_runs_do_not_but_keep_one_name_for_eac
 
 
 def test_what_runs_cover_of_the_query_and_of_the_formula(forest):
-    of_query, of_formula = (similarity(f"run.of_{which}", forest) for which in ("query", "formula"))
-    assert of_query[0] == of_query[3] == of_formula[0] == 1
-    assert 0 < of_formula[3] < 1
+    of_query, of_formula = similarity("run.of_query", forest), similarity("renamed_run.of_formula", forest)
+    assert of_query[0] == of_query[3] == of_formula[0] == of_formula[1] == 1
+    assert 0 < of_query[1] < 1 and 0 < of_formula[3] < 1
     assert of_query[4] == of_formula[4] == 0
+
+
+def test_sequences_may_have_anything_between(forest):
+    scattered = r"x^2 - c + y^2 \ge \frac{a + b}{x + z + y}"
+    of_query, run = (
+        similarity(name, forest, formulas=(SAME, scattered, OTHER)) for name in ("sequence.of_query", "run.of_query")
+    )
+    assert of_query[0] == pytest.approx(1)
+    assert 1 > of_query[1] > of_query[2]
+    assert of_query[1] > run[1] + 0.1
+
+
+def test_what_needs_no_learning_is_a_weighted_mean(forest):
+    columns = features(profile(forest(QUERY)), profile(forest(*FORMULAS)), np.linspace(1, 0, 5, dtype="f"))
+    parts = [weight * columns[:, FEATURES.index(name)] for name, weight in PLAIN.items()]
+    assert plain(columns) == pytest.approx(sum(parts) / sum(PLAIN.values()), abs=1e-5)
+    assert plain(columns)[0] == pytest.approx(1, abs=1e-4)
 
 
 def test_some_profiles_are_selected_in_any_order(forest):

@@ -8,7 +8,7 @@ import pytest
 from eqkin.errors import CorruptData
 from eqkin.search import ranker
 from eqkin.search.boosted import BoostedTrees
-from eqkin.search.kinship import FEATURES, counted, profile
+from eqkin.search.kinship import FEATURES, counted, features, plain, profile
 from eqkin.search.ranker import BUNDLED, Ranker, bundled, similarity, similarity_within
 
 QUERY = r"p(x|y) = \frac{p(y|x) p(x)}{p(y)}"
@@ -84,8 +84,8 @@ def test_in_a_large_collection_the_best_are_compared_closely_and_the_rest_keep_t
     monkeypatch.setattr(ranker, "CLOSELY", 3)
     query, formulas, cosines = given
     scores = bundled().all_scores(query, formulas, cosines)
-    plain = counted(query, formulas) + ranker.VECTOR_WEIGHT * cosines
-    best, rest = np.argsort(-plain)[:3], np.argsort(-plain)[3:]
+    order = np.argsort(-(counted(query, formulas) + ranker.VECTOR_WEIGHT * cosines))
+    best, rest = order[:3], order[3:]
     assert {FORMULAS[at] for at in best} == {SPACED, RENAMED, WHOLE}
     assert scores[best] == pytest.approx(bundled().scores(query, formulas.select(best), cosines[best]))
     assert (np.diff(scores[rest]) < 0).all()
@@ -144,8 +144,6 @@ def test_other_weights_rank_differently(given, tmp_path):
     replace(learned, value=np.zeros_like(learned.value), first=np.zeros(1, np.float32)).save(tmp_path / "w.safetensors")
     query, formulas, cosines = given
     scores = Ranker.load(tmp_path / "w.safetensors").scores(query, formulas, cosines)
-    weight = ranker.PLAIN_WEIGHT
-    plain = weight * (counted(query, formulas) + ranker.VECTOR_WEIGHT * cosines)
-    expected = np.clip(plain / (1 + (1 + ranker.VECTOR_WEIGHT) * weight), 0, 1)
+    expected = plain(features(query, formulas, cosines)) * ranker.PLAIN_WEIGHT / (1 + ranker.PLAIN_WEIGHT)
     expected[FORMULAS.index(SPACED)] = 1
-    assert scores == pytest.approx(expected, abs=1e-5)
+    assert scores == pytest.approx(np.clip(expected, 0, 1), abs=1e-5)

@@ -47,6 +47,17 @@ def test_a_term_is_worth_less_the_more_formulas_have_it():
     assert worth[0] > 0
 
 
+def test_terms_are_found_wherever_their_codes_are():
+    random = np.random.default_rng(2)
+    codes = np.unique(np.concatenate((random.integers(0, 2**32, 3_000), np.arange(50), 2**32 - 1 - np.arange(50))))
+    counts = random.integers(24, 10_000, len(codes))
+    frequencies = Frequencies(10_000, codes.astype(np.uint32), counts.astype(np.uint32))
+    asked = np.concatenate((codes[::-1], random.integers(0, 2**32, 3_000))).astype(np.uint32)
+    known = dict(zip(codes.tolist(), counts.tolist(), strict=True))
+    expected = [np.log(10_001 / (1 + known.get(code, RARE))) + 0.1 for code in asked.tolist()]
+    assert frequencies.idf(asked) == pytest.approx(expected, rel=1e-5)
+
+
 def test_without_terms_all_are_rare():
     nothing = Frequencies.of(build([]))
     assert nothing.formulas == 0

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.mathml.tree import node_of
-from eqkin.structure.tokens import LONGEST, NEW, Tokens, tokens_of
+from eqkin.structure.terms import FAMILIES, terms_of
+from eqkin.structure.tokens import LETTER, LONGEST, NEW, NUMBER, Tokens, tokens_of
 from tests.forest.strategies import build
 from tests.structure import reference
 from tests.structure.trees import TREES
@@ -15,7 +16,7 @@ UNNUMBERED = ("mrow", "mtable", "mtr", "mtd")
 
 
 def slow(forest, tree):
-    """(what stands where, the same without its name, how far back its letter stood last), by recursion."""
+    """(what stands where, the same without its name, how far back its letter is, its label, its kind), by recursion."""
     root, tokens, last = reference.simplified(node_of(forest, tree)), [], {}
 
     def walk(node, slot):
@@ -23,7 +24,10 @@ def slow(forest, tree):
         if tag != "mrow":
             letter = reference.is_renameable(node)
             back = len(tokens) - last.get(text, -NEW) if letter else 0
-            tokens.append(((slot, tag, text), (slot, "any" if letter else (tag, text)), min(back, NEW)))
+            kind = LETTER if letter else NUMBER if tag == "mn" else (tag, text)
+            tokens.append(
+                ((slot, tag, text), (slot, "any" if letter else (tag, text)), min(back, NEW), (tag, text), kind)
+            )
             if letter:
                 last[text] = len(tokens) - 1
         for at, member in enumerate(members):
@@ -39,7 +43,7 @@ def check(forest):
     tokens = tokens_of(forest)
     expected = [slow(forest, tree) for tree in range(len(forest))]
     assert tokens.length.tolist() == [min(len(one), LONGEST) for one in expected]
-    for column, table in enumerate((tokens.exact, tokens.shape)):
+    for column, table in ((0, tokens.exact), (1, tokens.shape), (3, tokens.label), (4, tokens.kind)):
         meaning = {}
         for tree, one in enumerate(expected):
             length = int(tokens.length[tree])
@@ -63,7 +67,7 @@ def test_blocks_of_trees_make_no_difference(monkeypatch):
     forest = build([("mrow", "", "", [letter, power, letter])] * 5 + [letter] * 3)
     at_once = tokens_of(forest)
     monkeypatch.setattr("eqkin.structure.tokens._BLOCK", 5)
-    for name in ("exact", "shape", "distance", "node", "length"):
+    for name in ("exact", "shape", "distance", "label", "kind", "node", "length"):
         assert np.array_equal(getattr(tokens_of(forest), name), getattr(at_once, name))
     check(forest)
 
@@ -80,6 +84,29 @@ def test_a_token_tells_its_node_breadth_first(trees):
         assert [" ".join(text.split()) for text in said] == [
             token[0][2].rpartition(":")[0] for token in slow(forest, tree)
         ]
+
+
+@given(st.lists(TREES, min_size=1, max_size=4))
+def test_labels_are_the_terms_that_stand_for_them(trees):
+    forest = build(trees)
+    tokens, terms = tokens_of(forest), terms_of(forest)
+    for tree in range(len(forest)):
+        part = slice(terms.offsets[tree], terms.offsets[tree + 1])
+        labels = terms.code[part][terms.family[part] == FAMILIES.index("label")]
+        assert set(tokens.label[tree, : tokens.length[tree]].tolist()) <= set(labels.tolist())
+
+
+def test_all_letters_are_of_one_kind_and_all_numbers_of_another():
+    leaves = [
+        ("mi", "", "x", []),
+        ("mi", "", "y", []),
+        ("mi", "", "sin", []),
+        ("mn", "", "1", []),
+        ("mn", "", "25", []),
+    ]
+    kinds = tokens_of(build([("mrow", "", "", leaves)])).kind[0].tolist()
+    assert kinds == [LETTER, LETTER, kinds[2], NUMBER, NUMBER]
+    assert len({0, *kinds}) == 4
 
 
 def _row(*texts):
@@ -131,7 +158,7 @@ def test_some_trees_are_selected_in_any_order():
     tokens = tokens_of(build([_row("x"), _row(*"abcdef"), _row("x", "+", "y")]))
     chosen = tokens.select(np.array([2, 0, 2]))
     assert chosen.length.tolist() == [3, 1, 3]
-    for name in ("exact", "shape", "distance", "node"):
+    for name in ("exact", "shape", "distance", "label", "kind", "node"):
         assert getattr(chosen, name).shape == (3, 3)
         assert np.array_equal(getattr(chosen, name), getattr(tokens, name)[[2, 0, 2], :3])
     assert tokens.select(np.zeros(0, np.int64)).exact.shape == (0, 0)
