@@ -218,6 +218,7 @@ def test_words_move_what_a_pattern_finds(squares):
 def test_kin_of_an_equation_are_ranked_like_hits_of_its_formula(engine):
     bayes = engine.equation("atlas:probability#bayes")
     like = engine.like(bayes.id, k=10).hits
+    assert bayes.id not in {hit.equation.id for hit in like}
     searched = [hit for hit in engine.search(bayes.latex, k=11).hits if hit.equation.id != bayes.id]
     assert len({hit.equation.id for hit in like} & {hit.equation.id for hit in searched}) >= 8
     assert [hit.score for hit in like] == sorted((hit.score for hit in like), reverse=True)

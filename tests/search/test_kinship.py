@@ -86,6 +86,16 @@ def test_counted_structure_is_that_among_the_similarities_with_or_without_tokens
     assert expected[0] > expected[2] and expected[0] > expected[3] > expected[4]
 
 
+def test_a_part_shares_all_of_itself_and_a_whole_a_part_of_itself(forest):
+    for query, formula, all_of, some_of in (
+        (QUERY, LARGER, "query", "formula"),
+        (LARGER, QUERY, "formula", "query"),
+    ):
+        most, some = (similarity(f"all.of_{which}", forest, query, (formula,))[0] for which in (all_of, some_of))
+        assert 0.2 < some < 0.7 < most <= 1.2
+        assert some < similarity("all.cosine", forest, query, (formula,))[0] < most
+
+
 def test_runs_tell_names_apart_and_renamed_runs_do_not_but_keep_one_name_for_each(forest):
     same, renamed, mixed, larger, _ = similarity("run", forest)
     assert same == larger == 1 > renamed
