@@ -13,6 +13,7 @@ from typing import Any
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context, trees_alone
+from eqkin.evaluation.experiments.equalities_closely import CANDIDATES
 from eqkin.evaluation.experiments.equalities_findings import DEPTH, Found, Measured, findings
 from eqkin.evaluation.experiments.equalities_systems import BATCH, DEPTHS, ENTRIES, OWN_EPOCHS, Field
 from eqkin.evaluation.published import EQUALITIES_ROWS, EQUALITIES_SIZES
@@ -132,7 +133,7 @@ def _note(line: Measured) -> str:
         chosen += [] if candidate == "network" else [candidate]
         chosen += [f"learning rate {rate:g}, epochs {epochs}"] if rate else ["no epoch was better than none"]
     if "counted" in line.choice:
-        chosen.append(f"counted structure weighs {line.choice['counted']:g}")
+        chosen.append(f"counted structure weighs {line.choice['counted']:g}, the first {CANDIDATES} compared closely")
     return ", ".join(chosen)
 
 
@@ -198,7 +199,9 @@ _DIFFERENCES = [
     "The transformer normalises before attention, not after it, and has no dropout; trees are cut after 256 nodes.",
     "Batches of all sizes see the pairs equally often, so large ones take fewer steps; the paper does not say how it "
     "compared them.",
-    "eqkin, which the paper does not have, adds counted structure to the cosine, with a weight chosen on that tenth. "
+    "eqkin, which the paper does not have, adds counted structure to the cosine, with a weight chosen on that tenth, "
+    f"and puts the best {CANDIDATES} in order by what boosted trees learn from that tenth. It also takes "
+    "into account how close a candidate is to other sides of the list; the other systems compare two sides alone. "
     f"It is finetuned with one learning rate for at most {OWN_EPOCHS} epochs.",
     "The bag of words keeps a random vector for labels that no pair to learn from has.",
 ]
