@@ -63,9 +63,25 @@ class BoostedTrees:
         try:
             arrays = safetensors.load(path.read_bytes())
             features = tuple(arrays["features"].tobytes().decode().split("\n"))
-            return cls(features, *(arrays[name] for name in _ARRAYS))
+            loaded = cls(features, *(arrays[name] for name in _ARRAYS))
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise CorruptData(f"{path}: the ranking's weights cannot be read ({error}); install eqkin again") from error
+        if not loaded._sound():
+            raise CorruptData(f"{path}: the ranking's weights are no trees; install eqkin again")
+        return loaded
+
+    def _sound(self) -> bool:
+        """Whether all is there and every way leads down to a leaf: children come after their parents."""
+        nodes, numbers = (self.feature, self.threshold, self.left, self.right, self.value), (self.threshold, self.value)
+        if self.feature.ndim != 2 or not self.feature.size or len({array.shape for array in nodes}) > 1:
+            return False
+        if self.first.shape != (1,) or not all(np.isfinite(array).all() for array in (*numbers, self.first)):
+            return False
+        own = np.arange(self.feature.shape[1])
+        leaf = (self.left == own) & (self.right == own)
+        inner = (self.left > own) & (self.right > own) & (np.maximum(self.left, self.right) < len(own))
+        known = (self.feature >= 0) & (self.feature < len(self.features))
+        return bool(((leaf | inner) & known).all())
 
 
 def _bytes(text: str) -> npt.NDArray[np.uint8]:

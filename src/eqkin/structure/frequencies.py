@@ -61,11 +61,14 @@ class Frequencies:
         """What `save` wrote; raises `CorruptData`."""
         try:
             arrays = safetensors.load(path.read_bytes())
-            return cls(int(arrays["formulas"][0]), arrays["codes"], arrays["counts"])
+            loaded = cls(int(arrays["formulas"][0]), arrays["codes"], arrays["counts"])
         except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
             raise CorruptData(
                 f"{path}: the frequencies of terms cannot be read ({error}); install eqkin again"
             ) from error
+        if not loaded._sound():
+            raise CorruptData(f"{path}: no frequencies of terms; install eqkin again")
+        return loaded
 
     def idf(self, codes: Codes) -> npt.NDArray[np.float32]:
         """What each term is worth."""
@@ -77,6 +80,17 @@ class Frequencies:
                 found = np.flatnonzero(self.codes.take(at) == codes)
                 worth[found] = self._idf.take(at[found])
         return worth
+
+    def _sound(self) -> bool:
+        """Whether codes can be looked up, and no term is in more formulas than there are."""
+        return (
+            self.codes.dtype == self.counts.dtype == np.uint32
+            and self.codes.ndim == 1
+            and self.codes.shape == self.counts.shape
+            and bool((self.codes[1:] > self.codes[:-1]).all())
+            and self.formulas >= RARE
+            and int(self.counts.max(initial=0)) <= self.formulas
+        )
 
     def _worth(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
         return (np.log((1 + self.formulas) / (1 + counts.astype(np.float64))) + _LEAST_IDF).astype(np.float32)
