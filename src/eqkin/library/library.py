@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from eqkin.search.results import Filters, PaperHit, Results
 
 
+class NoSuchTree(BadInput):
+    """A tree is asked for that is not there, or has been given another number."""
+
+
 @dataclass
 class AddReport:
     """What `Library.add` did, so far or in the end."""
@@ -189,6 +193,7 @@ class Library:
         """
         from eqkin.index import update
         from eqkin.index.state import FOLDER, IndexState
+        from eqkin.index.structure_files import SCHEME
         from eqkin.search.engine import Engine
 
         fresh = self._engine is None
@@ -199,7 +204,12 @@ class Library:
             state = IndexState.load(self.folder / FOLDER)
         with self.reading():
             current = self._engine.encoder.digest, database.generation(self.connection)
-        stale = state is None or state.terms is None or (state.model, state.generation) != current
+        stale = (
+            state is None
+            or state.terms is None
+            or any(entry.scheme != SCHEME for entry in state.terms)
+            or (state.model, state.generation) != current
+        )
         if not stale and fresh:
             try:
                 self._engine.refresh()
@@ -240,15 +250,15 @@ class Library:
         return equations(self, failed=failed, mathml=mathml)
 
     def tree(self, number: int) -> Node:
-        """The MathML tree with this number."""
+        """The MathML tree with this number; raises `NoSuchTree`."""
         with self.reading():
             for first, forest in self._segments_now():
                 if first <= number < first + len(forest):
                     return node_of(forest, number - first)
-        raise BadInput(f"the library has no tree {number}")
+        raise NoSuchTree(f"the library has no tree {number}")
 
     def trees(self, numbers: npt.NDArray[np.int64]) -> Forest:
-        """The trees with these numbers, in that order; raises `BadInput` if one is not there."""
+        """The trees with these numbers, in that order; raises `NoSuchTree` if one is not there."""
         with self.reading():
             places, builder = [], ForestBuilder()
             for first, forest in self._segments_now():
@@ -258,7 +268,7 @@ class Library:
                     builder.add_forest(forest.select(numbers[here] - first))
         found = np.concatenate(places) if places else np.zeros(0, np.int64)
         if len(found) < len(numbers):
-            raise BadInput(f"the library has no tree {int(np.delete(numbers, found)[0])}")
+            raise NoSuchTree(f"the library has no tree {int(np.delete(numbers, found)[0])}")
         together = builder.build()
         return together if (np.diff(found) > 0).all() else together.select(np.argsort(found))
 

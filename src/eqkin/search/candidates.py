@@ -80,7 +80,11 @@ def query_of(forest: Forest, vector: Vector, pattern: Pattern | None = None) -> 
 
 
 def find(desk: Desk, request: Request, query: Query | None, ranker: Ranker) -> list[Candidate]:
-    """Equations near the formula, of like structure and in sections with the words, best first, with their scores."""
+    """Equations near the formula, of like structure and in sections with the words, best first, with their scores.
+
+    Raises:
+        NoSuchTree: a writer gave trees other numbers meanwhile.
+    """
     index = desk.view.index
     if index is None or not len(index):
         return []
@@ -102,18 +106,13 @@ def find(desk: Desk, request: Request, query: Query | None, ranker: Ranker) -> l
 def _at_hand(desk: Desk, trees: Trees, query: Query | None) -> tuple[Trees, dict[int, Place], Forest | None]:
     """Trees, without those removed since the index was opened, where they stand, and for a formula the forest of them.
 
-    Where most of a library is removed, a writer gives the rest other numbers: then a second look finds them gone.
+    Raises:
+        NoSuchTree: a writer gave them other numbers meanwhile.
     """
-    for attempt in range(2):
-        with desk.library.reading():
-            places = records.places_of_trees(desk.library, trees.tolist())
-        trees = trees[np.array([tree in places for tree in trees.tolist()], bool)]
-        try:
-            return trees, places, desk.library.trees(trees) if query is not None and len(trees) else None
-        except BadInput:
-            if attempt:
-                raise
-    raise AssertionError
+    with desk.library.reading():
+        places = records.places_of_trees(desk.library, trees.tolist())
+    trees = trees[np.array([tree in places for tree in trees.tolist()], bool)]
+    return trees, places, desk.library.trees(trees) if query is not None and len(trees) else None
 
 
 def _alike(desk: Desk, request: Request, query: Query | None) -> Trees:

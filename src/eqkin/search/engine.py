@@ -15,6 +15,7 @@ from eqkin.errors import BadInput
 from eqkin.forest import Forest
 from eqkin.library import Library
 from eqkin.library.database import generation
+from eqkin.library.library import NoSuchTree
 from eqkin.limits import LIMITS
 from eqkin.mathml.tree import Node, forest_of, to_mathml
 from eqkin.network.encoder import Encoder
@@ -218,20 +219,26 @@ class Engine:
 
     def _answer(self, request: Request, query: Query | None, root: Node | None) -> Results:
         with self._room.desk() as desk:
-            clock = _Clock(request.seconds)
-            found = candidates.find(desk, request, query, self.ranker)
-            clock.lap("candidates")
-            fields, years = candidates.count(desk, found)
-            chosen = self._chosen(desk, request, found)
-            clock.lap("ranking")
-            hits = _hits(desk, chosen)
-            clock.lap("records")
-            marked = ""
-            if root is not None:
-                hits = self._explained(desk, root, hits, query.pattern if query else None)
-                marked = explaining.marked_mathml(root, {})
-                clock.lap("explaining")
-            missing = desk.view.index.missing if desk.view.index is not None else 0
+            try:
+                return self._found(desk, request, query, root)
+            except NoSuchTree:  # most of the library was removed, the rest has other numbers: a second look finds none
+                return self._found(desk, request, query, root)
+
+    def _found(self, desk: Desk, request: Request, query: Query | None, root: Node | None) -> Results:
+        clock = _Clock(request.seconds)
+        found = candidates.find(desk, request, query, self.ranker)
+        clock.lap("candidates")
+        fields, years = candidates.count(desk, found)
+        chosen = self._chosen(desk, request, found)
+        clock.lap("ranking")
+        hits = _hits(desk, chosen)
+        clock.lap("records")
+        marked = ""
+        if root is not None:
+            hits = self._explained(desk, root, hits, query.pattern if query else None)
+            marked = explaining.marked_mathml(root, {})
+            clock.lap("explaining")
+        missing = desk.view.index.missing if desk.view.index is not None else 0
         return Results(
             request.latex, request.mathml, request.text, tuple(hits), fields, years, request.seconds, marked, missing
         )
