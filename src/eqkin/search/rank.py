@@ -15,12 +15,12 @@ from eqkin.errors import BadInput
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.mathml.tree import node_of
 from eqkin.network.encoder import Encoder
-from eqkin.search.kinship import profile
 from eqkin.search.query import Formula, FormulaReader, OversizedFormula, UnreadableFormula
-from eqkin.search.ranker import CLOSELY, Ranker, bundled
+from eqkin.search.ranker import CLOSELY, Ranker, bundled, similarity
 from eqkin.search.wildcards import Pattern, matches_first, without_wildcards
 
 _UNREADABLE = -1.0  # below any score
+_TOPICS = 128  # whose scores are in memory together
 
 
 @dataclass
@@ -99,20 +99,25 @@ def _tried(reader: FormulaReader, latex: str, wildcards: bool) -> Formula | str:
 
 def run_lines(topics: Formulas, formulas: Formulas, tag: str = "eqkin", ranker: Ranker | None = None) -> Iterator[str]:
     """Lines `topic Q0 formula rank score tag` that rank all formulas for each topic; unreadable ones come last."""
-    ranker, ours, theirs = ranker or bundled(), profile(topics.forest), profile(formulas.forest)
+    rows = _rows(topics, formulas, ranker or bundled())
     unreadable = [name for name in formulas.names if name in formulas.problems]
-    place = {name: at for at, name in enumerate(topics.readable)}
     names = [*formulas.readable, *unreadable]
     for topic in topics.names:
         scores = np.full(len(names), _UNREADABLE)
-        at = place.get(topic)
-        if at is not None:
-            cosines = formulas.vectors @ topics.vectors[at]
-            found = ranker.all_scores(ours.select(np.array([at])), theirs, cosines)
+        if topic not in topics.problems:
+            found = next(rows)
             if topic in topics.patterns:
                 closely = np.argsort(-found, kind="stable")[:CLOSELY].tolist()
                 found = matches_first(found, topics.patterns[topic], partial(node_of, formulas.forest), closely)
-            scores[: len(theirs)] = found
+            scores[: len(found)] = found
         order = np.argsort(-scores, kind="stable")
         for rank, number in enumerate(order.tolist(), 1):
             yield f"{topic} Q0 {names[number]} {rank} {scores[number]:.6f} {tag}\n"
+
+
+def _rows(topics: Formulas, formulas: Formulas, ranker: Ranker) -> Iterator[npt.NDArray[np.float32]]:
+    """The scores of all readable formulas for each readable topic."""
+    for start in range(0, len(topics.forest), _TOPICS):
+        some = np.arange(start, min(start + _TOPICS, len(topics.forest)))
+        asked = topics.forest.select(some)
+        yield from similarity(asked, topics.vectors[some], formulas.forest, formulas.vectors, ranker)
