@@ -26,9 +26,9 @@ from eqkin.index.state import MEND, TermsEntry
 from eqkin.index.vectors import Floats, Integers
 from eqkin.structure.terms import FAMILIES, Terms
 
-# Kinds of terms that are indexed: by what two neighbours are, and by what three of them look like whatever their names.
-INDEXED = (FAMILIES.index("sibling"), FAMILIES.index("renamed3"))
-SCHEME = 2  # to be raised when the terms of a tree, their codes, or the kinds indexed become others
+# Kinds of terms that are indexed: symbols, what two neighbours are, what three of them look like whatever their names.
+INDEXED = tuple(map(FAMILIES.index, ("label", "sibling", "renamed3")))
+SCHEME = 3  # to be raised when the terms of a tree, their codes, or the kinds indexed become others
 
 _BLOCK_BITS = 16
 _LOW = np.uint64(32)
