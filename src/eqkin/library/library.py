@@ -193,7 +193,6 @@ class Library:
         """
         from eqkin.index import update
         from eqkin.index.state import FOLDER, IndexState
-        from eqkin.index.structure_files import SCHEME
         from eqkin.search.engine import Engine
 
         fresh = self._engine is None
@@ -204,15 +203,11 @@ class Library:
             state = IndexState.load(self.folder / FOLDER)
         with self.reading():
             current = self._engine.encoder.digest, database.generation(self.connection)
-        stale = (
-            state is None
-            or state.terms is None
-            or any(entry.scheme != SCHEME for entry in state.terms)
-            or (state.model, state.generation) != current
-        )
+        stale = state is None or (state.model, state.generation) != current
         if not stale and fresh:
             try:
                 self._engine.refresh()
+                stale = not self._engine.complete  # an update was killed, or an older eqkin made it
             except CorruptData:  # a file of the index is damaged or missing
                 stale = True
         if stale:

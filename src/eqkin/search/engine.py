@@ -66,6 +66,11 @@ class Engine:
         """Take the index as it is on disk now; otherwise a large one that changed is taken a little later."""
         self._room.refresh()
 
+    @property
+    def complete(self) -> bool:
+        """Whether vectors and structure of all equations were in the index when it was opened last."""
+        return self._room.complete
+
     def __enter__(self) -> Engine:
         return self
 

@@ -123,6 +123,15 @@ class ReadingRoom:
         with self._opening:
             self._open(self._signature())
 
+    @property
+    def complete(self) -> bool:
+        """Whether the index had all of the library's equations when it was opened last; not before it is opened."""
+        view = self._view
+        if view is None or view.index is None:
+            return view is not None
+        structure = view.index.structure
+        return not view.index.missing and structure is not None and not structure.missing
+
     def _current(self) -> View:
         """The index as it is on disk; a large one that changed is opened beside, and the old one used meanwhile."""
         signature, view = self._signature(), self._view
