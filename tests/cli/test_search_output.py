@@ -39,6 +39,12 @@ def test_a_terminal_shows_the_largest_parts_once_and_the_names(results, capsys):
     assert shown[2] == "y reads as s, x reads as t"
 
 
+def test_a_terminal_shows_symbols_side_by_side_as_one_part(results, capsys):
+    print_results(results(r"\int t^2 dt", r"Z = \int x^2 dx."), latex=False, titled=False)
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert shown == ["∫t² dt  ~  ∫x² dx  (0.92)", "t reads as x"]
+
+
 def test_a_terminal_shows_what_wildcards_stand_for(results, capsys):
     print_results(results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), latex=False, titled=False)
     assert capsys.readouterr().out.splitlines()[-1].strip() == "?f = √s, ?x = s"

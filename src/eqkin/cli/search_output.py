@@ -21,6 +21,8 @@ _COLUMNS = (
     "same", "more", "query",
 )  # fmt: skip
 _PARTS = 6  # of an explanation that are shown
+_LEAST_RUN = 3  # members of a row, if all of them are single symbols
+_ROWS = frozenset(("math", "mrow", "mstyle", "mpadded", "mtd", "msqrt"))  # tags whose members stand side by side
 _CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )  # what can take over a terminal, or turn text round
@@ -114,19 +116,51 @@ def _explanation(results: Results, hit: Hit) -> Iterator[str]:
         yield harmless(", ".join(f"{name} = {unicode_of(part)}" for name, part in hit.bindings))
         return
     ours, theirs = _nodes(results.mathml), _nodes(hit.equation.mathml)
-    inside: set[int] = set()  # of parts that are shown
+    answers = {id(ours[pair.query_node]): (theirs[pair.hit_node], pair.similarity) for pair in hit.pairings}
     shown: dict[tuple[str, str], float] = {}
-    for pairing in hit.pairings:
-        mine, other = ours[pairing.query_node], theirs[pairing.hit_node]
-        if not pairing.query_node or not mine.children or not other.children:
-            continue
-        if id(mine) not in inside:
-            inside.update(map(id, _below(mine)))
-            shown.setdefault((unicode_of(to_mathml(mine)), unicode_of(to_mathml(other))), pairing.similarity)
+    for part in _parts(ours, theirs, {node: other for node, (other, _) in answers.items()}):
+        others, similarities = zip(*(answers[id(node)] for node in part), strict=True)
+        shown.setdefault((_row_text(part), _row_text(others)), sum(similarities) / len(similarities))
     for (mine_text, other_text), similarity in list(shown.items())[:_PARTS]:
         yield harmless(f"{mine_text}  ~  {other_text}  ({similarity:.2f})")
     if hit.renaming:
         yield harmless(", ".join(f"{name} reads as {other}" for name, other in hit.renaming))
+
+
+def _parts(ours: list[Node], theirs: list[Node], answers: dict[int, Node]) -> Iterator[list[Node]]:
+    """The largest parts of the query that the hit has too, none inside another: single nodes, or some side by side."""
+    places = {id(child): (row, at) for row in theirs for at, child in enumerate(row.children)}
+    inside: set[int] = set()
+    for node in ours:
+        if id(node) in inside:
+            continue
+        whole = node is not ours[0] and id(node) in answers and node.children and answers[id(node)].children
+        for part in [[node]] if whole else _runs(node, places, answers) if node.tag in _ROWS else []:
+            inside.update(id(below) for member in part for below in _below(member))
+            yield part
+
+
+def _runs(row: Node, places: dict[int, tuple[Node, int]], answers: dict[int, Node]) -> Iterator[list[Node]]:
+    """Members of a row that stand side by side in the hit too; not all of both rows, which need no words."""
+    runs: list[list[Node]] = []
+    before: tuple[Node, int] | None = None
+    for node in row.children:
+        place = places.get(id(answers[id(node)])) if id(node) in answers else None
+        if place and before and place[0] is before[0] and place[0].tag in _ROWS and place[1] == before[1] + 1:
+            runs[-1].append(node)
+        elif place:
+            runs.append([node])
+        before = place
+    for run in runs:
+        other, _ = places[id(answers[id(run[0])])]
+        if len(run) < max(len(row.children), len(other.children)) and (
+            len(run) >= _LEAST_RUN or (len(run) > 1 and any(node.children for node in run))
+        ):
+            yield run
+
+
+def _row_text(nodes: Sequence[Node]) -> str:
+    return unicode_of(to_mathml(Node("mrow", children=list(nodes))))
 
 
 def _nodes(mathml: str) -> list[Node]:
