@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.forest import Forest
+from eqkin.index import VectorIndex
 from eqkin.index.structure_files import indexed
 from eqkin.limits import LIMITS
 from eqkin.mathml.tree import node_of
@@ -31,6 +32,7 @@ _A_HIT = 2  # of each, for every hit of a long list
 _PATTERN = 3  # times as many for a query with wildcards, which say little
 _SECTIONS = 300  # that fit the words best
 _IN_SECTIONS = 3_000  # equations of them
+_BESIDE = 300  # of these that are compared with a formula for a short list: those nearest by words and vector
 
 Vector = npt.NDArray[np.float32]
 Trees = npt.NDArray[np.int64]
@@ -89,7 +91,7 @@ def find(desk: Desk, request: Request, query: Query | None, ranker: Ranker) -> l
     if index is None or not len(index):
         return []
     words = _in_sections(desk, index.trees, request) if request.text else {}
-    trees = np.union1d(np.array(list(words), np.int64), _alike(desk, request, query))
+    trees = np.union1d(_beside(index, words, request, query), _alike(desk, request, query))
     trees, places, forest = _at_hand(desk, trees[trees != request.without], query)
     cosines, kinship = np.zeros(len(trees), np.float32), np.zeros(len(trees), np.float32)
     if query is not None and forest is not None:
@@ -149,6 +151,16 @@ def _in_sections(desk: Desk, indexed: Trees, request: Request) -> dict[int, floa
     trees = trees[within(trees, indexed)]
     best = sorted(trees.tolist(), key=lambda tree: (-sections[found[tree]], tree))[:_IN_SECTIONS]
     return {tree: sections[found[tree]] for tree in best}
+
+
+def _beside(index: VectorIndex, words: dict[int, float], request: Request, query: Query | None) -> Trees:
+    """The trees that words found, for a formula only the best of them by words and vectors: to compare takes time."""
+    trees, most = np.array(list(words), np.int64), max(_BESIDE, _A_HIT * request.k)
+    if query is None or len(trees) <= most:
+        return trees
+    near, fits = (index.vectors(trees) @ query.vector).tolist(), words.values()
+    scores = [ranking.score(one, fit, formula=True, text=True) for one, fit in zip(near, fits, strict=True)]
+    return trees[np.argsort(-np.array(scores), kind="stable")[:most]]
 
 
 def within(trees: Trees, known: Trees) -> npt.NDArray[np.bool_]:
