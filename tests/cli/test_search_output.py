@@ -57,3 +57,14 @@ def test_a_page_shows_names_and_what_wildcards_stand_for(results):
     page = str(result_page(Query(q="x"), results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), None))
     assert "<li><i>?f</i> = <math" in page
     assert "reads as" not in page
+
+
+def test_that_no_formula_has_the_form_asked_for_is_told(results, capsys):
+    missed = results("?a + ?a", "x + y")
+    print_results(missed, latex=False, titled=False)
+    assert "no formula has this form" in capsys.readouterr().err
+    assert "No formula has this form" in result_page(Query(q="x"), missed, None)
+    for other in (results("?a + ?a", "x + x"), results("a + a", "x + y")):
+        print_results(other, latex=False, titled=False)
+        assert not capsys.readouterr().err
+        assert "has this form" not in result_page(Query(q="x"), other, None)

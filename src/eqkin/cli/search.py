@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -16,7 +17,11 @@ from eqkin.cli.search_output import csv_lines, paper_lines, print_results
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.search.results import Filters, Results
 
+if TYPE_CHECKING:
+    from eqkin.search.engine import Engine
+
 _JSON = orjson.OPT_NON_STR_KEYS
+_FIELDS = 12  # that are named where none is like the one asked for
 _FILE = re.compile(r"[^\\${}^\n]+\.[A-Za-z]+")
 _YEARS = re.compile(r"(\d{1,4})?(-)?(\d{1,4})?")
 
@@ -53,7 +58,7 @@ def search(
     r"""Find the kin of a formula: related equations of a library, and the papers they stand in.
 
     A formula finds itself in other letters, formulas that share its structure or meaning, and wholes it is a part of. A
-    wildcard, `?x` or `\qvar{x}`, stands for any part, the same wildcard for the same part.
+    wildcard, `?x` (one letter) or `\qvar{name}`, stands for any part, the same wildcard for the same part.
 
     Words alone are a query too. With formula and words, the formula counts three quarters. With `-`, an unreadable
     line is told on standard error and the others go on; JSON is then one line a query. A formula that begins with a
@@ -99,10 +104,23 @@ def search(
                 typer.secho(f"eqkin: {line[:200]!r}: {error}", err=True, fg="red")
                 continue
             found.show(results, as_csv=as_csv, as_json=as_json, latex=latex)
+        if not found.hits and field:
+            _name_fields(field, engine)
     if problems:
         raise typer.Exit(4 if all(isinstance(problem, LimitReached) for problem in problems) else 3)
     if not found.hits:
         raise typer.Exit(1)
+
+
+def _name_fields(asked: list[str], engine: Engine) -> None:
+    """Say which subject areas there are, if one that was asked for is not among them."""
+    fields, _ = engine.facets()
+    for name in asked:
+        if name not in fields:
+            near = get_close_matches(name.casefold(), fields, 3) or list(fields)[:_FIELDS]
+            others = " and others" if len(near) < len(fields) else ""
+            there = f"; there are {', '.join(near)}{others}" if near else ""
+            typer.secho(f"eqkin: no paper is of the subject area {name!r}{there}", err=True, fg="yellow")
 
 
 class _Found:

@@ -15,6 +15,7 @@ from eqkin.cli.unicode import unicode_of
 from eqkin.mathml.tree import Node, parse_mathml, to_mathml
 from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results
 from eqkin.web.exports import cell
+from eqkin.web.result_view import of_no_form
 
 _COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
@@ -66,6 +67,8 @@ def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool
         asked = harmless(_asked(results))
         nothing = f"nothing found for {asked}" + (" with these filters" if filtered else "")
         console.print(f"\n{asked}" if results.hits else nothing, style="bold")
+    if of_no_form(results):
+        Console(stderr=True).print("no formula has this form; these come nearest", style="yellow")
     width = max(len(str(len(results.hits))), 2)
     for rank, hit in enumerate(results.hits, 1):
         indent = " " * (width + 8)

@@ -9,6 +9,8 @@ import orjson
 
 from eqkin.limits import LIMITS
 from eqkin.markup import Content, Safe, tag
+from eqkin.mathml.placeholders import wildcards_of
+from eqkin.mathml.tree import parse_mathml
 from eqkin.search.results import EquationRecord, Hit, Results
 from eqkin.web import equations as shown
 from eqkin.web.facet_view import active, facets
@@ -25,7 +27,8 @@ def result_page(query: Query, results: Results, origin: EquationRecord | None) -
     head = tag("div", tag("p", count, id="count", role="status", aria_live="polite"), _menu(query), class_="list-head")
     body: Content = tag("ol", hits, class_="hits") if hits else _nothing(query)
     asked = _asked(query, results, origin)
-    column = tag("div", asked, active(query), head, _missing(results), body, _more(query, results), class_="list")
+    notes = [_missing(results), _nearest(results)]
+    column = tag("div", asked, active(query), head, notes, body, _more(query, results), class_="list")
     return tag(
         "div", facets(query, results), column,
         id="results", class_="results",
@@ -45,6 +48,19 @@ def _missing(results: Results) -> Safe | None:
         return None
     command = tag("code", "eqkin index")
     return tag("p", f"{results.missing:,} new equations cannot be found yet: run ", command, ".", class_="quiet")
+
+
+def of_no_form(results: Results) -> bool:
+    """Whether the query has wildcards and no hit is of its form; known of explained hits alone."""
+    if not any(hit.marked for hit in results.hits) or any(hit.bindings for hit in results.hits):
+        return False
+    return bool(wildcards_of(parse_mathml(results.mathml)))
+
+
+def _nearest(results: Results) -> Safe | None:
+    if not of_no_form(results):
+        return None
+    return tag("p", "No formula has this form. These come nearest:", class_="quiet")
 
 
 def _asked(query: Query, results: Results, origin: EquationRecord | None) -> Safe | None:
