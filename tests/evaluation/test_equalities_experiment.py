@@ -82,7 +82,7 @@ def test_every_figure_of_ours_has_an_interval(ran):
             for score in row.cells.values():
                 assert row.origin == PAPER or score.low <= score.value <= score.high
     titles = [row.title for row in result.tables[0].rows if row.origin != PAPER]
-    assert titles[:2] == ["eqkin (vector and counted structure), finetuned", "Graph network, finetuned"]
+    assert titles[:2] == ["eqkin, re-ranked by structure, finetuned", "Graph network, finetuned"]
     assert "Graph network, as it is" in titles
     notes = [row.note for row in result.tables[0].rows if row.title.startswith("eqkin")]
     assert all("counted structure weighs" in note for note in notes)

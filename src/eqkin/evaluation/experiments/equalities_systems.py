@@ -48,13 +48,13 @@ class Entry:
 
 
 ENTRIES: dict[str, Entry] = {
-    "eqkin": Entry("eqkin (vector and counted structure)", "", True),
+    "eqkin": Entry("eqkin, re-ranked by structure", "", True),
     "graph": Entry("Graph network", "", True, "Graph-CNN"),
     "graph-fresh": Entry("Graph network, not pretrained", "untrained", True),
     "transformer": Entry("Transformer", "transformer", True, "Transformer"),
     "bag-of-words": Entry("Bag of words", "", True, "Bag of words"),
     "fasttext": Entry("fastText", "fasttext", True, "fastText"),
-    "eqkin-as-is": Entry("eqkin (vector and counted structure)", "", False),
+    "eqkin-as-is": Entry("eqkin, re-ranked by structure", "", False),
     "graph-as-is": Entry("Graph network", "", False),
     "transformer-as-is": Entry("Transformer", "transformer", False),
     "bag-of-words-as-is": Entry("Bag of words, 256 features", "bag-of-words", False),
