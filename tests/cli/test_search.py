@@ -83,6 +83,12 @@ def test_nothing_found_tells_of_filters(library):
     assert "there are relativity and others" in told
 
 
+def test_structure_that_was_not_taken_in_is_told_of(library, monkeypatch):
+    assert not _run("search", "x^2", "-l", library, "-k", "1").stderr
+    monkeypatch.setattr("eqkin.search.engine.Engine.complete", False)
+    assert "run `eqkin index`" in _run("search", "x^2", "-l", library, "-k", "1").stderr
+
+
 def test_csv_cells_cannot_be_formulas_of_a_spreadsheet(library):
     result = _run("search", "-l", library, "-k", "1", "--csv", "--year", "1999", "--", r"-\Omega_9")
     (row,) = csv.DictReader(io.StringIO(result.stdout))

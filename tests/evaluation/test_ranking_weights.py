@@ -22,7 +22,7 @@ from eqkin.evaluation.sets.named_formulas import NamedFormulas
 from eqkin.evaluation.systems.base import unit
 from eqkin.network.encoder import Encoder
 from eqkin.search.boosted import BoostedTrees
-from eqkin.search.kinship import FEATURES, SIMILARITIES, SIZES, features, profile
+from eqkin.search.kinship import FEATURES, PLAIN, SIMILARITIES, SIZES, features, profile
 from eqkin.search.ranker import Ranker
 from tests.evaluation.formulas import formulas
 
@@ -164,6 +164,6 @@ def test_nothing_to_learn_from_is_an_error():
 def test_similarities_are_where_the_plain_similarity_expects_them():
     columns = np.zeros((1, len(FEATURES)), np.float32)
     columns[0, SIMILARITIES.index("counted")], columns[0, SIMILARITIES.index("vector")] = 0.5, 1
-    assert Query(columns, np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64)).plain == pytest.approx(
-        1.2
-    )
+    expected = (0.5 * PLAIN["counted"] + PLAIN["vector"]) / sum(PLAIN.values())
+    nothing = np.zeros(1, np.int64)
+    assert Query(columns, nothing, nothing, nothing).plain == pytest.approx(expected)

@@ -106,6 +106,9 @@ def search(
             found.show(results, as_csv=as_csv, as_json=as_json, latex=latex)
         if not found.hits and field:
             _name_fields(field, engine)
+        if found.queries and not found.missing and not engine.complete:
+            note = "the structure of some equations was not taken in yet, so less is found; run `eqkin index`"
+            typer.secho(note, err=True, fg="yellow")
     if problems:
         raise typer.Exit(4 if all(isinstance(problem, LimitReached) for problem in problems) else 3)
     if not found.hits:
@@ -127,12 +130,13 @@ class _Found:
     """Prints the results of one query after another."""
 
     def __init__(self, *, titled: bool, filtered: bool) -> None:
-        self.hits = self.queries = 0
+        self.hits = self.queries = self.missing = 0
         self._titled, self._filtered = titled, filtered
 
     def show(self, results: Results, *, as_csv: bool, as_json: bool, latex: bool) -> None:
         self.queries += 1
         self.hits += len(results.hits)
+        self.missing = results.missing
         if as_json:
             typer.echo(orjson.dumps(results, option=_JSON).decode())
         elif as_csv:

@@ -2,7 +2,8 @@
 
     idf = ln((1 + n) / (1 + df)) + 0.1
 
-with df of the n formulas that have the term. Terms that are too rare to be kept count as if `RARE` formulas had them.
+with df of the n formulas that have the term, counted by `Frequencies.of` over the trees of that corpus. Terms that are
+too rare to be kept count as if `RARE` formulas had them.
 """
 
 from __future__ import annotations

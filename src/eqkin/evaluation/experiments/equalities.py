@@ -202,6 +202,7 @@ _DIFFERENCES = [
     "eqkin, which the paper does not have, adds counted structure to the cosine, with a weight chosen on that tenth, "
     f"and puts the best {CANDIDATES} in order by what boosted trees learn from that tenth. It also takes "
     "into account how close a candidate is to other sides of the list; the other systems compare two sides alone. "
-    f"It is finetuned with one learning rate for at most {OWN_EPOCHS} epochs.",
+    f"It is finetuned with one learning rate for at most {OWN_EPOCHS} epochs. What a term is worth to it was counted "
+    "over all papers, those of the pairs among them, without a look at what belongs together.",
     "The bag of words keeps a random vector for labels that no pair to learn from has.",
 ]
