@@ -26,17 +26,13 @@ def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
     recipe = recipe_named("eqkin")
     assert recipe.architecture == Architecture(width=512, layers=4, normalised=(), dimensions=64, kind="mix")
     assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
-        "eqkin", "kin", 0.15, 0.25, 120.0,
+        "eqkin", "kin", 0.15, 0.1, 120.0,
     )  # fmt: skip
     assert recipe.triplets == 2_000_000
     assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
     assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
-    assert (recipe.temperature, recipe.structure_weight, recipe.context_weight, recipe.words_weight) == (
-        0.1,
-        1,
-        0.1,
-        0.3,
-    )
+    weights = recipe.structure_weight, recipe.context_weight, recipe.words_weight
+    assert (recipe.temperature, *weights) == (0.05, 1, 0.3, 0.3)
     assert recipe.checked() == recipe
 
 
