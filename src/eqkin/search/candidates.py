@@ -26,8 +26,8 @@ from eqkin.search.results import Filters
 from eqkin.search.wildcards import Pattern, matches_first
 from eqkin.structure.frequencies import bundled as bundled_frequencies
 
-_NEAREST = 96  # equations with the nearest vectors that are looked at for a short list
-_LIKE = 96  # and those with most of the query's structure
+_NEAREST = 64  # equations with the nearest vectors that are looked at for a short list
+_LIKE = 64  # and those with most of the query's structure
 _A_HIT = 2  # of each, for every hit of a long list
 _PATTERN = 3  # times as many for a query with wildcards, which say little
 _SECTIONS = 300  # that fit the words best

@@ -22,6 +22,7 @@ from eqkin.structure.terms import FAMILIES, Terms, terms_of
 from eqkin.structure.tokens import Tokens, tokens_of
 
 BEST = 150  # candidates the others are compared with
+_SHORT = 56  # tokens of a short formula
 _PIVOT = 0.35  # how much a candidate's size counts against it: 0 not at all, 0.5 as in a cosine
 _TINY = np.float32(1e-9)
 
@@ -117,13 +118,27 @@ def similarities(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
         found |= _shares(family, common[at], ours[at], theirs[at])
     found |= _shares("all", common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
     found["counted"] = pivoted(common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
-    for name, renamed in (("run", False), ("renamed_run", True)):
-        found |= _run_shares(name, common_runs(query.tokens, formulas.tokens, renamed=renamed), query, formulas)
-    sequence = common_sequences(query.tokens, query.worth[0], formulas.tokens)
-    ours, theirs = query.worth[0].sum(), formulas.worth.sum(axis=1)
-    found |= _shares("sequence", sequence, ours, theirs)
-    found["sequence"] = pivoted(sequence, ours, theirs)
+    groups = _by_length(formulas.tokens.length)
+    parts = [_of_tokens(query, formulas.tokens.select(group), formulas.worth[group]) for group in groups]
+    back = np.argsort(np.concatenate(groups), kind="stable")
+    found |= {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
     return np.stack([found[name] for name in SIMILARITIES], axis=1).astype(np.float32)
+
+
+def _by_length(length: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+    """Places of short formulas and of long ones: tables of tokens are as wide as the longest, and most are short."""
+    return [np.flatnonzero(length <= _SHORT), np.flatnonzero(length > _SHORT)]
+
+
+def _of_tokens(query: Profile, tokens: Tokens, worth: Matrix) -> dict[str, Floats]:
+    """What compares tokens with those of the first formula of `query`; `worth` is what each of the tokens is worth."""
+    found: dict[str, Floats] = {}
+    for name, renamed in (("run", False), ("renamed_run", True)):
+        found |= _run_shares(name, common_runs(query.tokens, tokens, renamed=renamed), query, tokens)
+    sequence = common_sequences(query.tokens, query.worth[0], tokens)
+    ours, theirs = query.worth[0].sum(), worth.sum(axis=1)
+    found |= _shares("sequence", sequence, ours, theirs)
+    return found | {"sequence": pivoted(sequence, ours, theirs)}
 
 
 def plain(columns: Matrix) -> Floats:
@@ -158,10 +173,10 @@ def pivoted(common: Floats, ours: Floats | np.floating, theirs: Floats) -> Float
     return alike
 
 
-def _run_shares(name: str, runs: Runs, query: Profile, formulas: Profile) -> dict[str, Floats]:
+def _run_shares(name: str, runs: Runs, query: Profile, tokens: Tokens) -> dict[str, Floats]:
     """Of common runs: the longest, what is covered of the query and of the formula, the one that is worth most."""
     length = int(query.tokens.length[0])
-    ours, theirs = max(length, 1), np.maximum(formulas.tokens.length, 1)
+    ours, theirs = max(length, 1), np.maximum(tokens.length, 1)
     names = query.tokens.kind[0, :length] != query.tokens.label[0, :length]
     worth = np.concatenate((np.zeros(1, np.float32), np.cumsum(np.where(names, 1, query.worth[0, :length]))))
     ends = np.arange(1, length + 1)

@@ -75,9 +75,8 @@ def common_runs(query: Tokens, formulas: Tokens, *, renamed: bool) -> Runs:
 
 def covered(ends: Lengths, least: int = LEAST) -> npt.NDArray[np.bool_]:
     """Which tokens are inside a run of at least `least`, given how long a run ends at each."""
-    reach = np.where(ends >= least, ends, 0).T.copy()
-    for at in range(len(reach) - 2, -1, -1):
-        following = reach[at + 1]
-        np.maximum(reach[at], following - (following > 0), out=reach[at])
-    inside: npt.NDArray[np.bool_] = (reach > 0).T
+    place = np.arange(ends.shape[1])
+    first = np.where(ends >= least, place - ends + 1, ends.shape[1])  # of the run that ends there
+    earliest = np.minimum.accumulate(first[:, ::-1], axis=1)[:, ::-1]  # of all runs that end there or later
+    inside: npt.NDArray[np.bool_] = earliest <= place
     return inside
