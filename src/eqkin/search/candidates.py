@@ -18,7 +18,7 @@ from eqkin.mathml.tree import node_of
 from eqkin.search import ranking, records
 from eqkin.search.filtering import allowed_papers, checked
 from eqkin.search.kinship import Profile, profile
-from eqkin.search.ranker import Ranker
+from eqkin.search.ranker import VECTOR_WEIGHT, Ranker
 from eqkin.search.ranking import Candidate
 from eqkin.search.reading import Desk
 from eqkin.search.records import Place
@@ -26,9 +26,9 @@ from eqkin.search.results import Filters
 from eqkin.search.wildcards import Pattern, matches_first
 from eqkin.structure.frequencies import bundled as bundled_frequencies
 
-_NEAREST = 64  # equations with the nearest vectors that are looked at for a short list
-_LIKE = 64  # and those with most of the query's structure
-_A_HIT = 2  # of each, for every hit of a long list
+_CLOSELY = 48  # equations that are looked at closely for a short list
+_A_HIT = 2  # and for every hit of a long one
+_DEEP = 8  # times as many whose common structure is known
 _PATTERN = 3  # times as many for a query with wildcards, which say little
 _SECTIONS = 300  # that fit the words best
 _IN_SECTIONS = 3_000  # equations of them
@@ -118,19 +118,27 @@ def _at_hand(desk: Desk, trees: Trees, query: Query | None) -> tuple[Trees, dict
 
 
 def _alike(desk: Desk, request: Request, query: Query | None) -> Trees:
-    """Trees near the query's vector, and trees that share most of its structure."""
+    """Trees near the query's vector and trees that share most of its structure, the best of both."""
     if query is None:
         return np.zeros(0, np.int64)
     times = _PATTERN if query.pattern else 1
+    most = times * max(_CLOSELY, _A_HIT * request.k)
     index, allowed = desk.view.opened, desk.allowed(request.filters)
-    _, near = index.search(query.vector[None], times * max(_NEAREST, _A_HIT * request.k), allowed)
-    like = np.zeros(0, np.int64)
-    if index.structure is not None:
-        codes = query.codes
-        worth = bundled_frequencies().idf(codes)
-        _, like = index.structure.search(codes, worth, times * max(_LIKE, _A_HIT * request.k), allowed)
-        like = like[within(like, index.trees)]
-    return np.union1d(near[near >= 0], like)
+    _, near = index.search(query.vector[None], most, allowed)
+    near = near[near >= 0]
+    if index.structure is None:
+        return near
+    codes = query.codes
+    worth = bundled_frequencies().idf(codes)
+    shared, like = index.structure.search(codes, worth, _DEEP * most, allowed)
+    trees = np.union1d(near, like[:most])
+    trees = trees[within(trees, index.trees)]
+    order = np.argsort(like)
+    share = np.zeros(len(trees), np.float32)  # nothing is little, for what is not even among so many
+    known = within(trees, like[order])
+    share[known] = shared[order][np.searchsorted(like[order], trees[known])] / max(float(worth.sum()), 1e-9)
+    first = VECTOR_WEIGHT * (index.vectors(trees) @ query.vector) + share
+    return np.sort(trees[np.argsort(-first, kind="stable")[:most]])
 
 
 def _kinship(query: Query, forest: Forest, cosines: Vector, ranker: Ranker) -> Vector:
