@@ -23,9 +23,16 @@ def _labels(results):
     return [(hit.equation.paper.key, hit.equation.label) for hit in results.hits]
 
 
-def _few_vectors(monkeypatch):
-    monkeypatch.setattr(candidates, "_NEAREST", 1)
+def _only_one(monkeypatch):
+    """One candidate, the best by vector and structure."""
+    monkeypatch.setattr(candidates, "_CLOSELY", 1)
     monkeypatch.setattr(candidates, "_A_HIT", 0)
+
+
+def _structure(engine):
+    """An object whose attribute `structure` a search uses."""
+    with engine._room.desk() as desk:
+        return desk.view.index
 
 
 @pytest.mark.parametrize("query", [WAVE, PART, r"\sqrt{b^2-4ac}", "x"])
@@ -37,7 +44,7 @@ def test_the_list_is_what_the_ranking_makes_of_the_candidates(engine, forest, un
         found = candidates.find(desk, request, query_of(tree, vector), engine.ranker)
         trees = np.array([candidate.place.tree for candidate in found])
         formulas, vectors = desk.library.trees(trees), desk.view.index.vectors(trees)
-    assert candidates._NEAREST <= len(set(trees.tolist())) == len(trees) <= candidates._NEAREST + candidates._LIKE
+    assert len(set(trees.tolist())) == len(trees) == candidates._CLOSELY
     expected = similarity(tree, vector[None], formulas, vectors)[0].tolist()
     assert [candidate.score for candidate in found] == pytest.approx(expected, abs=1e-5)
     hits = engine.search(query, k=20, group=False, fold=False).hits
@@ -88,21 +95,20 @@ def test_a_part_finds_its_whole(engine, query, whole):
 
 
 def test_structure_finds_what_vectors_do_not(engine, monkeypatch):
-    _few_vectors(monkeypatch)
-    assert _labels(engine.search(PART, k=3))[0] == WHOLE
-    monkeypatch.setattr(candidates, "_LIKE", 0)
+    _only_one(monkeypatch)
+    assert _labels(engine.search(PART, k=3)) == [WHOLE]
+    monkeypatch.setattr(_structure(engine), "structure", None)
     found = engine.search(PART, k=3).hits
     assert len(found) == 1 and found[0].equation.label != WHOLE[1]
 
 
 def test_vectors_find_what_structure_does_not(engine, monkeypatch):
-    monkeypatch.setattr(candidates, "_LIKE", 0)
-    monkeypatch.setattr(candidates, "_A_HIT", 0)
-    assert len(engine.search(PART, k=200, fold=False).hits) == candidates._NEAREST
+    nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
+    monkeypatch.setattr(_structure(engine).structure, "search", lambda *_: nothing)
+    assert len(engine.search(PART, k=20, group=False, fold=False).hits) == 20
 
 
-def test_filters_hold_for_what_structure_finds(engine, monkeypatch):
-    _few_vectors(monkeypatch)
+def test_filters_hold_for_what_structure_finds(engine):
     there = engine.search(PART, k=50, filters=Filters(papers=(WHOLE[0],)))
     assert _labels(there)[0] == WHOLE and {key for key, _ in _labels(there)} == {WHOLE[0]}
     assert len(there.hits) > 5
@@ -113,7 +119,7 @@ def test_filters_hold_for_what_structure_finds(engine, monkeypatch):
 
 
 def test_words_reach_equations_that_neither_vector_nor_structure_does(engine, monkeypatch):
-    _few_vectors(monkeypatch)
+    _only_one(monkeypatch)
     hits = engine.search(PART, text="quokka", k=200, group=False, fold=False).hits
     drums = [hit for hit in hits if hit.words > 0]
     assert {hit.equation.paper.year for hit in drums} == {1985, 1995, 2005}
