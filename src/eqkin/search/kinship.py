@@ -23,6 +23,7 @@ from eqkin.structure.tokens import Tokens, tokens_of
 
 BEST = 150  # candidates the others are compared with
 _SHORT = 56  # tokens of a short formula
+_FEW = 100  # formulas that are not worth parting
 _PIVOT = 0.35  # how much a candidate's size counts against it: 0 not at all, 0.5 as in a cosine
 _TINY = np.float32(1e-9)
 
@@ -127,6 +128,8 @@ def similarities(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
 
 def _by_length(length: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
     """Places of short formulas and of long ones: tables of tokens are as wide as the longest, and most are short."""
+    if len(length) <= _FEW:
+        return [np.arange(len(length))]
     return [np.flatnonzero(length <= _SHORT), np.flatnonzero(length > _SHORT)]
 
 

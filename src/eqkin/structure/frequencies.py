@@ -27,7 +27,7 @@ BUNDLED = Path(__file__).parent / "frequencies.safetensors"
 RARE = 4  # formulas a term that is not kept stands for
 _KEPT = 24  # formulas a term that is kept has at least, of a large corpus
 _LEAST_IDF = 0.1
-_BITS = 18  # of a code by which it is looked up
+_BITS = 20  # of a code by which it is looked up
 _SHIFT = np.uint32(32 - _BITS)
 
 Codes = npt.NDArray[np.uint32]
@@ -76,7 +76,7 @@ class Frequencies:
         worth = np.full(len(codes), self._worth(np.array([RARE]))[0], np.float32)
         if len(self.codes):
             place = self._first.take(codes >> _SHIFT)
-            for step in range(int(np.diff(self._first).max())):  # four times as fast as to search all of them
+            for step in range(self._most):  # four times as fast as to search all of them
                 at = np.minimum(place + step, len(self.codes) - 1)
                 found = np.flatnonzero(self.codes.take(at) == codes)
                 worth[found] = self._idf.take(at[found])
@@ -97,13 +97,18 @@ class Frequencies:
         return (np.log((1 + self.formulas) / (1 + counts.astype(np.float64))) + _LEAST_IDF).astype(np.float32)
 
     @cached_property
+    def _most(self) -> int:
+        """Codes with the same first bits."""
+        return int(np.diff(self._first).max())
+
+    @cached_property
     def _idf(self) -> npt.NDArray[np.float32]:
         return self._worth(self.counts)
 
     @cached_property
-    def _first(self) -> npt.NDArray[np.int64]:
+    def _first(self) -> npt.NDArray[np.int32]:
         """The first kept code of each run of codes with the same first bits, and the end."""
-        return np.searchsorted(self.codes >> _SHIFT, np.arange((1 << _BITS) + 1))
+        return np.searchsorted(self.codes >> _SHIFT, np.arange((1 << _BITS) + 1)).astype(np.int32)
 
 
 @cache
