@@ -248,7 +248,8 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
     return write_segment(folder, trees, owners[mixed], (7 * terms[mixed]).astype(np.uint32)), trees, has
 
 
-def test_more_trees_than_16_bits_tell_apart(tmp_path: Path) -> None:
+def test_more_trees_than_16_bits_tell_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqkin.index.structure._BUDGET", 10**7)  # none of the codes is left out
     entry, trees, has = _large(tmp_path)
     index = StructureIndex.open(tmp_path, [entry], trees)
     assert index is not None

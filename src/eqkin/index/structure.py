@@ -12,7 +12,7 @@ from eqkin.index.state import TermsEntry
 from eqkin.index.structure_files import SCHEME, Codes, Segment, open_segment
 from eqkin.index.vectors import Floats, Integers, places
 
-_BUDGET = 400_000  # postings read for a query
+_BUDGET = 150_000  # postings read for a query
 _LEAST = 3  # terms that are always looked up, however many equations have them
 _STRIDE = 37  # one score of so many is looked at to guess which ones are among the best
 

@@ -26,7 +26,7 @@ from eqkin.search.results import Filters
 from eqkin.search.wildcards import Pattern, matches_first
 from eqkin.structure.frequencies import bundled as bundled_frequencies
 
-_CLOSELY = 48  # equations that are looked at closely for a short list
+_CLOSELY = 40  # equations that are looked at closely for a short list
 _A_HIT = 2  # and for every hit of a long one
 _DEEP = 8  # times as many whose common structure is known
 _PATTERN = 3  # times as many for a query with wildcards, which say little
