@@ -3,10 +3,12 @@
 # ruff: noqa: E402
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
+from eqkin.errors import BadInput
 from eqkin.forest import Vocabulary
 from eqkin.learning import kin
 from eqkin.learning.context_loss import context_loss
@@ -212,3 +214,9 @@ def test_half_precision_comes_to_about_the_same(material: KinMaterial) -> None:
     half = losses(objective(material, dtype=torch.bfloat16), material, trees)
     assert half.dtype == torch.float32
     assert half.tolist() == pytest.approx(exact.tolist(), rel=0.05)
+
+
+def test_one_paper_alone_teaches_nothing(atlas_corpus: Corpus) -> None:
+    one = atlas_corpus.select(np.array([0]))
+    with pytest.raises(BadInput, match="there is one to learn from"):
+        material_of(one, Vocabulary.learn([one.forest]), RECIPE, CPU)

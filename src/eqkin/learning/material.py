@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from eqkin.errors import BadInput
 from eqkin.forest import Vocabulary
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.kin import KinSampler, nearest
@@ -52,6 +53,10 @@ def material_of(corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: 
     resident = Resident(corpus.forest, vocabulary, device)
     if recipe.loss != "kin":
         return Material(resident, sampler)
+    if len(corpus.papers) < 2:
+        raise BadInput(
+            "this recipe tells equations of different papers apart, and there is one to learn from: add more"
+        )
     paper = torch.from_numpy(corpus.paper.astype(np.int32)).to(device)
     structure = StructureTables(corpus.forest, device)
     words = None
