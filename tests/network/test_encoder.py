@@ -16,7 +16,7 @@ from eqkin.network.architecture import Architecture
 from eqkin.network.encoder import BUNDLED, DEFAULT, Encoder
 from eqkin.network.inference import Network
 from tests.forest.strategies import FORESTS, build
-from tests.network.models import SMALL, SMALL_MIX, random_model, slow_embeddings, slow_node_vectors
+from tests.network.models import SMALL, SMALL_MIX, random_model, slow_embeddings
 
 MODEL, MIX = random_model(), random_model(SMALL_MIX)
 ENCODER = Encoder(MODEL)
@@ -49,13 +49,6 @@ def star(children):
 def test_random_trees_embed_as_the_formulas_say(trees, model):
     forest = build(trees)
     assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
-
-
-@given(FORESTS, MODELS)
-def test_node_vectors_are_those_of_the_last_layer_in_the_forests_order(trees, model):
-    forest = build(trees)
-    slow = np.concatenate([np.zeros((0, SMALL.width)), *slow_node_vectors(model, forest)])
-    assert Encoder(model).node_vectors(forest) == pytest.approx(slow, rel=1e-5, abs=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +111,6 @@ def test_a_tree_of_one_node_has_a_vector(model):
 def test_no_trees_give_no_vectors(model):
     empty, one = ForestBuilder().build(), Encoder(model)
     assert one.embed(empty).shape == (0, SMALL.dimensions)
-    assert one.node_vectors(empty).shape == (0, SMALL.width)
     assert one.encode([]).shape == (0, SMALL.dimensions)
 
 

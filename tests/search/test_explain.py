@@ -5,7 +5,7 @@ import re
 import pytest
 
 from eqkin.mathml.tree import ATTRIBUTES, TAGS, parse_mathml
-from eqkin.search.explain import explained, query_marks
+from eqkin.search.explain import explained
 from eqkin.search.query import FormulaReader
 from eqkin.search.wildcards import Pattern
 
@@ -126,7 +126,7 @@ def test_what_wildcards_stand_for_is_told(trees, explain):
     assert "s + t" in _written(read["?b"])
     assert found.renaming == ()
     query = _nodes(trees("?a^2 + ?b^2 = ?c^2"))
-    marks = query_marks(found.pairings)
+    marks = {pairing.query_node: pairing.similarity for pairing in found.pairings}
     assert {marks[number] for number, node in enumerate(query) if node.text.startswith("?")} == {0.5}
     assert {marks[number] for number, node in enumerate(query) if node.tag in ("mo", "mn")} == {1}
     assert 'class="kin kin-1"' in found.marked

@@ -16,6 +16,8 @@ from eqkin.cli.evaluate_setup import (
     OWN,
     Device,
     Folder,
+    JudgedSets,
+    LabelledSets,
     Names,
     Small,
     context_of,
@@ -171,12 +173,8 @@ def examples(library: LibraryFolder, out: Folder = OUT, as_json: AsJson = False)
 
 def everything(
     library: LibraryFolder,
-    judged_sets: Annotated[
-        list[Path] | None, typer.Option("--judged", metavar="DIR", help="A judged set; repeatable.")
-    ] = None,
-    labelled_sets: Annotated[
-        list[Path] | None, typer.Option("--labelled", metavar="FILE", help="A labelled set; repeatable.")
-    ] = None,
+    judged_sets: JudgedSets = None,
+    labelled_sets: LabelledSets = None,
     out: Folder = OUT,
     device: Device = "auto",
     small: Small = False,

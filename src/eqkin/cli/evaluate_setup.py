@@ -25,6 +25,10 @@ Names = Annotated[
 LearnFrom = Annotated[
     Path | None, typer.Option("--corpus", metavar="FILE", help="What systems learn from, instead of the library.")
 ]
+JudgedSets = Annotated[list[Path] | None, typer.Option("--judged", metavar="DIR", help="A judged set; repeatable.")]
+LabelledSets = Annotated[
+    list[Path] | None, typer.Option("--labelled", metavar="FILE", help="A labelled set; repeatable.")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 Small = Annotated[bool, typer.Option("--small", help="A quick look: little is learned, the figures mean nothing.")]
 

@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from eqkin.cli.evaluate_output import teller
-from eqkin.cli.evaluate_setup import all_differ
+from eqkin.cli.evaluate_setup import JudgedSets, LabelledSets, all_differ
 from eqkin.cli.options import AsJson, output
 from eqkin.errors import BadInput
 
@@ -21,12 +21,8 @@ if TYPE_CHECKING:
 
 def tune(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Where the weights go, a safetensors file.")],
-    judged_sets: Annotated[
-        list[Path] | None, typer.Option("--judged", metavar="DIR", help="A judged set; repeatable.")
-    ] = None,
-    labelled_sets: Annotated[
-        list[Path] | None, typer.Option("--labelled", metavar="FILE", help="A labelled set; repeatable.")
-    ] = None,
+    judged_sets: JudgedSets = None,
+    labelled_sets: LabelledSets = None,
     atlas: Annotated[bool, typer.Option("--atlas/--no-atlas", help="Learn from the atlas' kin groups too.")] = True,
     model: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The engine's network.", show_default="the bundled one")

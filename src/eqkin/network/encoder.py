@@ -109,13 +109,3 @@ class Encoder:
             if progress:
                 progress(trees.stop)
         return vectors
-
-    def node_vectors(self, forest: Forest) -> Floats:
-        """What the last layer says of every node, one a row, in the forest's order."""
-        vectors = np.empty((len(forest.n_children), self.model.architecture.width), np.float32)
-        at = 0
-        for _, part in blocks(forest):
-            for _, layout, nodes in self._network.chunks(part):
-                layout.restore(nodes, vectors[at : at + len(nodes)])
-                at += len(nodes)
-        return vectors

@@ -172,14 +172,6 @@ def marked_mathml(root: Node, similarity: dict[int, float]) -> str:
     return to_mathml(root, classes=classes)
 
 
-def query_marks(pairings: Iterable[Pairing]) -> dict[int, float]:
-    """The query's side of pairings, for `marked_mathml`."""
-    marks: dict[int, float] = {}
-    for pairing in pairings:
-        marks[pairing.query_node] = max(pairing.similarity, marks.get(pairing.query_node, 0.0))
-    return marks
-
-
 def hit_marks(pairings: Iterable[Pairing]) -> dict[int, float]:
     """The hit's side of pairings, for `marked_mathml`."""
     return {pairing.hit_node: pairing.similarity for pairing in pairings}
