@@ -54,5 +54,5 @@ $(VENV)/.base: $(RECIPE) | $(VENV)/bin/python
 # torch by its exact version first: then pip takes a build for CPUs where the index has one (PyPI's for Linux is for GPUs)
 $(VENV)/.dev: $(RECIPE) | $(VENV)/bin/python
 	$(PIP) '$(shell grep '^torch==' constraints.txt)'
-	$(PIP) --editable '.[dev,eval,train]'
+	$(PIP) --editable '.[dev,eval,milvus,ray,train]'
 	@touch $(VENV)/.base $@

@@ -32,3 +32,7 @@ class StorageFailed(EqkinError):
 
 class LearningFailed(EqkinError):
     """A run cannot go on: its loss or its weights are no numbers any more."""
+
+
+class Unreachable(EqkinError):
+    """A server that is needed (Milvus, a Ray cluster) does not answer; it may in a moment."""

@@ -8,7 +8,16 @@ from typing import Annotated
 import typer
 
 from eqkin.cli import add, bench, convert, demo, evaluate, finetune, index, inspect, report, search, serve, train
-from eqkin.errors import BadInput, CorruptData, EqkinError, LearningFailed, LibraryBusy, LimitReached, StorageFailed
+from eqkin.errors import (
+    BadInput,
+    CorruptData,
+    EqkinError,
+    LearningFailed,
+    LibraryBusy,
+    LimitReached,
+    StorageFailed,
+    Unreachable,
+)
 
 EXIT_CODES: dict[type[EqkinError], int] = {
     BadInput: 3,
@@ -17,6 +26,7 @@ EXIT_CODES: dict[type[EqkinError], int] = {
     LibraryBusy: 6,
     StorageFailed: 7,
     LearningFailed: 8,
+    Unreachable: 9,
 }
 
 app = typer.Typer(
@@ -31,7 +41,7 @@ Start with `eqkin demo`, or `eqkin add` a folder of papers of your own.
 
 Exit codes: 0 done, 1 nothing was found (`search`, `similar-papers`) or something wrong (`verify`, `convert`), 2 wrong
 usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed,
-130 interrupted (143 by a signal to end).""",
+9 a server does not answer, 130 interrupted (143 by a signal to end).""",
 )
 for _module in (add, index, search, serve, inspect, convert, demo, train, finetune, evaluate, report, bench):
     _module.register(app)

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitReached, StorageFailed
+from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, LimitReached, StorageFailed, Unreachable
 from eqkin.limits import LIMITS
 from eqkin.search.query import OversizedFormula, UnreadableFormula
 
@@ -25,6 +25,7 @@ _FAMILY: dict[type[EqkinError], tuple[int, str]] = {
     CorruptData: (500, "corrupt_data"),
     LibraryBusy: (503, "library_busy"),
     StorageFailed: (503, "storage_failed"),
+    Unreachable: (503, "unreachable"),
 }
 
 
@@ -32,6 +33,7 @@ _TOLD = {
     "corrupt_data": "the library is damaged; the server's log says where",
     "library_busy": "another process is writing to the library; come again in a second",
     "storage_failed": "the library's disk cannot be read or written; the server's log says why",
+    "unreachable": "the database behind this server does not answer at the moment; come again in a second",
 }
 
 

@@ -1,0 +1,131 @@
+"""`Store` and `Desk`: all that searching asks of a collection of equations, wherever that lies.
+
+There are two: `eqkin.search.shelves` reads a library on disk (SQLite, memory-mapped vectors, faiss), `eqkin.milvus`
+a Milvus server. Equations have whole numbers for keys; what the numbers are is the store's affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput
+from eqkin.forest import Forest
+from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Codes: TypeAlias = npt.NDArray[np.uint32]
+Keys: TypeAlias = npt.NDArray[np.int64]
+Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]
+ANYTHING = Filters()
+
+
+class NoSuchEquation(BadInput):
+    """An equation is asked for that is not there any more, or has another key now."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an equation stands: enough to rank, fold, group and count it."""
+
+    key: int
+    paper: str  # the paper's key
+    number: int  # within the paper
+    latex: str
+    year: int | None
+    fields: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The equation's id, as people see it."""
+        return f"{self.paper}#{self.number}"
+
+
+class Desk(Protocol):
+    """One moment of a collection, read by one thread at a time.
+
+    All methods raise `Unreachable` if the store is on another machine that does not answer, and what opening it would.
+    """
+
+    @property
+    def moment(self) -> Hashable:
+        """Another value whenever the collection may have changed."""
+
+    @property
+    def missing(self) -> int:
+        """Equations that cannot be found yet."""
+
+    def __len__(self) -> int:
+        """Equations that can be found."""
+
+    def nearest(self, vectors: Floats, k: int, filters: Filters = ANYTHING) -> tuple[Floats, Keys]:
+        """The equations nearest to each vector.
+
+        Args:
+            vectors: (q, d), of length 1.
+            k: hits a query.
+            filters: what a hit has to be.
+
+        Returns:
+            Cosines (q, k), best first, and keys (q, k); 0 and -1 where there are fewer hits than `k`.
+        """
+
+    def alike(self, codes: Codes, weights: Floats, k: int, filters: Filters = ANYTHING) -> tuple[Floats, Keys]:
+        """The equations that have most of some terms: sums of the weights of those they have, best first, and keys.
+
+        At most `k`, none without a term in common; nothing at all where the store does not know terms.
+        """
+
+    def worded(self, text: str, filters: Filters = ANYTHING) -> dict[int, float]:
+        """Equations around which stand the words, with how well these fit, in [0, 1]; raises `BadInput` if it cannot.
+
+        At most a few thousand, those that fit best.
+        """
+
+    def places(self, keys: Iterable[int]) -> dict[int, Place]:
+        """Where equations stand; those that are gone are left out."""
+
+    def vectors(self, keys: Keys) -> Floats:
+        """Their unit vectors, in the order of the keys; raises `NoSuchEquation`."""
+
+    def forest(self, keys: Keys) -> Forest:
+        """Their trees, in the order of the keys; raises `NoSuchEquation`."""
+
+    def records(self, keys: Iterable[int]) -> dict[int, EquationRecord]:
+        """All that is shown of them; those that are gone are left out. `tree` is the key."""
+
+    def equation(self, name: str) -> EquationRecord:
+        """The equation `paper-key#number`, or `paper-key#label`; raises `BadInput` if there is none.
+
+        One that could not be read when it was added has the key -1.
+        """
+
+    def paper(self, key: str) -> PaperPage:
+        """A paper and all of its equations; raises `BadInput` if there is none."""
+
+    def papers(self, keys: Iterable[str]) -> dict[str, PaperRecord]:
+        """Papers by their keys; those that are not there are left out."""
+
+    def of_papers(self, keys: Iterable[str]) -> Keys:
+        """Keys of the equations of papers that can be found, in the order in which they stand in a paper."""
+
+    def spread(self, limit: int) -> Keys:
+        """At most about `limit` equations, evenly spread over the collection, ascending; the same every time."""
+
+    def facets(self) -> Facets:
+        """Equations of the whole collection by field (most frequent first) and by year (in order)."""
+
+
+class Store(Protocol):
+    """A collection that can be searched, shared by threads."""
+
+    def desk(self) -> AbstractContextManager[Desk]:
+        """A desk to read at, for one thread, until the context ends."""
+
+    def close(self) -> None:
+        """Let files and connections go."""
