@@ -126,7 +126,7 @@ def test_filters_hold_for_words_too(engine):
 
 
 def test_common_words_are_found_in_one_paper_among_many(engine, monkeypatch):
-    monkeypatch.setattr("eqkin.search.candidates._SECTIONS", 3)  # fewer than the sections that have the word
+    monkeypatch.setattr("eqkin.search.shelves._SECTIONS", 3)  # fewer than the sections that have the word
     for key in ("atlas:algebra", "atlas:analysis", "atlas:probability", "atlas:statistics"):
         hits = engine.search(text="function", filters=Filters(papers=(key,))).hits
         assert hits and {hit.equation.paper.key for hit in hits} == {key}
@@ -348,5 +348,4 @@ def test_a_path_opens_an_engine_and_a_missing_one_is_refused(folder, encoder, tm
 def test_maps_of_many_sizes_do_not_fill_the_memory(engine):
     for limit in range(100, 120):
         engine.map(limit)
-    with engine._room.desk() as desk:
-        assert len(desk.view.maps) <= 4
+    assert len(engine._maps._kept) <= 4

@@ -31,7 +31,7 @@ def _only_one(monkeypatch):
 
 def _structure(engine):
     """An object whose attribute `structure` a search uses."""
-    with engine._room.desk() as desk:
+    with engine.store.desk() as desk:
         return desk.view.index
 
 
@@ -40,9 +40,9 @@ def test_the_list_is_what_the_ranking_makes_of_the_candidates(engine, forest, un
     tree = forest(query)
     (vector,) = units(tree)
     request = Request(20, "", Filters(), False, False, False)
-    with engine._room.desk() as desk:
+    with engine.store.desk() as desk:
         found = candidates.find(desk, request, query_of(tree, vector), engine.ranker)
-        trees = np.array([candidate.place.tree for candidate in found])
+        trees = np.array([candidate.place.key for candidate in found])
         formulas, vectors = desk.library.trees(trees), desk.view.index.vectors(trees)
     assert len(set(trees.tolist())) == len(trees) == candidates._CLOSELY
     expected = similarity(tree, vector[None], formulas, vectors)[0].tolist()
@@ -139,7 +139,7 @@ def test_an_index_without_structure_is_searched_by_vectors_and_completed_by_the_
     with Engine(copy, encoder) as old:
         hits = old.search(WAVE, k=10, explain=True).hits
         assert hits[0].score == 1 and len(hits) == 10
-        with old._room.desk() as desk:
+        with old.store.desk() as desk:
             assert desk.view.index.structure is None
     with Library.open(copy) as library:
         assert update(library, encoder).structured == 1_410

@@ -56,7 +56,7 @@ def test_a_draft_is_read_but_not_added(small, tmp_path):
 
 
 def _papers(engine):
-    with Library.open(engine._room.folder) as library:
+    with Library.open(engine.store.folder) as library:
         return [engine.paper(paper["key"]).paper for paper in library.papers()]
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from eqkin.mathml.tree import parse_mathml
 from eqkin.search.query import FormulaReader
 from eqkin.search.ranking import Candidate, folded, grouped, plain_latex, score, shape
-from eqkin.search.records import Place
+from eqkin.search.store import Place
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def test_a_tree_of_blanks_has_a_shape():
 
 
 def _candidates(papers):
-    return [Candidate(Place(i, paper, 0, i, f"x_{i}"), score=1 - i / 100) for i, paper in enumerate(papers)]
+    return [Candidate(Place(i, str(paper), i, f"x_{i}", None, ()), score=1 - i / 100) for i, paper in enumerate(papers)]
 
 
 def test_far_vectors_are_never_folded_and_their_trees_never_read():
@@ -59,10 +59,10 @@ def test_far_vectors_are_never_folded_and_their_trees_never_read():
 
 def test_near_vectors_are_folded_only_if_the_formulas_are_the_same(shapes):
     del shapes
-    places = [Place(0, 1, 0, 0, "a + b"), Place(1, 2, 0, 0, "a+b,"), Place(2, 3, 0, 0, "a+c")]
+    places = [Place(i, f"{i}", 0, latex, None, ()) for i, latex in enumerate(("a + b", "a+b,", "a+c"))]
     trees = [parse_mathml(f"<math><mi>a</mi><mo>+</mo><mi>{x}</mi></math>") for x in "bbc"]
     kept = folded([Candidate(place) for place in places], np.ones((3, 4), np.float32) / 2, trees.__getitem__)
-    assert [candidate.place.tree for candidate in kept] == [0, 2]
+    assert [candidate.place.key for candidate in kept] == [0, 2]
     assert kept[0].same == [places[1]]
 
 
@@ -75,7 +75,7 @@ def test_no_candidates_are_no_hits():
 def test_grouping_keeps_order_and_counts_what_it_left_out(papers, k, per_paper):
     shown = grouped(_candidates(papers), k, per_paper)
     assert len(shown) == min(k, len(papers))
-    places = [candidate.place.tree for candidate in shown]
+    places = [candidate.place.key for candidate in shown]
     assert places == sorted(places)
     counts = {paper: papers.count(paper) for paper in papers}
     enough = sum(min(count, per_paper) for count in counts.values()) >= k

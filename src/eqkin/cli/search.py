@@ -85,12 +85,16 @@ def search(
         raise typer.BadParameter("choose one of --csv and --json")
     if not query.strip() and not text.strip():
         raise typer.BadParameter("give a formula, --text WORDS, or both")
+    from eqkin.network.encoder import Encoder
     from eqkin.search.engine import Engine
+    from eqkin.search.shelves import Shelves
 
     first, last = _years(year)
     filters = Filters(tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()))
     lines = _stdin_lines() if query == "-" else [_formula(query)]
-    with Engine(library) as engine, output():
+    encoder = Encoder.load()
+    shelves = Shelves(library, encoder.digest)
+    with Engine(shelves, encoder) as engine, output():
         found, problems = _Found(titled=query == "-", filtered=filters != Filters()), list[EqkinError]()
         for line in lines:
             try:
@@ -106,7 +110,7 @@ def search(
             found.show(results, as_csv=as_csv, as_json=as_json, latex=latex)
         if not found.hits and field:
             _name_fields(field, engine)
-        if found.queries and not found.missing and not engine.complete:
+        if found.queries and not found.missing and not shelves.complete:
             note = "the structure of some equations was not taken in yet, so less is found; run `eqkin index`"
             typer.secho(note, err=True, fg="yellow")
     if problems:

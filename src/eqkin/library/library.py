@@ -34,6 +34,7 @@ from eqkin.sources.paper import Item
 if TYPE_CHECKING:
     from eqkin.search.engine import Engine
     from eqkin.search.results import Filters, PaperHit, Results
+    from eqkin.search.shelves import Shelves
 
 
 class NoSuchTree(BadInput):
@@ -78,6 +79,7 @@ class Library:
         self.folder, self.manifest, self.connection = folder, manifest, connection
         self._segments: dict[str, Forest] = {}
         self._engine: Engine | None = None
+        self._shelves: Shelves | None = None  # what the engine searches
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, create: bool = True) -> Library:
@@ -193,11 +195,15 @@ class Library:
         """
         from eqkin.index import update
         from eqkin.index.state import FOLDER, IndexState
+        from eqkin.network.encoder import Encoder
         from eqkin.search.engine import Engine
+        from eqkin.search.shelves import Shelves
 
         fresh = self._engine is None
-        if self._engine is None:
-            self._engine = Engine(self)
+        if self._engine is None or self._shelves is None:
+            encoder = Encoder.load()
+            self._shelves = Shelves(self, encoder.digest)
+            self._engine = Engine(self._shelves, encoder)
         state = None
         with suppress(CorruptData):  # then it is made anew
             state = IndexState.load(self.folder / FOLDER)
@@ -206,14 +212,14 @@ class Library:
         stale = state is None or (state.model, state.generation) != current
         if not stale and fresh:
             try:
-                self._engine.refresh()
-                stale = not self._engine.complete  # an update was killed, or an older eqkin made it
+                self._shelves.refresh()
+                stale = not self._shelves.complete  # an update was killed, or an older eqkin made it
             except CorruptData:  # a file of the index is damaged or missing
                 stale = True
         if stale:
             with suppress(LibraryBusy):  # then somebody else is embedding them
                 update(self, self._engine.encoder)
-            self._engine.refresh()
+            self._shelves.refresh()
         return self._engine
 
     def search(
@@ -228,7 +234,7 @@ class Library:
         explain: bool = False,
     ) -> Results:
         """The equations nearest to a formula, to words, or to both; see `eqkin.search.Engine.search`."""
-        from eqkin.search.engine import ANYTHING
+        from eqkin.search.store import ANYTHING
 
         return self.engine().search(
             query, k=k, text=text, filters=filters or ANYTHING, group=group, fold=fold, explain=explain

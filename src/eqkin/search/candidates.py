@@ -11,18 +11,16 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.forest import Forest
-from eqkin.index import VectorIndex
 from eqkin.index.structure_files import indexed
 from eqkin.limits import LIMITS
 from eqkin.mathml.tree import node_of
-from eqkin.search import ranking, records
-from eqkin.search.filtering import allowed_papers, checked
+from eqkin.search import ranking
+from eqkin.search.filtering import checked
 from eqkin.search.kinship import Profile, profile
 from eqkin.search.ranker import VECTOR_WEIGHT, Ranker
 from eqkin.search.ranking import Candidate
-from eqkin.search.reading import Desk
-from eqkin.search.records import Place
 from eqkin.search.results import Filters
+from eqkin.search.store import Desk, Floats, Keys, Place
 from eqkin.search.wildcards import Pattern, matches_first
 from eqkin.structure.frequencies import bundled as bundled_frequencies
 
@@ -30,12 +28,9 @@ _CLOSELY = 40  # equations that are looked at closely for a short list
 _A_HIT = 2  # and for every hit of a long one
 _DEEP = 8  # times as many whose common structure is known
 _PATTERN = 3  # times as many for a query with wildcards, which say little
-_SECTIONS = 300  # that fit the words best
-_IN_SECTIONS = 3_000  # equations of them
-_BESIDE = 300  # of these that are compared with a formula for a short list: those nearest by words and vector
-
-Vector = npt.NDArray[np.float32]
-Trees = npt.NDArray[np.int64]
+_BESIDE = (
+    300  # of those the words found that are compared with a formula for a short list: those nearest by words and vector
+)
 
 
 class Request:
@@ -48,7 +43,7 @@ class Request:
             raise LimitReached(f"words longer than {LIMITS.query_words:,} characters")
         self.group, self.fold, self.explain = group, fold, explain
         self.latex = self.mathml = ""
-        self.without = -1  # a tree that is left out
+        self.without = -1  # key of an equation that is left out
         self.seconds: dict[str, float] = {}
 
 
@@ -65,7 +60,7 @@ def counted(k: int, most: int = LIMITS.results) -> int:
 class Query:
     """A formula that is searched for."""
 
-    vector: Vector  # of length 1
+    vector: Floats  # (d,), of length 1
     profile: Profile
     pattern: Pattern | None = None  # if it has wildcards
 
@@ -76,7 +71,7 @@ class Query:
         return codes
 
 
-def query_of(forest: Forest, vector: Vector, pattern: Pattern | None = None) -> Query:
+def query_of(forest: Forest, vector: Floats, pattern: Pattern | None = None) -> Query:
     """The query of a forest of one tree."""
     return Query(vector, profile(forest), pattern)
 
@@ -85,63 +80,59 @@ def find(desk: Desk, request: Request, query: Query | None, ranker: Ranker) -> l
     """Equations near the formula, of like structure and in sections with the words, best first, with their scores.
 
     Raises:
-        NoSuchTree: a writer gave trees other numbers meanwhile.
+        NoSuchEquation: a writer gave equations other keys meanwhile.
     """
-    index = desk.view.index
-    if index is None or not len(index):
+    if not len(desk):
         return []
-    words = _in_sections(desk, index.trees, request) if request.text else {}
-    trees = np.union1d(_beside(index, words, request, query), _alike(desk, request, query))
-    trees, places, forest = _at_hand(desk, trees[trees != request.without], query)
-    cosines, kinship = np.zeros(len(trees), np.float32), np.zeros(len(trees), np.float32)
+    words = desk.worded(request.text, request.filters) if request.text else {}
+    keys = np.union1d(_beside(desk, words, request, query), _alike(desk, request, query))
+    keys, places, forest = _at_hand(desk, keys[keys != request.without], query)
+    cosines, kinship = np.zeros(len(keys), np.float32), np.zeros(len(keys), np.float32)
     if query is not None and forest is not None:
-        cosines = np.clip(index.vectors(trees) @ query.vector, -1, 1)  # kept with 16 bits, vectors are not quite 1 long
+        cosines = np.clip(desk.vectors(keys) @ query.vector, -1, 1)  # kept with 16 bits, vectors are not quite 1 long
         kinship = _kinship(query, forest, cosines, ranker)
     scored = []
-    for tree, near, kin in zip(trees.tolist(), cosines.tolist(), kinship.tolist(), strict=True):
-        fit = words.get(tree, 0.0)
-        scored.append((ranking.score(kin, fit, formula=query is not None, text=bool(request.text)), near, fit, tree))
+    for key, near, kin in zip(keys.tolist(), cosines.tolist(), kinship.tolist(), strict=True):
+        fit = words.get(key, 0.0)
+        scored.append((ranking.score(kin, fit, formula=query is not None, text=bool(request.text)), near, fit, key))
     scored.sort(key=lambda one: (-one[0], -one[1], one[3]))
-    return [Candidate(places[tree], near, fit, score) for score, near, fit, tree in scored]
+    return [Candidate(places[key], near, fit, score) for score, near, fit, key in scored]
 
 
-def _at_hand(desk: Desk, trees: Trees, query: Query | None) -> tuple[Trees, dict[int, Place], Forest | None]:
-    """Trees, without those removed since the index was opened, where they stand, and for a formula the forest of them.
+def _at_hand(desk: Desk, keys: Keys, query: Query | None) -> tuple[Keys, dict[int, Place], Forest | None]:
+    """Equations without those removed meanwhile, where they stand, and for a formula the forest of their trees.
 
     Raises:
-        NoSuchTree: a writer gave them other numbers meanwhile.
+        NoSuchEquation: a writer gave them other keys meanwhile.
     """
-    with desk.library.reading():
-        places = records.places_of_trees(desk.library, trees.tolist())
-    trees = trees[np.array([tree in places for tree in trees.tolist()], bool)]
-    return trees, places, desk.library.trees(trees) if query is not None and len(trees) else None
+    places = desk.places(keys.tolist())
+    keys = keys[np.array([key in places for key in keys.tolist()], bool)]
+    return keys, places, desk.forest(keys) if query is not None and len(keys) else None
 
 
-def _alike(desk: Desk, request: Request, query: Query | None) -> Trees:
-    """Trees near the query's vector and trees that share most of its structure, the best of both."""
+def _alike(desk: Desk, request: Request, query: Query | None) -> Keys:
+    """Equations near the query's vector and equations that share most of its structure, the best of both."""
     if query is None:
         return np.zeros(0, np.int64)
     times = _PATTERN if query.pattern else 1
     most = times * max(_CLOSELY, _A_HIT * request.k)
-    index, allowed = desk.view.opened, desk.allowed(request.filters)
-    _, near = index.search(query.vector[None], most, allowed)
+    near = desk.nearest(query.vector[None], most, request.filters)[1]
     near = near[near >= 0]
-    if index.structure is None:
-        return near
     codes = query.codes
     worth = bundled_frequencies().idf(codes)
-    shared, like = index.structure.search(codes, worth, _DEEP * most, allowed)
-    trees = np.union1d(near, like[:most])
-    trees = trees[within(trees, index.trees)]
+    shared, like = desk.alike(codes, worth, _DEEP * most, request.filters)
+    if not len(like):
+        return near
+    keys = np.union1d(near, like[:most])
     order = np.argsort(like)
-    share = np.zeros(len(trees), np.float32)  # nothing is little, for what is not even among so many
-    known = within(trees, like[order])
-    share[known] = shared[order][np.searchsorted(like[order], trees[known])] / max(float(worth.sum()), 1e-9)
-    first = VECTOR_WEIGHT * (index.vectors(trees) @ query.vector) + share
-    return np.sort(trees[np.argsort(-first, kind="stable")[:most]])
+    like, shared = like[order], shared[order]
+    at = np.minimum(np.searchsorted(like, keys), len(like) - 1)
+    share = np.where(like[at] == keys, shared[at], 0)  # what is not even among so many shares little: none
+    first = VECTOR_WEIGHT * (desk.vectors(keys) @ query.vector) + share / max(float(worth.sum()), 1e-9)
+    return np.sort(keys[np.argsort(-first, kind="stable")[:most]])
 
 
-def _kinship(query: Query, forest: Forest, cosines: Vector, ranker: Ranker) -> Vector:
+def _kinship(query: Query, forest: Forest, cosines: Floats, ranker: Ranker) -> Floats:
     """How related each tree is; where the query has wildcards, those it matches come first, whole ones before parts."""
     scores = ranker.scores(query.profile, profile(forest), cosines)
     if query.pattern is not None:
@@ -149,46 +140,22 @@ def _kinship(query: Query, forest: Forest, cosines: Vector, ranker: Ranker) -> V
     return scores
 
 
-def _in_sections(desk: Desk, indexed: Trees, request: Request) -> dict[int, float]:
-    """Trees in the sections that fit the words best, with how well these fit; only those with vectors, and allowed."""
-    papers = allowed_papers(desk.library, request.filters)
-    sections = dict(desk.words().search(request.text, _SECTIONS, papers=papers))
-    with desk.library.reading():
-        found = records.trees_in_sections(desk.library, sections)
-    trees = np.array(sorted(found), np.int64)
-    trees = trees[within(trees, indexed)]
-    best = sorted(trees.tolist(), key=lambda tree: (-sections[found[tree]], tree))[:_IN_SECTIONS]
-    return {tree: sections[found[tree]] for tree in best}
-
-
-def _beside(index: VectorIndex, words: dict[int, float], request: Request, query: Query | None) -> Trees:
-    """The trees that words found, for a formula only the best of them by words and vectors: to compare takes time."""
-    trees, most = np.array(list(words), np.int64), max(_BESIDE, _A_HIT * request.k)
-    if query is None or len(trees) <= most:
-        return trees
-    near, fits = (index.vectors(trees) @ query.vector).tolist(), words.values()
+def _beside(desk: Desk, words: dict[int, float], request: Request, query: Query | None) -> Keys:
+    """The equations that words found, for a formula only the best by words and vectors: to compare takes time."""
+    keys, most = np.array(list(words), np.int64), max(_BESIDE, _A_HIT * request.k)
+    if query is None or len(keys) <= most:
+        return keys
+    near, fits = (desk.vectors(keys) @ query.vector).tolist(), words.values()
     scores = [ranking.score(one, fit, formula=True, text=True) for one, fit in zip(near, fits, strict=True)]
-    return trees[np.argsort(-np.array(scores), kind="stable")[:most]]
+    return keys[np.argsort(-np.array(scores), kind="stable")[:most]]
 
 
-def within(trees: Trees, known: Trees) -> npt.NDArray[np.bool_]:
-    """Which trees are among those known, which are in ascending order."""
-    if not len(known):
-        return np.zeros(len(trees), bool)
-    places = np.minimum(np.searchsorted(known, trees), len(known) - 1)
-    found: npt.NDArray[np.bool_] = known[places] == trees
-    return found
-
-
-def count(desk: Desk, candidates: Sequence[Candidate]) -> tuple[dict[str, int], dict[int, int]]:
+def count(candidates: Sequence[Candidate]) -> tuple[dict[str, int], dict[int, int]]:
     """Candidates by field and by year, most frequent first."""
-    with desk.library.reading():
-        known = records.subjects_of(desk.library, {candidate.place.paper for candidate in candidates})
     fields: Counter[str] = Counter()
     years: Counter[int] = Counter()
     for candidate in candidates:
-        year, names = known.get(candidate.place.paper, (None, ()))
-        fields.update(names)
-        if year is not None:
-            years[year] += 1
+        fields.update(candidate.place.fields)
+        if candidate.place.year is not None:
+            years[candidate.place.year] += 1
     return dict(fields.most_common()), dict(years.most_common())

@@ -4,35 +4,33 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import TypeAlias
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.forest import Forest
 from eqkin.library import Library
-from eqkin.library.database import generation
-from eqkin.library.library import NoSuchTree
 from eqkin.limits import LIMITS
-from eqkin.mathml.tree import Node, forest_of, to_mathml
+from eqkin.mathml.tree import Node, node_of, to_mathml
 from eqkin.network.encoder import Encoder
-from eqkin.search import candidates, papers, plane, ranking, records
+from eqkin.search import candidates, papers, plane, ranking
 from eqkin.search import explain as explaining
-from eqkin.search.candidates import Query, Request, Vector, counted, query_of
+from eqkin.search.candidates import Query, Request, counted, query_of
 from eqkin.search.query import FormulaReader, Preview
 from eqkin.search.ranker import Ranker
 from eqkin.search.ranker import bundled as bundled_ranker
 from eqkin.search.ranking import Candidate
-from eqkin.search.reading import Desk, ReadingRoom
 from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, Results
+from eqkin.search.shelves import Shelves
+from eqkin.search.store import ANYTHING, Desk, Facets, Floats, NoSuchEquation, Store
 from eqkin.search.wildcards import Pattern, without_wildcards
 
+K = TypeVar("K")
+V = TypeVar("V")
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
-ANYTHING = Filters()
-Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]
 _CLOSELY = 50  # candidates whose trees are compared to tell whether they are the same
 _A_HIT = 2  # and so many for each hit of a long list
 _MAPS = 4  # of different sizes that are kept
@@ -40,11 +38,18 @@ _PER_PAPER = 2  # hits of one paper, if there are enough others
 
 
 class Engine:
-    """Searches a library. Encoder and ranking are the bundled ones unless others are given."""
+    """Searches a collection. Encoder and ranking are the bundled ones unless others are given.
+
+    Args:
+        collection: a library or its folder; or any other `Store`, which then is the engine's to close.
+        encoder: the network that queries are embedded with; the collection's vectors are of the same.
+        ranker: what tells how related two formulas are.
+        per_paper: hits of one paper, if there are enough others.
+    """
 
     def __init__(
         self,
-        library: Library | str | os.PathLike[str],
+        collection: Library | str | os.PathLike[str] | Store,
         encoder: Encoder | None = None,
         *,
         ranker: Ranker | None = None,
@@ -54,22 +59,16 @@ class Engine:
         self.ranker = ranker or bundled_ranker()
         self.formulas = FormulaReader()
         self.per_paper = per_paper
-        self._room = ReadingRoom(_folder(library), self.encoder.digest)
-        self._facets: tuple[int, Facets] | None = None  # of a generation of the library
+        if isinstance(collection, Library | str | os.PathLike):
+            collection = Shelves(collection, self.encoder.digest)
+        self.store: Store = collection
+        self._facets = _Latest[None, Facets](1)
+        self._maps = _Latest[int, MapPoints](_MAPS)
 
     def close(self) -> None:
-        """Let the database and the converters go."""
-        self._room.close()
+        """Let the collection and the converters go."""
+        self.store.close()
         self.formulas.close()
-
-    def refresh(self) -> None:
-        """Take the index as it is on disk now; otherwise a large one that changed is taken a little later."""
-        self._room.refresh()
-
-    @property
-    def complete(self) -> bool:
-        """Whether vectors and structure of all equations were in the index when it was opened last."""
-        return self._room.complete
 
     def __enter__(self) -> Engine:
         return self
@@ -135,14 +134,13 @@ class Engine:
             BadInput: there is no such equation, or it could not be read when it was added.
         """
         request = Request(k, text, filters, group, fold, explain)
-        with self._room.desk() as desk:
-            with desk.library.reading():
-                record = records.equation_named(desk.library, equation)
-                if record.tree < 0:
-                    raise BadInput(f"{record.id}: could not be read when it was added, so it has no kin")
-                root = desk.library.tree(record.tree)
+        with self.store.desk() as desk:
+            record = desk.equation(equation)
+            if record.tree < 0:
+                raise BadInput(f"{record.id}: could not be read when it was added, so it has no kin")
+            forest = desk.forest(np.array([record.tree]))
         request.latex, request.mathml, request.without = record.latex, record.mathml, record.tree
-        return self._answer(request, self._query(forest_of(root), request), root if explain else None)
+        return self._answer(request, self._query(forest, request), node_of(forest, 0) if explain else None)
 
     def preview(self, latex: str) -> Preview:
         """A formula as MathML, or what is wrong with it and where; raises nothing for what was typed."""
@@ -150,21 +148,21 @@ class Engine:
 
     def equation(self, name: str) -> EquationRecord:
         """The equation with an id; raises `BadInput` if there is none."""
-        with self._room.desk(index=False) as desk, desk.library.reading():
-            return records.equation_named(desk.library, name)
+        with self.store.desk() as desk:
+            return desk.equation(name)
 
     def paper(self, key: str) -> PaperPage:
         """A paper with its equations by section; raises `BadInput` if there is none."""
-        with self._room.desk(index=False) as desk, desk.library.reading():
-            return records.paper_page(desk.library, key)
+        with self.store.desk() as desk:
+            return desk.paper(key)
 
     def has_paper(self, key: str) -> bool:
-        """Whether the library has a paper with this key."""
-        with self._room.desk(index=False) as desk, desk.library.reading():
-            return desk.library.connection.execute("SELECT 1 FROM papers WHERE key = ?", (key,)).fetchone() is not None
+        """Whether the collection has a paper with this key."""
+        with self.store.desk() as desk:
+            return key in desk.papers([key])
 
     def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
-        """Papers related by their mathematics to a paper of the library or to a draft, which is not added.
+        """Papers related by their mathematics to a paper of the collection or to a draft, which is not added.
 
         Args:
             paper: a paper's key (text), or the path of a file or folder (a `Path`). A text is never taken for a path.
@@ -175,45 +173,35 @@ class Engine:
         """
         k = counted(k)
         if isinstance(paper, str):
-            with self._room.desk() as desk, desk.library.reading():
-                subject = papers.of_library(desk.library, desk.view.opened, paper)
-                return papers.related(desk.library, desk.view.opened, subject, k)
+            with self.store.desk() as desk:
+                return papers.related(desk, papers.of_collection(desk, paper), k)
         return self.similar_to_draft(os.fspath(paper), k)
 
     def similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
         """The same for anything `eqkin add` can read: a path, `arxiv:ID`, `python:PACKAGE`."""
         k = counted(k)
         subject = papers.of_draft(source, self.encoder)
-        with self._room.desk() as desk, desk.library.reading():
-            return papers.related(desk.library, desk.view.opened, subject, k)
+        with self.store.desk() as desk:
+            return papers.related(desk, subject, k)
 
     def map(self, limit: int = 20_000) -> MapPoints:
-        """The library's equations on a plane, evenly thinned out to `limit`; the same every time."""
+        """The collection's equations on a plane, evenly thinned out to `limit`; the same every time."""
         limit = min(counted(limit, LIMITS.map_points), LIMITS.map_points)
-        with self._room.desk() as desk:
-            kept = desk.view.maps.get(limit)
-            if kept is None:
-                with desk.library.reading():
-                    kept = plane.points(desk.library, desk.view.index, limit)
-                if len(desk.view.maps) >= _MAPS:
-                    desk.view.maps.clear()
-                desk.view.maps[limit] = kept
-            return kept
+        with self.store.desk() as desk:
+            keys = desk.spread(limit)
+            return self._maps.get(desk.moment, limit, lambda: plane.points(desk, keys))
 
     def facets(self) -> Facets:
-        """Equations of the whole library by field (most frequent first) and by year (in order)."""
-        with self._room.desk(index=False) as desk, desk.library.reading():
-            now, kept = generation(desk.library.connection), self._facets
-            if kept is None or kept[0] != now:
-                kept = self._facets = now, records.facets(desk.library)
-            return kept[1]
+        """Equations of the whole collection by field (most frequent first) and by year (in order)."""
+        with self.store.desk() as desk:
+            return self._facets.get(desk.moment, None, desk.facets)
 
-    def _vector(self, forest: Forest) -> Vector:
+    def _vector(self, forest: Forest) -> Floats:
         (vector,) = self.encoder.embed(forest)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
-        unit: Vector = vector / np.float32(length)
+        unit: Floats = vector / np.float32(length)
         return unit
 
     def _query(self, forest: Forest, request: Request, pattern: Pattern | None = None) -> Query:
@@ -223,50 +211,44 @@ class Engine:
         return query
 
     def _answer(self, request: Request, query: Query | None, root: Node | None) -> Results:
-        with self._room.desk() as desk:
+        with self.store.desk() as desk:
             try:
                 return self._found(desk, request, query, root)
-            except NoSuchTree:  # most of the library was removed, the rest has other numbers: a second look finds none
+            except NoSuchEquation:  # most of a library was removed, the rest has other keys: a second look finds none
                 return self._found(desk, request, query, root)
 
     def _found(self, desk: Desk, request: Request, query: Query | None, root: Node | None) -> Results:
         clock = _Clock(request.seconds)
         found = candidates.find(desk, request, query, self.ranker)
         clock.lap("candidates")
-        fields, years = candidates.count(desk, found)
+        fields, years = candidates.count(found)
         chosen = self._chosen(desk, request, found)
         clock.lap("ranking")
         hits = _hits(desk, chosen)
         clock.lap("records")
         marked = ""
         if root is not None:
-            hits = self._explained(desk, root, hits, query.pattern if query else None)
+            hits = _explained(desk, root, hits, query.pattern if query else None)
             marked = explaining.marked_mathml(root, {})
             clock.lap("explaining")
-        missing = desk.view.index.missing if desk.view.index is not None else 0
         return Results(
-            request.latex, request.mathml, request.text, tuple(hits), fields, years, request.seconds, marked, missing
+            request.latex,
+            request.mathml,
+            request.text,
+            tuple(hits),
+            fields,
+            years,
+            request.seconds,
+            marked,
+            desk.missing,
         )
 
     def _chosen(self, desk: Desk, request: Request, found: list[Candidate]) -> list[Candidate]:
-        if request.fold and desk.view.index is not None:
-            vectors = desk.view.index.vectors(np.array([candidate.place.tree for candidate in found], np.int64))
-            found = ranking.folded(found, vectors, desk.library.tree, max(_CLOSELY, _A_HIT * request.k))
+        if request.fold and found:
+            vectors = desk.vectors(np.array([candidate.place.key for candidate in found], np.int64))
+            closely = max(_CLOSELY, _A_HIT * request.k)
+            found = ranking.folded(found, vectors, lambda key: node_of(desk.forest(np.array([key])), 0), closely)
         return ranking.grouped(found, request.k, self.per_paper if request.group else request.k)
-
-    def _explained(self, desk: Desk, root: Node, hits: Sequence[Hit], pattern: Pattern | None) -> list[Hit]:
-        found = explaining.explained(root, [desk.library.tree(hit.equation.tree) for hit in hits], pattern)
-        return [
-            replace(hit, pairings=why.pairings, marked=why.marked, renaming=why.renaming, bindings=why.bindings)
-            for hit, why in zip(hits, found, strict=True)
-        ]
-
-
-def _folder(library: Library | str | os.PathLike[str]) -> Path:
-    if isinstance(library, Library):
-        return library.folder
-    with Library.open(library, create=False) as opened:
-        return opened.folder
 
 
 class _Clock:
@@ -280,14 +262,38 @@ class _Clock:
 
 
 def _hits(desk: Desk, chosen: Sequence[Candidate]) -> list[Hit]:
-    with desk.library.reading():
-        found = records.equations(desk.library, [candidate.place.tree for candidate in chosen])
-        same = {place.paper for candidate in chosen for place in candidate.same}
-        keys = records.papers_of(desk.library, same)
+    found = desk.records(candidate.place.key for candidate in chosen)
     hits = []
     for candidate in chosen:
-        record = found.get(candidate.place.tree)
+        record = found.get(candidate.place.key)
         if record is not None:  # it was removed a moment ago
-            named = tuple(f"{keys[p.paper].key}#{p.number}" for p in candidate.same if p.paper in keys)
+            named = tuple(place.name for place in candidate.same)
             hits.append(Hit(record, candidate.score, candidate.similarity, candidate.words, named, candidate.more))
     return hits
+
+
+def _explained(desk: Desk, root: Node, hits: Sequence[Hit], pattern: Pattern | None) -> list[Hit]:
+    forest = desk.forest(np.array([hit.equation.tree for hit in hits], np.int64))
+    found = explaining.explained(root, [node_of(forest, at) for at in range(len(hits))], pattern)
+    return [
+        replace(hit, pairings=why.pairings, marked=why.marked, renaming=why.renaming, bindings=why.bindings)
+        for hit, why in zip(hits, found, strict=True)
+    ]
+
+
+class _Latest(Generic[K, V]):
+    """What was worked out of a collection as it is now; forgotten when that changes, or when it gets too much."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._moment: Hashable = None
+        self._kept: dict[K, V] = {}
+
+    def get(self, moment: Hashable, key: K, make: Callable[[], V]) -> V:
+        """What belongs to a key at a moment; `make` is asked if it is not known."""
+        if moment != self._moment or (key not in self._kept and len(self._kept) >= self._most):
+            self._moment, self._kept = moment, {}
+        kept = self._kept
+        if key not in kept:
+            kept[key] = make()
+        return kept[key]

@@ -16,21 +16,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-import orjson
 
 from eqkin.errors import BadInput
 from eqkin.forest import ForestBuilder
 from eqkin.forest.storage import from_bytes
-from eqkin.index import VectorIndex
-from eqkin.library import Library
 from eqkin.library.reading import Extract, read_item
 from eqkin.limits import LIMITS
 from eqkin.mathml.tree import node_of, to_mathml
 from eqkin.network.encoder import Encoder
 from eqkin.search import records
-from eqkin.search.candidates import within
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
+from eqkin.search.store import Desk, Floats, Keys
 from eqkin.sources import open_source
 
 _NEIGHBOURS = 100  # K, in a library of some size
@@ -43,9 +39,9 @@ _SHOWN = 5  # and are given as evidence
 class Subject:
     """The paper that others are compared with."""
 
-    keys: frozenset[str]  # papers of the library that are not answers
-    vectors: npt.NDArray[np.float32]
-    equations: list[int] | list[EquationRecord]  # trees of the library, or a draft's records
+    keys: frozenset[str]  # papers of the collection that are not answers
+    vectors: Floats
+    equations: list[int] | list[EquationRecord]  # keys in the collection, or a draft's records
 
 
 @dataclass(frozen=True)
@@ -53,26 +49,21 @@ class _Match:
     worth: float
     cosine: float
     ours: int  # among the subject's equations
-    theirs: int  # tree
+    theirs: int  # key
 
 
-def of_library(library: Library, index: VectorIndex, key: str) -> Subject:
-    """A paper of the library.
+def of_collection(desk: Desk, key: str) -> Subject:
+    """A paper of the collection.
 
     Raises:
         BadInput: it is not there, or none of its equations has a vector.
     """
-    row = library.connection.execute("SELECT id FROM papers WHERE key = ?", (key,)).fetchone()
-    if row is None:
+    if key not in desk.papers([key]):
         raise BadInput(f"the library has no paper {key[:200]!r}")
-    rows = library.connection.execute(
-        "SELECT tree FROM equations WHERE paper = ? AND tree IS NOT NULL ORDER BY number", (row[0],)
-    ).fetchall()
-    trees = np.array([row[0] for row in rows], np.int64)
-    trees = _thinned(trees[within(trees, index.trees)])
-    if not len(trees):
+    equations = _thinned(desk.of_papers([key]))
+    if not len(equations):
         raise BadInput(f"{key}: none of its equations can be searched for; if it was added lately, run `eqkin index`")
-    return Subject(frozenset({key}), index.vectors(trees), trees.tolist())
+    return Subject(frozenset({key}), desk.vectors(equations), equations.tolist())
 
 
 def of_draft(source: str, encoder: Encoder) -> Subject:
@@ -101,24 +92,24 @@ def of_draft(source: str, encoder: Encoder) -> Subject:
     return Subject(frozenset(keys), vectors, [equations[i] for i in chosen.tolist()])
 
 
-def related(library: Library, index: VectorIndex, subject: Subject, k: int) -> list[PaperHit]:
+def related(desk: Desk, subject: Subject, k: int) -> list[PaperHit]:
     """The papers whose equations are nearest to the subject's, best first."""
-    neighbours = max(2, min(_NEIGHBOURS, len(index) // _SHARE))
-    own = _trees_of(library, subject.keys)
+    neighbours = max(2, min(_NEIGHBOURS, len(desk) // _SHARE))
+    own = desk.of_papers(subject.keys)
     wanted = min(neighbours + len(own), 2 * neighbours + 100)
-    cosines, trees = index.search(subject.vectors, wanted)
-    cosines, trees = _without(cosines, trees, own, neighbours)
-    baseline = np.array([row[t >= 0][-1] if (t >= 0).any() else 1.0 for row, t in zip(cosines, trees, strict=True)])
-    places = records.places_of_trees(library, {tree for tree in trees.ravel().tolist() if tree >= 0})
-    matches: dict[int, list[_Match]] = defaultdict(list)
-    for ours, (row, found, base) in enumerate(zip(cosines.tolist(), trees.tolist(), baseline.tolist(), strict=True)):
-        for cosine, tree in zip(row, found, strict=True):
-            if tree in places and cosine > base:
-                matches[places[tree].paper].append(_Match(cosine - base, cosine, ours, tree))
+    cosines, keys = desk.nearest(subject.vectors, wanted)
+    cosines, keys = _without(cosines, keys, own, neighbours)
+    baseline = np.array([row[t >= 0][-1] if (t >= 0).any() else 1.0 for row, t in zip(cosines, keys, strict=True)])
+    places = desk.places({key for key in keys.ravel().tolist() if key >= 0})
+    matches: dict[str, list[_Match]] = defaultdict(list)
+    for ours, (row, found, base) in enumerate(zip(cosines.tolist(), keys.tolist(), baseline.tolist(), strict=True)):
+        for cosine, key in zip(row, found, strict=True):
+            if key in places and cosine > base:
+                matches[places[key].paper].append(_Match(cosine - base, cosine, ours, key))
     most = float(np.sort(1 - baseline)[::-1][:_PAIRS].sum())
     ranked = sorted(((_best(found), paper) for paper, found in matches.items()), key=lambda p: (-_sum(p[0]), p[1]))
-    known = records.papers_of(library, (paper for _, paper in ranked[:k]))
-    return _hits(library, subject, [(known[paper], best) for best, paper in ranked[:k] if paper in known], most)
+    known = desk.papers(paper for _, paper in ranked[:k])
+    return _hits(desk, subject, [(known[paper], best) for best, paper in ranked[:k] if paper in known], most)
 
 
 def _best(matches: Iterable[_Match]) -> list[_Match]:
@@ -140,13 +131,11 @@ def _sum(matches: Iterable[_Match]) -> float:
     return sum(match.worth for match in matches)
 
 
-def _hits(
-    library: Library, subject: Subject, ranked: list[tuple[PaperRecord, list[_Match]]], most: float
-) -> list[PaperHit]:
-    trees = {match.theirs for _, best in ranked for match in best[:_SHOWN]}
+def _hits(desk: Desk, subject: Subject, ranked: list[tuple[PaperRecord, list[_Match]]], most: float) -> list[PaperHit]:
+    keys = {match.theirs for _, best in ranked for match in best[:_SHOWN]}
     ours = {match.ours for _, best in ranked for match in best[:_SHOWN]}
-    trees |= {tree for tree in (subject.equations[i] for i in ours) if isinstance(tree, int)}
-    found = records.equations(library, sorted(trees))
+    keys |= {key for key in (subject.equations[i] for i in ours) if isinstance(key, int)}
+    found = desk.records(sorted(keys))
     hits = []
     for paper, best in ranked:
         pairs = []
@@ -159,26 +148,15 @@ def _hits(
     return hits
 
 
-def _trees_of(library: Library, keys: frozenset[str]) -> npt.NDArray[np.int64]:
-    rows = library.connection.execute(
-        "SELECT e.tree FROM equations e JOIN papers p ON p.id = e.paper "
-        "WHERE p.key IN (SELECT value FROM json_each(?)) AND e.tree IS NOT NULL",
-        (orjson.dumps(sorted(keys)).decode(),),
-    ).fetchall()
-    return np.array([row[0] for row in rows], np.int64)
-
-
-def _without(
-    cosines: npt.NDArray[np.float32], trees: npt.NDArray[np.int64], own: npt.NDArray[np.int64], keep: int
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+def _without(cosines: Floats, keys: Keys, own: Keys, keep: int) -> tuple[Floats, Keys]:
     """Neighbours without the subject's own equations, the first `keep` of each row."""
-    gone = (trees < 0) | np.isin(trees, own)
+    gone = (keys < 0) | np.isin(keys, own)
     order = np.argsort(gone, axis=1, kind="stable")[:, :keep]
-    trees = np.where(gone, -1, trees)
-    return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(trees, order, axis=1)
+    keys = np.where(gone, -1, keys)
+    return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(keys, order, axis=1)
 
 
-def _thinned(values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _thinned(values: Keys) -> Keys:
     """At most as many as the limit says, evenly spread."""
     if len(values) <= LIMITS.draft_equations:
         return values

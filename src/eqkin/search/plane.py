@@ -4,29 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import orjson
 
-from eqkin.index import VectorIndex
-from eqkin.library import Library
 from eqkin.search.results import MapPoints
+from eqkin.search.store import Desk, Keys
 
 _SPREAD = 2.0  # standard deviations at which the plane begins to bend towards its border
 
 
-def points(library: Library, index: VectorIndex | None, limit: int) -> MapPoints:
-    """At most `limit` equations, evenly spread over the library, and their places."""
-    if index is None or not len(index):
-        return MapPoints(np.zeros(0, np.int64), [], [], np.zeros((0, 2), np.float32))
-    chosen = np.unique(np.linspace(0, len(index) - 1, min(limit, len(index))).round().astype(np.int64))
-    trees = index.trees[chosen]
-    rows = library.connection.execute(
-        "SELECT e.tree, p.key || '#' || e.number, p.fields FROM equations e JOIN papers p ON p.id = e.paper "
-        "WHERE e.tree IN (SELECT value FROM json_each(?)) ORDER BY e.tree",
-        (orjson.dumps(trees.tolist()).decode(),),
-    ).fetchall()
-    known = np.array([row[0] for row in rows], np.int64)
-    places = plane(index.vectors(known))
-    return MapPoints(known, [row[1] for row in rows], [_first(row[2]) for row in rows], places)
+def points(desk: Desk, keys: Keys) -> MapPoints:
+    """Where equations are on the plane; those that are gone are left out."""
+    places = desk.places(keys.tolist())
+    known = np.array(sorted(places), np.int64)
+    if not len(known):
+        return MapPoints(known, [], [], np.zeros((0, 2), np.float32))
+    there = [places[key] for key in known.tolist()]
+    fields = [place.fields[0] if place.fields else "" for place in there]
+    return MapPoints(known, [place.name for place in there], fields, plane(desk.vectors(known)))
 
 
 def plane(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
@@ -40,8 +33,3 @@ def plane(vectors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
     spread = np.maximum(places.std(axis=0), 1e-9) * _SPREAD
     bent: npt.NDArray[np.float32] = np.tanh(places / spread).astype(np.float32)
     return bent
-
-
-def _first(fields: str) -> str:
-    names = orjson.loads(fields)
-    return str(names[0]) if names else ""

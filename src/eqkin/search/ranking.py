@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.mathml.tree import Node
-from eqkin.search.records import Place
+from eqkin.search.store import Place
 
 WORDS_WEIGHT = 0.25
 _SAME_LATEX = 0.8  # cosine from which the same LaTeX means the same formula; below, a macro has two meanings
@@ -59,14 +59,14 @@ def folded(
     Args:
         candidates: best first.
         vectors: their unit vectors.
-        tree: gives the tree with a number; asked only for formulas with very near vectors.
+        tree: gives the tree with a key; asked only for formulas with very near vectors.
         closely: how many, from the best on, are also compared by their trees; the others by their LaTeX alone.
     """
     shapes: dict[int, str] = {}
 
     def shape_of(i: int) -> str:
         if i not in shapes:
-            shapes[i] = shape(tree(candidates[i].place.tree))
+            shapes[i] = shape(tree(candidates[i].place.key))
         return shapes[i]
 
     first = vectors[:closely]
@@ -95,7 +95,7 @@ def grouped(candidates: Sequence[Candidate], k: int, per_paper: int) -> list[Can
     """
     shown: list[int] = []
     spare: list[int] = []
-    count: dict[int, int] = defaultdict(int)
+    count: dict[str, int] = defaultdict(int)
     for i, candidate in enumerate(candidates):
         paper = candidate.place.paper
         if count[paper] < per_paper:

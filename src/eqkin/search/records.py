@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import orjson
@@ -15,6 +14,7 @@ from eqkin.latex.prose import EQUATION_MARK, around, plain_text
 from eqkin.library import Library
 from eqkin.mathml.tree import to_mathml
 from eqkin.search.results import EquationRecord, PaperPage, PaperRecord
+from eqkin.search.store import Facets, Place
 
 _REACH = 3_000  # characters of LaTeX around an equation that are read as prose
 _PAPER = "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin"
@@ -22,34 +22,25 @@ _EQUATION = f"""
 SELECT e.tree, e.number, e.mark, e.latex, e.label, e.section, s.title AS heading, s.latex AS prose, {_PAPER}
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
 """
-_PLACE = "SELECT e.tree, e.paper, e.section, e.number, e.latex FROM equations e"
+_PLACE = "SELECT e.tree, p.key, e.number, e.latex, p.year, p.fields FROM equations e JOIN papers p ON p.id = e.paper"
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a candidate stands: enough to rank, fold, group and count it."""
-
-    tree: int
-    paper: int  # the paper's number in the database
-    section: int
-    number: int  # within the paper
-    latex: str
-
-
-def papers_of(library: Library, numbers: Iterable[int]) -> dict[int, PaperRecord]:
-    """The records of papers with these numbers in the database."""
+def papers_named(library: Library, keys: Iterable[str]) -> dict[str, PaperRecord]:
+    """The records of papers by their keys."""
     rows = library.connection.execute(
-        f"SELECT {_PAPER} FROM papers p WHERE p.id IN (SELECT value FROM json_each(?))", (_json(list(numbers)),)
+        f"SELECT {_PAPER} FROM papers p WHERE p.key IN (SELECT value FROM json_each(?))", (_json(keys),)
     ).fetchall()
-    return {row["paper_id"]: _paper(row) for row in rows}
+    return {row["key"]: _paper(row) for row in rows}
 
 
-def subjects_of(library: Library, numbers: Iterable[int]) -> dict[int, tuple[int | None, tuple[str, ...]]]:
-    """Year and fields of papers with these numbers in the database."""
+def trees_of_papers(library: Library, keys: Iterable[str]) -> list[int]:
+    """The trees of papers, in the order in which their equations stand."""
     rows = library.connection.execute(
-        "SELECT id, year, fields FROM papers WHERE id IN (SELECT value FROM json_each(?))", (_json(list(numbers)),)
+        "SELECT e.tree FROM papers p JOIN equations e ON e.paper = p.id "
+        "WHERE p.key IN (SELECT value FROM json_each(?)) AND e.tree IS NOT NULL ORDER BY p.id, e.number",
+        (_json(keys),),
     ).fetchall()
-    return {row[0]: (row[1], _names(row[2])) for row in rows}
+    return [row[0] for row in rows]
 
 
 @lru_cache(maxsize=10_000)
@@ -57,7 +48,7 @@ def _names(listed: str) -> tuple[str, ...]:
     return tuple(orjson.loads(listed))
 
 
-def facets(library: Library) -> tuple[dict[str, int], dict[int, int]]:
+def facets(library: Library) -> Facets:
     """All equations by their papers' fields, most frequent first, and by year, in order."""
     rows = library.connection.execute(
         "SELECT p.fields, p.year, count(e.tree) FROM papers p JOIN equations e ON e.paper = p.id GROUP BY p.id"
@@ -74,24 +65,24 @@ def facets(library: Library) -> tuple[dict[str, int], dict[int, int]]:
 def places_of_trees(library: Library, trees: Iterable[int]) -> dict[int, Place]:
     """Where trees stand; those no longer in the library are left out."""
     rows = library.connection.execute(
-        f"{_PLACE} WHERE e.tree IN (SELECT value FROM json_each(?))", (_json(list(trees)),)
+        f"{_PLACE} WHERE e.tree IN (SELECT value FROM json_each(?))", (_json(map(int, trees)),)
     ).fetchall()
-    return {row[0]: Place(*row) for row in rows}
+    return {row[0]: Place(row[0], row[1], row[2], row[3], row[4], _names(row[5])) for row in rows}
 
 
 def trees_in_sections(library: Library, sections: Iterable[int]) -> dict[int, int]:
     """The trees of sections, each with its section."""
     rows = library.connection.execute(
         "SELECT tree, section FROM equations WHERE section IN (SELECT value FROM json_each(?)) AND tree IS NOT NULL",
-        (_json(list(sections)),),
+        (_json(map(int, sections)),),
     ).fetchall()
     return {row[0]: row[1] for row in rows}
 
 
-def equations(library: Library, trees: list[int]) -> dict[int, EquationRecord]:
+def equations(library: Library, trees: Iterable[int]) -> dict[int, EquationRecord]:
     """The records of trees, with MathML and the prose around."""
     rows = library.connection.execute(
-        f"{_EQUATION} WHERE e.tree IN (SELECT value FROM json_each(?))", (_json(trees),)
+        f"{_EQUATION} WHERE e.tree IN (SELECT value FROM json_each(?))", (_json(map(int, trees)),)
     ).fetchall()
     return {row["tree"]: _equation(library, row, _paper(row)) for row in rows}
 
@@ -177,5 +168,5 @@ def prose_around(latex: str, mark: int) -> tuple[str, str]:
     return around(plain_text(latex[start:end]), 0)
 
 
-def _json(values: list[int]) -> str:
-    return orjson.dumps([int(value) for value in values]).decode()
+def _json(values: Iterable[int | str]) -> str:
+    return orjson.dumps(list(values)).decode()
