@@ -142,8 +142,11 @@ def _plans(pieces: Pieces, seed: int, equations: int) -> Iterator[_Plan]:
         taken: list[int] = []
         count = 0
         while count < wanted:
-            taken.append(next(order[chosen]))
-            count += int(pieces.equations[taken[-1]])
+            piece = next(order[chosen])
+            if piece in taken:  # a small field has no more to say
+                break
+            taken.append(piece)
+            count += int(pieces.equations[piece])
         yield _Plan(number, taken, count)
         number += 1
         total += count

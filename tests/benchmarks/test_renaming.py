@@ -1,0 +1,54 @@
+"""Other letters, the same formula."""
+
+import numpy as np
+import pytest
+
+from eqkin.atlas import articles
+from eqkin.benchmarks.renaming import Renaming, draw
+from eqkin.latex import parse
+from eqkin.latex.environments import converter_input
+from eqkin.mathml.converter import Converter
+from eqkin.mathml.formulas import convert
+
+
+@pytest.fixture
+def swapped() -> Renaming:
+    return Renaming({ord("x"): "y", ord("y"): "x", ord("l"): "m", ord("m"): "l"}, {r"\alpha": r"\beta"})
+
+
+@pytest.mark.parametrize(
+    ("formula", "renamed"),
+    [
+        (r"x^2 + y", r"y^2 + x"),
+        (r"\frac xy + \max_x\alpha x", r"\frac yx + \max_y\beta y"),
+        (r"\mathbf{x} = \hat x", r"\mathbf{y} = \hat y"),
+        (r"\text{max over $x$ and \textit{y}} x", r"\text{max over $x$ and \textit{y}} y"),
+        (r"x \label{eq:x} \tag{x}", r"y \label{eq:x} \tag{x}"),
+        (r"\begin{array}{lll} x & l\\[3mm] m \end{array}", r"\begin{array}{lll} y & m\\[3mm] l \end{array}"),
+        (r"\operatorname{xml} x + {\rm max} + \mathrm{lx}", r"\operatorname{xml} y + {\rm max} + \mathrm{lx}"),
+        (r"\lim \alphax\xy x \kern 1mm", r"\lim \alphax\xy y \kern 1mm"),
+        (r"loss(x) = lx", r"loss(y) = my"),
+    ],
+)
+def test_variables_alone_are_renamed(swapped: Renaming, formula: str, renamed: str) -> None:
+    assert swapped(formula) == renamed
+
+
+def test_no_two_letters_become_one_and_some_change() -> None:
+    drawn = draw(np.random.default_rng(7))
+    assert sorted(drawn.latin.values()) == sorted(map(chr, drawn.latin))
+    assert sorted(drawn.greek.values()) == sorted(drawn.greek)
+    assert sum(chr(old) != new for old, new in drawn.latin.items()) > 20
+
+
+def test_trees_keep_their_shape() -> None:
+    """All formulas of some articles, read by the converter before and after."""
+    drawn, converter = draw(np.random.default_rng(1)), Converter()
+    changed = 0
+    for article in list(articles())[:4]:
+        texts = [converter_input(e.environment, e.body) for e in parse(article.read_text("utf-8")).equations]
+        before, after = (convert(converter, some).forest for some in (texts, [drawn(text) for text in texts]))
+        assert np.array_equal(before.offsets, after.offsets)
+        assert np.array_equal(before.n_children, after.n_children)
+        changed += sum(drawn(text) != text for text in texts) / len(texts)
+    assert changed > 3
