@@ -144,7 +144,14 @@ def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
     trees = VectorIndex.open(atlas, encoder.digest).trees.tolist()
     chance = random.Random(7)
     files = [path for path in (atlas.folder / "index").iterdir() if path.stat().st_size]
-    kinds = ("index.json", "nearest-*.faiss", "terms-*.safetensors", "vectors-*.safetensors", "words-*.db")
+    kinds = (
+        "checked.json",
+        "index.json",
+        "nearest-*.faiss",
+        "terms-*.safetensors",
+        "vectors-*.safetensors",
+        "words-*.db",
+    )
     assert len(files) == len(kinds)
     for kind in reversed(kinds):
         (path,) = (atlas.folder / "index").glob(kind)  # what is made again may have another name
@@ -164,7 +171,7 @@ def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
 def test_missing_files_are_reported_and_made_again(library: Library, encoder: Encoder) -> None:
     update(library, encoder)
     for path in list((library.folder / "index").iterdir()):
-        if path.name != "lock" and path.exists():  # what was made again may have another name
+        if path.name not in ("lock", "checked.json") and path.exists():  # what was made again may have another name
             content = path.read_bytes()
             path.unlink()
             verdict = verify(library.folder)

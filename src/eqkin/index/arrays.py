@@ -7,35 +7,20 @@ import mmap
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
+from eqkin.index.checked import Entry
 from eqkin.index.state import MEND
-from eqkin.library.durable import sha256_of, write_file
+from eqkin.library.durable import write_file
 
 Array = npt.NDArray[Any]
 
 _DTYPES: dict[str, npt.DTypeLike] = {"I64": np.int64, "U32": np.uint32, "U16": np.uint16, "F16": np.float16}
-
-
-class Entry(Protocol):
-    """What `index.json` says of any file."""
-
-    @property
-    def file(self) -> str:
-        """Its name."""
-
-    @property
-    def sha256(self) -> str:
-        """Its hash."""
-
-    @property
-    def bytes(self) -> int:
-        """Its size."""
 
 
 def write_arrays(folder: Path, kind: str, arrays: Mapping[str, Array]) -> tuple[str, str, int]:
@@ -45,15 +30,6 @@ def write_arrays(folder: Path, kind: str, arrays: Mapping[str, Array]) -> tuple[
     name = f"{kind}-{digest[:16]}.safetensors"
     write_file(folder / name, content)
     return name, digest, len(content)
-
-
-def intact(folder: Path, entry: Entry) -> bool:
-    """Whether a file is there and matches its hash."""
-    path = folder / entry.file
-    try:
-        return path.stat().st_size == entry.bytes and sha256_of(path) == entry.sha256
-    except OSError:
-        return False
 
 
 def open_arrays(folder: Path, entry: Entry, wanted: Mapping[str, tuple[str, list[int]]]) -> list[Array]:

@@ -1,11 +1,13 @@
 """Nearest neighbours with faiss: exact in a small collection, inverted lists with 16-bit numbers in a large one.
 
 The lists looked into for a query are as few as give the recall asked for, measured on vectors of the collection itself
-(each without itself) against exact search. This is the only module that knows faiss.
+(each without itself) against exact search. Readers map the file of the lists, so that many processes share one copy in
+memory, and never change it. This is the only module that knows faiss.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from eqkin.errors import CorruptData
-from eqkin.index.arrays import intact
+from eqkin.errors import CorruptData, StorageFailed
+from eqkin.index.checked import intact
 from eqkin.index.state import MEND, NearestEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles
-from eqkin.library.durable import write_stream
+from eqkin.library.durable import put, sha256_of
 
 FLAT_LIMIT = 100_000  # vectors up to which all are compared
 RECALL = 0.99  # at 10, asked of the inverted lists
@@ -27,8 +29,10 @@ _SAMPLE = 400  # queries it is measured with
 _LISTS = 2.0  # times the square root of the number of vectors
 _TRAINING = 64  # vectors a list is trained with
 _ROUNDS = 10  # of training
-_PIECE = 1 << 24  # bytes written at a time
 _TIE = 1e-4  # cosines this near each other count as equal
+_NUMBER = 8  # bytes of a tree's number in a list
+
+Bitmap = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
 def _faiss() -> Any:
@@ -46,21 +50,28 @@ class Nearest:
     probes: int = 0  # 0: exact
     recall: float = 1.0
     trained: int = 0
+    usable: Bitmap | None = None  # trees that may be found, None: all; what is mapped cannot be taken out
+    later: Nearest | None = None  # vectors that are not in this index, compared one by one
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
 
     def search(self, vectors: Floats, k: int, allowed: Integers | None = None) -> tuple[Floats, Integers]:
-        """The `k` nearest of each vector, among those allowed: similarities, and trees or -1."""
+        """The `k` nearest of each vector, among those allowed: similarities, best first, and trees or -1."""
         faiss = _faiss()
-        bitmap = None if allowed is None else _bitmap(allowed)
+        bitmap = self.usable if allowed is None else _bitmap(allowed)
         chosen = {} if bitmap is None else {"sel": faiss.IDSelectorBitmap(bitmap)}
         if self.probes:
             parameters = faiss.SearchParametersIVF(nprobe=self._probes(k, allowed), **chosen)
         else:
             parameters = faiss.SearchParameters(**chosen)
         similarities, trees = self.index.search(np.ascontiguousarray(vectors), k, params=parameters)
-        return similarities, trees
+        if self.later is None:
+            return similarities, trees
+        more, others = self.later.search(vectors, min(k, len(self.later)), allowed)
+        similarities, trees = np.hstack((similarities, more)), np.hstack((trees, others))
+        best = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(similarities, best, axis=1), np.take_along_axis(trees, best, axis=1)
 
     def _probes(self, k: int, allowed: Integers | None) -> int:
         """More lists for a long answer, or when few vectors are allowed: what is sought lies farther away."""
@@ -73,38 +84,51 @@ class Nearest:
         """Add vectors."""
         self.index.add_with_ids(np.ascontiguousarray(vectors), np.ascontiguousarray(trees))
 
-    def remove(self, trees: Integers) -> None:
-        """Drop vectors."""
-        if len(trees):
-            self.index.remove_ids(_faiss().IDSelectorBitmap(_bitmap(trees)))
+    def confine(self, trees: Integers) -> None:
+        """Let nothing be found but these trees."""
+        self.usable = _bitmap(trees)
 
     def take_in(self, vectors: VectorFiles) -> None:
-        """Add those of the vectors that are not there yet."""
-        new = np.flatnonzero(np.isin(vectors.trees, self.ids(), assume_unique=True, invert=True))
-        self.add(vectors.trees[new], vectors.take(new))
-
-    def ids(self) -> Integers:
-        """The trees in an index of inverted lists."""
-        faiss, lists = _faiss(), self.index.invlists
-        parts = [faiss.rev_swig_ptr(lists.get_ids(i), lists.list_size(i)) for i in range(lists.nlist)]
-        return np.concatenate([np.zeros(0, np.int64), *(part for part in parts if len(part))])
+        """Add those of the vectors that came after the ones that are there."""
+        for trees, block in vectors.blocks(len(self)):
+            self.add(trees, block)
 
     def save(self, folder: Path) -> NearestEntry:
-        """Write the index's file, named by its content."""
-        content = memoryview(_faiss().serialize_index(self.index))
-        digest = sha256(content).hexdigest()
-        name = f"nearest-{digest[:16]}.faiss"
-        write_stream(folder / name, (bytes(content[at : at + _PIECE]) for at in range(0, len(content), _PIECE)))
-        return NearestEntry(name, digest, len(content), len(self), self.kind, self.probes, self.recall, self.trained)
+        """Write the index's file, named by its content; raises `StorageFailed`."""
+        temporary = folder / f".nearest.{os.getpid()}.tmp"
+        try:
+            _faiss().write_index(self.index, str(temporary))
+            size, digest = temporary.stat().st_size, sha256_of(temporary)
+            head = size - len(self) * (self.index.code_size + _NUMBER)
+            described = len(self), self.kind, self.probes, self.recall, self.trained, head, _head(temporary, head)
+            entry = NearestEntry(f"nearest-{digest[:16]}.faiss", digest, size, *described)
+            put(temporary, folder / entry.file)
+        except (RuntimeError, OSError) as error:
+            raise StorageFailed(f"{folder}: the file of faiss could not be written ({error})") from error
+        finally:
+            temporary.unlink(missing_ok=True)
+        return entry
 
 
-def load(folder: Path, entry: NearestEntry, dimensions: int) -> Nearest:
-    """Read the index's file; it reaches faiss only after its hash was found right. Raises `CorruptData`."""
+def load(folder: Path, entry: NearestEntry, dimensions: int, *, mapped: bool = True) -> Nearest:
+    """Open the index's file; it reaches faiss only after its hash was found right. Raises `CorruptData`.
+
+    Lists follow the head of the file. Whatever they hold can do no harm: their numbers are only compared. The head is
+    what faiss relies on, so it is hashed whenever the file is opened.
+
+    Args:
+        folder: the index's folder.
+        entry: what is known of the file.
+        dimensions: numbers in a vector.
+        mapped: share the file's pages with other processes; nothing can be added then. Otherwise it is hashed afresh,
+            since what is added to it will be written under a new hash.
+    """
     path = folder / entry.file
-    if not intact(folder, entry):
+    if not intact(folder, entry, afresh=not (mapped and entry.head)) or _head(path, entry.head) != entry.head_sha256:
         raise CorruptData(f"{path}: does not match its hash; {MEND}")
     try:
-        index = _faiss().read_index(str(path))
+        faiss = _faiss()
+        index = faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0) if mapped else 0)
     except RuntimeError as error:
         raise CorruptData(f"{path}: cannot be read ({error}); {MEND}") from error
     if index.d != dimensions or index.ntotal != entry.count or not hasattr(index, "invlists"):
@@ -112,10 +136,30 @@ def load(folder: Path, entry: NearestEntry, dimensions: int) -> Nearest:
     return Nearest(index, entry.kind, entry.probes, entry.recall, entry.trained)
 
 
+def _head(path: Path, length: int) -> str:
+    """The hash of a file's first bytes, "" of none."""
+    if length <= 0:
+        return ""
+    try:
+        with path.open("rb") as file:
+            return sha256(file.read(length)).hexdigest()
+    except OSError as error:
+        raise CorruptData(f"{path}: cannot be read ({error.strerror}); {MEND}") from error
+
+
 def exact(dimensions: int) -> Nearest:
     """An empty index that compares with every vector."""
     faiss = _faiss()
     return Nearest(faiss.IndexIDMap2(faiss.IndexFlatIP(dimensions)), "IDMap2,Flat")
+
+
+def compared(vectors: VectorFiles, live: Integers, start: int = 0, most: int | None = None) -> Nearest:
+    """The live ones of the vectors from a row on, at most so many rows, each of which is compared with."""
+    nearest = exact(vectors.dimensions)
+    for trees, block in vectors.blocks(start, None if most is None else start + most):
+        alive = np.isin(trees, live, assume_unique=True)
+        nearest.add(trees[alive], block[alive])
+    return nearest
 
 
 def build(vectors: VectorFiles, tell: Callable[[int, int], None] | None = None, recall: float = RECALL) -> Nearest:
@@ -170,7 +214,7 @@ def _best(vectors: VectorFiles, asked: Floats, own: Integers, k: int) -> Floats:
     return np.asarray(-np.sort(-best, axis=1))
 
 
-def _bitmap(trees: Integers) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+def _bitmap(trees: Integers) -> Bitmap:
     flags = np.zeros(int(trees.max(initial=-1)) + 1 or 1, bool)
     flags[trees] = True
     return np.packbits(flags, bitorder="little")

@@ -9,14 +9,16 @@ import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, LibraryBusy, StorageFailed
 from eqkin.index import nearest as faiss_side
+from eqkin.index.live import live_trees
 from eqkin.index.nearest import Nearest
 from eqkin.index.state import FOLDER, MEND, IndexState
 from eqkin.index.structure import StructureIndex
-from eqkin.index.updating import live_trees, save_nearest
-from eqkin.index.vectors import Floats, Integers, VectorFiles, places, unit
+from eqkin.index.updating import save_nearest
+from eqkin.index.vectors import Floats, Integers, VectorFiles, living, places, unit
 from eqkin.library import Library
 from eqkin.library.database import generation
 
+_ATTEMPTS = 10  # while an updater replaces files
 _FEW = 10_000  # allowed trees up to which each of them is compared
 
 
@@ -31,10 +33,7 @@ class VectorIndex:
     ) -> None:
         self._state, self._files, self._nearest = state, files, nearest
         self.structure = structure  # of the same moment; None: it was not taken in yet
-        rows = np.argsort(files.trees, kind="stable")
-        used = np.isin(files.trees[rows], live, assume_unique=True)
-        self._rows: Integers = rows[used]
-        self.trees: Integers = files.trees[self._rows]  # ascending
+        self.trees, self._rows = living(files.trees, live)  # ascending
         self.missing = len(live) - len(self.trees)  # equations without a vector
 
     @classmethod
@@ -48,7 +47,7 @@ class VectorIndex:
             CorruptData: a file of vectors or of structure is damaged.
         """
         folder = library.folder / FOLDER
-        for attempt in range(3):  # an updater may be replacing files
+        for attempt in range(_ATTEMPTS):
             state = IndexState.load(folder)
             if state is None:
                 raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
@@ -58,8 +57,8 @@ class VectorIndex:
                 raise BadInput(f"{folder}: is of another library, or a later state of this one; {MEND}")
             try:
                 return cls._of(library, folder, state)
-            except CorruptData:
-                if attempt == 2 or IndexState.load(folder) == state:
+            except CorruptData:  # an updater may have replaced the files
+                if attempt == _ATTEMPTS - 1 or IndexState.load(folder) == state:
                     raise
         raise AssertionError
 
@@ -68,26 +67,28 @@ class VectorIndex:
         files = VectorFiles(folder, state.files, state.dimensions)
         live = live_trees(library)
         if len(files) <= faiss_side.FLAT_LIMIT:
-            nearest = faiss_side.exact(state.dimensions)
-            for trees, vectors in files.blocks():
-                nearest.add(trees, vectors)
+            nearest = faiss_side.compared(files, live)
         else:
-            nearest = cls._inverted_lists(folder, state, files)
-        nearest.remove(np.setdiff1d(files.trees, live, assume_unique=True))
+            nearest = cls._inverted_lists(folder, state, files, live)
         structure = None if state.terms is None else StructureIndex.open(folder, state.terms, live)
         return cls(state, files, live, nearest, structure)
 
     @staticmethod
-    def _inverted_lists(folder: Path, state: IndexState, files: VectorFiles) -> Nearest:
-        """The lists on disk, with the vectors that came later; or new ones."""
-        if state.nearest is not None:
+    def _inverted_lists(folder: Path, state: IndexState, files: VectorFiles, live: Integers) -> Nearest:
+        """The lists on disk, and beside them the vectors that came later; or new ones."""
+        nearest = None
+        if state.nearest is not None and state.nearest.count <= len(files):
             with suppress(CorruptData):
                 nearest = faiss_side.load(folder, state.nearest, state.dimensions)
-                nearest.take_in(files)
-                return nearest
-        nearest = faiss_side.build(files)
-        with suppress(StorageFailed, LibraryBusy):
-            save_nearest(folder, state, nearest)
+        if nearest is None:
+            nearest = faiss_side.build(files)
+            with suppress(StorageFailed, LibraryBusy):
+                save_nearest(folder, state, nearest)
+        if len(nearest) < len(files):
+            later = faiss_side.compared(files, live, len(nearest))
+            nearest.later = later if len(later) else None
+        if len(live) < len(files) or not np.isin(files.trees, live, assume_unique=True).all():
+            nearest.confine(live)
         return nearest
 
     def __len__(self) -> int:
@@ -144,11 +145,11 @@ class VectorIndex:
         known[known] = self.trees[at[known]] == trees[known]
         if not known.all():
             raise BadInput(f"tree {int(trees[~known][0])} has no vector; run `eqkin index`")
-        return self._files.take(self._rows[at])
+        return self._files.take(at if self._rows is None else self._rows[at])
 
     def _compared(self, queries: Floats, k: int, among: Integers) -> tuple[Floats, Integers]:
         """Exact search among some trees."""
-        similarities = queries @ self._files.take(self._rows[among]).T
+        similarities = queries @ self._files.take(among if self._rows is None else self._rows[among]).T
         best = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
         return np.take_along_axis(similarities, best, axis=1), self.trees[among][best]
 

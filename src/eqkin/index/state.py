@@ -51,11 +51,13 @@ class NearestEntry:
     file: str
     sha256: str
     bytes: int
-    count: int  # vectors in it; later ones are added when it is loaded
+    count: int  # vectors in it: those of the first rows of all files; later ones are looked at beside
     kind: str  # in the words of faiss's index factory
     probes: int  # inverted lists looked into for a query
     recall: float  # at 10, with so many probes, on a sample when it was trained
     trained: int  # vectors there were when it was trained
+    head: int = 0  # bytes before the lists; 0: of an eqkin that did not say
+    head_sha256: str = ""  # of these
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,17 @@ class IndexState:
         if self.words:
             names |= {self.words.file, f"{self.words.file}-journal"}
         return names
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hash of each file that is not being changed."""
+        entries = [
+            *self.files,
+            *(self.terms or ()),
+            self.nearest,
+            self.words if self.words and self.words.sealed else None,
+        ]
+        return {entry.file: entry.sha256 for entry in entries if entry}
 
     def sizes(self, folder: Path) -> dict[str, int]:
         """Bytes on disk of each part."""

@@ -10,7 +10,7 @@ import numpy as np
 from eqkin.errors import BadInput
 from eqkin.index.state import TermsEntry
 from eqkin.index.structure_files import SCHEME, Codes, Segment, open_segment
-from eqkin.index.vectors import Floats, Integers, places
+from eqkin.index.vectors import Floats, Integers, living, places
 
 _BUDGET = 150_000  # postings read for a query
 _LEAST = 3  # terms that are always looked up, however many equations have them
@@ -27,12 +27,9 @@ class StructureIndex:
     def __init__(self, segments: Sequence[Segment], live: Integers) -> None:
         self._segments = list(segments)
         trees = np.concatenate([np.zeros(0, np.int64), *(segment.trees for segment in segments)])
-        order = np.argsort(trees, kind="stable")
-        rows = order[np.isin(trees[order], live, assume_unique=True)]
         self.count = len(trees)
-        self.trees: Integers = trees[rows]  # those of the library, ascending
-        self.missing = len(live) - len(rows)  # equations whose terms are not in it
-        self._rows: Integers | None = None if np.array_equal(rows, np.arange(len(trees))) else rows
+        self.trees, self._rows = living(trees, live)  # those of the library, ascending
+        self.missing = len(live) - len(self.trees)  # equations whose terms are not in it
 
     @classmethod
     def open(cls, folder: Path, entries: Sequence[TermsEntry], live: Integers) -> StructureIndex | None:

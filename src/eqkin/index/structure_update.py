@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.forest import Forest
-from eqkin.index.arrays import intact
+from eqkin.index.checked import intact, require
 from eqkin.index.state import TermsEntry
 from eqkin.index.structure_files import SCHEME, Codes, Rows, indexed, merge, open_segment, write_segment
 from eqkin.index.vectors import Integers
@@ -115,5 +115,6 @@ def tidied(folder: Path, entries: Entries, live: Integers) -> Entries:
         if runs[-1] and not fits:
             runs.append([])
         runs[-1].append(entry)
+    require(folder, [entry for run in runs if dead or len(run) > 1 for entry in run])
     merged = [merge(folder, run, live) if dead or len(run) > 1 else run[0] for run in runs if run]
     return tuple(entry for entry in merged if entry.count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -18,10 +18,11 @@ import numpy as np
 
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.forest import Forest
+from eqkin.index import checked
 from eqkin.index import nearest as faiss_side
 from eqkin.index import structure_update as structure
 from eqkin.index import words_update as words
-from eqkin.index.arrays import intact
+from eqkin.index.live import live_trees
 from eqkin.index.nearest import Nearest
 from eqkin.index.state import FOLDER, LOCK, NAME, FileEntry, IndexState, TermsEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, unit, write_vectors
@@ -70,6 +71,7 @@ class UpdateReport:
     recall: float = 1.0  # at 10, measured when it was trained
     papers: int = 0  # whose words were taken in
     forgotten: int = 0  # papers whose words were taken out
+    steps: dict[str, float] = field(default_factory=dict)  # seconds of each, from "embedding" to "words"
 
 
 def update(
@@ -103,13 +105,6 @@ def _silent(*_: object) -> None:
     pass
 
 
-def live_trees(library: Library) -> Integers:
-    """The numbers of the library's trees, ascending."""
-    with library.reading():
-        rows = library.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree")
-        return np.fromiter((row[0] for row in rows), np.int64)
-
-
 def save_nearest(folder: Path, state: IndexState, nearest: Nearest) -> None:
     """Put lists that a reader had to build anew beside the vectors, unless these have changed since.
 
@@ -134,13 +129,21 @@ class _Update:
         with self.library.reading():
             now = generation(self.library.connection)
         self.state = self._beginning(now, rebuild)
-        self._embed()
-        self._tidy()
-        self._structure()
-        self._index()
-        self._words(rebuild)
+        before = self.state.hashes
+        self._timed("embedding", self._embed)
+        self._timed("tidying", self._tidy)
+        self._timed("structure", self._structure)
+        self._timed("indexing", self._index)
+        self._timed("words", partial(self._words, rebuild))
+        written = self.state.hashes.items() - before.items()
+        checked.remember(self.folder, dict(written))
         self._sweep()
         return self.report
+
+    def _timed(self, name: str, step: Callable[[], None]) -> None:
+        start = time.monotonic()
+        step()
+        self.report.steps[name] = time.monotonic() - start
 
     def _beginning(self, now: int, rebuild: bool) -> IndexState:
         """The state to go on from: of this model, this library, and intact files only."""
@@ -157,10 +160,10 @@ class _Update:
         fresh = replace(fresh, terms=structure.usable(self.folder, state.terms))
         if state.model != fresh.model or state.dimensions != fresh.dimensions:
             return fresh
-        files = tuple(entry for entry in state.files if intact(self.folder, entry))
+        files = tuple(entry for entry in state.files if checked.intact(self.folder, entry))
         nearest = state.nearest
-        if nearest is not None and not intact(self.folder, nearest):
-            nearest = None
+        if nearest is not None and (files != state.files or not checked.intact(self.folder, nearest)):
+            nearest = None  # its lists are of the first rows of all files
         return replace(fresh, files=files, nearest=nearest)
 
     def _commit(self, **changes: object) -> None:
@@ -206,13 +209,14 @@ class _Update:
 
     def _tidy(self) -> None:
         """Leave out dead vectors when they are most; merge small files when there are many."""
-        files, live = self.state.files, live_trees(self.library)
-        alive = int(np.isin(self._files().trees, live).sum())
-        if self.state.count - alive > _DEAD_SHARE * self.state.count:
-            table = self._files()
-            rows = np.flatnonzero(np.isin(table.trees, live))
+        files, table = self.state.files, self._files()
+        trees = table.trees
+        alive = np.isin(trees, live_trees(self.library), assume_unique=True)
+        if len(trees) - int(alive.sum()) > _DEAD_SHARE * len(trees):
+            checked.require(self.folder, files)
+            rows = np.flatnonzero(alive)
             parts = [rows[i : i + _FILE_VECTORS] for i in range(0, len(rows), _FILE_VECTORS)]
-            entries = [write_vectors(self.folder, table.trees[part], table.take(part)) for part in parts]
+            entries = [write_vectors(self.folder, trees[part], table.take(part)) for part in parts]
             self._commit(files=tuple(entries), nearest=None)
         elif len(files) > _MANY_FILES:
             runs: list[list[FileEntry]] = [[]]
@@ -225,6 +229,7 @@ class _Update:
     def _merged(self, run: list[FileEntry]) -> FileEntry:
         if len(run) == 1:
             return run[0]
+        checked.require(self.folder, run)
         opened = [open_vectors(self.folder, entry, self.state.dimensions) for entry in run]
         return write_vectors(
             self.folder, np.concatenate([trees for trees, _ in opened]), np.concatenate([v for _, v in opened])
@@ -254,10 +259,11 @@ class _Update:
         if len(table) <= faiss_side.FLAT_LIMIT:
             entry = None
         elif entry is None or len(table) > _GROWTH * entry.trained:
+            checked.require(self.folder, self.state.files)
             nearest = faiss_side.build(table, partial(self.progress, "indexing"))
             entry = nearest.save(self.folder)
         elif len(table) - entry.count > min(_TAIL, max(_LEAST_TAIL, entry.count // 10)):
-            nearest = faiss_side.load(self.folder, entry, table.dimensions)
+            nearest = faiss_side.load(self.folder, entry, table.dimensions, mapped=False)
             nearest.take_in(table)
             entry = nearest.save(self.folder)
         self.state = replace(self.state, nearest=entry)
@@ -268,7 +274,7 @@ class _Update:
 
     def _sweep(self) -> None:
         """Delete what the state does not name: left by a killed updater, or merged away."""
-        kept = self.state.names | {NAME, LOCK}
+        kept = self.state.names | {NAME, LOCK, checked.NAME}
         for path in self.folder.iterdir():
             if path.name not in kept and path.is_file():
                 with suppress(PermissionError):  # somebody has it mapped, on Windows

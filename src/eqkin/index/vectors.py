@@ -64,18 +64,47 @@ def places(trees: Integers, wanted: Integers) -> Integers:
     return found
 
 
+def ascending(trees: Integers) -> bool:
+    """Whether numbers are in order, each once."""
+    return bool((trees[1:] > trees[:-1]).all())
+
+
+def living(trees: Integers, live: Integers) -> tuple[Integers, Integers | None]:
+    """Those of some trees that are live, in ascending order, and the row of each; None: all are, in their order.
+
+    Takes no memory beyond that of `live` where that says all.
+    """
+    if np.array_equal(trees, live):
+        return live, None
+    rows = None
+    if not ascending(trees):
+        rows = np.argsort(trees, kind="stable")
+        trees = trees[rows]
+    used = np.isin(trees, live, assume_unique=True)
+    if rows is None and used.all():
+        return trees, None
+    rows = np.flatnonzero(used) if rows is None else rows[used]
+    trees = trees[used]
+    return (live if np.array_equal(trees, live) else trees), rows
+
+
 class VectorFiles:
     """Several files of vectors as one table: row i has the tree `trees[i]`."""
 
     def __init__(self, folder: Path, entries: Sequence[FileEntry], dimensions: int) -> None:
         opened = [open_vectors(folder, entry, dimensions) for entry in entries]
         self.dimensions = dimensions
-        self.trees = np.concatenate([np.zeros(0, np.int64), *(trees for trees, _ in opened)])
+        self._trees = [trees for trees, _ in opened]
         self._parts = [vectors for _, vectors in opened]
         self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
 
     def __len__(self) -> int:
-        return len(self.trees)
+        return int(self._starts[-1])
+
+    @property
+    def trees(self) -> Integers:
+        """The trees of all rows; put together anew whenever it is asked for, unless there is one file."""
+        return self._trees[0] if len(self._trees) == 1 else np.concatenate([np.zeros(0, np.int64), *self._trees])
 
     def take(self, rows: Integers) -> Floats:
         """The vectors of some rows, in their order."""
@@ -86,9 +115,10 @@ class VectorFiles:
             vectors[here] = self._parts[number][rows[here] - self._starts[number]]
         return vectors
 
-    def blocks(self) -> Iterator[tuple[Integers, Floats]]:
-        """All rows, some at a time: trees and vectors."""
-        for start, part in zip(self._starts, self._parts, strict=False):
-            for at in range(0, len(part), _BLOCK):
-                vectors = part[at : at + _BLOCK].astype(np.float32)
-                yield self.trees[start + at : start + at + len(vectors)], vectors
+    def blocks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[Integers, Floats]]:
+        """The rows from one to another, some at a time: trees and vectors."""
+        last = len(self) if end is None else end
+        for before, trees, part in zip(self._starts.tolist(), self._trees, self._parts, strict=False):
+            for at in range(max(start - before, 0), min(last - before, len(part)), _BLOCK):
+                until = min(at + _BLOCK, last - before)
+                yield trees[at:until], part[at:until].astype(np.float32)

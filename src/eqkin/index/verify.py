@@ -7,16 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import CorruptData
-from eqkin.index import vectors
-from eqkin.index.arrays import intact
+from eqkin.index import checked, vectors
+from eqkin.index.live import live_trees
 from eqkin.index.state import FOLDER, LOCK, MEND, NAME, IndexState
 from eqkin.index.structure_files import SCHEME
 from eqkin.index.structure_update import trees_in
-from eqkin.index.updating import live_trees
 from eqkin.index.words_update import changes, problems
 from eqkin.library import Library
 from eqkin.library.database import generation
-from eqkin.library.durable import sha256_of
 
 
 def check_index(library: Library) -> tuple[list[str], list[str]]:
@@ -24,12 +22,14 @@ def check_index(library: Library) -> tuple[list[str], list[str]]:
     folder = library.folder / FOLDER
     wrong: list[str] = []
     unfinished: list[str] = []
+    if checked.damaged(folder):
+        wrong.append(f"{folder / checked.NAME}: damaged; `eqkin index` makes it anew")
     state = IndexState.load(folder)
     if state is not None:
         _check_vectors(library, folder, state, wrong, unfinished)
         _check_structure(library, folder, state, wrong, unfinished)
         _check_words(library, folder, state, wrong, unfinished)
-    kept = {NAME, LOCK} | (state.names if state else set())
+    kept = {NAME, LOCK, checked.NAME} | (state.names if state else set())
     strays = [path.name for path in folder.iterdir() if path.name not in kept]
     if strays:
         unfinished.append(f"{len(strays)} unused files of an interrupted indexing; `eqkin index` deletes them")
@@ -37,8 +37,8 @@ def check_index(library: Library) -> tuple[list[str], list[str]]:
 
 
 def _check_vectors(library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]) -> None:
-    damaged = [entry.file for entry in state.files if not intact(folder, entry)]
-    if state.nearest and not intact(folder, state.nearest):
+    damaged = [entry.file for entry in state.files if not checked.intact(folder, entry, afresh=True)]
+    if state.nearest and not checked.intact(folder, state.nearest, afresh=True):
         damaged.append(state.nearest.file)
     wrong.extend(f"{folder / name}: missing, or does not match its hash; {MEND}" for name in damaged)
     if state.generation > generation(library.connection):
@@ -57,7 +57,7 @@ def _check_structure(
     library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]
 ) -> None:
     entries = state.terms or ()
-    damaged = [entry.file for entry in entries if not intact(folder, entry)]
+    damaged = [entry.file for entry in entries if not checked.intact(folder, entry, afresh=True)]
     wrong.extend(f"{folder / name}: missing, or does not match its hash; {MEND}" for name in damaged)
     if damaged:
         return
@@ -75,7 +75,7 @@ def _check_words(library: Library, folder: Path, state: IndexState, wrong: list[
         unfinished.append("the words were not taken in yet; run `eqkin index`")
         return
     path = folder / entry.file
-    if not path.exists() or (entry.sealed and sha256_of(path) != entry.sha256):
+    if not path.exists() or (entry.sealed and not checked.matches(path, entry.sha256, afresh=True)):
         wrong.append(f"{path}: missing, or does not match its hash; {MEND}")
         return
     try:

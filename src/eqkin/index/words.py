@@ -18,9 +18,9 @@ from math import log
 from pathlib import Path
 
 from eqkin.errors import BadInput, CorruptData
+from eqkin.index.checked import matches
 from eqkin.index.state import FOLDER, MEND, IndexState
 from eqkin.library import Library, database
-from eqkin.library.durable import sha256_of
 
 VERSION = 1
 SCHEMA = """
@@ -80,7 +80,7 @@ class Words:
             path = self._library / FOLDER / state.words.file
             if not path.exists():
                 raise CorruptData(f"{path}: missing; run `eqkin index`")
-            if not state.words.sealed or sha256_of(path) == state.words.sha256:
+            if not state.words.sealed or matches(path, state.words.sha256):
                 return path
             if IndexState.load(self._library / FOLDER) == state:  # otherwise it was changed meanwhile
                 raise CorruptData(f"{path}: does not match its hash; {MEND}")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from eqkin.errors import CorruptData
+from eqkin.index.checked import matches
 from eqkin.index.state import WordsEntry
 from eqkin.index.words import SCHEMA, VERSION, connect, reading
 from eqkin.latex.prose import plain_text
@@ -38,7 +39,7 @@ def usable(folder: Path, entry: WordsEntry) -> bool:
     if not path.exists():
         return False
     if entry.sealed:
-        return sha256_of(path) == entry.sha256
+        return matches(path, entry.sha256)
     try:
         return not problems(path)
     except CorruptData:

@@ -37,6 +37,14 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> None:
         raise
 
 
+def put(temporary: Path, path: Path) -> None:
+    """Put a file that was written under another name in its place, for good; raises `OSError`."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames within a folder last (where the system can do that)."""
     try:
