@@ -62,19 +62,20 @@ def to_png(plot: Plot) -> bytes:
 
 def _written(plot: Plot, form: str, text: bool) -> bytes:
     picture = BytesIO()
-    with _styled({"svg.fonttype": "none" if text else "path"}):
+    with styled({"svg.fonttype": "none" if text else "path"}):
         metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
         draw(plot).savefig(picture, format=form, dpi=150, transparent=text, metadata=metadata)
     return picture.getvalue()
 
 
 @contextmanager
-def _styled(more: dict[Any, Any]) -> Iterator[None]:
+def styled(more: dict[Any, Any] | None = None) -> Iterator[None]:
+    """The style of all plots, with some settings more; raises `BadInput` where there is no matplotlib."""
     try:
         import matplotlib
     except ImportError as error:
         raise BadInput("plots need matplotlib: pip install 'eqkin[eval]'") from error
-    with matplotlib.rc_context(_STYLE | more), warnings.catch_warnings():
+    with matplotlib.rc_context(_STYLE | (more or {})), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a reader's font may have it
         yield
 
