@@ -13,8 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlencode
@@ -79,33 +79,44 @@ def measure_server(
 ) -> list[SearchReport]:
     """Start `eqkin serve` over a library and search it over HTTP, with each number of clients in turn."""
     start = time.perf_counter()
-    command = [sys.executable, "-m", "eqkin", "serve", "--library", str(library), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        try:
-            assert server.stdout is not None
-            place = re.search(r"http://([^/]+)/", server.stdout.readline())
-            if not place:
-                raise BadInput(f"{library}: the server did not start")
-            with closing(_Client(place.group(1), k, explain)) as ask:
-                ask("E = mc^2")
-                first = time.perf_counter() - start
-                reports = [measure(ask, formulas(searches), number) for number in clients]
-        finally:
-            server.terminate()
+    with serving("--library", str(library)) as (place, _), closing(Client(place, k, explain)) as ask:
+        ask("E = mc^2")
+        first = time.perf_counter() - start
+        reports = [measure(ask, formulas(searches), number) for number in clients]
     for report in reports:
         report.first = first
     return reports
 
 
-class _Client:
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[str, int]]:
+    """Start `eqkin serve` with some arguments on a free port and end it afterwards: its host and port, its process.
+
+    Raises:
+        BadInput: it does not start; it has said why.
+    """
+    command = [sys.executable, "-m", "eqkin", "serve", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            place = re.search(r"http://([^/]+)/", server.stdout.readline())
+            if not place:
+                raise BadInput(f"eqkin serve {' '.join(arguments)}: the server did not start")
+            yield place[1], server.pid
+        finally:
+            server.terminate()
+
+
+class Client:
     """Asks a server; every thread has a connection of its own."""
 
-    def __init__(self, place: str, k: int, explain: bool) -> None:
+    def __init__(self, place: str, k: int = 10, explain: bool = False) -> None:
         self._place, self._settings = place, {"k": k, "explain": "true" if explain else "false"}
         self._own = threading.local()
         self._all: list[http.client.HTTPConnection] = []
 
     def __call__(self, formula: str) -> dict[str, float]:
+        """Search for a formula: the seconds of each stage, as the server tells; raises `BadInput` if it refuses."""
         connection = getattr(self._own, "connection", None)
         if connection is None:
             connection = self._own.connection = http.client.HTTPConnection(self._place, timeout=60)
