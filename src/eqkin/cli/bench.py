@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from eqkin.benchmarks.machine import machine
+from eqkin.cli import bench_scale
 from eqkin.cli.bench_search import search
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, need_torch
@@ -25,6 +26,7 @@ def register(app: typer.Typer) -> None:
     group.command()(index)
     group.command()(train)
     group.command()(search)
+    bench_scale.register(group)
     app.add_typer(group, name="bench")
 
 

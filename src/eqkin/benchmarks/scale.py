@@ -1,0 +1,212 @@
+"""`eqkin bench scale`: what building, keeping and searching a library costs at several sizes.
+
+Every step is a command of eqkin, run and watched as a user would run it, and its figures are a line of a file: a step
+that has its line is not done again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from eqkin.benchmarks.growth import METADATA, grow
+from eqkin.benchmarks.machine import machine
+from eqkin.benchmarks.processes import Cost, eqkin, memory, told
+from eqkin.benchmarks.search import Client, formulas, measure, serving
+from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.library.durable import write_file
+
+RESULTS = "results.jsonl"
+_DAY = "atlas:"  # what is added to a library that is there: 28 papers
+
+Record = dict[str, Any]  # "size", "step", "figures", "machine"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is measured, and where."""
+
+    sources: tuple[str, ...]  # what corpora are grown from
+    folder: Path  # gets the corpora, the libraries and the results
+    jobs: int = os.cpu_count() or 1  # processes to read with
+    engine: str = ""  # of `eqkin add`; "": its default
+    milvus: str = ""  # address of a server, "": none
+    searches: int = 500
+    clients: int = 1
+    seed: int = 0
+
+    def corpus(self, size: int) -> Path:
+        """Where the corpus of a size is."""
+        return self.folder / f"corpus-{size}"
+
+    def library(self, size: int) -> Path:
+        """Where the library of a size is."""
+        return self.folder / f"library-{size}"
+
+
+def results(folder: Path) -> list[Record]:
+    """What was measured in a folder so far; raises `CorruptData`."""
+    path = folder / RESULTS
+    try:
+        return [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise CorruptData(f"{path}: cannot be read ({error}); delete the line, or the file to begin again") from error
+
+
+def run(
+    settings: Settings, sizes: Sequence[int], tell: Callable[[str], None], only: Collection[str] = ()
+) -> list[Record]:
+    """Measure at all sizes, smallest first, what was not measured yet.
+
+    Args:
+        settings: what and where.
+        sizes: equations of each corpus.
+        tell: called with what begins.
+        only: names of steps, of `STEPS`; all unless given. Each needs those before it, done now or earlier.
+
+    Returns:
+        All results of the folder.
+
+    Raises:
+        BadInput: the sources cannot be read, or a command fails; what was measured before is kept.
+    """
+    wanted = [step for step in STEPS if step in only or not only]
+    if unknown := set(only) - set(STEPS):
+        raise BadInput(f"{unknown.pop()}: no such step; there are {', '.join(STEPS)}")
+    try:
+        settings.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{settings.folder}: could not be made ({error.strerror or error})") from error
+    known = results(settings.folder)
+    for size in sorted(set(sizes)):
+        for step in wanted:
+            there = any((one["size"], one["step"]) == (size, step) for one in known)
+            if there or (step in _OF_MILVUS and not settings.milvus):
+                continue
+            tell(f"{size:,} equations: {step}")
+            known.append({"size": size, "step": step, "figures": STEPS[step](settings, size), "machine": machine()})
+            write_file(settings.folder / RESULTS, b"".join(orjson.dumps(one) + b"\n" for one in known))
+    return known
+
+
+def _grow(settings: Settings, size: int) -> Record:
+    start = time.perf_counter()
+    corpus = settings.corpus(size)
+    grown = grow(settings.sources, corpus, size, seed=settings.seed, pieces=settings.folder / "pieces")
+    seconds = None if grown.skipped else time.perf_counter() - start  # of all of it, or it says nothing
+    packed = sum(tar.stat().st_size for tar in grown.tars)
+    return {"seconds": seconds, "papers": grown.papers, "equations": grown.equations, "bytes": packed}
+
+
+def _reading(settings: Settings, size: int) -> list[str]:
+    corpus = settings.corpus(size)
+    chosen = ["--engine", settings.engine] if settings.engine else []
+    return [
+        *("add", str(corpus), "--metadata", str(corpus / METADATA), "--library", str(settings.library(size))),
+        *("--jobs", str(settings.jobs), "--no-index", "--json", *chosen),
+    ]
+
+
+def _add(settings: Settings, size: int) -> Record:
+    shutil.rmtree(settings.library(size), ignore_errors=True)  # of a run that was stopped: its time would say nothing
+    cost = eqkin(*_reading(settings, size))
+    said = told(cost)
+    found = {name: count for name, count in said["equations"].items() if name != "diagram"}
+    converted = found.get("converted", 0) + found.get("degraded", 0)
+    if said["problems"] or not converted:
+        raise BadInput(f"{settings.corpus(size)}: not all of it was read: {said['problems'][:3]}")
+    about = {"papers": said["papers"], "equations": sum(found.values()), "converted": converted}
+    return {**about, "per_second": sum(found.values()) / cost.seconds, **cost.summary()}
+
+
+def _index(settings: Settings, size: int) -> Record:
+    library = settings.library(size)
+    shutil.rmtree(library / "index", ignore_errors=True)
+    cost = eqkin("index", "--library", str(library), "--json")
+    said = told(cost)
+    about = {name: said[name] for name in ("vectors", "kind", "recall", "steps")}
+    if not said["bytes"]["nearest"]:  # few vectors need no lists: the time it took to see that is no measure
+        about["steps"] = said["steps"] | {"indexing": None}
+    return {**about, "disk": {**_disk(library), **said["bytes"]}, **cost.summary()}
+
+
+def _disk(library: Path) -> dict[str, int]:
+    """Bytes of what is not derived."""
+    forest = sum(path.stat().st_size for path in (library / "forest").iterdir())
+    return {"database": (library / "library.db").stat().st_size, "forest": forest}
+
+
+def _serve(settings: Settings, size: int) -> Record:
+    return _searched(settings, "--library", str(settings.library(size)))
+
+
+def _searched(settings: Settings, *arguments: str) -> Record:
+    """A server from its start on: until it listens, until its first answer, its memory, its searches."""
+    start = time.perf_counter()
+    with serving(*arguments) as (place, process), closing(Client(place)) as ask:
+        listening = time.perf_counter() - start
+        ask("E = mc^2")
+        first = time.perf_counter() - start
+        began = memory(process)
+        report = measure(ask, formulas(settings.searches), settings.clients)
+        held = memory(process)
+    if report.errors:
+        raise BadInput(f"eqkin serve {' '.join(arguments)}: {len(report.errors)} searches failed: {report.errors[0]}")
+    return {"listening_seconds": listening, "first_seconds": first, "began": began, "held": held, **report.summary()}
+
+
+def _verify(settings: Settings, size: int) -> Record:
+    return eqkin("verify", "--library", str(settings.library(size)), "--json").summary()
+
+
+def _push(settings: Settings, size: int) -> Record:
+    cost = eqkin("push", "--library", str(settings.library(size)), *_collection(settings, size))
+    return cost.summary()
+
+
+def _serve_milvus(settings: Settings, size: int) -> Record:
+    return _searched(settings, *_collection(settings, size))
+
+
+def _collection(settings: Settings, size: int) -> list[str]:
+    return ["--milvus", settings.milvus, "--collection", f"eqkin_scale_{size}"]
+
+
+def _again(settings: Settings, size: int) -> Record:
+    """Reading everything once more, with nothing new in it: what it takes to go on after a stop."""
+    cost = eqkin(*_reading(settings, size))
+    said = told(cost)
+    if said["papers"]:
+        raise BadInput(f"{settings.library(size)}: {said['papers']} papers were read again")
+    return {"papers": said["unchanged"], **cost.summary()}
+
+
+def _day(settings: Settings, size: int) -> Record:
+    """A few papers more, made searchable."""
+    library = str(settings.library(size))
+    eqkin("add", "--remove", _DAY, "--library", library, "--no-index", expected=(0, 3))  # of a run that was stopped
+    cost: Cost = eqkin("add", _DAY, "--library", library, "--jobs", "1", "--json")
+    said = told(cost)
+    return {"papers": said["papers"], "equations": sum(said["equations"].values()), **cost.summary()}
+
+
+STEPS: dict[str, Callable[[Settings, int], Record]] = {
+    "grow": _grow,
+    "add": _add,
+    "index": _index,
+    "serve": _serve,
+    "verify": _verify,
+    "push": _push,
+    "milvus": _serve_milvus,
+    "again": _again,
+    "day": _day,
+}
+_OF_MILVUS = ("push", "milvus")

@@ -1,0 +1,68 @@
+"""The figure of `eqkin bench scale`: time and bytes against the number of equations, measured and projected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from eqkin.benchmarks.scale import Record
+from eqkin.benchmarks.scale_table import ARXIV, QUANTITIES, trend
+from eqkin.errors import StorageFailed
+from eqkin.evaluation.report.plots import SERIES, SOFT, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_MARKERS = "os^DvPX"
+_PANELS = {
+    ("Time", "seconds"): (
+        *("Reading, processor time", "Embedding", "Structure", "Lists of faiss", "Words", "Verifying"),
+        "28 papers more, searchable",
+    ),
+    ("Disk", "bytes on disk"): ("Database", "Trees", "Vectors", "Lists of faiss", "Structure", "Words"),
+    ("Memory", "bytes of memory"): (
+        *("Reading: the writer", "Reading: the largest worker", "Indexing", "Server, resident"),
+        "Server, without mapped files",
+    ),
+}
+
+
+def draw(records: Sequence[Record], folder: Path, target: int = ARXIV) -> list[Path]:
+    """Write `scale.svg` and `scale.png` into a folder; raises `BadInput` without matplotlib, `StorageFailed`."""
+    with styled():
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(11.4, 4.2), layout="constrained")
+        for axes, ((group, unit), titles) in zip(figure.subplots(1, len(_PANELS)), _PANELS.items(), strict=True):
+            _panel(axes, records, group, titles, target)
+            axes.set_xlabel("equations")
+            axes.set_ylabel(unit)
+        written = [folder / f"scale.{form}" for form in ("svg", "png")]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for path in written:
+                metadata = {"Date": None, "Creator": None} if path.suffix == ".svg" else {"Software": None}
+                figure.savefig(path, dpi=150, metadata=metadata)
+        except OSError as error:
+            raise StorageFailed(f"{folder}: figures could not be written ({error.strerror or error})") from error
+    return written
+
+
+def _panel(axes: Axes, records: Sequence[Record], group: str, titles: Sequence[str], target: int) -> None:
+    for title, colour, marker in zip(titles, cycle(SERIES), cycle(_MARKERS)):
+        quantity = next(one for one in QUANTITIES if (one.group, one.title) == (group, title))
+        found = trend(records, quantity)
+        if found is None:
+            continue
+        axes.plot(found.sizes, found.values, marker, color=colour, markersize=4, label=title)
+        for first, last, line in ((found.sizes[0], found.sizes[-1], "-"), (found.sizes[-1], float(target), "--")):
+            sizes = np.geomspace(first, max(last, first), 40)
+            axes.plot(sizes, [found.at(size) for size in sizes], line, color=colour, linewidth=1.2)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.axvline(target, color=SOFT, linewidth=0.8, linestyle=":")
+    axes.legend(loc="upper left", fontsize=7)

@@ -1,0 +1,144 @@
+"""What `eqkin bench scale` measured, as tables: each figure at each size, how it grows, what 30 million would take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from eqkin.benchmarks.scale import Record
+from eqkin.benchmarks.trends import Trend, fit
+from eqkin.errors import BadInput
+
+ARXIV = 30_000_000  # display equations
+BEGIN, END = "<!-- eqkin bench scale: begin -->", "<!-- eqkin bench scale: end -->"
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A figure that is measured at every size."""
+
+    title: str
+    step: str
+    path: tuple[str, ...]  # where it stands among the step's figures
+    shown: Callable[[float], str]
+    group: str  # the table it is in
+
+
+def seconds(value: float) -> str:
+    """A time in the unit people would use."""
+    for unit, size in (("h", 3_600.0), ("min", 60.0)):
+        if value >= 2 * size:
+            return f"{value / size:,.1f} {unit}"
+    return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
+
+
+def size(value: float) -> str:
+    """Bytes in the unit people would use."""
+    for unit, one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
+        if value >= one:
+            return f"{value / one:,.3g} {unit}"
+    return f"{value / 1e3:,.3g} kB"
+
+
+def milliseconds(value: float) -> str:
+    """A short time."""
+    return f"{value:,.1f} ms"
+
+
+def _quantities() -> list[Quantity]:
+    building = [
+        ("Reading, all processes", "add", ("seconds",)),
+        ("Reading, processor time", "add", ("processor_seconds",)),
+        *((name, "index", ("steps", step)) for name, step in {
+            "Embedding": "embedding", "Structure": "structure", "Lists of faiss": "indexing", "Words": "words",
+        }.items()),
+        ("Pushing to Milvus", "push", ("seconds",)),
+        ("Verifying", "verify", ("seconds",)),
+        ("Reading again, nothing new", "again", ("seconds",)),
+        ("28 papers more, searchable", "day", ("seconds",)),
+    ]  # fmt: skip
+    disk = [
+        ("Corpus, packed", "grow", ("bytes",)),
+        *((name, "index", ("disk", part)) for name, part in {
+            "Database": "database", "Trees": "forest", "Vectors": "vectors", "Lists of faiss": "nearest",
+            "Structure": "structure", "Words": "words",
+        }.items()),
+    ]  # fmt: skip
+    memory = [
+        ("Reading: the writer", "add", ("own_bytes",)),
+        ("Reading: the largest worker", "add", ("helper_bytes",)),
+        ("Indexing", "index", ("own_bytes",)),
+        ("Verifying", "verify", ("own_bytes",)),
+        ("Server, resident", "serve", ("held", "rss")),
+        ("Server, without mapped files", "serve", ("held", "own")),
+        ("Server of Milvus' hits", "milvus", ("held", "rss")),
+    ]
+    searching = [
+        ("Start to first answer", "serve", ("first_seconds",), seconds),
+        ("Search, median", "serve", ("whole_p50_ms",), milliseconds),
+        ("Search, 99th percentile", "serve", ("whole_p99_ms",), milliseconds),
+        ("Through Milvus, median", "milvus", ("whole_p50_ms",), milliseconds),
+        ("Through Milvus, 99th percentile", "milvus", ("whole_p99_ms",), milliseconds),
+    ]
+    return [
+        *(Quantity(*one, seconds, "Time") for one in building),
+        *(Quantity(*one, size, "Disk") for one in disk),
+        *(Quantity(*one, size, "Memory") for one in memory),
+        *(Quantity(*one, "Searching") for one in searching),
+    ]
+
+
+QUANTITIES = _quantities()
+
+
+def value(records: Sequence[Record], quantity: Quantity, size: int) -> float | None:
+    """What was measured of a quantity at a size; None if it was not."""
+    figures: Any = next((one["figures"] for one in records if (one["size"], one["step"]) == (size, quantity.step)), {})
+    for name in quantity.path:
+        figures = figures.get(name) if isinstance(figures, dict) else None
+    return None if figures is None else float(figures)
+
+
+def equations(records: Sequence[Record]) -> dict[int, int]:
+    """The equations that can be searched at each size: what figures are held against."""
+    return {one["size"]: one["figures"]["vectors"] for one in records if one["step"] == "index"}
+
+
+def trend(records: Sequence[Record], quantity: Quantity) -> Trend | None:
+    """How a quantity grows with the equations that can be searched."""
+    counts = equations(records)
+    return fit(list(counts.values()), [value(records, quantity, size) for size in counts])
+
+
+def tables(records: Sequence[Record], target: int = ARXIV) -> str:
+    """All figures as Markdown: measured, the exponent of the growth, and what it comes to at `target` equations."""
+    counts = equations(records)
+    if not counts:
+        raise BadInput("nothing was measured yet")
+    written = []
+    for group in dict.fromkeys(quantity.group for quantity in QUANTITIES):
+        rows = [row for quantity in QUANTITIES if quantity.group == group and (row := _row(records, quantity, target))]
+        head = [group, *(f"{count:,}" for count in counts.values()), "grows as", f"at {target:,}"]
+        lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+        written.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
+    return "\n\n".join(written)
+
+
+def _row(records: Sequence[Record], quantity: Quantity, target: int) -> list[str]:
+    found = trend(records, quantity)
+    if found is None:
+        return []
+    values = [value(records, quantity, size) for size in equations(records)]
+    cells = ["" if not one else quantity.shown(one) for one in values]
+    grows = "(in proportion)" if found.exponent is None else f"n^{found.exponent:.2f}"
+    return [quantity.title, *cells, grows, quantity.shown(found.at(target))]
+
+
+def put_into(document: str, written: str) -> str:
+    """A Markdown text with the tables between its two marks; raises `BadInput` if it has none."""
+    before, begin, rest = document.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise BadInput(f"there is no place for the tables: mark it with {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{written}\n{END}{after}"
