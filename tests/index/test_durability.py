@@ -24,7 +24,7 @@ import os, shutil, signal, sqlite3, sys
 from pathlib import Path
 import numpy as np
 from eqkin.errors import BadInput
-from eqkin.index import VectorIndex, Words, nearest, structure_update, update, updating, words_update
+from eqkin.index import VectorIndex, Words, checked, nearest, structure_update, update, updating, words_update
 from eqkin.library import Library
 from eqkin.library.verify import verify
 from eqkin.network.encoder import Encoder
@@ -32,7 +32,7 @@ from eqkin.network.encoder import Encoder
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 nearest.FLAT_LIMIT, updating._MANY_FILES, updating._STEP, updating._FILE_SECONDS = 12, 2, 4, 0.0
 structure_update._MANY_FILES, structure_update._STEP, structure_update._FILE_SECONDS = 2, 4, 0.0
-updating._LEAST_TAIL, updating._TAIL, words_update._BATCH_PAPERS = 3, 3, 2
+updating._LEAST_TAIL, updating._TAIL, words_update._BATCH_PAPERS, checked._SETTLED = 3, 3, 2, 0
 encoder = Encoder.load()
 countdown = 0
 

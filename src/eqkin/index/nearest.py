@@ -52,6 +52,7 @@ class Nearest:
     trained: int = 0
     usable: Bitmap | None = None  # trees that may be found, None: all; what is mapped cannot be taken out
     later: Nearest | None = None  # vectors that are not in this index, compared one by one
+    rows: int = 0  # the first ones of all files, whose vectors can be found here
 
     def __len__(self) -> int:
         return int(self.index.ntotal)
@@ -90,8 +91,9 @@ class Nearest:
 
     def take_in(self, vectors: VectorFiles) -> None:
         """Add those of the vectors that came after the ones that are there."""
-        for trees, block in vectors.blocks(len(self)):
+        for trees, block in vectors.blocks(self.rows):
             self.add(trees, block)
+        self.rows = len(vectors)
 
     def save(self, folder: Path) -> NearestEntry:
         """Write the index's file, named by its content; raises `StorageFailed`."""
@@ -133,7 +135,7 @@ def load(folder: Path, entry: NearestEntry, dimensions: int, *, mapped: bool = T
         raise CorruptData(f"{path}: cannot be read ({error}); {MEND}") from error
     if index.d != dimensions or index.ntotal != entry.count or not hasattr(index, "invlists"):
         raise CorruptData(f"{path}: is of another kind than index.json says; {MEND}")
-    return Nearest(index, entry.kind, entry.probes, entry.recall, entry.trained)
+    return Nearest(index, entry.kind, entry.probes, entry.recall, entry.trained, rows=entry.count)
 
 
 def _head(path: Path, length: int) -> str:
@@ -156,7 +158,8 @@ def exact(dimensions: int) -> Nearest:
 def compared(vectors: VectorFiles, live: Integers, start: int = 0, most: int | None = None) -> Nearest:
     """The live ones of the vectors from a row on, at most so many rows, each of which is compared with."""
     nearest = exact(vectors.dimensions)
-    for trees, block in vectors.blocks(start, None if most is None else start + most):
+    nearest.rows = len(vectors) if most is None else min(start + most, len(vectors))
+    for trees, block in vectors.blocks(start, nearest.rows):
         alive = np.isin(trees, live, assume_unique=True)
         nearest.add(trees[alive], block[alive])
     return nearest
@@ -171,7 +174,7 @@ def build(vectors: VectorFiles, tell: Callable[[int, int], None] | None = None, 
     index.cp.niter, index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = _ROUNDS, _TRAINING, 1
     generator = np.random.default_rng(0)
     index.train(vectors.take(np.sort(generator.permutation(len(vectors))[: lists * _TRAINING])))
-    nearest = Nearest(index, kind, lists, trained=len(vectors))
+    nearest = Nearest(index, kind, lists, trained=len(vectors), rows=len(vectors))
     for trees, block in vectors.blocks():
         nearest.add(trees, block)
         if tell:

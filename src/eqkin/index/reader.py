@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from eqkin.index.live import live_trees
 from eqkin.index.nearest import Nearest
 from eqkin.index.state import FOLDER, MEND, IndexState
 from eqkin.index.structure import StructureIndex
-from eqkin.index.updating import save_nearest
 from eqkin.index.vectors import Floats, Integers, VectorFiles, living, places, unit
 from eqkin.library import Library
 from eqkin.library.database import generation
+from eqkin.library.lock import WriterLock
 
 _ATTEMPTS = 10  # while an updater replaces files
 _FEW = 10_000  # allowed trees up to which each of them is compared
@@ -34,7 +35,9 @@ class VectorIndex:
         self._state, self._files, self._nearest = state, files, nearest
         self.structure = structure  # of the same moment; None: it was not taken in yet
         self.trees, self._rows = living(files.trees, live)  # ascending
-        self.missing = len(live) - len(self.trees)  # equations without a vector
+        self.missing = len(live) - len(self.trees)  # equations that cannot be found yet: without a vector, or
+        if nearest.rows < len(files):  # with one that came so late that it is not in the lists
+            self.missing += int(np.isin(files.trees[nearest.rows :], live, assume_unique=True).sum())
 
     @classmethod
     def open(cls, library: Library, model_digest: str) -> VectorIndex:
@@ -69,27 +72,9 @@ class VectorIndex:
         if len(files) <= faiss_side.FLAT_LIMIT:
             nearest = faiss_side.compared(files, live)
         else:
-            nearest = cls._inverted_lists(folder, state, files, live)
+            nearest = _inverted_lists(folder, state, files, live)
         structure = None if state.terms is None else StructureIndex.open(folder, state.terms, live)
         return cls(state, files, live, nearest, structure)
-
-    @staticmethod
-    def _inverted_lists(folder: Path, state: IndexState, files: VectorFiles, live: Integers) -> Nearest:
-        """The lists on disk, and beside them the vectors that came later; or new ones."""
-        nearest = None
-        if state.nearest is not None and state.nearest.count <= len(files):
-            with suppress(CorruptData):
-                nearest = faiss_side.load(folder, state.nearest, state.dimensions)
-        if nearest is None:
-            nearest = faiss_side.build(files)
-            with suppress(StorageFailed, LibraryBusy):
-                save_nearest(folder, state, nearest)
-        if len(nearest) < len(files):
-            later = faiss_side.compared(files, live, len(nearest))
-            nearest.later = later if len(later) else None
-        if len(live) < len(files) or not np.isin(files.trees, live, assume_unique=True).all():
-            nearest.confine(live)
-        return nearest
 
     def __len__(self) -> int:
         return len(self.trees)
@@ -152,6 +137,38 @@ class VectorIndex:
         similarities = queries @ self._files.take(among if self._rows is None else self._rows[among]).T
         best = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
         return np.take_along_axis(similarities, best, axis=1), self.trees[among][best]
+
+
+def _inverted_lists(folder: Path, state: IndexState, files: VectorFiles, live: Integers) -> Nearest:
+    """The lists on disk, and beside them some of the vectors that came later; or new ones."""
+    nearest = None
+    if state.nearest is not None and state.nearest.count <= len(files):
+        with suppress(CorruptData):
+            nearest = faiss_side.load(folder, state.nearest, state.dimensions)
+    nearest = nearest or _made_again(folder, state, files)
+    if nearest is None:  # somebody is making them
+        return faiss_side.compared(files, live, 0, faiss_side.FLAT_LIMIT)
+    if nearest.rows < len(files):
+        later = faiss_side.compared(files, live, nearest.rows, faiss_side.FLAT_LIMIT)
+        nearest.rows, nearest.later = later.rows, later if len(later) else None
+    if not np.isin(files.trees, live, assume_unique=True).all():
+        nearest.confine(live)
+    return nearest
+
+
+def _made_again(folder: Path, state: IndexState, files: VectorFiles) -> Nearest | None:
+    """New lists, on disk where they can be written; None if somebody else is at work there."""
+    try:
+        with WriterLock(folder):
+            nearest = faiss_side.build(files)
+            if IndexState.load(folder) == state:
+                with suppress(StorageFailed):
+                    replace(state, nearest=nearest.save(folder)).save(folder)
+            return nearest
+    except LibraryBusy:
+        return None
+    except StorageFailed:
+        return faiss_side.build(files)
 
 
 def _generation(library: Library) -> int:

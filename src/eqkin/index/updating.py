@@ -23,7 +23,6 @@ from eqkin.index import nearest as faiss_side
 from eqkin.index import structure_update as structure
 from eqkin.index import words_update as words
 from eqkin.index.live import live_trees
-from eqkin.index.nearest import Nearest
 from eqkin.index.state import FOLDER, LOCK, NAME, FileEntry, IndexState, TermsEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, unit, write_vectors
 from eqkin.library import Library
@@ -103,18 +102,6 @@ def update(
 
 def _silent(*_: object) -> None:
     pass
-
-
-def save_nearest(folder: Path, state: IndexState, nearest: Nearest) -> None:
-    """Put lists that a reader had to build anew beside the vectors, unless these have changed since.
-
-    Raises:
-        LibraryBusy: somebody else is updating the index.
-        StorageFailed: it cannot be written.
-    """
-    with WriterLock(folder):
-        if IndexState.load(folder) == state:
-            replace(state, nearest=nearest.save(folder)).save(folder)
 
 
 class _Update:
