@@ -51,6 +51,9 @@ def finetune(
         eqkin finetune corpus.zst --pairs equalities --batch 4096 --device cuda
     """
     need_torch()
+    from eqkin.learning.distributed import refuse_company
+
+    refuse_company("finetuning")
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file, and the network needs a folder: choose another name")
     from eqkin.evaluation.finetuned import finetune_model

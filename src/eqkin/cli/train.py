@@ -20,6 +20,8 @@ from eqkin.library import Library
 
 if TYPE_CHECKING:
     from eqkin.learning.corpus import Corpus
+    from eqkin.learning.ranks import Ranks
+    from eqkin.learning.recipes import Recipe
     from eqkin.learning.run import Outcome, Run
     from eqkin.learning.run import Progress as RunProgress
 
@@ -44,13 +46,17 @@ def train(
     triplets: Annotated[
         int | None, typer.Option(min=1, help="How many to learn from in all.", show_default="the recipe's")
     ] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Triplets a step.", show_default="the recipe's")] = None,
+    batch: Annotated[
+        int | None, typer.Option(min=1, help="Triplets a step, of all GPUs together.", show_default="the recipe's")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Of everything random.", show_default="the recipe's")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="Another value for a setting of the recipe; repeatable."),
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one, for each process.")
+    ] = "auto",
     fast: Annotated[bool, typer.Option("--fast/--plain", help="On a GPU, compile and record the steps.")] = True,
     as_json: AsJson = False,
 ) -> None:
@@ -63,6 +69,12 @@ def train(
     at the end, with its interval. Everything is kept in the run's folder: `model/` is what `eqkin.Encoder.load` takes,
     `metrics.jsonl` and `curves.png` show how it went. Stop it whenever you like (Ctrl-C, or a signal to end): its state
     is saved, and `--resume` goes on as if nothing had happened.
+
+    Several GPUs learn together when torchrun, which comes with torch, starts a process for each. The batch is dealt out
+    to them, and they learn what one GPU would, up to rounding; with how many a run is resumed makes no difference. If
+    a process dies all of them end: start again with `--resume`. Given from the start, it lets torchrun's
+    `--max-restarts` do so by itself. Run the same command on every machine; all of them need the corpus, and a disk
+    they share for the run's folder.
 
     Settings for `--set`: loss (kin, histogram, triplet), contexts (section,paper,citation), masking, renamed,
     transpositions, balance, learning_rate, warm_up, schedule (linear, cosine), weight_decay, averaged, temperature,
@@ -78,36 +90,58 @@ def train(
         eqkin train --recipe paper --set loss=triplet --set masking=0 -o runs/ablation
 
         eqkin train --resume -o runs/mine
+
+        torchrun --standalone --nproc-per-node 4 --no-python eqkin train --batch 4096 -o runs/mine
+
+        torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node1:29400 -m eqkin train --resume
     """
     need_torch()
-    from eqkin.learning.checkpoint import load_checkpoint
-    from eqkin.learning.recipes import Recipe, recipe_named
-    from eqkin.learning.run import Run
+    from eqkin.learning.distributed import joined
+    from eqkin.learning.run import Run, chosen_device
 
     named = {"triplets": triplets, "batch": batch, "seed": seed}
     changes = dict(_split(setting) for setting in settings or [])
     changes |= {name: str(value) for name, value in named.items() if value is not None}
-    saved = load_checkpoint(output) if resume else None
-    if resume and saved is None:
-        typer.secho(f"nothing is saved in {output}: starting from the beginning", err=True, fg="yellow")
-    chosen = (Recipe.from_dict(saved.facts["recipe"]) if saved else recipe_named(recipe)).changed(changes)
-    loaded = load_corpus(corpus, library)
-    if loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
-        told = f"{corpus} has no words around its equations, nothing is learned from them: export it again"
-        typer.secho(told, err=True, fg="yellow")
-    with _Stop() as stop:
-        run = Run(loaded, chosen, output, device, fast, should_stop=stop)
-        outcome = _with_progress(run, resume=resume, quiet=as_json)
-    _tell(outcome, output, as_json, drawn=_draw(output))
+    with joined(chosen_device(device)) as ranks:
+        chosen = _recipe(recipe, output if resume else None, ranks).changed(changes)
+        loaded = load_corpus(corpus, library)
+        if ranks.first and loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
+            told = f"{corpus} has no words around its equations, nothing is learned from them: export it again"
+            typer.secho(told, err=True, fg="yellow")
+        with _Stop(patient=not ranks.alone) as stop:
+            run = Run(loaded, chosen, output, device, fast, should_stop=stop, ranks=ranks)
+            outcome = _with_progress(run, resume=resume, quiet=as_json or not ranks.first)
+        if ranks.first:
+            _tell(outcome, output, as_json, drawn=_draw(output), together=not ranks.alone)
+        stopped_by = ranks.most(stop.signal)
     if not outcome.finished:
-        raise typer.Exit(128 + stop.signal)
+        raise typer.Exit(128 + stopped_by)
+
+
+def _recipe(name: str, resumed: Path | None, ranks: Ranks) -> Recipe:
+    """The recipe of the run to resume, if one is saved there, or the one of that name."""
+    from eqkin.learning.checkpoint import load_checkpoint
+    from eqkin.learning.recipes import Recipe, recipe_named
+
+    def kept() -> bytes:
+        saved = load_checkpoint(resumed) if resumed else None
+        if resumed and saved is None:
+            typer.secho(f"nothing is saved in {resumed}: starting from the beginning", err=True, fg="yellow")
+        return orjson.dumps(saved.facts["recipe"]) if saved else b""
+
+    found = ranks.from_first(kept)
+    return Recipe.from_dict(orjson.loads(found)) if found else recipe_named(name)
 
 
 class _Stop:
-    """While the context lasts, asks the run to stop when a signal says so; a second signal does not wait."""
+    """While the context lasts, asks the run to stop when a signal says so; a second signal does not wait.
 
-    def __init__(self) -> None:
-        self.signal = 0
+    Unless `patient`: torchrun passes on what a terminal sends to all processes anyway, and ends them after half a
+    minute.
+    """
+
+    def __init__(self, *, patient: bool = False) -> None:
+        self.signal, self._patient = 0, patient
 
     def __enter__(self) -> _Stop:
         self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -118,7 +152,7 @@ class _Stop:
             signal.signal(number, handler)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
+        if self.signal and not self._patient:
             raise KeyboardInterrupt
         self.signal = number
 
@@ -211,7 +245,7 @@ def _draw(folder: Path) -> bool:
     return True
 
 
-def _tell(outcome: Outcome, folder: Path, as_json: bool, *, drawn: bool) -> None:
+def _tell(outcome: Outcome, folder: Path, as_json: bool, *, drawn: bool, together: bool) -> None:
     score = outcome.ranking
     if as_json:
         told: dict[str, Any] = {"finished": outcome.finished, "step": outcome.step, "model": None, "ranking": None}
@@ -225,7 +259,8 @@ def _tell(outcome: Outcome, folder: Path, as_json: bool, *, drawn: bool) -> None
         typer.echo(orjson.dumps(told).decode())
         return
     if not outcome.finished:
-        again = f"`eqkin train --resume -o {folder}` goes on (name the same library or file)"
+        started = "torchrun ... " if together else ""
+        again = f"`{started}eqkin train --resume -o {folder}` goes on (name the same library or file)"
         typer.echo(f"stopped at step {outcome.step:,}; {again}")
         return
     typer.echo(f"held-out ranking {score}")

@@ -39,15 +39,15 @@ class Augmentation:
         self._chance = torch.tensor(_poisson(transpositions), dtype=torch.float64, device=device)
         self._number, self._first, self._second = (Stream(seed, name) for name in ("flips", "flip-one", "flip-two"))
 
-    def draw(self, step: Tensor, equations: int) -> Renaming:
-        """Renamings for the equations of a step."""
+    def draw(self, step: Tensor, equations: int, places: Tensor | None = None) -> Renaming:
+        """Renamings for equations of a step, whose places in the batch are 0, 1, ... unless others are given."""
         device = self._chance.device
-        index = torch.arange(equations, device=device)
+        index = torch.arange(equations, device=device) if places is None else places
         flips = torch.searchsorted(self._chance, self._number.uniform(step, index), right=True)
         if self._share < 1:
             flips = torch.where(self._whether.uniform(step, index) < self._share, flips, 0)
         most = len(self._chance)
-        pair = torch.arange(equations * most, device=device)
+        pair = (index[:, None] * most + torch.arange(most, device=device)).flatten()
         one = self._first.below(CHARACTERS, step, pair)
         other = (one + 1 + self._second.below(CHARACTERS - 1, step, pair)) % CHARACTERS
         return Renaming(*_compose(flips, one.view(equations, most), other.view(equations, most)))

@@ -126,6 +126,18 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     return None
 
 
+def pack(saved: Checkpoint) -> bytes:
+    """A checkpoint as bytes, to tell it to another process."""
+    facts = json.dumps(saved.facts).encode()
+    return len(facts).to_bytes(8, "little") + facts + _packed(saved.arrays)
+
+
+def unpack(packed: bytes) -> Checkpoint:
+    """What `pack` was given."""
+    end = 8 + int.from_bytes(packed[:8], "little")
+    return Checkpoint(load(packed[end:]), json.loads(packed[8:end]))
+
+
 def remove_checkpoint(folder: Path) -> None:
     """Delete the run's state, if there is one: what it was for is done. Raises `StorageFailed`."""
     try:

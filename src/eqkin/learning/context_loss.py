@@ -9,28 +9,34 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from eqkin.learning.ranks import own_rows
 from eqkin.learning.structure_teacher import MASKED
 
 TEMPERATURE = 0.07
 
 
-def context_loss(anchor: Tensor, partner: Tensor, anchor_paper: Tensor, partner_paper: Tensor) -> Tensor:
-    """The mean over the anchors.
+def context_loss(
+    anchor: Tensor, partner: Tensor, anchor_paper: Tensor, partner_paper: Tensor, rows: Tensor | None = None
+) -> Tensor:
+    """The mean over the anchors, or over some of them.
 
     Args:
         anchor: Embeddings of length 1, (m, dimensions).
         partner: Those of related equations, row by row.
         anchor_paper: (m,) paper of each anchor.
         partner_paper: (m,) paper of each partner.
+        rows: Numbers of the anchors that ask; None for all.
     """
-    own = torch.eye(len(anchor), dtype=torch.bool, device=anchor.device)
-    to_partners = (anchor_paper[:, None] == partner_paper) & ~own
-    to_anchors = anchor_paper[:, None] == anchor_paper
+    every = torch.arange(len(anchor), device=anchor.device)
+    right = every if rows is None else rows
+    asking, paper = own_rows(anchor, rows), own_rows(anchor_paper, rows)
+    to_partners = (paper[:, None] == partner_paper) & (right[:, None] != every)
+    to_anchors = paper[:, None] == anchor_paper
     logits = torch.cat(
         [
-            (anchor @ partner.T / TEMPERATURE).masked_fill(to_partners, MASKED),
-            (anchor @ anchor.T / TEMPERATURE).masked_fill(to_anchors, MASKED),
+            (asking @ partner.T / TEMPERATURE).masked_fill(to_partners, MASKED),
+            (asking @ anchor.T / TEMPERATURE).masked_fill(to_anchors, MASKED),
         ],
         dim=1,
     )
-    return functional.cross_entropy(logits, torch.arange(len(anchor), device=anchor.device))
+    return functional.cross_entropy(logits, right)

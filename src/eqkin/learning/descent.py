@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from eqkin.errors import BadInput, LearningFailed
 from eqkin.learning.checkpoint import load_checkpoint, save_checkpoint
+from eqkin.learning.distributed import refuse_company
 from eqkin.learning.schedule import learning_rate
 
 _SAVE_SECONDS = 60.0
@@ -57,9 +58,10 @@ def descend(
         The mean loss of the last steps.
 
     Raises:
-        BadInput: The folder holds a checkpoint with other settings.
+        BadInput: The folder holds a checkpoint with other settings; or torchrun started several processes.
         LearningFailed: The loss is no number any more; names the step.
     """
+    refuse_company("this kind of learning")
     parameters = dict(module.named_parameters())
     device = next(iter(parameters.values())).device
     optimiser = torch.optim.Adam(module.parameters(), lr=descent.learning_rate)

@@ -12,6 +12,7 @@ least as similar as a positive one, up to that blur:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,17 +21,24 @@ from torch import Tensor
 NODES = 64
 
 
-def histogram_loss(anchor: Tensor, partner: Tensor, negative: Tensor, nodes: int = NODES) -> Tensor:
-    """The loss of m positive pairs against all m x m pairs of anchors and negatives.
+def histogram_loss(
+    anchor: Tensor,
+    partner: Tensor,
+    negative: Tensor,
+    nodes: int = NODES,
+    mean: Callable[[Tensor], Tensor] = lambda masses: masses,
+) -> Tensor:
+    """The loss of m positive pairs against all pairs of anchors and negatives.
 
     Args:
         anchor: Embeddings, (batch, dimensions).
         partner: Those of related equations, row by row.
-        negative: Those of unrelated ones.
+        negative: Those of unrelated ones, of the whole batch.
         nodes: R.
+        mean: Takes the mean of a histogram over all processes that have a share of the batch's anchors.
     """
-    positive = histogram((anchor * partner).sum(1), nodes)
-    return (histogram((anchor @ negative.T).flatten(), nodes) * positive.cumsum(0)).sum()
+    positive = mean(histogram((anchor * partner).sum(1), nodes))
+    return (mean(histogram((anchor @ negative.T).flatten(), nodes)) * positive.cumsum(0)).sum()
 
 
 def histogram(similarities: Tensor, nodes: int = NODES) -> Tensor:

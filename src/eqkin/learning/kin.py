@@ -10,6 +10,7 @@ from torch import Tensor
 
 from eqkin.learning.pairs import Sampler, Triplets
 from eqkin.learning.randomness import Stream
+from eqkin.learning.ranks import ALONE, Ranks
 from eqkin.learning.structure_teacher import COLUMNS, StructureTables
 
 NEAREST = 16
@@ -21,7 +22,7 @@ _CANDIDATES = {"cuda": 1 << 19, "cpu": 1 << 16}  # among which to search, at mos
 _ACROSS = 1 << 17  # of them at a time
 
 
-def nearest(tables: StructureTables, paper: Tensor) -> Tensor:
+def nearest(tables: StructureTables, paper: Tensor, ranks: Ranks = ALONE) -> Tensor:
     """The 16 nearest trees of each tree, (trees, 16) int32, by cosine.
 
     Those of its own paper, nearly the same ones and those with nothing in common are left out. Where fewer are left the
@@ -30,19 +31,20 @@ def nearest(tables: StructureTables, paper: Tensor) -> Tensor:
     Args:
         tables: Vectors of the trees.
         paper: (trees,) paper of each.
+        ranks: The processes that share the work; each gets all of what was found.
     """
     device, count = paper.device, len(paper)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     vectors = _projected(tables, device, dtype)
     stride = -(-count // _CANDIDATES[device.type])
     candidates = torch.arange(0, count, max(stride, 1), device=device)
-    found = torch.empty(count, NEAREST, dtype=torch.int32, device=device)
-    for start in range(0, count, _BLOCK):
+    found = torch.zeros(count, NEAREST, dtype=torch.int32, device=device)
+    for start in range(ranks.rank * _BLOCK, count, ranks.size * _BLOCK):
         here = torch.arange(start, min(start + _BLOCK, count), device=device)
         best, place = _best(vectors, paper, here, candidates)
         place = torch.where(best > _NOISE, place, place[:, :1])
         found[here] = torch.where(best[:, :1] > _NOISE, place, here[:, None]).int()
-    return found
+    return ranks.total(found)
 
 
 def _best(vectors: Tensor, paper: Tensor, here: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,9 @@ from eqkin.learning.augmentation import Augmentation
 from eqkin.learning.context_loss import context_loss
 from eqkin.learning.masking import Masking
 from eqkin.learning.material import KinMaterial
+from eqkin.learning.ranks import ALONE, Ranks, own_rows
 from eqkin.learning.recipes import Recipe
+from eqkin.learning.share import GROUPS, Share
 from eqkin.learning.structure_teacher import structure_loss
 from eqkin.learning.word_loss import WordLoss
 from eqkin.network.torch_network import network_of
@@ -28,20 +30,23 @@ class KinObjective(nn.Module):
         recipe: What to learn.
         material: The trees to learn from, and what is known of them.
         dtype: Precision of the network's products.
+        ranks: The processes among which batches are dealt out.
     """
 
     parts = ("structure", "context", "words")
 
-    def __init__(self, recipe: Recipe, material: KinMaterial, dtype: torch.dtype) -> None:
+    def __init__(self, recipe: Recipe, material: KinMaterial, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             self.network = network_of(recipe.architecture)
             self.words = None
             if material.words:
-                self.words = WordLoss(material.words, recipe.architecture.dimensions, seed=recipe.seed)
+                self.words = WordLoss(material.words, recipe.architecture.dimensions, seed=recipe.seed, ranks=ranks)
         self.to(material.resident.device)
-        self._recipe, self._material, self._dtype = recipe, material, dtype
+        if not ranks.alone:
+            self.network.share_statistics(ranks.total)
+        self._recipe, self._material, self._dtype, self._ranks = recipe, material, dtype, ranks
         self._masking = Masking(recipe.masking, seed=recipe.seed) if recipe.masking else None
         self._augmentation = None
         if recipe.transpositions and recipe.renamed:
@@ -52,31 +57,42 @@ class KinObjective(nn.Module):
     def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
         """The parts of the loss times their weights, in the order of `parts`.
 
+        Of several processes this one's, which sum to them: each answers for its own rows of the whole batch.
+
         Args:
-            trees: Anchors, partners and kin one after the other, (3 x batch,).
-            nodes: 0, 1, ..., at least as many as the trees have nodes.
+            trees: Anchors, partners and kin of all processes one after the other, (3 x batch,).
+            nodes: 0, 1, ..., at least as many as this process's trees have nodes.
             step: Number of the step, which decides what is renamed and hidden.
         """
-        recipe, material = self._recipe, self._material
-        batch = material.resident.collate(trees, nodes)
-        renaming = self._augmentation.draw(step, len(trees)) if self._augmentation else None
-        mask = self._masking.draw(step, nodes, batch.trees.count) if self._masking else None
-        features = material.resident.features(batch, self._dtype, renaming=renaming, mask=mask)
-        pooled = self.network.pool(self.network.nodes(features, batch.trees), batch.trees)
-        embeddings = functional.normalize(pooled, dim=1)  # networks of another kind have other lengths
+        recipe, material, ranks = self._recipe, self._material, self._ranks
+        share = Share.of(trees, material.resident, ranks)
+        embeddings = ranks.gather(self._embeddings(share, nodes, step), GROUPS)
         paper = material.paper[trees]
-        same = paper[:, None] == paper
+        same = own_rows(paper, share.rows)[:, None] == paper
         parts = [embeddings.new_zeros(()) for _ in self.parts]
         if recipe.structure_weight:
             teacher = material.structure.dense(trees, self._dtype)
-            parts[0] = recipe.structure_weight * structure_loss(embeddings, teacher, same, recipe.temperature)
+            taught = structure_loss(embeddings, teacher, same, recipe.temperature, share.rows)
+            parts[0] = recipe.structure_weight * taught / ranks.size
         if recipe.context_weight:
-            anchor, partner, _ = embeddings.chunk(3)
-            anchor_paper, partner_paper, _ = paper.chunk(3)
-            parts[1] = recipe.context_weight * context_loss(anchor, partner, anchor_paper, partner_paper)
+            anchor, partner, _ = embeddings.chunk(GROUPS)
+            anchor_paper, partner_paper, _ = paper.chunk(GROUPS)
+            found = context_loss(anchor, partner, anchor_paper, partner_paper, share.anchors)
+            parts[1] = recipe.context_weight * found / ranks.size
         if self.words is not None:
-            parts[2] = recipe.words_weight * self.words(embeddings, trees, same, step)
+            parts[2] = recipe.words_weight * self.words(embeddings, share.trees, same, step, share.rows)
         return torch.stack(parts)
+
+    def _embeddings(self, share: Share, nodes: Tensor, step: Tensor) -> Tensor:
+        """Of this process's trees, with nodes hidden and letters renamed; of length 1."""
+        resident = self._material.resident
+        batch = resident.collate(share.trees, nodes)
+        places = share.places(nodes, batch.trees)
+        renaming = self._augmentation.draw(step, len(share.trees), share.rows) if self._augmentation else None
+        mask = self._masking.draw(step, nodes, batch.trees.count, places) if self._masking else None
+        features = resident.features(batch, self._dtype, renaming=renaming, mask=mask)
+        pooled = self.network.pool(self.network.nodes(features, batch.trees), batch.trees)
+        return functional.normalize(pooled, dim=1)  # networks of another kind have other lengths
 
     def beside(self) -> dict[str, Tensor]:
         """Weights to keep beside the network's: none."""

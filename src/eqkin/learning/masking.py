@@ -48,15 +48,18 @@ class Masking:
         self._per_mille = math.ceil(1_200 * share)  # room for hidden nodes: a fifth more than expected, and 32
         self._stream = Stream(seed, "mask")
 
-    def draw(self, step: Tensor, nodes: Tensor, count: Tensor) -> Mask:
-        """The mask of a step; `nodes` are 0, 1, ... and those from `count` on are padding."""
-        places = nodes.shape[0] * self._per_mille // 1_000 + 32  # more come up once in 10^7 batches: not guessed
-        hidden = (self._stream.uniform(step, nodes) < self._share) & (nodes < count)
+    def draw(self, step: Tensor, nodes: Tensor, count: Tensor, places: Tensor | None = None) -> Mask:
+        """The mask of a step; `nodes` are 0, 1, ... and those from `count` on are padding.
+
+        `places` are the nodes' numbers in the whole batch, which decide; by default `nodes`.
+        """
+        most = nodes.shape[0] * self._per_mille // 1_000 + 32  # more come up once in 10^7 batches: not guessed
+        hidden = (self._stream.uniform(step, nodes if places is None else places) < self._share) & (nodes < count)
         place = hidden.cumsum(0) - 1
-        room = torch.where(hidden & (place < places), place, -1)
-        chosen = nodes.new_zeros(places + 1)
-        chosen.scatter_(0, torch.where(room >= 0, room, places), nodes)
-        return Mask(hidden, chosen[:places], room, hidden.sum().clamp(max=places))
+        room = torch.where(hidden & (place < most), place, -1)
+        chosen = nodes.new_zeros(most + 1)
+        chosen.scatter_(0, torch.where(room >= 0, room, most), nodes)
+        return Mask(hidden, chosen[:most], room, hidden.sum().clamp(max=most))
 
 
 class MaskingHeads(nn.Module):
@@ -67,13 +70,14 @@ class MaskingHeads(nn.Module):
         for name, classes in CLASSES.items():
             setattr(self, name, nn.Linear(width, classes))
 
-    def forward(self, nodes: Tensor, mask: Mask, targets: Tensor) -> Tensor:
-        """The masking loss.
+    def forward(self, nodes: Tensor, mask: Mask, targets: Tensor, count: Tensor | None = None) -> Tensor:
+        """The masking loss; of several processes' shares of it, this one's.
 
         Args:
             nodes: Vectors of the last layer, (nodes, width).
             mask: Which of them were hidden.
             targets: Tag, attribute and character (as classes) of the nodes in `mask.nodes`, (room, 3).
+            count: Hidden nodes of the whole batch; by default, those of `mask`.
         """
         vectors: Tensor = _Rows.apply(nodes, mask.nodes, mask.room)  # type: ignore[no-untyped-call]
         heads: list[nn.Linear] = [getattr(self, name) for name in CLASSES]
@@ -90,7 +94,8 @@ class MaskingHeads(nn.Module):
             for task, part in enumerate(scores[:, : len(bias)].split(list(CLASSES.values()), dim=1))
         )
         real = torch.arange(vectors.shape[0], device=nodes.device) < mask.count
-        return torch.where(real, losses, 0.0).sum() / (len(CLASSES) * mask.count.clamp(min=1))
+        among = mask.count if count is None else count
+        return torch.where(real, losses, 0.0).sum() / (len(CLASSES) * among.clamp(min=1))
 
 
 class _Rows(torch.autograd.Function):

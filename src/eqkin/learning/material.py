@@ -13,6 +13,7 @@ from eqkin.forest import Vocabulary
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.kin import KinSampler, nearest
 from eqkin.learning.pairs import Sampler
+from eqkin.learning.ranks import ALONE, Ranks
 from eqkin.learning.recipes import Recipe
 from eqkin.learning.resident import Resident
 from eqkin.learning.structure_teacher import StructureTables
@@ -47,7 +48,9 @@ class KinMaterial(Material):
         return known + (self.words.bytes if self.words else 0)
 
 
-def material_of(corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device) -> Material:
+def material_of(
+    corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE
+) -> Material:
     """What a recipe needs of a corpus; raises `BadInput` if nothing can be learned from it."""
     sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device, balance=recipe.balance)
     resident = Resident(corpus.forest, vocabulary, device)
@@ -62,5 +65,5 @@ def material_of(corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: 
     words = None
     if recipe.words_weight and corpus.words is not None and len(corpus.words.word):
         words = WordTables(corpus.words, device)
-    kin = KinSampler(sampler, nearest(structure, paper), seed=recipe.seed)
+    kin = KinSampler(sampler, nearest(structure, paper, ranks), seed=recipe.seed)
     return KinMaterial(resident, kin, paper, structure, words)

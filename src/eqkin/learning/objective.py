@@ -8,12 +8,12 @@ from torch import Tensor, nn
 from eqkin.learning.augmentation import Augmentation
 from eqkin.learning.histogram import histogram_loss
 from eqkin.learning.masking import Masking, MaskingHeads
+from eqkin.learning.ranks import ALONE, Ranks
 from eqkin.learning.recipes import Recipe
 from eqkin.learning.resident import Resident
+from eqkin.learning.share import Share
 from eqkin.learning.triplet import triplet_loss
 from eqkin.network.torch_network import network_of
-
-_LOSSES = {"histogram": histogram_loss, "triplet": triplet_loss}
 
 
 class Objective(nn.Module):
@@ -23,19 +23,21 @@ class Objective(nn.Module):
         recipe: What to learn.
         resident: The trees to learn from.
         dtype: Precision of the network's products.
+        ranks: The processes among which batches are dealt out.
     """
 
     parts = ("similarity", "masking")
 
-    def __init__(self, recipe: Recipe, resident: Resident, dtype: torch.dtype) -> None:
+    def __init__(self, recipe: Recipe, resident: Resident, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             self.network = network_of(recipe.architecture)
             self.heads = MaskingHeads(recipe.architecture.width)
         self.to(resident.device)
-        self._resident, self._dtype = resident, dtype
-        self._loss = _LOSSES[recipe.loss]
+        if not ranks.alone:
+            self.network.share_statistics(ranks.total)
+        self._resident, self._dtype, self._ranks, self._loss = resident, dtype, ranks, recipe.loss
         self._masking = Masking(recipe.masking, seed=recipe.seed) if recipe.masking else None
         self._augmentation = None
         if recipe.transpositions and recipe.renamed:
@@ -44,24 +46,32 @@ class Objective(nn.Module):
             )
 
     def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
-        """The parts of the loss, in the order of `parts`.
+        """The parts of the loss, in the order of `parts`; of several processes this one's, which sum to them.
 
         Args:
-            trees: Anchors, partners and negatives one after the other, (3 x batch,).
-            nodes: 0, 1, ..., at least as many as the trees have nodes.
+            trees: Anchors, partners and negatives of all processes one after the other, (3 x batch,).
+            nodes: 0, 1, ..., at least as many as this process's trees have nodes.
             step: Number of the step, which decides what is renamed and hidden.
         """
         resident = self._resident
-        batch = resident.collate(trees, nodes)
-        renaming = self._augmentation.draw(step, len(trees)) if self._augmentation else None
-        mask = self._masking.draw(step, nodes, batch.trees.count) if self._masking else None
+        share = Share.of(trees, resident, self._ranks)
+        batch = resident.collate(share.trees, nodes)
+        places = share.places(nodes, batch.trees)
+        renaming = self._augmentation.draw(step, len(share.trees), share.rows) if self._augmentation else None
+        mask = self._masking.draw(step, nodes, batch.trees.count, places) if self._masking else None
         features = resident.features(batch, self._dtype, renaming=renaming, mask=mask)
         vectors = self.network.nodes(features, batch.trees)
-        anchor, partner, negative = self.network.pool(vectors, batch.trees).chunk(3)
-        similarity = self._loss(anchor, partner, negative)
+        similarity = self._similarity(*self.network.pool(vectors, batch.trees).chunk(3)) / self._ranks.size
         if mask is None:
             return torch.stack([similarity, torch.zeros_like(similarity)])
-        return torch.stack([similarity, self.heads(vectors, mask, resident.answers(batch, mask.nodes, renaming))])
+        answers = resident.answers(batch, mask.nodes, renaming)
+        return torch.stack([similarity, self.heads(vectors, mask, answers, self._ranks.total(mask.count))])
+
+    def _similarity(self, anchor: Tensor, partner: Tensor, negative: Tensor) -> Tensor:
+        """The loss on similarities, such that its mean over the processes is that of the whole batch."""
+        if self._loss == "triplet":
+            return triplet_loss(anchor, partner, negative)
+        return histogram_loss(anchor, partner, self._ranks.gather(negative), mean=self._ranks.mean)
 
     def beside(self) -> dict[str, Tensor]:
         """Weights to keep beside the network's: those of the masking heads, by name."""

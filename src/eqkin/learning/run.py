@@ -5,12 +5,17 @@ In it lie
     checkpoint.json, checkpoint-N.safetensors   where to go on from
     metrics.jsonl                               how it went
     model/                                      the network, for `Encoder.load`
+
+Several processes may learn together (see `ranks`): the first writes, measures and reports, the others only learn. Only
+the first needs the folder; what it finds there it tells the others.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,18 +26,21 @@ import torch
 from eqkin.errors import BadInput, LearningFailed, LimitReached
 from eqkin.evaluation.u_statistics import RankingScore
 from eqkin.forest import Vocabulary
-from eqkin.learning.checkpoint import load_checkpoint, run_lock, save_checkpoint
+from eqkin.learning.checkpoint import Checkpoint, load_checkpoint, pack, run_lock, save_checkpoint, unpack
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.held_out import HeldOut
+from eqkin.learning.journal import METRICS, Journal
 from eqkin.learning.material import material_of
-from eqkin.learning.metrics import MetricsFile, read
 from eqkin.learning.randomness import steps_from
+from eqkin.learning.ranks import ALONE, Ranks
 from eqkin.learning.recipes import Recipe
+from eqkin.learning.share import check_batch
 from eqkin.learning.steps import Stepper
 from eqkin.network.model_files import Model
 
+__all__ = ["METRICS", "MODEL", "Outcome", "Pace", "Progress", "Run", "chosen_device"]
+
 MODEL = "model"
-METRICS = "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -64,8 +72,8 @@ class Outcome:
 
     step: int
     finished: bool  # otherwise it was asked to stop, and can be resumed
-    ranking: RankingScore | None
-    model: Path | None
+    ranking: RankingScore | None  # known to the first process alone
+    model: Path | None  # likewise
 
 
 @dataclass
@@ -76,11 +84,12 @@ class Run:
         corpus: What to learn from; a part of its works is held out.
         recipe: How.
         folder: Where everything is kept.
-        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one; not asked where there are several processes.
         fast: On a GPU, compile and record the steps.
         pace: When to report, measure and save.
-        on_progress: Called after every few steps.
-        should_stop: Asked after every few steps; if so, the run saves its state and ends.
+        on_progress: Called after every few steps, in the first process.
+        should_stop: Asked after every few steps, in every process; if any says so, the run saves its state and ends.
+        ranks: The processes that learn together, each with a `Run` like this one; see `distributed.joined`.
     """
 
     corpus: Corpus
@@ -91,6 +100,7 @@ class Run:
     pace: Pace = field(default_factory=Pace)
     on_progress: Callable[[Progress], None] = lambda progress: None
     should_stop: Callable[[], bool] = lambda: False
+    ranks: Ranks = ALONE
 
     def start(self, *, resume: bool = False) -> Outcome:
         """Learn until the recipe's last step or until asked to stop.
@@ -100,28 +110,50 @@ class Run:
                 without the interruption (on CPUs, bit by bit).
 
         Raises:
-            BadInput: The folder holds another run; or nothing can be learned from the corpus.
+            BadInput: The folder holds another run; or nothing can be learned from the corpus; or the batch cannot be
+                dealt out to the processes.
             CorruptData: The folder's checkpoint is damaged.
             LearningFailed: The loss, or a weight, is no number any more; names the step and its equations.
             LibraryBusy: Another process has a run in the folder.
             StorageFailed: The disk refused.
+            Unreachable: Another process of the run is lost.
         """
-        device = chosen_device(self.device)
-        learn, held_out = self.corpus.split(self.recipe.held_out, self.recipe.split_seed)
-        with run_lock(self.folder):
+        ranks, recipe = self.ranks, self.recipe
+        device = chosen_device(self.device) if ranks.alone else ranks.device
+        check_batch(recipe.batch, ranks)
+        if not ranks.alone:
+            ranks.agree("equations", self.corpus.digest)
+            ranks.agree("recipes", json.dumps(recipe.as_dict()))
+        learn, held_out = self.corpus.split(recipe.held_out, recipe.split_seed)
+        with ExitStack() as held:
+            saved = self._opened(held, resume=resume)
+            vocabulary = Vocabulary.learn([learn.forest])
+            measured = ranks.only_first(lambda: HeldOut(held_out, vocabulary, recipe, device))
+            loop = _Loop(self, learn, measured, vocabulary, device)
+            if saved:
+                loop.restore(saved)
+            else:
+                loop.journal.rewind(-1)
+            if not loop.run():
+                return Outcome(loop.stepper.step, False, loop.journal.ranking, None)
+            return loop.finish()
+
+    def _opened(self, held: ExitStack, *, resume: bool) -> Checkpoint | None:
+        """Take the folder's lock, and read its checkpoint; the first process does, and tells the others."""
+
+        def opened() -> Checkpoint | None:
+            held.enter_context(run_lock(self.folder))
             saved = load_checkpoint(self.folder)
             if saved and not resume:
                 at = f"{self.folder} holds a run at step {saved.facts['step']:,}"
                 raise BadInput(f"{at}: go on with --resume, or choose another folder")
-            vocabulary = Vocabulary.learn([learn.forest])
-            loop = _Loop(self, learn, HeldOut(held_out, vocabulary, self.recipe, device), vocabulary, device)
-            if saved:
-                loop.restore(saved.arrays, saved.facts)
-            else:
-                loop.metrics.rewind(-1)
-            if not loop.run():
-                return Outcome(loop.stepper.step, False, loop.ranking, None)
-            return loop.finish()
+            return saved
+
+        saved = self.ranks.only_first(opened)
+        if self.ranks.alone:
+            return saved
+        told = self.ranks.from_first(lambda: pack(saved) if saved else b"")
+        return unpack(told) if told else None
 
 
 def chosen_device(name: str) -> torch.device:
@@ -141,21 +173,15 @@ class _Loop:
     """The steps of a run, with everything that happens between them."""
 
     def __init__(
-        self, run: Run, learn: Corpus, held_out: HeldOut, vocabulary: Vocabulary, device: torch.device
+        self, run: Run, learn: Corpus, held_out: HeldOut | None, vocabulary: Vocabulary, device: torch.device
     ) -> None:
-        self.settings, self.learn, self.held_out, self.vocabulary = run, learn, held_out, vocabulary
+        self.settings, self.learn, self.vocabulary, self.ranks = run, learn, vocabulary, run.ranks
         recipe = run.recipe
-        material = material_of(learn, vocabulary, recipe, device)
+        material = material_of(learn, vocabulary, recipe, device, run.ranks)
         fast = run.fast and device.type == "cuda"
-        self.stepper = Stepper(recipe, material, compiled=fast, recorded=fast)
+        self.stepper = Stepper(recipe, material, compiled=fast, recorded=fast, ranks=run.ranks)
         self._parts = self.stepper.objective.parts
-        self.metrics = MetricsFile(run.folder / METRICS)
-        self.ranking: RankingScore | None = None
-        self._losses: list[list[float]] = []  # since the last record
-        self._last: dict[str, float] = {}  # means of the last record
-        self._seconds = 0.0  # of learning, so far
-        self._logged_seconds = 0.0
-        self._speed = 0.0
+        self.journal = Journal(run.folder, recipe, self._parts, held_out)
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint says beside the arrays."""
@@ -163,33 +189,29 @@ class _Loop:
             "step": self.stepper.step,
             "recipe": self.settings.recipe.as_dict(),
             "corpus": self.settings.corpus.digest,
-            "losses": self._losses,
-            "last": self._last,
-            "seconds": self._seconds,
-            "logged_seconds": self._logged_seconds,
-        }
+        } | self.journal.facts()
 
     def save(self) -> None:
         """Write a checkpoint; raises `LearningFailed` rather than replace a good one with what is no number."""
+        if not self.ranks.first:
+            return
         arrays = self.stepper.state()
         bad = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if bad:
             self._fail(self.stepper.step - 1, f"it left {bad[0]} with values that are no numbers")
         save_checkpoint(self.settings.folder, arrays, self.facts())
 
-    def restore(self, arrays: dict[str, Any], facts: dict[str, Any]) -> None:
+    def restore(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint; raises `BadInput` if it is of another run."""
-        own = self.facts()
+        facts, own = saved.facts, self.facts()
         kept = facts | {"recipe": Recipe.from_dict(facts["recipe"]).as_dict()}  # an older eqkin may have written it
         for what in ("recipe", "corpus"):
             if kept[what] != own[what]:
                 raise BadInput(
                     f"{self.settings.folder} holds a run with another {what}: it cannot be resumed with this one"
                 )
-        self.stepper.restore(facts["step"], arrays)
-        self._losses, self._last = facts["losses"], facts["last"]
-        self._seconds, self._logged_seconds = facts["seconds"], facts["logged_seconds"]
-        self.metrics.rewind(facts["step"])
+        self.stepper.restore(facts["step"], saved.arrays)
+        self.journal.restore(facts)
 
     def run(self) -> bool:
         """Take the steps that are left; returns whether all were taken."""
@@ -197,15 +219,15 @@ class _Loop:
         score_steps = pace.score_steps or -(-steps // 20)
         saved = time.monotonic()
         while self.stepper.step < steps:
-            if self.settings.should_stop():
+            if self.ranks.any(self.settings.should_stop()):
                 self.save()
                 return False
             self._advance(min(steps, *(_next(self.stepper.step, every) for every in (pace.log_steps, score_steps))))
             step = self.stepper.step
             if step % pace.log_steps == 0 or step == steps:
-                self._log()
+                self.journal.log(step, self.stepper.rate)
             if step % score_steps == 0 and step < steps:
-                self._score(pace.score_triples)
+                self.journal.score(step, self.stepper.network, pace.score_triples)
             if time.monotonic() - saved > pace.save_seconds:
                 self.save()
                 saved = time.monotonic()
@@ -225,46 +247,12 @@ class _Loop:
         if len(bad):
             values = ", ".join(f"{name} {value}" for name, value in zip(self._parts, parts[bad[0]], strict=True))
             self._fail(first + int(bad[0]), f"the loss is no number: {values}")
-        self._losses += parts.tolist()
-        self._seconds += seconds
-        now = len(parts) * batch / max(seconds, 1e-9)
-        self._speed = now if self._speed == 0 else 0.9 * self._speed + 0.1 * now
-        self.settings.on_progress(
-            Progress(
-                stepper.step, self.settings.recipe.steps, stepper.step * batch, self._means(), self._speed, self.ranking
+        journal, steps = self.journal, self.settings.recipe.steps
+        journal.add(parts, seconds)
+        if self.ranks.first:
+            self.settings.on_progress(
+                Progress(stepper.step, steps, stepper.step * batch, journal.means(), journal.speed, journal.ranking)
             )
-        )
-
-    def _means(self) -> dict[str, float]:
-        means = np.mean(self._losses, axis=0) if self._losses else np.full(len(self._parts), np.nan)
-        return {"loss": float(means.sum())} | dict(zip(self._parts, means.tolist(), strict=True))
-
-    def _log(self) -> None:
-        recipe, step = self.settings.recipe, self.stepper.step
-        seconds = self._seconds - self._logged_seconds
-        self.metrics.append(
-            {"step": step, "triplets": step * recipe.batch}
-            | self._means()
-            | {
-                "learning_rate": self.stepper.rate,
-                "triplets_per_second": len(self._losses) * recipe.batch / max(seconds, 1e-9),
-                "seconds": self._seconds,
-            }
-        )
-        self._last = self._means()
-        self._losses, self._logged_seconds = [], self._seconds
-
-    def _score(self, triples: int) -> RankingScore:
-        self.ranking = self.held_out.score(self.stepper.network, triples)
-        interval = self.ranking.interval
-        record = {
-            "step": self.stepper.step, "triplets": self.stepper.step * self.settings.recipe.batch,
-            "ranking": interval.score, "low": interval.low, "high": interval.high, "triples": triples,
-        }  # fmt: skip
-        again = (record["step"], triples)
-        if again not in ((r["step"], r.get("triples")) for r in read(self.metrics.path)):  # a finished run, resumed
-            self.metrics.append(record)
-        return self.ranking
 
     def _fail(self, step: int, reason: str) -> NoReturn:
         recipe, folder = self.settings.recipe, self.settings.folder
@@ -281,7 +269,9 @@ class _Loop:
         """Save the state, measure, and write the model."""
         run = self.settings
         self.save()
-        score = self._score(run.pace.final_triples)
+        score = self.journal.score(self.stepper.step, self.stepper.network, run.pace.final_triples)
+        if score is None:
+            return Outcome(self.stepper.step, True, None, None)
         model = Model(
             architecture=run.recipe.architecture,
             vocabulary=self.vocabulary,
@@ -304,8 +294,8 @@ class _Loop:
             "words": len(self.learn.words.vocabulary) if self.learn.words is not None else 0,
             "contexts": self.stepper.sampler.shares,
             "triplets": self.stepper.step * self.settings.recipe.batch,
-            "seconds": round(self._seconds, 1),
-            "losses": self._last,
+            "seconds": round(self.journal.seconds, 1),
+            "losses": self.journal.last,
             "held_out_ranking": {
                 "score": score.score, "low": score.interval.low, "high": score.interval.high,
                 "triples": score.triples, "papers": score.papers, "colours": score.colours,

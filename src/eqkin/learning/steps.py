@@ -5,6 +5,10 @@ of a step of one size are recorded as a CUDA graph: replaying it takes no time o
 are drawn at once, so that their sizes are known without waiting for the GPU at every step.
 
 Weights may be averaged on the way: over the last steps, of which the latest few hundred count most.
+
+Several processes take each step together (see `ranks`): gradients are summed over them before the optimiser's step, so
+that all have the same weights all the time. Every process draws the whole batch and so knows everyone's sizes: all make
+room for the largest, and record and replay the same steps, as the sums in the recorded graphs demand.
 """
 
 from __future__ import annotations
@@ -20,19 +24,23 @@ from eqkin.learning.kin_objective import KinObjective
 from eqkin.learning.material import KinMaterial, Material
 from eqkin.learning.objective import Objective
 from eqkin.learning.randomness import steps_from
+from eqkin.learning.ranks import ALONE, Ranks
 from eqkin.learning.recipes import Recipe
 from eqkin.learning.schedule import SCHEDULES
+from eqkin.learning.share import check_batch, nodes_of_ranks
 from eqkin.network.torch_layers import TreeNetwork
 
 _AHEAD = 256  # steps drawn at once on a GPU
 _NEWEST = 0.005  # least share of the newest weights in an average
 
 
-def objective_of(recipe: Recipe, material: Material, dtype: torch.dtype) -> Objective | KinObjective:
+def objective_of(
+    recipe: Recipe, material: Material, dtype: torch.dtype, ranks: Ranks = ALONE
+) -> Objective | KinObjective:
     """What a recipe minimises."""
     if isinstance(material, KinMaterial):
-        return KinObjective(recipe, material, dtype)
-    return Objective(recipe, material.resident, dtype)
+        return KinObjective(recipe, material, dtype, ranks)
+    return Objective(recipe, material.resident, dtype, ranks)
 
 
 class Stepper:
@@ -43,21 +51,28 @@ class Stepper:
         material: What to learn from.
         compiled: Whether to compile the objective.
         recorded: Whether to record and replay steps; both need a GPU.
+        ranks: The processes that take the steps together.
+
+    Raises:
+        BadInput: The batch cannot be dealt out to them.
     """
 
-    def __init__(self, recipe: Recipe, material: Material, *, compiled: bool, recorded: bool) -> None:
-        self.recipe, self.resident, self.sampler = recipe, material.resident, material.sampler
+    def __init__(
+        self, recipe: Recipe, material: Material, *, compiled: bool, recorded: bool, ranks: Ranks = ALONE
+    ) -> None:
+        check_batch(recipe.batch, ranks)
+        self.recipe, self.resident, self.sampler, self.ranks = recipe, material.resident, material.sampler, ranks
         self.device = self.resident.device
         on_gpu = self.device.type == "cuda"
         self.ahead = _AHEAD if on_gpu else 1
-        self.objective = objective_of(recipe, material, torch.bfloat16 if on_gpu else torch.float32)
+        self.objective = objective_of(recipe, material, torch.bfloat16 if on_gpu else torch.float32, ranks)
         self._average = copy.deepcopy(self.objective.network).requires_grad_(False) if recipe.averaged else None
         self._rate = torch.tensor(recipe.learning_rate, device=self.device)
         self._optimiser = self._chosen_optimiser(on_gpu)
         self._forward: Callable[[Tensor, Tensor, Tensor], Tensor] = self.objective
         if compiled:
             self.compile()
-        self._recorder = _Recorder(self.device) if recorded else None
+        self._recorder = _Recorder(self.device, ranks) if recorded and ranks.recordable else None
         self.step = 0
         self._now = torch.zeros((), dtype=torch.int64, device=self.device)
         self._trees = torch.zeros(3 * recipe.batch, dtype=torch.int64, device=self.device)
@@ -83,14 +98,14 @@ class Stepper:
     def advance(self, count: int) -> np.ndarray:
         """Take `count` steps, at most `ahead`; returns the parts of their losses, (count, parts)."""
         trees = self.sampler.draw(steps_from(self.step, count, self.device), self.recipe.batch).trees()
-        sizes: Sequence[int] = self.resident.sizes(trees).sum(1).tolist()
+        sizes: Sequence[Sequence[int]] = nodes_of_ranks(self.resident.sizes(trees), self.ranks).tolist()
         self._now.fill_(self.step)
-        for row, size in zip(trees, sizes, strict=True):
+        for row, nodes in zip(trees, sizes, strict=True):
             self._trees.copy_(row)
             if self._recorder is None:
-                self._take(size)
+                self._take(nodes[self.ranks.rank])
             else:
-                room = room_for(size)
+                room = room_for(max(nodes))
                 self._recorder.run(room, lambda room=room: self._take(room))  # type: ignore[misc]
         first = self.step
         self.step += count
@@ -104,6 +119,8 @@ class Stepper:
         torch._dynamo.mark_dynamic(nodes, 0)  # one compiled objective for all sizes
         parts = self._forward(self._trees, nodes, self._now)
         parts.sum().backward()
+        parts = parts.detach().float()
+        self.ranks.add_up([parts, *(p.grad for p in self.objective.parameters() if p.grad is not None)])
         recipe = self.recipe
         warm_up = min(recipe.warm_up, recipe.steps // 10)  # short runs would be over before the rate is up
         schedule = SCHEDULES[recipe.schedule]
@@ -111,7 +128,7 @@ class Stepper:
         self._optimiser.step()
         if self._average is not None:
             self._follow(self._average)
-        self._parts.index_copy_(0, (self._now % self.ahead).view(1), parts.detach().float()[None])
+        self._parts.index_copy_(0, (self._now % self.ahead).view(1), parts[None])
         self._now += 1
 
     @torch.no_grad()
@@ -161,7 +178,9 @@ def room_for(size: int) -> int:
 class _Recorder:
     """Runs a function that works on fixed tensors: the first time as it is, later by replaying what it did."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, ranks: Ranks) -> None:
+        # while a step is recorded, nccl's own thread looks after what was sent before
+        self._forbidden = "global" if ranks.alone else "thread_local"
         self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)
@@ -177,6 +196,6 @@ class _Recorder:
         graph = self._graphs[key]
         if graph is None:
             graph = self._graphs[key] = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode=self._forbidden):
                 function()
         graph.replay()

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from eqkin.forest import Forest
+from eqkin.learning.ranks import own_rows
 from eqkin.learning.tables import heaviest
 from eqkin.structure.terms import terms_of
 
@@ -97,15 +98,19 @@ def _rows(
     return columns.astype(np.int16), (values / length).astype(np.float16)
 
 
-def structure_loss(embeddings: Tensor, teacher: Tensor, same: Tensor, temperature: float) -> Tensor:
-    """The mean of KL(P_i || Q_i) over the rows.
+def structure_loss(
+    embeddings: Tensor, teacher: Tensor, same: Tensor, temperature: float, rows: Tensor | None = None
+) -> Tensor:
+    """The mean of KL(P_i || Q_i) over the rows, or over some of them.
 
     Args:
         embeddings: Of length 1, (m, dimensions).
         teacher: The rows' vectors by structure, of length 1 too.
-        same: (m, m) pairs that don't count, such as each with itself.
+        same: (rows, m) pairs that don't count, such as each with itself.
         temperature: Of both.
+        rows: Numbers of the rows; None for all.
     """
-    taught = functional.log_softmax(((teacher @ teacher.T).float() / temperature).masked_fill(same, MASKED), dim=1)
-    found = functional.log_softmax((embeddings @ embeddings.T / temperature).masked_fill(same, MASKED), dim=1)
+    wanted, given = own_rows(teacher, rows) @ teacher.T, own_rows(embeddings, rows) @ embeddings.T
+    taught = functional.log_softmax((wanted.float() / temperature).masked_fill(same, MASKED), dim=1)
+    found = functional.log_softmax((given / temperature).masked_fill(same, MASKED), dim=1)
     return (taught.exp() * (taught - found)).masked_fill(same, 0.0).sum(1).mean()

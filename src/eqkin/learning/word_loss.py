@@ -15,6 +15,8 @@ from torch.nn import functional
 
 from eqkin.learning.corpus_words import ContextWords
 from eqkin.learning.randomness import Stream
+from eqkin.learning.ranks import ALONE, Ranks, own_rows
+from eqkin.learning.share import GROUPS
 from eqkin.learning.structure_teacher import MASKED
 from eqkin.learning.tables import heaviest
 
@@ -55,32 +57,51 @@ class WordLoss(nn.Module):
         tables: The words around each tree.
         dimensions: Of the vectors.
         seed: Same seed, same step: the same words are left out.
+        ranks: The processes among which batches are dealt out.
     """
 
-    def __init__(self, tables: WordTables, dimensions: int, *, seed: int = 0) -> None:
+    def __init__(self, tables: WordTables, dimensions: int, *, seed: int = 0, ranks: Ranks = ALONE) -> None:
         super().__init__()
-        self._tables, self._stream = tables, Stream(seed, "words")
+        self._tables, self._stream, self._ranks = tables, Stream(seed, "words"), ranks
         self.vectors = nn.Parameter(torch.randn(tables.vocabulary, dimensions) * _SPREAD)
         self.scale = nn.Parameter(torch.tensor(math.log(_FIRST_SCALE)))
 
-    def forward(self, embeddings: Tensor, trees: Tensor, same: Tensor, step: Tensor) -> Tensor:
-        """The mean of both ways over the equations that have words.
+    def forward(
+        self, embeddings: Tensor, trees: Tensor, same: Tensor, step: Tensor, rows: Tensor | None = None
+    ) -> Tensor:
+        """The mean of both ways over the equations that have words; of several processes' shares of it, this one's.
 
         Args:
             embeddings: Of length 1, (m, dimensions).
-            trees: Which trees these are.
-            same: (m, m) pairs that are no negatives for each other; each with itself among them.
+            trees: Which trees these are; those of `rows`.
+            same: (rows, m) pairs that are no negatives for each other; each with itself among them.
             step: Number of the step, which decides what words are left out.
+            rows: Numbers of this process's equations among the m; None for all.
         """
+        every = torch.arange(len(embeddings), device=trees.device)
+        own = every if rows is None else rows
+        texts, has_words = self._texts(trees, step, own)
+        all_texts, all_have = texts, has_words
+        if rows is not None:
+            told = self._ranks.gather(torch.cat([texts, has_words[:, None].to(texts.dtype)], dim=1), GROUPS)
+            all_texts, all_have = told[:, :-1], told[:, -1] > 0
+        left_out = (same & (own[:, None] != every)) | ~(has_words[:, None] & all_have)
+        scale = self.scale.exp().clamp(max=_MOST_SCALE)
+        asked = (own_rows(embeddings, rows) @ all_texts.T * scale).masked_fill(left_out, MASKED)
+        if rows is None:
+            both = functional.log_softmax(asked, dim=1).diagonal() + functional.log_softmax(asked, dim=0).diagonal()
+        else:
+            answered = (texts @ embeddings.T * scale).masked_fill(left_out, MASKED)
+            ways = torch.stack([functional.log_softmax(way, dim=1) for way in (asked, answered)])
+            both = ways.gather(2, rows.expand(2, -1)[:, :, None]).sum((0, 2))
+        return -0.5 * torch.where(has_words, both, 0.0).sum() / all_have.sum().clamp(min=1)
+
+    def _texts(self, trees: Tensor, step: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors of the words around some trees, and which have any; `places` decide what is left out."""
         weight = self._tables.weight[trees].to(self.vectors.dtype)
-        index = torch.arange(weight.numel(), device=trees.device).view(weight.shape)
+        index = places[:, None] * weight.shape[1] + torch.arange(weight.shape[1], device=trees.device)
         kept = self._stream.uniform(step, index) >= _LEFT_OUT
         weight = weight * kept
         vectors = functional.embedding(self._tables.word[trees].long(), self.vectors)
         texts = functional.normalize((vectors * weight[:, :, None]).sum(1), dim=1)
-        has_words = weight.amax(1) > 0
-        own = torch.eye(len(trees), dtype=torch.bool, device=trees.device)
-        left_out = (same & ~own) | ~(has_words[:, None] & has_words)
-        logits = (embeddings @ texts.T * self.scale.exp().clamp(max=_MOST_SCALE)).masked_fill(left_out, MASKED)
-        both = functional.log_softmax(logits, dim=1).diagonal() + functional.log_softmax(logits, dim=0).diagonal()
-        return -0.5 * torch.where(has_words, both, 0.0).sum() / has_words.sum().clamp(min=1)
+        return texts, weight.amax(1) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -17,6 +18,7 @@ from eqkin.network.trees import Trees
 _NORM_MOMENTUM = 0.1  # of batch normalisation's running statistics
 
 Moments = tuple[Tensor, Tensor] | None  # sum and sum of squares over all nodes, where the running statistics won't do
+Total = Callable[[Tensor], Tensor]  # the sum over all processes that learn together, differentiable
 
 
 class TreeNetwork(nn.Module):
@@ -37,6 +39,12 @@ class TreeNetwork(nn.Module):
     def forward(self, features: Tensor, trees: Trees) -> Tensor:
         """Embeddings of trees: (trees, dimensions)."""
         return self.pool(self.nodes(features, trees), trees)
+
+    def share_statistics(self, total: Total) -> None:
+        """Normalise by the nodes and trees of all processes that learn together."""
+        for module in self.modules():
+            if isinstance(module, BatchStatistics):
+                module.total = total
 
     @classmethod
     def of_weights(cls, architecture: Architecture, weights: dict[str, Any]) -> Self:
@@ -90,7 +98,13 @@ class _AddRows(torch.autograd.Function):
         return gradient, (gradient * table[index]).sum(1, dtype=wide).sum(), None, None
 
 
-class NodeNorm(nn.Module):
+class BatchStatistics(nn.Module):
+    """What normalises by the batch, which may be dealt out to several processes."""
+
+    total: Total | None = None  # None: this process has all of it
+
+
+class NodeNorm(BatchStatistics):
     """Batch normalisation over the nodes of all trees, given as the scale and shift it amounts to.
 
     scale = weight / sqrt(variance + epsilon), shift = bias - mean scale
@@ -113,6 +127,9 @@ class NodeNorm(nn.Module):
         mean, variance = self.mean, self.variance
         if moments is not None:
             total, squares = moments
+            if self.total is not None:
+                every = self.total(torch.cat([total, squares, count.to(total.dtype).view(1)]))
+                total, squares, count = every.split([len(total), len(squares), 1])
             mean = total / count
             variance = (squares / count - mean.square()).clamp(min=0.0)
             follow(self.mean, mean, _NORM_MOMENTUM)

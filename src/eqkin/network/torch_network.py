@@ -11,7 +11,15 @@ from torch.nn import functional
 
 from eqkin.network.architecture import FEATURES, MIX, Architecture
 from eqkin.network.mix_network import MixNetwork
-from eqkin.network.torch_layers import Moments, NodeNorm, PositionalLinear, TreeNetwork, follow, linear
+from eqkin.network.torch_layers import (
+    BatchStatistics,
+    Moments,
+    NodeNorm,
+    PositionalLinear,
+    TreeNetwork,
+    follow,
+    linear,
+)
 from eqkin.network.tree_sum import tree_mean, tree_sum, tree_sum_with_moments
 from eqkin.network.trees import Trees
 
@@ -92,7 +100,7 @@ def _summed(x: Tensor, trees: Trees, *, moments: bool) -> tuple[Tensor, Moments]
     return tree_sum(x, trees, rectify=True), None
 
 
-class SoftNorm(nn.Module):
+class SoftNorm(BatchStatistics):
     """Division by the mean plus the standard deviation of the batch's norms: most embeddings get norms below 1.
 
     Running averages take their place when nothing is learned.
@@ -111,8 +119,14 @@ class SoftNorm(nn.Module):
         mean, deviation = self.mean, self.deviation
         if self.training:
             norms = torch.linalg.vector_norm(x, dim=1)
-            mean = norms.mean()
-            deviation = ((norms - mean).square().mean() + _TINY).sqrt()  # differentiable where all norms are equal
+            mean = self._mean(norms)
+            deviation = (self._mean((norms - mean).square()) + _TINY).sqrt()  # differentiable where all norms are equal
             follow(self.mean, mean, _SOFT_NORM_MOMENTUM)
             follow(self.deviation, deviation, _SOFT_NORM_MOMENTUM)
         return x / (mean + deviation + _TINY)
+
+    def _mean(self, values: Tensor) -> Tensor:
+        if self.total is None:
+            return values.mean()
+        sums = self.total(torch.stack([values.sum(), torch.full_like(values[0], len(values))]))
+        return sums[0] / sums[1]

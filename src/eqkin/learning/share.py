@@ -1,0 +1,60 @@
+"""What of a batch a process works on: whole triplets, as many as each other one.
+
+Random numbers that go by a tree's or a node's place are those of its place in the whole batch, so that the same nodes
+are hidden and the same letters renamed however many processes there are. Every process draws the numbers of all trees,
+which costs next to nothing, and so knows where everyone's nodes stand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from eqkin.errors import BadInput
+from eqkin.learning.ranks import Ranks
+from eqkin.learning.resident import Resident
+from eqkin.network.trees import Trees
+
+GROUPS = 3  # of a batch: anchors, partners, and negatives or kin
+
+
+@dataclass(frozen=True)
+class Share:
+    """The trees of one process: its anchors, partners and negatives, one after the other."""
+
+    trees: Tensor  # (trees,) which ones
+    rows: Tensor | None  # (trees,) where they stand in the whole batch; None: this is the whole batch
+    starts: Tensor | None  # (trees,) where their nodes begin there
+
+    @classmethod
+    def of(cls, trees: Tensor, resident: Resident, ranks: Ranks) -> Share:
+        """The share of this process in a batch of trees."""
+        if ranks.alone:
+            return cls(trees, None, None)
+        rows = ranks.rows(len(trees), GROUPS)
+        sizes = resident.sizes(trees)
+        return cls(trees[rows], rows, (sizes.cumsum(0) - sizes)[rows])
+
+    @property
+    def anchors(self) -> Tensor | None:
+        """Where its anchors stand among those of the whole batch."""
+        return None if self.rows is None else self.rows.chunk(GROUPS)[0]
+
+    def places(self, nodes: Tensor, trees: Trees) -> Tensor:
+        """Where nodes of the share stand in the whole batch, given their places in it; meaningless for padding."""
+        if self.starts is None:
+            return nodes
+        return nodes + (self.starts - trees.offsets[:-1])[trees.tree]
+
+
+def check_batch(batch: int, ranks: Ranks) -> None:
+    """Raise `BadInput` unless all processes can get the same number of triplets."""
+    if batch % ranks.size:
+        near = max(batch // ranks.size, 1) * ranks.size
+        raise BadInput(f"{batch:,} triplets a step cannot be dealt out to {ranks.size} processes: try --batch {near}")
+
+
+def nodes_of_ranks(sizes: Tensor, ranks: Ranks) -> Tensor:
+    """Nodes of each process's share, (steps, processes), given those of all trees, (steps, trees)."""
+    return sizes.view(len(sizes), GROUPS, ranks.size, -1).sum((1, 3))
