@@ -1,20 +1,36 @@
-"""`eqkin serve`: the page and the HTTP interface over a library."""
+"""`eqkin serve`: the page and the HTTP interface over a library, or over a collection of a Milvus server."""
 
 from __future__ import annotations
 
+import os
 import webbrowser
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eqkin.cli.options import LibraryFolder
+from eqkin.errors import BadInput
 from eqkin.library import Library
+
+if TYPE_CHECKING:
+    from eqkin.web.served import Served
 
 Host = Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines in.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="On which port; 0 takes a free one.")]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
+Workers = Annotated[
+    int,
+    typer.Option(min=0, max=256, metavar="N", help="Processes that answer; 0 takes one for each processor."),
+]
+Milvus = Annotated[
+    str,
+    typer.Option(
+        metavar="URI", envvar="EQKIN_MILVUS", help="Serve from this Milvus server, filled with `eqkin push`, instead."
+    ),
+]
+Collection = Annotated[str, typer.Option(metavar="NAME", help="Which collection of the Milvus server.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -23,39 +39,97 @@ def register(app: typer.Typer) -> None:
 
 
 def serve(
+    context: typer.Context,
     library: LibraryFolder,
     host: Host = "127.0.0.1",
     port: Port = 8017,
+    workers: Workers = 1,
+    milvus: Milvus = "",
+    collection: Collection = "eqkin",
     open_page: OpenPage = False,
 ) -> None:
     """Serve a library: a page to search it with, a map of its equations, and an HTTP interface for programs.
 
     Only this machine can reach it unless `--host` says otherwise: there is no log-in. Stop it with Ctrl-C.
 
+    With `--workers`, several processes answer. They share what they read of the library, so that each takes little
+    memory of its own; one that ends is started again. Papers may be added with `eqkin add` meanwhile: all of them find
+    the new equations as soon as these are indexed, without a restart.
+
+    With `--milvus`, everything comes from a Milvus server and no library is needed. Such processes keep nothing, so any
+    number of them can run, on any machines, behind a proxy that shares the requests out among them. A proxy that calls
+    the server by another name than it listens on needs `--host 0.0.0.0`; `/health` tells it whether a server is there.
+
     **Examples**
 
         eqkin serve --open
 
         eqkin serve --library my-papers --port 9000
+
+        eqkin serve --workers 0 --host 0.0.0.0
+
+        eqkin serve --milvus http://localhost:19530 --collection physics --workers 4
+
+    Two machines behind nginx: on each `eqkin serve --milvus http://milvus:19530 --host 0.0.0.0 --workers 0`, and in
+    nginx's configuration
+
+        upstream eqkin { least_conn; server one:8017; server two:8017; keepalive 32; }
+
+        server { location / { proxy_pass http://eqkin; proxy_next_upstream error timeout http_503; } }
     """
-    run_server(library, host, port, open_page)
+    given = _given(context, "library"), _given(context, "milvus")
+    if all(given):
+        raise BadInput("--library and --milvus exclude each other: a server reads from one of them")
+    if milvus and not given[0]:  # a library that was asked for counts more than the environment
+        _run(_served_from_milvus(milvus, collection), host, port, workers, open_page)
+    else:
+        run_server(library, host, port, open_page, workers)
 
 
-def run_server(library: Path, host: str = "127.0.0.1", port: int = 8017, open_page: bool = False) -> None:
+def run_server(
+    library: Path, host: str = "127.0.0.1", port: int = 8017, open_page: bool = False, workers: int = 1
+) -> None:
     """Serve the library in a folder until someone stops it."""
-    from eqkin.web.app import LOOPBACK, create_app
+    from eqkin.web.served import Served
+
+    with Library.open(library, create=False) as opened:  # if it cannot be, that is said before anything is started
+        folder = opened.folder
+    _run(Served(folder), host, port, workers, open_page)
+
+
+def _served_from_milvus(uri: str, collection: str) -> Served:
+    from eqkin.web.served import Served
+
+    return Served(milvus=uri, collection=collection)
+
+
+def _run(served: Served, host: str, port: int, workers: int, open_page: bool) -> None:
+    from dataclasses import replace
+
+    from eqkin.web.app import LOOPBACK
+    from eqkin.web.processes import Processes
     from eqkin.web.server import Server, address, listen
 
-    with Library.open(library, create=False) as opened:
-        listener = listen(host, port)
-        local = host in ("127.0.0.1", "localhost", "::1")
-        app = create_app(opened.engine(), opened.folder, hosts=LOOPBACK if local else ())
+    local = host in ("127.0.0.1", "localhost", "::1")
+    served = replace(served, hosts=LOOPBACK if local else (), processes=workers or os.cpu_count() or 1)
+    with listen(host, port) as listener:
         place = address(listener)
 
         def ready() -> None:
-            typer.echo(f"Serving {opened.folder} at {place} (Ctrl-C stops)")
+            together = f", {served.processes} processes" if served.processes > 1 else ""
+            typer.echo(f"Serving {served} at {place} (Ctrl-C stops{together})")
             if open_page:
                 webbrowser.open(place)
 
         with suppress(KeyboardInterrupt):  # the way it is meant to end
-            Server(app, ready=ready).run(sockets=[listener])
+            if served.processes > 1:
+                Processes(served, listener).run(ready)
+            else:
+                with served.application(prepare=True) as app:
+                    Server(app, ready=ready).run(sockets=[listener])
+
+
+def _given(context: typer.Context, option: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Any
 
 import orjson
@@ -108,9 +109,9 @@ async def export(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """That the server is there, and how busy it is; never waits for work."""
-    queue = service(request).queue
-    return Json({"status": "ok", "under_way": queue.under_way})
+    """That the server is there, which of its processes answers, and how busy that is; never waits for work."""
+    queue, processes = service(request).queue, getattr(request.app.state, "processes", 1)
+    return Json({"status": "ok", "under_way": queue.under_way, "process": os.getpid(), "processes": processes})
 
 
 async def judgements(request: Request) -> Response:

@@ -12,6 +12,9 @@ from threadpoolctl import threadpool_limits
 from eqkin.errors import BadInput
 from eqkin.limits import LIMITS, Limits
 
+GRACE = 3  # seconds that requests under way have when the server stops
+_BACKLOG = 512  # connections that wait to be accepted
+
 
 def listen(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one. Raises `BadInput` if the address cannot be had."""
@@ -24,7 +27,7 @@ def listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         listener.close()
         raise BadInput(f"{host}:{port}: cannot listen there ({error}); choose another --port or --host") from error
-    listener.listen(128)
+    listener.listen(_BACKLOG)
     return listener
 
 
@@ -36,9 +39,24 @@ def address(listener: socket.socket) -> str:
 
 
 class Server(uvicorn.Server):
-    """A server that says when it answers."""
+    """A server that says when it answers.
 
-    def __init__(self, app: ASGIApp, limits: Limits = LIMITS, ready: Callable[[], None] = lambda: None) -> None:
+    Args:
+        app: what it serves.
+        limits: bounds on requests.
+        ready: called when it answers.
+        shared: whether other processes accept from the same socket. Then it takes one connection at a time: otherwise
+            the first one to wake would take all that wait, and keep them.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits = LIMITS,
+        ready: Callable[[], None] = lambda: None,
+        *,
+        shared: bool = False,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -48,7 +66,9 @@ class Server(uvicorn.Server):
                 ws="none",
                 http="h11",  # the one that bounds headers, whatever else is installed
                 timeout_keep_alive=10,
-                timeout_graceful_shutdown=3,
+                timeout_graceful_shutdown=GRACE,
+                backlog=1 if shared else _BACKLOG,
+                loop="asyncio",  # the one that heeds that
                 h11_max_incomplete_event_size=limits.web_header_bytes,
             )
         )
@@ -62,4 +82,6 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to answer."""
         await super().startup(sockets)
+        for listener in sockets or ():
+            listener.listen(_BACKLOG)  # for it was told the number of connections to take at a time
         self._ready()

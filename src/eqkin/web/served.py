@@ -1,0 +1,63 @@
+"""What a server serves, a library or a collection of a Milvus server; every process of it opens that for itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.applications import Starlette
+
+from eqkin.library import Library
+from eqkin.library.judgements import Judgements
+from eqkin.search.engine import Engine
+from eqkin.web.app import create_app
+
+
+@dataclass(frozen=True)
+class Served:
+    """A library's folder, or a server's address and a collection's name."""
+
+    library: Path | None = None
+    milvus: str = ""
+    collection: str = ""
+    hosts: tuple[str, ...] = ()  # names by which requests may call the server; empty: any
+    processes: int = 1  # that serve it together
+
+    def __str__(self) -> str:
+        return str(self.library) if self.library else f"the collection {self.collection} of {self.milvus}"
+
+    @contextmanager
+    def application(self, *, prepare: bool = False) -> Iterator[Starlette]:
+        """The application over it, until the context ends.
+
+        Args:
+            prepare: bring a library's index up to date first; one process is enough for that.
+
+        Raises:
+            EqkinError: it cannot be opened.
+        """
+        with self._library(prepare) if self.library else self._milvus() as app:
+            app.state.processes = self.processes
+            yield app
+
+    @contextmanager
+    def _library(self, prepare: bool) -> Iterator[Starlette]:
+        assert self.library is not None
+        with Library.open(self.library, create=False) as opened:
+            if prepare:
+                yield create_app(opened.engine(), Judgements(opened.folder), hosts=self.hosts)
+            else:
+                with Engine(opened) as engine:
+                    yield create_app(engine, Judgements(opened.folder), hosts=self.hosts)
+
+    @contextmanager
+    def _milvus(self) -> Iterator[Starlette]:
+        from eqkin.milvus import judgements, open_store
+        from eqkin.network.encoder import Encoder
+
+        encoder = Encoder.load()
+        store = open_store(self.milvus, self.collection, encoder.digest)
+        with Engine(store, encoder) as engine:
+            yield create_app(engine, judgements(self.milvus, self.collection), hosts=self.hosts)
