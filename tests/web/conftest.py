@@ -14,6 +14,7 @@ import pytest
 
 from eqkin import Encoder, Library
 from eqkin.index import update
+from eqkin.library.judgements import Judgements
 from eqkin.search.engine import Engine
 from eqkin.web.app import create_app
 from eqkin.web.server import Server, address, listen
@@ -99,7 +100,7 @@ class Running:
 
 @pytest.fixture(scope="session")
 def server(engine: Engine, folder: Path) -> Iterator[Running]:
-    running = Running(create_app(engine, folder))
+    running = Running(create_app(engine, Judgements(folder)))
     yield running
     running.stop()
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from eqkin.errors import CorruptData
+from eqkin.library.judgements import Judgements
 from eqkin.limits import LIMITS
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
@@ -38,7 +39,7 @@ class Slow:
 def slow(tmp_path):
     engine = Slow()
     limits = replace(LIMITS, web_workers=1, web_waiting=1)
-    running = Running(create_app(engine, tmp_path, limits=limits))  # type: ignore[arg-type]
+    running = Running(create_app(engine, Judgements(tmp_path), limits=limits))  # type: ignore[arg-type]
     yield engine, running
     engine.go.set()
     running.stop()

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqkin.cli import add, bench, convert, demo, evaluate, finetune, index, inspect, report, search, serve, train
+from eqkin.cli import add, bench, convert, demo, evaluate, finetune, index, inspect, push, report, search, serve, train
 from eqkin.errors import (
     BadInput,
     CorruptData,
@@ -43,7 +43,7 @@ Exit codes: 0 done, 1 nothing was found (`search`, `similar-papers`) or somethin
 usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed,
 9 a server does not answer, 130 interrupted (143 by a signal to end).""",
 )
-for _module in (add, index, search, serve, inspect, convert, demo, train, finetune, evaluate, report, bench):
+for _module in (add, index, search, serve, push, inspect, convert, demo, train, finetune, evaluate, report, bench):
     _module.register(app)
 
 

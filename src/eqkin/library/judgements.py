@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
@@ -66,6 +66,16 @@ class EvaluationQuery:
     irrelevant: list[str] = field(default_factory=list)
 
 
+class KeepsJudgements(Protocol):
+    """What a web server needs to keep judgements, wherever they are kept."""
+
+    def add(self, judgement: Judgement) -> Judgement:
+        """Keep a judgement. Returns it with its time."""
+
+    def export(self) -> list[EvaluationQuery]:
+        """Evaluation queries: each query once, with its keywords and the equations judged."""
+
+
 class Judgements:
     """The judgements of the library in `folder`."""
 
@@ -80,11 +90,7 @@ class Judgements:
             LimitReached: it is too long, or there are too many already.
             StorageFailed: it could not be written.
         """
-        if not judgement.equation or not (judgement.latex or judgement.mathml or judgement.words):
-            raise BadInput("a judgement needs an equation and the query it answers")
-        if judgement.size > self._limits.judgement_chars:
-            raise LimitReached(f"a judgement of more than {self._limits.judgement_chars:,} characters")
-        kept = replace(judgement, time=datetime.now(UTC).isoformat(timespec="milliseconds"))
+        kept = stamped(judgement, self._limits)
         with self._open() as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_SCHEMA)
@@ -105,17 +111,7 @@ class Judgements:
 
     def export(self) -> list[EvaluationQuery]:
         """Evaluation queries: each query once, with its keywords and the equations judged."""
-        queries: dict[tuple[str, str, str], EvaluationQuery] = {}
-        verdicts: dict[tuple[str, str, str], dict[str, bool]] = {}
-        for judgement in self.all():
-            key = (judgement.latex, judgement.mathml, judgement.words)
-            query = queries.setdefault(key, EvaluationQuery(*key))
-            query.keywords += [word for word in judgement.keywords if word not in query.keywords]
-            verdicts.setdefault(key, {})[judgement.equation] = judgement.relevant
-        for key, query in queries.items():
-            query.relevant = [name for name, relevant in verdicts[key].items() if relevant]
-            query.irrelevant = [name for name, relevant in verdicts[key].items() if not relevant]
-        return list(queries.values())
+        return as_queries(self.all())
 
     def problems(self) -> list[str]:
         """What is damaged; nothing if all is well or nobody judged anything yet."""
@@ -147,6 +143,30 @@ class Judgements:
                 connection.row_factory = sqlite3.Row
                 connection.execute("PRAGMA synchronous = EXTRA")
                 yield connection
+
+
+def stamped(judgement: Judgement, limits: Limits) -> Judgement:
+    """A judgement with the time of now; raises `BadInput` or `LimitReached` if it is none."""
+    if not judgement.equation or not (judgement.latex or judgement.mathml or judgement.words):
+        raise BadInput("a judgement needs an equation and the query it answers")
+    if judgement.size > limits.judgement_chars:
+        raise LimitReached(f"a judgement of more than {limits.judgement_chars:,} characters")
+    return replace(judgement, time=datetime.now(UTC).isoformat(timespec="milliseconds"))
+
+
+def as_queries(judgements: Iterable[Judgement]) -> list[EvaluationQuery]:
+    """Judgements in the order they came as queries: each once, with its keywords and the equations judged."""
+    queries: dict[tuple[str, str, str], EvaluationQuery] = {}
+    verdicts: dict[tuple[str, str, str], dict[str, bool]] = {}
+    for judgement in judgements:
+        key = (judgement.latex, judgement.mathml, judgement.words)
+        query = queries.setdefault(key, EvaluationQuery(*key))
+        query.keywords += [word for word in judgement.keywords if word not in query.keywords]
+        verdicts.setdefault(key, {})[judgement.equation] = judgement.relevant
+    for key, query in queries.items():
+        query.relevant = [name for name, relevant in verdicts[key].items() if relevant]
+        query.irrelevant = [name for name, relevant in verdicts[key].items() if not relevant]
+    return list(queries.values())
 
 
 def _judgement(row: sqlite3.Row, path: Path) -> tuple[Judgement, str]:

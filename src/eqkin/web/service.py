@@ -10,7 +10,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eqkin.library.judgements import Judgements
+from eqkin.library.judgements import KeepsJudgements
 from eqkin.limits import Limits
 from eqkin.search.engine import Engine
 from eqkin.web.work import WorkQueue
@@ -23,7 +23,7 @@ class Service:
     """A server's state."""
 
     engine: Engine
-    judgements: Judgements
+    judgements: KeepsJudgements
     limits: Limits
     queue: WorkQueue
     memory: dict[str, Any] = field(default_factory=dict)  # what is worked out once

@@ -1,0 +1,34 @@
+"""Serving from Milvus: a library pushed into a collection, and that collection as a store to search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from eqkin.milvus.schema import DEFAULT
+
+if TYPE_CHECKING:
+    from eqkin.milvus.judgements import MilvusJudgements
+    from eqkin.milvus.store import MilvusStore
+
+__all__ = ["DEFAULT", "judgements", "open_store"]
+
+
+def open_store(uri: str, collection: str, model_digest: str) -> MilvusStore:
+    """A collection to search, for queries of a model; it is looked at before this returns.
+
+    Raises:
+        BadInput: there is no such collection, it is of another model, or pymilvus is not installed.
+        Unreachable: the server does not answer.
+    """
+    from eqkin.milvus.store import MilvusStore
+
+    store = MilvusStore(uri, collection, model_digest)
+    store.state()
+    return store
+
+
+def judgements(uri: str, collection: str) -> MilvusJudgements:
+    """What people say of the results of a collection, kept beside it."""
+    from eqkin.milvus.judgements import MilvusJudgements
+
+    return MilvusJudgements(uri, collection)

@@ -1,0 +1,165 @@
+"""`Connection`: calls of a Milvus server, each within a few seconds, whose failures are errors of eqkin.
+
+The connection is made with the first call. When the server went away and came back, pymilvus connects again with the
+next call, and collections that are not loaded then are loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from typing import Any
+from urllib.parse import urlsplit
+
+from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
+
+SECONDS = 5.0  # that a call may take
+LONG = 30.0  # and one that writes, makes or loads a collection
+
+_SCHEMES = ("http", "https", "tcp", "unix")
+_NO_COLLECTION, _NOT_LOADED = 100, frozenset({101, 103, 106})
+_NOT_READY, _EXHAUSTED = frozenset({1, 2}), frozenset({3, 4, 7, 8, 9})
+_WAITING = re.compile(r"not ready|unavailable|timeout|timed out|fail connecting|not available", re.IGNORECASE)
+_LIMITS = "UNAUTHENTICATED", "PERMISSION_DENIED"
+
+
+class NoSuchCollection(BadInput):
+    """The server has no collection of this name."""
+
+
+class _NotLoaded(Unreachable):
+    """The server has the collection, but not in memory."""
+
+
+class Connection:
+    """A Milvus server. May be shared between threads.
+
+    Args:
+        uri: `http://host:port`, `https://user:password@host:port/database`, or the path of a file of Milvus Lite that
+            ends with `.db`. Without a user there, `$MILVUS_TOKEN` is taken, if it is set.
+
+    Raises:
+        BadInput: the address is none, or pymilvus is not installed.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self.uri, self.shown = _address(uri)
+        self._client: Any = None
+        self._connecting = threading.Lock()
+        pymilvus()
+
+    def call(self, method: str, collection: str = "", *, seconds: float = SECONDS, **arguments: Any) -> Any:
+        """Call a method of `pymilvus.MilvusClient`; a collection that is not loaded is loaded first.
+
+        Raises:
+            NoSuchCollection: the collection is not there.
+            BadInput: the server does not let us in.
+            StorageFailed: the server refuses: out of memory or disk, or something of its own is wrong.
+            Unreachable: it does not answer, or has not loaded the collection yet.
+        """
+        try:
+            return self._once(method, collection, seconds, arguments)
+        except _NotLoaded:
+            self.load(collection)
+            return self._once(method, collection, seconds, arguments)
+
+    def load(self, collection: str) -> None:
+        """Load a collection into the server's memory; raises `Unreachable` if that takes longer than a moment."""
+        try:
+            self._once("load_collection", collection, SECONDS, {})
+        except (StorageFailed, Unreachable) as error:
+            raise Unreachable(f"{self.shown}: is loading its collection {collection}; try again in a moment") from error
+
+    @property
+    def version(self) -> str:
+        """The server's version, in its own words."""
+        return str(self._once("get_server_version", "", SECONDS, {}))
+
+    def close(self) -> None:
+        """Let the connection go."""
+        with self._connecting:
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+
+    def _once(self, method: str, collection: str, seconds: float, arguments: dict[str, Any]) -> Any:
+        import grpc
+
+        named = {"collection_name": collection} if collection else {}
+        try:
+            return getattr(self._connected(), method)(**named, timeout=seconds, **arguments)
+        except (pymilvus().MilvusException, grpc.RpcError, ValueError) as error:
+            raise self._translated(error, collection) from error
+
+    def _connected(self) -> Any:
+        with self._connecting:
+            if self._client is None:
+                token = "" if urlsplit(self.uri).username else os.environ.get("MILVUS_TOKEN", "")
+                self._client = pymilvus().MilvusClient(uri=self.uri, token=token, timeout=SECONDS)
+            return self._client
+
+    def _translated(self, error: Exception, collection: str) -> EqkinError:
+        code = getattr(error, "code", None)
+        code = code() if callable(code) else code  # gRPC's errors have a method of that name
+        message = str(getattr(error, "message", "") or getattr(error, "details", lambda: "")() or error)
+        if code == _NO_COLLECTION:
+            return NoSuchCollection(
+                f"{self.shown}: has no collection {collection}; load a library into it with "
+                f"`eqkin push --milvus {self.shown} --collection {collection}`"
+            )
+        if code in _NOT_LOADED:
+            return _NotLoaded(f"{self.shown}: its collection {collection} is not loaded; try again in a moment")
+        if getattr(code, "name", "") in _LIMITS:
+            return BadInput(f"{self.shown}: does not let us in ({message}); set MILVUS_TOKEN to user:password")
+        if _is_status(code) or code in _NOT_READY and _WAITING.search(message):
+            return Unreachable(f"{self.shown}: Milvus does not answer ({_short(message)}); is it running?")
+        what = "out of memory, disk or quota" if code in _EXHAUSTED else "refused"
+        return StorageFailed(f"{self.shown}: Milvus: {what} ({_short(message)})")
+
+
+def pymilvus() -> Any:
+    """The client library, with its log quiet: what went wrong is in the errors that are raised.
+
+    Raises:
+        BadInput: it is not installed.
+    """
+    try:
+        import pymilvus as module
+    except ImportError as error:
+        raise BadInput("Milvus needs the extra: pip install 'eqkin[milvus]'") from error
+    for name in ("pymilvus", "pymilvus.milvus_client"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    return module
+
+
+def _address(uri: str) -> tuple[str, str]:
+    """An address as pymilvus takes it, and without password."""
+    uri = uri.strip()
+    if uri.endswith(".db"):
+        return uri, uri
+    if re.fullmatch(r"[\w.-]+:\d+", uri):
+        uri = f"http://{uri}"
+    try:
+        parts = urlsplit(uri)
+        port = parts.port
+    except ValueError as error:
+        raise BadInput(f"no address of a Milvus server ({error}); http://localhost:19530 is one") from error
+    if parts.scheme not in _SCHEMES or not (parts.hostname or parts.scheme == "unix"):
+        raise BadInput(f"{uri[:200]!r} is no address of a Milvus server; http://localhost:19530 is one")
+    if parts.scheme == "unix":
+        return uri, uri
+    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
+    return uri, f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
+
+
+def _is_status(code: object) -> bool:
+    """Whether a code is one of gRPC's, not of Milvus."""
+    import grpc
+
+    return isinstance(code, grpc.StatusCode)
+
+
+def _short(message: str) -> str:
+    return " ".join(message.split())[:300]

@@ -1,0 +1,257 @@
+"""`MilvusDesk`: what a search asks of a collection, answered by a Milvus server; see `eqkin.search.store.Desk`.
+
+A row that was fetched is kept for as long as the desk is: where an equation stands, its vector, its tree and what is
+shown of it come in one answer, however many of them are asked for one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from math import isqrt
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eqkin.errors import BadInput
+from eqkin.forest import Forest
+from eqkin.index.structure_files import SCHEME
+from eqkin.index.vectors import unit
+from eqkin.milvus import documents, rows, wording
+from eqkin.milvus.connection import Connection
+from eqkin.milvus.expressions import expression
+from eqkin.milvus.keys import END, equation_key, key_of
+from eqkin.milvus.texts import restored
+from eqkin.milvus.trees import forest_from
+from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
+from eqkin.search.store import ANYTHING, Codes, Facets, Floats, Keys, NoSuchEquation, Place
+
+if TYPE_CHECKING:
+    from eqkin.milvus.store import State
+
+_FEW = 600  # equations up to which whole rows are fetched; of more, only what is asked for
+_QUERIES = 100  # vectors searched for at once
+_WORDED = 1_000  # equations that fit words best
+_WIDTH, _WIDER = 128, 2  # of the search in the graph of neighbours: at least, and times the hits wanted
+_CODE_END = (1 << 32) - 1
+_VECTOR = ("vector",)
+
+
+class MilvusDesk:
+    """A `Desk` over a collection. Keys are those of `eqkin.milvus.keys`."""
+
+    def __init__(self, connection: Connection, collection: str, state: State) -> None:
+        self._connection, self._collection, self._state = connection, collection, state
+        self._rows: dict[int, rows.Row] = {}
+        self._asked: dict[int, set[str]] = {}  # fields that were asked for, of keys that may not be there
+        self._records: dict[str, Any] = {}  # of papers
+
+    @property
+    def moment(self) -> Hashable:
+        """Another value whenever a push has changed the collection."""
+        return self._state.moment
+
+    @property
+    def missing(self) -> int:
+        """Equations that had no vector when their library was pushed."""
+        return int(self._state.about.get("missing", 0))
+
+    def __len__(self) -> int:
+        return self._state.equations
+
+    def nearest(self, vectors: Floats, k: int, filters: Filters = ANYTHING) -> tuple[Floats, Keys]:
+        """The equations nearest to each vector; see `Desk`."""
+        queries, dimensions = np.asarray(vectors, np.float32), self._state.origin.dimensions
+        if queries.ndim != 2 or queries.shape[1] != dimensions:
+            raise BadInput(f"queries of shape {queries.shape}; (any number, {dimensions}) is needed")
+        similarities, keys = np.zeros((len(queries), k), np.float32), np.full((len(queries), k), -1, np.int64)
+        queries = unit(queries)
+        usable, wanted = np.flatnonzero(queries.any(axis=1)), min(k, documents.AT_ONCE)
+        parameters = {"params": {"ef": max(_WIDTH, _WIDER * wanted)}}
+        for start in range(0, len(usable) if wanted else 0, _QUERIES):
+            here = usable[start : start + _QUERIES]
+            found = self._search("vector", list(queries[here]), wanted, filters, parameters)
+            for at, (scores, hits) in zip(here.tolist(), found, strict=True):
+                similarities[at, : len(hits)], keys[at, : len(hits)] = np.clip(scores, -1, 1), hits
+        return similarities, keys
+
+    def alike(self, codes: Codes, weights: Floats, k: int, filters: Filters = ANYTHING) -> tuple[Floats, Keys]:
+        """The equations that have most of some terms; nothing where the collection has no terms of this kind."""
+        pairs = zip(codes.tolist(), weights.tolist(), strict=True)
+        query = {code: weight for code, weight in pairs if weight > 0 and code < _CODE_END}
+        if self._state.origin.terms != SCHEME or not query or not k:
+            return np.zeros(0, np.float32), np.zeros(0, np.int64)
+        ((sums, keys),) = self._search("terms", [query], min(k, documents.AT_ONCE), filters)
+        return sums[sums > 0], keys[sums > 0]
+
+    def worded(self, text: str, filters: Filters = ANYTHING) -> dict[int, float]:
+        """Equations around which stand the words.
+
+        How well they fit is BM25 as the server reckons it, as a share of what an equation would have that were the best
+        of the collection for every single word; a word that is nowhere counts as much as the one that says most.
+        """
+        if not self._state.origin.words:
+            raise BadInput(
+                f"{self._connection.shown}: the collection {self._collection} has no words: Milvus "
+                f"{self._state.origin.server} made it, which has no full text search; 2.5 has. Search without words"
+            )
+        words, phrases = wording.asked(text)
+        if not words:
+            return {}
+        needed = " and ".join(f'words like "% {phrase} %"' for phrase in phrases)
+        ((scores, keys),) = self._search("bm25", [" ".join(words)], _WORDED, filters, also=needed)
+        if not len(keys):
+            return {}
+        bests = [float(best[0]) if len(best) else 0.0 for best, _ in self._search("bm25", words, 1, ANYTHING)]
+        most = sum(best or max(bests) for best in bests)
+        return {
+            key: min(max(score / most, 0.0), 1.0) for key, score in zip(keys.tolist(), scores.tolist(), strict=True)
+        }
+
+    def places(self, keys: Iterable[int]) -> dict[int, Place]:
+        """Where equations stand."""
+        found = self._fetched(map(int, keys), rows.PLACE)
+        return {key: rows.place_of(row) for key, row in found.items()}
+
+    def vectors(self, keys: Keys) -> Floats:
+        """Unit vectors; raises `NoSuchEquation`."""
+        found = self._whole(keys, _VECTOR)
+        if not found:
+            return np.zeros((0, self._state.origin.dimensions), np.float32)
+        return np.array([row["vector"] for row in found], np.float32)
+
+    def forest(self, keys: Keys) -> Forest:
+        """Trees; raises `NoSuchEquation`."""
+        return forest_from([restored(row["mathml"]) for row in self._whole(keys, rows.SHOWN)])
+
+    def records(self, keys: Iterable[int]) -> dict[int, EquationRecord]:
+        """All that is shown of equations; of papers that are being pushed, none."""
+        found = self._fetched(map(int, keys), (*rows.PLACE, *rows.SHOWN))
+        papers = self.papers({row["paper"] for row in found.values()})
+        return {
+            key: rows.equation_of(row, papers[row["paper"]]) for key, row in found.items() if row["paper"] in papers
+        }
+
+    def equation(self, name: str) -> EquationRecord:
+        """The equation with an id; raises `BadInput`."""
+        paper, _, last = name.rpartition("#")
+        number = int(last) if last.isdecimal() and len(last) < 10 else None
+        if number is not None:
+            key = equation_key(paper, number)
+            found = self.records([key]).get(key)
+            if found is not None and found.paper.key == paper:
+                return found
+        record = self._papers_kept([paper]).get(paper)
+        for heading, known in sorted(_members(record), key=lambda one: int(one[1][0])) if record else ():
+            if known[0] == number or (number is None and known[1] == last):
+                if len(known) > 2:
+                    return rows.unfound(known, heading, rows.paper_of(record))
+                if number is None:
+                    return self.equation(f"{paper}#{known[0]}")
+        raise BadInput(f"the collection has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
+
+    def paper(self, key: str) -> PaperPage:
+        """A paper and its equations; raises `BadInput`."""
+        record = self._papers_kept([key]).get(key)
+        if record is None:
+            raise BadInput(f"the collection has no paper {key[:200]!r}")
+        paper = rows.paper_of(record)
+        numbers = [known[0] for _, known in _members(record) if len(known) == 2]
+        found = self.records(equation_key(key, number) for number in numbers)
+        sections = []
+        for heading, members in record["sections"]:
+            listed_ = [
+                rows.unfound(known, heading, paper) if len(known) > 2 else found.get(equation_key(key, known[0]))
+                for known in members
+            ]
+            sections.append((heading, tuple(equation for equation in listed_ if equation is not None)))
+        return PaperPage(paper, record["abstract"], tuple(sections))
+
+    def papers(self, keys: Iterable[str]) -> dict[str, PaperRecord]:
+        """Papers by their keys."""
+        return {key: rows.paper_of(record) for key, record in self._papers_kept(keys).items()}
+
+    def of_papers(self, keys: Iterable[str]) -> Keys:
+        """Equations of papers, in order."""
+        found = []
+        for key, record in self._papers_kept(keys).items():
+            numbers = sorted(known[0] for _, known in _members(record) if len(known) == 2)
+            found += [equation_key(key, number) for number in numbers]
+        return np.array(found, np.int64)
+
+    def spread(self, limit: int) -> Keys:
+        """Equations whose keys are low: keys are hashes, so these are spread evenly."""
+        total, enough = len(self), limit + 4 * isqrt(limit)  # there are a few more or less in a range than expected
+        below = END if enough >= total else END * enough // total
+        found = documents.scan(
+            self._connection, self._collection, (), rows=min(enough, total), below=below, strong=False
+        )
+        return np.sort(np.fromiter((row["key"] for row in found), np.int64))[:limit]
+
+    def facets(self) -> Facets:
+        """Equations by field and by year, as the last push that came to its end counted them."""
+        about = self._state.about
+        return dict(about.get("fields", {})), {int(year): count for year, count in about.get("years", {}).items()}
+
+    def _search(
+        self,
+        field: str,
+        queries: Sequence[Any],
+        limit: int,
+        filters: Filters,
+        parameters: dict[str, Any] | None = None,
+        *,
+        also: str = "",
+    ) -> list[tuple[Floats, Keys]]:
+        """Scores and keys for each query, best first, equal ones by key."""
+        conditions = [expression(filters, parts=self._state.able.parts), also]
+        found = self._connection.call(
+            "search",
+            self._collection,
+            data=list(queries),
+            anns_field=field,
+            limit=limit,
+            filter=" and ".join(filter(None, conditions)),
+            search_params=parameters or {},
+            consistency_level="Bounded",
+        )
+        answers = []
+        for hits in found:
+            scores, keys = np.array(hits.distances, np.float32), np.array(hits.ids, np.int64)
+            order = np.lexsort((keys, -scores))
+            answers.append((scores[order], keys[order]))
+        return answers
+
+    def _fetched(self, keys: Iterable[int], fields: tuple[str, ...]) -> dict[int, rows.Row]:
+        """Rows that have at least some fields, by key; those that are not there are left out."""
+        wanted = list(dict.fromkeys(keys))
+        if len(wanted) <= _FEW:
+            fields = (*_VECTOR, *rows.PLACE, *rows.SHOWN)
+        lacking = [key for key in wanted if not self._asked.get(key, set()).issuperset(fields)]
+        for key, row in documents.fetch(self._connection, self._collection, lacking, fields).items():
+            self._rows[key] = self._rows.get(key, {}) | row
+        for key in lacking:
+            self._asked.setdefault(key, set()).update(fields)
+        return {key: self._rows[key] for key in wanted if key in self._rows}
+
+    def _whole(self, keys: Keys, fields: tuple[str, ...]) -> list[rows.Row]:
+        """Rows in the order of their keys; raises `NoSuchEquation`."""
+        numbers = np.asarray(keys, np.int64).tolist()
+        found = self._fetched(numbers, fields)
+        if len(found) < len(set(numbers)):
+            gone = next(number for number in numbers if number not in found)
+            raise NoSuchEquation(f"the collection has no equation with the key {gone}")
+        return [found[number] for number in numbers]
+
+    def _papers_kept(self, keys: Iterable[str]) -> dict[str, Any]:
+        """Records of papers; those that are not there are left out."""
+        wanted = list(dict.fromkeys(keys))
+        lacking = {key_of(key): key for key in wanted if key not in self._records}
+        if lacking:
+            found = documents.read_all(self._connection, self._collection, lacking)
+            self._records |= {lacking[number]: record for number, record in found.items()}
+        return {key: self._records[key] for key in wanted if key in self._records}
+
+
+def _members(record: Any) -> list[tuple[str, Any]]:
+    """A paper's equations as its record lists them, each with its heading: number, label; all of it if not pushed."""
+    return [(heading, known) for heading, members in record["sections"] for known in members]

@@ -1,0 +1,84 @@
+"""`MilvusJudgements`: what people said of the results of a collection, kept beside it on the server."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from dataclasses import asdict
+
+import orjson
+
+from eqkin.errors import CorruptData, LimitReached
+from eqkin.library.judgements import EvaluationQuery, Judgement, as_queries, stamped
+from eqkin.limits import LIMITS, Limits
+from eqkin.milvus import documents
+from eqkin.milvus.connection import LONG, Connection, NoSuchCollection
+from eqkin.milvus.schema import checked_name, prepare_judgements
+from eqkin.milvus.texts import fitted, restored
+
+
+class MilvusJudgements:
+    """The judgements of a collection. May be shared between threads, and written to by many servers at once.
+
+    Args:
+        uri: the server's address.
+        collection: the one with the equations.
+        limits: bounds on what is kept.
+    """
+
+    def __init__(self, uri: str, collection: str, limits: Limits = LIMITS) -> None:
+        self._connection, self._limits = Connection(uri), limits
+        self._collection = f"{checked_name(collection)}_judgements"
+        self._writing = threading.Lock()  # Milvus Lite takes one writer at a time
+
+    def add(self, judgement: Judgement) -> Judgement:
+        """Keep a judgement. Returns it with its time.
+
+        Raises:
+            BadInput: it names no equation or no query.
+            LimitReached: it is too long, or there are too many already.
+            Unreachable: the server does not answer.
+        """
+        kept = stamped(judgement, self._limits)
+        record = fitted(orjson.dumps(asdict(kept)).decode())
+        if record is None:
+            raise LimitReached("a judgement that does not fit into Milvus")
+        row = {"key": secrets.randbits(63), "vector": [1.0, 0.0], "time": kept.time, "record": record}
+        with self._writing:
+            if self._count() >= self._limits.web_judgements:
+                raise LimitReached(f"{self._limits.web_judgements:,} judgements are kept, the most there may be")
+            self._connection.call("insert", self._collection, seconds=LONG, data=[row])
+        return kept
+
+    def all(self) -> list[Judgement]:
+        """All judgements, in the order of their times."""
+        try:
+            total = documents.count(self._connection, self._collection, strong=True)
+            rows = list(documents.scan(self._connection, self._collection, ("time", "record"), rows=total))
+        except NoSuchCollection:  # nobody judged anything yet
+            return []
+        rows.sort(key=lambda row: (row["time"], row["key"]))
+        return [_judgement(row["record"]) for row in rows]
+
+    def export(self) -> list[EvaluationQuery]:
+        """Evaluation queries: each query once, with its keywords and the equations judged."""
+        return as_queries(self.all())
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self._connection.close()
+
+    def _count(self) -> int:
+        try:
+            return documents.count(self._connection, self._collection)
+        except NoSuchCollection:
+            prepare_judgements(self._connection, self._collection)
+            return 0
+
+
+def _judgement(record: str) -> Judgement:
+    try:
+        values = orjson.loads(restored(record))
+        return Judgement(**values | {"keywords": tuple(values["keywords"])})
+    except (orjson.JSONDecodeError, TypeError, KeyError) as error:
+        raise CorruptData(f"a judgement in Milvus is damaged ({error})") from error

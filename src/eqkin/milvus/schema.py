@@ -1,0 +1,225 @@
+"""The collections that hold a library: their fields and indexes, how they are made, and whose they are.
+
+    NAME             a row for each equation: its vector, terms and words, and what is shown of it
+    NAME_papers      a row for each paper, written after its equations: that it is there says that the paper is complete
+    NAME_judgements  what people said of results; made with the first of them
+
+A collection remembers the model its vectors are of, and how it was made; another model's is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.index.structure_files import SCHEME
+from eqkin.milvus.connection import LONG, Connection, NoSuchCollection, pymilvus
+from eqkin.milvus.expressions import FIELD_BYTES
+
+FORMAT = 1
+DEFAULT = "eqkin"
+TEXT_BYTES = 65_535  # the most that a text may have in Milvus
+FIELDS = 256  # of one paper that are kept beside its equations
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_MARK = "eqkin"  # the property of a collection that says whose it is
+_GRAPH = {"M": 16, "efConstruction": 200}
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a server can do."""
+
+    version: str
+    terms: bool  # vectors of few numbers that are not 0: from 2.4 on
+    words: bool  # full text search: from 2.5 on
+    parts: bool  # texts that contain another: from 2.4 on
+
+    @classmethod
+    def of(cls, connection: Connection) -> Abilities:
+        """Those of a server, by its version."""
+        version = connection.version
+        numbers = re.search(r"(\d+)\.(\d+)", version)
+        number = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+        return cls(version, number >= (2, 4), number >= (2, 5), number >= (2, 4))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a collection of equations was made."""
+
+    model: str  # digest of the network
+    dimensions: int
+    terms: int  # how terms are counted, `structure_files.SCHEME`; 0: it has none
+    words: bool  # whether it has words
+    server: str  # the version of the server that made it
+    format: int = FORMAT
+
+
+def papers_of(name: str) -> str:
+    """The collection of papers that belongs to one of equations."""
+    return f"{name}_papers"
+
+
+def checked_name(name: str) -> str:
+    """The name of a collection; raises `BadInput` if Milvus allows no such name."""
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"{name[:80]!r} is no name of a collection: letters, digits and _ are allowed, a letter first")
+    return name
+
+
+def origin_of(connection: Connection, name: str) -> Origin:
+    """How a collection of equations was made.
+
+    Raises:
+        NoSuchCollection: there is none.
+        BadInput: it was not made by eqkin.
+        CorruptData: it was made by another version.
+    """
+    told = connection.call("describe_collection", name)
+    mark = told.get("properties", {}).get(_MARK) or told.get("description", "")
+    try:
+        data = json.loads(mark)
+        number = data["format"]
+        if number == FORMAT:
+            return Origin(**data)
+    except (ValueError, TypeError, KeyError) as error:
+        raise BadInput(
+            f"{connection.shown}: the collection {name} is not eqkin's; choose another one with --collection"
+        ) from error
+    raise CorruptData(
+        f"{connection.shown}: the collection {name} is of format {number}, this eqkin reads {FORMAT}; "
+        "push the library into another one with --collection"
+    )
+
+
+def check_model(connection: Connection, name: str, origin: Origin, model: str) -> None:
+    """Raises `BadInput` if a collection's vectors are of another model than queries are."""
+    if origin.model != model:
+        raise BadInput(
+            f"{connection.shown}: the vectors of the collection {name} are of the model {origin.model}, this eqkin has "
+            f"{model}; push a library indexed with this one into another collection, with --collection"
+        )
+
+
+def prepare(connection: Connection, name: str, model: str, dimensions: int) -> Origin:
+    """Make the collections of a library, as far as they are not there; goes on where it was interrupted.
+
+    Raises:
+        BadInput: there is a collection of another model, or one that is not eqkin's.
+    """
+    try:
+        origin = origin_of(connection, name)
+    except NoSuchCollection:
+        able = Abilities.of(connection)
+        origin = Origin(model, dimensions, SCHEME if able.terms else 0, able.words, able.version)
+        _create(connection, name, _equations(origin), {_MARK: _mark(origin)})
+    check_model(connection, name, origin, model)
+    if origin.terms not in (0, SCHEME):
+        raise CorruptData(
+            f"{connection.shown}: the collection {name} was made by an eqkin that counts terms in another way; "
+            "push the library into another one with --collection"
+        )
+    _create(connection, papers_of(name), _papers())
+    _index(connection, name, _indexes(origin))
+    _index(connection, papers_of(name), {"vector": ("FLAT", "IP", {})})
+    return origin
+
+
+def prepare_judgements(connection: Connection, name: str) -> None:
+    """Make the collection of judgements, if it is not there."""
+    _create(connection, name, _judgements())
+    _index(connection, name, {"vector": ("FLAT", "IP", {})})
+
+
+def _mark(origin: Origin) -> str:
+    return json.dumps(vars(origin), sort_keys=True)
+
+
+def _create(connection: Connection, name: str, schema: Any, properties: dict[str, str] | None = None) -> None:
+    if connection.call("has_collection", name):
+        return
+    other = {"properties": properties} if properties else {}
+    try:
+        connection.call("create_collection", name, seconds=LONG, schema=schema, consistency_level="Bounded", **other)
+    except StorageFailed:
+        if not connection.call("has_collection", name):  # otherwise somebody else was faster
+            raise
+
+
+def _index(connection: Connection, name: str, wanted: dict[str, tuple[str, str, dict[str, Any]]]) -> None:
+    there = set(connection.call("list_indexes", name))
+    for field, (kind, metric, parameters) in wanted.items():
+        if field not in there:
+            prepared = pymilvus().MilvusClient.prepare_index_params()
+            prepared.add_index(field, index_name=field, index_type=kind, metric_type=metric, params=parameters)
+            connection.call("create_index", name, seconds=LONG, index_params=prepared)
+    connection.call("load_collection", name, seconds=LONG)
+
+
+def _indexes(origin: Origin) -> dict[str, tuple[str, str, dict[str, Any]]]:
+    found: dict[str, tuple[str, str, dict[str, Any]]] = {"vector": ("HNSW", "IP", _GRAPH)}
+    if origin.terms:
+        found["terms"] = ("SPARSE_INVERTED_INDEX", "IP", {})
+    if origin.words:
+        found["bm25"] = ("SPARSE_INVERTED_INDEX", "BM25", {})
+    return found
+
+
+def _equations(origin: Origin) -> Any:
+    module = pymilvus()
+    kind, schema = module.DataType, _schema(_mark(origin))  # Milvus Lite keeps properties alone, others both
+    schema.add_field("vector", kind.FLOAT_VECTOR, dim=origin.dimensions)
+    if origin.terms:
+        schema.add_field("terms", kind.SPARSE_FLOAT_VECTOR)
+    if origin.words:
+        schema.add_field("words", kind.VARCHAR, max_length=TEXT_BYTES, enable_analyzer=True)
+        schema.add_field("bm25", kind.SPARSE_FLOAT_VECTOR)
+        schema.add_function(
+            module.Function(
+                name="bm25",
+                function_type=module.FunctionType.BM25,
+                input_field_names=["words"],
+                output_field_names=["bm25"],
+            )
+        )
+    for name in ("latex", "mathml", "label", "section", "before", "after", "paper", "authors"):
+        schema.add_field(name, kind.VARCHAR, max_length=TEXT_BYTES)
+    for name in ("paper_key", "number", "year"):
+        schema.add_field(name, kind.INT64)
+    _add_fields(schema)
+    return schema
+
+
+def _papers() -> Any:
+    kind, schema = pymilvus().DataType, _schema()
+    schema.add_field("vector", kind.FLOAT_VECTOR, dim=2)  # Milvus wants one
+    schema.add_field("paper", kind.VARCHAR, max_length=TEXT_BYTES)
+    schema.add_field("content", kind.VARCHAR, max_length=256)  # what was pushed: another one is pushed again
+    schema.add_field("record", kind.VARCHAR, max_length=TEXT_BYTES)
+    for name in ("parts", "equations", "missing", "year"):
+        schema.add_field(name, kind.INT64)
+    _add_fields(schema)
+    return schema
+
+
+def _judgements() -> Any:
+    kind, schema = pymilvus().DataType, _schema()
+    schema.add_field("vector", kind.FLOAT_VECTOR, dim=2)
+    schema.add_field("time", kind.VARCHAR, max_length=64)
+    schema.add_field("record", kind.VARCHAR, max_length=TEXT_BYTES)
+    return schema
+
+
+def _schema(description: str = "") -> Any:
+    module = pymilvus()
+    schema = module.MilvusClient.create_schema(auto_id=False, enable_dynamic_field=False, description=description)
+    schema.add_field("key", module.DataType.INT64, is_primary=True)
+    return schema
+
+
+def _add_fields(schema: Any) -> None:
+    kind = pymilvus().DataType
+    schema.add_field("fields", kind.ARRAY, element_type=kind.VARCHAR, max_capacity=FIELDS, max_length=FIELD_BYTES)

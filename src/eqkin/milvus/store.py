@@ -1,0 +1,84 @@
+"""`MilvusStore`: a collection on a Milvus server as a `Store`, shared by threads; this machine keeps nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from eqkin.milvus import documents
+from eqkin.milvus.connection import Connection
+from eqkin.milvus.desk import MilvusDesk
+from eqkin.milvus.keys import ABOUT
+from eqkin.milvus.schema import DEFAULT, Abilities, Origin, check_model, checked_name, origin_of
+
+_FRESH = 5.0  # seconds for which what is known of a collection is taken to be true
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known of a collection."""
+
+    origin: Origin
+    able: Abilities
+    equations: int
+    about: dict[str, Any]  # what the last push that came to its end said
+
+    @property
+    def moment(self) -> tuple[int, str]:
+        """Another value whenever the collection may have changed."""
+        return self.equations, str(self.about.get("time", ""))
+
+
+class MilvusStore:
+    """A collection, for queries of a model.
+
+    The first desk connects; one that comes when the server is away raises `Unreachable`, the next one tries again.
+
+    Args:
+        uri: the server's address, see `eqkin.milvus.connection.Connection`.
+        collection: its name.
+        model: digest of the network that queries are embedded with.
+
+    Raises:
+        BadInput: the address or the name is none, or pymilvus is not installed.
+    """
+
+    def __init__(self, uri: str, collection: str = DEFAULT, model: str = "") -> None:
+        self.connection = Connection(uri)
+        self.collection, self.model = checked_name(collection), model
+        self._state: tuple[float, State] | None = None
+        self._looking = threading.Lock()
+
+    @contextmanager
+    def desk(self) -> Iterator[MilvusDesk]:
+        """A desk to read at.
+
+        Raises:
+            BadInput: there is no such collection, or it is of another model.
+            Unreachable: the server does not answer.
+        """
+        yield MilvusDesk(self.connection, self.collection, self.state())
+
+    def state(self) -> State:
+        """What is known of the collection, asked again every few seconds: another one may have taken its place."""
+        with self._looking:
+            now = time.monotonic()
+            if self._state is None or now - self._state[0] > _FRESH:
+                self._state = None
+                self._state = now, self._look()
+            return self._state[1]
+
+    def close(self) -> None:
+        """Let the connection go."""
+        self.connection.close()
+
+    def _look(self) -> State:
+        origin = origin_of(self.connection, self.collection)
+        check_model(self.connection, self.collection, origin, self.model)
+        about = documents.read_all(self.connection, self.collection, [ABOUT]).get(ABOUT) or {}
+        equations = documents.count(self.connection, self.collection)
+        return State(origin, Abilities.of(self.connection), equations, about)

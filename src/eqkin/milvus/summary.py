@@ -1,0 +1,38 @@
+"""What a collection has, counted when a push comes to its end and kept in one record among the papers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+from eqkin import __version__
+from eqkin.milvus import documents
+from eqkin.milvus.connection import Connection
+from eqkin.milvus.expressions import NO_YEAR
+from eqkin.milvus.keys import ABOUT
+from eqkin.milvus.schema import papers_of
+
+_COUNTED = ("equations", "missing", "year", "fields")
+
+
+def summarise(connection: Connection, collection: str, library: str) -> int:
+    """Count the papers of a collection, whatever libraries they came from. Returns how many equations it has."""
+    name = papers_of(collection)
+    fields: Counter[str] = Counter()
+    years: Counter[int] = Counter()
+    total: Counter[str] = Counter()
+    rows = documents.count(connection, name, strong=True)
+    for row in documents.scan(connection, name, _COUNTED, "equations >= 0", rows=rows):
+        total.update(papers=1, equations=row["equations"], missing=row["missing"])
+        if row["equations"]:
+            fields.update(dict.fromkeys(row["fields"], row["equations"]))
+        if row["equations"] and row["year"] != NO_YEAR:
+            years[row["year"]] += row["equations"]
+    about: dict[str, Any] = {name: total[name] for name in ("papers", "equations", "missing")}
+    about["fields"] = dict(sorted(fields.items(), key=lambda one: (-one[1], one[0])))
+    about["years"] = {str(year): years[year] for year in sorted(years)}
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    about |= {"library": library, "eqkin": __version__, "time": time}
+    documents.write(connection, collection, ABOUT, about, time)
+    return documents.count(connection, collection, strong=True)
