@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from eqkin.errors import EqkinError
-from eqkin.library.judgements import Judgements
+from eqkin.library.judgements import KeepsJudgements
 from eqkin.limits import LIMITS, Limits
 from eqkin.search.engine import Engine
 from eqkin.web import api, openapi, pages
@@ -27,16 +27,18 @@ STATIC = Path(__file__).parent / "static"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
-def create_app(engine: Engine, folder: Path, *, limits: Limits = LIMITS, hosts: Sequence[str] = LOOPBACK) -> Starlette:
-    """The application over an engine; judgements go into the library's `folder`.
+def create_app(
+    engine: Engine, judgements: KeepsJudgements, *, limits: Limits = LIMITS, hosts: Sequence[str] = LOOPBACK
+) -> Starlette:
+    """The application over an engine.
 
     Args:
         engine: what searches.
-        folder: the library's.
+        judgements: where those of people go.
         limits: bounds on requests.
         hosts: names by which requests may call the server; empty: any.
     """
-    server = Service(engine, Judgements(folder, limits), limits, WorkQueue(limits))
+    server = Service(engine, judgements, limits, WorkQueue(limits))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
