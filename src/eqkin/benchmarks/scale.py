@@ -19,13 +19,17 @@ import orjson
 
 from eqkin.benchmarks.growth import METADATA, grow
 from eqkin.benchmarks.machine import machine
-from eqkin.benchmarks.processes import Cost, eqkin, memory, told
+from eqkin.benchmarks.processes import eqkin, memory, told
 from eqkin.benchmarks.search import Client, formulas, measure, serving
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.library.durable import write_file
 
 RESULTS = "results.jsonl"
 _DAY = "atlas:"  # what is added to a library that is there: 28 papers
+_WORDS = (
+    *("energy", "matrix norm", "maximum likelihood", "heat equation", "Bayes", "spin glass", "eigenvalue problem"),
+    *("function", "graph", '"central limit theorem"', "stochastic gradient descent", "Fourier transform"),
+)
 
 Record = dict[str, Any]  # "size", "step", "figures", "machine"
 
@@ -157,10 +161,17 @@ def _searched(settings: Settings, *arguments: str) -> Record:
         first = time.perf_counter() - start
         began = memory(process)
         report = measure(ask, formulas(settings.searches), settings.clients)
+        worded = measure(lambda words: ask("", words), _words(settings.searches), settings.clients)
         held = memory(process)
-    if report.errors:
-        raise BadInput(f"eqkin serve {' '.join(arguments)}: {len(report.errors)} searches failed: {report.errors[0]}")
-    return {"listening_seconds": listening, "first_seconds": first, "began": began, "held": held, **report.summary()}
+    if errors := report.errors + worded.errors:
+        raise BadInput(f"eqkin serve {' '.join(arguments)}: {len(errors)} searches failed: {errors[0]}")
+    about = {"listening_seconds": listening, "first_seconds": first, "began": began, "held": held}
+    return {**about, **report.summary(), "words": worded.summary()}
+
+
+def _words(searches: int) -> list[str]:
+    """A tenth of so many searches for words, common and rare ones."""
+    return [_WORDS[number % len(_WORDS)] for number in range(max(searches // 10, 1))]
 
 
 def _verify(settings: Settings, size: int) -> Record:
@@ -191,9 +202,11 @@ def _again(settings: Settings, size: int) -> Record:
 
 def _day(settings: Settings, size: int) -> Record:
     """A few papers more, made searchable."""
-    library = str(settings.library(size))
-    eqkin("add", "--remove", _DAY, "--library", library, "--no-index", expected=(0, 3))  # of a run that was stopped
-    cost: Cost = eqkin("add", _DAY, "--library", library, "--jobs", "1", "--json")
+    adding = ("add", _DAY, "--library", str(settings.library(size)), "--jobs", "1", "--json")
+    cost = eqkin(*adding)
+    if not told(cost)["papers"]:  # they are there, of a run that was stopped
+        eqkin("add", "--remove", *adding[1:4])
+        cost = eqkin(*adding)
     said = told(cost)
     return {"papers": said["papers"], "equations": sum(said["equations"].values()), **cost.summary()}
 

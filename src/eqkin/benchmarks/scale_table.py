@@ -78,6 +78,8 @@ def _quantities() -> list[Quantity]:
         ("Start to first answer", "serve", ("first_seconds",), seconds),
         ("Search, median", "serve", ("whole_p50_ms",), milliseconds),
         ("Search, 99th percentile", "serve", ("whole_p99_ms",), milliseconds),
+        ("Search for words, median", "serve", ("words", "whole_p50_ms"), milliseconds),
+        ("Search for words, 99th percentile", "serve", ("words", "whole_p99_ms"), milliseconds),
         ("Through Milvus, median", "milvus", ("whole_p50_ms",), milliseconds),
         ("Through Milvus, 99th percentile", "milvus", ("whole_p99_ms",), milliseconds),
     ]
@@ -117,10 +119,11 @@ def tables(records: Sequence[Record], target: int = ARXIV) -> str:
     if not counts:
         raise BadInput("nothing was measured yet")
     written = []
+    projected = ["grows as", f"at {target:,}"] if len(counts) > 1 else []  # one size tells nothing of growth
     for group in dict.fromkeys(quantity.group for quantity in QUANTITIES):
         rows = [row for quantity in QUANTITIES if quantity.group == group and (row := _row(records, quantity, target))]
-        head = [group, *(f"{count:,}" for count in counts.values()), "grows as", f"at {target:,}"]
-        lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
+        head = [group, *(f"{count:,}" for count in counts.values()), *projected]
+        lines = [head, ["---", *["---:"] * (len(head) - 1)], *(row[: len(head)] for row in rows)]
         written.append("\n".join(f"| {' | '.join(line)} |" for line in lines))
     return "\n\n".join(written)
 

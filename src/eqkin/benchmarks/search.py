@@ -99,10 +99,10 @@ def serving(*arguments: str) -> Iterator[tuple[str, int]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None
-            place = re.search(r"http://([^/]+)/", server.stdout.readline())
-            if not place:
+            places = re.findall(r"http://([^/\s]+)/", server.stdout.readline())
+            if not places:
                 raise BadInput(f"eqkin serve {' '.join(arguments)}: the server did not start")
-            yield place[1], server.pid
+            yield places[-1], server.pid  # the one before may be that of what it serves from
         finally:
             server.terminate()
 
@@ -115,13 +115,13 @@ class Client:
         self._own = threading.local()
         self._all: list[http.client.HTTPConnection] = []
 
-    def __call__(self, formula: str) -> dict[str, float]:
-        """Search for a formula: the seconds of each stage, as the server tells; raises `BadInput` if it refuses."""
+    def __call__(self, formula: str, text: str = "") -> dict[str, float]:
+        """Search for a formula, words, or both: the seconds of each stage; raises `BadInput` if it is refused."""
         connection = getattr(self._own, "connection", None)
         if connection is None:
             connection = self._own.connection = http.client.HTTPConnection(self._place, timeout=60)
             self._all.append(connection)
-        connection.request("GET", f"/api/search?{urlencode({'q': formula, **self._settings})}")
+        connection.request("GET", f"/api/search?{urlencode({'q': formula, 'text': text, **self._settings})}")
         answer = connection.getresponse()
         body = answer.read()
         if answer.status != 200:
