@@ -89,7 +89,7 @@ def test_many_segments_are_merged(library: Library, papers: Path) -> None:
 
 
 def test_two_processes_give_the_same_library_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eqkin.library.pool._WARM_UP", 0.0)
+    monkeypatch.setattr("eqkin.workers.processes._WARM_UP", 0.0)
     for number in range(20):
         write_article(tmp_path / "papers", number)
     contents = []
@@ -257,7 +257,9 @@ def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> 
 def test_processes_that_cannot_start_are_an_error_and_no_failed_papers(tmp_path: Path) -> None:
     for number in range(3):
         write_article(tmp_path / "papers", number)
-    script = "from eqkin.library import Library, pool\nimport sys\npool._WARM_UP = 0.0\n"
+    script = (
+        "from eqkin.library import Library\nfrom eqkin.workers import processes\nimport sys\nprocesses._WARM_UP = 0.0\n"
+    )
     script += "Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)\n"
     (tmp_path / "unguarded.py").write_text(script)
     command = [sys.executable, tmp_path / "unguarded.py", tmp_path / "library", tmp_path / "papers"]

@@ -89,16 +89,16 @@ def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Pat
 
 _TERMINATED = """
 import os, signal, sys
-from eqkin.library import Library, pool
-read = pool.read_item
+from eqkin.library import Library, tasks
+read = tasks.read_item
 
-def slow(item, known):
-    extract = read(item, known)
+def slow(item, known, last):
+    extract = read(item, known, last)
     if item.key.endswith("a2.tex"):
         os.kill(os.getpid(), signal.SIGTERM)
     return extract
 
-pool.read_item = slow
+tasks.read_item = slow
 from eqkin.cli import main
 sys.argv = ["eqkin", "add", *sys.argv[1:]]
 main()
@@ -238,7 +238,8 @@ def test_a_killed_writer_leaves_no_lock_behind(library: Library, papers: Path) -
 
 _CRASHING_WORKERS = """
 import multiprocessing, os, sys
-from eqkin.library import Library, pool, reading
+from eqkin.library import Library, reading
+from eqkin.workers import processes
 parse = reading.parse
 
 def crash(text, *rest):
@@ -248,7 +249,7 @@ def crash(text, *rest):
 
 reading.parse = crash
 if __name__ == "__main__":
-    pool._WARM_UP = 0.0
+    processes._WARM_UP = 0.0
     report = Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)
     print(report.papers, dict(report.failed))
 """

@@ -22,11 +22,12 @@ from py_mini_racer import MiniRacer
 
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML, converter_input, is_diagram
-from eqkin.library.pool import new_executor, read_chunk
 from eqkin.library.reading import Extract, read_item
+from eqkin.library.tasks import Papers, Reading, Wanted
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.paper import Item
+from eqkin.workers.processes import do_here, new_executor
 
 T = TypeVar("T")
 _ROUND = 1_000  # papers a round
@@ -84,8 +85,8 @@ def measure(
     items = islice(open_source(source), limit)
     read_item(next(open_source("atlas:")), "")  # engines started and warm before the clock runs
     bare = BareKatex()
-    with new_executor(jobs) as executor:
-        list(executor.map(read_chunk, [[(item, "")] for item in islice(open_source("atlas:"), 4 * jobs)]))
+    with new_executor(Reading(), jobs) as executor:
+        list(executor.map(do_here, [_papers([item]) for item in islice(open_source("atlas:"), 4 * jobs)]))
         while chunk := list(islice(items, _ROUND)):
             _round(chunk, executor, bare, report)
             if progress:
@@ -122,8 +123,8 @@ def _round(items: list[Item], executor: ProcessPoolExecutor, bare: BareKatex, re
     extracts, seconds = _timed(lambda: [read_item(item, "") for item in items])
     report.one_seconds += seconds
     _count(extracts, report)
-    parts = [[(item, "") for item in items[at : at + 4]] for at in range(0, len(items), 4)]
-    parallel, seconds = _timed(lambda: [extract for part in executor.map(read_chunk, parts) for extract in part])
+    parts = [_papers(items[at : at + 4]) for at in range(0, len(items), 4)]
+    parallel, seconds = _timed(lambda: [extract for part in executor.map(do_here, parts) for extract in part])
     report.many_seconds += seconds
     report.peak_bytes = max([report.peak_bytes, *(extract.peak_bytes for extract in parallel)])
     for macros, texts in _prepared(items):
@@ -133,6 +134,10 @@ def _round(items: list[Item], executor: ProcessPoolExecutor, bare: BareKatex, re
             report.bare_seconds += seconds
             report.bare_tried += len(batch)
             report.bare_converted += sum(page is not None for page in pages)
+
+
+def _papers(items: list[Item]) -> Papers:
+    return Papers([Wanted(item, "", "") for item in items])
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

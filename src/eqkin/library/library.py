@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,21 +13,22 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy
+from eqkin.errors import BadInput, CorruptData, LibraryBusy
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import open_forest
 from eqkin.library import database
 from eqkin.library.manifest import NAME, Manifest
-from eqkin.library.pool import Task, read_all
-from eqkin.library.reading import Extract
+from eqkin.library.merging import AddReport, Merger
 from eqkin.library.session import WritingSession, create_library
+from eqkin.library.tasks import Reading, ShardDigests, tasks_of
 from eqkin.library.writer import Writer
 from eqkin.mathml.converter import identity
 from eqkin.mathml.tree import Node, node_of
-from eqkin.sources import MetadataSnapshot, open_source
+from eqkin.sources import MetadataSnapshot, Shard, open_shards, open_source
 from eqkin.sources.arxiv_ids import parse_id
 from eqkin.sources.files import shown
 from eqkin.sources.paper import Item
+from eqkin.workers import Workers, open_workers
 
 if TYPE_CHECKING:
     from eqkin.search.engine import Engine
@@ -39,37 +38,6 @@ if TYPE_CHECKING:
 
 class NoSuchTree(BadInput):
     """A tree is asked for that is not there, or has been given another number."""
-
-
-@dataclass
-class AddReport:
-    """What `Library.add` did, so far or in the end."""
-
-    papers: int = 0  # added or replaced
-    unchanged: int = 0
-    failed: Counter[str] = field(default_factory=Counter)  # papers that could not be read, by reason
-    equations: Counter[str] = field(default_factory=Counter)  # by status
-    problems: list[str] = field(default_factory=list)  # sources that could not be read, or not to their end
-    skipped: Counter[str] = field(default_factory=Counter)  # what was left out within sources, by reason
-    peak_bytes: int = 0  # the largest worker's memory
-
-    def skip(self, what: str, why: str) -> None:
-        """Note something that was left out within a source."""
-        self.skipped[why] += 1
-
-    def count(self, extract: Extract) -> None:
-        """Take one more extract into account."""
-        self.peak_bytes = max(self.peak_bytes, extract.peak_bytes)
-        if extract.unchanged:
-            self.unchanged += 1
-        elif extract.failure:
-            self.failed[extract.failure] += 1
-            named = extract.message.startswith(extract.origin) or extract.origin in extract.message[:300]
-            self.problems.append(extract.message if named else f"{extract.origin}: {extract.message}")
-            del self.problems[200:]
-        else:
-            self.papers += 1
-            self.equations.update(record.status for record in extract.equations)
 
 
 class Library:
@@ -115,6 +83,7 @@ class Library:
         self,
         *sources: str | os.PathLike[str],
         jobs: int = 1,
+        workers: Workers | None = None,
         metadata: MetadataSnapshot | str | os.PathLike[str] | None = None,
         progress: Callable[[AddReport], None] | None = None,
     ) -> AddReport:
@@ -124,7 +93,9 @@ class Library:
 
         Args:
             sources: what `eqkin.sources.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
-            jobs: processes to read with.
+            jobs: processes to read with, unless `workers` are given.
+            workers: who reads, from `eqkin.workers.open_workers`: processes of this machine, or a Ray cluster. The
+                library is the same whoever does.
             metadata: arXiv's metadata snapshot or its path, for bulk archives.
             progress: called after every paper with the report so far.
 
@@ -136,24 +107,26 @@ class Library:
             BadInput: a source does not exist or is of an unknown kind (nothing was added).
             CorruptData: the library's trees were made by another converter.
             StorageFailed: the disk is full or read-only; everything committed before is intact.
+            Unreachable: the Ray cluster is gone.
         """
         self._check_converter()
         report = AddReport()
         if isinstance(metadata, str | os.PathLike):
             metadata = MetadataSnapshot(Path(metadata))
-        opened = {
-            _normalised(source): open_source(source, metadata=metadata, on_skip=report.skip)
-            for source in [os.fspath(s) for s in sources]
+        workers = workers or open_workers(jobs=jobs)
+        names = {_normalised(source): source for source in [os.fspath(s) for s in sources]}
+        opener = open_shards if workers.grain.shards else open_source
+        opened: dict[str, Iterator[Item] | Iterator[Item | Shard]] = {
+            name: opener(source, metadata=metadata, on_skip=report.skip) for name, source in names.items()
         }
-        origins: deque[str] = deque()  # the source of each task under way; results come in the same order
         with self._writing() as writer:
-            for extract in read_all(self._tasks(opened, origins, writer, report), jobs):
-                extract.source = origins.popleft()
-                if not extract.unchanged:
-                    writer.put(extract)
-                report.count(extract)
+            merger = Merger(writer, report)
+            tasks = tasks_of(opened, workers.grain, writer.known, ShardDigests(writer.connection), report.damage)
+            for event in workers.map(Reading(), tasks):
+                merger.take(event)
                 if progress:
                     progress(report)
+            merger.read_again(lambda name: open_source(names[name], metadata=metadata))
         return report
 
     def remove(self, *sources: str) -> int:
@@ -317,18 +290,6 @@ class Library:
                 f"this eqkin has {mine.name} {mine.version}; "
                 "trees of two converters are never mixed: add the sources to a new library"
             )
-
-    def _tasks(
-        self, opened: dict[str, Iterator[Item]], origins: deque[str], writer: Writer, report: AddReport
-    ) -> Iterator[Task]:
-        for source, items in opened.items():
-            try:
-                for item in items:
-                    origins.append(source)
-                    yield item, writer.known(item.key)
-            except EqkinError as error:  # a bulk archive or a record file damaged half-way
-                report.problems.append(str(error))
-                report.failed["damaged source"] += 1
 
     @contextmanager
     def _writing(self) -> Iterator[Writer]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import html
 import re
 import sys
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field
 import orjson
 import zstandard
 
-from eqkin.errors import EqkinError, LimitReached
+from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import to_bytes
 from eqkin.latex import Document, Equation, parse
@@ -19,9 +20,13 @@ from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, Failure, identity
 from eqkin.mathml.tree import forest_of, parse_mathml
 from eqkin.sources.paper import Item, Paper, digest_of, digest_of_paper
+from eqkin.workers import Trouble
 
 READING_VERSION = "2"  # raise it when the same source would give other content
 _TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)
+# What the disk or the network drive of one machine may answer, and that of another may not.
+_FAULTS = ("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOTCONN", "EHOSTDOWN")
+_MACHINE_FAULTS = {getattr(errno, name) for name in _FAULTS if hasattr(errno, name)}
 
 
 @dataclass
@@ -76,8 +81,11 @@ def converter() -> Converter:
     return _converter
 
 
-def read_item(item: Item, known: str) -> Extract:
-    """Read one item; `known` is the digest the library has for it ("" if none). Never raises for bad input."""
+def read_item(item: Item, known: str, last: bool = True) -> Extract:
+    """Read one item; `known` is the digest the library has for it ("" if none). Never raises for bad input.
+
+    Raises `Trouble` where the machine is at fault, unless this is the `last` try.
+    """
     digest = _versioned(item.digest) if item.digest else ""
     if digest and digest == known:
         return Extract(item.key, item.origin, digest, unchanged=True)
@@ -89,13 +97,26 @@ def read_item(item: Item, known: str) -> Extract:
                 return Extract(item.key, item.origin, digest, unchanged=True)
         extract = read_paper(paper, digest)
     except EqkinError as error:
+        if not last and fault_of_machine(error):
+            raise Trouble(str(error)) from error
         extract = failed(item.key, item.origin, _class(error), str(error), digest)
     except (RecursionError, MemoryError) as error:
         extract = failed(item.key, item.origin, "limit: memory", repr(error), digest)
     except Exception as error:  # the border between papers: one that surprises us is not the others' loss
+        if not last and fault_of_machine(error):
+            raise Trouble(f"{item.origin}: {error}") from error
         extract = failed(item.key, item.origin, "internal error", repr(error), digest)
     extract.peak_bytes = peak_bytes()
     return extract
+
+
+def fault_of_machine(error: BaseException | None) -> bool:
+    """Whether an error, or what caused it, comes from the machine and not from what was read: its disk is full, say."""
+    while error is not None:
+        if isinstance(error, StorageFailed) or (isinstance(error, OSError) and error.errno in _MACHINE_FAULTS):
+            return True
+        error = error.__cause__
+    return False
 
 
 def failed(key: str, origin: str, reason: str, message: str, digest: str = "") -> Extract:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from eqkin.errors import BadInput
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.archive import LookUp, bulk_items, eprint_item, is_bulk
+from eqkin.sources.archive import LookUp, Shard, eprint_item, expanded, is_bulk
 from eqkin.sources.arxiv import ArxivClient, arxiv_item
 from eqkin.sources.arxiv_ids import id_of_file, parse_id
 from eqkin.sources.bundled import atlas_items
@@ -21,7 +21,7 @@ from eqkin.sources.metadata import MetadataSnapshot
 from eqkin.sources.paper import Item, Paper
 from eqkin.sources.records import record_items
 
-__all__ = ["ArxivClient", "Item", "MetadataSnapshot", "Paper", "open_source"]
+__all__ = ["ArxivClient", "Item", "MetadataSnapshot", "Paper", "Shard", "open_shards", "open_source"]
 
 READABLE = (
     "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .jsonl (also .zst or .gz); an e-print "
@@ -53,6 +53,18 @@ def open_source(
     Raises:
         BadInput: there is no such thing, or it is of a kind that cannot be read.
     """
+    return expanded(open_shards(spec, limits=limits, metadata=metadata, arxiv=arxiv, on_skip=on_skip), on_skip)
+
+
+def open_shards(
+    spec: str,
+    *,
+    limits: Limits = LIMITS,
+    metadata: MetadataSnapshot | None = None,
+    arxiv: ArxivClient | None = None,
+    on_skip: OnSkip | None = None,
+) -> Iterator[Item | Shard]:
+    """The same with bulk tars unopened, each a `Shard` that can be read elsewhere."""
     if spec.lower().startswith("arxiv:") or re.match(r"https?://", spec, re.IGNORECASE):
         return iter([arxiv_item(spec, arxiv or ArxivClient(limits=limits))])
     if spec == "atlas:":
@@ -63,7 +75,7 @@ def open_source(
     look_up = metadata.get if metadata else None
     if path.is_dir():
         return folder_items(path, limits, look_up, on_skip)
-    return _file_items(path, limits, look_up, on_skip)
+    return _file_items(path, limits, look_up)
 
 
 def _existing(spec: str) -> Path:
@@ -78,7 +90,7 @@ def _existing(spec: str) -> Path:
     return path
 
 
-def _file_items(path: Path, limits: Limits, look_up: LookUp | None, on_skip: OnSkip | None) -> Iterator[Item]:
+def _file_items(path: Path, limits: Limits, look_up: LookUp | None) -> Iterator[Item | Shard]:
     """Items of one file: archives by their first bytes, text by its suffix, else by what it looks like."""
     head = head_of(path, 4096)
     kind = kind_of(head)
@@ -87,7 +99,7 @@ def _file_items(path: Path, limits: Limits, look_up: LookUp | None, on_skip: OnS
         return record_items(path, limits)
     if kind in ("tar", "gzip", "zip"):
         if is_bulk(path, limits):
-            return bulk_items(path, limits, look_up, on_skip)
+            return iter([Shard(path, limits, look_up)])
         return iter([eprint_item(path, limits, look_up)])
     if kind != "text":
         what = {"pdf": "PDF only, without its source", "empty": "is empty", "binary": "unknown binary data"}

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from eqkin.errors import BadInput, LimitReached
+from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.arxiv_ids import id_of_file, parse_id
 from eqkin.sources.files import (
@@ -229,6 +229,42 @@ def _outer(file: BinaryIO, path: Path, limit: int) -> ByteStream | None:
         return stream if kind_of(stream.peek(HEAD_BYTES)) == "tar" else None
     except (BadInput, LimitReached):
         return None
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A bulk tar, not opened yet: small enough to be sent to another process, which has to see the same path."""
+
+    path: Path
+    limits: Limits = LIMITS
+    look_up: LookUp | None = None
+    in_folder: bool = False  # damage is an item that fails, as everywhere in a folder
+
+    def items(self, on_skip: OnSkip | None = None) -> Iterator[Item]:
+        """Its e-prints; where it is damaged an item that fails, or the error that `members` raises."""
+        try:
+            yield from self.members(on_skip)
+        except EqkinError as error:
+            if not self.in_folder:
+                raise
+            yield self.damaged(error)
+
+    def members(self, on_skip: OnSkip | None = None) -> Iterator[Item]:
+        """Its e-prints as `bulk_items` gives them."""
+        return bulk_items(self.path, self.limits, self.look_up, on_skip)
+
+    def damaged(self, error: EqkinError) -> Item:
+        """An item that stands for what could not be read."""
+        return failed_item(file_key(self.path), shown(self.path), error)
+
+
+def expanded(parts: Iterator[Item | Shard], on_skip: OnSkip | None) -> Iterator[Item]:
+    """`parts` with the items of each shard in its place."""
+    for part in parts:
+        if isinstance(part, Shard):
+            yield from part.items(on_skip)
+        else:
+            yield part
 
 
 def bulk_items(

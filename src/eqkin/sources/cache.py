@@ -55,3 +55,11 @@ def written_whole(target: Path) -> Iterator[Path]:
             with suppress(OSError):
                 os.unlink(name)
             raise
+
+
+def lock_alone(handle: int) -> None:
+    """Hold a file for this process alone, where the system can do that."""
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX)

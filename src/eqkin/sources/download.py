@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import os
 import socket
 import time
 import urllib.error
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.sources.cache import make_folder, storing, written_whole
+from eqkin.sources.cache import lock_alone, make_folder, storing, written_whole
 
 _PIECE = 1 << 16
 _BUSY = (408, 425, 429, 500, 502, 503, 504)
@@ -125,7 +124,7 @@ class Downloader:
             return
         path = make_folder(self.folder) / "last-request"
         with storing(path), open(path, "a+") as file:
-            _lock(file.fileno())  # released when the file is closed
+            lock_alone(file.fileno())  # released when the file is closed
             file.seek(0)
             self.sleep(_remaining(file.read(40), self.delay))
             file.seek(0)
@@ -148,14 +147,6 @@ def _remaining(last: str, delay: float) -> float:
     except ValueError:
         return 0.0
     return min(max(delay - passed, 0.0), delay) if passed >= 0 else delay
-
-
-def _lock(handle: int) -> None:
-    """Hold the file for this process alone, where the system can do that."""
-    if os.name == "posix":
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX)
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.archive import LookUp, bulk_items, eprint_item, is_bulk
+from eqkin.sources.archive import LookUp, Shard, eprint_item, is_bulk
 from eqkin.sources.arxiv_ids import id_of_file
 from eqkin.sources.documents import SUFFIXES, document_item
 from eqkin.sources.files import OnSkip, failed_item, file_key, head_of, kind_of, read_capped, shown
@@ -92,7 +92,7 @@ def walk(root: Path, on_skip: OnSkip | None = None) -> Iterator[Path]:
 
 def folder_items(
     root: Path, limits: Limits = LIMITS, look_up: LookUp | None = None, on_skip: OnSkip | None = None
-) -> Iterator[Item]:
+) -> Iterator[Item | Shard]:
     """Every document under `root`; what cannot be read is an item that fails, never the end of the walk."""
     root = root.resolve()
     tex: list[Path] = []
@@ -107,7 +107,7 @@ def folder_items(
 
 def _other_items(
     path: Path, low: str, limits: Limits, look_up: LookUp | None, on_skip: OnSkip | None
-) -> Iterator[Item]:
+) -> Iterator[Item | Shard]:
     if low.endswith(RECORD_SUFFIXES):
         yield from record_items(path, limits)
     elif low.endswith(tuple(SUFFIXES)) and not low.endswith(".py"):
@@ -118,14 +118,14 @@ def _other_items(
             _skip(on_skip, path, "PDF only")
         elif kind in ("tar", "gzip", "zip"):
             if is_bulk(path, limits):
-                yield from bulk_items(path, limits, look_up, on_skip)
+                yield Shard(path, limits, look_up, in_folder=True)
             else:
                 yield eprint_item(path, limits, look_up)
         elif id_of_file(path.name):
             yield eprint_item(path, limits, look_up)
 
 
-def _guarded(items: Iterator[Item], path: Path) -> Iterator[Item]:
+def _guarded(items: Iterator[Item | Shard], path: Path) -> Iterator[Item | Shard]:
     """`items`, and where they end in an error an item that fails with it."""
     try:
         yield from items

@@ -15,7 +15,7 @@ import orjson
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.arxiv_ids import parse_id
-from eqkin.sources.cache import cache_folder, make_folder, written_whole
+from eqkin.sources.cache import cache_folder, lock_alone, make_folder, storing, written_whole
 from eqkin.sources.files import open_regular, shown
 from eqkin.sources.lines import Line, is_packed, lines_of
 from eqkin.sources.paper import Paper, digest_of
@@ -61,7 +61,8 @@ class MetadataSnapshot:
     """Look-up by identifier in the public metadata snapshot: JSON lines, plain, gzipped or zstd-compressed.
 
     The first use reads the file once and leaves a look-up table in the cache: offsets into a plain file, the packed
-    records of a compressed one. Memory stays small whatever the file's size.
+    records of a compressed one. Memory stays small whatever the file's size. Sent to another machine, it makes a table
+    there if it has to; the snapshot has to be at the same path.
 
     Args:
         path: the snapshot.
@@ -83,13 +84,25 @@ class MetadataSnapshot:
         if not self._table.exists():
             self._build()
 
+    def _at_hand(self) -> Path:
+        """The table, made again in this machine's cache if it is not there: another machine may have made it."""
+        if not self._table.exists():
+            self._table = make_folder(cache_folder()) / self._table.name
+            lock = self._table.with_suffix(".lock")
+            with storing(lock), open(lock, "a") as file:  # processes that start side by side make it once
+                lock_alone(file.fileno())
+                if not self._table.exists():
+                    self._build()
+        return self._table
+
     def get(self, arxiv_id: str) -> ArxivMeta | None:
         """Metadata of one paper, None if the snapshot does not have it; raises `CorruptData` for a damaged table."""
         parsed = parse_id(arxiv_id)
         if parsed is None:
             return None
+        place = self._at_hand().as_uri()
         try:
-            with closing(sqlite3.connect(f"{self._table.as_uri()}?mode=ro", uri=True)) as table:
+            with closing(sqlite3.connect(f"{place}?mode=ro", uri=True)) as table:
                 row = table.execute("SELECT place, record FROM papers WHERE id = ?", (parsed.base,)).fetchone()
             if row is None:
                 return None

@@ -1,0 +1,98 @@
+"""Putting what workers read into a library, in order: nothing lost and nothing double, whoever read it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from eqkin.errors import EqkinError
+from eqkin.library.reading import Extract, read_item
+from eqkin.library.tasks import Damage, Event, Skipped
+from eqkin.library.writer import Writer
+from eqkin.sources.paper import Item
+
+
+@dataclass
+class AddReport:
+    """What `Library.add` did, so far or in the end."""
+
+    papers: int = 0  # added or replaced
+    unchanged: int = 0
+    failed: Counter[str] = field(default_factory=Counter)  # papers that could not be read, by reason
+    equations: Counter[str] = field(default_factory=Counter)  # by status
+    problems: list[str] = field(default_factory=list)  # sources that could not be read, or not to their end
+    skipped: Counter[str] = field(default_factory=Counter)  # what was left out within sources, by reason
+    peak_bytes: int = 0  # the largest worker's memory
+
+    def skip(self, what: str, why: str) -> None:
+        """Note something that was left out within a source."""
+        self.skipped[why] += 1
+
+    def damage(self, found: Damage) -> None:
+        """Note a source that could not be read, or not to its end."""
+        self.failed[found.reason] += 1
+        self.problems.append(found.message)
+
+    def count(self, extract: Extract) -> None:
+        """Take one more extract into account."""
+        self.peak_bytes = max(self.peak_bytes, extract.peak_bytes)
+        if extract.unchanged:
+            self.unchanged += 1
+        elif extract.failure:
+            self.failed[extract.failure] += 1
+            named = extract.message.startswith(extract.origin) or extract.origin in extract.message[:300]
+            self.problems.append(extract.message if named else f"{extract.origin}: {extract.message}")
+            del self.problems[200:]
+        else:
+            self.papers += 1
+            self.equations.update(record.status for record in extract.equations)
+
+
+class Merger:
+    """Takes what workers read, in the order of the sources: the library becomes the one that one process would make.
+
+    Workers are told which papers the library had when they were sent; only here is it known what came in between.
+    """
+
+    def __init__(self, writer: Writer, report: AddReport) -> None:
+        self._writer, self._report = writer, report
+        self._stale: dict[str, str] = {}  # the source of papers taken for unchanged that were replaced meanwhile
+
+    def take(self, event: Event) -> None:
+        """One thing that a worker found."""
+        if isinstance(event, Damage):
+            self._report.damage(event)
+        elif isinstance(event, Skipped):
+            self._report.skipped += event.reasons
+        else:
+            self._paper(event)
+
+    def _paper(self, extract: Extract) -> None:
+        here = bool(extract.digest) and not extract.failure and extract.digest == self._writer.known(extract.key)
+        if extract.unchanged and not here:
+            self._stale[extract.key] = extract.source
+            return
+        self._stale.pop(extract.key, None)
+        extract.unchanged = here
+        if not here:
+            self._writer.put(extract)
+        self._report.count(extract)
+
+    def read_again(self, reopened: Callable[[str], Iterable[Item]]) -> None:
+        """Read what was taken for unchanged and is not: sources hold two versions of a paper, and the last one counts.
+
+        `reopened` gives the items of a source again.
+        """
+        for source in dict.fromkeys(self._stale.values()):
+            for item in _to_the_damage(reopened(source)):
+                if self._stale.get(item.key) == source:
+                    extract = read_item(item, self._writer.known(item.key))
+                    extract.source = source
+                    self._paper(extract)
+
+
+def _to_the_damage(items: Iterable[Item]) -> Iterator[Item]:
+    with suppress(EqkinError):  # told when they were read first
+        yield from items

@@ -1,0 +1,255 @@
+"""Work done by a Ray cluster: tasks on its nodes, results in order; what is lost with a worker or a node is done again.
+
+Ray schedules tasks and carries them; which ones are tried again, and how often, is decided here:
+
+- a node is lost, or a result with it: again, on what is left of the cluster;
+- a worker process died: again, part by part in processes of their own, so that a crash costs one part;
+- a machine is in trouble (its disk is full, it does not see a path): on another one, at last where the command runs;
+- nothing helped: the task is given up, with the reason, and the others go on.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Generic
+
+from eqkin.errors import BadInput, Unreachable
+from eqkin.workers import Grain, R, T, Work, Workers
+from eqkin.workers.ray_connection import connect, import_ray
+from eqkin.workers.ray_tasks import Outcome, do_task, unpacked
+
+_TRIES = 3  # of a task that machines have trouble with, or that processes die of
+_LOSSES = 10  # of nodes that a task may survive
+_LOOK = 2.0  # seconds between two looks at the cluster's size
+_WAIT = 1.0  # seconds at a time, so that interrupts come through
+_NOBODY = 300.0  # seconds a cluster may be without any CPU; it may be growing
+
+
+class RayCluster(Workers):
+    """The nodes of a Ray cluster. eqkin has to be installed on each, in the same version.
+
+    Args:
+        address: see `eqkin.workers.open_workers`.
+        cpus: of the cluster that is started here if there is no address.
+
+    Raises:
+        BadInput: Ray is not installed.
+        Unreachable: no cluster answers at the address.
+    """
+
+    grain = Grain(papers=200, bytes=32_000_000, shards=True)
+
+    def __init__(self, address: str | None = None, cpus: int = 1) -> None:
+        super().__init__()
+        self._connected = connect(address, cpus)
+        self._ray: Any = import_ray()
+        self._looked = 0.0
+        self._cpus = 0
+        self._busy = time.monotonic()  # the last moment at which there was a CPU
+        self.home = self._ray.get_runtime_context().get_node_id()
+        self.cpus()
+
+    def close(self) -> None:
+        """Leave the cluster; one that was started here is stopped."""
+        if self._connected:
+            self._connected = False
+            self._ray.shutdown()
+
+    def map(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[R]:
+        """The results of all tasks, in their order. Some twice as many tasks as the cluster has CPUs are under way.
+
+        Raises:
+            BadInput: a node has another eqkin, or none.
+            Unreachable: the cluster has had no node to work on for minutes.
+        """
+        return _Line(self, self._ray, work).results(iter(tasks))
+
+    def nodes(self) -> list[str]:
+        """The nodes that are alive and have CPUs."""
+        alive = (node for node in self._ray.nodes() if node["Alive"])
+        return [str(node["NodeID"]) for node in alive if node["Resources"].get("CPU", 0)]
+
+    def cpus(self) -> int:
+        """CPUs of the cluster as it is now."""
+        now = time.monotonic()
+        if now - self._looked > _LOOK:
+            self._looked = now
+            self._cpus = int(self._ray.cluster_resources().get("CPU", 0))
+            self.tally.nodes = max(len(self.nodes()), 1)
+            if self._cpus:
+                self._busy = now
+            elif now - self._busy > _NOBODY:
+                raise Unreachable(
+                    f"the Ray cluster has had no node to work on for {_NOBODY:.0f} seconds; what was done is kept: "
+                    "run the same command again when it has"
+                )
+        return self._cpus
+
+
+@dataclass
+class _Errand(Generic[T]):
+    """A task on its way."""
+
+    task: T
+    outcome: Any = None  # Ray's references
+    results: Any = None
+    finished: bool = False
+    troubles: int = 0
+    deaths: int = 0
+    losses: int = 0
+    avoided: set[str] = field(default_factory=set)  # nodes in trouble
+    given_up: tuple[str, str] | None = None  # the reason in short and at length
+
+
+class _Line(Generic[T, R]):
+    """Tasks that have been sent and whose results have not been given yet, in order."""
+
+    def __init__(self, cluster: RayCluster, ray: Any, work: Work[T, R]) -> None:
+        self._cluster, self._ray, self._work = cluster, ray, work
+        self._stamp = work.stamp()
+        self._sent_work = ray.put(work)
+        self._do = ray.remote(num_cpus=1, num_returns=2, max_retries=0)(do_task)
+        self._line: deque[_Errand[T]] = deque()
+
+    def results(self, tasks: Iterator[T]) -> Iterator[R]:
+        try:
+            while self._filled(tasks):
+                self._settle()
+                while self._line and self._line[0].finished:
+                    errand = self._line.popleft()
+                    results = self._fetched(errand)
+                    if results is None:
+                        self._line.appendleft(errand)
+                    else:
+                        yield from results
+        finally:
+            self._cancel()
+
+    def _filled(self, tasks: Iterator[T]) -> bool:
+        """Send tasks as long as the cluster can use them; whether there are any left to wait for."""
+        cpus = max(self._cluster.cpus(), 1)
+        while self._under_way() < 2 * cpus and len(self._line) < 4 * cpus:
+            try:
+                errand = _Errand(next(tasks))
+            except StopIteration:
+                break
+            self._line.append(errand)
+            self._send(errand)
+        self._count()
+        return bool(self._line)
+
+    def _under_way(self) -> int:
+        return sum(not errand.finished for errand in self._line)
+
+    def _count(self) -> None:
+        self._cluster.tally.under_way = self._under_way()
+
+    def _send(self, errand: _Errand[T]) -> None:
+        last = errand.troubles + 1 >= _TRIES
+        errand.finished = False
+        errand.outcome, errand.results = self._do.options(scheduling_strategy=self._place(errand, last)).remote(
+            self._stamp, self._sent_work, errand.task, last, errand.deaths > 0
+        )
+
+    def _place(self, errand: _Errand[T], last: bool) -> Any:
+        """Where a task should be done: anywhere, unless it belongs here or some nodes are to be avoided."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = ""
+        if last or self._work.at_home(errand.task):
+            node = self._cluster.home
+        elif errand.avoided:
+            others = [node for node in self._cluster.nodes() if node not in errand.avoided]
+            node = random.choice(others) if others else ""
+        return NodeAffinitySchedulingStrategy(node, soft=True) if node else "DEFAULT"
+
+    def _settle(self) -> None:
+        """Wait until a task ends, or a while; note what became of all that ended."""
+        waiting = {errand.outcome: errand for errand in self._line if not errand.finished}
+        if not waiting or self._line[0].finished:
+            return
+        ready, rest = self._ray.wait(list(waiting), num_returns=1, timeout=_WAIT)
+        if rest and ready:
+            ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
+        for reference in ready:
+            self._judge(waiting[reference])
+        self._count()
+
+    def _judge(self, errand: _Errand[T]) -> None:
+        """Whether a task that ended was done, is to be tried again, or is given up."""
+        errors = self._ray.exceptions
+        try:
+            outcome: Outcome = self._ray.get(errand.outcome)
+        except errors.RayTaskError as error:
+            raise BadInput(
+                f"a node of the Ray cluster cannot do the work of eqkin ({_last_line(error)}): install the same eqkin, "
+                f"Python and packages on all nodes ({self._stamp})"
+            ) from error
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+            self._died(errand, str(error))
+        except errors.RayError as error:
+            self._lost(errand, error)
+        else:
+            self._heard(errand, outcome)
+
+    def _heard(self, errand: _Errand[T], outcome: Outcome) -> None:
+        if outcome.refused:
+            raise BadInput(
+                f"node {outcome.host} of the Ray cluster has {outcome.refused}, this machine {self._stamp}: "
+                "install the same eqkin on all nodes"
+            )
+        if outcome.trouble or outcome.error:
+            errand.troubles += 1
+            errand.avoided.add(outcome.node)
+            reason, message = ("worker in trouble", outcome.trouble) if outcome.trouble else ("crash", outcome.error)
+            self._again(errand, errand.troubles < _TRIES, reason, f"{message} (on {outcome.host})")
+        else:
+            errand.finished = True
+            self._cluster.tally.done += 1
+
+    def _died(self, errand: _Errand[T], message: str) -> None:
+        errand.deaths += 1
+        self._again(errand, errand.deaths <= _TRIES, "crash", message)
+
+    def _lost(self, errand: _Errand[T], error: Exception) -> None:
+        full = isinstance(error, self._ray.exceptions.OutOfDiskError)
+        errand.losses += 1
+        message = "the disk of a node is full" if full else _last_line(error)
+        self._again(errand, errand.losses <= (_TRIES if full else _LOSSES), "worker in trouble", message)
+
+    def _again(self, errand: _Errand[T], willing: bool, reason: str, message: str) -> None:
+        if willing:
+            self._cluster.tally.retried += 1
+            self._send(errand)
+        else:
+            errand.finished, errand.given_up = True, (reason, message)
+            self._cluster.tally.done += 1
+
+    def _fetched(self, errand: _Errand[T]) -> list[R] | None:
+        """The results of a task that ended; None if they were lost since, and it was sent again."""
+        if errand.given_up:
+            return list(self._work.given_up(errand.task, *errand.given_up))
+        try:
+            return unpacked(self._ray.get(errand.results))
+        except self._ray.exceptions.RayError as error:
+            self._cluster.tally.done -= 1
+            self._lost(errand, error)
+            return None
+
+    def _cancel(self) -> None:
+        """Stop what nobody waits for any more."""
+        for errand in self._line:
+            if not errand.finished:
+                with suppress(Exception):
+                    self._ray.cancel(errand.outcome, force=True)
+        self._line.clear()
+        self._count()
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip() or repr(error)).splitlines()[-1]
