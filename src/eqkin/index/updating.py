@@ -12,23 +12,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.forest import Forest
 from eqkin.index import checked
 from eqkin.index import nearest as faiss_side
 from eqkin.index import structure_update as structure
 from eqkin.index import words_update as words
+from eqkin.index.embedding import Embedder, Embedding, Trees
 from eqkin.index.live import live_trees
 from eqkin.index.state import FOLDER, LOCK, NAME, FileEntry, IndexState, TermsEntry
-from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, unit, write_vectors
+from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, write_vectors
 from eqkin.library import Library
 from eqkin.library.database import generation
 from eqkin.library.durable import sync_folder
 from eqkin.library.lock import WriterLock
+from eqkin.workers import Workers, open_workers
 
 _STEP = 4_096  # trees embedded between two looks at the clock
 _FILE_VECTORS = 500_000  # most in one file
@@ -40,21 +40,6 @@ _LEAST_TAIL, _TAIL = 1_000, 20_000
 _GROWTH = 4  # times the collection may grow before the lists are trained anew
 
 Progress = Callable[[str, int, int], None]
-
-
-class Embedder(Protocol):
-    """What is needed of `eqkin.Encoder`."""
-
-    @property
-    def digest(self) -> str:
-        """Identifies the model."""
-
-    @property
-    def dimensions(self) -> int:
-        """Numbers in a vector."""
-
-    def embed(self, forest: Forest) -> Floats:
-        """Vectors of trees."""
 
 
 @dataclass
@@ -74,7 +59,12 @@ class UpdateReport:
 
 
 def update(
-    library: Library, encoder: Embedder, progress: Progress | None = None, *, rebuild: bool = False
+    library: Library,
+    encoder: Embedder,
+    progress: Progress | None = None,
+    *,
+    rebuild: bool = False,
+    workers: Workers | None = None,
 ) -> UpdateReport:
     """Embed new equations, take in their structure and the words of new papers; safe to stop and to run again.
 
@@ -86,6 +76,7 @@ def update(
         progress: called now and then with what is being done ("embedding", "structure", "indexing", "words"), how
             much of it is done, and of how much.
         rebuild: make everything anew.
+        workers: who embeds, from `eqkin.workers.open_workers`; by default this process.
 
     Raises:
         LibraryBusy: another process is updating this index.
@@ -95,7 +86,7 @@ def update(
     try:
         folder.mkdir(exist_ok=True)
         with WriterLock(folder):
-            return _Update(library, folder, encoder, progress or _silent).run(rebuild)
+            return _Update(library, folder, encoder, progress or _silent, workers or open_workers()).run(rebuild)
     except OSError as error:
         raise StorageFailed(f"{folder}: {error.strerror or error}; what was stored before is intact") from error
 
@@ -107,8 +98,9 @@ def _silent(*_: object) -> None:
 class _Update:
     """One update, under the lock."""
 
-    def __init__(self, library: Library, folder: Path, encoder: Embedder, progress: Progress) -> None:
+    def __init__(self, library: Library, folder: Path, encoder: Embedder, progress: Progress, workers: Workers) -> None:
         self.library, self.folder, self.encoder, self.progress = library, folder, encoder, progress
+        self.workers = workers
         self.report = UpdateReport()
         self.stored: IndexState | None = None  # as it is on disk, as far as it can be read
 
@@ -168,8 +160,7 @@ class _Update:
         trees: list[Integers] = []
         vectors: list[Floats] = []
         try:
-            for numbers, forest in self._parts(have):
-                embedded = unit(self.encoder.embed(forest))
+            for numbers, embedded in self.workers.map(Embedding(self.encoder), self._parts(have)):
                 trees, vectors = [*trees, numbers], [*vectors, embedded]
                 self.report.embedded += len(numbers)
                 self.progress("embedding", self.report.embedded, max(total, self.report.embedded))
@@ -180,13 +171,13 @@ class _Update:
             self._append(trees, vectors)
         self.report.seconds = time.monotonic() - start
 
-    def _parts(self, have: Integers) -> Iterator[tuple[Integers, Forest]]:
+    def _parts(self, have: Integers) -> Iterator[Trees]:
         """Trees without a vector, some at a time."""
         for numbers, forest in self.library.forests():
             new = np.flatnonzero(np.isin(numbers, have, assume_unique=True, invert=True))
             for start in range(0, len(new), _STEP):
                 part = new[start : start + _STEP]
-                yield numbers[part], forest.select(part)
+                yield Trees(numbers[part], forest.select(part))
 
     def _append(self, trees: list[Integers], vectors: list[Floats]) -> None:
         if not trees:

@@ -13,11 +13,11 @@ import sqlite3
 import threading
 import unicodedata
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from math import log
 from pathlib import Path
 
-from eqkin.errors import BadInput, CorruptData
+from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.checked import matches
 from eqkin.index.state import FOLDER, MEND, IndexState
 from eqkin.library import Library, database
@@ -41,6 +41,7 @@ _WITHIN = (  # the plus keeps SQLite from asking the text index again for every 
     "ORDER BY 2 DESC, 1 LIMIT ?"
 )
 _COMMON = 0.05  # of all sections: words in more of them are common
+_ATTEMPTS = 10  # while an updater makes the words anew
 _MOST_WORDS = 32
 _WORD_CHARS = 64
 _PART = re.compile(r'"([^"]*)"|([^\W_]+)')
@@ -73,17 +74,20 @@ class Words:
 
     def _located(self) -> Path:
         """The database, its content compared with its hash unless somebody is changing it."""
-        while True:
+        for attempt in range(_ATTEMPTS):
             state = IndexState.load(self._library / FOLDER)
             if state is None or state.words is None:
                 raise BadInput(f"{self._library}: its words cannot be searched yet; run `eqkin index`")
             path = self._library / FOLDER / state.words.file
-            if not path.exists():
-                raise CorruptData(f"{path}: missing; run `eqkin index`")
-            if not state.words.sealed or matches(path, state.words.sha256):
-                return path
-            if IndexState.load(self._library / FOLDER) == state:  # otherwise it was changed meanwhile
-                raise CorruptData(f"{path}: does not match its hash; {MEND}")
+            problem = "missing; run `eqkin index`"
+            with suppress(OSError):
+                path.stat()
+                problem = f"does not match its hash; {MEND}"
+                if not state.words.sealed or matches(path, state.words.sha256):
+                    return path
+            if attempt == _ATTEMPTS - 1 or IndexState.load(self._library / FOLDER) == state:
+                raise CorruptData(f"{path}: {problem}")  # otherwise it was changed or made anew meanwhile
+        raise AssertionError
 
     def search(self, text: str, limit: int = 100, *, papers: Sequence[str] | None = None) -> list[tuple[int, float]]:
         """Sections that fit a text, best first.
@@ -123,14 +127,20 @@ class Words:
 
     def _connect(self) -> tuple[sqlite3.Connection, sqlite3.Connection]:
         """This thread's connections to the words and to the library."""
-        if not self._path.exists():  # made anew meanwhile
-            self._path = self._located()
-        path = self._path
-        if getattr(self._connections, "path", None) != path:
+        for attempt in range(_ATTEMPTS):
+            if not self._path.exists():  # made anew meanwhile
+                self._path = self._located()
+            path = self._path
+            if getattr(self._connections, "path", None) == path:
+                break
             self.close()
-            with reading(path):
-                self._connections.pair = connect(path), database.connect(self._library / database.NAME)
-            self._connections.path = path
+            try:
+                with reading(path):
+                    self._connections.pair = connect(path), database.connect(self._library / database.NAME)
+                self._connections.path = path
+            except StorageFailed:
+                if path.exists() or attempt == _ATTEMPTS - 1:
+                    raise
         pair: tuple[sqlite3.Connection, sqlite3.Connection] = self._connections.pair
         return pair
 
@@ -192,23 +202,23 @@ def _sections(
     words: sqlite3.Connection, library: sqlite3.Connection, rows: list[tuple[int, float]]
 ) -> list[tuple[int, float]]:
     """The library's sections of documents, without those that it has no more."""
-    found = []
-    for document, score in rows:
-        place = words.execute(
-            "SELECT p.key, p.content, d.number FROM documents d JOIN papers p ON p.id = d.paper WHERE d.id = ?",
-            (document,),
-        ).fetchone()
-        section = (
-            place
-            and library.execute(
-                "SELECT s.id FROM papers p JOIN sections s ON s.paper = p.id "
-                "WHERE p.key = ? AND p.content = ? AND s.number = ?",
-                place,
-            ).fetchone()
+    places = words.execute(
+        "SELECT d.id, d.number, p.key, p.content FROM documents d JOIN papers p ON p.id = d.paper "
+        "WHERE d.id IN (SELECT value FROM json_each(?))",
+        (json.dumps([document for document, _ in rows]),),
+    ).fetchall()
+    papers: dict[tuple[str, str], dict[int, int]] = {}  # the documents of each, by the number of the section
+    for document, number, *paper in places:
+        papers.setdefault((paper[0], paper[1]), {})[number] = document
+    sections = {}
+    for (key, content), documents in papers.items():  # each paper once: it may have thousands of sections
+        found = library.execute(
+            "SELECT s.number, s.id FROM papers p JOIN sections s ON s.paper = p.id WHERE p.key = ? AND p.content = ? "
+            "AND s.number IN (SELECT value FROM json_each(?))",
+            (key, content, json.dumps(list(documents))),
         )
-        if section:
-            found.append((int(section[0]), float(score)))
-    return found
+        sections.update({documents[number]: int(section) for number, section in found})
+    return [(sections[document], float(score)) for document, score in rows if document in sections]
 
 
 def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
