@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ from eqkin.search.store import ANYTHING, Codes, Facets, Floats, Keys, NoSuchEqua
 
 _LOG = logging.getLogger("eqkin.search")
 _LARGE = 50_000  # vectors; a smaller index is opened in no time
+_AGAIN = 5.0  # seconds until a changed index that could not be opened is looked at again
 _FILTERS = 32  # sets of allowed trees that are kept
 _SECTIONS = 300  # that fit the words best
 _IN_SECTIONS = 3_000  # equations of them
@@ -196,6 +198,7 @@ class Shelves:
         self._free: deque[Library] = deque()
         self._view: View | None = None
         self._opening = threading.Lock()
+        self._next_attempt = 0.0  # at a changed index that could not be opened, in the clock's seconds
         self._closed = False
 
     @contextmanager
@@ -238,18 +241,21 @@ class Shelves:
     def current(self) -> View:
         """The index as it is on disk; a large one that changed is opened beside, and the old one used meanwhile."""
         signature, view = self.signature(), self._view
-        if view is not None and view.index is not None:
-            if view.signature == signature:
-                return view
-            if len(view.index) > _LARGE or _vectors(self.folder / FOLDER) > _LARGE:
-                if self._opening.acquire(blocking=False):
-                    threading.Thread(target=self._open_beside, args=(signature,), daemon=True).start()
-                return view
-        with self._opening:
-            if self._view is None or self._view.index is None or self._view.signature != signature:
-                self._open(signature)
-            assert self._view is not None
-            return self._view
+        if view is None or view.index is None:
+            with self._opening:
+                if self._view is None or self._view.index is None:
+                    self._open(signature)
+                assert self._view is not None
+                return self._view
+        if view.signature == signature or time.monotonic() < self._next_attempt:
+            return view
+        if len(view.index) > _LARGE or _vectors(self.folder / FOLDER) > _LARGE:
+            if self._opening.acquire(blocking=False):
+                threading.Thread(target=self._open_beside, args=(signature,), daemon=True).start()
+        else:
+            self._opening.acquire()
+            self._open_beside(signature)
+        return self._view or view
 
     def signature(self) -> tuple[int, ...]:
         """Another value whenever the index on disk is another."""
@@ -268,9 +274,12 @@ class Shelves:
             self._view = View(_open_index(library, self.model), signature)
 
     def _open_beside(self, signature: tuple[int, ...]) -> None:
+        """Open a changed index, unless another thread just did; what was opened before answers if that fails."""
         try:
-            self._open(signature)
-        except EqkinError as error:  # what was opened before goes on answering
+            if self._view is None or self._view.signature != signature:
+                self._open(signature)
+        except EqkinError as error:
+            self._next_attempt = time.monotonic() + _AGAIN
             _LOG.warning("the changed index cannot be opened: %s", error)
         finally:
             self._opening.release()
