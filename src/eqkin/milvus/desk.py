@@ -217,6 +217,7 @@ class MilvusDesk:
         answers = []
         for hits in found:
             scores, keys = np.array(hits.distances, np.float32), np.array(hits.ids, np.int64)
+            scores = np.abs(scores) if field == "bm25" else scores  # Milvus Lite gives them below 0
             order = np.lexsort((keys, -scores))
             answers.append((scores[order], keys[order]))
         return answers

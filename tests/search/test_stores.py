@@ -1,0 +1,295 @@
+"""One set of tests for every store: a library on disk, Milvus Lite, and Milvus itself, each a real one.
+
+What a search gives from Milvus is compared with what it gives from the library that was pushed there. Milvus 2.3.5
+knows neither terms nor words nor parts of names; what it has no way to find is told so.
+"""
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eqkin import Library
+from eqkin.errors import BadInput
+from eqkin.index import update
+from eqkin.mathml.tree import node_of
+from eqkin.search import Engine, Filters
+from eqkin.search.shelves import Shelves
+from eqkin.search.store import NoSuchEquation
+from tests.milvus.servers import KINDS, running
+
+from .conftest import WAVE
+
+pytestmark = pytest.mark.xdist_group("milvus")
+OLD = "milvus"  # 2.3.5
+BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
+ISING = r"E = -\sum_{i<j} J_{ij} s_i s_j"
+QUERIES = (BAYES, ISING, WAVE, "?a^2 + ?b^2 = ?c^2")
+
+
+@pytest.fixture(scope="session", params=["library", *KINDS])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def stored(kind, folder, encoder):
+    """An engine over a store of that kind."""
+    with Engine(_store(kind, folder, encoder, "stores"), encoder) as opened:
+        yield opened
+
+
+@pytest.fixture
+def desk(stored):
+    with stored.store.desk() as opened:
+        yield opened
+
+
+def _store(kind, folder, encoder, collection):
+    if kind == "library":
+        return Shelves(folder, encoder.digest)
+    server = running(kind)
+    from eqkin.milvus import open_store
+    from eqkin.milvus.push import push
+
+    with Library.open(folder, create=False) as library:
+        push(library, server.uri, encoder.digest, collection)
+    return open_store(server.uri, collection, encoder.digest)
+
+
+def _ids(results):
+    return [hit.equation.id for hit in results.hits]
+
+
+def _plain(record):
+    """A record without its key, which is the store's affair."""
+    return replace(record, tree=min(record.tree, 0))
+
+
+def _all(desk):
+    return desk.of_papers(sorted({place.paper for place in desk.places(desk.spread(10_000).tolist()).values()}))
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_formula_finds_the_same_everywhere(stored, engine, kind, query):
+    found, expected = stored.search(query, explain=True), engine.search(query, explain=True)
+    if kind == OLD:  # near vectors alone are candidates; what is like in structure alone is not found
+        assert _ids(found)[0] == _ids(expected)[0]
+        assert len(set(_ids(found)) & set(_ids(expected))) >= 4
+        return
+    assert _ids(found) == _ids(expected)
+    # Of candidates that are as good as the last one, another may have been taken; scores depend on their company.
+    for hit, other in zip(found.hits, expected.hits, strict=True):
+        assert (hit.score, hit.similarity) == pytest.approx((other.score, other.similarity), abs=2e-3)
+        assert _plain(hit.equation) == _plain(other.equation)
+        assert (set(hit.same), hit.more) == (set(other.same), other.more)
+        assert (hit.pairings, hit.marked, hit.bindings) == (other.pairings, other.marked, other.bindings)
+    assert sum(abs(expected.fields.get(name, 0) - found.fields.get(name, 0)) for name in expected.fields) <= 2
+    assert (found.years, found.missing) == (expected.years, 0)
+
+
+@pytest.mark.parametrize("options", [{"fold": False}, {"group": False}, {"k": 1}, {"k": 300, "fold": False}])
+def test_lists_are_folded_and_grouped_everywhere(stored, engine, kind, options):
+    found, expected = stored.search(WAVE, **options), engine.search(WAVE, **options)
+    if kind == OLD:
+        assert {hit.equation.paper.key for hit in found.hits[:2]} <= {f"record:wave-{y}" for y in (1985, 1995, 2005)}
+    else:
+        assert [hit.score for hit in found.hits] == pytest.approx([hit.score for hit in expected.hits], abs=2e-3)
+        assert [hit.more for hit in found.hits] == [hit.more for hit in expected.hits]
+        assert [len(hit.same) for hit in found.hits] == [len(hit.same) for hit in expected.hits]
+
+
+def _papers(stored, **filters):
+    hits = stored.search(WAVE, k=50, filters=Filters(**filters), group=False, fold=False).hits
+    return {hit.equation.paper.key for hit in hits}
+
+
+def test_filters_hold_everywhere(stored):
+    waves = {year: f"record:wave-{year}" for year in (1985, 1995, 2005)}
+    assert _papers(stored, fields=("waves",)) == set(waves.values())
+    assert _papers(stored, fields=("decade-198", "decade-200")) == {waves[1985], waves[2005]}
+    assert _papers(stored, first_year=1990) == {waves[1995], waves[2005]}
+    assert _papers(stored, first_year=1990, last_year=2000) == {waves[1995]}
+    assert _papers(stored, last_year=1985) == {waves[1985]}
+    assert _papers(stored, first_year=2001, last_year=1999) == set()
+    assert _papers(stored, fields=("nowhere",)) == _papers(stored, papers=("nothing",)) == set()
+    assert _papers(stored, papers=("atlas:waves", waves[1985])) == {waves[1985]}
+    assert _papers(stored, papers=tuple(waves.values()), without_papers=(waves[1985],)) == {waves[1995], waves[2005]}
+    assert waves[1995] not in _papers(stored, without_papers=(waves[1995],))
+
+
+def test_authors_are_found_by_parts_of_their_names(stored, kind):
+    if kind == OLD:
+        with pytest.raises(BadInput, match=r"2\.4"):
+            _papers(stored, authors=("schrodinger",))
+        return
+    assert _papers(stored, authors=("SCHRODINGER",)) == {f"record:wave-{year}" for year in (1985, 1995, 2005)}
+    assert _papers(stored, authors=("schrödinger", "author1")) == {"record:wave-1995"}
+    assert _papers(stored, authors=("win schr", "Nobody")) == _papers(stored, authors=('%"_\\',)) == set()
+
+
+def test_words_are_found_where_there_is_full_text_search(stored, kind):
+    if kind == OLD:
+        with pytest.raises(BadInput, match=r"2\.5"):
+            stored.search(text="quokka")
+        return
+    results = stored.search(text="quokka")
+    assert {hit.equation.paper.fields[0] for hit in results.hits} == {"waves"}
+    assert all(0 < hit.score <= 1 and hit.score == hit.words for hit in results.hits)
+    assert {
+        hit.equation.paper.year for hit in stored.search(text="quokkas", filters=Filters(first_year=2000)).hits
+    } == {2005}
+    assert stored.search(text="zzzyx").hits == stored.search(text="the of").hits == ()
+    assert stored.search(text='"quokka plays"').hits and not stored.search(text='"plays quokka"').hits
+    better, worse = stored.search(text="quokka drum").hits[0], stored.search(text="quokka drum zzzyx").hits[0]
+    assert better.words > worse.words > 0
+
+
+def test_words_and_formula_go_together(stored, engine, kind):
+    if kind == OLD:
+        pytest.skip("Milvus 2.3.5 has no full text search")
+    both = stored.search(r"E = \frac12 m v^2", text="quokka drum", k=300, group=False, fold=False).hits
+    drums = [hit for hit in both if hit.words > 0]
+    assert drums and all(hit.equation.paper.fields[0] == "waves" for hit in drums)
+    assert all(0.25 * hit.words <= hit.score <= 0.75 + 0.25 * hit.words for hit in both)
+    assert both[0].equation.id == engine.search(r"E = \frac12 m v^2").hits[0].equation.id
+
+
+@pytest.mark.parametrize(
+    "text", ['"', "a AND (", "NEAR/3 *", "'; DROP TABLE papers; --", "\0\ud800", "*" * 900, '"%_"']
+)
+def test_hostile_words_are_words(stored, kind, text):
+    if kind == OLD:
+        pytest.skip("Milvus 2.3.5 has no full text search")
+    assert stored.search(text=f"{text} quokka") is not None
+
+
+def test_kin_of_an_equation_leave_itself_out(stored, engine, kind):
+    name = "atlas:probability#bayes"
+    results, expected = stored.like(name, k=20), engine.like(name, k=20)
+    assert stored.equation(name).id not in _ids(results)
+    assert results.mathml == expected.mathml
+    assert _ids(results)[0] == _ids(expected)[0] if kind == OLD else _ids(results) == _ids(expected)
+
+
+def test_papers_and_equations_are_shown_the_same_everywhere(stored, engine, desk):
+    keys = [place.paper for place in desk.places(desk.spread(10_000).tolist()).values()]
+    assert len(set(keys)) == 31
+    for key in sorted(set(keys)):
+        page, expected = stored.paper(key), engine.paper(key)
+        assert (page.paper, page.abstract) == (expected.paper, expected.abstract)
+        assert [(heading, [_plain(e) for e in members]) for heading, members in page.sections] == [
+            (heading, [_plain(e) for e in members]) for heading, members in expected.sections
+        ]
+    assert _plain(stored.equation("atlas:probability#3")) == _plain(engine.equation("atlas:probability#3"))
+    assert _plain(stored.equation("atlas:probability#bayes")) == _plain(engine.equation("atlas:probability#bayes"))
+    assert stored.has_paper("atlas:probability") and not stored.has_paper("atlas:nothing")
+
+
+@pytest.mark.parametrize("name", ["", "#", "atlas:probability", "atlas:probability#9999", "x" * 5_000, "a#" + "9" * 50])
+def test_what_nobody_has_is_refused(stored, name):
+    for ask in (stored.equation, stored.like, stored.paper if "#" not in name else stored.equation):
+        if name != "atlas:probability" or ask != stored.paper:
+            with pytest.raises(BadInput):
+                ask(name)
+    with pytest.raises(BadInput):
+        stored.similar_papers(name + "#")
+
+
+def test_related_papers_are_the_same_everywhere(stored, engine):
+    found, expected = stored.similar_papers("atlas:probability", k=5), engine.similar_papers("atlas:probability", k=5)
+    assert [hit.paper for hit in found] == [hit.paper for hit in expected]
+    for hit, other in zip(found, expected, strict=True):
+        assert hit.score == pytest.approx(other.score, abs=1e-5)
+        assert {(a.id, b.id) for a, b, _ in hit.pairs} == {(a.id, b.id) for a, b, _ in other.pairs}
+
+
+def test_facets_and_map_are_those_of_the_whole(stored, engine):
+    assert stored.facets() == engine.facets()
+    assert list(stored.facets()[0].values()) == sorted(engine.facets()[0].values(), reverse=True)
+    points = stored.map(500)
+    assert 450 < len(points.ids) <= 500 and np.abs(points.places).max() <= 1
+    assert stored.map(500).ids == points.ids
+    assert sorted(stored.map(10_000).ids) == sorted(engine.map(10_000).ids)
+
+
+def test_threads_share_a_store(stored):
+    queries = [*QUERIES, r"x^2 + y^2 = z^2"] * 3
+    alone = {query: _ids(stored.search(query)) for query in set(queries)}
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(lambda query: _ids(stored.search(query)), queries)) == [alone[query] for query in queries]
+
+
+def test_trees_and_vectors_come_back_as_they_were(desk, engine):
+    keys = _all(desk)
+    assert len(keys) == len(desk) == len(set(keys.tolist())) == 1_410
+    names = {key: place.name for key, place in desk.places(keys.tolist()).items()}
+    with engine.store.desk() as library:
+        places = library.places(library.spread(10_000).tolist())
+        trees = {place.name: key for key, place in places.items()}
+        expected = np.array([trees[names[key]] for key in keys.tolist()])
+        np.testing.assert_array_equal(desk.vectors(keys), library.vectors(expected))
+        ours, theirs = desk.forest(keys), library.forest(expected)
+        assert all(node_of(ours, at) == node_of(theirs, at) for at in range(len(keys)))
+        for place in desk.places(keys.tolist()).values():
+            assert replace(place, key=0) == replace(places[trees[place.name]], key=0)
+
+
+def test_nearest_gives_what_there_is_best_first(desk, encoder):
+    vectors = desk.vectors(_all(desk)[[5, 700]])
+    cosines, keys = desk.nearest(vectors, 12)
+    assert cosines.shape == keys.shape == (2, 12)
+    assert (np.diff(cosines) <= 0).all() and cosines[:, 0] == pytest.approx(1, abs=1e-3)
+    np.testing.assert_allclose(desk.vectors(keys[0]) @ vectors[0], cosines[0], atol=1e-3)
+    few, few_keys = desk.nearest(vectors[:1], 20, Filters(papers=("record:wave-1995",)))
+    assert (few_keys[0] >= 0).sum() == 1 and not few[0, 1:].any()
+    nothing = desk.nearest(np.zeros((1, vectors.shape[1]), np.float32), 3)
+    assert nothing[1].tolist() == [[-1, -1, -1]] and not nothing[0].any()
+    assert desk.nearest(vectors[:0], 3)[1].shape == (0, 3)
+    with pytest.raises(BadInput):
+        desk.nearest(vectors[:, :-1], 3)
+
+
+def test_what_is_gone_is_left_out_or_told(desk):
+    known, unknown = int(_all(desk)[0]), 2**62 + 1
+    assert set(desk.places([known, unknown])) == set(desk.records([known, unknown])) == {known}
+    assert set(desk.papers(["atlas:probability", "gone"])) == {"atlas:probability"}
+    assert desk.of_papers(["gone"]).tolist() == []
+    for ask in (desk.vectors, desk.forest):
+        assert len(ask(np.zeros(0, np.int64))) == 0
+        with pytest.raises(NoSuchEquation):
+            ask(np.array([known, unknown]))
+
+
+def test_equations_that_share_terms_are_found(desk, engine, kind):
+    from eqkin.search.candidates import query_of
+    from eqkin.structure.frequencies import bundled
+
+    forest = engine.formulas.read(BAYES).forest
+    codes = query_of(forest, np.zeros(64, np.float32)).codes
+    worth = bundled().idf(codes)
+    sums, keys = desk.alike(codes, worth, 30)
+    if kind == OLD:
+        assert len(keys) == 0
+        return
+    with engine.store.desk() as library:
+        expected, trees = library.alike(codes, worth, 30)
+        np.testing.assert_allclose(sums, expected, rtol=1e-5)
+        clear = int(
+            (expected > expected[-1] + 1e-4).sum()
+        )  # of those that share the last sum, some are as good as others
+        names = {place.name for place in library.places(trees[:clear].tolist()).values()}
+    assert {place.name for place in desk.places(keys[:clear].tolist()).values()} == names
+    assert len(desk.alike(codes[:0], worth[:0], 30)[1]) == len(desk.alike(codes, worth, 0)[1]) == 0
+
+
+def test_an_empty_collection_has_nothing(kind, tmp_path, encoder):
+    with Library.open(tmp_path / "empty") as library:
+        update(library, encoder)
+    with Engine(_store(kind, tmp_path / "empty", encoder, "nothing"), encoder) as empty:
+        assert empty.search(BAYES).hits == ()
+        assert empty.facets() == ({}, {}) and len(empty.map().ids) == 0
+        for ask in (empty.similar_papers, empty.paper, empty.equation):
+            with pytest.raises(BadInput):
+                ask("x")
