@@ -11,6 +11,7 @@ from rich.console import Console
 
 from eqkin.benchmarks.machine import machine
 from eqkin.cli import bench_scale
+from eqkin.cli.bench_load import load
 from eqkin.cli.bench_search import search
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, need_torch
@@ -26,6 +27,7 @@ def register(app: typer.Typer) -> None:
     group.command()(index)
     group.command()(train)
     group.command()(search)
+    group.command()(load)
     bench_scale.register(group)
     app.add_typer(group, name="bench")
 
