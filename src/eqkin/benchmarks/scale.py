@@ -40,8 +40,8 @@ class Settings:
 
     sources: tuple[str, ...]  # what corpora are grown from
     folder: Path  # gets the corpora, the libraries and the results
-    jobs: int = os.cpu_count() or 1  # processes to read with
-    engine: str = ""  # of `eqkin add`; "": its default
+    jobs: int = os.cpu_count() or 1  # processes to read and embed with
+    engine: str = ""  # of `eqkin add` and `eqkin index`; "": their default
     milvus: str = ""  # address of a server, "": none
     searches: int = 500
     clients: int = 1
@@ -54,6 +54,11 @@ class Settings:
     def library(self, size: int) -> Path:
         """Where the library of a size is."""
         return self.folder / f"library-{size}"
+
+    @property
+    def workers(self) -> list[str]:
+        """Who reads and embeds, as options."""
+        return ["--jobs", str(self.jobs), *(["--engine", self.engine] if self.engine else [])]
 
 
 def results(folder: Path) -> list[Record]:
@@ -112,10 +117,9 @@ def _grow(settings: Settings, size: int) -> Record:
 
 def _reading(settings: Settings, size: int) -> list[str]:
     corpus = settings.corpus(size)
-    chosen = ["--engine", settings.engine] if settings.engine else []
     return [
         *("add", str(corpus), "--metadata", str(corpus / METADATA), "--library", str(settings.library(size))),
-        *("--jobs", str(settings.jobs), "--no-index", "--json", *chosen),
+        *("--no-index", "--json", *settings.workers),
     ]
 
 
@@ -134,7 +138,7 @@ def _add(settings: Settings, size: int) -> Record:
 def _index(settings: Settings, size: int) -> Record:
     library = settings.library(size)
     shutil.rmtree(library / "index", ignore_errors=True)
-    cost = eqkin("index", "--library", str(library), "--json")
+    cost = eqkin("index", "--library", str(library), "--json", *settings.workers)
     said = told(cost)
     about = {name: said[name] for name in ("vectors", "kind", "recall", "steps")}
     if not said["bytes"]["nearest"]:  # few vectors need no lists: the time it took to see that is no measure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqkin.benchmarks.scale import Record
-from eqkin.benchmarks.scale_table import ARXIV, QUANTITIES, trend
+from eqkin.benchmarks.scale_table import ARXIV, QUANTITIES, count, seconds, size, trend
 from eqkin.errors import StorageFailed
 from eqkin.evaluation.report.plots import SERIES, SOFT, styled
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 _MARKERS = "os^DvPX"
 _PANELS = {
-    ("Time", "seconds"): (
+    ("Time", "time"): (
         *("Reading, processor time", "Embedding", "Structure", "Lists of faiss", "Words", "Verifying"),
         "28 papers more, searchable",
     ),
-    ("Disk", "bytes on disk"): ("Database", "Trees", "Vectors", "Lists of faiss", "Structure", "Words"),
-    ("Memory", "bytes of memory"): (
-        *("Reading: the writer", "Reading: the largest worker", "Indexing", "Server, resident"),
+    ("Disk", "disk"): ("Database", "Trees", "Vectors", "Lists of faiss", "Structure", "Words"),
+    ("Memory", "memory"): (
+        *("Reading: the writer", "Reading: the largest worker", "Indexing: the writer", "Server, resident"),
         "Server, without mapped files",
     ),
 }
@@ -36,11 +36,11 @@ def draw(records: Sequence[Record], folder: Path, target: int = ARXIV) -> list[P
     with styled():
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(11.4, 4.2), layout="constrained")
+        figure = Figure(figsize=(11.4, 4.4), layout="constrained")
         for axes, ((group, unit), titles) in zip(figure.subplots(1, len(_PANELS)), _PANELS.items(), strict=True):
             _panel(axes, records, group, titles, target)
             axes.set_xlabel("equations")
-            axes.set_ylabel(unit)
+            axes.set_title(unit, fontsize=10, loc="left")
         written = [folder / f"scale.{form}" for form in ("svg", "png")]
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -60,9 +60,19 @@ def _panel(axes: Axes, records: Sequence[Record], group: str, titles: Sequence[s
             continue
         axes.plot(found.sizes, found.values, marker, color=colour, markersize=4, label=title)
         for first, last, line in ((found.sizes[0], found.sizes[-1], "-"), (found.sizes[-1], float(target), "--")):
-            sizes = np.geomspace(first, max(last, first), 40)
-            axes.plot(sizes, [found.at(size) for size in sizes], line, color=colour, linewidth=1.2)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+            many = np.geomspace(first, max(last, first), 40)
+            axes.plot(many, [found.at(one) for one in many], line, color=colour, linewidth=1.2)
+    _scales(axes, {"Time": seconds, "Disk": size, "Memory": size}[group])
     axes.axvline(target, color=SOFT, linewidth=0.8, linestyle=":")
-    axes.legend(loc="upper left", fontsize=7)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=7.5)
+
+
+def _scales(axes: Axes, shown: Callable[[float], str]) -> None:
+    """Logarithms both ways, with powers of ten in words."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    for axis, told in ((axes.xaxis, count), (axes.yaxis, shown)):
+        axis.axes.set_xscale("log") if axis is axes.xaxis else axis.axes.set_yscale("log")
+        axis.set_major_locator(LogLocator(10))
+        axis.set_major_formatter(FuncFormatter(lambda value, _, told=told: told(value)))
+        axis.set_minor_formatter(NullFormatter())

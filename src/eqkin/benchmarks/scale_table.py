@@ -41,6 +41,14 @@ def size(value: float) -> str:
     return f"{value / 1e3:,.3g} kB"
 
 
+def count(value: float) -> str:
+    """A large number in short: 10 k, 30 M."""
+    for unit, one in (("M", 1e6), ("k", 1e3)):
+        if value >= one:
+            return f"{value / one:,.3g} {unit}"
+    return f"{value:.3g}"
+
+
 def milliseconds(value: float) -> str:
     """A short time."""
     return f"{value:,.1f} ms"
@@ -68,7 +76,8 @@ def _quantities() -> list[Quantity]:
     memory = [
         ("Reading: the writer", "add", ("own_bytes",)),
         ("Reading: the largest worker", "add", ("helper_bytes",)),
-        ("Indexing", "index", ("own_bytes",)),
+        ("Indexing: the writer", "index", ("own_bytes",)),
+        ("Indexing: the largest worker", "index", ("helper_bytes",)),
         ("Verifying", "verify", ("own_bytes",)),
         ("Server, resident", "serve", ("held", "rss")),
         ("Server, without mapped files", "serve", ("held", "own")),

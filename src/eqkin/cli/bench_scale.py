@@ -40,9 +40,10 @@ def scale(
         list[int] | None,
         typer.Option("--size", min=1, metavar="N", help="Equations; repeatable.", show_default="10000, 100000"),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to read with.")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to read and embed with.")] = os.cpu_count()
+    or 1,
     engine: Annotated[
-        str, typer.Option(metavar="NAME", help="What reads: as `eqkin add --engine`.", show_default="processes")
+        str, typer.Option(metavar="NAME", help="Who reads and embeds: processes or ray.", show_default="processes")
     ] = "",
     milvus: Annotated[
         str, typer.Option(metavar="URI", help="Also push to this Milvus server, and search it.", show_default="no")
