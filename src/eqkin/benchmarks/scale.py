@@ -22,6 +22,7 @@ from eqkin.benchmarks.machine import machine
 from eqkin.benchmarks.processes import eqkin, memory, told
 from eqkin.benchmarks.search import Client, formulas, measure, serving
 from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.index.state import FOLDER, IndexState
 from eqkin.library.durable import write_file
 
 RESULTS = "results.jsonl"
@@ -137,11 +138,14 @@ def _add(settings: Settings, size: int) -> Record:
 
 def _index(settings: Settings, size: int) -> Record:
     library = settings.library(size)
-    shutil.rmtree(library / "index", ignore_errors=True)
+    shutil.rmtree(library / FOLDER, ignore_errors=True)
     cost = eqkin("index", "--library", str(library), "--json", *settings.workers)
     said = told(cost)
     about = {name: said[name] for name in ("vectors", "kind", "recall", "steps")}
-    if not said["bytes"]["nearest"]:  # few vectors need no lists: the time it took to see that is no measure
+    state = IndexState.load(library / FOLDER)
+    if state is not None and state.nearest is not None:
+        about["probes"] = state.nearest.probes
+    else:  # few vectors need no lists: the time it took to see that is no measure
         about["steps"] = said["steps"] | {"indexing": None}
     return {**about, "disk": {**_disk(library), **said["bytes"]}, **cost.summary()}
 
