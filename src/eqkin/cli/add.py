@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 import orjson
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
+from eqkin.cli.engine import Engine, EngineName, RayAddress, Told
 from eqkin.cli.index import told, with_progress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput, LibraryBusy
 from eqkin.index import UpdateReport
 from eqkin.library import AddReport, Library
 from eqkin.sources import MetadataSnapshot, open_source
+from eqkin.workers import Tally, Workers, open_workers
 
 _SHOWN_PROBLEMS = 10
 
@@ -39,7 +41,9 @@ def add(
         ),
     ],
     library: LibraryFolder,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to read with.")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to work with.")] = os.cpu_count() or 1,
+    engine: EngineName = Engine.processes,
+    ray_address: RayAddress = None,
     metadata: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="arXiv's public metadata snapshot (JSON lines), for bulk archives."),
@@ -58,6 +62,10 @@ def add(
     reStructuredText, docstrings of an installed package, HTML with MathML, and JSON lines. Stop it whenever you like:
     run the same command again and it goes on where it was.
 
+    With `--engine ray` a cluster reads and embeds, a tar shard or some hundred papers a task. Its nodes need the same
+    eqkin and have to see the same paths (a shared file system); the library is written here, and is the one that this
+    machine alone would make. Workers and nodes may die on the way.
+
     **Examples**
 
         eqkin add ~/papers notes.md
@@ -66,66 +74,82 @@ def add(
 
         eqkin add arXiv_src_1706_001.tar --metadata arxiv-metadata-oai-snapshot.json -j 8
 
+        eqkin add /shared/arxiv --engine ray --ray-address head:6379
+
         eqkin add --remove ~/papers/old
     """
     if not remove:
         for source in sources:  # a misspelt one is refused before a library is made
             open_source(source)
-    opened = Library.open(library, create=not remove)
     if remove:
-        dropped = opened.remove(*sources)
-        if not dropped:
-            raise BadInput(
-                f"{library}: has no paper of {', '.join(sources)}; `eqkin export --no-mathml` shows the keys"
-            )
-        if index:
-            _index(opened)
-        typer.echo(orjson.dumps({"removed": dropped}).decode() if as_json else f"{dropped:,} papers removed")
+        with open_workers(jobs=jobs) as workers:
+            _remove(Library.open(library, create=False), sources, workers if index else None, as_json)
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C: what was read is kept
     snapshot = MetadataSnapshot(metadata) if metadata else None
-    start = time.monotonic()
     try:
-        report = _with_progress(opened, sources, jobs, snapshot)
-        seconds = time.monotonic() - start
-        indexed = _index(opened) if index else None
+        with open_workers(engine, jobs, ray_address) as workers:
+            opened = Library.open(library)
+            start = time.monotonic()
+            report = _with_progress(opened, sources, workers, snapshot)
+            seconds = time.monotonic() - start
+            tally = replace(workers.tally)
+            indexed = _index(opened, workers) if index else None
     except KeyboardInterrupt:
         typer.secho("eqkin: stopped; what was read is kept, run the same command again to go on", err=True, fg="yellow")
         raise typer.Exit(130) from None
-    _tell(report, indexed, seconds, as_json)
+    _tell(report, indexed, tally, seconds, as_json)
     if report.problems and not report.papers and not report.unchanged:
         raise typer.Exit(3)
 
 
-def _with_progress(library: Library, sources: list[str], jobs: int, metadata: MetadataSnapshot | None) -> AddReport:
+def _remove(library: Library, sources: list[str], workers: Workers | None, as_json: bool) -> None:
+    dropped = library.remove(*sources)
+    if not dropped:
+        raise BadInput(
+            f"{library.folder}: has no paper of {', '.join(sources)}; `eqkin export --no-mathml` shows the keys"
+        )
+    if workers:
+        _index(library, workers)
+    typer.echo(orjson.dumps({"removed": dropped}).decode() if as_json else f"{dropped:,} papers removed")
+
+
+def _with_progress(
+    library: Library, sources: list[str], workers: Workers, metadata: MetadataSnapshot | None
+) -> AddReport:
     console = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     start = time.monotonic()
+    so_far = AddReport()
+
+    def tell() -> str:
+        equations = sum(so_far.equations.values())
+        rate = equations / max(time.monotonic() - start, 1e-9)
+        read = (
+            f"{so_far.papers + so_far.unchanged:,} papers ({sum(so_far.failed.values()):,} failed), "
+            f"{equations:,} equations ({so_far.equations['failed']:,} failed), {rate:,.0f}/s"
+        )
+        return "; ".join(filter(None, (read, workers.tally.told())))
+
+    def show(report: AddReport) -> None:
+        nonlocal so_far
+        so_far = report
+
+    columns = (SpinnerColumn(), Told(tell), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reading ...", total=None)
-
-        def show(report: AddReport) -> None:
-            equations = sum(report.equations.values())
-            rate = equations / max(time.monotonic() - start, 1e-9)
-            bar.update(
-                task,
-                description=f"{report.papers + report.unchanged:,} papers ({sum(report.failed.values()):,} failed), "
-                f"{equations:,} equations ({report.equations['failed']:,} failed), {rate:,.0f}/s",
-            )
-
-        return library.add(*sources, jobs=jobs, metadata=metadata, progress=show)
+        bar.add_task("reading", total=None)
+        return library.add(*sources, workers=workers, metadata=metadata, progress=show)
 
 
-def _index(library: Library) -> UpdateReport | None:
+def _index(library: Library, workers: Workers) -> UpdateReport | None:
     """Make what was read searchable, unless somebody else is at it."""
     try:
-        return with_progress(library)
+        return with_progress(library, workers)
     except LibraryBusy as error:
         typer.secho(f"eqkin: {error}, with `eqkin index`: what was read cannot be searched yet", err=True, fg="yellow")
         return None
 
 
-def _tell(report: AddReport, indexed: UpdateReport | None, seconds: float, as_json: bool) -> None:
+def _tell(report: AddReport, indexed: UpdateReport | None, tally: Tally, seconds: float, as_json: bool) -> None:
     equations = dict(report.equations)
     if as_json:
         summary = {
@@ -135,6 +159,8 @@ def _tell(report: AddReport, indexed: UpdateReport | None, seconds: float, as_js
             "equations": equations,
         }
         summary |= {"problems": report.problems, "skipped": dict(report.skipped), "seconds": round(seconds, 3)}
+        if tally.nodes:
+            summary["cluster"] = asdict(tally)
         if indexed:
             summary["index"] = asdict(indexed)
         typer.echo(orjson.dumps(summary).decode())
@@ -151,6 +177,8 @@ def _tell(report: AddReport, indexed: UpdateReport | None, seconds: float, as_js
             f"{equations.get('failed', 0):,} failed, {equations.get('diagram', 0):,} diagrams apart; "
             f"{found / seconds:,.0f} equations/s"
         )
+    if tally.nodes:
+        typer.echo(f"read by a Ray cluster: {tally.told()}")
     if not (report.papers or report.unchanged or report.failed):
         typer.secho("nothing there that can be read; PDFs cannot: give their LaTeX sources", err=True, fg="yellow")
     if indexed:

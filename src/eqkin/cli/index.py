@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from dataclasses import asdict
@@ -11,13 +12,15 @@ from typing import Annotated
 import orjson
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
+from eqkin.cli.engine import Engine, EngineName, RayAddress, Told
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import CorruptData
 from eqkin.index import UpdateReport, update
 from eqkin.index.state import FOLDER, IndexState
 from eqkin.library import Library
+from eqkin.workers import Workers, open_workers
 
 _SHOWN = {
     "embedding": "embedding",
@@ -35,6 +38,9 @@ def register(app: typer.Typer) -> None:
 def index(
     library: LibraryFolder,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make everything anew, also what is intact.")] = False,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to embed with.")] = os.cpu_count() or 1,
+    engine: EngineName = Engine.processes,
+    ray_address: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Make a library's equations and words searchable: what is new, changed, damaged, or of another model.
@@ -46,14 +52,16 @@ def index(
         eqkin index
 
         eqkin index --rebuild --library my-papers
+
+        eqkin index --engine ray --ray-address auto
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with Library.open(library, create=False) as opened:
-        try:
-            report = with_progress(opened, rebuild=rebuild)
-        except KeyboardInterrupt:
-            typer.secho("eqkin: stopped; what was embedded is kept, `eqkin index` goes on", err=True, fg="yellow")
-            raise typer.Exit(130) from None
+    try:
+        with Library.open(library, create=False) as opened, open_workers(engine, jobs, ray_address) as workers:
+            report = with_progress(opened, workers, rebuild=rebuild)
+    except KeyboardInterrupt:
+        typer.secho("eqkin: stopped; what was embedded is kept, `eqkin index` goes on", err=True, fg="yellow")
+        raise typer.Exit(130) from None
     sizes = index_sizes(library)
     if as_json:
         typer.echo(orjson.dumps(asdict(report) | {"bytes": sizes}).decode())
@@ -62,24 +70,29 @@ def index(
         typer.echo(f"on disk: {shown_sizes(sizes, report.vectors)}")
 
 
-def with_progress(library: Library, *, rebuild: bool = False) -> UpdateReport:
+def with_progress(library: Library, workers: Workers | None = None, *, rebuild: bool = False) -> UpdateReport:
     """Update a library's index with the network that comes with eqkin, showing how far it is."""
     from eqkin.network.encoder import Encoder
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    said = "looking for new equations ..."
+    began: dict[str, float] = {}
+
+    def tell() -> str:
+        return "; ".join(filter(None, (said, workers.tally.told() if workers and "structure" not in began else "")))
+
+    columns = (Told(tell), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("looking for new equations ...", total=None)
-        began: dict[str, float] = {}
+        task = bar.add_task("indexing", total=None)
 
         def show(stage: str, done: int, total: int) -> None:
+            nonlocal said
             seconds = time.monotonic() - began.setdefault(stage, time.monotonic())
             rate = f", {done / seconds:,.0f}/s" if seconds > 1 else ""
-            bar.update(
-                task, description=f"{_SHOWN[stage]} ... {done:,} of {total:,}{rate}", completed=done, total=total
-            )
+            said = f"{_SHOWN[stage]} ... {done:,} of {total:,}{rate}"
+            bar.update(task, completed=done, total=total)
 
-        return update(library, Encoder.load(), show, rebuild=rebuild)
+        return update(library, Encoder.load(), show, rebuild=rebuild, workers=workers)
 
 
 def told(report: UpdateReport) -> str:

@@ -82,7 +82,7 @@ class Workers(ABC):
     grain: Grain
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self.tally = Tally()  # of the last `map`
 
     @abstractmethod
     def map(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[R]:

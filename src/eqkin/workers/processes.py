@@ -20,7 +20,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic
 
 from eqkin.errors import BadInput
-from eqkin.workers import Grain, R, T, Work, Workers
+from eqkin.workers import Grain, R, T, Tally, Work, Workers
 
 _WARM_UP = 1.0  # seconds of work before processes are worth their start
 _work: Work[Any, Any]  # of this process, if it is a worker
@@ -37,6 +37,7 @@ class Processes(Workers):
 
     def map(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[R]:
         """The results of all tasks, in their order; in processes as soon as there is enough to do."""
+        self.tally = Tally()
         tasks = iter(tasks)
         start = time.monotonic()
         for task in tasks:

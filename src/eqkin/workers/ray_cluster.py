@@ -14,12 +14,11 @@ import random
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
 from eqkin.errors import BadInput, Unreachable
-from eqkin.workers import Grain, R, T, Work, Workers
+from eqkin.workers import Grain, R, T, Tally, Work, Workers
 from eqkin.workers.ray_connection import connect, import_ray
 from eqkin.workers.ray_tasks import Outcome, do_task, unpacked
 
@@ -67,6 +66,7 @@ class RayCluster(Workers):
             BadInput: a node has another eqkin, or none.
             Unreachable: the cluster has had no node to work on for minutes.
         """
+        self.tally = Tally(nodes=self.tally.nodes)
         return _Line(self, self._ray, work).results(iter(tasks))
 
     def nodes(self) -> list[str]:
@@ -117,18 +117,17 @@ class _Line(Generic[T, R]):
         self._line: deque[_Errand[T]] = deque()
 
     def results(self, tasks: Iterator[T]) -> Iterator[R]:
-        try:
-            while self._filled(tasks):
-                self._settle()
-                while self._line and self._line[0].finished:
-                    errand = self._line.popleft()
-                    results = self._fetched(errand)
-                    if results is None:
-                        self._line.appendleft(errand)
-                    else:
-                        yield from results
-        finally:
-            self._cancel()
+        # Nothing is cancelled when this is left early: Ray may abort the process over a task that ends at that moment.
+        # What is under way ends by itself, or with the connection.
+        while self._filled(tasks):
+            self._settle()
+            while self._line and self._line[0].finished:
+                errand = self._line.popleft()
+                results = self._fetched(errand)
+                if results is None:
+                    self._line.appendleft(errand)
+                else:
+                    yield from results
 
     def _filled(self, tasks: Iterator[T]) -> bool:
         """Send tasks as long as the cluster can use them; whether there are any left to wait for."""
@@ -240,15 +239,6 @@ class _Line(Generic[T, R]):
             self._cluster.tally.done -= 1
             self._lost(errand, error)
             return None
-
-    def _cancel(self) -> None:
-        """Stop what nobody waits for any more."""
-        for errand in self._line:
-            if not errand.finished:
-                with suppress(Exception):
-                    self._ray.cancel(errand.outcome, force=True)
-        self._line.clear()
-        self._count()
 
 
 def _last_line(error: Exception) -> str:
