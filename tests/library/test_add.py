@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from eqkin.errors import BadInput, CorruptData
+from eqkin.forest.storage import open_forest
 from eqkin.latex.prose import around, plain_text
 from eqkin.library import Library
 from eqkin.library.export import equations
@@ -19,6 +20,7 @@ from eqkin.library.manifest import Manifest
 from eqkin.library.statistics import characters, statistics
 from eqkin.library.verify import verify
 from eqkin.mathml.converter import Identity
+from eqkin.mathml.tree import to_mathml
 from eqkin.sources.paper import Item, Paper
 from tests.library.conftest import write_article
 
@@ -73,8 +75,32 @@ def test_trees_nobody_uses_are_dropped_in_the_end(library: Library, papers: Path
         for number in (1, 2, 3):
             write_article(papers, number, name)
         library.add(papers)
-    stored = sum(len(forest) for _, forest in library.forests())
-    assert stored <= 2 * statistics(library)["equations"]["converted"]
+    used = sum(int(forest.sizes.sum()) for _, forest in library.forests())
+    stored = [open_forest(path) for path in (library.folder / "forest").iterdir()]
+    assert sum(int(forest.sizes.sum()) - len(forest) for forest in stored) <= 2 * used
+    assert not verify(library.folder).problems
+
+
+def test_trees_keep_their_numbers_when_most_others_are_dropped(tmp_path: Path) -> None:
+    for number in range(12):
+        write_article(tmp_path / "papers", number)
+    library = Library.open(tmp_path / "library")
+    library.add(tmp_path / "papers")
+    wanted = "SELECT tree, latex FROM equations WHERE tree IS NOT NULL"
+    before = {row[0]: row[1] for row in library.connection.execute(wanted)}
+    trees = {number: to_mathml(library.tree(number)) for number in before}
+    size = sum(path.stat().st_size for path in (library.folder / "forest").iterdir())
+    library.remove(*(str(tmp_path / "papers" / f"a{number}.tex") for number in range(9)))
+    after = {row[0]: row[1] for row in library.connection.execute(wanted)}
+    assert after and after.items() < before.items()
+    assert {number: to_mathml(library.tree(number)) for number in after} == {n: trees[n] for n in after}
+    assert sum(path.stat().st_size for path in (library.folder / "forest").iterdir()) < size
+    assert not verify(library.folder).problems
+    library.remove(str(tmp_path / "papers"))
+    assert list((library.folder / "forest").iterdir()) == []
+    library.add(write_article(tmp_path / "papers", 20))
+    (least,) = library.connection.execute("SELECT min(tree) FROM equations").fetchone()
+    assert least > max(before)  # no number is ever used again
     assert not verify(library.folder).problems
 
 

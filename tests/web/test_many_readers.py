@@ -38,11 +38,10 @@ with Library.open(folder) as library:
         note = notes / f"n{number}.md"
         note.write_text(f"# Note {number}\n\nOn products number{number}.\n\n$$ {mark % (number, number, number)} $$\n")
         library.add(note)
-        if number % 2:
-            words_update._DEAD_SHARE = updating._DEAD_SHARE = structure_update._DEAD_SHARE = 0.5
-        else:
+        share = 0.5 if number % 2 else 0.0
+        words_update._DEAD_SHARE = updating._DEAD_SHARE = structure_update._DEAD_SHARE = writer._DEAD_SHARE = share
+        if not number % 2:
             library.remove(str(notes / f"n{number - 1}.md"))
-            words_update._DEAD_SHARE = updating._DEAD_SHARE = structure_update._DEAD_SHARE = 0.0
         update(library, encoder)
 """
 

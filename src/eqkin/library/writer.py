@@ -10,11 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 
 from eqkin.errors import CorruptData
 from eqkin.forest import Forest, ForestBuilder
-from eqkin.forest.storage import from_bytes, to_bytes
+from eqkin.forest.storage import from_bytes, open_forest, to_bytes
 from eqkin.library.database import transaction
 from eqkin.library.durable import sha256_of, write_file
 from eqkin.library.reading import Extract, failed
@@ -92,9 +93,8 @@ class Writer:
         segments = self.connection.execute("SELECT * FROM segments ORDER BY first").fetchall()
         stored = sum(row["count"] for row in segments)
         (live,) = self.connection.execute("SELECT count(tree) FROM equations").fetchone()
-        if stored and stored - live > _DEAD_SHARE * stored:
-            self._rewrite(segments)
-        elif len(segments) > _MANY_SEGMENTS:
+        dropped = stored - live > _DEAD_SHARE * stored and self._drop_dead(segments)
+        if not dropped and len(segments) > _MANY_SEGMENTS:
             self._merge(segments)
         self.sweep()
 
@@ -233,34 +233,48 @@ class Writer:
             self.connection.executemany("DELETE FROM segments WHERE first = ?", [(row["first"],) for row in run])
             self._insert_segment(segment)
 
-    def _rewrite(self, segments: list[sqlite3.Row]) -> None:
-        """Keep only trees in use, renumbered in the same order."""
-        live = np.array(
-            [
-                row[0]
-                for row in self.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree")
-            ]
-        )
-        builder = ForestBuilder()
-        for row in segments:
-            here = live[(live >= row["first"]) & (live < row["first"] + row["count"])] - row["first"]
-            builder.add_forest(self._checked(row).select(here))
-        forest = builder.build()
-        start = self._next_tree()  # numbers nobody uses yet: old and new ones never meet
-        segment = self._write_segment(to_bytes(forest), start, len(forest)) if len(forest) else None
+    def _drop_dead(self, segments: list[sqlite3.Row]) -> bool:
+        """Put a single node in the place of each tree nobody uses, if that saves much; whether it does.
+
+        The others keep their numbers: vectors are kept by them, and readers that opened the index ask for them.
+        """
+        used = [self._live(row) for row in segments]
+        forests = [open_forest(self.folder / "forest" / row["file"]) for row in segments]
+        nodes = sum(int(forest.offsets[-1]) for forest in forests)
+        needed = [int(forest.sizes[here].sum()) for forest, here in zip(forests, used, strict=True)]
+        dead = sum(len(forest) - len(here) for forest, here in zip(forests, used, strict=True))
+        if nodes - sum(needed) - dead <= _DEAD_SHARE * nodes:
+            return False
+        new = []
+        for row, here in zip(segments, used, strict=True):
+            if len(here):
+                content = to_bytes(_with_stubs(self._checked(row), here))
+                new.append(self._write_segment(content, row["first"], row["count"]))
+        following = str(self._next_tree())
         with self._transaction():
-            self.connection.execute("CREATE TEMP TABLE moved (old INTEGER PRIMARY KEY, new INTEGER)")
-            self.connection.executemany(
-                "INSERT INTO moved VALUES (?, ?)", [(int(old), start + i) for i, old in enumerate(live)]
-            )
-            self.connection.execute(
-                "UPDATE equations SET tree = (SELECT new FROM moved WHERE old = tree) WHERE tree IS NOT NULL"
-            )
-            self.connection.execute("DROP TABLE moved")
             self.connection.execute("DELETE FROM segments")
-            self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (str(start + len(forest)),))
-            if segment:
+            self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (following,))
+            for segment in new:
                 self._insert_segment(segment)
+        return True
+
+    def _live(self, row: sqlite3.Row) -> npt.NDArray[np.int64]:
+        """The places within a segment of the trees in use."""
+        first = row["first"]
+        found = self.connection.execute(
+            "SELECT tree FROM equations WHERE tree >= ? AND tree < ? ORDER BY tree", (first, first + row["count"])
+        )
+        return np.fromiter((tree[0] - first for tree in found), np.int64)
+
+
+def _with_stubs(forest: Forest, kept: npt.NDArray[np.int64]) -> Forest:
+    """A forest with a single node in the place of each tree that is not to be kept."""
+    builder = ForestBuilder()
+    builder.add_forest(forest.select(kept))
+    builder.add_batch(["math"], [""], [""], [[[0], [0], [0], [0]]])
+    order = np.full(len(forest), len(kept))
+    order[kept] = np.arange(len(kept))
+    return builder.build().select(order)
 
 
 def _json(value: object) -> str:
