@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import threading
+import time
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -17,12 +18,21 @@ from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
 
 SECONDS = 5.0  # that a call may take
 LONG = 30.0  # and one that writes, makes or loads a collection
+_BREATH = 0.3  # seconds after which a call that found no connection is made once more
+_OPTIONS = {
+    "grpc.keepalive_permit_without_calls": 0,  # Milvus Lite hangs up on whoever calls to hear that it is there
+    "grpc.keepalive_time_ms": 60_000,
+    "grpc.use_local_subchannel_pool": 1,  # a new connection does not inherit the waiting time of a broken one
+    "grpc.initial_reconnect_backoff_ms": 100,
+    "grpc.min_reconnect_backoff_ms": 100,
+    "grpc.max_reconnect_backoff_ms": 1_000,
+}
 
 _SCHEMES = ("http", "https", "tcp", "unix")
 _NO_COLLECTION, _NOT_LOADED = 100, frozenset({101, 103, 106})
 _NOT_READY, _EXHAUSTED = frozenset({1, 2}), frozenset({3, 4, 7, 8, 9})
 _WAITING = re.compile(r"not ready|unavailable|timeout|timed out|fail connecting|not available", re.IGNORECASE)
-_LIMITS = "UNAUTHENTICATED", "PERMISSION_DENIED"
+_BARRED = "UNAUTHENTICATED", "PERMISSION_DENIED"
 
 
 class NoSuchCollection(BadInput):
@@ -31,6 +41,10 @@ class NoSuchCollection(BadInput):
 
 class _NotLoaded(Unreachable):
     """The server has the collection, but not in memory."""
+
+
+class _Refused(Unreachable):
+    """Nobody takes the call."""
 
 
 class Connection:
@@ -55,15 +69,16 @@ class Connection:
 
         Raises:
             NoSuchCollection: the collection is not there.
-            BadInput: the server does not let us in.
             StorageFailed: the server refuses: out of memory or disk, or something of its own is wrong.
-            Unreachable: it does not answer, or has not loaded the collection yet.
+            Unreachable: it does not answer, does not let us in, or has not loaded the collection yet.
         """
         try:
             return self._once(method, collection, seconds, arguments)
         except _NotLoaded:
             self.load(collection)
-            return self._once(method, collection, seconds, arguments)
+        except _Refused:  # a connection that was cut while nobody used it is noticed now
+            time.sleep(_BREATH)
+        return self._once(method, collection, seconds, arguments)
 
     def load(self, collection: str) -> None:
         """Load a collection into the server's memory; raises `Unreachable` if that takes longer than a moment."""
@@ -97,7 +112,9 @@ class Connection:
         with self._connecting:
             if self._client is None:
                 token = "" if urlsplit(self.uri).username else os.environ.get("MILVUS_TOKEN", "")
-                self._client = pymilvus().MilvusClient(uri=self.uri, token=token, timeout=SECONDS)
+                self._client = pymilvus().MilvusClient(
+                    uri=self.uri, token=token, timeout=SECONDS, dedicated=True, grpc_options=_OPTIONS
+                )
             return self._client
 
     def _translated(self, error: Exception, collection: str) -> EqkinError:
@@ -111,10 +128,12 @@ class Connection:
             )
         if code in _NOT_LOADED:
             return _NotLoaded(f"{self.shown}: its collection {collection} is not loaded; try again in a moment")
-        if getattr(code, "name", "") in _LIMITS:
-            return BadInput(f"{self.shown}: does not let us in ({message}); set MILVUS_TOKEN to user:password")
+        if getattr(code, "name", "") in _BARRED:
+            return Unreachable(f"{self.shown}: Milvus does not let us in ({_short(message)}); set MILVUS_TOKEN")
         if _is_status(code) or code in _NOT_READY and _WAITING.search(message):
-            return Unreachable(f"{self.shown}: Milvus does not answer ({_short(message)}); is it running?")
+            slow = getattr(code, "name", "") == "DEADLINE_EXCEEDED"
+            kind = Unreachable if slow else _Refused
+            return kind(f"{self.shown}: Milvus does not answer ({_short(message)}); is it running?")
         what = "out of memory, disk or quota" if code in _EXHAUSTED else "refused"
         return StorageFailed(f"{self.shown}: Milvus: {what} ({_short(message)})")
 

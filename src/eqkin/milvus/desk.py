@@ -33,6 +33,8 @@ _QUERIES = 100  # vectors searched for at once
 _WORDED = 1_000  # equations that fit words best
 _WIDTH, _WIDER = 128, 2  # of the search in the graph of neighbours: at least, and times the hits wanted
 _CODE_END = (1 << 32) - 1
+_BUDGET = 150_000  # equations that have the terms of a query, each counted once for every one of them
+_LEAST = 3  # terms that are always looked up
 _VECTOR = ("vector",)
 
 
@@ -75,9 +77,11 @@ class MilvusDesk:
         return similarities, keys
 
     def alike(self, codes: Codes, weights: Floats, k: int, filters: Filters = ANYTHING) -> tuple[Floats, Keys]:
-        """The equations that have most of some terms; nothing where the collection has no terms of this kind."""
-        pairs = zip(codes.tolist(), weights.tolist(), strict=True)
-        query = {code: weight for code, weight in pairs if weight > 0 and code < _CODE_END}
+        """The equations that have most of some terms; nothing where the collection has no terms of this kind.
+
+        Terms are looked up from the rarest on, as in a library, until too many equations have them.
+        """
+        query = _rarest(codes, weights, len(self))
         if self._state.origin.terms != SCHEME or not query or not k:
             return np.zeros(0, np.float32), np.zeros(0, np.int64)
         ((sums, keys),) = self._search("terms", [query], min(k, documents.AT_ONCE), filters)
@@ -91,8 +95,8 @@ class MilvusDesk:
         """
         if not self._state.origin.words:
             raise BadInput(
-                f"{self._connection.shown}: the collection {self._collection} has no words: Milvus "
-                f"{self._state.origin.server} made it, which has no full text search; 2.5 has. Search without words"
+                f"words cannot be searched for here: the collection was made by Milvus {self._state.origin.server}, "
+                "which has no full text search; 2.5 has"
             )
         words, phrases = wording.asked(text)
         if not words:
@@ -251,6 +255,15 @@ class MilvusDesk:
             found = documents.read_all(self._connection, self._collection, lacking)
             self._records |= {lacking[number]: record for number, record in found.items()}
         return {key: self._records[key] for key in wanted if key in self._records}
+
+
+def _rarest(codes: Codes, weights: Floats, equations: int) -> dict[int, float]:
+    """The terms worth most, with what they are worth: a term of weight w is in about one formula of exp(w)."""
+    order = np.lexsort((codes, -weights))
+    expected = np.cumsum(equations * np.exp(-np.clip(weights[order].astype(np.float64), 0, None)))
+    order = order[: max(_LEAST, int(np.searchsorted(expected, _BUDGET, "right")))]
+    pairs = zip(codes[order].tolist(), weights[order].tolist(), strict=True)
+    return {code: weight for code, weight in pairs if weight > 0 and code < _CODE_END}
 
 
 def _members(record: Any) -> list[tuple[str, Any]]:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from eqkin.errors import BadInput, Unreachable
 from eqkin.milvus import documents
 from eqkin.milvus.connection import Connection
 from eqkin.milvus.desk import MilvusDesk
@@ -55,16 +56,20 @@ class MilvusStore:
 
     @contextmanager
     def desk(self) -> Iterator[MilvusDesk]:
-        """A desk to read at.
+        """A desk to read at; raises `Unreachable` if the server does not answer, or its collection is not ours."""
+        try:
+            state = self.state()
+        except BadInput as error:  # nothing that whoever searches could mend
+            raise Unreachable(str(error)) from error
+        yield MilvusDesk(self.connection, self.collection, state)
+
+    def state(self) -> State:
+        """What is known of the collection, asked again every few seconds: another one may have taken its place.
 
         Raises:
             BadInput: there is no such collection, or it is of another model.
             Unreachable: the server does not answer.
         """
-        yield MilvusDesk(self.connection, self.collection, self.state())
-
-    def state(self) -> State:
-        """What is known of the collection, asked again every few seconds: another one may have taken its place."""
         with self._looking:
             now = time.monotonic()
             if self._state is None or now - self._state[0] > _FRESH:

@@ -1,0 +1,98 @@
+"""A server without a library: requests, filters with hostile names, and judgements."""
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from eqkin.errors import BadInput, LimitReached
+from eqkin.library.judgements import Judgement
+from eqkin.limits import LIMITS
+from eqkin.milvus import judgements, open_store
+from eqkin.milvus.judgements import MilvusJudgements
+from eqkin.milvus.push import push
+from eqkin.search import Engine, Filters
+from eqkin.web.app import create_app
+from tests.milvus.conftest import paper
+from tests.web.conftest import Running
+
+
+def test_a_client_gets_its_answer_over_http_from_milvus(lite, filled, encoder, collection):
+    library = filled(paper("a", "E = mc^2", year=1999, fields=["physics"]))
+    push(library, lite.uri, encoder.digest, collection)
+    engine, kept = Engine(open_store(lite.uri, collection, encoder.digest), encoder), judgements(lite.uri, collection)
+    running = Running(create_app(engine, kept))
+    with running.client() as client:
+        assert client.get("/api/search?q=E").json()["hits"][0]["equation"]["id"] == "record:a#0"
+        assert client.get("/api/facets").json() == {"fields": {"physics": 1}, "years": {"1999": 1}}
+        assert client.get("/map.json").json()["ids"] == ["record:a#0"]
+        assert client.get("/api/equation/record:a%235").status_code == 404
+        assert client.get("/search?q=E", headers={"Accept": "text/html"}).status_code == 200
+        body = {"equation": "record:a#0", "relevant": True, "latex": "E", "keywords": ["energy"]}
+        assert client.post("/api/judgements", json=body).status_code == 201
+        assert client.get("/api/judgements").json()["queries"][0]["relevant"] == ["record:a#0"]
+    running.stop()
+    engine.close()
+    kept.close()
+
+
+HOSTILE = [
+    'a" or year > 0 or "',
+    "back\\slash",
+    "new\nline",
+    "100%_",
+    "Ünï 😀",
+    "'; drop",
+    "\\",
+    '"',
+    "\u2028",
+    "x\x01y",
+]
+
+
+def test_hostile_names_are_names(server, filled, encoder, collection):
+    records = [
+        paper(f"h{at} {name}", rf"x_{{{at}}} = y", fields=[name, "all"], authors=[name])
+        for at, name in enumerate(HOSTILE)
+    ]
+    library = filled(*records)
+    push(library, server.uri, encoder.digest, collection)
+    keys = sorted(known["key"] for known in library.papers())
+    assert len(keys) == len(HOSTILE)
+
+    def found(engine, **filters):
+        hits = engine.search("x = y", k=50, filters=Filters(**filters), fold=False, group=False).hits
+        return sorted(hit.equation.paper.key for hit in hits)
+
+    with (
+        Engine(open_store(server.uri, collection, encoder.digest), encoder) as engine,
+        Engine(library, encoder) as local,
+    ):
+        assert found(engine, fields=("all",)) == keys
+        for at, name in enumerate(HOSTILE):
+            (own,) = (key for key in keys if key.startswith(f"record:h{at} "))
+            assert found(engine, papers=(own,)) == [own]
+            assert found(engine, without_papers=(own,)) == [key for key in keys if key != own]
+            assert found(engine, fields=(name,)) == found(local, fields=(name,))
+            assert engine.paper(own).paper == local.paper(own).paper == engine.equation(f"{own}#0").paper
+            if server.kind == "milvus-lite" and any(letter.isalnum() for letter in name):
+                assert found(engine, authors=(name,)) == found(local, authors=(name,))
+
+
+def test_judgements_are_kept_beside_the_collection(lite, collection):
+    kept = MilvusJudgements(lite.uri, collection, replace(LIMITS, web_judgements=3))
+    assert kept.export() == kept.all() == []
+    first = kept.add(Judgement("p#1", True, latex="x", keywords=("a", "b")))
+    kept.add(Judgement("p#2", True, latex="x", keywords=("b", "c")))
+    kept.add(Judgement("p#1", False, latex="x"))
+    with closing(judgements(lite.uri, collection)) as other:  # another server sees the same
+        (query,) = other.export()
+        assert other.all()[0] == first and first.time
+    assert (query.latex, query.keywords, query.relevant, query.irrelevant) == ("x", ["a", "b", "c"], ["p#2"], ["p#1"])
+    with pytest.raises(LimitReached):
+        kept.add(Judgement("p#3", True, latex="x"))
+    with pytest.raises(BadInput):
+        kept.add(Judgement("", True, latex="x"))
+    with pytest.raises(LimitReached):
+        kept.add(Judgement("p#3", True, latex="x" * 60_000))
+    kept.close()
