@@ -116,6 +116,11 @@ def memory(first: int) -> dict[str, int]:
     return held
 
 
+def processor_seconds(first: int) -> float:
+    """Seconds of processors that a process and those it started have used."""
+    return sum(map(_processor_seconds, descendants(first)))
+
+
 def descendants(first: int) -> list[int]:
     """A process and all it started that are alive."""
     found, waiting = [], [first]

@@ -86,7 +86,7 @@ def _served(
 ) -> dict[str, Any]:
     """The figures of a server of our own, with what it holds in memory, and what was written meanwhile."""
     from eqkin.benchmarks.load import measure
-    from eqkin.benchmarks.processes import memory
+    from eqkin.benchmarks.processes import memory, processor_seconds
     from eqkin.benchmarks.publishing import Publisher, copied
     from eqkin.benchmarks.search import serving
 
@@ -99,11 +99,13 @@ def _served(
         (folder / "notes").mkdir()
         publisher = Publisher(library, folder / "notes")
     try:
+        used = processor_seconds(process)
         figures = measure(place, clients=clients, seconds=seconds, progress=show).summary()
+        used = processor_seconds(process) - used
     finally:
         if publisher:
             publisher.stop()
-    figures["memory"] = memory(process)
+    figures |= {"processor_ms_an_answer": 1e3 * used / max(figures["answers"], 1), "memory": memory(process)}
     if publisher:
         if publisher.problems:
             raise BadInput(publisher.problems[0])
@@ -130,7 +132,10 @@ def _tell(figures: dict[str, Any]) -> None:
     typer.echo(f"  connections of each process: {shares}")
     if "memory" in figures and figures["memory"]["rss"]:
         held = {name: size / 1e6 for name, size in figures["memory"].items()}
-        typer.echo(f"  memory of the server: {held['pss']:,.0f} MB, of it {held['own']:,.0f} MB not from files")
+        typer.echo(
+            f"  the server used {figures['processor_ms_an_answer']:,.1f} ms of a processor for an answer, and "
+            f"{held['pss']:,.0f} MB of memory, of it {held['own']:,.0f} MB not from files"
+        )
     if "published" in figures:
         typer.echo(
             f"  {figures['published']:,} snapshots were published meanwhile; "
