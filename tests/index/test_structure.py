@@ -21,6 +21,12 @@ from eqkin.structure.terms import terms_of
 from tests.index.conftest import write_note
 
 
+@pytest.fixture(params=[structure._DENSE, 0], ids=["dense", "sparse"], autouse=True)
+def scoring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways to add up scores: one for each equation, and only those of equations that have a term."""
+    monkeypatch.setattr(structure, "_DENSE", request.param)
+
+
 def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
     """The terms of each tree that should be indexed."""
     for numbers, forest in library.forests():

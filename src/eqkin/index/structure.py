@@ -15,6 +15,8 @@ from eqkin.index.vectors import Floats, Integers, living, places
 _BUDGET = 150_000  # postings read for a query
 _LEAST = 3  # terms that are always looked up, however many equations have them
 _STRIDE = 37  # one score of so many is looked at to guess which ones are among the best
+_DENSE = 8_000_000  # equations up to which each has its own score; of more, only those are scored that have a term
+_TERM_BITS = 16
 
 
 class StructureIndex:
@@ -78,6 +80,8 @@ class StructureIndex:
             raise BadInput("each term needs one weight that is finite and not below 0")
         if k < 0:
             raise BadInput(f"{k} hits cannot be searched for")
+        if self.count > _DENSE and len(codes) < 1 << _TERM_BITS:
+            return self._sparse(codes, weights, k, allowed)
         scores = self._scores(codes, weights)
         trees = self.trees
         if self._rows is not None:
@@ -88,15 +92,45 @@ class StructureIndex:
         best = _best(scores, k)
         return scores[best], trees[best]
 
-    def _scores(self, codes: Codes, weights: Floats) -> Floats:
-        """Of all trees, in the order of the files."""
+    def _sparse(self, codes: Codes, weights: Floats, k: int, allowed: Integers | None) -> tuple[Floats, Integers]:
+        """The same as `search`, in time and memory that do not grow with the collection but with the lists read."""
+        chosen, lists = self._chosen(codes, weights)
+        parts = [np.zeros(0, np.int64)]
+        for segment, (first, end) in zip(self._segments, lists, strict=True):
+            rows, which = segment.rows_of(first[chosen], end[chosen])
+            parts.append(segment.trees[rows] << _TERM_BITS | chosen[which])
+        pairs = np.concatenate(parts)
+        pairs.sort()
+        trees = pairs >> _TERM_BITS
+        heads = np.flatnonzero(np.concatenate(([True], trees[1:] != trees[:-1]))[: len(trees)])
+        scores = np.add.reduceat(weights[pairs & (1 << _TERM_BITS) - 1], heads) if len(heads) else weights[:0]
+        trees = trees[heads]
+        known = self._known(trees, allowed)
+        scores, trees = scores[known], trees[known]
+        best = _best(scores, k)
+        return scores[best], trees[best]
+
+    def _known(self, trees: Integers, allowed: Integers | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Which trees are in the library, and allowed."""
+        if self._rows is None and allowed is None:
+            return np.ones(len(trees), bool)
+        at = np.minimum(np.searchsorted(self.trees, trees), max(len(self.trees) - 1, 0))
+        known = self.trees[at] == trees if len(self.trees) else np.zeros(len(trees), bool)
+        return known if allowed is None else known & np.isin(trees, allowed)
+
+    def _chosen(self, codes: Codes, weights: Floats) -> tuple[Integers, list[tuple[Integers, Integers]]]:
+        """Which terms are looked up, and the lists of all terms in each file."""
         lists = [segment.lists(codes) for segment in self._segments]
         sizes = [segment.sizes(*found) for segment, found in zip(self._segments, lists, strict=True)]
         total = sum(sizes, np.zeros(len(codes), np.int64))
         order: Integers = np.lexsort((codes, total))
         order = order[(total[order] > 0) & (weights[order] > 0)]
         enough = int(np.searchsorted(np.cumsum(total[order]), _BUDGET, "right"))
-        chosen = order[: max(enough, _LEAST)]
+        return order[: max(enough, _LEAST)], lists
+
+    def _scores(self, codes: Codes, weights: Floats) -> Floats:
+        """Of all trees, in the order of the files."""
+        chosen, lists = self._chosen(codes, weights)
         scores = np.zeros(self.count, np.float32)
         start = 0
         for segment, (first, end) in zip(self._segments, lists, strict=True):

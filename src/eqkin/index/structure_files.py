@@ -76,6 +76,16 @@ class Segment:
         except IndexError as error:
             raise self.damaged() from error
 
+    def rows_of(self, first: Integers, end: Integers) -> tuple[Integers, Integers]:
+        """The rows of all postings in ranges of lists, and which range each is of."""
+        lists = _spans(first, end)
+        starts, ends = self.offsets[lists].astype(np.int64), self.offsets[lists + 1].astype(np.int64)
+        rows = np.repeat(self.blocks[lists].astype(np.int64) << _BLOCK_BITS, ends - starts)
+        rows += self.rows[_spans(starts, ends)]
+        if int(rows.max(initial=-1)) >= len(self.trees):
+            raise self.damaged()
+        return rows, np.repeat(np.arange(len(first)), self.sizes(first, end))
+
     def pairs(self) -> tuple[Integers, Codes]:
         """The row and the term of all postings."""
         sizes = np.diff(self.offsets)
@@ -104,6 +114,13 @@ class Segment:
     def damaged(self) -> CorruptData:
         """What to raise when it is."""
         return CorruptData(f"{self.path}: damaged (its lists do not fit its trees); {MEND}")
+
+
+def _spans(starts: Integers, ends: Integers) -> Integers:
+    """All numbers from each start to its end, which is left out, one after the other."""
+    sizes = ends - starts
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(sizes.sum())
 
 
 def open_segment(folder: Path, entry: TermsEntry) -> Segment:

@@ -154,7 +154,7 @@ class _Update:
 
     def _embed(self) -> None:
         live = live_trees(self.library)
-        have = np.unique(self._files().trees)
+        have = np.sort(self._files().trees)  # sorting is far faster than hashing them, as `np.unique` would
         total = int(np.isin(live, have, assume_unique=True, invert=True).sum())
         start = written = time.monotonic()
         trees: list[Integers] = []

@@ -249,12 +249,19 @@ class Library:
     def forests(self) -> Iterator[tuple[npt.NDArray[np.int64], Forest]]:
         """The trees in use, segment by segment in order: their numbers and a forest of them."""
         with self.reading():
-            rows = self.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree").fetchall()
-            live = np.array([row[0] for row in rows], np.int64)
             for first, forest in self._segments_now():
-                here = live[(live >= first) & (live < first + len(forest))]
+                here = self._used(first, len(forest))
                 if len(here):
                     yield here, forest if len(here) == len(forest) else forest.select(here - first)
+
+    def _used(self, first: int, count: int) -> npt.NDArray[np.int64]:
+        """Which of so many trees belong to an equation; mostly all do, and then they are not read one by one."""
+        between = "FROM equations WHERE tree BETWEEN ? AND ?"
+        span = first, first + count - 1
+        if self.connection.execute(f"SELECT count(*) {between}", span).fetchone()[0] == count:
+            return np.arange(first, first + count)
+        rows = self.connection.execute(f"SELECT tree {between} ORDER BY tree", span)
+        return np.fromiter((row[0] for row in rows), np.int64)
 
     @contextmanager
     def reading(self) -> Iterator[None]:

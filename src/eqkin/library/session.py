@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
 from eqkin.library import database
 from eqkin.library.durable import sha256_of, sync_folder
 from eqkin.library.lock import WriterLock
@@ -34,7 +34,8 @@ class WritingSession:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
-            if kind is None or issubclass(kind, KeyboardInterrupt):  # what was read before an interruption is kept
+            # what was read before an interruption, or before the cluster that read it was lost, is kept
+            if kind is None or issubclass(kind, KeyboardInterrupt | Unreachable):
                 self.writer.tidy()
             self._seal()
         except OSError as problem:

@@ -14,7 +14,7 @@ import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.forest import Forest, ForestBuilder
-from eqkin.forest.storage import from_bytes, to_bytes
+from eqkin.forest.storage import from_bytes, open_forest, to_bytes
 from eqkin.library import database
 from eqkin.library.durable import sha256_of
 from eqkin.library.judgements import Judgements
@@ -98,7 +98,7 @@ def _check_segments(library: Library, verdict: Verdict) -> list[tuple[int, Fores
                 raise CorruptData(
                     f"{path}: holds {len(forest)} trees, the database says {row['count']} from {row['first']}"
                 )
-            segments.append((row["first"], forest))
+            segments.append((row["first"], open_forest(path)))  # mapped: all of them together may not fit in memory
         except OSError as error:
             verdict.problems.append(f"{path}: {error.strerror}")
         except CorruptData as error:
@@ -111,13 +111,14 @@ def _check_papers(
     library: Library, segments: list[tuple[int, Forest]], verdict: Verdict, progress: Callable[[int], None] | None
 ) -> None:
     starts = np.array([first for first, _ in segments], np.int64)
-    digests: list[str] = []
-    for row in library.connection.execute("SELECT * FROM papers ORDER BY key").fetchall():
+    digest, before = sha256(), ""
+    for row in library.connection.execute("SELECT * FROM papers ORDER BY key"):
         extract, trees = stored_extract(library.connection, row)
         verdict.papers += 1
         verdict.equations += len(extract.equations)
         verdict.trees += len(trees)
-        digests.append(f"{row['key']}\0{row['content']}")
+        digest.update(f"{before}{row['key']}\0{row['content']}".encode())
+        before = "\n"
         try:
             if row["failure"]:
                 extract = failed(row["key"], row["origin"], row["failure"], row["message"])
@@ -129,7 +130,7 @@ def _check_papers(
             verdict.problems.append(f"paper {row['key']}: {error}")
         if progress:
             progress(verdict.papers)
-    verdict.content = sha256("\n".join(digests).encode()).hexdigest()
+    verdict.content = digest.hexdigest()
 
 
 def _select(
