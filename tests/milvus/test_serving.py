@@ -50,7 +50,7 @@ HOSTILE = [
 ]
 
 
-def test_hostile_names_are_names(server, filled, encoder, collection):
+def test_hostile_names_are_names_and_go_again(server, filled, encoder, collection):
     records = [
         paper(f"h{at} {name}", rf"x_{{{at}}} = y", fields=[name, "all"], authors=[name])
         for at, name in enumerate(HOSTILE)
@@ -77,6 +77,10 @@ def test_hostile_names_are_names(server, filled, encoder, collection):
             assert engine.paper(own).paper == local.paper(own).paper == engine.equation(f"{own}#0").paper
             if server.kind == "milvus-lite" and any(letter.isalnum() for letter in name):
                 assert found(engine, authors=(name,)) == found(local, authors=(name,))
+    assert push(library, server.uri, encoder.digest, collection).unchanged == len(HOSTILE)
+    library = filled(paper("h0", "z = 1"), *records[1:3])
+    report = push(library, server.uri, encoder.digest, collection, prune=True)
+    assert (report.papers, report.unchanged, report.removed, report.collection) == (1, 2, len(HOSTILE) - 2, 3)
 
 
 def test_judgements_are_kept_beside_the_collection(lite, collection):

@@ -144,6 +144,7 @@ def pymilvus() -> Any:
     Raises:
         BadInput: it is not installed.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         import pymilvus as module
     except ImportError as error:
