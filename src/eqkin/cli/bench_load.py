@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from eqkin.benchmarks.machine import machine
-from eqkin.cli.options import AsJson, LibraryFolder
-from eqkin.cli.serve import Collection, Workers
+from eqkin.cli.options import AsJson, Collection, LibraryFolder
+from eqkin.cli.serve import Workers
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TimeRemainingColumn
 from eqkin.cli.engine import Engine, EngineName, RayAddress, Told
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import CorruptData
-from eqkin.index import UpdateReport, update
+from eqkin.index import UpdateReport, encoder_of, update
 from eqkin.index.state import FOLDER, IndexState
 from eqkin.library import Library
 from eqkin.workers import Workers, open_workers
@@ -37,6 +37,14 @@ def register(app: typer.Typer) -> None:
 
 def index(
     library: LibraryFolder,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|DIR",
+            help="The network to embed with, from now on: one of `eqkin train`, or eqkin, or paper.",
+            show_default="the library's",
+        ),
+    ] = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make everything anew, also what is intact.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to embed with.")] = os.cpu_count() or 1,
     engine: EngineName = Engine.processes,
@@ -47,18 +55,23 @@ def index(
 
     `eqkin add` does the same when it has read its sources. Stop it whenever you like: it goes on where it was.
 
+    With `--model`, all equations are embedded with that network; it is kept in the library, and used whenever the
+    library is added to, searched, served or pushed.
+
     **Examples**
 
         eqkin index
 
         eqkin index --rebuild --library my-papers
 
+        eqkin index --model runs/mine/model
+
         eqkin index --engine ray --ray-address auto
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with Library.open(library, create=False) as opened, open_workers(engine, jobs, ray_address) as workers:
-            report = with_progress(opened, workers, rebuild=rebuild)
+            report = with_progress(opened, workers, rebuild=rebuild, model=model)
     except KeyboardInterrupt:
         typer.secho("eqkin: stopped; what was embedded is kept, `eqkin index` goes on", err=True, fg="yellow")
         raise typer.Exit(130) from None
@@ -70,10 +83,13 @@ def index(
         typer.echo(f"on disk: {shown_sizes(sizes, report.vectors)}")
 
 
-def with_progress(library: Library, workers: Workers | None = None, *, rebuild: bool = False) -> UpdateReport:
-    """Update a library's index with the network that comes with eqkin, showing how far it is."""
+def with_progress(
+    library: Library, workers: Workers | None = None, *, rebuild: bool = False, model: str | None = None
+) -> UpdateReport:
+    """Update a library's index with its network, or from now on with another one, showing how far it is."""
     from eqkin.network.encoder import Encoder
 
+    encoder = encoder_of(library.folder) if model is None else Encoder.load(model)
     console = Console(stderr=True)
     said = "looking for new equations ..."
     began: dict[str, float] = {}
@@ -92,7 +108,7 @@ def with_progress(library: Library, workers: Workers | None = None, *, rebuild: 
             said = f"{_SHOWN[stage]} ... {done:,} of {total:,}{rate}"
             bar.update(task, completed=done, total=total)
 
-        return update(library, Encoder.load(), show, rebuild=rebuild, workers=workers)
+        return update(library, encoder, show, rebuild=rebuild, workers=workers)
 
 
 def told(report: UpdateReport) -> str:

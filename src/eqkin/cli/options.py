@@ -7,11 +7,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqkin.errors import StorageFailed
+from eqkin.errors import BadInput, StorageFailed
+
+if TYPE_CHECKING:
+    from eqkin.search.engine import Engine
 
 
 def data_folder() -> Path:
@@ -37,7 +40,52 @@ LibraryFolder = Annotated[
         help="The library's folder.",
     ),
 ]
+Milvus = Annotated[
+    str,
+    typer.Option(
+        metavar="URI", envvar="EQKIN_MILVUS", help="Ask this Milvus server, filled with `eqkin push`, not a library."
+    ),
+]
+Collection = Annotated[str, typer.Option(metavar="NAME", help="Which collection of the Milvus server.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|DIR",
+        help="With --milvus: the network whose vectors the collection has, if it is not the one that comes with eqkin.",
+        show_default=False,
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+
+
+def given(context: typer.Context, option: str) -> bool:
+    """Whether an option stands on the command line."""
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def server_asked(context: typer.Context, milvus: str, model: str | None) -> bool:
+    """Whether a Milvus server is meant rather than a library; raises `BadInput` if options contradict each other."""
+    library, server = given(context, "library"), given(context, "milvus")
+    if library and server:
+        raise BadInput("--library and --milvus exclude each other: give one of them")
+    asked = bool(milvus) and not library  # a library that was asked for counts more than the environment
+    if model is not None and not asked:
+        raise BadInput("a library is searched with the network it was indexed with; `eqkin index --model` changes it")
+    return asked
+
+
+def searching(library: Path, milvus: str, collection: str, model: str | None) -> Engine:
+    """What searches a library, or a collection of a Milvus server if one is given."""
+    from eqkin.search.engine import Engine
+
+    if not milvus:
+        return Engine(library)
+    from eqkin.milvus import open_store
+    from eqkin.network.encoder import Encoder
+
+    encoder = Encoder.load(model)
+    return Engine(open_store(milvus, collection, encoder.digest), encoder)
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.index import encoder_of
 from eqkin.library import Library
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ def push(
         eqkin add --remove ~/papers/old && eqkin push --milvus http://localhost:19530 --prune
     """
     from eqkin.milvus.push import push as push_library
-    from eqkin.network.encoder import Encoder
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C
     console = Console(stderr=True)
@@ -82,7 +82,9 @@ def push(
             bar.update(task, description=told, completed=done, total=report.total)
 
         try:
-            report = push_library(opened, milvus, Encoder.load().digest, collection, prune=prune, progress=show)
+            report = push_library(
+                opened, milvus, encoder_of(opened.folder).digest, collection, prune=prune, progress=show
+            )
         except KeyboardInterrupt:
             typer.secho(
                 "eqkin: stopped; what was pushed stays, run the same command again to go on", err=True, fg="yellow"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from eqkin.cli.options import AsJson, LibraryFolder, output
+from eqkin.cli.options import AsJson, Collection, LibraryFolder, Milvus, Model, output, searching, server_asked
 from eqkin.cli.search_output import csv_lines, paper_lines, print_results
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.search.results import Filters, Results
@@ -34,6 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 def search(
+    context: typer.Context,
     library: LibraryFolder,
     query: Annotated[
         str,
@@ -52,6 +53,9 @@ def search(
     explain: Annotated[bool, typer.Option("--explain", help="Show which parts answer which of the query.")] = False,
     every: Annotated[bool, typer.Option("--all", help="No folding of same formulas, no limit a paper.")] = False,
     latex: Annotated[bool, typer.Option("--latex/--unicode", help="Formulas in LaTeX or in Unicode.")] = False,
+    milvus: Milvus = "",
+    collection: Collection = "eqkin",
+    model: Model = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -79,22 +83,19 @@ def search(
 
         eqkin search - --json < formulas.txt
 
+        eqkin search 'E = mc^2' --milvus http://localhost:19530
+
         eqkin search -k 5 -- '-\frac{\partial H}{\partial q}'
     """
     if as_csv and as_json:
         raise typer.BadParameter("choose one of --csv and --json")
     if not query.strip() and not text.strip():
         raise typer.BadParameter("give a formula, --text WORDS, or both")
-    from eqkin.network.encoder import Encoder
-    from eqkin.search.engine import Engine
-    from eqkin.search.shelves import Shelves
-
+    asked = server_asked(context, milvus, model)
     first, last = _years(year)
     filters = Filters(tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()))
     lines = _stdin_lines() if query == "-" else [_formula(query)]
-    encoder = Encoder.load()
-    shelves = Shelves(library, encoder.digest)
-    with Engine(shelves, encoder) as engine, output():
+    with searching(library, milvus if asked else "", collection, model) as engine, output():
         found, problems = _Found(titled=query == "-", filtered=filters != Filters()), list[EqkinError]()
         for line in lines:
             try:
@@ -110,7 +111,7 @@ def search(
             found.show(results, as_csv=as_csv, as_json=as_json, latex=latex)
         if not found.hits and field:
             _name_fields(field, engine)
-        if found.queries and not found.missing and not shelves.complete:
+        if found.queries and not found.missing and not getattr(engine.store, "complete", True):
             note = "the structure of some equations was not taken in yet, so less is found; run `eqkin index`"
             typer.secho(note, err=True, fg="yellow")
     if problems:
@@ -177,12 +178,16 @@ def _stdin_lines() -> Iterable[str]:
 
 
 def similar_papers(
+    context: typer.Context,
     paper: Annotated[
         str, typer.Argument(metavar="PATH|KEY", help="A paper of the library, or anything `eqkin add` can read.")
     ],
     library: LibraryFolder,
     k: Annotated[int, typer.Option("-k", min=1, help="Most papers.")] = 10,
     latex: Annotated[bool, typer.Option("--latex/--unicode", help="Formulas in LaTeX or in Unicode.")] = False,
+    milvus: Milvus = "",
+    collection: Collection = "eqkin",
+    model: Model = None,
     as_json: AsJson = False,
 ) -> None:
     """Find papers related by their mathematics to a paper of the library or to a draft, which is not added.
@@ -198,9 +203,8 @@ def similar_papers(
 
         eqkin similar-papers arxiv:1706.03762 -k 5 --json
     """
-    from eqkin.search.engine import Engine
-
-    with Engine(library) as engine, output():
+    asked = server_asked(context, milvus, model)
+    with searching(library, milvus if asked else "", collection, model) as engine, output():
         hits = engine.similar_papers(paper, k) if engine.has_paper(paper) else engine.similar_to_draft(paper, k)
         if as_json:
             typer.echo(orjson.dumps(hits).decode())

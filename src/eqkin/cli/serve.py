@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqkin.cli.options import LibraryFolder
-from eqkin.errors import BadInput
+from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, server_asked
 from eqkin.library import Library
 
 if TYPE_CHECKING:
@@ -24,13 +23,6 @@ Workers = Annotated[
     int,
     typer.Option(min=0, max=256, metavar="N", help="Processes that answer; 0 takes one for each processor."),
 ]
-Milvus = Annotated[
-    str,
-    typer.Option(
-        metavar="URI", envvar="EQKIN_MILVUS", help="Serve from this Milvus server, filled with `eqkin push`, instead."
-    ),
-]
-Collection = Annotated[str, typer.Option(metavar="NAME", help="Which collection of the Milvus server.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -46,6 +38,7 @@ def serve(
     workers: Workers = 1,
     milvus: Milvus = "",
     collection: Collection = "eqkin",
+    model: Model = None,
     open_page: OpenPage = False,
 ) -> None:
     """Serve a library: a page to search it with, a map of its equations, and an HTTP interface for programs.
@@ -77,11 +70,8 @@ def serve(
 
         server { location / { proxy_pass http://eqkin; proxy_next_upstream error timeout http_503; } }
     """
-    given = _given(context, "library"), _given(context, "milvus")
-    if all(given):
-        raise BadInput("--library and --milvus exclude each other: a server reads from one of them")
-    if milvus and not given[0]:  # a library that was asked for counts more than the environment
-        _run(_served_from_milvus(milvus, collection), host, port, workers, open_page)
+    if server_asked(context, milvus, model):
+        _run(_served_from_milvus(milvus, collection, model), host, port, workers, open_page)
     else:
         run_server(library, host, port, open_page, workers)
 
@@ -97,10 +87,10 @@ def run_server(
     _run(Served(folder), host, port, workers, open_page)
 
 
-def _served_from_milvus(uri: str, collection: str) -> Served:
+def _served_from_milvus(uri: str, collection: str, model: str | None) -> Served:
     from eqkin.web.served import Served
 
-    return Served(milvus=uri, collection=collection)
+    return Served(milvus=uri, collection=collection, model=model)
 
 
 def _run(served: Served, host: str, port: int, workers: int, open_page: bool) -> None:
@@ -127,9 +117,3 @@ def _run(served: Served, host: str, port: int, workers: int, open_page: bool) ->
             else:
                 with served.application(prepare=True) as app:
                     Server(app, ready=ready).run(sockets=[listener])
-
-
-def _given(context: typer.Context, option: str) -> bool:
-    """Whether an option stands on the command line."""
-    source = context.get_parameter_source(option)
-    return source is not None and source.name == "COMMANDLINE"

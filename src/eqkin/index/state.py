@@ -80,6 +80,7 @@ class IndexState:
     nearest: NearestEntry | None = None
     words: WordsEntry | None = None
     terms: tuple[TermsEntry, ...] | None = None  # None: of an eqkin that had none
+    network: str = ""  # folder of the model, if it is not the one that comes with eqkin
     format: str = FORMAT
     version: int = VERSION
 
@@ -95,6 +96,8 @@ class IndexState:
         names |= {entry.file for entry in self.terms or ()}
         if self.nearest:
             names.add(self.nearest.file)
+        if self.network:
+            names.add(self.network)
         if self.words:
             names |= {self.words.file, f"{self.words.file}-journal"}
         return names

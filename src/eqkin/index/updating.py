@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.index import checked
+from eqkin.index import checked, networks
 from eqkin.index import nearest as faiss_side
 from eqkin.index import structure_update as structure
 from eqkin.index import words_update as words
@@ -126,7 +126,8 @@ class _Update:
 
     def _beginning(self, now: int, rebuild: bool) -> IndexState:
         """The state to go on from: of this model, this library, and intact files only."""
-        fresh = IndexState(self.encoder.digest, self.encoder.dimensions, now)
+        network = networks.kept(self.folder, self.encoder)
+        fresh = IndexState(self.encoder.digest, self.encoder.dimensions, now, network=network)
         try:
             state = self.stored = IndexState.load(self.folder)
         except CorruptData:
@@ -257,6 +258,7 @@ class _Update:
             if path.name not in kept and path.is_file():
                 with suppress(PermissionError):  # somebody has it mapped, on Windows
                     path.unlink(missing_ok=True)
+        networks.sweep(self.folder, self.state.network)
         sync_folder(self.folder)
 
     def _words(self, rebuild: bool) -> None:

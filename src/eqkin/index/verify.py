@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import CorruptData
-from eqkin.index import checked, vectors
+from eqkin.index import checked, networks, vectors
 from eqkin.index.live import live_trees
 from eqkin.index.state import FOLDER, LOCK, MEND, NAME, IndexState
 from eqkin.index.structure_files import SCHEME
@@ -26,6 +26,7 @@ def check_index(library: Library) -> tuple[list[str], list[str]]:
         wrong.append(f"{folder / checked.NAME}: damaged; `eqkin index` makes it anew")
     state = IndexState.load(folder)
     if state is not None:
+        wrong.extend(networks.problems(folder, state))
         _check_vectors(library, folder, state, wrong, unfinished)
         _check_structure(library, folder, state, wrong, unfinished)
         _check_words(library, folder, state, wrong, unfinished)

@@ -161,20 +161,19 @@ class Library:
             return [dict(row) | {name: orjson.loads(row[name]) for name in ("authors", "fields")} for row in rows]
 
     def engine(self) -> Engine:
-        """What searches this library with the bundled network; equations added since the last time are embedded first.
+        """What searches this library with its network; equations added since the last time are embedded first.
 
         Raises:
             StorageFailed: there are such equations, but nothing can be written.
         """
-        from eqkin.index import update
+        from eqkin.index import encoder_of, update
         from eqkin.index.state import FOLDER, IndexState
-        from eqkin.network.encoder import Encoder
         from eqkin.search.engine import Engine
         from eqkin.search.shelves import Shelves
 
         fresh = self._engine is None
         if self._engine is None or self._shelves is None:
-            encoder = Encoder.load()
+            encoder = encoder_of(self.folder)
             self._shelves = Shelves(self, encoder.digest)
             self._engine = Engine(self._shelves, encoder)
         state = None

@@ -12,6 +12,7 @@ import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.forest import Forest
+from eqkin.index import encoder_of
 from eqkin.library import Library
 from eqkin.limits import LIMITS
 from eqkin.mathml.tree import Node, node_of, to_mathml
@@ -24,7 +25,7 @@ from eqkin.search.ranker import Ranker
 from eqkin.search.ranker import bundled as bundled_ranker
 from eqkin.search.ranking import Candidate
 from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, Results
-from eqkin.search.shelves import Shelves
+from eqkin.search.shelves import Shelves, folder_of
 from eqkin.search.store import ANYTHING, Desk, Facets, Floats, NoSuchEquation, Store
 from eqkin.search.wildcards import Pattern, without_wildcards
 
@@ -38,12 +39,13 @@ _PER_PAPER = 2  # hits of one paper, if there are enough others
 
 
 class Engine:
-    """Searches a collection. Encoder and ranking are the bundled ones unless others are given.
+    """Searches a collection.
 
     Args:
         collection: a library or its folder; or any other `Store`, which then is the engine's to close.
-        encoder: the network that queries are embedded with; the collection's vectors are of the same.
-        ranker: what tells how related two formulas are.
+        encoder: the network that queries are embedded with, the same as that of the collection's vectors. By default
+            a library's own; the one that comes with eqkin if it has none.
+        ranker: what tells how related two formulas are; by default with the weights that come with eqkin.
         per_paper: hits of one paper, if there are enough others.
     """
 
@@ -55,13 +57,15 @@ class Engine:
         ranker: Ranker | None = None,
         per_paper: int = _PER_PAPER,
     ) -> None:
-        self.encoder = encoder or Encoder.load()
         self.ranker = ranker or bundled_ranker()
         self.formulas = FormulaReader()
         self.per_paper = per_paper
         if isinstance(collection, Library | str | os.PathLike):
-            collection = Shelves(collection, self.encoder.digest)
-        self.store: Store = collection
+            folder = folder_of(collection)
+            self.encoder = encoder or encoder_of(folder)
+            self.store: Store = Shelves(folder, self.encoder.digest)
+        else:
+            self.encoder, self.store = encoder or Encoder.load(), collection
         self._facets = _Latest[None, Facets](1)
         self._maps = _Latest[int, MapPoints](_MAPS)
 

@@ -194,7 +194,7 @@ class Shelves:
     """
 
     def __init__(self, library: Library | str | os.PathLike[str], model: str) -> None:
-        self.folder, self.model = _folder(library), model
+        self.folder, self.model = folder_of(library), model
         self._free: deque[Library] = deque()
         self._view: View | None = None
         self._opening = threading.Lock()
@@ -293,7 +293,8 @@ def within(trees: Keys, known: Keys) -> np.ndarray[tuple[int], np.dtype[np.bool_
     return np.asarray(known[places] == trees)
 
 
-def _folder(library: Library | str | os.PathLike[str]) -> Path:
+def folder_of(library: Library | str | os.PathLike[str]) -> Path:
+    """The folder of a library; raises `BadInput` if there is none."""
     if isinstance(library, Library):
         return library.folder
     with Library.open(library, create=False) as opened:

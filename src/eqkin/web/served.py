@@ -22,6 +22,7 @@ class Served:
     library: Path | None = None
     milvus: str = ""
     collection: str = ""
+    model: str | None = None  # the network of the collection's vectors; None: the one that comes with eqkin
     hosts: tuple[str, ...] = ()  # names by which requests may call the server; empty: any
     processes: int = 1  # that serve it together
 
@@ -57,7 +58,7 @@ class Served:
         from eqkin.milvus import judgements, open_store
         from eqkin.network.encoder import Encoder
 
-        encoder = Encoder.load()
+        encoder = Encoder.load(self.model)
         store = open_store(self.milvus, self.collection, encoder.digest)
         with Engine(store, encoder) as engine:
             yield create_app(engine, judgements(self.milvus, self.collection), hosts=self.hosts)
