@@ -14,7 +14,7 @@ from eqkin.index.live import live_trees
 from eqkin.index.nearest import Nearest
 from eqkin.index.state import FOLDER, MEND, IndexState
 from eqkin.index.structure import StructureIndex
-from eqkin.index.vectors import Floats, Integers, VectorFiles, living, places, unit
+from eqkin.index.vectors import Floats, Integers, VectorFiles, places, unit
 from eqkin.library import Library
 from eqkin.library.database import generation
 from eqkin.library.lock import WriterLock
@@ -34,7 +34,7 @@ class VectorIndex:
     ) -> None:
         self._state, self._files, self._nearest = state, files, nearest
         self.structure = structure  # of the same moment; None: it was not taken in yet
-        self.trees, self._rows = living(files.trees, live)  # ascending
+        self.trees, _ = files.rows.living(live)  # ascending
         self.missing = len(live) - len(self.trees)  # equations that cannot be found yet: without a vector, or
         if nearest.rows < len(files):  # with one that came so late that it is not in the lists
             self.missing += int(np.isin(files.trees[nearest.rows :], live, assume_unique=True).sum())
@@ -130,13 +130,14 @@ class VectorIndex:
         known[known] = self.trees[at[known]] == trees[known]
         if not known.all():
             raise BadInput(f"tree {int(trees[~known][0])} has no vector; run `eqkin index`")
-        return self._files.take(at if self._rows is None else self._rows[at])
+        return self._files.take(self._files.rows.of(trees))
 
     def _compared(self, queries: Floats, k: int, among: Integers) -> tuple[Floats, Integers]:
         """Exact search among some trees."""
-        similarities = queries @ self._files.take(among if self._rows is None else self._rows[among]).T
+        trees = self.trees[among]
+        similarities = queries @ self._files.take(self._files.rows.of(trees)).T
         best = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
-        return np.take_along_axis(similarities, best, axis=1), self.trees[among][best]
+        return np.take_along_axis(similarities, best, axis=1), trees[best]
 
 
 def _inverted_lists(folder: Path, state: IndexState, files: VectorFiles, live: Integers) -> Nearest:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from eqkin.errors import BadInput
+from eqkin.index.rows import TreeRows
 from eqkin.index.state import TermsEntry
 from eqkin.index.structure_files import SCHEME, Codes, Segment, open_segment
-from eqkin.index.vectors import Floats, Integers, living, places
+from eqkin.index.vectors import Floats, Integers, places
 
 _BUDGET = 150_000  # postings read for a query
 _LEAST = 3  # terms that are always looked up, however many equations have them
@@ -28,9 +30,9 @@ class StructureIndex:
 
     def __init__(self, segments: Sequence[Segment], live: Integers) -> None:
         self._segments = list(segments)
-        trees = np.concatenate([np.zeros(0, np.int64), *(segment.trees for segment in segments)])
-        self.count = len(trees)
-        self.trees, self._rows = living(trees, live)  # those of the library, ascending
+        self._rows = TreeRows([segment.trees for segment in segments])
+        self.count = len(self._rows)
+        self.trees, self._dead = self._rows.living(live)  # those of the library, ascending; the rows of others
         self.missing = len(live) - len(self.trees)  # equations whose terms are not in it
 
     @classmethod
@@ -83,14 +85,19 @@ class StructureIndex:
         if self.count > _DENSE and len(codes) < 1 << _TERM_BITS:
             return self._sparse(codes, weights, k, allowed)
         scores = self._scores(codes, weights)
-        trees = self.trees
-        if self._rows is not None:
-            scores = scores[self._rows]
-        if allowed is not None:
-            chosen = places(trees, allowed)
-            scores, trees = scores[chosen], trees[chosen]
+        if allowed is None and self._rows.ascending:
+            scores[self._dead] = 0
+            best = _best(scores, k)
+            return scores[best], self._rows.trees(best)
+        chosen = np.arange(len(self.trees)) if allowed is None else places(self.trees, allowed)
+        scores = scores[self._order[chosen]]
         best = _best(scores, k)
-        return scores[best], trees[best]
+        return scores[best], self.trees[chosen[best]]
+
+    @cached_property
+    def _order(self) -> Integers:
+        """The row of each of the trees; made when it is needed."""
+        return self._rows.of(self.trees)
 
     def _sparse(self, codes: Codes, weights: Floats, k: int, allowed: Integers | None) -> tuple[Floats, Integers]:
         """The same as `search`, in time and memory that do not grow with the collection but with the lists read."""
@@ -112,11 +119,16 @@ class StructureIndex:
 
     def _known(self, trees: Integers, allowed: Integers | None) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which trees are in the library, and allowed."""
-        if self._rows is None and allowed is None:
-            return np.ones(len(trees), bool)
-        at = np.minimum(np.searchsorted(self.trees, trees), max(len(self.trees) - 1, 0))
-        known = self.trees[at] == trees if len(self.trees) else np.zeros(len(trees), bool)
-        return known if allowed is None else known & np.isin(trees, allowed)
+        known = np.ones(len(trees), bool) if allowed is None else np.isin(trees, allowed)
+        if len(self._dead):
+            gone = self._gone
+            known &= gone[np.minimum(np.searchsorted(gone, trees), len(gone) - 1)] != trees
+        return known
+
+    @cached_property
+    def _gone(self) -> Integers:
+        """The trees that are not in the library any more, ascending."""
+        return np.sort(self._rows.trees(self._dead))
 
     def _chosen(self, codes: Codes, weights: Floats) -> tuple[Integers, list[tuple[Integers, Integers]]]:
         """Which terms are looked up, and the lists of all terms in each file."""

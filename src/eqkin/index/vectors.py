@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.index.arrays import Array, open_arrays, write_arrays
+from eqkin.index.rows import TreeRows
 from eqkin.index.state import FileEntry
 
 Floats = npt.NDArray[np.float32]
@@ -64,47 +65,23 @@ def places(trees: Integers, wanted: Integers) -> Integers:
     return found
 
 
-def ascending(trees: Integers) -> bool:
-    """Whether numbers are in order, each once."""
-    return bool((trees[1:] > trees[:-1]).all())
-
-
-def living(trees: Integers, live: Integers) -> tuple[Integers, Integers | None]:
-    """Those of some trees that are live, in ascending order, and the row of each; None: all are, in their order.
-
-    Takes no memory beyond that of `live` where that says all.
-    """
-    if np.array_equal(trees, live):
-        return live, None
-    rows = None
-    if not ascending(trees):
-        rows = np.argsort(trees, kind="stable")
-        trees = trees[rows]
-    used = np.isin(trees, live, assume_unique=True)
-    if rows is None and used.all():
-        return trees, None
-    rows = np.flatnonzero(used) if rows is None else rows[used]
-    trees = trees[used]
-    return (live if np.array_equal(trees, live) else trees), rows
-
-
 class VectorFiles:
     """Several files of vectors as one table: row i has the tree `trees[i]`."""
 
     def __init__(self, folder: Path, entries: Sequence[FileEntry], dimensions: int) -> None:
         opened = [open_vectors(folder, entry, dimensions) for entry in entries]
         self.dimensions = dimensions
-        self._trees = [trees for trees, _ in opened]
+        self.rows = TreeRows([trees for trees, _ in opened])
         self._parts = [vectors for _, vectors in opened]
-        self._starts = np.cumsum([0, *(len(part) for part in self._parts)])
+        self._starts = self.rows.starts
 
     def __len__(self) -> int:
-        return int(self._starts[-1])
+        return len(self.rows)
 
     @property
     def trees(self) -> Integers:
         """The trees of all rows; put together anew whenever it is asked for, unless there is one file."""
-        return self._trees[0] if len(self._trees) == 1 else np.concatenate([np.zeros(0, np.int64), *self._trees])
+        return self.rows.all()
 
     def take(self, rows: Integers) -> Floats:
         """The vectors of some rows, in their order."""
@@ -118,7 +95,7 @@ class VectorFiles:
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[Integers, Floats]]:
         """The rows from one to another, some at a time: trees and vectors."""
         last = len(self) if end is None else end
-        for before, trees, part in zip(self._starts.tolist(), self._trees, self._parts, strict=False):
+        for before, trees, part in zip(self._starts.tolist(), self.rows.parts, self._parts, strict=False):
             for at in range(max(start - before, 0), min(last - before, len(part)), _BLOCK):
                 until = min(at + _BLOCK, last - before)
                 yield trees[at:until], part[at:until].astype(np.float32)

@@ -1,0 +1,36 @@
+"""Rows of trees in several files: whatever their order, and whatever is missing."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.index.rows import TreeRows
+
+trees = st.lists(st.integers(0, 60), unique=True, max_size=30)
+
+
+def _parts(numbers: list[int], cuts: list[int]) -> list[np.ndarray]:
+    return [np.array(part, np.int64) for part in np.split(np.array(numbers, np.int64), sorted(cuts))]
+
+
+@given(trees, st.lists(st.integers(0, 30), max_size=4), st.sets(st.integers(0, 60)), st.booleans())
+def test_rows_and_trees_answer_each_other(numbers: list[int], cuts: list[int], live: set[int], in_order: bool) -> None:
+    numbers = sorted(numbers) if in_order else numbers
+    table = TreeRows(_parts(numbers, [min(cut, len(numbers)) for cut in cuts]))
+    assert len(table) == len(numbers)
+    assert table.all().tolist() == numbers
+    assert table.ascending == (numbers == sorted(numbers))
+    rows = np.arange(len(numbers))[::-1]
+    assert table.trees(rows).tolist() == numbers[::-1]
+    assert table.of(np.array(numbers[::-1], np.int64)).tolist() == rows.tolist()
+    found, dead = table.living(np.array(sorted(live), np.int64))
+    assert found.tolist() == sorted(live & set(numbers))
+    assert dead.tolist() == [row for row, number in enumerate(numbers) if number not in live]
+
+
+@pytest.mark.parametrize("parts", [[], [[]], [[], [3], []]])
+def test_files_without_trees_do_no_harm(parts: list[list[int]]) -> None:
+    table = TreeRows([np.array(part, np.int64) for part in parts])
+    assert table.ascending
+    assert table.of(table.all()).tolist() == list(range(len(table)))
