@@ -191,6 +191,17 @@ def test_the_same_record_twice_is_stored_once(tmp_path: Path) -> None:
     assert statistics(library)["fields"] == {"geometry": 1}
 
 
+def test_of_two_versions_of_a_paper_the_last_one_counts_every_time(tmp_path: Path) -> None:
+    for name in ("first", "second"):
+        record = {"doc_id": "x", "latex": r"\[ a = b \]", "title": name}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
+    library = Library.open(tmp_path / "library")
+    for _ in range(2):
+        assert library.add(tmp_path / "first.jsonl", tmp_path / "second.jsonl").papers == 2
+        assert [row["title"] for row in library.papers()] == ["second"]
+    assert not verify(library.folder).problems
+
+
 def test_trees_of_another_converter_are_never_mixed_in(library: Library, papers: Path) -> None:
     other = Manifest(Identity("katex", "0.0.1", "0" * 64), library.manifest.generation, library.manifest.database)
     other.save(library.folder)

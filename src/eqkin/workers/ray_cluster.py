@@ -19,14 +19,16 @@ from typing import Any, Generic
 
 from eqkin.errors import BadInput, Unreachable
 from eqkin.workers import Grain, R, T, Tally, Work, Workers
-from eqkin.workers.ray_connection import connect, import_ray
+from eqkin.workers.ray_connection import connect, import_ray, is_refused
 from eqkin.workers.ray_tasks import Outcome, do_task, unpacked
 
 _TRIES = 3  # of a task that machines have trouble with, or that processes die of
 _LOSSES = 10  # of nodes that a task may survive
 _LOOK = 2.0  # seconds between two looks at the cluster's size
 _WAIT = 1.0  # seconds at a time, so that interrupts come through
+_KEPT = "; what was done is kept: run the same command again when there is one"
 _NOBODY = 300.0  # seconds a cluster may be without any CPU; it may be growing
+_AWAY = 20.0  # seconds the cluster's head may be away; after 60 Ray ends the process
 
 
 class RayCluster(Workers):
@@ -47,10 +49,14 @@ class RayCluster(Workers):
         super().__init__()
         self._connected = connect(address, cpus)
         self._ray: Any = import_ray()
-        self._looked = 0.0
         self._cpus = 0
-        self._busy = time.monotonic()  # the last moment at which there was a CPU
-        self.home = self._ray.get_runtime_context().get_node_id()
+        self._looked = 0.0
+        self._manned = self._answered = time.monotonic()  # when there was a CPU, and a head, for the last time
+        here = self._ray.get_runtime_context()
+        self.home: str = here.get_node_id()
+        self._head = self._raylet = ""  # where to look whether they are there; from afar that cannot be seen
+        if not self._ray.util.client.ray.is_connected():
+            self._head, self._raylet = str(here.gcs_address), self._address_of(self.home)
         self.cpus()
 
     def close(self) -> None:
@@ -74,21 +80,31 @@ class RayCluster(Workers):
         alive = (node for node in self._ray.nodes() if node["Alive"])
         return [str(node["NodeID"]) for node in alive if node["Resources"].get("CPU", 0)]
 
+    def _address_of(self, node: str) -> str:
+        found = next((n for n in self._ray.nodes() if n["NodeID"] == node), None)
+        return f"{found['NodeManagerAddress']}:{found['NodeManagerPort']}" if found else ""
+
     def cpus(self) -> int:
-        """CPUs of the cluster as it is now."""
+        """CPUs of the cluster, looked up now and then; raises `Unreachable` where there is no cluster any more."""
         now = time.monotonic()
         if now - self._looked > _LOOK:
             self._looked = now
+            self._look(now)
+        return self._cpus
+
+    def _look(self, now: float) -> None:
+        if is_refused(self._raylet):  # the process would be ended by Ray in a few seconds, without a word
+            raise Unreachable(f"the part of the Ray cluster on this machine has ended ({self._raylet}){_KEPT}")
+        if not is_refused(self._head):
+            self._answered = now
             self._cpus = int(self._ray.cluster_resources().get("CPU", 0))
             self.tally.nodes = max(len(self.nodes()), 1)
-            if self._cpus:
-                self._busy = now
-            elif now - self._busy > _NOBODY:
-                raise Unreachable(
-                    f"the Ray cluster has had no node to work on for {_NOBODY:.0f} seconds; what was done is kept: "
-                    "run the same command again when it has"
-                )
-        return self._cpus
+        elif now - self._answered > _AWAY:
+            raise Unreachable(f"the head of the Ray cluster does not answer any more ({self._head}){_KEPT}")
+        if self._cpus:
+            self._manned = now
+        elif now - self._manned > _NOBODY:
+            raise Unreachable(f"the Ray cluster has had no node to work on for {_NOBODY:.0f} seconds{_KEPT}")
 
 
 @dataclass

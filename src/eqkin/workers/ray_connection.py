@@ -57,14 +57,15 @@ def connect(address: str | None, cpus: int) -> bool:
         StorageFailed: a cluster cannot be started here because the disk is full.
     """
     ray = import_ray()
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
+    if address != LOCAL:
+        _expect_server(address)
     if ray.is_initialized():
         return False
-    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
-    options: dict[str, object] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
-    if address == LOCAL:
-        options |= {"num_cpus": cpus, "include_dashboard": False}
-    else:
-        _expect_server(address)
+    options: dict[str, object] = {"num_cpus": cpus, "include_dashboard": False} if address == LOCAL else {}
+    logging.getLogger("ray").setLevel(logging.CRITICAL)
+    if "://" not in address:
+        options |= {"log_to_driver": False, "logging_level": logging.CRITICAL}
     try:
         with _signals_kept(), _silence():
             ray.init(address=address, **options)
@@ -134,6 +135,19 @@ def _expect_server(address: str) -> None:
         raise Unreachable(
             f"what answers at {place} is no Ray cluster; give the address that `ray start --head` printed"
         )
+
+
+def is_refused(place: str) -> bool:
+    """Whether nobody is at an address any more; one who is slow to answer is still there."""
+    host, _, port = place.rpartition(":")
+    try:
+        if port.isdecimal():
+            socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+    except ConnectionError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _last_address() -> str:
