@@ -71,3 +71,44 @@ def test_a_port_that_is_taken_and_a_library_that_is_not_there_are_told(folder: P
         process.communicate(timeout=30)
     missing = [sys.executable, "-m", "eqkin", "serve", "--library", str(tmp_path / "nothing")]
     assert subprocess.run(missing, capture_output=True, timeout=60, check=False).returncode == 3
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends a signal that Windows does not know")
+def test_several_processes_answer_and_stop_together(folder: Path) -> None:
+    process, address = serve("serve", "--library", folder, "--workers", 2)
+    try:
+        seen: set[int] = set()
+        while len(seen) < 2:  # each question on a connection of its own
+            health = httpx.get(f"{address}health", timeout=30).json()
+            seen.add(health["process"])
+            assert health["processes"] == 2
+        hits = httpx.get(f"{address}search.json?q=E%3Dmc%5E2", timeout=30).json()["hits"]
+        assert hits[0]["equation"]["latex"].strip() == "E = mc^2"
+    finally:
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_cannot_be_opened_is_told_however_many_processes_there_are(folder: Path, workers: int) -> None:
+    (folder / "index").write_text("in the way")
+    command = [sys.executable, "-m", "eqkin", "serve", "--library", str(folder), "--port", "0", "--workers"]
+    done = subprocess.run([*command, str(workers)], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 7
+    assert done.stdout == ""
+    assert "what was stored before is intact" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_reads_from_one_place_and_a_library_that_is_named_counts_most(folder: Path) -> None:
+    command = [sys.executable, "-m", "eqkin", "serve", "--port", "0", "--milvus", "http://127.0.0.1:9"]
+    both = subprocess.run([*command, "--library", str(folder)], capture_output=True, text=True, timeout=60, check=False)
+    assert both.returncode == 3
+    assert "exclude each other" in both.stderr
+    process, address = serve("serve", "--library", folder, EQKIN_MILVUS="http://127.0.0.1:9")
+    try:
+        assert httpx.get(f"{address}health", timeout=30).json()["status"] == "ok"
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
