@@ -59,19 +59,26 @@ class Connection:
     """
 
     def __init__(self, uri: str) -> None:
-        self.uri, self.shown = _address(uri)
+        self.uri, self.shown = address(uri)
         self._client: Any = None
         self._connecting = threading.Lock()
         pymilvus()
 
-    def call(self, method: str, collection: str = "", *, seconds: float = SECONDS, **arguments: Any) -> Any:
+    def call(self, method: str, collection: str = "", *, seconds: float | None = None, **arguments: Any) -> Any:
         """Call a method of `pymilvus.MilvusClient`; a collection that is not loaded is loaded first.
+
+        Args:
+            method: its name.
+            collection: the one it is about, if any.
+            seconds: that it may take; a few if nothing is said.
+            arguments: further ones of the method.
 
         Raises:
             NoSuchCollection: the collection is not there.
             StorageFailed: the server refuses: out of memory or disk, or something of its own is wrong.
             Unreachable: it does not answer, does not let us in, or has not loaded the collection yet.
         """
+        seconds = seconds or SECONDS
         try:
             return self._once(method, collection, seconds, arguments)
         except _NotLoaded:
@@ -154,8 +161,8 @@ def pymilvus() -> Any:
     return module
 
 
-def _address(uri: str) -> tuple[str, str]:
-    """An address as pymilvus takes it, and without password."""
+def address(uri: str) -> tuple[str, str]:
+    """An address as pymilvus takes it, and as it may be shown: without password; raises `BadInput` if it is none."""
     uri = uri.strip()
     if uri.endswith(".db"):
         return uri, uri

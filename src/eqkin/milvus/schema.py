@@ -24,7 +24,7 @@ DEFAULT = "eqkin"
 TEXT_BYTES = 65_535  # the most that a text may have in Milvus
 FIELDS = 256  # of one paper that are kept beside its equations
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-_MARK = "eqkin"  # the property of a collection that says whose it is
+_MARK = "eqkin"  # the property that says whose a collection is, where its description does not
 _GRAPH = {"M": 16, "efConstruction": 200}
 
 
@@ -99,8 +99,8 @@ def check_model(connection: Connection, name: str, origin: Origin, model: str) -
     """Raises `BadInput` if a collection's vectors are of another model than queries are."""
     if origin.model != model:
         raise BadInput(
-            f"{connection.shown}: the vectors of the collection {name} are of the model {origin.model}, this eqkin has "
-            f"{model}; push a library indexed with this one into another collection, with --collection"
+            f"{connection.shown}: the collection {name} has vectors of the model {origin.model}, not of {model}; "
+            "choose another collection with --collection, or search with that network"
         )
 
 
@@ -115,14 +115,14 @@ def prepare(connection: Connection, name: str, model: str, dimensions: int) -> O
     except NoSuchCollection:
         able = Abilities.of(connection)
         origin = Origin(model, dimensions, SCHEME if able.terms else 0, able.words, able.version)
-        _create(connection, name, _equations(origin), {_MARK: _mark(origin)})
+        _create(connection, name, _equations(origin), _properties(origin))
     check_model(connection, name, origin, model)
     if origin.terms not in (0, SCHEME):
         raise CorruptData(
             f"{connection.shown}: the collection {name} was made by an eqkin that counts terms in another way; "
             "push the library into another one with --collection"
         )
-    _create(connection, papers_of(name), _papers())
+    _create(connection, papers_of(name), _papers(), {})
     _index(connection, name, _indexes(origin))
     _index(connection, papers_of(name), {"vector": ("FLAT", "IP", {})})
     return origin
@@ -130,7 +130,7 @@ def prepare(connection: Connection, name: str, model: str, dimensions: int) -> O
 
 def prepare_judgements(connection: Connection, name: str) -> None:
     """Make the collection of judgements, if it is not there."""
-    _create(connection, name, _judgements())
+    _create(connection, name, _judgements(), {})
     _index(connection, name, {"vector": ("FLAT", "IP", {})})
 
 
@@ -138,7 +138,12 @@ def _mark(origin: Origin) -> str:
     return json.dumps(vars(origin), sort_keys=True)
 
 
-def _create(connection: Connection, name: str, schema: Any, properties: dict[str, str] | None = None) -> None:
+def _properties(origin: Origin) -> dict[str, str]:
+    """What Milvus Lite is told as a property, since it keeps no descriptions."""
+    return {_MARK: _mark(origin)} if origin.server.startswith("milvus_lite") else {}
+
+
+def _create(connection: Connection, name: str, schema: Any, properties: dict[str, str]) -> None:
     if connection.call("has_collection", name):
         return
     other = {"properties": properties} if properties else {}
@@ -170,7 +175,7 @@ def _indexes(origin: Origin) -> dict[str, tuple[str, str, dict[str, Any]]]:
 
 def _equations(origin: Origin) -> Any:
     module = pymilvus()
-    kind, schema = module.DataType, _schema(_mark(origin))  # Milvus Lite keeps properties alone, others both
+    kind, schema = module.DataType, _schema(_mark(origin))
     schema.add_field("vector", kind.FLOAT_VECTOR, dim=origin.dimensions)
     if origin.terms:
         schema.add_field("terms", kind.SPARSE_FLOAT_VECTOR)
@@ -179,7 +184,7 @@ def _equations(origin: Origin) -> Any:
         schema.add_field("bm25", kind.SPARSE_FLOAT_VECTOR)
         schema.add_function(
             module.Function(
-                name="bm25",
+                name="words_to_bm25",
                 function_type=module.FunctionType.BM25,
                 input_field_names=["words"],
                 output_field_names=["bm25"],

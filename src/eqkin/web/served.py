@@ -27,7 +27,11 @@ class Served:
     processes: int = 1  # that serve it together
 
     def __str__(self) -> str:
-        return str(self.library) if self.library else f"the collection {self.collection} of {self.milvus}"
+        if self.library:
+            return str(self.library)
+        from eqkin.milvus.connection import address
+
+        return f"the collection {self.collection} of {address(self.milvus)[1]}"  # without a password
 
     @contextmanager
     def application(self, *, prepare: bool = False) -> Iterator[Starlette]:
