@@ -94,7 +94,7 @@ class LoadReport:
 
 
 def _times(seconds: list[float]) -> dict[str, float]:
-    p50, p90, p99 = 1e3 * np.percentile(seconds, [50, 90, 99])
+    p50, p90, p99 = (1e3 * np.percentile(seconds, [50, 90, 99])).tolist()
     return {"count": len(seconds), "p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "max_ms": 1e3 * max(seconds)}
 
 
