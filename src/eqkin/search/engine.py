@@ -34,6 +34,7 @@ V = TypeVar("V")
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
 _CLOSELY = 50  # candidates whose trees are compared to tell whether they are the same
 _A_HIT = 2  # and so many for each hit of a long list
+_LONG, _WORTH = 1.0, 20.0  # what took more seconds is good for so many times as long, whatever changes
 _MAPS = 4  # of different sizes that are kept
 _PER_PAPER = 2  # hits of one paper, if there are enough others
 
@@ -286,18 +287,28 @@ def _explained(desk: Desk, root: Node, hits: Sequence[Hit], pattern: Pattern | N
 
 
 class _Latest(Generic[K, V]):
-    """What was worked out of a collection as it is now; forgotten when that changes, or when it gets too much."""
+    """What was worked out of a collection as it is now; forgotten when that changes, or when it gets too much.
+
+    What took long is kept for a while nevertheless: a large collection may change every few seconds.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._moment: Hashable = None
         self._kept: dict[K, V] = {}
+        self._good_until = 0.0
 
     def get(self, moment: Hashable, key: K, make: Callable[[], V]) -> V:
         """What belongs to a key at a moment; `make` is asked if it is not known."""
+        if key in self._kept and time.monotonic() < self._good_until:
+            return self._kept[key]
         if moment != self._moment or (key not in self._kept and len(self._kept) >= self._most):
             self._moment, self._kept = moment, {}
         kept = self._kept
         if key not in kept:
+            start = time.monotonic()
             kept[key] = make()
+            took = time.monotonic() - start
+            if took > _LONG:
+                self._good_until = time.monotonic() + _WORTH * took
         return kept[key]

@@ -32,7 +32,8 @@ from eqkin.search.store import ANYTHING, Codes, Facets, Floats, Keys, NoSuchEqua
 _LOG = logging.getLogger("eqkin.search")
 _LARGE = 50_000  # vectors; a smaller index is opened in no time
 _AGAIN = 5.0  # seconds until a changed index that could not be opened is looked at again
-_FILTERS = 32  # sets of allowed trees that are kept
+_REST = 4.0  # times as long as a large index took to open nothing is opened: an updater may change it many times
+_FILTERS, _KEPT = 32, 8_000_000  # sets of allowed trees that are kept, and trees in all of them
 _SECTIONS = 300  # that fit the words best
 _IN_SECTIONS = 3_000  # equations of them
 
@@ -176,8 +177,8 @@ class LibraryDesk:
             if found is None:
                 return None
             kept[key] = found
-            with suppress(KeyError):
-                while len(kept) > _FILTERS:
+            with suppress(KeyError, RuntimeError):  # other threads do the same
+                while len(kept) > _FILTERS or (len(kept) > 1 and sum(map(len, kept.values())) > _KEPT):
                     kept.popitem(last=False)
         return found
 
@@ -198,7 +199,7 @@ class Shelves:
         self._free: deque[Library] = deque()
         self._view: View | None = None
         self._opening = threading.Lock()
-        self._next_attempt = 0.0  # at a changed index that could not be opened, in the clock's seconds
+        self._next_attempt = 0.0  # to open a changed index, in the clock's seconds
         self._closed = False
 
     @contextmanager
@@ -275,9 +276,12 @@ class Shelves:
 
     def _open_beside(self, signature: tuple[int, ...]) -> None:
         """Open a changed index, unless another thread just did; what was opened before answers if that fails."""
+        start = time.monotonic()
         try:
             if self._view is None or self._view.signature != signature:
                 self._open(signature)
+                if self._view is not None and self._view.index is not None and len(self._view.index) > _LARGE:
+                    self._next_attempt = time.monotonic() + _REST * (time.monotonic() - start)
         except EqkinError as error:
             self._next_attempt = time.monotonic() + _AGAIN
             _LOG.warning("the changed index cannot be opened: %s", error)
