@@ -61,7 +61,7 @@ class Limits:
     web_body_bytes: int = 200_000  # of a request
     web_header_bytes: int = 131_072  # address and headers of a request
     web_workers: int = 2  # requests worked on at the same time
-    web_waiting: int = 64  # requests that wait for a worker; more are told to come again
+    web_waiting: int = 128  # requests that wait for a worker, about what it can do in time; more are told to come again
     web_seconds: float = 20.0  # until a request is given up
     web_retry_seconds: int = 1  # what a request that came at a busy time is told to wait
     web_judgements: int = 100_000  # the most a library keeps

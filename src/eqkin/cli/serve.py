@@ -46,8 +46,8 @@ def serve(
     Only this machine can reach it unless `--host` says otherwise: there is no log-in. Stop it with Ctrl-C.
 
     With `--workers`, several processes answer. They share what they read of the library, so that each takes little
-    memory of its own; one that ends is started again. Papers may be added with `eqkin add` meanwhile: all of them find
-    the new equations as soon as these are indexed, without a restart.
+    memory of its own; one that ends is started again. Meanwhile papers may be added and removed: as soon as
+    `eqkin index` is done, all of them find the new equations, without a restart.
 
     With `--milvus`, everything comes from a Milvus server and no library is needed. Such processes keep nothing, so any
     number of them can run, on any machines, behind a proxy that shares the requests out among them. A proxy that calls

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.applications import Starlette
 
+from eqkin.errors import EqkinError
 from eqkin.library import Library
 from eqkin.library.judgements import Judgements
 from eqkin.search.engine import Engine
@@ -45,6 +46,8 @@ class Served:
         """
         with self._library(prepare) if self.library else self._milvus() as app:
             app.state.processes = self.processes
+            with suppress(EqkinError):  # what is first asked need not wait for libraries and files to be opened
+                app.state.service.engine.search("x", k=1)
             yield app
 
     @contextmanager
