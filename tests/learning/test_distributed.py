@@ -8,10 +8,13 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 if not torch.distributed.is_available():
@@ -19,12 +22,13 @@ if not torch.distributed.is_available():
 if sys.platform == "win32":
     pytest.skip("torchrun's processes meet on Linux and macOS alone", allow_module_level=True)
 
+from eqkin.cli import app  # noqa: E402
 from eqkin.errors import BadInput, Unreachable  # noqa: E402
 from eqkin.learning import kin  # noqa: E402
 from eqkin.learning.checkpoint import load_checkpoint  # noqa: E402
 from eqkin.learning.corpus import Corpus  # noqa: E402
 from eqkin.learning.descent import Descent, descend  # noqa: E402
-from eqkin.learning.distributed import joined  # noqa: E402
+from eqkin.learning.distributed import fresh, joined  # noqa: E402
 from eqkin.learning.metrics import read  # noqa: E402
 from eqkin.learning.ranks import ALONE  # noqa: E402
 from eqkin.learning.run import METRICS, MODEL, Run  # noqa: E402
@@ -42,7 +46,7 @@ def torchrun(*arguments: str | Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [str(part) for part in command],
         cwd=ROOT,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -54,7 +58,8 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     try:
         out, err = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        process.kill()
+        process.terminate()  # torchrun then ends its processes, after half a minute by force
+        process.communicate(timeout=60)
         raise
     return process.returncode, out, err
 
@@ -64,7 +69,7 @@ def folder(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """What two processes left; see `together`."""
     made = tmp_path_factory.mktemp("together")
     atlas_corpus.save(made / "corpus.zst")
-    code, _, err = ended(torchrun(ROOT / "tests" / "learning" / "together.py", made))
+    code, _, err = ended(torchrun("-m", "tests.learning.together", made))
     assert (made / "lost-0.json").is_file(), err
     assert code  # as one of them died
     return made
@@ -142,6 +147,20 @@ def test_a_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Co
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
+def test_processes_started_again_do_not_call_on_dead_ones() -> None:
+    store = torch.distributed.HashStore()
+    for other in (1, 2):  # of a start that failed
+        store.set(f"eqkin/word-of-{other}", "dead")
+    names: set[bytes] = set()
+    for start in range(2):
+        with ThreadPoolExecutor(3) as pool:
+            parts = list(pool.map(lambda rank: fresh(store, rank, 3, timedelta(seconds=30)), (0, 1, 2)))
+        assert not parts[1].check(["key"])
+        parts[0].set("key", f"of start {start}")
+        names.update(part.get("key") for part in parts)
+    assert names == {b"of start 0", b"of start 1"}
+
+
 def test_all_processes_refuse_what_one_has_to_refuse(folder: Path) -> None:
     for first, second in (said(folder, name) for name in ("odd", "there", "different", "nan")):
         assert first == second
@@ -179,11 +198,25 @@ def test_without_torchrun_there_is_nobody_else() -> None:
 
 
 def test_what_learns_in_one_process_is_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "localhost", "MASTER_PORT": 1}.items():
-        monkeypatch.setenv(name, str(value))
+    started(monkeypatch, RANK=0)
     module = torch.nn.Linear(1, 1)
     with pytest.raises(BadInput, match="without torchrun"):
         descend(module, lambda step: module.weight.sum(), Descent(1))
+    refused = CliRunner().invoke(app, ["finetune"])
+    assert isinstance(refused.exception, BadInput) and "without torchrun" in str(refused.exception)
+
+
+def test_processes_that_do_not_find_each_other_say_where_they_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    started(monkeypatch, RANK=1)  # the first one is not there
+    with pytest.raises(Unreachable, match=r"2 processes .* did not meet at 127\.0\.0\.1:1 "):
+        with joined(CPU, patience=timedelta(seconds=1)):
+            pass
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(BadInput, match="torchrun sets"), joined(CPU):
         pass
+
+
+def started(monkeypatch: pytest.MonkeyPatch, **place: int) -> None:
+    """What torchrun would say to one of two processes."""
+    for name, value in {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1, **place}.items():
+        monkeypatch.setenv(name, str(value))

@@ -1,4 +1,4 @@
-"""What two processes that learn together do for `test_distributed`: torchrun starts this file twice.
+"""What two processes that learn together do for `test_distributed`: torchrun starts this module twice.
 
 Everything goes into a folder, from each process by itself; at the end the second process kills itself.
 """

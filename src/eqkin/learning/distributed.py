@@ -9,10 +9,13 @@ sending the first gradients while the last are computed.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import torch
 import torch.distributed as dist
@@ -20,7 +23,11 @@ import torch.distributed as dist
 from eqkin.errors import BadInput, Unreachable
 from eqkin.learning.ranks import Ranks, reason
 
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
+
 PATIENCE = timedelta(minutes=30)  # with a process that is there and says nothing; one that died is noticed at once
+_PAUSE = 0.02  # seconds between two looks for an answer
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -57,14 +64,8 @@ def joined(device: torch.device, *, backend: str | None = None, patience: timede
     if on_gpu:
         device = _own_gpu(device, place, shared=chosen != "nccl")
         torch.cuda.set_device(device)
-    try:
-        dist.init_process_group(chosen, timeout=patience, device_id=device if chosen == "nccl" else None)
-    except (RuntimeError, ValueError) as error:
-        raise Unreachable(
-            f"the {place.size} processes of this run did not meet at {place.meeting} ({reason(error)}): "
-            "is that address right, and can every machine reach it?"
-        ) from error
     ranks = Ranks(place.rank, place.size, chosen, device)
+    _meet(ranks, place.meeting, patience)
     well = False
     try:
         yield ranks
@@ -73,6 +74,50 @@ def joined(device: torch.device, *, backend: str | None = None, patience: timede
     finally:
         if well or chosen == "gloo":  # nccl would wait for what a lost process will never send
             dist.destroy_process_group()
+
+
+def _meet(ranks: Ranks, where: str, patience: timedelta) -> None:
+    """Make the process group; raises `Unreachable`."""
+    from torch.distributed.rendezvous import rendezvous
+
+    rank, size = ranks.rank, ranks.size
+    own_gpu = ranks.device if ranks.backend == "nccl" else None
+    try:
+        store = fresh(next(rendezvous("env://", timeout=patience))[0], rank, size, patience)
+        dist.init_process_group(
+            ranks.backend, store=store, rank=rank, world_size=size, timeout=patience, device_id=own_gpu
+        )
+    except (RuntimeError, ValueError) as error:
+        raise Unreachable(
+            f"the {size} processes of this run did not meet at {where} ({reason(error)}): "
+            "is that address right, and can every machine reach it?"
+        ) from error
+
+
+def fresh(store: Store, rank: int, size: int, patience: timedelta = PATIENCE) -> Store:
+    """A part of the store, the same in all processes, in which none has written yet.
+
+    Processes that torchrun started again find what the dead ones wrote, and would call on them. So each but the first
+    leaves a word of its own, and waits for the first to answer that very word; the first goes on answering the words it
+    finds until everyone has heard. Raises `RuntimeError` if not all of them come.
+    """
+    from torch._C._distributed_c10d import PrefixStore
+
+    if rank:
+        word = uuid4().hex
+        store.set(f"eqkin/word-of-{rank}", word)
+        name = store.get(f"eqkin/answer-to-{word}").decode()
+        store.set(f"eqkin/{name}-heard-by-{rank}", "")
+        return PrefixStore(name, store)
+    name, end = uuid4().hex, time.monotonic() + patience.total_seconds()
+    for other in range(1, size):
+        while not store.check([f"eqkin/{name}-heard-by-{other}"]):
+            if time.monotonic() > end:
+                raise RuntimeError(f"process {other} did not come")
+            word = store.get(f"eqkin/word-of-{other}").decode()
+            store.set(f"eqkin/answer-to-{word}", name)
+            time.sleep(_PAUSE)
+    return PrefixStore(name, store)
 
 
 def refuse_company(what: str) -> None:
