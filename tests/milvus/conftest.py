@@ -17,13 +17,6 @@ from tests.milvus.servers import KINDS, MilvusServer, running
 Record = dict[str, Any]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All tests here share servers: one process runs them."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("milvus"))
-
-
 def paper(name: str, *formulas: str, **other: Any) -> Record:
     """A paper with some equations, for `filled`."""
     latex = r"\section{Part} Some words. " + " ".join(rf"\[ {formula} \] more words" for formula in formulas)

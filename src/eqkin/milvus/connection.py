@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
 
-SECONDS = 5.0  # that a call may take
+SECONDS = 8.0  # that a call may take
 LONG = 30.0  # and one that writes, makes or loads a collection
 _BREATH = 0.3  # seconds after which a call that found no connection is made once more
 _OPTIONS = {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from eqkin.milvus.store import State
 
 _FEW = 600  # equations up to which whole rows are fetched; of more, only what is asked for
-_QUERIES = 100  # vectors searched for at once
+_QUERIES = 20  # vectors searched for at once, so that no call takes long
 _WORDED = 1_000  # equations that fit words best
 _WIDTH, _WIDER = 128, 2  # of the search in the graph of neighbours: at least, and times the hits wanted
 _CODE_END = (1 << 32) - 1
