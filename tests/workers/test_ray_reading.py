@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.benchmarks.engines import measure
 from eqkin.index import VectorIndex, update
 from eqkin.library import AddReport, Library
 from eqkin.library.verify import verify
@@ -80,3 +81,10 @@ def test_vectors_are_the_same_to_the_last_bit(
     assert report.embedded == len(vectors[0]) == len(vectors[1])
     assert workers.tally.done >= 5
     assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_the_benchmark_of_engines_makes_equal_libraries(tmp_path: Path, workers: RayCluster) -> None:
+    write_shard(tmp_path / "in" / "a.tar", range(3))
+    figures = measure(str(tmp_path / "in"), jobs=2, rounds=1, progress=lambda _: None).summary()
+    assert (figures["papers"], figures["equations"], figures["same_library"]) == (3, 12, True)
+    assert min(figures["ray_per_second"], figures["merged_per_second"], figures["bytes_an_equation"]) > 0

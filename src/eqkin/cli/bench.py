@@ -38,6 +38,9 @@ def ingest(
         int | None, typer.Option(min=1, metavar="N", help="At most this many papers.", show_default="all")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=2, help="Processes of the parallel timing.")] = 2,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Time `eqkin add` by processes and by Ray instead, and merging alone.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Time reading + conversion + trees beside the bare converter on the same formulas, in one process and in several.
@@ -49,7 +52,12 @@ def ingest(
         eqkin bench ingest
 
         eqkin bench ingest papers.jsonl.zst --limit 500
+
+        eqkin bench ingest folder-of-shards --ray --jobs 8
     """
+    if ray:
+        _engines(source, jobs, as_json)
+        return
     from eqkin.benchmarks.ingest import measure
 
     console = Console(stderr=True)
@@ -83,6 +91,28 @@ def ingest(
         typer.echo(f"  failed: {reason} {count:,}")
     for reason, count in report.failed_papers.most_common():
         typer.echo(f"  unreadable papers: {reason} {count:,}")
+
+
+def _engines(source: str, jobs: int, as_json: bool) -> None:
+    """Time `eqkin add` by processes and by Ray."""
+    from eqkin.benchmarks.engines import measure
+
+    with Console(stderr=True).status("measuring ...") as status:
+        figures = measure(source, jobs=jobs, rounds=3, progress=status.update).summary()
+    if as_json:
+        typer.echo(orjson.dumps(figures | {"machine": machine()}).decode())
+        return
+    typer.echo(f"{figures['papers']:,} papers, {figures['equations']:,} equations, three rounds")
+    typer.echo(f"eqkin add, {jobs} processes        {figures['processes_per_second']:9,.0f} equations/s")
+    typer.echo(
+        f"eqkin add, Ray of {jobs} CPUs      {figures['ray_per_second']:9,.0f} equations/s "
+        f"= {figures['ray_to_processes']:.2f} x processes (and {figures['ray_start_seconds']:.1f} s to start it)"
+    )
+    typer.echo(
+        f"merging alone                 {figures['merged_per_second']:9,.0f} equations/s, "
+        f"{figures['bytes_an_equation']:,.0f} bytes each from the workers"
+    )
+    typer.echo("all libraries are equal" if figures["same_library"] else "the libraries differ")
 
 
 def encode(

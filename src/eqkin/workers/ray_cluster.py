@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Generic
 
 from eqkin.errors import BadInput, Unreachable
@@ -25,6 +26,7 @@ from eqkin.workers.ray_tasks import Outcome, do_task, unpacked
 _TRIES = 3  # of a task that machines have trouble with, or that processes die of
 _LOSSES = 10  # of nodes that a task may survive
 _LOOK = 2.0  # seconds between two looks at the cluster's size
+_AHEAD = 4  # results that are brought here before it is their turn
 _WAIT = 1.0  # seconds at a time, so that interrupts come through
 _KEPT = "; what was done is kept: run the same command again when there is one"
 _NOBODY = 300.0  # seconds a cluster may be without any CPU; it may be growing
@@ -130,6 +132,7 @@ class _Line(Generic[T, R]):
         self._stamp = work.stamp()
         self._sent_work = ray.put(work)
         self._do = ray.remote(num_cpus=1, num_returns=2, max_retries=0)(do_task)
+        self._full = (ray.exceptions.OutOfDiskError, ray.exceptions.ObjectStoreFullError)
         self._line: deque[_Errand[T]] = deque()
 
     def results(self, tasks: Iterator[T]) -> Iterator[R]:
@@ -137,9 +140,10 @@ class _Line(Generic[T, R]):
         # What is under way ends by itself, or with the connection.
         while self._filled(tasks):
             self._settle()
-            while self._line and self._line[0].finished:
+            if self._line[0].finished:
                 errand = self._line.popleft()
                 results = self._fetched(errand)
+                self._fetch_ahead()
                 if results is None:
                     self._line.appendleft(errand)
                 else:
@@ -184,11 +188,12 @@ class _Line(Generic[T, R]):
         return NodeAffinitySchedulingStrategy(node, soft=True) if node else "DEFAULT"
 
     def _settle(self) -> None:
-        """Wait until a task ends, or a while; note what became of all that ended."""
+        """Note what became of tasks that ended; if the first in line has not, wait a while until one does."""
         waiting = {errand.outcome: errand for errand in self._line if not errand.finished}
-        if not waiting or self._line[0].finished:
+        if not waiting:
             return
-        ready, rest = self._ray.wait(list(waiting), num_returns=1, timeout=_WAIT)
+        patience = 0 if self._line[0].finished else _WAIT
+        ready, rest = self._ray.wait(list(waiting), num_returns=1, timeout=patience)
         if rest and ready:
             ready += self._ray.wait(rest, num_returns=len(rest), timeout=0)[0]
         for reference in ready:
@@ -201,6 +206,9 @@ class _Line(Generic[T, R]):
         try:
             outcome: Outcome = self._ray.get(errand.outcome)
         except errors.RayTaskError as error:
+            if isinstance(error.cause, self._full):
+                self._lost(errand, error.cause)
+                return
             raise BadInput(
                 f"a node of the Ray cluster cannot do the work of eqkin ({_last_line(error)}): install the same eqkin, "
                 f"Python and packages on all nodes ({self._stamp})"
@@ -221,8 +229,9 @@ class _Line(Generic[T, R]):
         if outcome.trouble or outcome.error:
             errand.troubles += 1
             errand.avoided.add(outcome.node)
-            reason, message = ("worker in trouble", outcome.trouble) if outcome.trouble else ("crash", outcome.error)
-            self._again(errand, errand.troubles < _TRIES, reason, f"{message} (on {outcome.host})")
+            reason = "worker in trouble" if outcome.trouble else "internal error"
+            message = f"{outcome.trouble or outcome.error} (on {outcome.host})"
+            self._again(errand, errand.troubles < _TRIES, reason, message)
         else:
             errand.finished = True
             self._cluster.tally.done += 1
@@ -232,7 +241,7 @@ class _Line(Generic[T, R]):
         self._again(errand, errand.deaths <= _TRIES, "crash", message)
 
     def _lost(self, errand: _Errand[T], error: Exception) -> None:
-        full = isinstance(error, self._ray.exceptions.OutOfDiskError)
+        full = isinstance(error, self._full)
         errand.losses += 1
         message = "the disk of a node is full" if full else _last_line(error)
         self._again(errand, errand.losses <= (_TRIES if full else _LOSSES), "worker in trouble", message)
@@ -244,6 +253,12 @@ class _Line(Generic[T, R]):
         else:
             errand.finished, errand.given_up = True, (reason, message)
             self._cluster.tally.done += 1
+
+    def _fetch_ahead(self) -> None:
+        """Have the next results brought here while the last ones are dealt with."""
+        ahead = [errand.results for errand in islice(self._line, _AHEAD) if errand.finished and not errand.given_up]
+        if ahead:
+            self._ray.wait(ahead, num_returns=len(ahead), timeout=0)
 
     def _fetched(self, errand: _Errand[T]) -> list[R] | None:
         """The results of a task that ended; None if they were lost since, and it was sent again."""
