@@ -87,10 +87,10 @@ class Connection:
             time.sleep(_BREATH)
         return self._once(method, collection, seconds, arguments)
 
-    def load(self, collection: str) -> None:
+    def load(self, collection: str, seconds: float | None = None) -> None:
         """Load a collection into the server's memory; raises `Unreachable` if that takes longer than a moment."""
         try:
-            self._once("load_collection", collection, SECONDS, {})
+            self._once("load_collection", collection, seconds or SECONDS, {})
         except (StorageFailed, Unreachable) as error:
             raise Unreachable(f"{self.shown}: is loading its collection {collection}; try again in a moment") from error
 

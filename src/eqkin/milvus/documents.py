@@ -70,7 +70,8 @@ def scan(
 ) -> Iterator[Row]:
     """All rows of a collection with keys below a number that meet a condition; `rows` is about how many there are.
 
-    Keys are spread evenly, so ranges of them are parts of about the same size.
+    Keys are spread evenly, so ranges of them are parts of about the same size. With `strong`, what was written before
+    is there: the server is told to wait for it once, which is enough for all parts.
     """
     pieces = max(1, -(-rows // (AT_ONCE // 4)))
     edges = [below * at // pieces for at in range(pieces + 1)]
@@ -88,6 +89,7 @@ def scan(
             limit=AT_ONCE,
             consistency_level="Strong" if strong else "Bounded",
         )
+        strong = False
         if len(found) == AT_ONCE and end - first > 1:  # there may be more
             middle = (first + end) // 2
             waiting += [(middle, end), (first, middle)]

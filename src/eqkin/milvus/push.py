@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -16,7 +17,7 @@ from typing import TypeVar
 import numpy as np
 import orjson
 
-from eqkin.errors import BadInput, Unreachable
+from eqkin.errors import BadInput, StorageFailed, Unreachable
 from eqkin.library import Library
 from eqkin.milvus import documents
 from eqkin.milvus.connection import LONG, Connection
@@ -233,11 +234,13 @@ class _Push:
             self.lease.renew()
 
     def _finish(self) -> None:
-        """Make what was pushed durable and visible, and say what the collection has now."""
+        """Have what was pushed indexed, and say what the collection has now."""
         if self.report.papers or self.report.removed:
-            self.connection.call("flush", self.collection, seconds=LONG)
+            with suppress(Unreachable, StorageFailed):  # it is safe already; the server comes to it in its own time
+                self.connection.call("flush", self.collection, seconds=LONG)
             self.lease.renew()
-        self.report.collection = summarise(self.connection, self.collection, str(self.library.folder))
+        folder = str(self.library.folder)
+        self.report.collection = summarise(self.connection, self.collection, folder, self.lease.renew)
 
 
 def _batches(papers: Sequence[_Listed]) -> Iterator[list[_Listed]]:

@@ -122,7 +122,7 @@ def prepare(connection: Connection, name: str, model: str, dimensions: int) -> O
             f"{connection.shown}: the collection {name} was made by an eqkin that counts terms in another way; "
             "push the library into another one with --collection"
         )
-    _create(connection, papers_of(name), _papers(), {})
+    _create(connection, papers_of(name), _papers(origin), {})
     _index(connection, name, _indexes(origin))
     _index(connection, papers_of(name), {"vector": ("FLAT", "IP", {})})
     return origin
@@ -161,7 +161,7 @@ def _index(connection: Connection, name: str, wanted: dict[str, tuple[str, str, 
             prepared = pymilvus().MilvusClient.prepare_index_params()
             prepared.add_index(field, index_name=field, index_type=kind, metric_type=metric, params=parameters)
             connection.call("create_index", name, seconds=LONG, index_params=prepared)
-    connection.call("load_collection", name, seconds=LONG)
+    connection.load(name, LONG)
 
 
 def _indexes(origin: Origin) -> dict[str, tuple[str, str, dict[str, Any]]]:
@@ -180,7 +180,7 @@ def _equations(origin: Origin) -> Any:
     if origin.terms:
         schema.add_field("terms", kind.SPARSE_FLOAT_VECTOR)
     if origin.words:
-        schema.add_field("words", kind.VARCHAR, max_length=TEXT_BYTES, enable_analyzer=True)
+        schema.add_field("words", kind.VARCHAR, max_length=TEXT_BYTES, enable_analyzer=True, **_on_disk(origin))
         schema.add_field("bm25", kind.SPARSE_FLOAT_VECTOR)
         schema.add_function(
             module.Function(
@@ -190,7 +190,9 @@ def _equations(origin: Origin) -> Any:
                 output_field_names=["bm25"],
             )
         )
-    for name in ("latex", "mathml", "label", "section", "before", "after", "paper", "authors"):
+    for name in ("latex", "mathml", "label", "section", "before", "after"):
+        schema.add_field(name, kind.VARCHAR, max_length=TEXT_BYTES, **_on_disk(origin))
+    for name in ("paper", "authors"):
         schema.add_field(name, kind.VARCHAR, max_length=TEXT_BYTES)
     for name in ("paper_key", "number", "year"):
         schema.add_field(name, kind.INT64)
@@ -198,16 +200,21 @@ def _equations(origin: Origin) -> Any:
     return schema
 
 
-def _papers() -> Any:
+def _papers(origin: Origin) -> Any:
     kind, schema = pymilvus().DataType, _schema()
     schema.add_field("vector", kind.FLOAT_VECTOR, dim=2)  # Milvus wants one
     schema.add_field("paper", kind.VARCHAR, max_length=TEXT_BYTES)
     schema.add_field("content", kind.VARCHAR, max_length=256)  # what was pushed: another one is pushed again
-    schema.add_field("record", kind.VARCHAR, max_length=TEXT_BYTES)
+    schema.add_field("record", kind.VARCHAR, max_length=TEXT_BYTES, **_on_disk(origin))
     for name in ("parts", "equations", "missing", "year"):
         schema.add_field(name, kind.INT64)
     _add_fields(schema)
     return schema
+
+
+def _on_disk(origin: Origin) -> dict[str, bool]:
+    """What makes a server map texts that only hits need into its memory, instead of loading all of them."""
+    return {"mmap_enabled": True} if origin.words else {}  # a field of its own can have that from about 2.5 on
 
 
 def _judgements() -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,14 +17,22 @@ from eqkin.milvus.schema import papers_of
 _COUNTED = ("equations", "missing", "year", "fields")
 
 
-def summarise(connection: Connection, collection: str, library: str) -> int:
-    """Count the papers of a collection, whatever libraries they came from. Returns how many equations it has."""
+def summarise(connection: Connection, collection: str, library: str, tick: Callable[[], None]) -> int:
+    """Count the papers of a collection, whatever libraries they came from. Returns how many equations it has.
+
+    Args:
+        connection: the server.
+        collection: the one with the equations.
+        library: what was pushed last.
+        tick: called again and again meanwhile.
+    """
     name = papers_of(collection)
     fields: Counter[str] = Counter()
     years: Counter[int] = Counter()
     total: Counter[str] = Counter()
     rows = documents.count(connection, name, strong=True)
     for row in documents.scan(connection, name, _COUNTED, "equations >= 0", rows=rows):
+        tick()
         total.update(papers=1, equations=row["equations"], missing=row["missing"])
         if row["equations"]:
             fields.update(dict.fromkeys(row["fields"], row["equations"]))
