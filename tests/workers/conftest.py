@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from eqkin.atlas import articles
+from eqkin.library import Library
 from eqkin.workers.ray_cluster import RayCluster
 from tests.library.conftest import ARTICLE
 
@@ -59,6 +61,18 @@ def workers(cluster: Any) -> Iterator[RayCluster]:
     """This process connected to the cluster; for every connection the nodes start processes anew."""
     with RayCluster(cluster.address) as connected:
         yield connected
+
+
+@pytest.fixture(scope="session")
+def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of some articles of the atlas without an index, to be copied."""
+    folder = tmp_path_factory.mktemp("atlas")
+    (folder / "in").mkdir()
+    for chosen in list(articles())[:4]:
+        (folder / "in" / chosen.name).write_bytes(chosen.read_bytes())
+    with Library.open(folder / "library") as library:
+        library.add(folder / "in")
+    return folder / "library"
 
 
 def article(number: int) -> bytes:

@@ -66,14 +66,13 @@ def test_the_library_is_the_one_that_one_process_makes(
 
 
 def test_vectors_are_the_same_to_the_last_bit(
-    tmp_path: Path, workers: RayCluster, monkeypatch: pytest.MonkeyPatch
+    atlas: Path, tmp_path: Path, workers: RayCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eqkin.index.updating._STEP", 300)
+    monkeypatch.setattr("eqkin.index.updating._STEP", 40)
     encoder = Encoder.load()
     vectors = []
     for name, who in (("one", None), ("many", workers)):
-        with Library.open(tmp_path / name) as library:
-            library.add("atlas:")
+        with Library.open(shutil.copytree(atlas, tmp_path / name)) as library:
             report = update(library, encoder, workers=who)
             index = VectorIndex.open(library, encoder.digest)
             assert not index.missing

@@ -34,6 +34,7 @@ class AddReport:
         """Note a source that could not be read, or not to its end."""
         self.failed[found.reason] += 1
         self.problems.append(found.message)
+        del self.problems[200:]
 
     def count(self, extract: Extract) -> None:
         """Take one more extract into account."""

@@ -1,0 +1,36 @@
+"""Work done by processes of this machine."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin.errors import LimitReached
+from eqkin.index import VectorIndex, update
+from eqkin.index.embedding import Embedding, Trees
+from eqkin.library import Library
+from eqkin.network.encoder import Encoder
+from eqkin.workers import open_workers
+
+
+def test_two_processes_embed_as_one_does(atlas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqkin.workers.processes._WARM_UP", 0.0)
+    monkeypatch.setattr("eqkin.index.updating._STEP", 40)
+    encoder = Encoder.load()
+    vectors = []
+    for jobs in (1, 2):
+        copy = shutil.copytree(atlas, tmp_path / str(jobs))
+        with Library.open(copy) as library, open_workers(jobs=jobs) as workers:
+            assert update(library, encoder, workers=workers).embedded > 150
+            assert workers.tally.done >= 4
+            index = VectorIndex.open(library, encoder.digest)
+            vectors.append(index.vectors(index.trees))
+    assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_trees_nobody_can_embed_are_an_error_that_names_them() -> None:
+    encoder = Encoder.load()
+    task = Trees(np.array([3, 7]), encoder.trees(["a=b", "x^2"]))
+    with pytest.raises(LimitReached, match="trees 3 to 7 could not be embedded .*`eqkin index` goes on"):
+        list(Embedding(encoder).given_up(task, "crash", "it died"))
