@@ -1,7 +1,6 @@
 """Real Milvus servers for tests: Milvus Lite, and Milvus 2.3.5, the last whole one with a wheel.
 
-Each is started once, with the first test that needs it, and goes when the tests are over. Tests that share them are of
-one group (`pytest.mark.xdist_group("milvus")`): with `--dist loadgroup`, one process runs them all.
+Each is started with the first test that needs it, once in every process that runs tests, and goes when these are over.
 """
 
 from __future__ import annotations

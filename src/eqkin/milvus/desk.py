@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FEW = 600  # equations up to which whole rows are fetched; of more, only what is asked for
 _QUERIES = 20  # vectors searched for at once, so that no call takes long
 _WORDED = 1_000  # equations that fit words best
-_WIDTH, _WIDER = 128, 2  # of the search in the graph of neighbours: at least, and times the hits wanted
+_WIDTH, _WIDER = 256, 2  # of the search in the graph of neighbours: at least, and times the hits wanted
 _CODE_END = (1 << 32) - 1
 _BUDGET = 150_000  # equations that have the terms of a query, each counted once for every one of them
 _LEAST = 3  # terms that are always looked up
