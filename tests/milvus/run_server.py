@@ -1,9 +1,11 @@
-"""Runs a Milvus server until nobody listens any more: `run_server.py lite|milvus FOLDER PORT`; see `servers.py`.
+"""Runs a Milvus server until nobody listens any more: `run_server.py lite|milvus FOLDER PORT [forget]`.
 
-Whoever started it holds the other end of its input: when that is gone, the server goes, too.
+Whoever started it holds the other end of its input: when that is gone, the server goes, too; with `forget`, also its
+folder.
 """
 
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -90,3 +92,5 @@ def _tell(process: int) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
     {"lite": lite, "milvus": milvus}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
+    if "forget" in sys.argv[4:]:
+        shutil.rmtree(sys.argv[2], ignore_errors=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -27,8 +26,8 @@ _MODULES = {"milvus-lite": ("lite", "milvus_lite"), "milvus": ("milvus", "milvus
 class MilvusServer:
     """A server in a process of its own."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
-        self.kind, self.folder, self.port = kind, folder, free_port()
+    def __init__(self, kind: str, folder: Path, *, forget: bool = False) -> None:
+        self.kind, self.folder, self.forget, self.port = kind, folder, forget, free_port()
         self.uri = f"http://127.0.0.1:{self.port}"
         self.start()
 
@@ -37,7 +36,7 @@ class MilvusServer:
         command = [sys.executable, str(Path(__file__).parent / "run_server.py"), _MODULES[self.kind][0]]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
         self._runner = subprocess.Popen(
-            [*command, str(self.folder), str(self.port)],
+            [*command, str(self.folder), str(self.port), *(["forget"] if self.forget else [])],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -85,8 +84,6 @@ def running(kind: str) -> MilvusServer:
 
 @cache
 def _shared(kind: str) -> MilvusServer:
-    folder = Path(tempfile.mkdtemp(prefix="eqkin-test-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after the server was stopped
-    server = MilvusServer(kind, folder)
+    server = MilvusServer(kind, Path(tempfile.mkdtemp(prefix="eqkin-test-")), forget=True)
     atexit.register(server.stop)
     return server
