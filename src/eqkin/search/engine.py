@@ -193,8 +193,9 @@ class Engine:
         """The collection's equations on a plane, evenly thinned out to `limit`; the same every time."""
         limit = min(counted(limit, LIMITS.map_points), LIMITS.map_points)
         with self.store.desk() as desk:
-            keys = desk.spread(limit)
-            return self._maps.get(desk.moment, limit, lambda: plane.points(desk, keys))
+            if not len(desk):
+                return plane.points(desk, np.zeros(0, np.int64))
+            return self._maps.get(desk.moment, limit, lambda: plane.points(desk, desk.spread(limit)))
 
     def facets(self) -> Facets:
         """Equations of the whole collection by field (most frequent first) and by year (in order)."""
