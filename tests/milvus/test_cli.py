@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from typer.testing import CliRunner
 
 from eqkin.cli import EXIT_CODES, app
@@ -10,7 +9,6 @@ from eqkin.errors import BadInput, Unreachable
 from tests.milvus.conftest import paper
 from tests.milvus.run_server import free_port
 
-pytestmark = pytest.mark.xdist_group("milvus")
 runner = CliRunner()
 
 

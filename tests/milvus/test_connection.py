@@ -19,8 +19,6 @@ from tests.milvus.run_server import free_port
 from tests.milvus.servers import MilvusServer, require
 from tests.web.conftest import Running
 
-pytestmark = pytest.mark.xdist_group("milvus")
-
 
 @pytest.mark.parametrize("uri", ["", "nonsense", "ftp://x:1", "http://", "http://host:port", "http://host:99999999"])
 def test_what_is_no_address_is_refused(uri):

@@ -21,7 +21,6 @@ from eqkin.milvus.push import push
 from eqkin.search import Engine
 from tests.milvus.conftest import paper
 
-pytestmark = pytest.mark.xdist_group("milvus")
 A = paper("a", r"E = m c^2", r"\oint_C f = 2\pi i", year=1990, fields=["physics"])
 B = paper("b", r"a^2 + b^2 = c^2", fields=["geometry"])
 C = paper("c", r"\sum_i x_i = 1", r"\int f = 0", r"y = x", year=2000, fields=["physics", "geometry"])

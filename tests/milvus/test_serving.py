@@ -16,8 +16,6 @@ from eqkin.web.app import create_app
 from tests.milvus.conftest import paper
 from tests.web.conftest import Running
 
-pytestmark = pytest.mark.xdist_group("milvus")
-
 
 def test_a_client_gets_its_answer_over_http_from_milvus(lite, filled, encoder, collection):
     library = filled(paper("a", "E = mc^2", year=1999, fields=["physics"]))

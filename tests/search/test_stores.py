@@ -21,7 +21,6 @@ from tests.milvus.servers import KINDS, running
 
 from .conftest import WAVE
 
-pytestmark = pytest.mark.xdist_group("milvus")
 OLD = "milvus"  # 2.3.5
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
 ISING = r"E = -\sum_{i<j} J_{ij} s_i s_j"
