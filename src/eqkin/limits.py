@@ -62,7 +62,7 @@ class Limits:
     web_header_bytes: int = 131_072  # address and headers of a request
     web_workers: int = 2  # requests worked on at the same time
     web_waiting: int = 128  # requests that wait for a worker, about what it can do in time; more are told to come again
-    web_seconds: float = 20.0  # until a request is given up
+    web_seconds: float = 30.0  # until a request is given up, its time in the queue included
     web_retry_seconds: int = 1  # what a request that came at a busy time is told to wait
     web_judgements: int = 100_000  # the most a library keeps
     judgement_chars: int = 50_000  # of one of them: query, equation, keywords
