@@ -73,7 +73,7 @@ def test_pauses_show_in_the_figures() -> None:
     assert report.pause() == pytest.approx(3.5)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "nonsense"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.0.0.1:port"])
 def test_a_server_that_is_not_there_is_a_clear_error(url: str) -> None:
     with pytest.raises(BadInput, match="no server of eqkin answers there"):
         measure(url, clients=1, seconds=1)

@@ -86,8 +86,8 @@ def grow(
         StorageFailed: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _claim(folder, {"version": _VERSION, "sources": list(sources), "seed": seed, "papers": papers})
     cut = opened(pieces or folder / ".pieces", sources)
+    _claim(folder, {"version": _VERSION, "sources": list(sources), "seed": seed, "papers": papers})
     (folder / _PARTS).mkdir(exist_ok=True)
     growth = Growth(folder)
     for number, plans in enumerate(_tars(_plans(cut, seed, equations), papers)):

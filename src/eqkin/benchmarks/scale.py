@@ -95,16 +95,17 @@ def run(
         settings.folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageFailed(f"{settings.folder}: could not be made ({error.strerror or error})") from error
-    known = results(settings.folder)
     for size in sorted(set(sizes)):
         for step in wanted:
+            known = results(settings.folder)
             there = any((one["size"], one["step"]) == (size, step) for one in known)
             if there or (step in _OF_MILVUS and not settings.milvus):
                 continue
             tell(f"{size:,} equations: {step}")
-            known.append({"size": size, "step": step, "figures": STEPS[step](settings, size), "machine": machine()})
+            record = {"size": size, "step": step, "figures": STEPS[step](settings, size), "machine": machine()}
+            known = [*results(settings.folder), record]  # somebody may have measured something else meanwhile
             write_file(settings.folder / RESULTS, b"".join(orjson.dumps(one) + b"\n" for one in known))
-    return known
+    return results(settings.folder)
 
 
 def _grow(settings: Settings, size: int) -> Record:
@@ -133,7 +134,8 @@ def _add(settings: Settings, size: int) -> Record:
     if said["problems"] or not converted:
         raise BadInput(f"{settings.corpus(size)}: not all of it was read: {said['problems'][:3]}")
     about = {"papers": said["papers"], "equations": sum(found.values()), "converted": converted}
-    return {**about, "per_second": sum(found.values()) / cost.seconds, **cost.summary()}
+    speed = sum(found.values()) / cost.seconds
+    return {**about, "jobs": settings.jobs, "per_second": speed, **cost.summary()}
 
 
 def _index(settings: Settings, size: int) -> Record:
@@ -147,7 +149,7 @@ def _index(settings: Settings, size: int) -> Record:
         about["probes"] = state.nearest.probes
     else:  # few vectors need no lists: the time it took to see that is no measure
         about["steps"] = said["steps"] | {"indexing": None}
-    return {**about, "disk": {**_disk(library), **said["bytes"]}, **cost.summary()}
+    return {**about, "jobs": settings.jobs, "disk": {**_disk(library), **said["bytes"]}, **cost.summary()}
 
 
 def _disk(library: Path) -> dict[str, int]:
@@ -187,8 +189,11 @@ def _verify(settings: Settings, size: int) -> Record:
 
 
 def _push(settings: Settings, size: int) -> Record:
-    cost = eqkin("push", "--library", str(settings.library(size)), *_collection(settings, size))
-    return cost.summary()
+    cost = eqkin("push", "--library", str(settings.library(size)), "--json", *_collection(settings, size))
+    said = told(cost)
+    if said["unchanged"]:  # of a run that was stopped: the time of the rest would say nothing
+        raise BadInput(f"eqkin_scale_{size}: {said['unchanged']:,} papers were there; drop the collection first")
+    return {"equations": said["equations"], "per_second": said["equations"] / cost.seconds, **cost.summary()}
 
 
 def _serve_milvus(settings: Settings, size: int) -> Record:

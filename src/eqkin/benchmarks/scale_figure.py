@@ -58,10 +58,10 @@ def _panel(axes: Axes, records: Sequence[Record], group: str, titles: Sequence[s
         found = trend(records, quantity)
         if found is None:
             continue
-        axes.plot(found.sizes, found.values, marker, color=colour, markersize=4, label=title)
-        for first, last, line in ((found.sizes[0], found.sizes[-1], "-"), (found.sizes[-1], float(target), "--")):
-            many = np.geomspace(first, max(last, first), 40)
-            axes.plot(many, [found.at(one) for one in many], line, color=colour, linewidth=1.2)
+        axes.plot(found.sizes, found.values, f"{marker}-", color=colour, markersize=4, linewidth=1.2, label=title)
+        many = np.geomspace(found.sizes[-1], max(float(target), found.sizes[-1]), 40)[1:]
+        projected = [found.values[-1], *(found.at(one) for one in many)]
+        axes.plot([found.sizes[-1], *many], projected, "--", color=colour, linewidth=1.2)
     _scales(axes, {"Time": seconds, "Disk": size, "Memory": size}[group])
     axes.axvline(target, color=SOFT, linewidth=0.8, linestyle=":")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=7.5)

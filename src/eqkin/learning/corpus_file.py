@@ -22,7 +22,7 @@ from eqkin.sources.streams import ByteStream, unzstd
 
 FORMAT = "eqkin-corpus"
 PLAIN, WITH_WORDS = "1", "2"  # versions: the second has the words around equations
-UNPACKED_BYTES = 20_000_000_000  # no packed file unpacks to more; 30 million equations take about 12 GB
+UNPACKED_BYTES = 60_000_000_000  # no packed file unpacks to more; 30 million equations take about 12 GB
 _LEVEL = 12  # 19 takes 17 times as long for files 17 % smaller
 _HEADER_BYTES = 100_000
 _PIECE = 1 << 24

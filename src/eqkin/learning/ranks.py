@@ -119,7 +119,7 @@ class Ranks:
                 raise
         kind, _, message = self._told(b"").decode().partition("\0")
         if kind:
-            raise vars(errors)[kind](message)
+            raise getattr(errors, kind, EqkinError)(message)
         return made
 
     def from_first(self, make: Callable[[], bytes]) -> bytes:

@@ -258,8 +258,10 @@ class _Loop:
         recipe, folder = self.settings.recipe, self.settings.folder
         trees = self.stepper.sampler.draw(steps_from(max(step, 0), 1, self.stepper.device), recipe.batch).trees()[0]
         names = ", ".join(self.learn.identify(tree) for tree in trees[:5].tolist())
-        saved = load_checkpoint(folder)
-        state = f"{folder} has the state at step {saved.facts['step']:,}" if saved else "nothing was saved yet"
+        state = "look for what was saved where the first process runs"
+        if self.settings.ranks.first:
+            saved = load_checkpoint(folder)
+            state = f"{folder} has the state at step {saved.facts['step']:,}" if saved else "nothing was saved yet"
         raise LearningFailed(
             f"learning failed at step {step:,}: {reason}. Its batch has {len(trees):,} equations: {names}, ... "
             f"Now {state}. A smaller learning rate may help, in another folder: --set learning_rate=..."
