@@ -199,6 +199,11 @@ def test_of_two_versions_of_a_paper_the_last_one_counts_every_time(tmp_path: Pat
     for _ in range(2):
         assert library.add(tmp_path / "first.jsonl", tmp_path / "second.jsonl").papers == 2
         assert [row["title"] for row in library.papers()] == ["second"]
+    together = tmp_path / "together.jsonl"
+    together.write_text((tmp_path / "first.jsonl").read_text() + (tmp_path / "second.jsonl").read_text())
+    for _ in range(4):
+        library.add(together)
+        assert [row["title"] for row in library.papers()] == ["second"]
     assert not verify(library.folder).problems
 
 

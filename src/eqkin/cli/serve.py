@@ -47,7 +47,8 @@ def serve(
 
     With `--workers`, several processes answer. They share what they read of the library, so that each takes little
     memory of its own; one that ends is started again. Meanwhile papers may be added and removed: as soon as
-    `eqkin index` is done, all of them find the new equations, without a restart.
+    `eqkin index` is done, all of them find the new equations, without a restart. Only after `eqkin index --model` the
+    server has to be started again: it goes on with the network it has.
 
     With `--milvus`, everything comes from a Milvus server and no library is needed. Such processes keep nothing, so any
     number of them can run, on any machines, behind a proxy that shares the requests out among them. A proxy that calls

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class NoSuchTree(BadInput):
-    """A tree is asked for that is not there, or has been given another number."""
+    """A tree is asked for that is not there."""
 
 
 class Library:

@@ -87,8 +87,9 @@ class Merger:
         `reopened` gives the items of a source again.
         """
         for source in dict.fromkeys(self._stale.values()):
+            again = {key for key, of in self._stale.items() if of == source}
             for item in _to_the_damage(reopened(source)):
-                if self._stale.get(item.key) == source:
+                if item.key in again:
                     extract = read_item(item, self._writer.known(item.key))
                     extract.source = source
                     self._paper(extract)

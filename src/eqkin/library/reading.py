@@ -25,7 +25,10 @@ from eqkin.workers import Trouble
 READING_VERSION = "2"  # raise it when the same source would give other content
 _TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)
 # What the disk or the network drive of one machine may answer, and that of another may not.
-_FAULTS = ("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOTCONN", "EHOSTDOWN")
+_FAULTS = (
+    *("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOTCONN", "EHOSTDOWN"),
+    *("ENOENT", "EACCES", "EPERM"),
+)
 _MACHINE_FAULTS = {getattr(errno, name) for name in _FAULTS if hasattr(errno, name)}
 
 
@@ -111,7 +114,10 @@ def read_item(item: Item, known: str, last: bool = True) -> Extract:
 
 
 def fault_of_machine(error: BaseException | None) -> bool:
-    """Whether an error, or what caused it, comes from the machine and not from what was read: its disk is full, say."""
+    """Whether an error, or what caused it, comes from the machine and not from what was read.
+
+    Its disk is full, say, or it does not see a file that another machine may see.
+    """
     while error is not None:
         if isinstance(error, StorageFailed) or (isinstance(error, OSError) and error.errno in _MACHINE_FAULTS):
             return True

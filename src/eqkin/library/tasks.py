@@ -82,12 +82,12 @@ class Reading(Work[Task, Event]):
         else:
             yield task
 
-    def parts(self, task: Task) -> Iterator[Task]:
+    def parts(self, task: Task, last: bool = True) -> Iterator[Task]:
         """Paper by paper."""
         if isinstance(task, Papers):
             yield from (Papers([wanted], task.paths, task.at_home) for wanted in task.wanted)
         elif isinstance(task, WholeShard):
-            for part in _opened(task, last=True):
+            for part in _opened(task, last):
                 yield Papers([part]) if isinstance(part, Wanted) else part
         else:
             yield task

@@ -80,7 +80,7 @@ def find(desk: Desk, request: Request, query: Query | None, ranker: Ranker) -> l
     """Equations near the formula, of like structure and in sections with the words, best first, with their scores.
 
     Raises:
-        NoSuchEquation: a writer gave equations other keys meanwhile.
+        NoSuchEquation: one was removed meanwhile.
     """
     if not len(desk):
         return []
@@ -103,7 +103,7 @@ def _at_hand(desk: Desk, keys: Keys, query: Query | None) -> tuple[Keys, dict[in
     """Equations without those removed meanwhile, where they stand, and for a formula the forest of their trees.
 
     Raises:
-        NoSuchEquation: a writer gave them other keys meanwhile.
+        NoSuchEquation: one was removed meanwhile.
     """
     places = desk.places(keys.tolist())
     keys = keys[np.array([key in places for key in keys.tolist()], bool)]

@@ -140,7 +140,7 @@ class Engine:
         """
         request = Request(k, text, filters, group, fold, explain)
         with self.store.desk() as desk:
-            record = desk.equation(equation)
+            record = desk.equation(_text(equation))
             if record.tree < 0:
                 raise BadInput(f"{record.id}: could not be read when it was added, so it has no kin")
             forest = desk.forest(np.array([record.tree]))
@@ -154,17 +154,17 @@ class Engine:
     def equation(self, name: str) -> EquationRecord:
         """The equation with an id; raises `BadInput` if there is none."""
         with self.store.desk() as desk:
-            return desk.equation(name)
+            return desk.equation(_text(name))
 
     def paper(self, key: str) -> PaperPage:
         """A paper with its equations by section; raises `BadInput` if there is none."""
         with self.store.desk() as desk:
-            return desk.paper(key)
+            return desk.paper(_text(key))
 
     def has_paper(self, key: str) -> bool:
         """Whether the collection has a paper with this key."""
         with self.store.desk() as desk:
-            return key in desk.papers([key])
+            return _text(key) in desk.papers([_text(key)])
 
     def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
         """Papers related by their mathematics to a paper of the collection or to a draft, which is not added.
@@ -179,7 +179,7 @@ class Engine:
         k = counted(k)
         if isinstance(paper, str):
             with self.store.desk() as desk:
-                return papers.related(desk, papers.of_collection(desk, paper), k)
+                return papers.related(desk, papers.of_collection(desk, _text(paper)), k)
         return self.similar_to_draft(os.fspath(paper), k)
 
     def similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
@@ -220,7 +220,7 @@ class Engine:
         with self.store.desk() as desk:
             try:
                 return self._found(desk, request, query, root)
-            except NoSuchEquation:  # most of a library was removed, the rest has other keys: a second look finds none
+            except NoSuchEquation:  # removed between two looks: the next does not find it
                 return self._found(desk, request, query, root)
 
     def _found(self, desk: Desk, request: Request, query: Query | None, root: Node | None) -> Results:
@@ -255,6 +255,11 @@ class Engine:
             closely = max(_CLOSELY, _A_HIT * request.k)
             found = ranking.folded(found, vectors, lambda key: node_of(desk.forest(np.array([key])), 0), closely)
         return ranking.grouped(found, request.k, self.per_paper if request.group else request.k)
+
+
+def _text(name: str) -> str:
+    """A name as UTF-8 can write it: no key has what it cannot."""
+    return name.encode("utf-8", "replace").decode()
 
 
 class _Clock:
@@ -297,19 +302,20 @@ class _Latest(Generic[K, V]):
         self._most = most
         self._moment: Hashable = None
         self._kept: dict[K, V] = {}
-        self._good_until = 0.0
+        self._good_until: dict[K, float] = {}
 
     def get(self, moment: Hashable, key: K, make: Callable[[], V]) -> V:
         """What belongs to a key at a moment; `make` is asked if it is not known."""
-        if key in self._kept and time.monotonic() < self._good_until:
-            return self._kept[key]
-        if moment != self._moment or (key not in self._kept and len(self._kept) >= self._most):
-            self._moment, self._kept = moment, {}
+        kept = self._kept
+        if key in kept and time.monotonic() < self._good_until.get(key, 0.0):
+            return kept[key]
+        if moment != self._moment or (key not in kept and len(kept) >= self._most):
+            self._moment, self._kept, self._good_until = moment, {}, {}
         kept = self._kept
         if key not in kept:
             start = time.monotonic()
             kept[key] = make()
             took = time.monotonic() - start
             if took > _LONG:
-                self._good_until = time.monotonic() + _WORTH * took
+                self._good_until[key] = time.monotonic() + _WORTH * took
         return kept[key]

@@ -26,7 +26,7 @@ ANYTHING = Filters()
 
 
 class NoSuchEquation(BadInput):
-    """An equation is asked for that is not there any more, or has another key now."""
+    """An equation is asked for that is not there any more."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import posixpath
 from collections.abc import Iterator, Mapping
@@ -184,7 +185,7 @@ def load_tex(path: str, root: str, limits: Limits) -> Paper:
     name = Path(os.path.realpath(path)).relative_to(os.path.realpath(root)).as_posix()
     files = FolderFiles(Path(root), limits)
     if name not in files:
-        raise BadInput(f"{shown(path)}: is gone or not a regular file")
+        raise BadInput(f"{shown(path)}: is gone or not a regular file") from FileNotFoundError(errno.ENOENT, path)
     return read_project(files, key=file_key(path), origin=shown(path), main=name, stray=False, limits=limits)
 
 

@@ -32,7 +32,7 @@ _FAMILY: dict[type[EqkinError], tuple[int, str]] = {
 _TOLD = {
     "corrupt_data": "the library is damaged; the server's log says where",
     "library_busy": "another process is writing to the library; come again in a second",
-    "storage_failed": "the library's disk cannot be read or written; the server's log says why",
+    "storage_failed": "the library's disk, or the database behind this server, refuses; the server's log says why",
     "unreachable": "the database behind this server does not answer at the moment; come again in a second",
 }
 

@@ -71,16 +71,18 @@ class Processes:
         while not self._stopping and not all(process.ready for process in self._running):
             _wait(self._running)
             for process in self._running:
+                ended = process.ended  # asked first: what it said before its end is heard then
                 process.listen()
-                if process.ended:
+                if ended:
                     raise process.problem()
 
     def _look_after(self) -> None:
         """Start again what ended."""
         _wait(self._running)
         for process in list(self._running):
+            ended = process.ended
             process.listen()
-            if process.ended and not self._stopping:
+            if ended and not self._stopping:
                 self._running.remove(process)
                 lived = time.monotonic() - process.started
                 delay = 0.0 if process.ready and lived > _QUICK else min(max(2 * process.delay, 0.5), _LONGEST)

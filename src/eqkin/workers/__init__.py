@@ -31,8 +31,11 @@ class Work(ABC, Generic[T, R]):
         Raises `Trouble` where the machine is at fault, unless this is the `last` try: then as much is done as can be.
         """
 
-    def parts(self, task: T) -> Iterator[T]:
-        """The same task in its smallest parts: how the one is found that ends the process it is done in."""
+    def parts(self, task: T, last: bool = True) -> Iterator[T]:
+        """The same task in its smallest parts: how the one is found that ends the process it is done in.
+
+        Raises `Trouble` as `do` does.
+        """
         yield task
 
     @abstractmethod

@@ -121,13 +121,16 @@ class _Pool(Generic[T, R]):
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def part_by_part(work: Work[T, R], task: T) -> Iterator[R]:
-    """The results of a task that may end the process it is done in: each part is done in a process that may die."""
+def part_by_part(work: Work[T, R], task: T, last: bool = True) -> Iterator[R]:
+    """The results of a task that may end the process it is done in: each part is done in a process that may die.
+
+    Raises `Trouble` as `Work.do` does.
+    """
     executor = new_executor(work, 1)
     try:
-        for part in work.parts(task):
+        for part in work.parts(task, last):
             try:
-                yield from executor.submit(do_here, part).result()
+                yield from executor.submit(do_here, part, last).result()
             except BrokenProcessPool:
                 yield from work.given_up(part, "crash", "it ended the process that read it")
                 executor = new_executor(work, 1)
@@ -143,9 +146,9 @@ def new_executor(work: Work[Any, Any], jobs: int) -> ProcessPoolExecutor:
     )
 
 
-def do_here(task: Any) -> list[Any]:
+def do_here(task: Any, last: bool = True) -> list[Any]:
     """The results of a task, in the worker process that this runs in."""
-    return list(_work.do(task))
+    return list(_work.do(task, last))
 
 
 def _prepare_worker(work: Work[Any, Any]) -> None:

@@ -45,7 +45,7 @@ def do_task(stamp: str, work: Work[Any, Any], task: Any, last: bool, apart: bool
     if mine != stamp:
         return replace(here, refused=mine), b""
     try:
-        results = list(part_by_part(work, task) if apart else work.do(task, last))
+        results = list(part_by_part(work, task, last) if apart else work.do(task, last))
         return here, packed(results)
     except (Trouble, OSError) as error:
         return replace(here, trouble=str(error) or repr(error)), b""
