@@ -23,8 +23,8 @@ from eqkin.workers import Grain, R, T, Tally, Work, Workers
 from eqkin.workers.ray_connection import connect, import_ray, is_refused
 from eqkin.workers.ray_tasks import Outcome, do_task, unpacked
 
-_TRIES = 3  # of a task that machines have trouble with, or that processes die of
-_LOSSES = 10  # of nodes that a task may survive
+_TRIES = 3  # of a task that machines have trouble with
+_LOSSES = 10  # of nodes and processes that a task may survive
 _LOOK = 2.0  # seconds between two looks at the cluster's size
 _AHEAD = 4  # results that are brought here before it is their turn
 _WAIT = 1.0  # seconds at a time, so that interrupts come through
@@ -118,8 +118,8 @@ class _Errand(Generic[T]):
     results: Any = None
     finished: bool = False
     troubles: int = 0
-    deaths: int = 0
     losses: int = 0
+    apart: bool = False  # a process died of it, perhaps
     avoided: set[str] = field(default_factory=set)  # nodes in trouble
     given_up: tuple[str, str] | None = None  # the reason in short and at length
 
@@ -172,7 +172,7 @@ class _Line(Generic[T, R]):
         last = errand.troubles + 1 >= _TRIES
         errand.finished = False
         errand.outcome, errand.results = self._do.options(scheduling_strategy=self._place(errand, last)).remote(
-            self._stamp, self._sent_work, errand.task, last, errand.deaths > 0
+            self._stamp, self._sent_work, errand.task, last, errand.apart
         )
 
     def _place(self, errand: _Errand[T], last: bool) -> Any:
@@ -214,7 +214,7 @@ class _Line(Generic[T, R]):
                 f"Python and packages on all nodes ({self._stamp})"
             ) from error
         except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
-            self._died(errand, str(error))
+            self._died(errand, error)
         except errors.RayError as error:
             self._lost(errand, error)
         else:
@@ -236,9 +236,12 @@ class _Line(Generic[T, R]):
             errand.finished = True
             self._cluster.tally.done += 1
 
-    def _died(self, errand: _Errand[T], message: str) -> None:
-        errand.deaths += 1
-        self._again(errand, errand.deaths <= _TRIES, "crash", message)
+    def _died(self, errand: _Errand[T], error: Exception) -> None:
+        if errand.apart:  # what the task does happens in another process: this one was killed
+            self._lost(errand, error)
+        else:
+            errand.apart = True
+            self._again(errand, True, "crash", _last_line(error))
 
     def _lost(self, errand: _Errand[T], error: Exception) -> None:
         full = isinstance(error, self._full)
