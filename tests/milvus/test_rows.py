@@ -123,6 +123,10 @@ def test_keys_are_the_same_always_and_everywhere():
     assert abs(np.mean([key / END for key in keys]) - 0.5) < 0.02  # spread evenly
 
 
+def test_a_name_that_is_no_unicode_has_a_key_of_its_own():
+    assert len({key_of(name) for name in ("x\udcff", "x\udcfe", "x?", "x\\udcff", "x")}) == 5
+
+
 def test_words_lose_case_accents_and_endings():
     assert wording.words_of(["Schrödinger's Functions", "", "E = mc^2"]) == [
         ["schroding", "s", "function"],

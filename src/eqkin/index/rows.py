@@ -59,6 +59,17 @@ class TreeRows:
             found[here] = np.searchsorted(self.parts[part], trees[here]) + self.starts[part]
         return found
 
+    def has(self, trees: Integers) -> npt.NDArray[np.bool_]:
+        """Which trees are there."""
+        if self._table is not None:
+            return within(trees, self._table[0])
+        place = np.searchsorted(self._first, trees, "right") - 1
+        found = np.zeros(len(trees), bool)
+        for number in np.unique(place[place >= 0]):
+            here = place == number
+            found[here] = within(trees[here], self.parts[self._filled[number]])
+        return found
+
     def living(self, live: Integers) -> tuple[Integers, Integers]:
         """Those of the trees that are among `live`, in ascending order, and the rows of the others.
 
@@ -71,3 +82,11 @@ class TreeRows:
         dead = np.flatnonzero(~used)
         found = trees[used] if self.ascending else np.unique(trees[used])
         return live if len(found) == len(live) else found, dead
+
+
+def within(trees: Integers, known: Integers) -> npt.NDArray[np.bool_]:
+    """Which trees are among those known, which are in ascending order."""
+    if not len(known):
+        return np.zeros(len(trees), bool)
+    places = np.minimum(np.searchsorted(known, trees), len(known) - 1)
+    return np.asarray(known[places] == trees)

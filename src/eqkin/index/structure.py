@@ -14,8 +14,8 @@ from eqkin.index.state import TermsEntry
 from eqkin.index.structure_files import SCHEME, Codes, Segment, open_segment
 from eqkin.index.vectors import Floats, Integers, places
 
-_BUDGET = 150_000  # postings read for a query
-_LEAST = 3  # terms that are always looked up, however many equations have them
+BUDGET = 150_000  # postings read for a query
+LEAST = 3  # terms that are always looked up, however many equations have them
 _STRIDE = 37  # one score of so many is looked at to guess which ones are among the best
 _DENSE = 8_000_000  # equations up to which each has its own score; of more, only those are scored that have a term
 _TERM_BITS = 16
@@ -137,8 +137,8 @@ class StructureIndex:
         total = sum(sizes, np.zeros(len(codes), np.int64))
         order: Integers = np.lexsort((codes, total))
         order = order[(total[order] > 0) & (weights[order] > 0)]
-        enough = int(np.searchsorted(np.cumsum(total[order]), _BUDGET, "right"))
-        return order[: max(enough, _LEAST)], lists
+        enough = int(np.searchsorted(np.cumsum(total[order]), BUDGET, "right"))
+        return order[: max(enough, LEAST)], lists
 
     def _scores(self, codes: Codes, weights: Floats) -> Floats:
         """Of all trees, in the order of the files."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.forest import Forest
+from eqkin.index.structure import BUDGET, LEAST
 from eqkin.index.structure_files import SCHEME
 from eqkin.index.vectors import unit
 from eqkin.milvus import documents, rows, wording
@@ -33,8 +34,6 @@ _QUERIES = 20  # vectors searched for at once, so that no call takes long
 _WORDED = 1_000  # equations that fit words best
 _WIDTH, _WIDER = 256, 2  # of the search in the graph of neighbours: at least, and times the hits wanted
 _CODE_END = (1 << 32) - 1
-_BUDGET = 150_000  # equations that have the terms of a query, each counted once for every one of them
-_LEAST = 3  # terms that are always looked up
 _VECTOR = ("vector",)
 
 
@@ -261,7 +260,7 @@ def _rarest(codes: Codes, weights: Floats, equations: int) -> dict[int, float]:
     """The terms worth most, with what they are worth: a term of weight w is in about one formula of exp(w)."""
     order = np.lexsort((codes, -weights))
     expected = np.cumsum(equations * np.exp(-np.clip(weights[order].astype(np.float64), 0, None)))
-    order = order[: max(_LEAST, int(np.searchsorted(expected, _BUDGET, "right")))]
+    order = order[: max(LEAST, int(np.searchsorted(expected, BUDGET, "right")))]
     pairs = zip(codes[order].tolist(), weights[order].tolist(), strict=True)
     return {code: weight for code, weight in pairs if weight > 0 and code < _CODE_END}
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-ABOUT, LEASE = 0, 1  # rows among the papers that are none
+ABOUT, LEASE, BEGUN = 0, 1, 2  # rows among the papers that are none
 _OWN = 16  # numbers below are not given to names
 END = 1 << 63  # all keys are below
 
 
 def key_of(name: str) -> int:
     """63 bits of the hash of a name; two of 30 million names share a key once in twenty thousand collections."""
-    number = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big") >> 1
+    number = int.from_bytes(blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest(), "big") >> 1
     return number if number >= _OWN else number + _OWN
 
 

@@ -16,8 +16,6 @@ class LibraryVectors:
 
     def __init__(self, files: VectorFiles) -> None:
         self._files, self.dimensions = files, files.dimensions
-        self._rows: Integers = np.argsort(files.trees, kind="stable")
-        self._trees: Integers = files.trees[self._rows]
 
     @classmethod
     def open(cls, library: Library, model: str) -> LibraryVectors:
@@ -44,11 +42,8 @@ class LibraryVectors:
 
     def has(self, trees: Integers) -> npt.NDArray[np.bool_]:
         """Which trees have a vector."""
-        if not len(self._trees):
-            return np.zeros(len(trees), bool)
-        at = np.minimum(np.searchsorted(self._trees, trees), len(self._trees) - 1)
-        return np.asarray(self._trees[at] == trees)
+        return self._files.rows.has(trees)
 
     def take(self, trees: Integers) -> Floats:
         """The vectors of trees that have one, in their order."""
-        return self._files.take(self._rows[np.searchsorted(self._trees, trees)])
+        return self._files.take(self._files.rows.of(trees))

@@ -18,6 +18,7 @@ import numpy as np
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.forest import Forest
 from eqkin.index import VectorIndex, Words
+from eqkin.index.rows import within
 from eqkin.index.state import FOLDER, NAME, IndexState
 from eqkin.library import Library
 from eqkin.library.database import NAME as DATABASE
@@ -287,14 +288,6 @@ class Shelves:
             _LOG.warning("the changed index cannot be opened: %s", error)
         finally:
             self._opening.release()
-
-
-def within(trees: Keys, known: Keys) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which trees are among those known, which are in ascending order."""
-    if not len(known):
-        return np.zeros(len(trees), bool)
-    places = np.minimum(np.searchsorted(known, trees), len(known) - 1)
-    return np.asarray(known[places] == trees)
 
 
 def folder_of(library: Library | str | os.PathLike[str]) -> Path:
