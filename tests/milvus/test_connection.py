@@ -3,13 +3,14 @@
 import signal
 import sys
 import time
+import traceback
 
 import pytest
 
 from eqkin.errors import BadInput, StorageFailed, Unreachable
 from eqkin.milvus import connection as calls
 from eqkin.milvus import judgements, open_store
-from eqkin.milvus.connection import Connection
+from eqkin.milvus.connection import Connection, address
 from eqkin.milvus.push import push
 from eqkin.milvus.schema import prepare_judgements
 from eqkin.search import Engine
@@ -34,6 +35,36 @@ def test_nobody_there_is_told_without_the_password():
         open_store(f"http://root:hushhush@127.0.0.1:{port}", "x", "model")
     assert f"http://127.0.0.1:{port}" in str(caught.value) and "hush" not in str(caught.value)
     assert Connection(f"127.0.0.1:{port}").shown == f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://user:s3cret/x@host:19530",
+        "http://user:33/s3cret@host:19530",
+        "http://user:33#s3cret@host:19530",
+        "htps://user:s3cret@host",
+        "user:s3cret@host:19530",
+        "https://user:s3cret@host:19530/my.db",
+        "https://user:s3cret@host:port",
+    ],
+)
+def test_what_is_no_address_is_told_without_its_password(uri):
+    with pytest.raises(BadInput, match="host.* is no address") as caught:
+        address(uri)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in told.replace(repr(uri), "") and "user:33" not in told
+
+
+def test_user_and_password_are_unquoted(lite):
+    assert address("https://host:19530/base") == ("https://host:19530/base",) * 2 + ("",)
+    assert address("https://token@[::1]:19530")[1:] == ("https://[::1]:19530", "token")
+    assert address("/some/a@b.db")[1] == "/some/a@b.db"
+    place = lite.uri.removeprefix("http://")
+    connection = Connection(f"http://us%40er:pass%2Fw%3Ard@{place}")
+    assert connection.shown == lite.uri and connection.version
+    assert connection._client._config.token == "us@er:pass/w:rd"
+    connection.close()
 
 
 def test_without_pymilvus_the_extra_is_named(monkeypatch):
@@ -137,6 +168,28 @@ def test_a_collection_replaced_by_another_models_is_not_searched(lite, filled, e
         monkeypatch.setattr(stores, "_FRESH", 0.0)
         with pytest.raises(Unreachable, match="of the model"):
             engine.search("E")
+
+
+def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder, collection):
+    library = filled(paper("a", "E = mc^2"))
+    push(library, lite.uri, encoder.digest, collection)
+    engine, kept = Engine(open_store(lite.uri, collection, encoder.digest), encoder), judgements(lite.uri, collection)
+    running = Running(create_app(engine, kept))
+    connection = Connection(lite.uri)
+    with running.client() as client:
+        assert client.get("/api/search?q=E").status_code == 200
+        for name in (collection, f"{collection}_papers"):
+            connection.call("drop_collection", name)
+        for path in ("/api/search?q=F", "/api/paper/record:a", "/api/equation/record:a%230"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unreachable")
+            assert "127.0.0.1" not in answer.text
+        push(library, lite.uri, encoder.digest, collection)
+        assert client.get("/api/search?q=F").status_code == 200
+    running.stop()
+    connection.close()
+    engine.close()
+    kept.close()
 
 
 def test_answers_of_a_paused_server_are_bounded_in_time(own, monkeypatch):

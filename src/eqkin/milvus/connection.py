@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
 
@@ -59,7 +59,7 @@ class Connection:
     """
 
     def __init__(self, uri: str) -> None:
-        self.uri, self.shown = address(uri)
+        self.uri, self.shown, self._token = address(uri)
         self._client: Any = None
         self._connecting = threading.Lock()
         pymilvus()
@@ -118,7 +118,7 @@ class Connection:
     def _connected(self) -> Any:
         with self._connecting:
             if self._client is None:
-                token = "" if urlsplit(self.uri).username else os.environ.get("MILVUS_TOKEN", "")
+                token = self._token or os.environ.get("MILVUS_TOKEN", "")
                 self._client = pymilvus().MilvusClient(
                     uri=self.uri, token=token, timeout=SECONDS, dedicated=True, grpc_options=_OPTIONS
                 )
@@ -161,24 +161,35 @@ def pymilvus() -> Any:
     return module
 
 
-def address(uri: str) -> tuple[str, str]:
-    """An address as pymilvus takes it, and as it may be shown: without password; raises `BadInput` if it is none."""
+def address(uri: str) -> tuple[str, str, str]:
+    """An address without user and password, as pymilvus takes it and as it may be shown, and `user:password`.
+
+    Raises:
+        BadInput: it is none.
+    """
     uri = uri.strip()
-    if uri.endswith(".db"):
-        return uri, uri
+    if uri.endswith(".db") and "://" not in uri:
+        return uri, uri, ""
     if re.fullmatch(r"[\w.-]+:\d+", uri):
         uri = f"http://{uri}"
+    wrong = BadInput(
+        f"{uri.rpartition('@')[2][:200]!r} is no address of a Milvus server; http://localhost:19530 is one, "
+        "https://user:password@host:19530 another, with %40 for @ and %2F for / in the password"
+    )
     try:
         parts = urlsplit(uri)
         port = parts.port
-    except ValueError as error:
-        raise BadInput(f"no address of a Milvus server ({error}); http://localhost:19530 is one") from error
-    if parts.scheme not in _SCHEMES or not (parts.hostname or parts.scheme == "unix"):
-        raise BadInput(f"{uri[:200]!r} is no address of a Milvus server; http://localhost:19530 is one")
+    except ValueError:  # whose message has parts of the password
+        raise wrong from None
     if parts.scheme == "unix":
-        return uri, uri
-    host = f"[{parts.hostname}]" if ":" in str(parts.hostname) else parts.hostname
-    return uri, f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
+        return uri, uri, ""
+    misplaced = "@" in parts.path + parts.query + parts.fragment or parts.path.endswith(".db")  # pymilvus: a file
+    if parts.scheme not in _SCHEMES or not parts.hostname or misplaced:
+        raise wrong
+    user, _, place = parts.netloc.rpartition("@")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    shown = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
+    return parts._replace(netloc=place).geturl(), shown, unquote(user)
 
 
 def _is_status(code: object) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from eqkin.errors import BadInput, Unreachable
 from eqkin.milvus import documents
-from eqkin.milvus.connection import Connection
+from eqkin.milvus.connection import Connection, NoSuchCollection
 from eqkin.milvus.desk import MilvusDesk
 from eqkin.milvus.keys import ABOUT
 from eqkin.milvus.schema import DEFAULT, Abilities, Origin, check_model, checked_name, origin_of
@@ -61,7 +61,12 @@ class MilvusStore:
             state = self.state()
         except BadInput as error:  # nothing that whoever searches could mend
             raise Unreachable(str(error)) from error
-        yield MilvusDesk(self.connection, self.collection, state)
+        try:
+            yield MilvusDesk(self.connection, self.collection, state)
+        except NoSuchCollection as error:  # dropped since it was looked at
+            with self._looking:
+                self._state = None
+            raise Unreachable(str(error)) from error
 
     def state(self) -> State:
         """What is known of the collection, asked again every few seconds: another one may have taken its place.
