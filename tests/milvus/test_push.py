@@ -15,9 +15,10 @@ from eqkin import Library
 from eqkin.errors import BadInput, LibraryBusy
 from eqkin.milvus import documents, lease, open_store
 from eqkin.milvus.connection import Connection
-from eqkin.milvus.keys import LEASE
+from eqkin.milvus.keys import LEASE, key_of
 from eqkin.milvus.lease import Lease
 from eqkin.milvus.push import push
+from eqkin.milvus.rows import document_rows
 from eqkin.search import Engine
 from tests.milvus.conftest import paper
 
@@ -100,9 +101,9 @@ def test_a_push_killed_anywhere_is_completed_by_the_next(lite, filled, encoder, 
     whole = _content(lite.uri, f"{collection}_whole")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", KILLED, library.folder, lite.uri, encoder.digest]
-    killed = {  # the lease comes first, then equations and papers of each batch
+    killed = {  # the lease comes first; then, of each batch, what is begun, equations and papers
         f"{collection}_{writes}": subprocess.Popen([*command, f"{collection}_{writes}", str(writes)], env=environment)
-        for writes in (1, 2, 3)
+        for writes in (2, 3, 4)
     }
     for name, process in killed.items():
         assert process.wait(120) == -signal.SIGKILL
@@ -254,10 +255,44 @@ def test_equations_without_vectors_are_counted_and_come_later(lite, filled, enco
     assert len(_ids(lite.uri, collection)) == 5
 
 
+def _noise(seed=1):
+    """A text that does not fit into one row, packed or not."""
+    return "".join(map(chr, np.random.default_rng(seed).integers(0x4E00, 0x9000, 60_000)))
+
+
+def test_what_a_killed_push_left_of_a_paper_that_was_removed_goes(lite, filled, encoder, collection):
+    library = filled(A | {"abstract": _noise()})
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", KILLED, library.folder, lite.uri, encoder.digest, collection, "3"]
+    assert subprocess.run(command, env=environment, timeout=120).returncode == -signal.SIGKILL
+    equations, papers = _content(lite.uri, collection)
+    assert len(equations) == 2 and len(papers) == 1 + 2  # what is begun, parts of the record
+    report = push(filled(B), lite.uri, encoder.digest, collection, prune=True)
+    assert (report.papers, report.collection) == (1, 1)
+    assert _ids(lite.uri, collection) == {"record:b#0"} and len(_content(lite.uri, collection)[1]) == 1
+
+
+def test_a_record_that_is_being_written_is_left_out(lite, filled, encoder, collection):
+    library = filled(A | {"abstract": _noise(1)}, B)
+    push(library, lite.uri, encoder.digest, collection)
+    key, connection = key_of("record:a"), Connection(lite.uri)
+    before = documents.read(connection, collection, key)
+    rows = document_rows(key, before | {"abstract": _noise(2)}, "other", {"paper": "record:a", "equations": 2})
+    connection.call("upsert", f"{collection}_papers", data=rows[:1])
+    assert documents.read(connection, collection, key) is None
+    with Engine(open_store(lite.uri, collection, encoder.digest), encoder) as engine:
+        assert {hit.equation.paper.key for hit in engine.search("E = m c^2").hits} == {"record:b"}
+    connection.call("upsert", f"{collection}_papers", data=rows[1:])
+    assert documents.read(connection, collection, key)["abstract"] == _noise(2)
+    assert len(_content(lite.uri, collection)[1]) == len(rows) + 1
+    assert push(filled(A, B), lite.uri, encoder.digest, collection).papers == 1
+    assert len(_content(lite.uri, collection)[1]) == 2  # a shorter record leaves no parts of the longer one
+    connection.close()
+
+
 def test_what_is_too_long_for_a_row_is_packed(lite, filled, encoder, collection):
-    random = np.random.default_rng(1)
     long = rf"\mathrm{{{'+'.join(f'x_{{{i}}}' for i in range(1_000_000, 1_000_950))}}}"
-    abstract = "".join(map(chr, random.integers(0x4E00, 0x9000, 60_000)))  # does not fit into one row, packed or not
+    abstract = _noise()
     unread = r"\begin{nope} x \end{nope}"
     library = filled(paper("long", long, unread, abstract=abstract, label="x"))
     report = push(library, lite.uri, encoder.digest, collection)

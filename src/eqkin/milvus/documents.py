@@ -16,15 +16,15 @@ _KEYS = 1_000  # of rows with long texts asked for at once
 
 
 def read_all(connection: Connection, collection: str, keys: Iterable[int], *, strong: bool = False) -> dict[int, Any]:
-    """The records of keys; those that are not there are left out."""
-    rows = fetch(connection, papers_of(collection), keys, ("record", "parts"), strong=strong)
+    """The records of keys; those that are not there are left out, and those that are just being written."""
+    rows = fetch(connection, papers_of(collection), keys, ("record", "parts", "content"), strong=strong)
     further = [part_key(key, at) for key, row in rows.items() for at in range(1, row["parts"])]
-    parts = fetch(connection, papers_of(collection), further, ("record",), strong=strong)
+    parts = fetch(connection, papers_of(collection), further, ("record", "content"), strong=strong)
     found = {}
     for key, row in rows.items():
-        others = [parts.get(part_key(key, at)) for at in range(1, row["parts"])]
-        if None not in others:  # otherwise it is being written
-            found[key] = document([row["record"], *(other["record"] for other in others if other)])
+        whole = [row, *(parts.get(part_key(key, at), {}) for at in range(1, row["parts"]))]
+        if all(part.get("content") == row["content"] for part in whole):
+            found[key] = document([part["record"] for part in whole])
     return found
 
 

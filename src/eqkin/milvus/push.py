@@ -2,15 +2,17 @@
 
 A paper's equations are written before its row, which holds a digest of its content: papers whose row says so are
 complete and passed over. What a changed paper had and has no more is deleted. Killed at any moment, the next push goes
-on with the papers that have no row.
+on with the papers that have no row. A record says which papers are being written: what is there of those that did not
+come to their row is deleted first, since nobody may ever push them again.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -22,7 +24,7 @@ from eqkin.library import Library
 from eqkin.milvus import documents
 from eqkin.milvus.connection import LONG, Connection
 from eqkin.milvus.expressions import listed
-from eqkin.milvus.keys import key_of, part_key
+from eqkin.milvus.keys import BEGUN, key_of, part_key
 from eqkin.milvus.lease import Lease
 from eqkin.milvus.rows import PaperRows, Row, rows_of, size_of
 from eqkin.milvus.schema import DEFAULT, Origin, checked_name, papers_of, prepare
@@ -103,6 +105,7 @@ class _Listed:
     key: str
     content: str  # as its row has it when it is complete
     equations: int  # that have a vector
+    parts: int = 0  # rows among the papers that the collection has of it
 
 
 @dataclass
@@ -120,15 +123,16 @@ class _Push:
         start, report = time.monotonic(), self.report
         with self.library.reading():
             report.total = self.library.connection.execute("SELECT count(*) FROM papers").fetchone()[0]
+        self._clear_begun()
         fresh = documents.count(self.connection, self.collection, strong=True) == 0
         for listed_ in self._listed():
-            known = self._patiently(partial(self._known, listed_))
-            due = [paper for paper in listed_ if known.get(paper.key) != paper.content]
+            due = self._patiently(partial(self._due, listed_))
             report.unchanged += len(listed_) - len(due)
             for batch in _batches(due):
                 self._patiently(partial(self._push, batch, fresh))
                 self._told(start)
             self._told(start)
+        self._drop_rows([BEGUN])
         if prune:
             self._prune()
         self._finish()
@@ -166,18 +170,27 @@ class _Push:
         self.report.missing += len(numbers) - there
         return _Listed(key, f"{content}-{there}", there)
 
-    def _known(self, papers: Sequence[_Listed]) -> dict[str, str]:
-        """What the collection has of papers, by their keys."""
+    def _due(self, papers: Sequence[_Listed]) -> list[_Listed]:
+        """Those of papers that the collection does not have as they are."""
         keys = [key_of(paper.key) for paper in papers]
-        rows = documents.fetch(self.connection, papers_of(self.collection), keys, ("paper", "content"), strong=True)
-        return {row["paper"]: row["content"] for row in rows.values()}
+        rows = documents.fetch(self.connection, papers_of(self.collection), keys, ("content", "parts"), strong=True)
+        found = []
+        for key, paper in zip(keys, papers, strict=True):
+            row = rows.get(key, {"content": None, "parts": 0})
+            if row["content"] != paper.content:
+                found.append(replace(paper, parts=row["parts"]))
+        return found
 
     def _push(self, papers: Sequence[_Listed], fresh: bool) -> None:
         """Write a batch: equations first, then what is to be deleted, then the papers."""
         ready = [rows for paper in papers if (rows := self._rows(paper)) is not None]
         equations = [row for rows in ready for row in rows.equations]
+        begun = {rows.key: len(rows.papers) for rows in ready}
+        documents.write(self.connection, self.collection, BEGUN, begun, secrets.token_hex(8))
         self._write(self.collection, equations)
-        deleted = 0 if fresh else self._delete([rows.key for rows in ready], {row["key"] for row in equations})
+        deleted = 0 if fresh else self._delete(list(begun), {row["key"] for row in equations})
+        self._drop_rows(_parts((paper.key, begun.get(paper.key, paper.parts), paper.parts) for paper in papers))
+        self.lease.renew()  # whoever took it over has deleted what was begun
         self._write(papers_of(self.collection), [row for rows in ready for row in rows.papers])
         report = self.report
         report.papers += len(ready)
@@ -211,6 +224,24 @@ class _Push:
             self.connection.call("delete", self.collection, seconds=LONG, ids=gone[start : start + _BATCH])
         return len(gone)
 
+    def _clear_begun(self) -> None:
+        """Delete what an interrupted push has written of papers before their rows."""
+        begun: dict[str, int] = documents.read(self.connection, self.collection, BEGUN) or {}
+        keys = [key_of(paper) for paper in begun]
+        rows = documents.fetch(self.connection, papers_of(self.collection), keys, ("parts",), strong=True)
+        there = {paper: rows[key]["parts"] for key, paper in zip(keys, begun, strict=True) if key in rows}
+        bare = [paper for paper in begun if paper not in there]
+        if bare:
+            self._delete(bare, set())
+        self._drop_rows(_parts((paper, there.get(paper, 1), parts) for paper, parts in begun.items()))
+
+    def _drop_rows(self, keys: Iterable[int]) -> None:
+        """Delete rows among the papers."""
+        gone = list(keys)
+        for start in range(0, len(gone), _BATCH):
+            part = gone[start : start + _BATCH]
+            self.connection.call("delete", papers_of(self.collection), seconds=LONG, ids=part)
+
     def _prune(self) -> None:
         """Drop papers that the library does not have."""
         with self.library.reading():
@@ -227,9 +258,8 @@ class _Push:
         for start in range(0, len(gone), _ASKED):
             part = gone[start : start + _ASKED]
             self.report.deleted += self._delete([row["paper"] for row in part], set())
-            further = [part_key(row["key"], at) for row in part for at in range(1, row["parts"])]
-            keys = [*further, *(row["key"] for row in part)]
-            self.connection.call("delete", name, seconds=LONG, ids=keys)
+            self._drop_rows(_parts((row["paper"], 1, row["parts"]) for row in part))
+            self._drop_rows(row["key"] for row in part)
             self.report.removed += len(part)
             self.lease.renew()
 
@@ -241,6 +271,12 @@ class _Push:
             self.lease.renew()
         folder = str(self.library.folder)
         self.report.collection = summarise(self.connection, self.collection, folder, self.lease.renew)
+
+
+def _parts(papers: Iterable[tuple[str, int, int]]) -> Iterator[int]:
+    """Keys of further rows of papers, of each from one number to another."""
+    for paper, first, end in papers:
+        yield from (part_key(key_of(paper), at) for at in range(max(first, 1), end))
 
 
 def _batches(papers: Sequence[_Listed]) -> Iterator[list[_Listed]]:
