@@ -59,6 +59,8 @@ def _panel(axes: Axes, records: Sequence[Record], group: str, titles: Sequence[s
         if found is None:
             continue
         axes.plot(found.sizes, found.values, f"{marker}-", color=colour, markersize=4, linewidth=1.2, label=title)
+        if not quantity.projected:
+            continue
         many = np.geomspace(found.sizes[-1], max(float(target), found.sizes[-1]), 40)[1:]
         projected = [found.values[-1], *(found.at(one) for one in many)]
         axes.plot([found.sizes[-1], *many], projected, "--", color=colour, linewidth=1.2)
