@@ -9,7 +9,7 @@ import pytest
 
 from eqkin.errors import BadInput, StorageFailed, Unreachable
 from eqkin.milvus import connection as calls
-from eqkin.milvus import judgements, open_store
+from eqkin.milvus import open_judgements, open_store
 from eqkin.milvus.connection import Connection, address
 from eqkin.milvus.push import push
 from eqkin.milvus.schema import prepare_judgements
@@ -102,7 +102,7 @@ def _answers_again(client, path):
 def test_a_lost_connection_is_a_503_and_mends_itself(own, filled, encoder, collection, monkeypatch):
     library = filled(paper("a", "E = mc^2", r"\oint f = 0", year=1999))
     push(library, own.uri, encoder.digest, collection)
-    kept = judgements(own.uri, collection)
+    kept = open_judgements(own.uri, collection)
     engine = Engine(open_store(own.uri, collection, encoder.digest), encoder)
     running = Running(create_app(engine, kept))
     paths = ("/api/search?q=E%3Dmc^2", "/api/paper/record:a", "/api/facets", "/api/judgements")
@@ -173,7 +173,10 @@ def test_a_collection_replaced_by_another_models_is_not_searched(lite, filled, e
 def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder, collection):
     library = filled(paper("a", "E = mc^2"))
     push(library, lite.uri, encoder.digest, collection)
-    engine, kept = Engine(open_store(lite.uri, collection, encoder.digest), encoder), judgements(lite.uri, collection)
+    engine, kept = (
+        Engine(open_store(lite.uri, collection, encoder.digest), encoder),
+        open_judgements(lite.uri, collection),
+    )
     running = Running(create_app(engine, kept))
     connection = Connection(lite.uri)
     with running.client() as client:

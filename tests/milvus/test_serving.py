@@ -8,11 +8,12 @@ import pytest
 from eqkin.errors import BadInput, LimitReached
 from eqkin.library.judgements import Judgement
 from eqkin.limits import LIMITS
-from eqkin.milvus import judgements, open_store
+from eqkin.milvus import open_judgements, open_store
 from eqkin.milvus.judgements import MilvusJudgements
 from eqkin.milvus.push import push
 from eqkin.search import Engine, Filters
 from eqkin.web.app import create_app
+from eqkin.web.served import Served
 from tests.milvus.conftest import paper
 from tests.web.conftest import Running
 
@@ -20,7 +21,10 @@ from tests.web.conftest import Running
 def test_a_client_gets_its_answer_over_http_from_milvus(lite, filled, encoder, collection):
     library = filled(paper("a", "E = mc^2", year=1999, fields=["physics"]))
     push(library, lite.uri, encoder.digest, collection)
-    engine, kept = Engine(open_store(lite.uri, collection, encoder.digest), encoder), judgements(lite.uri, collection)
+    engine, kept = (
+        Engine(open_store(lite.uri, collection, encoder.digest), encoder),
+        open_judgements(lite.uri, collection),
+    )
     running = Running(create_app(engine, kept))
     with running.client() as client:
         assert client.get("/api/search?q=E").json()["hits"][0]["equation"]["id"] == "record:a#0"
@@ -34,6 +38,16 @@ def test_a_client_gets_its_answer_over_http_from_milvus(lite, filled, encoder, c
     running.stop()
     engine.close()
     kept.close()
+
+
+def test_what_is_served_is_let_go(lite, filled, encoder, collection):
+    push(filled(paper("a", "E = mc^2")), lite.uri, encoder.digest, collection)
+    with Served(milvus=lite.uri, collection=collection).application() as app:
+        service = app.state.service
+        assert service.judgements.all() == []
+        connections = service.judgements._connection, service.engine.store.connection
+        assert all(connection._client for connection in connections)
+    assert not any(connection._client for connection in connections)
 
 
 HOSTILE = [
@@ -89,7 +103,7 @@ def test_judgements_are_kept_beside_the_collection(lite, collection):
     first = kept.add(Judgement("p#1", True, latex="x", keywords=("a", "b")))
     kept.add(Judgement("p#2", True, latex="x", keywords=("b", "c")))
     kept.add(Judgement("p#1", False, latex="x"))
-    with closing(judgements(lite.uri, collection)) as other:  # another server sees the same
+    with closing(open_judgements(lite.uri, collection)) as other:  # another server sees the same
         (query,) = other.export()
         assert other.all()[0] == first and first.time
     assert (query.latex, query.keywords, query.relevant, query.irrelevant) == ("x", ["a", "b", "c"], ["p#2"], ["p#1"])

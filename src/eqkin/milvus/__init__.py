@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from eqkin.milvus.judgements import MilvusJudgements
     from eqkin.milvus.store import MilvusStore
 
-__all__ = ["DEFAULT", "judgements", "open_store"]
+__all__ = ["DEFAULT", "open_judgements", "open_store"]
 
 
 def open_store(uri: str, collection: str, model_digest: str) -> MilvusStore:
@@ -27,7 +27,7 @@ def open_store(uri: str, collection: str, model_digest: str) -> MilvusStore:
     return store
 
 
-def judgements(uri: str, collection: str) -> MilvusJudgements:
+def open_judgements(uri: str, collection: str) -> MilvusJudgements:
     """What people say of the results of a collection, kept beside it."""
     from eqkin.milvus.judgements import MilvusJudgements
 

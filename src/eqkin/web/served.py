@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,10 +62,10 @@ class Served:
 
     @contextmanager
     def _milvus(self) -> Iterator[Starlette]:
-        from eqkin.milvus import judgements, open_store
+        from eqkin.milvus import open_judgements, open_store
         from eqkin.network.encoder import Encoder
 
         encoder = Encoder.load(self.model)
         store = open_store(self.milvus, self.collection, encoder.digest)
-        with Engine(store, encoder) as engine:
-            yield create_app(engine, judgements(self.milvus, self.collection), hosts=self.hosts)
+        with Engine(store, encoder) as engine, closing(open_judgements(self.milvus, self.collection)) as kept:
+            yield create_app(engine, kept, hosts=self.hosts)
