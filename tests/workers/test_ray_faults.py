@@ -21,7 +21,6 @@ from eqkin.workers.ray_cluster import RayCluster
 from tests.workers import loads
 from tests.workers.conftest import notes, write_shard
 
-pytestmark = pytest.mark.xdist_group("ray")
 Parts = list[Item | Shard]
 
 

@@ -16,8 +16,6 @@ from eqkin.workers.ray_cluster import RayCluster
 from tests.library.conftest import write_article
 from tests.workers.conftest import write_shard
 
-pytestmark = pytest.mark.xdist_group("ray")
-
 
 @pytest.fixture
 def sources(tmp_path: Path) -> list[Path]:

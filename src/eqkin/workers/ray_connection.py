@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import signal
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from eqkin.errors import BadInput, StorageFailed, Unreachable
+from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
 
 LOCAL = "local"
 _SECONDS = 5.0  # a server may take to answer at all
@@ -69,19 +70,21 @@ def connect(address: str | None, cpus: int) -> bool:
     try:
         with _signals_kept(), _silence():
             ray.init(address=address, **options)
-    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
-        if address == LOCAL and isinstance(error, OSError) and not isinstance(error, ConnectionError):
-            raise StorageFailed(f"Ray cannot be started here: {error}") from error
-        where = "no Ray could be started here" if address == LOCAL else f"no Ray cluster was found at {address}"
-        raise Unreachable(
-            f"{where} ({_first_line(error)}); run the command on a node of the cluster, "
-            "with the Python and Ray of its other nodes, and give the address that `ray start --head` printed"
-        ) from error
+    except Exception as error:  # Ray raises plain ones, too
+        raise _explained(error, address) from error
     return True
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or repr(error)).splitlines()[0]
+def _explained(error: Exception, address: str) -> EqkinError:
+    reason = (str(error).strip() or repr(error)).splitlines()[0]
+    if address != LOCAL:
+        return Unreachable(
+            f"no Ray cluster was found at {address} ({reason}); run the command on a node of the cluster, "
+            "with the Python and Ray of its other nodes, and give the address that `ray start --head` printed"
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        return StorageFailed(f"Ray cannot be started here: {error}")
+    return Unreachable(f"no Ray could be started here ({reason}); try again, or take --engine processes")
 
 
 @contextmanager
