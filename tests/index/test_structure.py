@@ -159,7 +159,7 @@ def test_rare_terms_are_looked_up_first_and_never_too_many(
     sizes = np.cumsum([len(lists[code]) for code in codes.tolist()])
     mixed = np.random.default_rng(2).permutation(30)
     for budget, used in ((int(sizes[9]), 10), (int(sizes[9]) - 1, 9), (0, 3), (10**6, 30)):
-        monkeypatch.setattr(structure, "_BUDGET", budget)
+        monkeypatch.setattr(structure, "BUDGET", budget)
         scores, trees = index.search(codes[mixed], weights[mixed], 10**6)
         right = dict((tree, score) for score, tree in _by_hand(lists, codes[:used], weights[:used]))
         assert dict(zip(trees.tolist(), scores.tolist(), strict=True)) == pytest.approx(right, rel=1e-5)
@@ -255,7 +255,7 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
 
 
 def test_more_trees_than_16_bits_tell_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eqkin.index.structure._BUDGET", 10**7)  # none of the codes is left out
+    monkeypatch.setattr("eqkin.index.structure.BUDGET", 10**7)  # none of the codes is left out
     entry, trees, has = _large(tmp_path)
     index = StructureIndex.open(tmp_path, [entry], trees)
     assert index is not None
