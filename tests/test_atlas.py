@@ -3,14 +3,14 @@
 from collections import Counter
 from functools import cache
 
-from eqkin.atlas import articles, kin_groups
+from eqkin.atlas import list_articles, load_equation_groups
 from eqkin.latex import Document, parse
 from eqkin.library.reading import convert_document
 
 
 @cache
 def _documents() -> dict[str, Document]:
-    return {article.name.removesuffix(".tex"): parse(article.read_text("utf-8")) for article in articles()}
+    return {article.name.removesuffix(".tex"): parse(article.read_text("utf-8")) for article in list_articles()}
 
 
 def test_there_are_many_fields_and_equations() -> None:
@@ -37,7 +37,7 @@ def test_every_equation_converts_without_loss() -> None:
 
 
 def test_kin_groups_span_fields_and_name_existing_equations_once() -> None:
-    groups = kin_groups()
+    groups = load_equation_groups()
     known = {f"{field}:{equation.label}" for field, document in _documents().items() for equation in document.equations}
     members = Counter(member for group in groups for member in group.equations)
     assert len(groups) >= 60

@@ -30,7 +30,7 @@ class StorageFailed(EqkinError):
     """The disk refused a write or a read: full, read-only, or failing; what was stored before is intact."""
 
 
-class LearningFailed(EqkinError):
+class TrainingFailed(EqkinError):
     """A run cannot go on: its loss or its weights are no numbers any more."""
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from html import escape
 from typing import TypeAlias
 
-_VOID = frozenset("input link meta br hr img".split())
+_VOID_TAGS = frozenset("input link meta br hr img".split())
 
 
-class Safe(str):
+class SafeHtml(str):
     """Markup made by this program, put into a page as it is."""
 
     __slots__ = ()
@@ -19,30 +19,30 @@ Content: TypeAlias = "str | int | None | Iterable[Content]"  # a `Safe` is a `st
 Attribute: TypeAlias = "str | int | bool | None"
 
 
-def tag(name: str, /, *content: Content, **attributes: Attribute) -> Safe:
+def tag(name: str, /, *content: Content, **attributes: Attribute) -> SafeHtml:
     """An element. `class_` and `for_` stand for those names, other underscores for hyphens; None and False drop one."""
-    written = "".join(_attribute(key, value) for key, value in attributes.items())
-    if name in _VOID:
-        return Safe(f"<{name}{written}>")
-    return Safe(f"<{name}{written}>{join(content)}</{name}>")
+    written = "".join(_format_attribute(key, value) for key, value in attributes.items())
+    if name in _VOID_TAGS:
+        return SafeHtml(f"<{name}{written}>")
+    return SafeHtml(f"<{name}{written}>{join(content)}</{name}>")
 
 
-def join(content: Iterable[Content]) -> Safe:
+def join(content: Iterable[Content]) -> SafeHtml:
     """Pieces of content one after another."""
-    return Safe("".join(_text(piece) for piece in content))
+    return SafeHtml("".join(_escape_content(piece) for piece in content))
 
 
-def _text(piece: Content) -> str:
+def _escape_content(piece: Content) -> str:
     if piece is None:
         return ""
-    if isinstance(piece, Safe):
+    if isinstance(piece, SafeHtml):
         return str(piece)
     if isinstance(piece, str | int):
         return escape(str(piece))
     return join(piece)
 
 
-def _attribute(key: str, value: Attribute) -> str:
+def _format_attribute(key: str, value: Attribute) -> str:
     if value is None or value is False:
         return ""
     name = key.rstrip("_").replace("_", "-")

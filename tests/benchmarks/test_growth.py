@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eqkin.benchmarks import growth, pieces
-from eqkin.benchmarks.growth import grow
+from eqkin.benchmarks.growth import grow_corpus
 from eqkin.errors import BadInput
 from eqkin.latex import parse
 from eqkin.latex.macros import find_definitions
@@ -28,33 +28,33 @@ DEFINITIONS = r"""
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> growth.Growth:
-    return grow(["atlas:"], tmp_path_factory.mktemp("grown"), 600, papers=6)
+def grown(tmp_path_factory: pytest.TempPathFactory) -> growth.GrownCorpus:
+    return grow_corpus(["atlas:"], tmp_path_factory.mktemp("grown"), 600, papers=6)
 
 
 def contents(folder: Path) -> dict[str, str]:
     return {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
 
 
-def test_papers_are_read_from_tars_with_their_metadata(grown: growth.Growth, tmp_path: Path) -> None:
+def test_papers_are_read_from_tars_with_their_metadata(grown: growth.GrownCorpus, tmp_path: Path) -> None:
     with Library.open(tmp_path / "library") as library:
         report = library.add(grown.folder, metadata=MetadataSnapshot(grown.metadata, folder=tmp_path))
-        papers = library.papers()
-        sizes = np.concatenate([forest.sizes for _, forest in library.forests()])
+        papers = library.list_papers()
+        sizes = np.concatenate([forest.sizes for _, forest in library.iter_forests()])
         citations = {row[0] for row in library.connection.execute("SELECT cited FROM citations")}
     assert not report.failed
     assert report.papers == grown.papers > 6
     assert 600 <= grown.equations <= 1_000
     assert sum(report.equations.values()) == grown.equations
     assert report.equations["converted"] > 0.97 * grown.equations
-    assert {paper["key"] for paper in papers} == {f"arxiv:{growth.identifier(n, 6)}" for n in range(grown.papers)}
+    assert {paper["key"] for paper in papers} == {f"arxiv:{growth.get_arxiv_id(n, 6)}" for n in range(grown.papers)}
     assert all(paper["title"] and paper["authors"] and paper["fields"] and paper["year"] >= 2015 for paper in papers)
     assert 40 < sizes.mean() < 80  # the atlas has 58
     assert citations
     assert citations <= {paper["key"].removeprefix("arxiv:") for paper in papers}
 
 
-def test_equations_are_new(grown: growth.Growth) -> None:
+def test_equations_are_new(grown: growth.GrownCorpus) -> None:
     def written(source: str) -> Iterator[str]:
         for item in open_source(source):
             paper = item.load()
@@ -65,37 +65,39 @@ def test_equations_are_new(grown: growth.Growth) -> None:
     assert sum(body in old for body in new) < 0.15 * len(new)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_what_is_there_is_kept(grown: growth.Growth, tmp_path: Path) -> None:
-    again = grow(["atlas:"], tmp_path, 600, papers=6)
+def test_the_same_seed_gives_the_same_bytes_and_what_is_there_is_kept(
+    grown: growth.GrownCorpus, tmp_path: Path
+) -> None:
+    again = grow_corpus(["atlas:"], tmp_path, 600, papers=6)
     assert contents(tmp_path) == contents(grown.folder)
     again.tars[1].unlink()  # as if it had been stopped
     whole = again.tars[0].stat().st_mtime_ns
-    resumed = grow(["atlas:"], tmp_path, 600, papers=6)
+    resumed = grow_corpus(["atlas:"], tmp_path, 600, papers=6)
     assert resumed.skipped == len(resumed.tars) - 1
     assert again.tars[0].stat().st_mtime_ns == whole
     assert contents(tmp_path) == contents(grown.folder)
 
 
-def test_a_larger_corpus_begins_with_the_smaller_one(grown: growth.Growth, tmp_path: Path) -> None:
-    smaller = grow(["atlas:"], tmp_path, 300, papers=6)
-    larger = grow(["atlas:"], tmp_path, 600, papers=6)
+def test_a_larger_corpus_begins_with_the_smaller_one(grown: growth.GrownCorpus, tmp_path: Path) -> None:
+    smaller = grow_corpus(["atlas:"], tmp_path, 300, papers=6)
+    larger = grow_corpus(["atlas:"], tmp_path, 600, papers=6)
     assert len(smaller.tars) < len(larger.tars)
     assert larger.skipped >= len(smaller.tars) - 1
     assert contents(tmp_path) == contents(grown.folder)
     with pytest.raises(BadInput, match="larger"):
-        grow(["atlas:"], tmp_path, 300, papers=6)
+        grow_corpus(["atlas:"], tmp_path, 300, papers=6)
     with pytest.raises(BadInput, match="something else"):
-        grow(["atlas:"], tmp_path, 600, papers=6, seed=1)
+        grow_corpus(["atlas:"], tmp_path, 600, papers=6, seed=1)
 
 
 def test_each_piece_keeps_its_own_macros(tmp_path: Path) -> None:
     for name, meaning in (("a", r"\alpha^{2}"), ("b", r"\frac{1}{2}")):
         text = rf"\newcommand{{\inner}}{{{meaning}}}\newcommand{{\whole}}{{\inner}}" + r"\[ \whole = 1 \]" * 5
         (tmp_path / f"{name}.tex").write_text(rf"\documentclass{{article}}\begin{{document}}{text}\end{{document}}")
-    grown = grow([str(tmp_path / "a.tex"), str(tmp_path / "b.tex")], tmp_path / "grown", 40)
+    grown = grow_corpus([str(tmp_path / "a.tex"), str(tmp_path / "b.tex")], tmp_path / "grown", 40)
     with Library.open(tmp_path / "library") as library:
         report = library.add(grown.folder)
-        marks = [mathml for row in library.equations() if (mathml := row["mathml"])]
+        marks = [mathml for row in library.iter_equations() if (mathml := row["mathml"])]
     assert report.equations == {"converted": grown.equations}
     squares, halves = (sum(mark in mathml for mathml in marks) for mark in ("<msup>", "<mfrac>"))
     assert squares + halves == grown.equations
@@ -104,14 +106,14 @@ def test_each_piece_keeps_its_own_macros(tmp_path: Path) -> None:
 
 def test_a_definition_is_written_as_it_was_read() -> None:
     macros = [found.value for found in find_definitions(DEFINITIONS)]
-    again = [found.value for found in find_definitions("\n".join(map(pieces.definition, macros)))]  # type: ignore[arg-type]
+    again = [found.value for found in find_definitions("\n".join(map(pieces.format_definition, macros)))]  # type: ignore[arg-type]
     assert len(macros) == 7
     assert again == macros
 
 
 def test_what_would_open_a_display_in_another_piece_is_left_out() -> None:
     text = r"\section{A} $$ x = 1 $$ odd \[ \section{B} \begin{align} y \end{align} \bibitem{z} $$"
-    (piece,) = pieces.cut(Paper("key", text))
+    (piece,) = pieces.cut_paper(Paper("key", text))
     joined = "".join(piece.parts)
     assert piece.equations == 2
     assert len(parse(joined + r"\[ z \]").equations) == 3
@@ -121,4 +123,4 @@ def test_what_would_open_a_display_in_another_piece_is_left_out() -> None:
 def test_sources_without_equations_are_refused(tmp_path: Path) -> None:
     (tmp_path / "words.tex").write_text("nothing but words")
     with pytest.raises(BadInput, match="no equations"):
-        grow([str(tmp_path / "words.tex")], tmp_path / "grown", 10)
+        grow_corpus([str(tmp_path / "words.tex")], tmp_path / "grown", 10)

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from eqkin.atlas import articles
-from eqkin.benchmarks.renaming import Renaming, draw
+from eqkin.atlas import list_articles
+from eqkin.benchmarks.renaming import LetterPermutation, draw_permutation
 from eqkin.latex import parse
-from eqkin.latex.environments import converter_input
+from eqkin.latex.environments import to_converter_input
 from eqkin.mathml.converter import Converter
-from eqkin.mathml.formulas import convert
+from eqkin.mathml.formulas import convert_formulas
 
 
 @pytest.fixture
-def swapped() -> Renaming:
-    return Renaming({ord("x"): "y", ord("y"): "x", ord("l"): "m", ord("m"): "l"}, {r"\alpha": r"\beta"})
+def swapped() -> LetterPermutation:
+    return LetterPermutation({ord("x"): "y", ord("y"): "x", ord("l"): "m", ord("m"): "l"}, {r"\alpha": r"\beta"})
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def swapped() -> Renaming:
         (r"loss(x) = lx", r"loss(y) = my"),
     ],
 )
-def test_variables_alone_are_renamed(swapped: Renaming, formula: str, renamed: str) -> None:
+def test_variables_alone_are_renamed(swapped: LetterPermutation, formula: str, renamed: str) -> None:
     assert swapped(formula) == renamed
 
 
 def test_no_two_letters_become_one_and_some_change() -> None:
-    drawn = draw(np.random.default_rng(7))
+    drawn = draw_permutation(np.random.default_rng(7))
     assert sorted(drawn.latin.values()) == sorted(map(chr, drawn.latin))
     assert sorted(drawn.greek.values()) == sorted(drawn.greek)
     assert sum(chr(old) != new for old, new in drawn.latin.items()) > 20
@@ -43,11 +43,11 @@ def test_no_two_letters_become_one_and_some_change() -> None:
 
 def test_trees_keep_their_shape() -> None:
     """All formulas of some articles, read by the converter before and after."""
-    drawn, converter = draw(np.random.default_rng(1)), Converter()
+    drawn, converter = draw_permutation(np.random.default_rng(1)), Converter()
     changed = 0
-    for article in list(articles())[:4]:
-        texts = [converter_input(e.environment, e.body) for e in parse(article.read_text("utf-8")).equations]
-        before, after = (convert(converter, some).forest for some in (texts, [drawn(text) for text in texts]))
+    for article in list(list_articles())[:4]:
+        texts = [to_converter_input(e.environment, e.body) for e in parse(article.read_text("utf-8")).equations]
+        before, after = (convert_formulas(converter, some).forest for some in (texts, [drawn(text) for text in texts]))
         assert np.array_equal(before.offsets, after.offsets)
         assert np.array_equal(before.n_children, after.n_children)
         changed += sum(drawn(text) != text for text in texts) / len(texts)

@@ -12,5 +12,5 @@ def atlas_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a library with the atlas, indexed."""
     with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
         library.add("atlas:")
-        library.engine()
+        library.open_engine()
         return library.folder

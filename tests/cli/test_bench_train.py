@@ -16,7 +16,7 @@ from eqkin.learning.corpus import Corpus  # noqa: E402
 from eqkin.library import Library  # noqa: E402
 from eqkin.network.architecture import FEATURES, Architecture  # noqa: E402
 from eqkin.network.torch_network import GraphNetwork  # noqa: E402
-from eqkin.network.trees import Trees  # noqa: E402
+from eqkin.network.trees import TreeBatch  # noqa: E402
 
 runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importing torch-geometric warns of itself
@@ -27,7 +27,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bench")
     with Library.open(folder / "library") as library:
         library.add("atlas:")
-        Corpus.of_library(library).save(folder / "corpus.zst")
+        Corpus.from_library(library).save(folder / "corpus.zst")
     return folder / "corpus.zst"
 
 
@@ -52,5 +52,5 @@ def test_the_peer_computes_the_same_network(corpus: Path) -> None:
     torch.manual_seed(0)
     network = GraphNetwork(Architecture(width=32))
     peer = GeometricNetwork(network)
-    features, trees = torch.rand(len(forest.tag), FEATURES), Trees.of_forest(forest)
+    features, trees = torch.rand(len(forest.tag), FEATURES), TreeBatch.from_forest(forest)
     assert torch.allclose(network(features, trees), peer(features, trees), atol=1e-4)

@@ -18,9 +18,9 @@ pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 
 
 from eqkin import Encoder  # noqa: E402
 from eqkin.benchmarks.encode import EncodeReport  # noqa: E402
-from eqkin.evaluation.experiments.labelled import scores  # noqa: E402
+from eqkin.evaluation.experiments.labelled import score_labels  # noqa: E402
 from eqkin.evaluation.report import EXPERIMENTS  # noqa: E402
-from eqkin.evaluation.systems.registry import NAMES  # noqa: E402
+from eqkin.evaluation.systems.registry import SYSTEM_DESCRIPTIONS  # noqa: E402
 from eqkin.network.architecture import Architecture  # noqa: E402
 from tests.cli.running import Ended, eqkin  # noqa: E402
 from tests.learning.small import corpus_of  # noqa: E402
@@ -85,7 +85,7 @@ def test_labelled_scores_are_those_of_the_encoders_vectors(tmp_path):
     others = [max((float(near[i, j]), labels[j]) for j in range(6) if j != i)[1] for i in range(6)]
     right = [labels[i] == others[i] for i in range(5)]  # the integral has nobody to find
     assert found["embedding"]["accuracy"] == pytest.approx(100 * np.mean(right), abs=1e-3)
-    assert found["embedding"]["ranking"] == pytest.approx(100 * scores(near, labels).ranking.value, abs=1e-3)
+    assert found["embedding"]["ranking"] == pytest.approx(100 * score_labels(near, labels).ranking.value, abs=1e-3)
 
 
 def test_without_a_file_the_atlas_is_measured():
@@ -214,8 +214,8 @@ def test_a_small_run_says_so(tmp_path):
 
 
 def test_systems_are_listed():
-    assert eqkin("evaluate", "systems", "--json").json == NAMES
-    assert [line.split()[0] for line in eqkin("evaluate", "systems").out.splitlines()] == [*NAMES, "DIR"]
+    assert eqkin("evaluate", "systems", "--json").json == SYSTEM_DESCRIPTIONS
+    assert [line.split()[0] for line in eqkin("evaluate", "systems").out.splitlines()] == [*SYSTEM_DESCRIPTIONS, "DIR"]
 
 
 @pytest.mark.parametrize("command", ["ablation", "labelled", "study", "judged", "equalities"])

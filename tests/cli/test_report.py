@@ -9,7 +9,7 @@ import typer.main
 
 from eqkin.cli import app
 from eqkin.evaluation.report import EXPERIMENTS
-from eqkin.evaluation.results import Result
+from eqkin.evaluation.results import ExperimentResult
 from tests.cli.running import eqkin
 
 
@@ -17,7 +17,7 @@ from tests.cli.running import eqkin
 def store(tmp_path: Path) -> Path:
     """A folder with two results."""
     for name in ("labelled", "judged-ours"):
-        Result(name, name.title(), "", [f"Holds: {name}."]).save(tmp_path / "evaluation" / "results")
+        ExperimentResult(name, name.title(), "", [f"Holds: {name}."]).save(tmp_path / "evaluation" / "results")
     return tmp_path / "evaluation"
 
 

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from eqkin.cli import app
-from eqkin.cli.unicode import unicode_of
+from eqkin.cli.unicode import to_unicode
 from eqkin.errors import BadInput, LimitReached
 from eqkin.library import Library
 from eqkin.search.query import FormulaReader
@@ -28,7 +28,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     (place / "papers.jsonl").write_text(json.dumps(record))
     with Library.open(place / "library") as opened:
         opened.add("atlas:", place / "papers.jsonl")
-        opened.engine()
+        opened.open_engine()
         return str(opened.folder)
 
 
@@ -103,7 +103,7 @@ def test_a_title_cannot_steer_the_terminal(tmp_path):
     (tmp_path / "papers.jsonl").write_text(json.dumps(record).replace("\\\\x1b", "\\u001b"))
     with Library.open(tmp_path / "library") as opened:
         opened.add(tmp_path / "papers.jsonl")
-        opened.engine()
+        opened.open_engine()
     for options in ([], ["--latex"], ["--explain"]):
         shown = _run("search", "-l", str(tmp_path / "library"), "a=b", *options).stdout
         assert "title" in shown
@@ -214,6 +214,6 @@ def test_bench_search_times_every_stage(library):
 )
 def test_mathml_as_a_line_of_unicode(latex, line):
     reader = FormulaReader(1)
-    assert unicode_of(reader.read(latex).mathml).replace("H\u0302", "Ĥ") == line
+    assert to_unicode(reader.read(latex).mathml).replace("H\u0302", "Ĥ") == line
     reader.close()
-    assert unicode_of("<no") == ""
+    assert to_unicode("<no") == ""

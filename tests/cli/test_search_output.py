@@ -4,12 +4,12 @@ import pytest
 
 from eqkin.cli.search_output import print_results
 from eqkin.mathml.tree import to_mathml
-from eqkin.search.explain import explained
+from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
 from eqkin.search.wildcards import Pattern
-from eqkin.web.query import Query
-from eqkin.web.result_view import result_page
+from eqkin.web.query import WebQuery
+from eqkin.web.result_view import render_results
 
 PAPER = PaperRecord("paper", "A title", (), None, (), "")
 
@@ -21,7 +21,7 @@ def results():
     def of(query, latex):
         asked, hit = reader.read(query), reader.read(latex).root
         pattern = Pattern(asked.root) if asked.wildcards else None
-        why = explained(asked.root, [hit], pattern)[0]
+        why = explain_hits(asked.root, [hit], pattern)[0]
         record = EquationRecord("paper#1", 1, latex, to_mathml(hit), "", "", "", "", PAPER)
         found = Hit(record, 1, 1, 0, (), 0, why.pairings, why.marked, why.renaming, why.bindings)
         return Results(query, asked.mathml, "", (found,))
@@ -51,10 +51,10 @@ def test_a_terminal_shows_what_wildcards_stand_for(results, capsys):
 
 
 def test_a_page_shows_names_and_what_wildcards_stand_for(results):
-    page = str(result_page(Query(q="x"), results("x^2 + y^2", "x^2 + <^2, t^2 + y^2"), None))
+    page = str(render_results(WebQuery(q="x"), results("x^2 + y^2", "x^2 + <^2, t^2 + y^2"), None))
     assert "<li><i>x</i> reads as <i>t</i></li>" in page
     assert "<i>y</i> reads" not in page
-    page = str(result_page(Query(q="x"), results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), None))
+    page = str(render_results(WebQuery(q="x"), results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), None))
     assert "<li><i>?f</i> = <math" in page
     assert "reads as" not in page
 
@@ -63,8 +63,8 @@ def test_that_no_formula_has_the_form_asked_for_is_told(results, capsys):
     missed = results("?a + ?a", "x + y")
     print_results(missed, latex=False, titled=False)
     assert "no formula has this form" in capsys.readouterr().err
-    assert "No formula has this form" in result_page(Query(q="x"), missed, None)
+    assert "No formula has this form" in render_results(WebQuery(q="x"), missed, None)
     for other in (results("?a + ?a", "x + x"), results("a + a", "x + y")):
         print_results(other, latex=False, titled=False)
         assert not capsys.readouterr().err
-        assert "has this form" not in result_page(Query(q="x"), other, None)
+        assert "has this form" not in render_results(WebQuery(q="x"), other, None)

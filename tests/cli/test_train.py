@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from eqkin.cli import app
-from eqkin.cli.train import progress_bar
+from eqkin.cli.train import make_progress_bar
 
 runner = CliRunner()
 
@@ -23,7 +23,7 @@ TINY = ["--set", "width=8", "--set", "held_out=0.3", "--batch", "4", "--triplets
 def test_bar_time_left_losses_and_speed_fit_a_terminal_of_80_columns() -> None:
     console = Console(file=StringIO(), width=80)
     told = "loss 4.8073, similarity 0.5662, masking 4.2411, 563 triplets/s, held-out ranking 52.2 % [31.0, 73.4]"
-    bar = progress_bar(console, shown=True)
+    bar = make_progress_bar(console, shown=True)
     bar.add_task(told, total=100, completed=42)
     with console.capture() as captured:
         console.print(bar.get_renderable())
@@ -38,7 +38,7 @@ def test_a_run_tells_its_score_as_json(tmp_path: Path) -> None:
 
     with Library.open(tmp_path / "library") as library:
         library.add("atlas:")
-        Corpus.of_library(library).save(tmp_path / "corpus.zst")
+        Corpus.from_library(library).save(tmp_path / "corpus.zst")
     arguments = ["train", str(tmp_path / "corpus.zst"), "-o", str(tmp_path / "run"), "--json", *TINY]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0, result.output
@@ -60,7 +60,7 @@ def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path)
 
     with Library.open(tmp_path / "library") as library:
         library.add("atlas:")
-        replace(Corpus.of_library(library), words=None).save(tmp_path / "corpus.zst")
+        replace(Corpus.from_library(library), words=None).save(tmp_path / "corpus.zst")
     for name, said in (("eqkin", True), ("paper", False)):
         arguments = ["train", str(tmp_path / "corpus.zst"), "--recipe", name, "-o", str(tmp_path / name), *TINY]
         result = runner.invoke(app, arguments)

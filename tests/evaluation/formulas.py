@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from eqkin.evaluation.systems.base import Formulas
+from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.network.encoder import Encoder
 
 
@@ -13,4 +13,4 @@ def _encoder():
 
 def formulas(*latex):
     """These formulas, as trees and as LaTeX."""
-    return Formulas(_encoder().trees(latex), list(latex))
+    return FormulaSet(_encoder().parse_formulas(latex), list(latex))

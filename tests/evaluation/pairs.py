@@ -20,7 +20,7 @@ def corpus_of_equalities(works: int = 24, equations: int = 8, seed: int = 0) -> 
             trees.append(("mrow", "", "", [*side(LATIN, letters), ("mo", "", sign, []), *side(GREEK, letters)]))
     paper = np.repeat(np.arange(works), equations).astype(np.int32)
     corpus = Corpus(
-        forest=build(trees).canonical(),
+        forest=build(trees).canonicalise(),
         section=paper,
         paper=paper,
         papers=[f"paper{number:02}" for number in range(works)],

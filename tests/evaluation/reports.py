@@ -9,7 +9,19 @@ from pathlib import Path
 import orjson
 
 from eqkin.evaluation import published
-from eqkin.evaluation.results import PUBLISHED, VERSION, Column, Curve, Example, Hit, Plot, Result, Row, Score, Table
+from eqkin.evaluation.results import (
+    PUBLISHED,
+    VERSION,
+    Curve,
+    ExampleHit,
+    ExperimentResult,
+    Plot,
+    Score,
+    Table,
+    TableColumn,
+    TableRow,
+    WorkedExample,
+)
 
 BAYES = (
     '<math display="block"><mi>P</mi><mo>(</mo><mi>s</mi><mo>|</mo><mi>d</mi><mo>)</mo><mo>=</mo><mfrac>'
@@ -23,24 +35,24 @@ TOTAL = (
 EVIL = (
     "<script>alert(1)</script><img src=https://example.org/x.png onerror=alert(2)> & _x_ 100% \\evil{ $a^b$ #1 ~ | `c`"
 )
-SHARES = [Column("r1", "R@1"), Column("r10", "R@10"), Column("r100", "R@100")]
+SHARES = [TableColumn("r1", "R@1"), TableColumn("r10", "R@10"), TableColumn("r100", "R@100")]
 
 
 def score(value: float, half: float) -> Score:
     return Score(value, value - half, value + half)
 
 
-def ablation() -> Result:
+def ablation() -> ExperimentResult:
     columns = [
-        Column("ranking", "Ranking, held out", "percent"),
-        Column("labelled_ranking", "Ranking, labelled", "percent"),
-        Column("accuracy", "Accuracy, labelled", "percent"),
+        TableColumn("ranking", "Ranking, held out", "percent"),
+        TableColumn("labelled_ranking", "Ranking, labelled", "percent"),
+        TableColumn("accuracy", "Accuracy, labelled", "percent"),
     ]
     titles = ["Full model", "No histogram loss", "No masking", "No augmentation", "Bitmap CNN, retrained"]
     measured = [(0.842, 0.688, 0.745), (0.801, 0.571, 0.521), (0.839, 0.662, 0.702), (0.815, 0.64, 0.66)]
     measured.append((0.731, 0.49, 0.553))
     rows = [
-        Row(
+        TableRow(
             title, {c.key: score(v, 0.012 * (1 + 3 * i)) for i, (c, v) in enumerate(zip(columns, figures, strict=True))}
         )
         for title, figures in zip(titles, measured, strict=True)
@@ -64,7 +76,7 @@ def ablation() -> Result:
         kind="bar",
         caption="Percentage points below the full model.",
     )
-    return Result(
+    return ExperimentResult(
         "ablation",
         "Ablation: what each part of the learning adds",
         "Histogram loss, masking and augmentation each raise the ranking score on held-out papers; the histogram loss"
@@ -88,15 +100,17 @@ def ablation() -> Result:
     )
 
 
-def equalities() -> Result:
+def equalities() -> ExperimentResult:
     rows = [
-        Row("eqkin, finetuned", {"r1": score(0.561, 0.01), "r10": score(0.842, 0.008), "r100": score(0.901, 0.006)}),
-        Row("Transformer", {"r1": score(0.522, 0.01), "r10": score(0.731, 0.01), "r100": score(0.822, 0.009)}),
-        Row("Bag of words", {"r1": score(0.431, 0.01), "r10": score(0.612, 0.01), "r100": score(0.703, 0.01)}),
-        Row(
+        TableRow(
+            "eqkin, finetuned", {"r1": score(0.561, 0.01), "r10": score(0.842, 0.008), "r100": score(0.901, 0.006)}
+        ),
+        TableRow("Transformer", {"r1": score(0.522, 0.01), "r10": score(0.731, 0.01), "r100": score(0.822, 0.009)}),
+        TableRow("Bag of words", {"r1": score(0.431, 0.01), "r10": score(0.612, 0.01), "r100": score(0.703, 0.01)}),
+        TableRow(
             "approach0", {"r1": Score(math.nan), "r10": score(0.58, 0.011)}, note="it finds nothing for 3 % of queries"
         ),
-        Row("Tangent-CFT", {"r10": Score(0.6)}, PUBLISHED, "ARQMath-1"),
+        TableRow("Tangent-CFT", {"r10": Score(0.6)}, PUBLISHED, "ARQMath-1"),
     ]
     table = Table(
         "equalities", "The right side from the left", SHARES, [*rows, *published.EQUALITIES_ROWS["equalities"]]
@@ -108,7 +122,7 @@ def equalities() -> Result:
     ]
     curves = [Curve(c.title, c.x, c.y, [y - 0.012 for y in c.y], [y + 0.012 for y in c.y]) for c in curves]
     plot = Plot("batches", "Effect of the batch in finetuning", "pairs in a batch", "recall", curves, log_x=True)
-    return Result(
+    return ExperimentResult(
         "equalities",
         "Equalities: find the right side from the left",
         "The Graph-CNN finds the right side among the first ten for 83.3 % of equalities, far above bag of words.",
@@ -120,13 +134,13 @@ def equalities() -> Result:
     )
 
 
-def study() -> Result:
-    columns = [Column("p10", "P@10"), Column("p100", "P@100"), Column("umap", "uMAP", "number")]
+def study() -> ExperimentResult:
+    columns = [TableColumn("p10", "P@10"), TableColumn("p100", "P@100"), TableColumn("umap", "uMAP", "number")]
     rows = [
-        Row("eqkin", {"p10": score(0.49, 0.05), "p100": score(0.36, 0.05), "umap": score(151.2, 31.4)}),
-        Row("Bag of words", {"p10": score(0.52, 0.05), "p100": score(0.31, 0.05), "umap": score(99.8, 22.4)}),
+        TableRow("eqkin", {"p10": score(0.49, 0.05), "p100": score(0.36, 0.05), "umap": score(151.2, 31.4)}),
+        TableRow("Bag of words", {"p10": score(0.52, 0.05), "p100": score(0.31, 0.05), "umap": score(99.8, 22.4)}),
     ]
-    return Result(
+    return ExperimentResult(
         "study",
         "Search study: 53 queries with keywords",
         "The learned embedding finds almost half as many relevant equations more than bag of words.",
@@ -135,36 +149,42 @@ def study() -> Result:
     )
 
 
-def examples() -> Result:
+def examples() -> ExperimentResult:
     hits = [
-        Hit(
+        ExampleHit(
             1,
             r"P(s \mid d) = \frac{P(d \mid s) P(s)}{P(d)}",
             BAYES,
             "Charting nearby dust, 2 Method",
             "the first result",
         ),
-        Hit(
+        ExampleHit(
             4, r"P(d) = \int P(d\mid s) P(s) ds", TOTAL, "Information theory, Appendix", "the law of total probability"
         ),
     ]
-    example = Example("Bayes' law", r"P(d \mid s ) = \frac{P(d,s)}{P(s)}", BAYES, hits, "The paper's first example.")
-    return Result("examples", "Two examples", "It finds kin across fields.", ["Both are found."], examples=[example])
+    example = WorkedExample(
+        "Bayes' law", r"P(d \mid s ) = \frac{P(d,s)}{P(s)}", BAYES, hits, "The paper's first example."
+    )
+    return ExperimentResult(
+        "examples", "Two examples", "It finds kin across fields.", ["Both are found."], examples=[example]
+    )
 
 
-def hostile() -> Result:
+def hostile() -> ExperimentResult:
     """Nothing of it may be run, loaded, break a page, a table or LaTeX."""
     long = "An extraordinarily " + "long " * 80 + "title_without_" + "end" * 60
     columns = [
-        Column("a", f"{EVIL} [A]"),
-        Column("b", "* plain\nnew line", "number", "low"),
-        Column("c", "words", "text"),
+        TableColumn("a", f"{EVIL} [A]"),
+        TableColumn("b", "* plain\nnew line", "number", "low"),
+        TableColumn("c", "words", "text"),
     ]
     rows = [
-        Row("[5pt] " + EVIL, {"a": Score(math.nan), "b": Score(1234567.5), "c": EVIL}, note=EVIL),
-        Row("* " + long, {"a": Score(-0.25, None, 0.5), "b": Score(0.00012, 0.0001, 0.0002)}, origin="made & <up>"),
-        Row("\x00\x1b[31mred\u202e", {"b": Score(math.inf), "c": "\\\\ & \\end{tabular}"}),
-        Row("_", {}),
+        TableRow("[5pt] " + EVIL, {"a": Score(math.nan), "b": Score(1234567.5), "c": EVIL}, note=EVIL),
+        TableRow(
+            "* " + long, {"a": Score(-0.25, None, 0.5), "b": Score(0.00012, 0.0001, 0.0002)}, origin="made & <up>"
+        ),
+        TableRow("\x00\x1b[31mred\u202e", {"b": Score(math.inf), "c": "\\\\ & \\end{tabular}"}),
+        TableRow("_", {}),
     ]
     bad = "<mi onclick='alert(3)'>x</mi><script>alert(4)</script><mtext>&lt;img src=x onerror=alert(5)></mtext>"
     bad = f"<math>{bad}</math>"
@@ -188,25 +208,29 @@ def hostile() -> Result:
         ),
     ]
     wide = "<math><mspace width='9000px'/><mi mathcolor='red' style='position:fixed'>y</mi></math>"
-    hits = [Hit(-1, EVIL, bad, EVIL, EVIL), Hit(2, "x", "<math><unclosed>", ""), Hit(3, "y", wide, long)]
-    return Result(
+    hits = [
+        ExampleHit(-1, EVIL, bad, EVIL, EVIL),
+        ExampleHit(2, "x", "<math><unclosed>", ""),
+        ExampleHit(3, "y", wide, long),
+    ]
+    return ExperimentResult(
         "../hostile <b>",
         EVIL + long,
         EVIL,
         [EVIL, "- " + long, "1. http://example.org/ [a](javascript:alert(6))"],
         [Table("../../evil", EVIL, columns, rows, "%\n\\input{x} " + EVIL), Table("../../evil", "Empty", [], [])],
         plots,
-        [Example(EVIL, EVIL, bad, hits, EVIL)],
+        [WorkedExample(EVIL, EVIL, bad, hits, EVIL)],
         [EVIL],
         {EVIL: EVIL, "command": "`` ` `" + EVIL, "digest": "f" * 400},
     )
 
 
-def realistic() -> list[Result]:
+def realistic() -> list[ExperimentResult]:
     return [examples(), study(), equalities(), ablation()]
 
 
-def save(results: list[Result], folder: Path) -> Path:
+def save(results: list[ExperimentResult], folder: Path) -> Path:
     """As experiments save them, but under names that are safe whatever the results call themselves."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, result in enumerate(results):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, System
+from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, System
 
 
 class Characters(System):
@@ -15,13 +15,13 @@ class Characters(System):
     def __init__(self) -> None:
         self.ranked = 0  # times it was asked
 
-    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
         self.ranked += 1
         ours, theirs = [set(latex) for latex in queries.latex], [set(latex) for latex in formulas.latex]
         return np.array([[len(a & b) / len(a | b) for b in theirs] for a in ours], np.float32)
 
 
-class Sizes(Embedding):
+class Sizes(EmbeddingSystem):
     """A formula is the number of its nodes, and of its leaves."""
 
     name = "sizes"
@@ -34,7 +34,7 @@ class Sizes(Embedding):
     def settings(self) -> dict[str, int]:
         return {"setting": self.setting} if self.setting else {}
 
-    def encode(self, formulas: Formulas) -> Floats:
+    def encode(self, formulas: FormulaSet) -> Floats:
         self.encoded += 1
         forest = formulas.forest
         leaves = np.add.reduceat(forest.n_children == 0, forest.offsets[:-1], dtype=np.int64)

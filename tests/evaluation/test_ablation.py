@@ -12,35 +12,35 @@ import pytest
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput  # noqa: E402
-from eqkin.evaluation.bootstrap import weights  # noqa: E402
-from eqkin.evaluation.experiments.ablated import OWN, VARIANTS, learned, ranked, recipe_of  # noqa: E402
+from eqkin.evaluation.bootstrap import draw_bootstrap_weights  # noqa: E402
+from eqkin.evaluation.experiments.ablated import EQKIN, VARIANTS, make_recipe, rank_triples, train_variant  # noqa: E402
 from eqkin.evaluation.experiments.ablation import (  # noqa: E402
-    _difference,
+    _compute_difference,
     _findings,
     _holds,
-    _plot,
+    _make_plot,
     _verdict,
-    ablation,
-    learn,
+    run_ablation,
+    train_networks,
 )
-from eqkin.evaluation.experiments.ablation_measured import Measured  # noqa: E402
-from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context, trees_alone  # noqa: E402
-from eqkin.evaluation.results import PAPER, Result, Score  # noqa: E402
-from eqkin.evaluation.scale import SMALL  # noqa: E402
+from eqkin.evaluation.experiments.ablation_measured import AblationScores  # noqa: E402
+from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext, drop_text  # noqa: E402
+from eqkin.evaluation.results import PAPER, ExperimentResult, Score  # noqa: E402
+from eqkin.evaluation.scale import SMALL_SCALE  # noqa: E402
 from eqkin.evaluation.sets.labelled import LabelledSet  # noqa: E402
 from eqkin.evaluation.sets.named_formulas import NamedFormulas  # noqa: E402
-from eqkin.evaluation.sets.triples import Triples, unpacked  # noqa: E402
-from eqkin.evaluation.store import Store, digest  # noqa: E402
+from eqkin.evaluation.sets.triples import HeldOutTriples, unpack_bits  # noqa: E402
+from eqkin.evaluation.store import ResultCache, compute_digest  # noqa: E402
 from eqkin.evaluation.systems.bag_of_words import BagOfWords  # noqa: E402
 from eqkin.evaluation.systems.base import System  # noqa: E402
 from eqkin.learning.corpus_words import ContextWords  # noqa: E402
-from eqkin.learning.run import Run  # noqa: E402
+from eqkin.learning.run import TrainingRun  # noqa: E402
 from eqkin.network.encoder import Encoder  # noqa: E402
 from eqkin.network.model_files import Model  # noqa: E402
 from tests.evaluation.formulas import formulas  # noqa: E402
 from tests.learning.small import corpus_of  # noqa: E402
 
-SCALE = replace(SMALL, triplets=256, width=8, triples=200, resamples=50, seeds=2)
+SCALE = replace(SMALL_SCALE, triplets=256, width=8, triples=200, resamples=50, seeds=2)
 CORPUS = corpus_of([[3, 2], [4], [2, 2], [5]] * 3, ((0, 1), (2, 3), (4, 8)))
 LATEX = ["x^2", "y^3", r"\frac{a}{b}", r"\frac{c}{d}", r"\sum_i x_i", r"\sum_j a_j"]
 
@@ -54,20 +54,20 @@ class Ran(NamedTuple):
     """An ablation on the smallest scale: where, what it found, what it told."""
 
     folder: Path
-    result: Result
+    result: ExperimentResult
     told: list[str]
 
-    def again(self, scale=SCALE, corpus=CORPUS) -> tuple[Result, list[str]]:
+    def again(self, scale=SCALE, corpus=CORPUS) -> tuple[ExperimentResult, list[str]]:
         told: list[str] = []
-        context = Context(Store(self.folder), scale, "cpu", told.append)
-        return ablation(context, corpus, [BagOfWords()], labelled()), told
+        context = ExperimentContext(ResultCache(self.folder), scale, "cpu", told.append)
+        return run_ablation(context, corpus, [BagOfWords()], labelled()), told
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> Ran:
     folder, told = tmp_path_factory.mktemp("ablation"), list[str]()
-    context = Context(Store(folder), SCALE, "cpu", told.append)
-    return Ran(folder, ablation(context, CORPUS, [BagOfWords()], labelled()), told)
+    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", told.append)
+    return Ran(folder, run_ablation(context, CORPUS, [BagOfWords()], labelled()), told)
 
 
 def learning(told: list[str]) -> set[str]:
@@ -75,7 +75,7 @@ def learning(told: list[str]) -> set[str]:
     return {message.partition(":")[0] for message in told if ", seed " in message}
 
 
-def cells(result: Result, table: str) -> dict[str, dict[str, Any]]:
+def cells(result: ExperimentResult, table: str) -> dict[str, dict[str, Any]]:
     (found,) = [one for one in result.tables if one.name == table]
     return {row.title: row.cells for row in found.rows if row.origin != PAPER}
 
@@ -90,12 +90,17 @@ def test_a_network_is_learned_without_each_part_for_each_seed(ran):
 
 
 def test_variants_differ_in_the_part_that_is_left_out_alone(tmp_path):
-    context = Context(Store(tmp_path), SCALE)
-    full = recipe_of("full", 1, context).as_dict()
-    assert (full["seed"], full["triplets"], full["held_out"], full["split_seed"]) == (1, 256, HELD_OUT, SPLIT)
+    context = ExperimentContext(ResultCache(tmp_path), SCALE)
+    full = make_recipe("full", 1, context).to_dict()
+    assert (full["seed"], full["triplets"], full["held_out"], full["split_seed"]) == (
+        1,
+        256,
+        HELD_OUT_FRACTION,
+        SPLIT_SEED,
+    )
     parts = {"no-histogram": "loss", "no-masking": "masking", "no-augmentation": "transpositions"}
     for variant, part in parts.items():
-        other = recipe_of(variant, 1, context).as_dict()
+        other = make_recipe(variant, 1, context).to_dict()
         assert {name for name in full if full[name] != other[name]} == {part}
         assert other[part] in ("triplet", 0)
 
@@ -111,15 +116,15 @@ def test_every_score_of_ours_has_an_interval_and_the_papers_has_none(ran):
 
 
 def test_scores_are_means_over_seeds_on_the_half_nobody_learned_from(ran):
-    learn_from, held_out = CORPUS.split(HELD_OUT, SPLIT)
+    learn_from, held_out = CORPUS.split(HELD_OUT_FRACTION, SPLIT_SEED)
     assert set(learn_from.works).isdisjoint(held_out.works)
-    triples = Triples(held_out, SCALE.triples)
-    context, shares = Context(Store(ran.folder), SCALE, "cpu"), {}
+    triples = HeldOutTriples(held_out, SCALE.triples)
+    context, shares = ExperimentContext(ResultCache(ran.folder), SCALE, "cpu"), {}
     for variant in VARIANTS:
-        models = [learned(context, CORPUS, variant, seed) for seed in (0, 1)]
-        right = [triples.correct(Encoder.load(model).embed(triples.formulas.forest)) for model in models]
+        models = [train_variant(context, CORPUS, variant, seed) for seed in (0, 1)]
+        right = [triples.find_correct(Encoder.load(model).embed(triples.formulas.forest)) for model in models]
         shares[variant] = np.mean(right)
-        assert np.array_equal(unpacked(ranked(context, models[0], triples), len(triples)), right[0])
+        assert np.array_equal(unpack_bits(rank_triples(context, models[0], triples), len(triples)), right[0])
     found = cells(ran.result, "ablation")
     for variant, (title, _) in VARIANTS.items():
         assert found[title]["ranking"].value == pytest.approx(shares[variant])
@@ -132,11 +137,16 @@ def test_scores_are_means_over_seeds_on_the_half_nobody_learned_from(ran):
 
 
 def test_eqkins_recipe_is_compared_with_the_papers_triple_by_triple(ran):
-    context = Context(Store(ran.folder), SCALE, "cpu")
-    recipe = recipe_of(OWN, 0, context)
-    assert (recipe.loss, recipe.held_out, recipe.triplets, recipe.architecture.width) == ("kin", HELD_OUT, 256, 8)
-    model = Model.load(learned(context, CORPUS, OWN, 0))
-    assert model.recipe == recipe.as_dict()
+    context = ExperimentContext(ResultCache(ran.folder), SCALE, "cpu")
+    recipe = make_recipe(EQKIN, 0, context)
+    assert (recipe.loss, recipe.held_out, recipe.triplets, recipe.architecture.width) == (
+        "kin",
+        HELD_OUT_FRACTION,
+        256,
+        8,
+    )
+    model = Model.load(train_variant(context, CORPUS, EQKIN, 0))
+    assert model.recipe == recipe.to_dict()
     found = cells(ran.result, "ablation")
     (gain,) = cells(ran.result, "ablation-eqkin").values()
     assert set(gain) == {"ranking", "labelled_ranking", "accuracy"}
@@ -151,7 +161,7 @@ def test_words_around_equations_change_eqkins_network_alone(ran):
     words.validate()
     assert words.digest != CORPUS.digest
     assert learning(ran.again(corpus=words)[1]) == {"eqkin, seed 0"}
-    assert trees_alone(words).digest == CORPUS.digest
+    assert drop_text(words).digest == CORPUS.digest
 
 
 def test_a_second_run_learns_and_measures_nothing(ran):
@@ -177,15 +187,17 @@ def test_another_corpus_is_learned_anew(ran):
 
 def test_an_interrupted_network_ends_where_it_would_have(tmp_path):
     scale = replace(SCALE, triplets=6 * 128)
-    whole = Model.load(learned(Context(Store(tmp_path / "whole"), scale, "cpu"), CORPUS, "full", 0))
+    whole = Model.load(
+        train_variant(ExperimentContext(ResultCache(tmp_path / "whole"), scale, "cpu"), CORPUS, "full", 0)
+    )
     told: list[str] = []
-    context = Context(Store(tmp_path / "parts"), scale, "cpu", told.append)
-    recipe = recipe_of("full", 0, context)
-    key = digest({"recipe": recipe.as_dict(), "corpus": CORPUS.digest})
-    part, asked = context.store.folder / "fitted" / f"paper-full-{key}.part", iter(range(10))
-    assert not Run(CORPUS, recipe, part, "cpu", should_stop=lambda: next(asked) == 3).start().finished
+    context = ExperimentContext(ResultCache(tmp_path / "parts"), scale, "cpu", told.append)
+    recipe = make_recipe("full", 0, context)
+    key = compute_digest({"recipe": recipe.to_dict(), "corpus": CORPUS.digest})
+    part, asked = context.cache.folder / "fitted" / f"paper-full-{key}.part", iter(range(10))
+    assert not TrainingRun(CORPUS, recipe, part, "cpu", should_stop=lambda: next(asked) == 3).train().finished
     assert list(part.glob("checkpoint*"))
-    folder = learned(context, CORPUS, "full", 0)
+    folder = train_variant(context, CORPUS, "full", 0)
     assert told[0].startswith("paper full, seed 0: 67%")
     assert Model.load(folder).digest == whole.digest
     assert not part.exists() and not list(folder.parent.glob("checkpoint*"))
@@ -193,34 +205,36 @@ def test_an_interrupted_network_ends_where_it_would_have(tmp_path):
 
 def test_networks_can_be_learned_first_and_elsewhere(tmp_path):
     scale = replace(SCALE, seeds=1)
-    triples = learn(Context(Store(tmp_path), scale, "cpu"), CORPUS)
+    triples = train_networks(ExperimentContext(ResultCache(tmp_path), scale, "cpu"), CORPUS)
     assert len(triples) == 200
     told: list[str] = []
-    result = ablation(Context(Store(tmp_path), scale, "cpu", told.append), CORPUS)
+    result = run_ablation(ExperimentContext(ResultCache(tmp_path), scale, "cpu", told.append), CORPUS)
     assert learning(told) == set()
     assert [column.key for column in result.tables[0].columns] == ["ranking"]
     assert [table.name for table in result.tables] == ["ablation", "ablation-differences", "ablation-eqkin"]
     assert "seeds" not in result.tables[0].rows[0].note
-    assert Result.load(result.save(tmp_path)) == result
+    assert ExperimentResult.load(result.save(tmp_path)) == result
 
 
 def test_a_difference_is_negative_where_leaving_a_part_out_costs():
-    triples = Triples(CORPUS, 200)
-    full = Measured("Full", [np.arange(200) % 4 > 0, np.arange(200) % 2 > 0], [])  # 75 % and 50 %
-    less = Measured("Less", [np.arange(200) % 4 > 1, np.arange(200) % 2 > 0], [])  # 50 % and 50 %
-    drawn = weights(triples.count_of_works, 100, 0)
-    (found,) = _difference(triples, less, full, drawn).values()
+    triples = HeldOutTriples(CORPUS, 200)
+    full = AblationScores("Full", [np.arange(200) % 4 > 0, np.arange(200) % 2 > 0], [])  # 75 % and 50 %
+    less = AblationScores("Less", [np.arange(200) % 4 > 1, np.arange(200) % 2 > 0], [])  # 50 % and 50 %
+    drawn = draw_bootstrap_weights(triples.work_count, 100, 0)
+    (found,) = _compute_difference(triples, less, full, drawn).values()
     assert found.value == pytest.approx(-12.5)
     assert -25 < found.low < -12.5 < found.high < 0
-    assert _difference(triples, full, full, drawn) == {"ranking": Score(0, 0, 0)}
+    assert _compute_difference(triples, full, full, drawn) == {"ranking": Score(0, 0, 0)}
 
 
 def test_one_held_out_work_says_nothing_of_others():
-    triples = Triples(replace(CORPUS, works=["a book"] * len(CORPUS.papers)), 200)
-    full, less = (Measured(title, [np.arange(200) % 4 > least], []) for title, least in (("Full", 0), ("Less", 1)))
-    differences = {"no-masking": _difference(triples, less, full, weights(1, 100, 0))}
+    triples = HeldOutTriples(replace(CORPUS, works=["a book"] * len(CORPUS.papers)), 200)
+    full, less = (
+        AblationScores(title, [np.arange(200) % 4 > least], []) for title, least in (("Full", 0), ("Less", 1))
+    )
+    differences = {"no-masking": _compute_difference(triples, less, full, draw_bootstrap_weights(1, 100, 0))}
     assert differences == {"no-masking": {"ranking": Score(-25)}}
-    assert _plot(differences).curves[0].low == []
+    assert _make_plot(differences).curves[0].low == []
     assert "held out -25.0, not decided." in _findings({"full": full}, [], differences)[1]
 
 
@@ -233,7 +247,7 @@ class Nobody(System):
 
 def test_a_baseline_without_vectors_is_refused_before_anything_is_learned(tmp_path):
     with pytest.raises(BadInput, match="nobody gives no vectors"):
-        ablation(Context(Store(tmp_path / "store"), SCALE, "cpu"), CORPUS, [BagOfWords(), Nobody()])
+        run_ablation(ExperimentContext(ResultCache(tmp_path / "store"), SCALE, "cpu"), CORPUS, [BagOfWords(), Nobody()])
     assert not (tmp_path / "store").exists()
 
 

@@ -10,7 +10,7 @@ import pytest
 from eqkin.errors import BadInput, LimitReached
 from eqkin.evaluation.systems import approach0 as module
 from eqkin.evaluation.systems.approach0 import Approach0
-from eqkin.evaluation.systems.base import Formulas
+from eqkin.evaluation.systems.base import FormulaSet
 from tests.forest.strategies import build
 
 pytest.importorskip("pya0", reason="pya0 has wheels for Linux on x86-64 alone")
@@ -28,7 +28,7 @@ LATEX = [
 
 def formulas(*latex):
     """Formulas whose trees do not matter."""
-    return Formulas(build([("mi", "", "x", [])] * len(latex)), list(latex))
+    return FormulaSet(build([("mi", "", "x", [])] * len(latex)), list(latex))
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +75,10 @@ def test_nothing_is_printed_and_no_index_is_left(capfd, tmp_path, monkeypatch):
 
 def test_the_index_goes_where_there_is_room(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SHARED", str(tmp_path))
-    assert module._roomy(10) == str(tmp_path)
-    assert module._roomy(10**12) is None
+    assert module._find_roomy_folder(10) == str(tmp_path)
+    assert module._find_roomy_folder(10**12) is None
     monkeypatch.setattr(module, "_SHARED", str(tmp_path / "nowhere"))
-    assert module._roomy(10) is None
+    assert module._find_roomy_folder(10) is None
 
 
 def test_a_long_query_finds_itself_by_its_own_name():
@@ -99,7 +99,7 @@ def test_no_formulas_need_no_engine():
 
 def test_trees_alone_are_refused():
     with pytest.raises(BadInput, match="trees alone"):
-        Approach0().rank(Formulas(build([("mi", "", "x", [])])), formulas("x"))
+        Approach0().rank(FormulaSet(build([("mi", "", "x", [])])), formulas("x"))
 
 
 def failing(tmp_path, monkeypatch, body):

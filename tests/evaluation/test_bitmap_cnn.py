@@ -11,19 +11,19 @@ import pytest
 import torch
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.store import Store
-from eqkin.evaluation.systems.base import Formulas
-from eqkin.evaluation.systems.bitmap_cnn import BitmapCNN, Lesson
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.store import ResultCache
+from eqkin.evaluation.systems.base import FormulaSet
+from eqkin.evaluation.systems.bitmap_cnn import BitmapCNN, BitmapTraining
 from eqkin.evaluation.systems.bitmaps import bitmap_file
 from eqkin.evaluation.systems.bitmaps.bitmap_file import pack, unpack
-from eqkin.evaluation.systems.bitmaps.gallery import tree_keys
-from eqkin.evaluation.systems.bitmaps.network import BitmapNetwork, unpacked
+from eqkin.evaluation.systems.bitmaps.gallery import compute_tree_keys
+from eqkin.evaluation.systems.bitmaps.network import BitmapNetwork, unpack_tensor
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH, find_chromium
 from eqkin.learning.corpus import Corpus
 from tests.learning.small import corpus_of
 
-LESSON = Lesson(bitmaps=100, triplets=120, batch=2, learning_rate=2e-3)
+LESSON = BitmapTraining(bitmaps=100, triplets=120, batch=2, learning_rate=2e-3)
 
 
 def corpus() -> Corpus:
@@ -39,7 +39,7 @@ def draw_gallery(folder: Path, learn: Corpus) -> Path:
     for image, paper in zip(images, learn.paper.tolist(), strict=True):
         image[:, : noise.integers(200, WIDTH)] = 255
         image *= patterns[paper]
-    bitmap_file.write(folder, tree_keys(learn.forest), pack(images), "drawn")
+    bitmap_file.write_bitmaps(folder, compute_tree_keys(learn.forest), pack(images), "drawn")
     return folder
 
 
@@ -59,7 +59,7 @@ def fitted(gallery, tmp_path_factory) -> tuple[BitmapCNN, Path]:
 def test_the_network_sees_the_pictures_that_were_packed():
     images = np.random.default_rng(0).integers(0, 256, (3, HEIGHT, WIDTH), np.uint8)
     packed = pack(images)
-    seen = unpacked(torch.from_numpy(packed))
+    seen = unpack_tensor(torch.from_numpy(packed))
     assert seen.shape == (3, 1, HEIGHT, WIDTH)
     assert np.allclose(seen[:, 0].numpy() * 255, unpack(packed))
 
@@ -70,7 +70,7 @@ def test_it_learns_which_pictures_are_of_one_paper(fitted):
     assert learned["loss"] < 0.6  # before learning all vectors are much alike, and it is 1
     assert learned["equations"] == len(corpus())
     papers = corpus().paper
-    vectors = system.encode(Formulas(corpus().forest))
+    vectors = system.encode(FormulaSet(corpus().forest))
     assert vectors.dtype == np.float32
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     similar = vectors @ vectors.T
@@ -83,7 +83,7 @@ def test_what_was_learned_is_loaded_and_gives_the_same_vectors(fitted, gallery):
     assert sorted(path.name for path in folder.iterdir()) == ["bitmap_cnn.json", "weights.safetensors"]
     loaded = BitmapCNN(LESSON, device="cpu", gallery=gallery)
     loaded.fit(corpus(), folder)
-    formulas = Formulas(corpus().forest)
+    formulas = FormulaSet(corpus().forest)
     assert (loaded.encode(formulas) == system.encode(formulas)).all()
     some = np.array([7, 0, 7])
     assert np.allclose(loaded.encode(formulas.select(some)), system.encode(formulas)[some], atol=1e-6)
@@ -120,7 +120,7 @@ def test_settings_tell_lessons_apart():
     assert BitmapCNN(LESSON).settings == BitmapCNN(LESSON, device="cpu", gallery=Path("elsewhere")).settings
     assert BitmapCNN(LESSON).settings != BitmapCNN(replace(LESSON, seed=1)).settings
     with pytest.raises(BadInput, match="call fit first"):
-        BitmapCNN(LESSON).encode(Formulas(corpus().forest))
+        BitmapCNN(LESSON).encode(FormulaSet(corpus().forest))
 
 
 def test_without_pictures_and_browser_the_error_says_what_is_missing(tmp_path, monkeypatch):
@@ -133,13 +133,13 @@ def test_without_pictures_and_browser_the_error_says_what_is_missing(tmp_path, m
 @pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed (Debian: apt install chromium)")
 def test_one_command_renders_learns_and_keeps(tmp_path):
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    context = Context(Store(tmp_path), device="cpu")
+    context = ExperimentContext(ResultCache(tmp_path), device="cpu")
     brief = replace(LESSON, triplets=4)
     system = context.fit(BitmapCNN(brief, device="cpu"), corpus())
     assert isinstance(system, BitmapCNN)
-    vectors = system.encode(Formulas(corpus().forest))
+    vectors = system.encode(FormulaSet(corpus().forest))
     (folder,) = (tmp_path / "fitted").iterdir()
     assert len(list((folder / "bitmaps").glob("*.bitmaps"))) == 1
     again = context.fit(BitmapCNN(brief, device="cpu"), corpus())
     assert isinstance(again, BitmapCNN)
-    assert (again.encode(Formulas(corpus().forest)) == vectors).all()
+    assert (again.encode(FormulaSet(corpus().forest)) == vectors).all()

@@ -7,12 +7,12 @@ import pytest
 import pytrec_eval
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.compare import against, compare, ranked_lists
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.metrics.measures import BPREF, JUDGED, NDCG
-from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.compare import against, compare, rank_formulas
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.metrics.measures import BPREF, JUDGED_MEASURES, NDCG
+from eqkin.evaluation.scale import SMALL_SCALE
 from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas
-from eqkin.evaluation.store import Store
+from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems.base import System
 from tests.evaluation.small_systems import Characters, Sizes
 
@@ -37,19 +37,19 @@ def formulas() -> NamedFormulas:
     return read_formulas(_LATEX.items())
 
 
-def _context(folder: Path) -> Context:
-    return Context(Store(folder), SMALL)
+def _context(folder: Path) -> ExperimentContext:
+    return ExperimentContext(ResultCache(folder), SMALL_SCALE)
 
 
 def test_means_are_those_of_trec_eval(tmp_path, topics, formulas):
     systems = [Sizes(), Characters()]
-    lines = compare(systems, topics, formulas, _QRELS, JUDGED, context=_context(tmp_path))
+    lines = compare(systems, topics, formulas, _QRELS, JUDGED_MEASURES, context=_context(tmp_path))
     measures = {"ndcg": "ndcg", "map": "map", "p10": "P_10", "bpref": "bpref"}
     evaluator = pytrec_eval.RelevanceEvaluator(
         _QRELS, {"ndcg", "map", "P.10", "bpref"}, relevance_level=2, judged_docs_only_flag=True
     )
     for system, line in zip(systems, lines, strict=True):
-        lists = dict(zip(topics.names, ranked_lists(system, topics, formulas), strict=True))
+        lists = dict(zip(topics.names, rank_formulas(system, topics, formulas), strict=True))
         run = {topic: {name: -float(place) for place, name in enumerate(names)} for topic, names in lists.items()}
         theirs = evaluator.evaluate(run)
         for key, name in measures.items():
@@ -118,7 +118,7 @@ def test_other_settings_corpora_judgements_or_formulas_are_measured_anew(tmp_pat
 def test_the_order_of_the_file_does_not_decide_ties(topics):
     names = [f"f{number:03}" for number in range(200)]
     formulas = read_formulas([(name, "x") for name in names])
-    (found, *_) = ranked_lists(Characters(), topics, formulas)
+    (found, *_) = rank_formulas(Characters(), topics, formulas)
     assert sorted(found) == names
     places = [found.index(name) for name in names]
     assert abs(np.corrcoef(places, range(200))[0, 1]) < 0.2
@@ -129,7 +129,7 @@ def test_what_has_no_tree_comes_last_for_systems_that_read_trees():
     formulas = read_formulas([("p", r"\frac{a+b"), ("q", "a+b"), ("r", r"\int_0^1"), ("s", "a=bc")])
     assert set(topics.problems) == {"bad"}
     assert set(formulas.problems) == {"p"}
-    by_tree, by_text = (ranked_lists(system, topics, formulas) for system in (Sizes(), Characters()))
+    by_tree, by_text = (rank_formulas(system, topics, formulas) for system in (Sizes(), Characters()))
     assert by_tree[0][-1] == "p"  # its stand-in is one node, as the topic is
     assert by_tree[1] == []
     assert sorted(by_text[1]) == ["p", "q", "r", "s"]

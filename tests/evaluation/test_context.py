@@ -7,18 +7,18 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.scale import FULL, SMALL
-from eqkin.evaluation.store import Store
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.scale import FULL_SCALE, SMALL_SCALE
+from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems import base
-from eqkin.evaluation.systems.base import Embedding, Formulas
+from eqkin.evaluation.systems.base import EmbeddingSystem, FormulaSet
 from tests.evaluation.small_systems import Characters, Sizes
 from tests.learning.small import corpus_of
 
 CORPUS, OTHER = corpus_of([[4], [3]]), corpus_of([[5], [3]])
 
 
-class Mean(Embedding):
+class Mean(EmbeddingSystem):
     """Learns the mean size of a corpus' trees; a formula is its size less that."""
 
     name, title, slow = "mean", "Mean size", True
@@ -37,7 +37,7 @@ class Mean(Embedding):
             (folder / "mean").write_text(str(corpus.forest.sizes.mean()))
         self.mean = float((folder / "mean").read_text())
 
-    def encode(self, formulas: Formulas):
+    def encode(self, formulas: FormulaSet):
         Mean.encoded += 1
         return (formulas.forest.sizes[:, None] - self.mean).astype(np.float32)
 
@@ -49,8 +49,8 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def context(tmp_path, told) -> Context:
-    return Context(Store(tmp_path), SMALL, "cpu", told.append)
+def context(tmp_path, told) -> ExperimentContext:
+    return ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu", told.append)
 
 
 def test_a_system_learns_once_from_each_corpus_with_each_setting(context, told):
@@ -72,7 +72,7 @@ def test_what_has_no_settings_learns_nothing(context, told, tmp_path):
 
 def test_vectors_of_many_formulas_are_encoded_once(context, monkeypatch):
     monkeypatch.setattr(base, "_MANY", 5)
-    some, few = Formulas(CORPUS.forest), Formulas(CORPUS.forest.select(np.arange(3)))
+    some, few = FormulaSet(CORPUS.forest), FormulaSet(CORPUS.forest.select(np.arange(3)))
     system = context.fit(Mean(), CORPUS)
     first = system.vectors(some)
     assert np.array_equal(context.fit(Mean(), CORPUS).vectors(some), first)
@@ -84,7 +84,7 @@ def test_vectors_of_many_formulas_are_encoded_once(context, monkeypatch):
 
 def test_vectors_depend_on_what_was_learned_how_and_on_the_formulas(context, monkeypatch):
     monkeypatch.setattr(base, "_MANY", 5)
-    some, others = Formulas(CORPUS.forest), Formulas(OTHER.forest)
+    some, others = FormulaSet(CORPUS.forest), FormulaSet(OTHER.forest)
     found = [
         context.fit(Mean(setting), corpus).vectors(formulas)
         for setting, corpus, formulas in ((1, CORPUS, some), (1, OTHER, some), (2, CORPUS, some), (1, CORPUS, others))
@@ -96,14 +96,14 @@ def test_vectors_depend_on_what_was_learned_how_and_on_the_formulas(context, mon
 def test_a_system_that_learned_before_has_its_vectors_kept_too(context):
     system = Sizes()
     assert context.keep(system) is system
-    assert system.store is context.store
+    assert system.cache is context.store
     context.keep(Characters())
 
 
 def test_a_small_run_does_less_of_everything_and_nothing_else():
-    small, full = asdict(SMALL), asdict(FULL)
+    small, full = asdict(SMALL_SCALE), asdict(FULL_SCALE)
     assert small.keys() == full.keys()
     for name, amount in small.items():
         assert np.max(amount) <= np.max(full[name]), name
         assert np.min(amount) > 0
-    assert SMALL != FULL
+    assert SMALL_SCALE != FULL_SCALE

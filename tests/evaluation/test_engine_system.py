@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.evaluation.experiments.labelled import engine_similarity
-from eqkin.evaluation.store import Store
-from eqkin.evaluation.systems.base import Formulas, unit
-from eqkin.evaluation.systems.engine import Engine
-from eqkin.evaluation.systems.registry import systems
+from eqkin.evaluation.experiments.labelled import compute_engine_similarity
+from eqkin.evaluation.store import ResultCache
+from eqkin.evaluation.systems.base import FormulaSet, normalize_rows
+from eqkin.evaluation.systems.engine import EngineSystem
+from eqkin.evaluation.systems.registry import make_systems
 from eqkin.network.encoder import Encoder
 from eqkin.search import ranker
-from eqkin.search.kinship import profile
+from eqkin.search.kinship import extract_features
 from tests.evaluation.formulas import formulas
 
 KIN = (r"a^2 + b^2 = c^2", r"x^2 + y^2 = z^2", r"\sum_{k=1}^n k^2 = s", r"e^{i\pi} + 1 = 0", r"\int_0^1 f(x) \, dx")
@@ -24,16 +24,18 @@ def some():
 
 @pytest.fixture(scope="module")
 def engine():
-    return Engine(device="cpu")
+    return EngineSystem(device="cpu")
 
 
 def test_it_ranks_as_the_engine_does(engine, some):
     asked = formulas(r"u^2 + v^2 = w^2", r"\int_a^b g(t) \, dt")
     found = engine.rank(asked, some)
-    vectors, theirs = (unit(Encoder.load().embed(given.forest)) for given in (asked, some))
-    ours, others = profile(asked.forest), profile(some.forest)
+    vectors, theirs = (normalize_rows(Encoder.load().embed(given.forest)) for given in (asked, some))
+    ours, others = extract_features(asked.forest), extract_features(some.forest)
     for at in range(2):
-        expected = ranker.bundled().all_scores(ours.select(np.array([at])), others, theirs @ vectors[at])
+        expected = ranker.load_bundled_ranker().score_collection(
+            ours.select(np.array([at])), others, theirs @ vectors[at]
+        )
         np.testing.assert_array_equal(found[at], expected)
     assert found[0].argmax() in (0, 1) and found[1].argmax() == 4
     assert found.min() >= 0 and found.max() <= 1
@@ -43,8 +45,8 @@ def test_in_a_collection_compared_with_itself_none_is_a_candidate_for_itself(eng
     found = engine.rank(some, some)
     assert (np.diag(found) == 0).all()
     assert found[0].argmax() == 1
-    np.testing.assert_array_equal(found, engine_similarity(some, Encoder.load()))
-    apart = engine.rank(some, Formulas(some.forest))  # a search in a collection that holds the query finds it
+    np.testing.assert_array_equal(found, compute_engine_similarity(some, Encoder.load()))
+    apart = engine.rank(some, FormulaSet(some.forest))  # a search in a collection that holds the query finds it
     assert (apart.argmax(axis=1) == np.arange(len(some))).all()
 
 
@@ -59,23 +61,23 @@ def test_a_large_collection_is_ranked_as_a_small_one(engine, some, monkeypatch):
 
 def test_its_scores_depend_on_network_and_weights(engine, tmp_path):
     assert engine.settings == {}
-    assert engine.tuned_on == systems(["eqkin-vector"])[0].tuned_on == ("arqmath-dev", "atlas")
-    paper = Engine(folder="paper", device="cpu")
-    trees = ranker.BoostedTrees.load(ranker.BUNDLED)
+    assert engine.tuned_on == make_systems(["eqkin-vector"])[0].tuned_on == ("arqmath-dev", "atlas")
+    paper = EngineSystem(folder="paper", device="cpu")
+    trees = ranker.BoostedTrees.load(ranker.BUNDLED_RANKER)
     ranker.BoostedTrees(
         *(getattr(trees, name) for name in trees.__dataclass_fields__ if name != "first"), trees.first + 1
     ).save(tmp_path / "weights")
-    other = Engine(tmp_path / "weights", device="cpu")
+    other = EngineSystem(tmp_path / "weights", device="cpu")
     assert len({one.learned_from for one in (engine, paper, other)}) == 3
     (tmp_path / "weights").write_bytes(b"none")
     with pytest.raises(CorruptData, match="weights cannot be read"):
-        Engine(tmp_path / "weights")
+        EngineSystem(tmp_path / "weights")
 
 
 def test_its_vectors_are_kept_like_those_of_its_network(tmp_path, some, monkeypatch):
     monkeypatch.setattr("eqkin.evaluation.systems.base._MANY", 5)
-    whole, vector = systems(["eqkin", "eqkin-vector"])
+    whole, vector = make_systems(["eqkin", "eqkin-vector"])
     for system in (whole, vector):
-        system.store = Store(tmp_path)
+        system.cache = ResultCache(tmp_path)
         system.rank(formulas(KIN[0]), some)
     assert [path.name.rpartition("-")[0] for path in (tmp_path / "vectors").iterdir()] == ["eqkin-vector"]

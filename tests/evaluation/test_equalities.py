@@ -2,9 +2,9 @@
 
 import pytest
 
-from eqkin.evaluation.sets.equalities import SETS, extract, subforest
+from eqkin.evaluation.sets.equalities import PAIR_SIGNS, extract_pairs, extract_subforest
 from eqkin.forest import ForestBuilder
-from eqkin.mathml.tree import forest_of, node_of, parse_mathml
+from eqkin.mathml.tree import parse_mathml, to_forest, to_node
 from tests.forest.strategies import build
 
 
@@ -12,7 +12,7 @@ def forest(*formulas):
     """Trees of formulas as KaTeX makes them, given as MathML."""
     builder = ForestBuilder()
     for formula in formulas:
-        builder.add_forest(forest_of(parse_mathml(f"<math>{formula}</math>")))
+        builder.add_forest(to_forest(parse_mathml(f"<math>{formula}</math>")))
     return builder.build()
 
 
@@ -47,12 +47,12 @@ def written(tree, index):
     def leaves(node):
         return node.text + "".join(leaves(child) for child in node.children)
 
-    return leaves(node_of(tree, index))
+    return leaves(to_node(tree, index))
 
 
 def pairs(formula, name="relations"):
     """What is found in one formula."""
-    found = extract(forest(formula), SETS[name])
+    found = extract_pairs(forest(formula), PAIR_SIGNS[name])
     found.forest.validate()
     return [(written(found.forest, i), written(found.forest, len(found) + i)) for i in range(len(found))]
 
@@ -153,9 +153,9 @@ def test_tables_within_a_table_are_read():
 
 
 def test_no_side_comes_up_twice():
-    found = extract(
+    found = extract_pairs(
         forest(*map(line, ["a+b+c=d+e+f", "a+b+c=d+e+f", "d+e+f=1+2+3", "4+5+6=a+b+c", "x+y+z=u+v+w"])),
-        SETS["equalities"],
+        PAIR_SIGNS["equalities"],
     )
     assert found.origin.tolist() == [0, 4]
     assert [written(found.forest, tree) for tree in range(4)] == ["a+b+c", "x+y+z", "d+e+f", "u+v+w"]
@@ -163,8 +163,8 @@ def test_no_side_comes_up_twice():
 
 def test_sides_keep_their_structure():
     formula = f"<mrow><mfrac>{line('a+b')}{line('c+d')}</mfrac><mo>=</mo>{row('x+y(z)+1')}</mrow>"
-    found = extract(forest(formula), SETS["equalities"])
-    left, right = node_of(found.forest, 0), node_of(found.forest, 1)
+    found = extract_pairs(forest(formula), PAIR_SIGNS["equalities"])
+    left, right = to_node(found.forest, 0), to_node(found.forest, 1)
     assert (left.tag, [child.tag for child in left.children]) == ("mfrac", ["mrow", "mrow"])
     assert (right.tag, len(right.children)) == ("mrow", 8)
 
@@ -172,14 +172,14 @@ def test_sides_keep_their_structure():
 def test_a_forest_below_some_nodes_is_made_of_their_subtrees():
     leaf = ("mi", "", "x", [])
     tree = ("mrow", "", "", [("mfrac", "", "", [leaf, ("mrow", "", "", [leaf, leaf])]), ("mo", "", "+", []), leaf])
-    made = subforest(build([leaf, tree]), [[2], [3, 4], [0], [2, 3]])
+    made = extract_subforest(build([leaf, tree]), [[2], [3, 4], [0], [2, 3]])
     made.validate()
     assert made.sizes.tolist() == [5, 3, 1, 7]
-    assert [node_of(made, 0).tag, node_of(made, 1).tag, node_of(made, 2).tag] == ["mfrac", "mrow", "mi"]
-    assert [child.tag for child in node_of(made, 3).children] == ["mfrac", "mo"]
+    assert [to_node(made, 0).tag, to_node(made, 1).tag, to_node(made, 2).tag] == ["mfrac", "mrow", "mi"]
+    assert [child.tag for child in to_node(made, 3).children] == ["mfrac", "mo"]
 
 
 def test_without_signs_there_are_no_pairs():
-    found = extract(forest(line("a+b+c")), SETS["equalities"])
+    found = extract_pairs(forest(line("a+b+c")), PAIR_SIGNS["equalities"])
     assert len(found) == 0
     assert len(found.forest) == 0

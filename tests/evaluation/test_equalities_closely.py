@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from eqkin.evaluation.experiments.equalities_closely import CANDIDATES, Candidates, Learned
-from eqkin.evaluation.metrics.other_sides import places
+from eqkin.evaluation.experiments.equalities_closely import RERANK_DEPTH, PartnerClassifier, SideCandidates
+from eqkin.evaluation.metrics.other_sides import compute_partner_ranks
 from eqkin.evaluation.sets.pairs import PairSet
-from eqkin.evaluation.systems.base import unit
-from eqkin.search.kinship import SIMILARITIES, profile, similarities
+from eqkin.evaluation.systems.base import normalize_rows
+from eqkin.search.kinship import SIMILARITIES, compute_similarities, extract_features
 from tests.evaluation.pairs import corpus_of_equalities
 
 
@@ -23,53 +23,53 @@ def by_cosine(vectors):
 
 
 def some_vectors(count, seed=0):
-    return unit(np.random.default_rng(seed).normal(size=(count, 8)).astype(np.float32))
+    return normalize_rows(np.random.default_rng(seed).normal(size=(count, 8)).astype(np.float32))
 
 
 def test_candidates_are_the_nearest_less_what_is_near_to_everything():
     vectors = some_vectors(200)
-    found = Candidates.of(by_cosine(vectors), 200)
+    found = SideCandidates.find(by_cosine(vectors), 200)
     cosines = vectors @ vectors.T
     np.fill_diagonal(cosines, -np.inf)
     first = cosines - 0.5 * -np.sort(-cosines, axis=1)[:, :5].mean(axis=1)
-    assert found.formula.shape == (200, CANDIDATES)
+    assert found.formula.shape == (200, RERANK_DEPTH)
     for query in (0, 7, 199):
-        np.testing.assert_array_equal(found.formula[query], np.argsort(-first[query])[:CANDIDATES])
+        np.testing.assert_array_equal(found.formula[query], np.argsort(-first[query])[:RERANK_DEPTH])
         assert query not in found.formula[query]
         other = first[query, (query + 100) % 200]
-        assert found.place[query] == (first[query] > other).sum()
+        assert found.rank[query] == (first[query] > other).sum()
 
 
 def test_few_formulas_are_all_candidates():
-    found = Candidates.of(by_cosine(some_vectors(6)), 6)
+    found = SideCandidates.find(by_cosine(some_vectors(6)), 6)
     assert [sorted(row) for row in found.formula.tolist()] == [[n for n in range(6) if n != q] for q in range(6)]
-    assert found.right.sum(axis=1).tolist() == [1] * 6
+    assert found.is_partner.sum(axis=1).tolist() == [1] * 6
 
 
 def test_nothing_learned_leaves_the_first_order():
-    found = Candidates.of(by_cosine(some_vectors(200)), 200)
-    assert np.array_equal(found.places(np.zeros((200, CANDIDATES))), found.place)
+    found = SideCandidates.find(by_cosine(some_vectors(200)), 200)
+    assert np.array_equal(found.compute_ranks(np.zeros((200, RERANK_DEPTH))), found.rank)
     same = np.ones((8, 3), np.float32)  # nothing can be told from anything: the answer comes last
-    alike = Candidates.of(by_cosine(unit(same)), 8)
-    assert np.array_equal(alike.places(np.zeros((8, 7))), places(same))
+    alike = SideCandidates.find(by_cosine(normalize_rows(same)), 8)
+    assert np.array_equal(alike.compute_ranks(np.zeros((8, 7))), compute_partner_ranks(same))
 
 
 def test_what_was_learned_moves_the_answer_among_the_candidates_alone():
-    found = Candidates.of(by_cosine(some_vectors(200)), 200)
-    within = found.right.any(axis=1)
+    found = SideCandidates.find(by_cosine(some_vectors(200)), 200)
+    within = found.is_partner.any(axis=1)
     assert 0 < within.sum() < 200
-    best = found.places(found.right.astype(np.float32))
-    assert (best[within] == 0).all() and np.array_equal(best[~within], found.place[~within])
-    assert (found.places(-found.right.astype(np.float32))[within] == CANDIDATES - 1).all()
+    best = found.compute_ranks(found.is_partner.astype(np.float32))
+    assert (best[within] == 0).all() and np.array_equal(best[~within], found.rank[~within])
+    assert (found.compute_ranks(-found.is_partner.astype(np.float32))[within] == RERANK_DEPTH - 1).all()
 
 
 @pytest.fixture(scope="module")
 def compared():
     """Pairs with vectors that say nothing, and what is compared of them."""
-    forest = PairSet.of(corpus_of_equalities(), "equalities", 60).pairs.forest
-    profiles, vectors = profile(forest), some_vectors(len(forest))
-    found = Candidates.of(by_cosine(vectors), len(forest))
-    return profiles, vectors, found, found.columns(profiles, vectors)
+    forest = PairSet.split(corpus_of_equalities(), "equalities", 60).pairs.forest
+    profiles, vectors = extract_features(forest), some_vectors(len(forest))
+    found = SideCandidates.find(by_cosine(vectors), len(forest))
+    return profiles, vectors, found, found.compute_features(profiles, vectors)
 
 
 def test_the_engines_features_and_shared_names_are_compared(compared):
@@ -78,7 +78,7 @@ def test_the_engines_features_and_shared_names_are_compared(compared):
     assert np.isfinite(columns).all()
     query = profiles.select(np.array([5]))
     others = found.formula[5]
-    expected = similarities(query, profiles.select(others), vectors[others] @ vectors[5])
+    expected = compute_similarities(query, profiles.select(others), vectors[others] @ vectors[5])
     np.testing.assert_allclose(columns[5, :, : len(SIMILARITIES)], expected)
     letters = columns[5, :, len(SIMILARITIES)]
     kinds = [set(row[row > 0].tolist()) for row in np.where(profiles.tokens.kind == 1, profiles.tokens.label, 0)]
@@ -92,7 +92,7 @@ def test_trees_learn_which_feature_tells_the_other_side(compared):
     told, rng = columns.copy(), np.random.default_rng(0)
     told[..., 3] = found.right + 0.1 * rng.normal(size=found.right.shape)
     half = np.arange(len(told)) % 2 == 0
-    scores = Learned(told[half], found.right[half])(told)
+    scores = PartnerClassifier(told[half], found.right[half])(told)
     within = found.right.any(axis=1) & ~half
     assert within.sum() > 20
     assert (found.places(scores)[within] == 0).mean() > 0.9
@@ -100,4 +100,4 @@ def test_trees_learn_which_feature_tells_the_other_side(compared):
 
 def test_without_any_answer_nothing_is_learned(compared):
     _, _, found, columns = compared
-    assert not Learned(columns, np.zeros_like(found.right))(columns).any()
+    assert not PartnerClassifier(columns, np.zeros_like(found.right))(columns).any()

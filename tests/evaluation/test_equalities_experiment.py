@@ -6,70 +6,70 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context
-from eqkin.evaluation.experiments.equalities import equalities
-from eqkin.evaluation.experiments.equalities_counted import Counted, Sides, found_by_both
-from eqkin.evaluation.experiments.equalities_findings import Found, Measured, findings
+from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext
+from eqkin.evaluation.experiments.equalities import run_equalities
+from eqkin.evaluation.experiments.equalities_counted import EmbeddedSides, StructureOverlap, rank_with_structure
+from eqkin.evaluation.experiments.equalities_findings import EntryHits, PairSetResult, findings
 from eqkin.evaluation.finetuned import finetune_model
-from eqkin.evaluation.results import PAPER, Result, Score
-from eqkin.evaluation.scale import SMALL
-from eqkin.evaluation.sets.pairs import PairSet, apart
-from eqkin.evaluation.store import Store
+from eqkin.evaluation.results import PAPER, ExperimentResult, Score
+from eqkin.evaluation.scale import SMALL_SCALE
+from eqkin.evaluation.sets.pairs import PairSet, split_by_work
+from eqkin.evaluation.store import ResultCache
 from eqkin.forest import Vocabulary
-from eqkin.learning.finetuning import Settings
+from eqkin.learning.finetuning import FinetuningConfig
 from eqkin.network.encoder import Encoder
-from eqkin.search.kinship import counted, profile
+from eqkin.search.kinship import compute_structural_overlap, extract_features
 from tests.evaluation.pairs import corpus_of_equalities, side
 from tests.forest.strategies import build
 from tests.network.models import random_model
 
-SCALE = replace(SMALL, triplets=300, width=16, triples=100, epochs=3, batches=(16, 32, 4_096), resamples=50)
+SCALE = replace(SMALL_SCALE, triplets=300, width=16, triples=100, epochs=3, batches=(16, 32, 4_096), resamples=50)
 SYSTEMS = ["eqkin", "eqkin-as-is", "graph", "bag-of-words", "graph-as-is", "bag-of-words-as-is", "tfidf-tree"]
 
 
 def test_all_pairs_of_a_work_are_on_one_side():
-    pairs = PairSet.of(corpus_of_equalities(), "equalities", 1_000)
-    works = [set(pairs.work[part].tolist()) for part in (pairs.learn, pairs.check, pairs.test)]
+    pairs = PairSet.split(corpus_of_equalities(), "equalities", 1_000)
+    works = [set(pairs.work[part].tolist()) for part in (pairs.train, pairs.validation, pairs.test)]
     assert works[0].isdisjoint(works[1] | works[2])
     assert works[1].isdisjoint(works[2])
-    assert sorted(np.concatenate([pairs.learn, pairs.check, pairs.test]).tolist()) == list(range(len(pairs.pairs)))
+    assert sorted(np.concatenate([pairs.train, pairs.validation, pairs.test]).tolist()) == list(range(len(pairs.pairs)))
     assert abs(len(pairs.test) - len(pairs.pairs) / 2) < 10
-    assert 0 < len(pairs.check) < len(pairs.learn)
+    assert 0 < len(pairs.validation) < len(pairs.train)
 
 
 def test_the_split_does_not_depend_on_the_order_of_the_works():
     works = [f"work{number % 20}" for number in range(100)]
-    mask = apart(works, 0.3, "seed")
+    mask = split_by_work(works, 0.3, "seed")
     assert {work for work, taken in zip(works, mask, strict=True) if taken} == {
-        work for work, taken in zip(works[::-1], apart(works[::-1], 0.3, "seed"), strict=True) if taken
+        work for work, taken in zip(works[::-1], split_by_work(works[::-1], 0.3, "seed"), strict=True) if taken
     }
     assert mask.sum() == 30
-    assert not np.array_equal(mask, apart(works, 0.3, "another seed"))
+    assert not np.array_equal(mask, split_by_work(works, 0.3, "another seed"))
 
 
 def test_a_work_that_is_too_large_is_passed_over_and_never_all_are_taken():
-    assert apart(["large"] * 9 + ["small"], 0.2, "").tolist() == [False] * 9 + [True]
-    assert apart(["a", "b"], 0.9, "").sum() == 1
-    assert apart(["large"] * 5 + ["larger"] * 6, 0.1, "").sum() == 5
+    assert split_by_work(["large"] * 9 + ["small"], 0.2, "").tolist() == [False] * 9 + [True]
+    assert split_by_work(["a", "b"], 0.9, "").sum() == 1
+    assert split_by_work(["large"] * 5 + ["larger"] * 6, 0.1, "").sum() == 5
 
 
 def test_pairs_of_too_few_works_are_an_error():
     with pytest.raises(BadInput, match="too few"):
-        PairSet.of(corpus_of_equalities(works=2), "equalities", 1_000)
+        PairSet.split(corpus_of_equalities(works=2), "equalities", 1_000)
     with pytest.raises(BadInput, match="no set 'sums'"):
-        PairSet.of(corpus_of_equalities(), "sums", 1_000)
+        PairSet.split(corpus_of_equalities(), "sums", 1_000)
 
 
 def test_no_more_pairs_are_used_than_asked_for():
-    assert len(PairSet.of(corpus_of_equalities(), "relations", 50).pairs) == 50
+    assert len(PairSet.split(corpus_of_equalities(), "relations", 50).pairs) == 50
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     """An experiment on the smallest scale: its result, and what it told."""
     folder, told = tmp_path_factory.mktemp("store"), []
-    context = Context(Store(folder), SCALE, "cpu", told.append)
-    return folder, equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"]), told
+    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", told.append)
+    return folder, run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"]), told
 
 
 def test_every_figure_of_ours_has_an_interval(ran):
@@ -96,23 +96,25 @@ def test_the_bag_of_words_learns_from_other_works_what_stands_for_what(ran):
 
 
 def test_counted_structure_of_all_pairs_is_the_engines():
-    forest = PairSet.of(corpus_of_equalities(), "equalities", 30).pairs.forest
-    profiles = profile(forest)
-    found = Counted(forest)(slice(3, 8))
+    forest = PairSet.split(corpus_of_equalities(), "equalities", 30).pairs.forest
+    profiles = extract_features(forest)
+    found = StructureOverlap(forest)(slice(3, 8))
     for row, at in zip(found, range(3, 8), strict=True):
-        np.testing.assert_allclose(row, counted(profiles.select(np.array([at])), profiles), rtol=1e-5)
-    assert np.array_equal(Counted(forest).times(2.0)(slice(0, 2)), 2 * Counted(forest)(slice(0, 2)))
-    assert Counted(forest).times(0) is None
+        np.testing.assert_allclose(
+            row, compute_structural_overlap(profiles.select(np.array([at])), profiles), rtol=1e-5
+        )
+    assert np.array_equal(StructureOverlap(forest).scale(2.0)(slice(0, 2)), 2 * StructureOverlap(forest)(slice(0, 2)))
+    assert StructureOverlap(forest).scale(0) is None
 
 
 def test_counted_structure_weighs_what_is_best_where_one_may_choose():
-    forest = build([("mrow", "", "", side("abcdefghijkl", [at, at + 1, at + 2])) for at in range(8)]).canonical()
+    forest = build([("mrow", "", "", side("abcdefghijkl", [at, at + 1, at + 2])) for at in range(8)]).canonicalise()
     twice = forest.select(np.tile(np.arange(8), 2))  # the other side is the same formula
     told = np.eye(8, dtype=np.float32)[np.tile(np.arange(8), 2)]
     misled = np.roll(told, 1, axis=0)[np.concatenate((np.arange(8), 8 + (np.arange(8) + 3) % 8))]
-    found, choice = found_by_both(Sides(twice, told), Sides(twice, told))
+    found, choice = rank_with_structure(EmbeddedSides(twice, told), EmbeddedSides(twice, told))
     assert (found == 0).all() and choice == {"counted": 0, "score_with_counted": 1}
-    found, choice = found_by_both(Sides(twice, misled), Sides(twice, told))
+    found, choice = rank_with_structure(EmbeddedSides(twice, misled), EmbeddedSides(twice, told))
     assert choice["counted"] > 1 and (found == 0).all()
 
 
@@ -130,41 +132,41 @@ def test_what_was_measured_is_not_measured_again(ran):
     folder, result, told = ran
     assert any("learning rate" in message for message in told)
     again = []
-    context = Context(Store(folder), SCALE, "cpu", again.append)
-    same = equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"])
+    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", again.append)
+    same = run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"])
     assert same == result
     assert not any("learning rate" in message or "as it is" in message for message in again)
-    more = equalities(context, corpus_of_equalities(48), ["tfidf-tree", "tree-pairs"], ["equalities"])
+    more = run_equalities(context, corpus_of_equalities(48), ["tfidf-tree", "tree-pairs"], ["equalities"])
     assert [message for message in again if "as it is" in message] == ["equalities: Tree pairs, log tf-idf as it is"]
     assert len(more.tables[0].rows) == 2 + 4
 
 
 def test_the_result_can_be_kept(ran, tmp_path):
-    assert Result.load(ran[1].save(tmp_path)) == ran[1]
+    assert ExperimentResult.load(ran[1].save(tmp_path)) == ran[1]
 
 
 def test_pairs_come_from_works_that_nothing_was_pretrained_on(ran):
-    learn, held_out = corpus_of_equalities(48).split(HELD_OUT, SPLIT)
+    learn, held_out = corpus_of_equalities(48).split(HELD_OUT_FRACTION, SPLIT_SEED)
     assert set(learn.works).isdisjoint(held_out.works)
-    count = len(PairSet.of(held_out, "equalities", 1_000).pairs)
+    count = len(PairSet.split(held_out, "equalities", 1_000).pairs)
     assert ran[1].facts["equalities"].startswith(f"{count} pairs")
 
 
 def test_unknown_systems_and_sets_are_an_error(tmp_path):
-    context = Context(Store(tmp_path), SCALE, "cpu")
+    context = ExperimentContext(ResultCache(tmp_path), SCALE, "cpu")
     with pytest.raises(BadInput, match="no system 'oracle'"):
-        equalities(context, corpus_of_equalities(), ["oracle"])
+        run_equalities(context, corpus_of_equalities(), ["oracle"])
     with pytest.raises(BadInput, match="no set of pairs 'sums'"):
-        equalities(context, corpus_of_equalities(), sets=["sums"])
+        run_equalities(context, corpus_of_equalities(), sets=["sums"])
 
 
 def found(**shares):
     """A set on which systems find given shares, of 400 sides from 40 works."""
     lines = {
-        name.replace("_", "-"): Measured(name, 1_024, {10: np.arange(400) % 100 < 100 * share})
+        name.replace("_", "-"): EntryHits(name, 1_024, {10: np.arange(400) % 100 < 100 * share})
         for name, share in shares.items()
     }
-    return Found("Equalities", lines, [], np.arange(400) % 40, 200)
+    return PairSetResult("Equalities", lines, [], np.arange(400) % 40, 200)
 
 
 @pytest.mark.parametrize(
@@ -172,8 +174,8 @@ def found(**shares):
     [("graph", 1e-3, True), ("graph", 3e-4, False), ("bag-of-words", 1e-3, False), ("bag-of-words", 3e-2, True)],
 )
 def test_who_chose_the_largest_rate_is_told_by_the_rates_it_had(entry, rate, told):
-    line = Measured(entry, 1_024, {10: np.arange(400) % 2 > 0}, {"learning_rate": rate})
-    said = findings([Found("Equalities", {entry: line}, [], np.arange(400) % 40, 200)])
+    line = EntryHits(entry, 1_024, {10: np.arange(400) % 2 > 0}, {"learning_rate": rate})
+    said = findings([PairSetResult("Equalities", {entry: line}, [], np.arange(400) % 40, 200)])
     assert any("chose the largest learning rate" in text for text in said) == told
 
 
@@ -194,7 +196,7 @@ def test_the_verdict_goes_by_intervals_of_differences(shares, verdict):
 def test_a_finetuned_model_is_better_at_it_and_can_be_loaded(tmp_path):
     corpus = corpus_of_equalities()
     random_model(vocabulary=Vocabulary.learn([corpus.forest])).save(tmp_path / "first")
-    settings = Settings(batch=16, epochs=10, rates=(3e-3,))
+    settings = FinetuningConfig(batch=16, epochs=10, rates=(3e-3,))
     done = finetune_model(
         corpus, tmp_path / "second", model=tmp_path / "first", settings=settings, device="cpu", resamples=50
     )

@@ -6,15 +6,15 @@ import pytest
 from eqkin import Encoder, Library
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.bayes_law import states_bayes_law, states_total_probability
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.experiments.examples import BAYES, ISING, examples
-from eqkin.evaluation.results import Result
-from eqkin.evaluation.store import Store
-from eqkin.index import update
-from eqkin.mathml.tree import node_of
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.experiments.examples import BAYES_QUERY, ISING_QUERY, run_examples
+from eqkin.evaluation.results import ExperimentResult
+from eqkin.evaluation.store import ResultCache
+from eqkin.index import update_index
+from eqkin.mathml.tree import to_node
 
 LAWS = [
-    BAYES,
+    BAYES_QUERY,
     r"P(A|B) = \frac{P(AB)}{P(B)}",
     r"P(s \mid d) = \frac{P(d\mid s) P(s)}{P(d)}",
     r"p(\theta | x) = p(x | \theta) p(\theta) / p(x)",
@@ -28,7 +28,7 @@ TOTALS = [
     r"P(A) = \sum_{i=1}^n P(A \mid B_i) P(B_i)",
 ]
 NEITHER = [
-    ISING,
+    ISING_QUERY,
     r"P(i, j) = \frac{\pi(j) P(j, i)}{\pi(i)}",
     r"|x| = \frac{f(a, b)}{g(c)}",
     r"f(|x|) = \frac{f(a, b)}{g(c)}",
@@ -41,8 +41,8 @@ NEITHER = [
 
 
 def trees(formulas):
-    forest = Encoder.load().trees(formulas)
-    return [node_of(forest, number) for number in range(len(formulas))]
+    forest = Encoder.load().parse_formulas(formulas)
+    return [to_node(forest, number) for number in range(len(formulas))]
 
 
 def test_laws_are_told_by_their_shape():
@@ -68,19 +68,19 @@ def folder(tmp_path_factory) -> Path:
     (place / "papers.jsonl").write_text("\n".join(json.dumps(record) for record in records))
     with Library.open(place / "library") as library:
         library.add(place / "papers.jsonl")
-        update(library, Encoder.load())
+        update_index(library, Encoder.load())
     return place / "library"
 
 
 @pytest.fixture
-def context(tmp_path) -> Context:
-    return Context(Store(tmp_path))
+def context(tmp_path) -> ExperimentContext:
+    return ExperimentContext(ResultCache(tmp_path))
 
 
 def test_both_examples_are_found_where_they_stand(context, folder):
-    result = examples(context, folder)
+    result = run_examples(context, folder)
     bayes, ising = result.examples
-    assert (bayes.latex, ising.latex) == (BAYES, ISING)
+    assert (bayes.latex, ising.latex) == (BAYES_QUERY, ISING_QUERY)
     notes = {hit.where: hit.note for hit in bayes.hits if hit.note}
     assert bayes.hits[0].where == "Bayes, Chances"
     assert notes["Bayes, Chances"] == "the first result: states Bayes' law"
@@ -102,8 +102,8 @@ def test_what_is_not_found_is_told(context, tmp_path):
     path.write_text(json.dumps({"doc_id": "a", "title": "Rising", "latex": r"Promising. \[ a + b = c \]"}))
     with Library.open(tmp_path / "library") as library:
         library.add(path)
-        update(library, Encoder.load())
-        result = examples(context, library)
+        update_index(library, Encoder.load())
+        result = run_examples(context, library)
     assert result.findings[0].startswith("Does not hold")
     assert "none is the law of total probability" in result.findings[0]
     assert "none speaks of Boltzmann machine, none speaks of Ising" in result.findings[1]
@@ -112,10 +112,10 @@ def test_what_is_not_found_is_told(context, tmp_path):
 
 
 def test_the_result_survives_being_saved(context, folder):
-    result = examples(context, folder)
-    assert Result.load(context.store.keep(result)) == result
+    result = run_examples(context, folder)
+    assert ExperimentResult.load(context.store.keep(result)) == result
 
 
 def test_a_folder_without_a_library_is_refused(context, tmp_path):
     with pytest.raises(BadInput, match="no library"):
-        examples(context, tmp_path / "none")
+        run_examples(context, tmp_path / "none")

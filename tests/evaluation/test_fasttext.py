@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.systems.base import Formulas
-from eqkin.evaluation.systems.fasttext import FastText, Settings
-from eqkin.evaluation.systems.serialised import serialised
+from eqkin.evaluation.systems.base import FormulaSet
+from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
+from eqkin.evaluation.systems.serialised import serialize
 from tests.evaluation.formulas import formulas
 from tests.forest.strategies import build
 from tests.learning.small import corpus_of
 
-SMALL = Settings(dimensions=8, epochs=3, least=2, frequent=1.0)
+SMALL = FastTextSettings(dimensions=8, epochs=3, least=2, frequent=1.0)
 CORPUS = corpus_of([[20, 30], [50]])
 
 
@@ -31,15 +31,15 @@ def learned(tmp_path_factory):
 def test_learning_again_gives_the_same_vectors(learned, tmp_path):
     again = FastText(SMALL)
     again.fit(CORPUS, tmp_path)
-    given = Formulas(CORPUS.forest)
+    given = FormulaSet(CORPUS.forest)
     assert np.array_equal(again.encode(given), learned[0].encode(given))
     assert np.isfinite(again.encode(given)).all()
 
 
 def test_another_seed_gives_others(learned, tmp_path):
-    other = FastText(Settings(dimensions=8, epochs=3, least=2, frequent=1.0, seed=1))
+    other = FastText(FastTextSettings(dimensions=8, epochs=3, least=2, frequent=1.0, seed=1))
     other.fit(CORPUS, tmp_path)
-    given = Formulas(CORPUS.forest)
+    given = FormulaSet(CORPUS.forest)
     assert np.abs(other.encode(given) - learned[0].encode(given)).max() > 1e-3
 
 
@@ -58,27 +58,27 @@ def test_loading_gives_the_same_vectors_and_needs_no_fasttext(learned):
         "sys.stdout.buffer.write(system.encode(Formulas(corpus.forest)).tobytes())\n"
     )
     loaded = subprocess.run([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, check=True).stdout
-    assert np.array_equal(np.frombuffer(loaded, np.float32).reshape(-1, 8), system.encode(Formulas(CORPUS.forest)))
+    assert np.array_equal(np.frombuffer(loaded, np.float32).reshape(-1, 8), system.encode(FormulaSet(CORPUS.forest)))
 
 
 def test_a_formula_is_what_fasttext_says_of_a_sentence(tmp_path):
     """Its own mean, over words it learned from the same text; with fewer threads it leaves some vectors undrawn."""
-    sequences = serialised(CORPUS.forest)
+    sequences = serialize(CORPUS.forest)
     text = tmp_path / "text"
-    text.write_text("\n".join(sequences.lines()) + "\n")
+    text.write_text("\n".join(sequences.iter_lines()) + "\n")
     theirs = fasttext.train_unsupervised(str(text), dim=8, minn=0, maxn=0, minCount=2, epoch=1, thread=12, verbose=0)
     system = FastText(SMALL)
     system.fit(CORPUS, tmp_path)
     words = list(system._words)
     vectors = np.array([theirs.get_word_vector(word) for word in words], np.float32)
     system._vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    expected = [theirs.get_sentence_vector(line) for line in sequences.lines()]
-    np.testing.assert_allclose(system.encode(Formulas(CORPUS.forest)), expected, atol=1e-5)
+    expected = [theirs.get_sentence_vector(line) for line in sequences.iter_lines()]
+    np.testing.assert_allclose(system.encode(FormulaSet(CORPUS.forest)), expected, atol=1e-5)
 
 
 def test_labels_never_seen_say_nothing(learned):
     system, _ = learned
-    known, mixed, strange = system.encode(Formulas(build([
+    known, mixed, strange = system.encode(FormulaSet(build([
         ("mi", "", "a", []), ("mi", "", "a", [("mi", "", "☃", [])]), ("mi", "", "☃", [])
     ])))  # fmt: skip
     assert np.array_equal(known, mixed)
@@ -90,7 +90,7 @@ def test_nothing_learned_and_nothing_to_learn_are_said(tmp_path):
     with pytest.raises(BadInput, match="fit it first"):
         FastText(SMALL).encode(formulas("x"))
     with pytest.raises(BadInput, match="occurs 1000 times"):
-        FastText(Settings(least=1_000)).fit(CORPUS, tmp_path)
+        FastText(FastTextSettings(least=1_000)).fit(CORPUS, tmp_path)
     assert not list(tmp_path.iterdir())
 
 

@@ -7,13 +7,13 @@ import orjson
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.experiments.judged import judged
-from eqkin.evaluation.results import MEASURED, PAPER, PUBLISHED, Result, Row, Score
-from eqkin.evaluation.scale import SMALL
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.experiments.judged import run_judged
+from eqkin.evaluation.results import MEASURED, PAPER, PUBLISHED, ExperimentResult, Score, TableRow
+from eqkin.evaluation.scale import SMALL_SCALE
 from eqkin.evaluation.sets.judged import JudgedSet, read_published, read_qrels, read_run
-from eqkin.evaluation.store import Store
-from eqkin.evaluation.systems.engine import Engine
+from eqkin.evaluation.store import ResultCache
+from eqkin.evaluation.systems.engine import EngineSystem
 from tests.evaluation.small_systems import Characters, Sizes
 
 _TOPICS = "t1\ta+b=c\nt2\t\\frac{x}{y}\n"
@@ -42,7 +42,7 @@ def test_a_folder_is_read_with_what_cannot_be_read_in_it(tmp_path):
     assert found.formulas.formulas.latex[4] == r"\frac{"
     assert len(found.formulas.formulas) == len(found.formulas) == 6
     assert found.qrels == {"t1": {"1": 3, "2": 0, "4": 2, "99": 0}, "t2": {"2": 3, "1": 0, "5": 1}}
-    assert (found.judgements, found.missing) == (7, 1)
+    assert (found.judgements, found.missing_formulas) == (7, 1)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +100,8 @@ def test_published_figures_are_rows_without_intervals(tmp_path):
         {"title": "Full model", "scores": {"map": 0.5}, "origin": "paper"},
     ]
     assert read_published(_file(tmp_path, orjson.dumps(given).decode())) == [
-        Row("approach0", {"ndcg": Score(0.7178)}, PUBLISHED, "pya0 0.3.7"),
-        Row("Full model", {"map": Score(0.5)}, PAPER),
+        TableRow("approach0", {"ndcg": Score(0.7178)}, PUBLISHED, "pya0 0.3.7"),
+        TableRow("Full model", {"map": Score(0.5)}, PAPER),
     ]
 
 
@@ -122,16 +122,16 @@ def test_damaged_published_figures_are_refused(tmp_path, text, message):
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> Result:
+def result(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
     base = tmp_path_factory.mktemp("judged")
     folder = _folder(base / "demo")
     (folder / "published.json").write_text('[{"title": "BM25", "scores": {"ndcg": 0.5, "p10": 0.1}}]')
     run = _file(base, "t1 Q0 1 1 0.9 x\nt1 Q0 4 2 0.8 x\n")
     told: list[str] = []
-    context = Context(Store(base / "store"), SMALL, tell=told.append)
-    found = judged(context, [Sizes(), Characters()], folder, runs={"Their run": run})
+    context = ExperimentContext(ResultCache(base / "store"), SMALL_SCALE, log=told.append)
+    found = run_judged(context, [Sizes(), Characters()], folder, runs={"Their run": run})
     assert len(told) == 2
-    return Result.load(context.store.keep(found))  # as the report reads it
+    return ExperimentResult.load(context.cache.save(found))  # as the report reads it
 
 
 def test_measured_rows_have_intervals_and_published_ones_say_so(result):
@@ -163,7 +163,9 @@ def test_differences_to_the_first_system_have_intervals_and_p_values(result):
 def test_scores_on_a_set_something_was_tuned_on_are_told(tmp_path, name, told):
     system = Characters()
     system.tuned_on = ("demo",)
-    found = judged(Context(Store(tmp_path / "store"), SMALL), [system, Sizes()], _folder(tmp_path / name))
+    found = run_judged(
+        ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE), [system, Sizes()], _folder(tmp_path / name)
+    )
     assert [text.startswith("Shared characters: it learned from demo") for text in found.differences] == [True] * told
 
 
@@ -182,13 +184,15 @@ def test_topics_and_facts_are_told(result):
 
 
 def test_the_engine_prefers_what_is_related(tmp_path):
-    found = judged(Context(Store(tmp_path / "store"), SMALL), [Engine()], _folder(tmp_path / "set"))
+    found = run_judged(
+        ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE), [EngineSystem()], _folder(tmp_path / "set")
+    )
     assert len(found.tables) == 2  # nothing to test it against
     assert found.tables[0].rows[0].cells["ndcg"].value > 0.9
 
 
 def test_what_was_tuned_on_a_set_is_said_to_be(tmp_path):
-    context = Context(Store(tmp_path / "store"), SMALL)
-    found = judged(context, [Engine(), Sizes()], _folder(tmp_path / Engine.tuned_on[0]))
+    context = ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE)
+    found = run_judged(context, [EngineSystem(), Sizes()], _folder(tmp_path / EngineSystem.tuned_on[0]))
     assert [text.partition(":")[0] for text in found.differences] == ["eqkin"]
-    assert not judged(context, [Engine(), Sizes()], _folder(tmp_path / "another")).differences
+    assert not run_judged(context, [EngineSystem(), Sizes()], _folder(tmp_path / "another")).differences

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 
 from eqkin import Encoder
-from eqkin.atlas import kin_groups
+from eqkin.atlas import load_equation_groups
 from eqkin.errors import BadInput, LimitReached
-from eqkin.evaluation.bootstrap import weights
-from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.bootstrap import draw_bootstrap_weights
+from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.experiments.labelled import (
-    as_scores,
-    embedding_similarity,
-    engine_similarity,
-    labelled,
-    measured_on,
-    scores,
-    summary,
+    compute_embedding_similarity,
+    compute_engine_similarity,
+    measure_system,
+    run_labelled,
+    score_labels,
+    summarize,
+    to_scores,
 )
-from eqkin.evaluation.results import PAPER, Result, Score
-from eqkin.evaluation.scale import SMALL
-from eqkin.evaluation.sets.labelled import LabelledSet, atlas_set, read_labelled
-from eqkin.evaluation.store import Store
+from eqkin.evaluation.results import PAPER, ExperimentResult, Score
+from eqkin.evaluation.scale import SMALL_SCALE
+from eqkin.evaluation.sets.labelled import LabelledSet, load_atlas_set, read_labelled
+from eqkin.evaluation.store import ResultCache
 from tests.evaluation.small_systems import Characters, Sizes
 
 _ENTRIES = [
@@ -59,7 +59,7 @@ def test_equations_keep_their_labels_latex_and_trees(small):
 def test_labels_may_be_numbers(tmp_path):
     found = read_labelled(_file(tmp_path, [{"latex": "x", "label": 3}, {"latex": "x", "label": " 3 "}]))
     assert found.labels == ["3", "3"]
-    assert found.repeated == 1
+    assert found.duplicates == 1
 
 
 def test_sets_differ_by_their_labels_and_equations(tmp_path, small):
@@ -112,8 +112,8 @@ def test_unreadable_formulas_are_named_or_left_out(tmp_path):
 
 
 def test_the_atlas_is_a_labelled_set():
-    found = atlas_set()
-    groups = kin_groups()
+    found = load_atlas_set()
+    groups = load_equation_groups()
     label = dict(zip(found.equations.names, found.labels, strict=True))
     assert label == {member: group.id for group in groups for member in group.equations}
     assert len(found.equations.formulas) == len(found) == len(label)
@@ -144,47 +144,47 @@ def test_scores_and_their_resamples_are_those_of_one_triple_at_a_time():
     labels = [*"aaaabbbccd"]
     similarity = generator.random((10, 10))
     similarity = np.round(similarity + similarity.T, 6)
-    found = scores(similarity, labels, resamples=40, seed=2)
+    found = score_labels(similarity, labels, resamples=40, seed=2)
     accuracy, ranking = _one_by_one(similarity, labels, dict.fromkeys(labels, 1.0))
     assert found.accuracy.value == pytest.approx(accuracy)
     assert found.ranking.value == found.strict.value == pytest.approx(ranking)
     resampled = [
         _one_by_one(similarity, labels, dict(zip("abcd", row.tolist(), strict=True)))[1]
-        for row in weights(4, 40, seed=2)
+        for row in draw_bootstrap_weights(4, 40, seed=2)
     ]
     assert found.rankings == pytest.approx(resampled, nan_ok=True)
     low, high = np.nanquantile(resampled, [0.025, 0.975])
     assert (found.ranking.low, found.ranking.high) == pytest.approx((low, high))
-    assert len(found.right) == 9  # d is alone
+    assert len(found.correct) == 9  # d is alone
 
 
 def test_perfect_and_useless_similarities():
     labels = [*"aabbcc"]
     same = np.equal.outer(labels, labels).astype(float)
-    perfect = scores(same, labels, resamples=50)
+    perfect = score_labels(same, labels, resamples=50)
     assert perfect.accuracy == perfect.ranking == perfect.strict == Score(1.0, 1.0, 1.0)
-    worst = scores(1 - same, labels, resamples=50)
+    worst = score_labels(1 - same, labels, resamples=50)
     assert worst.accuracy == worst.ranking == Score(0.0, 0.0, 0.0)
-    constant = scores(np.ones((6, 6)), labels, resamples=50)
+    constant = score_labels(np.ones((6, 6)), labels, resamples=50)
     assert constant.accuracy.value == pytest.approx(1 / 5)  # all five others are equally near
     assert (constant.ranking.value, constant.strict.value) == (1, 0)
 
 
 def test_an_equation_alone_with_its_label_is_a_distractor():
     similarity = np.array([[1, 0.5, 0.9], [0.5, 1, 0.1], [0.9, 0.1, 1]])
-    found = scores(similarity, ["a", "a", "b"], resamples=50)
+    found = score_labels(similarity, ["a", "a", "b"], resamples=50)
     assert found.accuracy.value == 0.5
     assert found.ranking.value == 0
 
 
 def test_noise_of_the_last_digits_is_a_tie():
     similarity = np.full((4, 4), 0.7) + 1e-9 * np.random.default_rng(0).random((4, 4))
-    assert scores(similarity, [*"aabb"], resamples=50).ranking.value == 1
+    assert score_labels(similarity, [*"aabb"], resamples=50).ranking.value == 1
 
 
 def test_directions_that_differ_are_averaged_for_the_ranking():
     similarity = np.array([[0, 0.9, 0.5], [0.1, 0, 0.3], [0.5, 0.9, 0]])
-    found = scores(similarity, ["a", "a", "b"], resamples=50)
+    found = score_labels(similarity, ["a", "a", "b"], resamples=50)
     assert found.accuracy.value == 0.5
     assert found.ranking.value == 0  # .5 for the pair, .6 for one of it and the third
 
@@ -201,12 +201,12 @@ def test_directions_that_differ_are_averaged_for_the_ranking():
 )
 def test_what_cannot_be_scored_is_said(similarity, labels, message):
     with pytest.raises(BadInput, match=message):
-        scores(similarity, labels)
+        score_labels(similarity, labels)
 
 
 def test_the_summary_has_both_scores_of_engine_and_vectors(small):
     encoder = Encoder.load()
-    found = summary(small, encoder, resamples=100)
+    found = summarize(small, encoder, resamples=100)
     assert set(found) == {"accuracy", "ranking", "embedding", "intervals", "equations", "labels"}
     assert set(found["embedding"]) == {"accuracy", "ranking"}
     assert (found["equations"], found["labels"]) == (6, 3)
@@ -224,30 +224,32 @@ def test_the_summary_has_both_scores_of_engine_and_vectors(small):
 
 def test_the_engine_ranks_by_a_similarity_of_all_pairs(small):
     encoder = Encoder.load()
-    vectors = embedding_similarity(small.equations.formulas, encoder)
+    vectors = compute_embedding_similarity(small.equations.formulas, encoder)
     assert np.allclose(np.diag(vectors), 1, atol=1e-6)
     assert np.allclose(vectors, vectors.T, atol=1e-6)
-    found = engine_similarity(small.equations.formulas, encoder)
+    found = compute_engine_similarity(small.equations.formulas, encoder)
     assert found.shape == vectors.shape == (6, 6)
     assert (np.diag(found) == 0).all()
     assert not np.allclose(found, found.T, atol=1e-3)  # it goes from the query
 
 
 def test_the_experiment_measures_each_system_once_and_tests_against_the_first(tmp_path, small):
-    context = Context(Store(tmp_path), SMALL)
+    context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE)
     first = Characters()
-    alone = labelled(context, [first], [small])
+    alone = run_labelled(context, [first], [small])
     assert [column.key for column in alone.tables[0].columns] == ["accuracy", "labelled_ranking", "strict"]
     again = Characters()
-    result = labelled(context, [again, Sizes()], [small])
+    result = run_labelled(context, [again, Sizes()], [small])
     assert (first.ranked, again.ranked) == (1, 0)
     table = result.tables[0]
     assert table.rows[0] == alone.tables[0].rows[0]
-    direct = scores(Characters().rank(*[small.equations.formulas] * 2), small.labels, resamples=SMALL.resamples)
+    direct = score_labels(
+        Characters().rank(*[small.equations.formulas] * 2), small.labels, resamples=SMALL_SCALE.resamples
+    )
     assert table.rows[0].cells == {
         "accuracy": direct.accuracy, "labelled_ranking": direct.ranking, "strict": direct.strict
     }  # fmt: skip
-    assert as_scores(measured_on(context, again, small)) == {
+    assert to_scores(measure_system(context, again, small)) == {
         "accuracy": direct.accuracy,
         "labelled_ranking": direct.ranking,
     }
@@ -257,19 +259,19 @@ def test_the_experiment_measures_each_system_once_and_tests_against_the_first(tm
     assert len(result.findings) == 2
     assert "1 with a label of their own" in result.facts[small.name]
     again.tuned_on = ("another", small.name)
-    told = set(labelled(context, [again, Sizes()], [small]).differences) - set(result.differences)
+    told = set(run_labelled(context, [again, Sizes()], [small]).differences) - set(result.differences)
     assert told == {
         f"Shared characters: it learned from {small.name}, or was chosen by it; its scores there do not count."
     }
-    assert Result.load(context.store.keep(result)) == result
+    assert ExperimentResult.load(context.cache.save(result)) == result
 
 
 def test_an_experiment_needs_systems_and_sets_with_names(tmp_path, small):
-    context = Context(Store(tmp_path), SMALL)
+    context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE)
     for systems, sets, message in (
         ([], [small], "nothing"),
         ([Sizes()], [], "nothing"),
         ([Sizes()], [small] * 2, "own"),
     ):
         with pytest.raises(BadInput, match=message):
-            labelled(context, systems, sets)
+            run_labelled(context, systems, sets)

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.metrics.average_precision import average_precision, unnormalised_average_precision
-from eqkin.evaluation.metrics.bpref import bpref
+from eqkin.evaluation.metrics.average_precision import compute_ap, compute_unnormalised_ap
+from eqkin.evaluation.metrics.bpref import compute_bpref
 from eqkin.evaluation.metrics.grades import UNJUDGED
-from eqkin.evaluation.metrics.label_triples import right_triples, share, triples
+from eqkin.evaluation.metrics.label_triples import compute_ranking_scores, count_correct_triples, count_triples
 from eqkin.evaluation.metrics.measures import BPREF, MAP, NDCG, P10
-from eqkin.evaluation.metrics.ndcg import ndcg
-from eqkin.evaluation.metrics.nearest import nearest_labels
-from eqkin.evaluation.metrics.precision import precision
-from eqkin.evaluation.metrics.prime import prime
-from eqkin.evaluation.metrics.recall import hits, recall
+from eqkin.evaluation.metrics.ndcg import compute_ndcg
+from eqkin.evaluation.metrics.nearest import score_nearest_labels
+from eqkin.evaluation.metrics.precision import compute_precision
+from eqkin.evaluation.metrics.prime import drop_unjudged
+from eqkin.evaluation.metrics.recall import compute_recall, find_hits
 
 _jit = os.environ.get("NUMBA_DISABLE_JIT")
 os.environ["NUMBA_DISABLE_JIT"] = "1"  # ranx compiles for half a minute, and is fast enough without
@@ -54,9 +54,9 @@ def test_measures_are_those_of_trec_eval(case):
     theirs = pytrec_eval.RelevanceEvaluator({"t": qrels}, measures, relevance_level=2).evaluate(_run(names))["t"]
     ranked, judged = _graded(qrels, names)
     ours = {
-        f"P_{_K}": precision(ranked, _K), "P_10": precision(ranked, 10), "map": average_precision(ranked, judged),
-        "ndcg": ndcg(ranked, judged), f"ndcg_cut_{_K}": ndcg(ranked, judged, _K), "bpref": bpref(ranked, judged),
-        f"recall_{_K}": recall(ranked, judged, _K),
+        f"P_{_K}": compute_precision(ranked, _K), "P_10": compute_precision(ranked, 10), "map": compute_ap(ranked, judged),
+        "ndcg": compute_ndcg(ranked, judged), f"ndcg_cut_{_K}": compute_ndcg(ranked, judged, _K), "bpref": compute_bpref(ranked, judged),
+        f"recall_{_K}": compute_recall(ranked, judged, _K),
     }  # fmt: skip
     assert ours == pytest.approx(theirs, abs=1e-6)
 
@@ -70,7 +70,7 @@ def test_primes_are_trec_evals_with_judged_formulas_only(case):
     theirs = evaluator.evaluate(_run(names))["t"]
     ranked, judged = map(np.array, _graded(qrels, names))
     ours = {"P_10": P10, "map": MAP, "ndcg": NDCG, "bpref": BPREF}
-    assert {key: measure.of(ranked, judged) for key, measure in ours.items()} == pytest.approx(theirs, abs=1e-6)
+    assert {key: measure.compute(ranked, judged) for key, measure in ours.items()} == pytest.approx(theirs, abs=1e-6)
 
 
 @given(_judged_list().filter(lambda case: min(case[0].values()) < 2 <= max(case[0].values())))
@@ -80,46 +80,47 @@ def test_measures_are_those_of_ranx(case):
     theirs = ranx.evaluate(ranx.Qrels({"t": qrels}), ranx.Run(_run(names)), keys)
     ranked, judged = _graded(qrels, names)
     ours = [
-        ndcg(ranked, judged), ndcg(ranked, judged, _K), average_precision(ranked, judged), precision(ranked, _K),
-        recall(ranked, judged, _K), bpref(ranked, judged),
+        compute_ndcg(ranked, judged), compute_ndcg(ranked, judged, _K), compute_ap(ranked, judged), compute_precision(ranked, _K),
+        compute_recall(ranked, judged, _K), compute_bpref(ranked, judged),
     ]  # fmt: skip
     assert dict(zip(keys, ours, strict=True)) == pytest.approx(theirs, abs=1e-6)
 
 
 def test_the_papers_average_precision_is_a_sum_of_precisions_up_to_a_depth():
     ranked = [2, 0, 3, UNJUDGED, 1, 2]
-    assert unnormalised_average_precision(ranked) == pytest.approx(1 + 2 / 3 + 3 / 6)
-    assert unnormalised_average_precision(ranked, depth=5) == pytest.approx(1 + 2 / 3)
-    assert unnormalised_average_precision(ranked, level=1) == pytest.approx(1 + 2 / 3 + 3 / 5 + 4 / 6)
-    assert unnormalised_average_precision([3] * 1_500) == pytest.approx(1_000)
+    assert compute_unnormalised_ap(ranked) == pytest.approx(1 + 2 / 3 + 3 / 6)
+    assert compute_unnormalised_ap(ranked, depth=5) == pytest.approx(1 + 2 / 3)
+    assert compute_unnormalised_ap(ranked, level=1) == pytest.approx(1 + 2 / 3 + 3 / 5 + 4 / 6)
+    assert compute_unnormalised_ap([3] * 1_500) == pytest.approx(1_000)
 
 
 def test_a_prime_drops_what_nobody_judged():
-    assert prime([UNJUDGED, 3, UNJUDGED, 0]).tolist() == [3, 0]
-    assert prime([]).tolist() == []
+    assert drop_unjudged([UNJUDGED, 3, UNJUDGED, 0]).tolist() == [3, 0]
+    assert drop_unjudged([]).tolist() == []
 
 
 def test_the_level_moves_what_is_relevant():
-    assert precision([1, 2, 0, 3], 4) == 0.5
-    assert precision([1, 2, 0, 3], 4, level=1) == 0.75
-    assert average_precision([1, 2], [1, 2, 2], level=1) == pytest.approx(2 / 3)
-    assert bpref([0, 1, 2], [0, 1, 2], level=3) == 0
+    assert compute_precision([1, 2, 0, 3], 4) == 0.5
+    assert compute_precision([1, 2, 0, 3], 4, level=1) == 0.75
+    assert compute_ap([1, 2], [1, 2, 2], level=1) == pytest.approx(2 / 3)
+    assert compute_bpref([0, 1, 2], [0, 1, 2], level=3) == 0
 
 
 def test_topics_without_relevant_formulas_and_empty_lists_score_0():
-    for measure in (average_precision, ndcg, bpref):
+    for measure in (compute_ap, compute_ndcg, compute_bpref):
         assert measure([0, 0], [0, 0]) == 0
         assert measure([], [3, 0]) == 0
-    assert recall([0], [0], 1) == 0
-    assert precision([], 10) == 0
+    assert compute_recall([0], [0], 1) == 0
+    assert compute_precision([], 10) == 0
 
 
 def test_hits_say_whose_answer_stands_at_the_top():
-    assert hits(np.array([0, 9, 10, -1]), 10).tolist() == [1, 1, 0, 0]
+    assert find_hits(np.array([0, 9, 10, -1]), 10).tolist() == [1, 1, 0, 0]
 
 
 @pytest.mark.parametrize(
-    "measure", [lambda: precision([1], 0), lambda: recall([1], [1], 0), lambda: hits(np.ones(1), -1)]
+    "measure",
+    [lambda: compute_precision([1], 0), lambda: compute_recall([1], [1], 0), lambda: find_hits(np.ones(1), -1)],
 )
 def test_there_is_no_zeroth_place(measure):
     with pytest.raises(BadInput, match="first place"):
@@ -151,12 +152,12 @@ def test_triples_are_counted_as_one_by_one(case):
                 total[groups[i], groups[k]] += 1
                 loose[groups[i], groups[k]] += similarity[i, j] >= max(similarity[i, k], similarity[j, k])
                 strict[groups[i], groups[k]] += similarity[i, j] > max(similarity[i, k], similarity[j, k])
-    assert triples(groups).tolist() == total.tolist()
-    assert [part.tolist() for part in right_triples(similarity, groups)] == [loose.tolist(), strict.tolist()]
+    assert count_triples(groups).tolist() == total.tolist()
+    assert [part.tolist() for part in count_correct_triples(similarity, groups)] == [loose.tolist(), strict.tolist()]
     drawn = [np.repeat(np.arange(kinds), row.astype(int)) for row in weights]  # labels, each as often as it was drawn
     shares = [[counted[np.ix_(row, row)].sum() for counted in (loose, total)] for row in drawn]
     expected = [right / every if every else np.nan for right, every in shares]
-    assert share(loose, total, weights) == pytest.approx(expected, nan_ok=True)
+    assert compute_ranking_scores(loose, total, weights) == pytest.approx(expected, nan_ok=True)
 
 
 def test_triples_are_the_same_in_small_blocks(monkeypatch):
@@ -164,13 +165,13 @@ def test_triples_are_the_same_in_small_blocks(monkeypatch):
     groups = generator.integers(3, size=40)
     similarity = generator.random((40, 40))
     similarity += similarity.T
-    whole = right_triples(similarity, groups)
+    whole = count_correct_triples(similarity, groups)
     monkeypatch.setattr("eqkin.evaluation.metrics.label_triples._CELLS", 100)
-    assert np.array_equal(right_triples(similarity, groups), whole)
+    assert np.array_equal(count_correct_triples(similarity, groups), whole)
 
 
 def test_the_nearest_neighbour_is_another_equation_and_ties_are_shared():
     similarity = np.array([[9, 0.5, 0.5, 0.1], [0.7, 9, 0.2, 0.1], [0.3, 0.2, 9, 0.4], [0.6, 0.1, 0.1, 9]])
-    right = nearest_labels(similarity, np.array([0, 0, 1, 2]))
+    right = score_nearest_labels(similarity, np.array([0, 0, 1, 2]))
     assert right[:2].tolist() == [0.5, 1]  # the first has two nearest ones, of which one has its label
     assert np.isnan(right[2:]).all()  # alone with their labels

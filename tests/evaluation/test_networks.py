@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.scale import SMALL
-from eqkin.evaluation.store import Store
-from eqkin.evaluation.systems.base import Embedding
-from eqkin.evaluation.systems.networks import Network, Untrained
-from eqkin.evaluation.systems.registry import NAMES, systems
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.scale import SMALL_SCALE
+from eqkin.evaluation.store import ResultCache
+from eqkin.evaluation.systems.base import EmbeddingSystem
+from eqkin.evaluation.systems.networks import NetworkSystem, UntrainedNetwork
+from eqkin.evaluation.systems.registry import SYSTEM_DESCRIPTIONS, make_systems
 from eqkin.network.architecture import Architecture
-from eqkin.network.encoder import BUNDLED, Encoder
+from eqkin.network.encoder import BUNDLED_MODEL, Encoder
 from tests.evaluation.formulas import formulas
 from tests.learning.small import corpus_of
 
@@ -30,7 +30,7 @@ def some():
 
 def test_the_bundled_network_gives_the_encoders_vectors(some):
     told = []
-    system = Network("paper", "Graph network", device="cpu", progress=told.append)
+    system = NetworkSystem("paper", "Graph network", device="cpu", progress=told.append)
     assert np.array_equal(system.encode(some), Encoder.load().embed(some.forest))
     assert told == [3]
     assert system.settings == {}
@@ -41,23 +41,25 @@ def test_similarity_is_the_cosine_or_the_inner_product(some):
     vectors = Encoder.load().embed(some.forest)
     lengths = np.linalg.norm(vectors, axis=1)
     products = vectors @ vectors.T
-    cosine = Network("a", "A", BUNDLED, device="cpu").rank(some, some)
-    inner = Network("b", "B", BUNDLED, device="cpu", similarity="inner product").rank(some, some)
+    cosine = NetworkSystem("a", "A", BUNDLED_MODEL, device="cpu").rank(some, some)
+    inner = NetworkSystem("b", "B", BUNDLED_MODEL, device="cpu", similarity="inner product").rank(some, some)
     np.testing.assert_allclose(inner, products, atol=1e-5)
     np.testing.assert_allclose(cosine, products / np.outer(lengths, lengths), atol=1e-5)
-    one, other = (Network("a", "A", similarity=similarity).learned_from for similarity in ("cosine", "inner product"))
+    one, other = (
+        NetworkSystem("a", "A", similarity=similarity).learned_from for similarity in ("cosine", "inner product")
+    )
     assert one != other  # scores of the one are not looked up for the other
     with pytest.raises(BadInput, match="no similarity 'euclid'; there are cosine"):
-        Network("c", "C", similarity="euclid")
+        NetworkSystem("c", "C", similarity="euclid")
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(BadInput, match="no model there"):
-        Network("own", "Own", tmp_path)
+        NetworkSystem("own", "Own", tmp_path)
 
 
 def test_an_untrained_network_is_decided_by_its_seed(tmp_path, some):
-    first, same, other = (Untrained(SHAPE, seed, device="cpu") for seed in (0, 0, 1))
+    first, same, other = (UntrainedNetwork(SHAPE, seed, device="cpu") for seed in (0, 0, 1))
     with pytest.raises(BadInput, match="fit it first"):
         first.encode(some)
     for number, system in enumerate((first, same, other)):
@@ -69,7 +71,7 @@ def test_an_untrained_network_is_decided_by_its_seed(tmp_path, some):
 
 
 def test_an_untrained_network_is_loaded_again(tmp_path, some):
-    first, again = Untrained(SHAPE, device="cpu"), Untrained(SHAPE, device="cpu")
+    first, again = UntrainedNetwork(SHAPE, device="cpu"), UntrainedNetwork(SHAPE, device="cpu")
     first.fit(CORPUS, tmp_path)
     again.fit(corpus_of([[1]]), tmp_path)
     assert np.array_equal(first.encode(some), again.encode(some))
@@ -77,27 +79,27 @@ def test_an_untrained_network_is_loaded_again(tmp_path, some):
 
 
 def test_every_name_makes_a_system_of_that_name_in_the_size_asked_for(tmp_path):
-    context = Context(Store(tmp_path), SMALL, "cpu")
-    made = systems(list(NAMES), context)
-    assert [system.name for system in made] == list(NAMES)
+    context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu")
+    made = make_systems(list(SYSTEM_DESCRIPTIONS), context)
+    assert [system.name for system in made] == list(SYSTEM_DESCRIPTIONS)
     assert len({system.title for system in made}) == len(made)
     assert [system.name for system in made if system.needs_latex] == ["tfidf-latex", "approach0"]
     sizes = {system.name: system.settings for system in made}
-    assert sizes["untrained"]["architecture"]["width"] == SMALL.width
-    assert sizes["fasttext"]["epochs"] == SMALL.fasttext_epochs
-    assert sizes["transformer"]["shape"]["layers"] == SMALL.transformer_layers
-    assert sizes["transformer"]["lesson"]["triplets"] == SMALL.transformer_triplets
-    assert sizes["bitmap-cnn"]["lesson"]["bitmaps"] == SMALL.bitmaps
-    assert systems(["untrained"])[0].settings["architecture"]["width"] == 512
+    assert sizes["untrained"]["architecture"]["width"] == SMALL_SCALE.width
+    assert sizes["fasttext"]["epochs"] == SMALL_SCALE.fasttext_epochs
+    assert sizes["transformer"]["shape"]["layers"] == SMALL_SCALE.transformer_layers
+    assert sizes["transformer"]["lesson"]["triplets"] == SMALL_SCALE.transformer_triplets
+    assert sizes["bitmap-cnn"]["lesson"]["bitmaps"] == SMALL_SCALE.bitmaps
+    assert make_systems(["untrained"])[0].settings["architecture"]["width"] == 512
 
 
 def test_small_systems_learn_through_the_store_and_rank(tmp_path, some):
     told = []
-    context = Context(Store(tmp_path), SMALL, "cpu", told.append)
+    context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu", told.append)
     names = ["untrained", "bag-of-words", "fasttext"]
     corpus = corpus_of([[40], [40]])
-    scores = [context.fit(system, corpus).rank(some, some) for system in systems(names, context)]
-    again = [context.fit(system, corpus).rank(some, some) for system in systems(names, context)]
+    scores = [context.fit(system, corpus).rank(some, some) for system in make_systems(names, context)]
+    again = [context.fit(system, corpus).rank(some, some) for system in make_systems(names, context)]
     assert len(list((tmp_path / "fitted").iterdir())) == 3
     assert all(np.array_equal(one, other) for one, other in zip(scores, again, strict=True))
     assert any("Bag of words" in line for line in told)
@@ -105,26 +107,26 @@ def test_small_systems_learn_through_the_store_and_rank(tmp_path, some):
 
 def test_a_network_of_ones_own_is_given_by_its_folder(tmp_path, some):
     folder = tmp_path / "my run_2"
-    Untrained(SHAPE).fit(CORPUS, folder)
-    (own,) = systems([str(folder)])
+    UntrainedNetwork(SHAPE).fit(CORPUS, folder)
+    (own,) = make_systems([str(folder)])
     assert own.name == "my-run-2"
-    assert isinstance(own, Embedding)
+    assert isinstance(own, EmbeddingSystem)
     assert own.encode(some).shape == (3, 8)
 
 
 def test_networks_of_runs_are_called_as_the_runs_are(tmp_path):
     for run in "ab":
-        Untrained(SHAPE).fit(CORPUS, tmp_path / run / "model")
-    assert [own.name for own in systems([str(tmp_path / "a"), str(tmp_path / "b" / "model")])] == ["a", "b"]
+        UntrainedNetwork(SHAPE).fit(CORPUS, tmp_path / run / "model")
+    assert [own.name for own in make_systems([str(tmp_path / "a"), str(tmp_path / "b" / "model")])] == ["a", "b"]
     with pytest.raises(BadInput, match="two systems are called a; folders"):
-        systems([str(tmp_path / "a"), str(tmp_path / "a" / "model")])
+        make_systems([str(tmp_path / "a"), str(tmp_path / "a" / "model")])
 
 
 def test_unknown_and_repeated_names_are_refused():
     with pytest.raises(BadInput, match="no system 'word2vec'; there are eqkin, eqkin-vector, paper, untrained"):
-        systems(["paper", "word2vec"])
+        make_systems(["paper", "word2vec"])
     with pytest.raises(BadInput, match="two systems are called tree-pairs"):
-        systems(["tree-pairs", "tree-pairs"])
+        make_systems(["tree-pairs", "tree-pairs"])
 
 
 def test_what_is_missing_is_named_with_the_extra_to_install():

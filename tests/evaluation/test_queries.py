@@ -4,7 +4,7 @@ import pytest
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.published import STUDY_QUERIES
-from eqkin.evaluation.sets.queries import Query, digest_of, formulas, load
+from eqkin.evaluation.sets.queries import StudyQuery, compute_queries_digest, load_queries, read_query_formulas
 
 QUERY = {"id": "bayes", "field": "probability", "latex": "P(A|B)", "keywords": ["bayes"]}
 
@@ -20,14 +20,14 @@ def written(tmp_path):
 
 
 def test_bundled_queries_are_many_from_many_fields():
-    queries = load()
+    queries = load_queries()
     assert len(queries) >= 70
     assert len({query.field for query in queries}) >= 20
     assert len({query.latex for query in queries}) == len(queries)
 
 
 def test_every_row_of_the_papers_table_is_there():
-    ours = [query for query in load() if query.paper_keywords]
+    ours = [query for query in load_queries() if query.paper_keywords]
     assert len(ours) == len(STUDY_QUERIES) == 22
     for row in STUDY_QUERIES:
         printed = [word.replace("distr.", "distribution").replace("prog.", "programming")
@@ -36,14 +36,14 @@ def test_every_row_of_the_papers_table_is_there():
 
 
 def test_every_formula_can_be_read():
-    queries = load()
-    read = formulas(queries)
+    queries = load_queries()
+    read = read_query_formulas(queries)
     assert len(read) == len(queries)
     assert list(read.latex) == [query.latex for query in queries]
 
 
 def test_a_file_of_ones_own_is_read(written):
-    assert load(written([QUERY])) == [Query("bayes", "probability", "P(A|B)", ("bayes",))]
+    assert load_queries(written([QUERY])) == [StudyQuery("bayes", "probability", "P(A|B)", ("bayes",))]
 
 
 @pytest.mark.parametrize(
@@ -62,39 +62,39 @@ def test_a_file_of_ones_own_is_read(written):
 )
 def test_what_is_wrong_with_an_entry_is_told(written, change, words):
     with pytest.raises(BadInput, match="query 2") as caught:
-        load(written([QUERY, QUERY | {"id": "other"} | change]))
+        load_queries(written([QUERY, QUERY | {"id": "other"} | change]))
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "[1]", "nonsense", '["text"]'])
 def test_what_is_no_list_of_queries_is_refused(written, content):
     with pytest.raises(BadInput, match=r"queries\.json"):
-        load(written(content))
+        load_queries(written(content))
 
 
 def test_a_missing_file_is_told(tmp_path):
     with pytest.raises(BadInput, match="cannot be read"):
-        load(tmp_path / "none.json")
+        load_queries(tmp_path / "none.json")
 
 
 def test_two_queries_of_one_name_are_refused(written):
     with pytest.raises(BadInput, match="a second one with the id 'bayes'"):
-        load(written([QUERY, QUERY]))
+        load_queries(written([QUERY, QUERY]))
 
 
 def test_an_unreadable_formula_is_named():
     with pytest.raises(BadInput, match="frac"):
-        formulas([Query("a", "b", r"\frac{", ("cccc",))])
+        read_query_formulas([StudyQuery("a", "b", r"\frac{", ("cccc",))])
 
 
 def test_the_digest_depends_on_formulas_and_keywords(written):
     digests = {
-        digest_of(load(written([QUERY | change])))
+        compute_queries_digest(load_queries(written([QUERY | change])))
         for change in ({}, {"latex": "P(B|A)"}, {"keywords": ["bayes' rule"]})
     }
     assert len(digests) == 3
 
 
 def test_a_title_names_the_first_keywords():
-    assert Query("a", "b", "c", ("one", "two")).title == "one, two"
-    assert Query("a", "b", "c", ("one", "two", "three")).title == "one, two, ..."
+    assert StudyQuery("a", "b", "c", ("one", "two")).title == "one, two"
+    assert StudyQuery("a", "b", "c", ("one", "two", "three")).title == "one, two, ..."

@@ -7,22 +7,22 @@ import pytest
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.ranking_examples import (
-    GRADES,
-    OTHERS,
-    SAME_LABEL,
-    Examples,
-    Query,
-    judged_examples,
-    labelled_examples,
+    GRADE_RELEVANCE,
+    NEGATIVES_PER_EQUATION,
+    SAME_LABEL_RELEVANCE,
+    RankingExamples,
+    RankingQuery,
+    make_judged_examples,
+    make_labelled_examples,
 )
-from eqkin.evaluation.ranking_weights import _exported, cross_validated, fit, fit_examples
+from eqkin.evaluation.ranking_weights import _export_trees, cross_validate, fit_examples, fit_ranker
 from eqkin.evaluation.sets.judged import JudgedSet
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.sets.named_formulas import NamedFormulas
-from eqkin.evaluation.systems.base import unit
+from eqkin.evaluation.systems.base import normalize_rows
 from eqkin.network.encoder import Encoder
 from eqkin.search.boosted import BoostedTrees
-from eqkin.search.kinship import FEATURES, PLAIN, SIMILARITIES, SIZES, features, profile
+from eqkin.search.kinship import FEATURES, LINEAR_WEIGHTS, SIMILARITIES, SIZES, build_feature_matrix, extract_features
 from eqkin.search.ranker import Ranker
 from tests.evaluation.formulas import formulas
 
@@ -58,17 +58,17 @@ def judged(labelled):
 @pytest.fixture(scope="module")
 def examples(judged, labelled):
     encoder = Encoder.load()
-    return [judged_examples(judged, encoder), labelled_examples(labelled, encoder)]
+    return [make_judged_examples(judged, encoder), make_labelled_examples(labelled, encoder)]
 
 
 def vectors_of(given):
-    return unit(Encoder.load().embed(given.forest))
+    return normalize_rows(Encoder.load().embed(given.forest))
 
 
 def test_features_are_those_of_a_search_in_the_whole_collection(examples, judged):
     ours, theirs = judged.topics.formulas, judged.formulas.formulas
-    query = profile(ours.forest).select(np.array([1]))
-    expected = features(query, profile(theirs.forest), vectors_of(theirs) @ vectors_of(ours)[1])
+    query = extract_features(ours.forest).select(np.array([1]))
+    expected = build_feature_matrix(query, extract_features(theirs.forest), vectors_of(theirs) @ vectors_of(ours)[1])
     found = examples[0].queries[1]
     np.testing.assert_allclose(found.columns, expected[found.places], rtol=1e-5, atol=1e-5)
     assert found.known.tolist() == [judged.qrels["sum"][judged.formulas.names[place]] for place in found.places]
@@ -78,26 +78,26 @@ def test_an_equation_is_no_candidate_for_itself(examples, labelled):
     for at, query in enumerate(examples[1].queries):
         assert query.places.tolist() == [other for other in range(len(KINDS)) if other != at]
         assert query.known.sum() == len(LETTERS) - 1
-    theirs = profile(labelled.equations.formulas.forest)
+    theirs = extract_features(labelled.equations.formulas.forest)
     vectors = vectors_of(labelled.equations.formulas)
     others = np.arange(1, len(KINDS))
-    expected = features(theirs.select(np.array([0])), theirs.select(others), vectors[others] @ vectors[0])
+    expected = build_feature_matrix(theirs.select(np.array([0])), theirs.select(others), vectors[others] @ vectors[0])
     np.testing.assert_allclose(examples[1].queries[0].columns, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_rows_say_how_related_formulas_are():
     columns = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
     known = np.arange(50) % 5
-    judged = Examples("j", [Query(columns, known, np.arange(50), known)])
-    _, related, weights = judged.rows()
-    assert related.tolist() == GRADES[[0, 1, 2, 3, 3]].tolist() * 10
+    judged = RankingExamples("j", [RankingQuery(columns, known, np.arange(50), known)])
+    _, related, weights = judged.collect_rows()
+    assert related.tolist() == GRADE_RELEVANCE[[0, 1, 2, 3, 3]].tolist() * 10
     assert (weights == 50**-0.7).all()
-    query = Query(columns, (np.arange(50) == 7).astype(np.int64), np.arange(50), known)
-    alone = Query(columns, np.zeros(50, np.int64), np.arange(50), known)
-    rows, related, weights = Examples("l", [query, alone], ["x"] * 51).rows()
-    assert related.tolist() == [SAME_LABEL] + [0] * OTHERS
+    query = RankingQuery(columns, (np.arange(50) == 7).astype(np.int64), np.arange(50), known)
+    alone = RankingQuery(columns, np.zeros(50, np.int64), np.arange(50), known)
+    rows, related, weights = RankingExamples("l", [query, alone], ["x"] * 51).collect_rows()
+    assert related.tolist() == [SAME_LABEL_RELEVANCE] + [0] * NEGATIVES_PER_EQUATION
     assert weights.sum() == pytest.approx(1)
-    nearest = sorted(set(range(50)) - {7}, key=lambda at: -query.plain[at])[:OTHERS]
+    nearest = sorted(set(range(50)) - {7}, key=lambda at: -query.linear_scores[at])[:NEGATIVES_PER_EQUATION]
     assert np.array_equal(rows, columns[[7, *nearest]])
 
 
@@ -106,7 +106,7 @@ def test_trees_are_those_of_the_model():
     columns = draw.random((400, len(FEATURES))).astype(np.float32).round(1)  # many lie on a threshold
     target = columns[:, 0] + columns[:, 5] * columns[:, 9]
     model = ensemble.HistGradientBoostingRegressor(max_iter=20, max_leaf_nodes=8).fit(columns, target)
-    trees = _exported(model)
+    trees = _export_trees(model)
     assert len(trees.feature) == 20
     np.testing.assert_allclose(trees(columns), model.predict(columns), atol=1e-6)
     other = draw.random((400, len(FEATURES))).astype(np.float32)
@@ -114,7 +114,7 @@ def test_trees_are_those_of_the_model():
 
 
 def test_a_ranking_can_be_loaded_and_rises_with_every_similarity(judged, labelled, tmp_path):
-    fit([judged], [labelled], Encoder.load(), trees=20).save(tmp_path / "weights")
+    fit_ranker([judged], [labelled], Encoder.load(), trees=20).save(tmp_path / "weights")
     Ranker.load(tmp_path / "weights")
     trees = BoostedTrees.load(tmp_path / "weights")
     assert np.ptp(trees.value) > 0.01
@@ -129,7 +129,7 @@ def test_a_ranking_can_be_loaded_and_rises_with_every_similarity(judged, labelle
 def test_queries_that_are_left_out_are_not_learned_from(examples):
     judged, labelled = examples
     without = fit_examples(examples, 10, (judged, [0, 2]))
-    fewer = fit_examples([Examples("fewer", [judged.queries[1], judged.queries[3]]), labelled], 10)
+    fewer = fit_examples([RankingExamples("fewer", [judged.queries[1], judged.queries[3]]), labelled], 10)
     everything = fit_examples(examples, 10)
     columns = judged.queries[0].columns
     assert np.array_equal(without(columns), fewer(columns))
@@ -138,7 +138,7 @@ def test_queries_that_are_left_out_are_not_learned_from(examples):
 
 def test_scores_are_of_what_was_not_learned_from(examples):
     told = []
-    found = cross_validated(examples, trees=20, folds=2, resamples=50, tell=told.append)
+    found = cross_validate(examples, trees=20, folds=2, resamples=50, tell=told.append)
     assert [(one.given, one.measure) for one in found] == [
         ("topics", "nDCG'"), ("topics", "MAP'"), ("topics", "P'@10"), ("topics", "bpref"),
         ("kinds", "accuracy"), ("kinds", "ranking"),
@@ -149,21 +149,22 @@ def test_scores_are_of_what_was_not_learned_from(examples):
         for score in (one.plain, one.learned, one.difference):
             assert score.low <= score.value <= score.high
     assert found[0].learned.value > 0.9
-    reversed_ = [Query(-query.columns, query.known, query.places, query.every) for query in examples[0].queries]
+    reversed_ = [RankingQuery(-query.columns, query.known, query.places, query.every) for query in examples[0].queries]
     assert (
-        cross_validated([Examples("against", reversed_)], trees=2, resamples=10)[0].plain.value < found[0].plain.value
+        cross_validate([RankingExamples("against", reversed_)], trees=2, resamples=10)[0].plain.value
+        < found[0].plain.value
     )
-    assert cross_validated(examples[1:], trees=2) == []  # nothing else to learn from
+    assert cross_validate(examples[1:], trees=2) == []  # nothing else to learn from
 
 
 def test_nothing_to_learn_from_is_an_error():
     with pytest.raises(BadInput, match="nothing to learn the ranking from"):
-        fit([], [], Encoder.load())
+        fit_ranker([], [], Encoder.load())
 
 
 def test_similarities_are_where_the_plain_similarity_expects_them():
     columns = np.zeros((1, len(FEATURES)), np.float32)
     columns[0, SIMILARITIES.index("counted")], columns[0, SIMILARITIES.index("vector")] = 0.5, 1
-    expected = (0.5 * PLAIN["counted"] + PLAIN["vector"]) / sum(PLAIN.values())
+    expected = (0.5 * LINEAR_WEIGHTS["counted"] + LINEAR_WEIGHTS["vector"]) / sum(LINEAR_WEIGHTS.values())
     nothing = np.zeros(1, np.int64)
-    assert Query(columns, nothing, nothing, nothing).plain == pytest.approx(expected)
+    assert RankingQuery(columns, nothing, nothing, nothing).linear_scores == pytest.approx(expected)

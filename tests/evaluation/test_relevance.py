@@ -7,8 +7,15 @@ from hypothesis import strategies as st
 
 from eqkin import Library
 from eqkin.errors import BadInput
-from eqkin.evaluation.sets.library_formulas import sections_of
-from eqkin.evaluation.sets.relevance import EXACT, Keyword, mentions, normalised, relevant_sections, section_text
+from eqkin.evaluation.sets.library_formulas import read_section_ids
+from eqkin.evaluation.sets.relevance import (
+    MAX_EXACT_LENGTH,
+    Keyword,
+    contains_any,
+    find_relevant_sections,
+    make_section_text,
+    normalize,
+)
 from eqkin.learning.corpus import Corpus
 
 
@@ -29,25 +36,25 @@ def slipped(word: str, place: int, letter: str, kind: int) -> str:
 
 
 FEW = st.text("ab", max_size=60)  # few letters make near misses likely
-LONG = st.text("ab", min_size=EXACT + 1, max_size=16)
+LONG = st.text("ab", min_size=MAX_EXACT_LENGTH + 1, max_size=16)
 
 
 @given(FEW, LONG)
 def test_long_keywords_count_at_a_distance_below_two(text, word):
-    assert Keyword.of(word).stands_in(text) == (distance_within(text, word) < 2)
+    assert Keyword.parse(word).occurs_in(text) == (distance_within(text, word) < 2)
 
 
 @given(FEW, LONG, FEW, *[st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(0, 2))] * 2)
 def test_slips_are_told_from_greater_changes(before, word, after, first, second):
     once = slipped(word, *first)
-    assert Keyword.of(word).stands_in(before + once + after)
+    assert Keyword.parse(word).occurs_in(before + once + after)
     text = before + slipped(once, *second) + after
-    assert Keyword.of(word).stands_in(text) == (distance_within(text, word) < 2)
+    assert Keyword.parse(word).occurs_in(text) == (distance_within(text, word) < 2)
 
 
-@given(FEW, st.text("ab", min_size=1, max_size=EXACT))
+@given(FEW, st.text("ab", min_size=1, max_size=MAX_EXACT_LENGTH))
 def test_short_keywords_count_only_as_they_are(text, word):
-    assert Keyword.of(word).stands_in(text) == (word in text)
+    assert Keyword.parse(word).occurs_in(text) == (word in text)
 
 
 @pytest.mark.parametrize(
@@ -66,11 +73,13 @@ def test_short_keywords_count_only_as_they_are(text, word):
     ],
 )
 def test_examples(keyword, text, counts):
-    assert mentions(normalised(text), [Keyword.of("nowhere to be found"), Keyword.of(keyword)]) is counts
+    assert contains_any(normalize(text), [Keyword.parse("nowhere to be found"), Keyword.parse(keyword)]) is counts
 
 
 def test_a_section_is_read_without_its_commands():
-    text = section_text(r"The \emph{Ising} Model", r"Schr{\"o}dinger~\cite{ising1925} says \textbf{Strongly} convex.")
+    text = make_section_text(
+        r"The \emph{Ising} Model", r"Schr{\"o}dinger~\cite{ising1925} says \textbf{Strongly} convex."
+    )
     assert text == "the ising model \ufffc schrödinger says strongly convex."
 
 
@@ -92,12 +101,12 @@ def library(tmp_path):
 
 
 def test_sections_of_a_library_are_found_by_their_own_text(library):
-    corpus = Corpus.of_library(library)
-    sections = sections_of(library, corpus)
+    corpus = Corpus.from_library(library)
+    sections = read_section_ids(library, corpus)
     said = []
     queries = [["purrs", "nothing is"], ["a dog"], ["mouse"], ["anaconda is silent", "the anaconda nothing"]]
-    found = relevant_sections(library, sections, queries, said.append)
-    ids = [[corpus.identify(tree) for tree in np.flatnonzero(row)] for row in found[:, corpus.section]]
+    found = find_relevant_sections(library, sections, queries, said.append)
+    ids = [[corpus.get_equation_id(tree) for tree in np.flatnonzero(row)] for row in found[:, corpus.section]]
     assert [[name.split(":")[-1] for name in names] for names in ids] == [
         ["one#0", "two#0"], ["one#1", "one#2"], [], ["one#1", "one#2", "two#0"],
     ]  # fmt: skip
@@ -106,4 +115,4 @@ def test_sections_of_a_library_are_found_by_their_own_text(library):
 
 def test_a_section_that_is_gone_is_told(library):
     with pytest.raises(BadInput, match="was changed"):
-        relevant_sections(library, np.array([10_000]), [["purrs"]])
+        find_relevant_sections(library, np.array([10_000]), [["purrs"]])

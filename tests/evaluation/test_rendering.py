@@ -10,11 +10,11 @@ import pytest
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.systems.bitmaps import bitmap_file
-from eqkin.evaluation.systems.bitmaps.bitmap_file import COLUMNS, pack, unpack
-from eqkin.evaluation.systems.bitmaps.gallery import Gallery, count_empty, tree_keys
+from eqkin.evaluation.systems.bitmaps.bitmap_file import ROW_BYTES, pack, unpack
+from eqkin.evaluation.systems.bitmaps.gallery import ImageCache, compute_tree_keys, count_empty
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH, Renderer, find_chromium
 from eqkin.evaluation.systems.bitmaps.subset import draw_subset, render_subset
-from eqkin.mathml.tree import Node, forest_of, node_of, to_mathml
+from eqkin.mathml.tree import Node, to_forest, to_mathml, to_node
 from tests.learning.small import corpus_of, some_trees
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -141,7 +141,7 @@ def test_packing_keeps_four_levels_of_grey():
     images = np.zeros((2, HEIGHT, WIDTH), np.uint8)
     images[0, 3, 5:8], images[1, -1, -1] = (90, 160, 250), 85
     packed = pack(images)
-    assert packed.shape == (2, COLUMNS, HEIGHT)
+    assert packed.shape == (2, ROW_BYTES, HEIGHT)
     kept = unpack(packed)
     assert kept.shape == images.shape
     assert kept[0, 3, 4:9].tolist() == [0, 85, 170, 255, 0]
@@ -153,16 +153,16 @@ def test_packing_keeps_four_levels_of_grey():
 
 def test_a_file_gives_back_what_was_written(tmp_path):
     keys = np.array([7, 2**64 - 1, 0], np.uint64)
-    path = bitmap_file.write(tmp_path / "new", keys, pictures(3), "Chromium 1")
-    found = bitmap_file.read(path)
+    path = bitmap_file.write_bitmaps(tmp_path / "new", keys, pictures(3), "Chromium 1")
+    found = bitmap_file.read_bitmaps(path)
     assert found.keys.tolist() == keys.tolist()
     assert found.browser == "Chromium 1"
-    assert (found.pictures() == pictures(3)).all()
-    assert bitmap_file.write(tmp_path, keys, pictures(3), "Chromium 1").read_bytes() == path.read_bytes()
+    assert (found.read_images() == pictures(3)).all()
+    assert bitmap_file.write_bitmaps(tmp_path, keys, pictures(3), "Chromium 1").read_bytes() == path.read_bytes()
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path):
-    path = bitmap_file.write(tmp_path, np.arange(3, dtype=np.uint64), pictures(3), "Chromium 1")
+    path = bitmap_file.write_bitmaps(tmp_path, np.arange(3, dtype=np.uint64), pictures(3), "Chromium 1")
     content = path.read_bytes()
     header, _, body = content.partition(b"\n")
     of_next_version = json.dumps(json.loads(header) | {"version": 99}).encode() + b"\n" + body
@@ -172,20 +172,20 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     for bad in (b"", b"{}", b"[1]\n", content[:-1], flipped, of_next_version, too_many, too_few):
         path.write_bytes(bad)
         with pytest.raises(CorruptData, match="delete it"):
-            bitmap_file.read(path).pictures()
+            bitmap_file.read_bitmaps(path).read_images()
 
 
 def test_equal_trees_have_equal_keys_in_any_forest_and_others_differ():
     forest = some_trees(30)
-    keys = tree_keys(forest)
-    assert len(set(keys.tolist())) == len({tuple(tree_keys(forest.select([i])).tolist()) for i in range(30)})
+    keys = compute_tree_keys(forest)
+    assert len(set(keys.tolist())) == len({tuple(compute_tree_keys(forest.select([i])).tolist()) for i in range(30)})
     chosen = [17, 3, 3, 4]
-    assert (tree_keys(forest.select(chosen)) == keys[chosen]).all()
+    assert (compute_tree_keys(forest.select(chosen)) == keys[chosen]).all()
     nested = Node("mrow", children=[Node("mrow", children=[X]), Node("mrow")])
     other = Node("mrow", children=[Node("mrow"), Node("mrow", children=[X])])
-    wrapped = [forest_of(node) for node in (X, Y, Node("mn", text="x"), Node("mi", {"a": "b"}, "x"), nested, other)]
-    assert len({tree_keys(forest).item() for forest in wrapped}) == len(wrapped)
-    assert len(tree_keys(forest.select([]))) == 0
+    wrapped = [to_forest(node) for node in (X, Y, Node("mn", text="x"), Node("mi", {"a": "b"}, "x"), nested, other)]
+    assert len({compute_tree_keys(forest).item() for forest in wrapped}) == len(wrapped)
+    assert len(compute_tree_keys(forest.select([]))) == 0
 
 
 def test_a_subset_is_of_whole_papers_the_same_for_the_same_seed():
@@ -205,8 +205,8 @@ def test_a_subset_is_of_whole_papers_the_same_for_the_same_seed():
 def test_a_gallery_renders_what_is_missing_and_needs_no_browser_for_the_rest(tmp_path, renderer, no_browser):
     corpus = corpus_of([[2, 1], [4], [5]])
     forest = draw_subset(corpus, 8).forest
-    known, others = len(forest) - 3, [to_mathml(node_of(forest, i)) for i in range(len(forest) - 3, len(forest))]
-    bitmap_file.write(tmp_path, tree_keys(forest)[:known], pictures(known), "another")
+    known, others = len(forest) - 3, [to_mathml(to_node(forest, i)) for i in range(len(forest) - 3, len(forest))]
+    bitmap_file.write_bitmaps(tmp_path, compute_tree_keys(forest)[:known], pictures(known), "another")
     told: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("EQKIN_CHROMIUM")
@@ -214,10 +214,10 @@ def test_a_gallery_renders_what_is_missing_and_needs_no_browser_for_the_rest(tmp
     assert (done.equations, done.empty) == (len(forest), 0)
     assert [line.split(";")[0] for line in told] == ["rendered 3 of 3 formulas"]
     assert len(list(tmp_path.iterdir())) == 2
-    found = Gallery(tmp_path).bitmaps(forest)
+    found = ImageCache(tmp_path).get_images(forest)
     assert (found[:known] == pictures(known)).all()
     assert (found[known:] == pack(renderer.render(others))).all()
     order = [known + 1, 0, 2, 0, 4]
-    assert (Gallery(tmp_path).bitmaps(forest.select(order)) == found[order]).all()
+    assert (ImageCache(tmp_path).get_images(forest.select(order)) == found[order]).all()
     with pytest.raises(BadInput, match="lacks 1 of the pictures"):
-        Gallery(tmp_path).bitmaps(forest_of(WIDE))
+        ImageCache(tmp_path).get_images(to_forest(WIDE))

@@ -14,11 +14,11 @@ import pytest
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.report import EXPERIMENTS, write_report
-from eqkin.evaluation.report.formatting import cells, plain, show, slugs
+from eqkin.evaluation.report.formatting import clean_text, format_cells, format_score, make_slugs
 from eqkin.evaluation.report.html import formula, page
-from eqkin.evaluation.report.latex import escape, tabular
+from eqkin.evaluation.report.latex import escape, write_latex
 from eqkin.evaluation.report.verdict import verdict
-from eqkin.evaluation.results import PAPER, Column, Curve, Plot, Result, Row, Score, Table
+from eqkin.evaluation.results import PAPER, Curve, ExperimentResult, Plot, Score, Table, TableColumn, TableRow
 from tests.evaluation import reports
 from tests.evaluation.reports import EVIL
 
@@ -87,31 +87,36 @@ def markup(everything) -> Markup:
     ],
 )
 def test_a_score_is_rounded_with_its_interval(score, form, text):
-    assert show(score, form) == text
+    assert format_score(score, form) == text
 
 
 def test_the_best_measured_values_are_marked_and_the_paper_s_are_not():
-    columns = [Column("a", "a"), Column("b", "b", "number", "low"), Column("c", "c", best=""), Column("d", "d")]
-    rows = [
-        Row("one", {"a": Score(0.5071), "b": Score(2.0), "c": Score(1.0), "d": Score(0.1)}),
-        Row("two", {"a": Score(0.5069), "b": Score(1.5), "c": Score(2.0), "d": Score(math.nan)}),
-        Row("three", {"a": Score(0.4), "b": Score(9.0)}),
-        Row("paper", {"a": Score(0.9), "b": Score(0.1), "d": Score(0.9)}, PAPER),
+    columns = [
+        TableColumn("a", "a"),
+        TableColumn("b", "b", "number", "low"),
+        TableColumn("c", "c", best=""),
+        TableColumn("d", "d"),
     ]
-    best = [[cell.best for cell in row] for row in cells(Table("t", "t", columns, rows))]
+    rows = [
+        TableRow("one", {"a": Score(0.5071), "b": Score(2.0), "c": Score(1.0), "d": Score(0.1)}),
+        TableRow("two", {"a": Score(0.5069), "b": Score(1.5), "c": Score(2.0), "d": Score(math.nan)}),
+        TableRow("three", {"a": Score(0.4), "b": Score(9.0)}),
+        TableRow("paper", {"a": Score(0.9), "b": Score(0.1), "d": Score(0.9)}, PAPER),
+    ]
+    best = [[cell.best for cell in row] for row in format_cells(Table("t", "t", columns, rows))]
     assert best == [[True, False, False, False], [True, True, False, False], [False] * 4, [False] * 4]
 
 
 def test_numbers_of_a_column_have_the_same_decimals():
-    rows = [Row("", {"a": Score(value)}) for value in (106.17, 165.0, 0.034)]
-    shown = cells(Table("t", "t", [Column("a", "a", "number")], rows))
+    rows = [TableRow("", {"a": Score(value)}) for value in (106.17, 165.0, 0.034)]
+    shown = format_cells(Table("t", "t", [TableColumn("a", "a", "number")], rows))
     assert [row[0].text for row in shown] == ["106.2", "165.0", "0.034"]
 
 
 def test_a_figure_has_the_decimals_of_its_interval():
     scores = [Score(-29.7), Score(-0.072, -0.38, 0.26), Score(0.002, 0.001, 0.004), Score(-29.7)]
-    rows = [Row("", {"a": score}) for score in scores]
-    shown = cells(Table("t", "t", [Column("a", "a", "number")], rows))
+    rows = [TableRow("", {"a": score}) for score in scores]
+    shown = format_cells(Table("t", "t", [TableColumn("a", "a", "number")], rows))
     assert [str(row[0]) for row in shown] == ["−29.70", "−0.07 [−0.38, 0.26]", "0.0020 [0.0010, 0.0040]", "−29.70"]
     assert [row[0].best for row in shown] == [False, False, True, False]
 
@@ -128,32 +133,34 @@ def test_a_figure_has_the_decimals_of_its_interval():
     ],
 )
 def test_a_verdict_is_what_the_first_finding_begins_with(finding, words, rest):
-    found = verdict(Result("x", "x", "", [finding]))
+    found = verdict(ExperimentResult("x", "x", "", [finding]))
     assert (found.words, found.finding) == (words, rest)
-    assert verdict(Result("x", "x", "", [])).words == ""
+    assert verdict(ExperimentResult("x", "x", "", [])).words == ""
 
 
 def test_a_small_run_has_no_verdict():
-    found = verdict(Result("x", "x (small run)", "", ["Holds: it is so."]))
+    found = verdict(ExperimentResult("x", "x (small run)", "", ["Holds: it is so."]))
     assert (found.words, found.kind, found.finding) == ("says nothing", "undecided", "It is so.")
 
 
 def test_results_survive_being_saved_also_without_numbers(tmp_path):
     scores = {"a": Score(math.nan), "b": Score(0.5, 0.4, 0.6), "c": "text"}
     curve = Curve("c", ["x", 2.0], [1.0, math.nan], [0.5, math.nan], [2.0, 3.0])
-    result = Result("x", "X", "", [], [Table("t", "T", [], [Row("r", scores)])], [Plot("p", "P", "", "", [curve])])
-    loaded = Result.load(result.save(tmp_path))
+    result = ExperimentResult(
+        "x", "X", "", [], [Table("t", "T", [], [TableRow("r", scores)])], [Plot("p", "P", "", "", [curve])]
+    )
+    loaded = ExperimentResult.load(result.save(tmp_path))
     kept = loaded.tables[0].rows[0].cells
     assert math.isnan(kept["a"].value) and kept["b"] == Score(0.5, 0.4, 0.6) and kept["c"] == "text"
     assert math.isnan(loaded.plots[0].curves[0].y[1]) and loaded.plots[0].curves[0].high == [2.0, 3.0]
     (tmp_path / "x.json").write_text((tmp_path / "x.json").read_text().replace("0.5,", '"much",'))
     with pytest.raises(CorruptData, match="run the experiment again"):
-        Result.load(tmp_path / "x.json")
+        ExperimentResult.load(tmp_path / "x.json")
 
 
 def test_experiments_stand_in_the_paper_s_order_and_missing_ones_are_named(tmp_path):
     names = ["zeta", "examples", "judged-b", "judged-a", "equalities", "ablation"]
-    reports.save([Result(name, name.title(), "", []) for name in names], tmp_path / "results")
+    reports.save([ExperimentResult(name, name.title(), "", []) for name in names], tmp_path / "results")
     written = write_report(tmp_path, tmp_path / "out" / "report.html", markdown=tmp_path / "R.md")
     assert written.experiments == ["ablation", "equalities", "judged-a", "judged-b", "examples", "zeta"]
     assert written.missing == ["labelled", "study", "speed"]
@@ -235,9 +242,9 @@ def test_the_page_says_claim_finding_verdict_figures_differences_and_facts():
 
 
 def test_long_tables_are_folded():
-    rows = [Row(str(number), {}) for number in range(31)]
-    long = Result("x", "X", "", [], [Table("t", "Many", [], rows)])
-    short = Result("x", "X", "", [], [Table("t", "Few", [], rows[:30])])
+    rows = [TableRow(str(number), {}) for number in range(31)]
+    long = ExperimentResult("x", "X", "", [], [Table("t", "Many", [], rows)])
+    short = ExperimentResult("x", "X", "", [], [Table("t", "Few", [], rows[:30])])
     assert "Many: 31 rows</summary>" in page([long], {}) and 'class="long"' not in page([short], {})
 
 
@@ -293,9 +300,9 @@ def test_latex_prints_every_character_as_it_is():
         r"50\% \& \_a\textasciicircum{}b\_ \#1 \{x\} \textbackslash{}y \textasciitilde{} \$z\$"
     )
     assert escape("--set a\n[b] <c> −1") == r"-{}-set a {[}b{]} \textless{}c\textgreater{} $-$1"
-    strange = tabular(Table("t", "t", [Column("a", "a", "text")], [Row("≡ é …", {"a": "x → ∞"})]))
+    strange = write_latex(Table("t", "t", [TableColumn("a", "a", "text")], [TableRow("≡ é …", {"a": "x → ∞"})]))
     assert "% Needs lualatex or xelatex, with a font that has these: ∞ ≡\n" in strange
-    hostile = tabular(Table("t", "one\ntwo \\input{x}", [Column("a", "a")], [], "three\r\nfour"))
+    hostile = write_latex(Table("t", "one\ntwo \\input{x}", [TableColumn("a", "a")], [], "three\r\nfour"))
     assert all(line.startswith(("%", "\\", "&")) for line in hostile.splitlines())
 
 
@@ -313,8 +320,8 @@ def test_markdown_tables_are_whole_and_their_pictures_are_there(everything):
 
 
 def test_texts_lose_what_only_terminals_understand():
-    assert plain(" a\n\tb\x00\x1b[31m\u202e c ") == "a b[31m c"
-    assert slugs(["A b", "a-b", "../..", "main"], taken=["main"]) == ["a-b", "a-b-2", "x", "main-2"]
+    assert clean_text(" a\n\tb\x00\x1b[31m\u202e c ") == "a b[31m c"
+    assert make_slugs(["A b", "a-b", "../..", "main"], taken=["main"]) == ["a-b", "a-b-2", "x", "main-2"]
 
 
 def test_files_of_plots_are_the_same_every_time_and_whole(everything, tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.evaluation.results import PAPER, Result, Score
+from eqkin.evaluation.results import PAPER, ExperimentResult, Score
 from tests.evaluation import reports
 
 
@@ -16,33 +16,33 @@ from tests.evaluation import reports
 def test_a_result_comes_back_as_it_was(tmp_path, result):
     path = result.save(tmp_path / "new" / "folder")
     assert path == tmp_path / "new" / "folder" / f"{result.experiment}.json"
-    assert Result.load(path) == result
+    assert ExperimentResult.load(path) == result
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
     made = reports.ablation()
     made.tables[0].rows[0].cells["ranking"] = Score(np.float64(0.5), np.float32(0.25), np.float64(0.75))
-    assert Result.load(made.save(tmp_path)).tables[0].rows[0].cells["ranking"] == Score(0.5, 0.25, 0.75)
+    assert ExperimentResult.load(made.save(tmp_path)).tables[0].rows[0].cells["ranking"] == Score(0.5, 0.25, 0.75)
 
 
 def test_the_papers_rows_are_told_from_ours(tmp_path):
-    rows = Result.load(reports.ablation().save(tmp_path)).tables[0].rows
+    rows = ExperimentResult.load(reports.ablation().save(tmp_path)).tables[0].rows
     assert {row.origin for row in rows} == {"measured", PAPER}
     assert all(score.low is None for row in rows if row.origin == PAPER for score in row.cells.values())
 
 
 def test_saving_replaces_what_was_there(tmp_path):
     reports.ablation().save(tmp_path)
-    later = Result("ablation", "Later", "", ["Holds."])
-    assert Result.load(later.save(tmp_path)) == later
+    later = ExperimentResult("ablation", "Later", "", ["Holds."])
+    assert ExperimentResult.load(later.save(tmp_path)) == later
 
 
 def test_a_result_that_is_not_there_is_told(tmp_path):
     with pytest.raises(BadInput, match="no such result"):
-        Result.load(tmp_path / "none.json")
+        ExperimentResult.load(tmp_path / "none.json")
     with pytest.raises(BadInput, match="cannot be read"):
-        Result.load(tmp_path)
+        ExperimentResult.load(tmp_path)
 
 
 def changed(data, name, value):
@@ -74,14 +74,14 @@ def test_what_is_no_result_of_this_version_is_refused(tmp_path, change):
     path = reports.ablation().save(tmp_path)
     path.write_text(json.dumps(change(json.loads(path.read_text()))))
     with pytest.raises(CorruptData, match=r"ablation\.json.*run the experiment again"):
-        Result.load(path)
+        ExperimentResult.load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff"])
 def test_what_is_not_json_is_refused(tmp_path, content):
     (tmp_path / "x.json").write_bytes(content)
     with pytest.raises(CorruptData, match="run the experiment again"):
-        Result.load(tmp_path / "x.json")
+        ExperimentResult.load(tmp_path / "x.json")
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path):

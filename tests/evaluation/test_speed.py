@@ -10,17 +10,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.benchmarks.encode import EncodeReport  # noqa: E402
-from eqkin.benchmarks.index import IndexReport, Measured  # noqa: E402
+from eqkin.benchmarks.index import IndexMeasurement, IndexReport  # noqa: E402
 from eqkin.benchmarks.search import SearchReport  # noqa: E402
 from eqkin.benchmarks.train import Memory, TrainingSpeed  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
-from eqkin.evaluation.experiments.context import Context  # noqa: E402
-from eqkin.evaluation.experiments.speed import read_figures, speed  # noqa: E402
-from eqkin.evaluation.experiments.speed_here import machine, measure_here  # noqa: E402
+from eqkin.evaluation.experiments.context import ExperimentContext  # noqa: E402
+from eqkin.evaluation.experiments.speed import read_figures, run_speed  # noqa: E402
+from eqkin.evaluation.experiments.speed_here import describe_machine, measure_here  # noqa: E402
 from eqkin.evaluation.report.html import page  # noqa: E402
-from eqkin.evaluation.results import PAPER, Result, Score  # noqa: E402
-from eqkin.evaluation.scale import SMALL  # noqa: E402
-from eqkin.evaluation.store import Store  # noqa: E402
+from eqkin.evaluation.results import PAPER, ExperimentResult, Score  # noqa: E402
+from eqkin.evaluation.scale import SMALL_SCALE  # noqa: E402
+from eqkin.evaluation.store import ResultCache  # noqa: E402
 from eqkin.network.architecture import Architecture  # noqa: E402
 from tests.learning.small import corpus_of  # noqa: E402
 
@@ -32,9 +32,9 @@ def figures():
         TrainingSpeed(128, 20_000.0, 130_000.0, 10_168.0, None, 200_000.0, 10**9),
     ]
     systems = [
-        Measured("exact (faiss Flat)", 0.3, 256.0, 1.0, 1.0, [0.02, 0.03]),
-        Measured("eqkin (IVF, 16 probes)", 84.0, 130.0, 0.99, 0.98, [0.0002, 0.0004]),
-        Measured("annoy (16 trees)", 60.0, 886.0, 0.87, 0.8, [0.005, 0.006]),
+        IndexMeasurement("exact (faiss Flat)", 0.3, 256.0, 1.0, 1.0, [0.02, 0.03]),
+        IndexMeasurement("eqkin (IVF, 16 probes)", 84.0, 130.0, 0.99, 0.98, [0.0002, 0.0004]),
+        IndexMeasurement("annoy (16 trees)", 60.0, 886.0, 0.87, 0.8, [0.005, 0.006]),
     ]
     encoded = EncodeReport(Architecture(), 1_401, 57_112, [1.0], [1.5], [3.0], [0.001] * 99, [0.002] * 99)
     searches = [SearchReport(clients, [0.01] * 50, {"vectors": [0.002] * 50}, 1.0, 0.8) for clients in (1, 32)]
@@ -51,16 +51,16 @@ def figures():
 
 @pytest.fixture
 def context(tmp_path):
-    return Context(Store(tmp_path / "store"), SMALL, device="cpu")
+    return ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE, device="cpu")
 
 
-def cells(result: Result, table: str, row: str, place: int = 0):
+def cells(result: ExperimentResult, table: str, row: str, place: int = 0):
     (found,) = [one for one in result.tables if one.name == table]
     return [one for one in found.rows if one.title == row][place].cells
 
 
 def test_figures_stand_beside_the_paper_s_with_ratios(context):
-    result = speed(context, figures())
+    result = run_speed(context, figures())
     assert cells(result, "training", "eqkin", 1)["ratio"] == Score(100.0)
     assert cells(result, "training", "eqkin", 1)["limit"] == Score(0.65)
     assert cells(result, "training", "torch-geometric, eager")["triplets"] == Score(47_788.0)
@@ -76,7 +76,7 @@ def test_figures_stand_beside_the_paper_s_with_ratios(context):
 
 
 def test_only_recall_has_an_interval_and_it_is_hoeffding_s(context):
-    result = speed(context, figures())
+    result = run_speed(context, figures())
     half = math.sqrt(math.log(40) / 1_000)
     with_interval = {
         (row.title, key): score
@@ -94,12 +94,12 @@ def test_only_recall_has_an_interval_and_it_is_hoeffding_s(context):
 
 
 def test_some_benchmarks_are_enough_and_the_others_are_named(context):
-    result = speed(context, {"search": figures()["search"], "machines": {"search": "two cores"}})
+    result = run_speed(context, {"search": figures()["search"], "machines": {"search": "two cores"}})
     assert [table.name for table in result.tables] == ["search", "stages"]
     assert "`eqkin bench train --json`" in result.findings[-1] and "search" not in result.findings[-1]
     assert result.facts["machine of search"] == "two cores"
     with pytest.raises(BadInput, match="eqkin bench train --json"):
-        speed(context, {})
+        run_speed(context, {})
 
 
 def test_files_are_told_apart_by_what_is_in_them(context, tmp_path):
@@ -108,7 +108,7 @@ def test_files_are_told_apart_by_what_is_in_them(context, tmp_path):
         (tmp_path / f"{number}.json").write_text(json.dumps(content))
     read = read_figures(sorted(tmp_path.glob("*.json")))
     assert read == given
-    assert speed(context, read) == speed(context, given)
+    assert run_speed(context, read) == run_speed(context, given)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "{}", "3", '[{"name": 1}]'])
@@ -124,13 +124,13 @@ def test_damaged_figures_say_which_benchmark_to_run_again(context):
     given = figures()
     del given["index"]["systems"][1]["p50_ms"]
     with pytest.raises(BadInput, match="eqkin bench index"):
-        speed(context, given)
+        run_speed(context, given)
     given = figures()
     given["index"]["systems"] = given["index"]["systems"][:1]  # without eqkin's own
     with pytest.raises(BadInput, match="eqkin bench index"):
-        speed(context, given)
+        run_speed(context, given)
     with pytest.raises(BadInput, match="eqkin bench train"):
-        speed(context, {"train": {"batches": []}})
+        run_speed(context, {"train": {"batches": []}})
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importing torch-geometric warns of itself
@@ -138,9 +138,9 @@ def test_what_can_be_measured_here_is_measured_once(context):
     corpus = corpus_of([[3, 2], [4], [2, 2]])
     found = measure_here(context, corpus=corpus)
     assert measure_here(context, corpus=corpus) == found
-    result = speed(context, found)
+    result = run_speed(context, found)
     assert {"training", "encoding", "formula"} <= {table.name for table in result.tables}
-    assert result.facts["machine of train"] == machine()
+    assert result.facts["machine of train"] == describe_machine()
     assert cells(result, "training", "eqkin")["triplets"].value > 0
-    assert Result.load(context.store.keep(result)) == result
+    assert ExperimentResult.load(context.store.keep(result)) == result
     assert "Triplets a second in learning" in page([result], {})

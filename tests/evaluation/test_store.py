@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.errors import LibraryBusy, StorageFailed
-from eqkin.evaluation.results import Result
-from eqkin.evaluation.store import Store, digest
+from eqkin.evaluation.results import ExperimentResult
+from eqkin.evaluation.store import ResultCache, compute_digest
 
 KEY = {"system": "x", "settings": {"rate": 0.1, "sizes": [1, 2]}, "corpus": "abc"}
 JSON = st.recursive(
@@ -29,8 +29,8 @@ JSON = st.recursive(
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+def store(tmp_path: Path) -> ResultCache:
+    return ResultCache(tmp_path / "store")
 
 
 class Once:
@@ -61,7 +61,7 @@ def test_a_system_is_fitted_once_for_each_key(store):
     assert store.fitted("y", KEY, fit) != folder
     assert len(fits) == 3
     assert sorted(path.name for path in (store.folder / "fitted").iterdir()) == sorted(
-        [f"x-{digest(KEY)}", f"x-{digest(KEY | {'corpus': 'def'})}", f"y-{digest(KEY)}"]
+        [f"x-{compute_digest(KEY)}", f"x-{compute_digest(KEY | {'corpus': 'def'})}", f"y-{compute_digest(KEY)}"]
     )
 
 
@@ -77,7 +77,7 @@ def test_an_interrupted_fit_goes_on_with_what_it_left(store, error):
 
     with pytest.raises(error):
         store.fitted("x", KEY, stopped)
-    assert [path.name for path in (store.folder / "fitted").iterdir()] == [f"x-{digest(KEY)}.part"]
+    assert [path.name for path in (store.folder / "fitted").iterdir()] == [f"x-{compute_digest(KEY)}.part"]
     folder = store.fitted("x", KEY, resumed)
     assert {path.name: path.read_text() for path in folder.iterdir()} == {"weights": "half and half"}
     assert list((store.folder / "fitted").iterdir()) == [folder]
@@ -89,7 +89,7 @@ def _fit_slowly(folder: str, begun, go_on) -> None:
         assert go_on.wait(60)
         (part / "weights").write_text(str(os.getpid()))
 
-    Store(Path(folder)).fitted("x", KEY, fit)
+    ResultCache(Path(folder)).get_or_fit("x", KEY, fit)
 
 
 def test_two_processes_do_not_learn_the_same_at_once(store):
@@ -141,8 +141,8 @@ def test_what_was_measured_now_is_what_is_read_later(store):
 
 @given(key=JSON, found=st.dictionaries(st.text(max_size=3), JSON, max_size=3))
 def test_any_json_is_kept(tmp_path_factory, key, found):
-    store, measure = Store(tmp_path_factory.mktemp("any")), Once(found)
-    assert store.measured("study", key, measure) == store.measured("study", key, measure) == found
+    store, measure = ResultCache(tmp_path_factory.mktemp("any")), Once(found)
+    assert store.get_or_measure("study", key, measure) == store.get_or_measure("study", key, measure) == found
     assert measure.asked == 1
 
 
@@ -209,7 +209,7 @@ def test_measurements_can_be_forgotten_and_what_was_learned_stays(store):
 # Vectors
 
 
-def kept_bytes(store: Store) -> int:
+def kept_bytes(store: ResultCache) -> int:
     (path,) = (store.folder / "vectors").iterdir()
     return path.stat().st_size
 
@@ -259,25 +259,25 @@ def test_damaged_vectors_are_made_anew(store, damage):
 
 def test_a_folder_that_is_a_file_is_told(tmp_path):
     (tmp_path / "file").write_text("")
-    store = Store(tmp_path / "file")
+    store = ResultCache(tmp_path / "file")
     with pytest.raises(StorageFailed, match="could not be made"):
-        store.fitted("x", KEY, lambda folder: None)
+        store.get_or_fit("x", KEY, lambda folder: None)
     with pytest.raises(StorageFailed):
-        store.measured("study", KEY, dict)
+        store.get_or_measure("study", KEY, dict)
     with pytest.raises(StorageFailed):
-        store.vectors("x", KEY, lambda: np.ones((1, 1), np.float32))
+        store.get_or_encode("x", KEY, lambda: np.ones((1, 1), np.float32))
     with pytest.raises(StorageFailed, match="could not be made"):
-        store.keep(Result("x", "X", "", []))
+        store.save(ExperimentResult("x", "X", "", []))
 
 
 def test_results_are_kept_under_their_experiments_names(store):
-    result = Result("study", "Study", "claim", ["Holds."])
+    result = ExperimentResult("study", "Study", "claim", ["Holds."])
     assert store.keep(result) == store.results / "study.json"
-    assert Result.load(store.results / "study.json") == result
+    assert ExperimentResult.load(store.results / "study.json") == result
 
 
 @given(first=JSON, second=JSON)
 def test_different_keys_have_different_digests(first, second):
-    assert len(digest(first)) == 16
-    if digest(first) == digest(second):
+    assert len(compute_digest(first)) == 16
+    if compute_digest(first) == compute_digest(second):
         assert first == second

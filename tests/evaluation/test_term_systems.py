@@ -8,13 +8,13 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.systems.bag_of_words import BagOfWords, LogBagOfWords
-from eqkin.evaluation.systems.base import Formulas, products
-from eqkin.evaluation.systems.serialised import serialised
-from eqkin.evaluation.systems.tfidf import TfIdfLatex, TfIdfTree, latex_tokens, run_counts
+from eqkin.evaluation.systems.base import FormulaSet, compute_products
+from eqkin.evaluation.systems.serialised import serialize
+from eqkin.evaluation.systems.tfidf import TfIdfLatex, TfIdfTree, count_ngrams, tokenize_latex
 from eqkin.evaluation.systems.tree_pairs import TreePairs
-from eqkin.forest.vocabulary import Vocabulary, dense
-from eqkin.structure.hashing import combined, hashes
-from eqkin.structure.labels import labels
+from eqkin.forest.vocabulary import Vocabulary, to_dense
+from eqkin.structure.hashing import combine_hashes, hash_strings
+from eqkin.structure.labels import label_nodes
 from tests.evaluation.formulas import formulas
 from tests.forest.strategies import FORESTS, build
 from tests.learning.small import corpus_of
@@ -47,7 +47,7 @@ def test_each_formula_is_most_similar_to_itself(system, some):
 @pytest.mark.parametrize("system", [*TREE_SYSTEMS, TfIdfLatex])
 def test_a_formula_with_nothing_in_common_has_no_similarity(system):
     x, one = ("mi", "", "x", []), ("mn", "", "1", [])
-    scores = system().rank(Formulas(build([x]), ["x"]), Formulas(build([one, x]), ["1", "x"]))
+    scores = system().rank(FormulaSet(build([x]), ["x"]), FormulaSet(build([one, x]), ["1", "x"]))
     assert scores[0].tolist() == pytest.approx([0, 1], abs=1e-6)
 
 
@@ -62,8 +62,8 @@ def test_pairs_see_who_stands_above():
     """The same labels in depth-first order, another tree."""
     outside = build([("mrow", "", "", [("msqrt", "", "", [("mi", "", "x", [])]), ("mi", "", "y", [])])])
     inside = build([("mrow", "", "", [("msqrt", "", "", [("mi", "", "x", []), ("mi", "", "y", [])])])])
-    assert list(serialised(outside).lines()) == list(serialised(inside).lines())
-    one, other = Formulas(outside), Formulas(inside)
+    assert list(serialize(outside).iter_lines()) == list(serialize(inside).iter_lines())
+    one, other = FormulaSet(outside), FormulaSet(inside)
     assert TfIdfTree().rank(one, other)[0, 0] == pytest.approx(1, abs=1e-6)
     assert TreePairs().rank(one, other)[0, 0] < 0.9
 
@@ -84,7 +84,7 @@ def test_rare_labels_weigh_more_than_frequent_ones():
 @given(FORESTS)
 def test_pairs_are_those_of_a_walk(trees):
     forest = build(trees)
-    counts = TreePairs().counts(Formulas(forest))
+    counts = TreePairs().count_terms(FormulaSet(forest))
     assert counts.shape == (len(trees), 1 << TreePairs.bits)
     for row, tree in enumerate(trees):
         pairs, stack = [("above", None, tree[0], tree[2])], [tree]
@@ -108,19 +108,19 @@ def test_weights_are_those_of_scikit_learn(lines):
     theirs = TfidfVectorizer(
         token_pattern=r"\S+", lowercase=False, ngram_range=(1, 3), sublinear_tf=True
     ).fit_transform(given_)
-    ours = TfIdfLatex().encode(Formulas(build([("mi", "", "x", [])] * len(lines)), given_))
-    np.testing.assert_allclose(products(ours, ours), (theirs @ theirs.T).toarray(), atol=1e-5)
+    ours = TfIdfLatex().encode(FormulaSet(build([("mi", "", "x", [])] * len(lines)), given_))
+    np.testing.assert_allclose(compute_products(ours, ours), (theirs @ theirs.T).toarray(), atol=1e-5)
 
 
 def test_queries_are_weighted_by_the_collection_and_not_by_themselves(some):
     system, queries = LogBagOfWords(), some.select(np.array([0, 1]))
-    by_collection = products(system.encode(queries, some), system.encode(some))
+    by_collection = compute_products(system.encode(queries, some), system.encode(some))
     np.testing.assert_allclose(system.rank(queries, some), by_collection, atol=1e-6)
-    assert np.abs(by_collection - products(system.encode(queries), system.encode(some))).max() > 0.01
+    assert np.abs(by_collection - compute_products(system.encode(queries), system.encode(some))).max() > 0.01
 
 
 def test_latex_is_cut_into_commands_numbers_and_characters():
-    tokens = latex_tokens([r"\frac{12}{x_1}\, \{a\}", "", "ab"])
+    tokens = tokenize_latex([r"\frac{12}{x_1}\, \{a\}", "", "ab"])
     assert [tokens.names[token] for token in tokens.token] == [
         r"\frac", "12", "x", "_", "1", r"\,", r"\{", "a", r"\}", "a", "b"
     ]  # fmt: skip
@@ -128,27 +128,27 @@ def test_latex_is_cut_into_commands_numbers_and_characters():
 
 
 def test_runs_do_not_go_from_one_formula_to_the_next():
-    counts = run_counts(latex_tokens(["ab", "c"]), 20)
+    counts = count_ngrams(tokenize_latex(["ab", "c"]), 20)
     assert counts.sum(axis=1).ravel().tolist() == [[3.0, 1.0]]
 
 
 def test_formulas_without_latex_are_refused():
     with pytest.raises(BadInput, match="trees alone"):
-        TfIdfLatex().encode(Formulas(build([("mi", "", "x", [])])))
+        TfIdfLatex().encode(FormulaSet(build([("mi", "", "x", [])])))
 
 
 @pytest.mark.parametrize("system", TREE_SYSTEMS)
 def test_no_formulas_are_no_rows(system, some):
-    none = Formulas(build([]))
+    none = FormulaSet(build([]))
     assert system().encode(none).shape[0] == 0
     assert system().rank(some, none).shape == (6, 0)
     assert system().rank(none, some).shape == (0, 6)
 
 
 def test_codes_of_pairs_depend_on_the_order_and_hardly_collide():
-    names = hashes([str(i) for i in range(500)])
+    names = hash_strings([str(i) for i in range(500)])
     first, second = np.repeat(names, 500), np.tile(names, 500)
-    codes = combined(first, second)
+    codes = combine_hashes(first, second)
     assert len(np.unique(codes)) == 250_000
     columns = np.bincount((codes >> np.uint64(46)).astype(np.int64), minlength=1 << 18)
     assert columns.max() < 15  # 250,000 into 2^18 columns at random
@@ -160,11 +160,11 @@ def test_the_papers_bag_is_the_sum_of_the_nodes_features(tmp_path_factory, trees
     corpus = corpus_of([[6], [4]])
     system = BagOfWords()
     system.fit(corpus, tmp_path_factory.mktemp("bag"))
-    nodes = dense(Vocabulary.learn([corpus.forest]).features(forest))
+    nodes = to_dense(Vocabulary.learn([corpus.forest]).extract_features(forest))
     expected = [
         nodes[start:end].sum(axis=0) for start, end in zip(forest.offsets[:-1], forest.offsets[1:], strict=True)
     ]
-    found = system.encode(Formulas(forest))
+    found = system.encode(FormulaSet(forest))
     assert found.shape == (len(trees), 256)
     assert np.array_equal(found, np.array(expected).reshape(-1, 256))
 
@@ -184,6 +184,6 @@ def test_the_papers_bag_keeps_its_vocabulary(tmp_path, some):
 
 def test_labels_of_the_same_node_in_two_forests_have_one_column():
     alone, among = formulas("x"), formulas("b+a", "x")
-    assert labels(alone.forest)[0].index("mi:x") != labels(among.forest)[0].index("mi:x")
+    assert label_nodes(alone.forest)[0].index("mi:x") != label_nodes(among.forest)[0].index("mi:x")
     assert LogBagOfWords().rank(alone, among)[0].argmax() == 1
     assert LogBagOfWords().rank(alone, among)[0, 1] == pytest.approx(1, abs=1e-6)

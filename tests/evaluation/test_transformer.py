@@ -8,19 +8,19 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.systems import transformer as module
-from eqkin.evaluation.systems.base import Formulas
-from eqkin.evaluation.systems.transformer import Lesson, Transformer
-from eqkin.evaluation.systems.transformer_batches import TreeSet, cut, pad, unpad
-from eqkin.evaluation.systems.transformer_network import Shape, TransformerNetwork
+from eqkin.evaluation.systems.base import FormulaSet
+from eqkin.evaluation.systems.transformer import Transformer, TransformerTraining
+from eqkin.evaluation.systems.transformer_batches import TreeSet, pad, truncate, unpad
+from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
 from eqkin.forest import Vocabulary
-from eqkin.mathml.tree import node_of
-from eqkin.structure.order import preorder
+from eqkin.mathml.tree import to_node
+from eqkin.structure.order import compute_preorder
 from tests.forest.strategies import build
 from tests.learning.small import FORESTS, corpus_of, some_trees
 
 CPU = torch.device("cpu")
-SMALL = Shape(layers=2, width=16, inner=24, heads=2, longest=8, dimensions=4)
-LESSON = Lesson(triplets=48, batch=8, learning_rate=1e-2)
+SMALL = TransformerShape(layers=2, width=16, inner=24, heads=2, longest=8, dimensions=4)
+LESSON = TransformerTraining(triplets=48, batch=8, learning_rate=1e-2)
 
 
 def network(shape=SMALL):
@@ -34,8 +34,8 @@ def network(shape=SMALL):
 def slow_embedding(made, forest, vocabulary):
     """The vector of a single tree as the formulas are written, without padding or groups."""
     trees = TreeSet(forest, vocabulary, made.shape.longest, CPU)
-    x = trees.resident.features(trees.batch(np.arange(1)).batch, torch.float32)
-    x = made.input_norm(made.input(x) + made.position.weight[torch.from_numpy(cut(forest, made.shape.longest)[1])])
+    x = trees.resident.build_features(trees.make_batch(np.arange(1)).batch, torch.float32)
+    x = made.input_norm(made.input(x) + made.position.weight[torch.from_numpy(truncate(forest, made.shape.longest)[1])])
     for layer in made.layers:
         asking = layer.attend(layer.attention_norm(x)).unflatten(1, (3, layer.heads, -1))
         heads = []
@@ -52,7 +52,7 @@ def slow_embedding(made, forest, vocabulary):
 def test_trees_in_a_batch_get_the_vectors_of_the_formulas(forest):
     vocabulary = Vocabulary.learn([forest])
     made = network()
-    vectors = module.embed(made, TreeSet(forest, vocabulary, SMALL.longest, CPU))
+    vectors = module.embed_trees(made, TreeSet(forest, vocabulary, SMALL.longest, CPU))
     for tree in range(len(forest)):
         with torch.no_grad():
             alone = slow_embedding(made, forest.select([tree]), vocabulary).numpy()
@@ -63,22 +63,22 @@ def test_a_batch_gives_vectors_in_the_order_asked_for():
     forest = some_trees(30)
     trees = TreeSet(forest, Vocabulary.learn([forest]), 8, CPU)
     made = network()
-    everything = module.embed(made, trees)
+    everything = module.embed_trees(made, trees)
     asked = np.array([7, 3, 3, 29, 0, 11, 4])
-    some = trees.batch(asked)
+    some = trees.make_batch(asked)
     with torch.no_grad():
-        vectors = made(trees.resident.features(some.batch, torch.float32), some)
+        vectors = made(trees.resident.build_features(some.batch, torch.float32), some)
     np.testing.assert_allclose(vectors.numpy(), everything[asked], atol=1e-5)
 
 
 @settings(max_examples=40, deadline=None)
 @given(FORESTS, st.integers(1, 9))
 def test_cutting_keeps_the_first_nodes_of_a_tree(forest, longest):
-    shorter, rank = cut(forest, longest)
+    shorter, rank = truncate(forest, longest)
     shorter.validate()
-    assert np.array_equal(rank, preorder(shorter))
+    assert np.array_equal(rank, compute_preorder(shorter))
     for tree in range(len(forest)):
-        assert written(node_of(shorter, tree)) == written(node_of(forest, tree))[:longest]
+        assert written(to_node(shorter, tree)) == written(to_node(forest, tree))[:longest]
 
 
 def written(node):
@@ -87,7 +87,7 @@ def written(node):
 
 def test_padding_and_its_way_back_have_the_right_gradients():
     forest = some_trees(12)
-    group = TreeSet(forest, Vocabulary.learn([forest]), 8, CPU).batch(np.arange(12)).groups[1]
+    group = TreeSet(forest, Vocabulary.learn([forest]), 8, CPU).make_batch(np.arange(12)).groups[1]
     rows = torch.randn(len(group.place), 3, dtype=torch.float64, requires_grad=True)
     assert torch.equal(unpad(pad(rows, group), group), rows)
     assert torch.autograd.gradcheck(lambda x: unpad(pad(x, group).square() + 1, group), [rows])
@@ -95,13 +95,13 @@ def test_padding_and_its_way_back_have_the_right_gradients():
 
 def test_parts_have_every_tree_once_and_no_more_than_the_room():
     trees = TreeSet(some_trees(50), Vocabulary.learn([some_trees(50)]), 8, CPU)
-    parts = trees.parts(100)
+    parts = trees.split_batches(100)
     assert sorted(np.concatenate(parts).tolist()) == list(range(50))
     assert max(len(part) for part in parts) == 100 // 16
 
 
 def test_the_papers_shape_has_about_six_million_weights():
-    assert 5e6 < sum(weight.numel() for weight in TransformerNetwork(Shape()).parameters()) < 6.5e6
+    assert 5e6 < sum(weight.numel() for weight in TransformerNetwork(TransformerShape()).parameters()) < 6.5e6
 
 
 def papers_with_letters_of_their_own(count):
@@ -111,7 +111,7 @@ def papers_with_letters_of_their_own(count):
     for paper in range(count):
         letter = ("mi", "", "abcdefghijklmnopqrstuvwxyz"[paper], [])
         trees += [("mrow", "", "", [letter] * (1 + i % 3) + [("mn", "", str(i), [])]) for i in range(6)]
-    corpus.__dict__["forest"] = build(trees).canonical()
+    corpus.__dict__["forest"] = build(trees).canonicalise()
     return corpus
 
 
@@ -126,10 +126,10 @@ def ranking(corpus, vectors):
 
 def test_it_learns_which_equations_stand_in_one_paper(tmp_path):
     corpus = papers_with_letters_of_their_own(8)
-    formulas = Formulas(corpus.forest)
-    before = Transformer(SMALL, Lesson(triplets=1, batch=1, learning_rate=1e-9), device="cpu")
+    formulas = FormulaSet(corpus.forest)
+    before = Transformer(SMALL, TransformerTraining(triplets=1, batch=1, learning_rate=1e-9), device="cpu")
     before.fit(corpus, tmp_path / "before")
-    after = Transformer(SMALL, Lesson(triplets=2_000, batch=16, learning_rate=3e-3), device="cpu")
+    after = Transformer(SMALL, TransformerTraining(triplets=2_000, batch=16, learning_rate=3e-3), device="cpu")
     after.fit(corpus, tmp_path / "after")
     assert ranking(corpus, before.encode(formulas)) < 0.8
     assert ranking(corpus, after.encode(formulas)) > 0.95
@@ -144,7 +144,7 @@ def test_what_was_learned_is_loaded_and_leaves_no_checkpoint(tmp_path):
     second = Transformer(SMALL, LESSON, device="cpu")
     second.fit(corpus, tmp_path)
     assert files == {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    formulas = Formulas(corpus.forest)
+    formulas = FormulaSet(corpus.forest)
     assert np.array_equal(first.encode(formulas), second.encode(formulas))
 
 
@@ -166,7 +166,7 @@ def test_a_descent_that_was_stopped_ends_where_it_would_have(tmp_path, monkeypat
     parts = Transformer(SMALL, LESSON, device="cpu", progress=lambda step, *_: taken.append(step))
     parts.fit(corpus, tmp_path / "parts")
     assert taken[0] == 4
-    formulas = Formulas(corpus.forest)
+    formulas = FormulaSet(corpus.forest)
     np.testing.assert_array_equal(parts.encode(formulas), whole.encode(formulas))
 
 
@@ -175,7 +175,7 @@ module_descent = module.Descent
 
 def test_it_cannot_encode_before_it_learned():
     with pytest.raises(BadInput, match="call fit first"):
-        Transformer(SMALL, device="cpu").encode(Formulas(some_trees(3)))
+        Transformer(SMALL, device="cpu").encode(FormulaSet(some_trees(3)))
 
 
 def test_damaged_weights_are_refused(tmp_path):

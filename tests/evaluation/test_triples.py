@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput  # noqa: E402
-from eqkin.evaluation.bootstrap import middle, weights  # noqa: E402
-from eqkin.evaluation.sets.triples import SEED, Triples, packed, unpacked  # noqa: E402
-from eqkin.evaluation.systems.embedding import embed  # noqa: E402
+from eqkin.evaluation.bootstrap import compute_percentile_interval, draw_bootstrap_weights  # noqa: E402
+from eqkin.evaluation.sets.triples import SEED, HeldOutTriples, pack_bits, unpack_bits  # noqa: E402
+from eqkin.evaluation.systems.embedding import embed_forest  # noqa: E402
 from eqkin.forest import Vocabulary  # noqa: E402
-from eqkin.learning.held_out import HeldOut  # noqa: E402
-from eqkin.learning.pairs import KINDS, Sampler  # noqa: E402
+from eqkin.learning.held_out import HeldOutEvaluator  # noqa: E402
+from eqkin.learning.pairs import CONTEXT_KINDS, TripletSampler  # noqa: E402
 from eqkin.learning.recipes import Recipe  # noqa: E402
 from eqkin.network.torch_network import GraphNetwork  # noqa: E402
 from tests.learning.small import corpus_of  # noqa: E402
@@ -30,20 +30,22 @@ COUNT = 400
 
 
 @pytest.fixture(scope="module")
-def triples() -> Triples:
-    return Triples(CORPUS, COUNT)
+def triples() -> HeldOutTriples:
+    return HeldOutTriples(CORPUS, COUNT)
 
 
-def spread(triples: Triples, seed: int = 0):
+def spread(triples: HeldOutTriples, seed: int = 0):
     """Random vectors for the formulas."""
     return np.random.default_rng(seed).normal(size=(len(triples.formulas), 8)).astype(np.float32)
 
 
 def test_a_networks_score_is_the_one_learning_reports(triples):
     model = random_model(vocabulary=Vocabulary.learn([CORPUS.forest]))
-    network = GraphNetwork.of_weights(SMALL, model.weights)
-    reported = HeldOut(CORPUS, model.vocabulary, Recipe(architecture=SMALL, seed=SEED), CPU).score(network, COUNT)
-    right = triples.correct(embed(model, triples.formulas.forest, "cpu"))
+    network = GraphNetwork.from_weights(SMALL, model.weights)
+    reported = HeldOutEvaluator(CORPUS, model.vocabulary, Recipe(architecture=SMALL, seed=SEED), CPU).score(
+        network, COUNT
+    )
+    right = triples.correct(embed_forest(model, triples.formulas.forest, "cpu"))
     score = triples.score_of(float(right.mean()))
     assert score.value == pytest.approx(reported.score, abs=2 / COUNT)  # sums are taken in another order
     assert score.low == pytest.approx(reported.interval.low, abs=2 / COUNT)
@@ -54,8 +56,8 @@ def test_a_networks_score_is_the_one_learning_reports(triples):
 def test_the_right_ones_are_those_of_a_loop_over_what_the_sampler_draws(triples):
     vectors = np.zeros((len(CORPUS), 8), np.float32)
     vectors[triples.trees] = spread(triples)
-    sampler = Sampler(CORPUS, kinds=KINDS, seed=SEED, device=CPU)
-    drawn = sampler.draw(torch.zeros(1, 1, dtype=torch.int64), COUNT).trees().view(3, COUNT).T.tolist()
+    sampler = TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=SEED, device=CPU)
+    drawn = sampler.draw(torch.zeros(1, 1, dtype=torch.int64), COUNT).concatenate().view(3, COUNT).T.tolist()
     wanted = [vectors[anchor] @ vectors[partner] > vectors[anchor] @ vectors[other] for anchor, partner, other in drawn]
     assert np.array_equal(triples.correct(spread(triples)), wanted)
     assert np.array_equal(triples.papers, CORPUS.paper[np.array(drawn)])
@@ -75,16 +77,16 @@ def test_ties_and_what_is_no_number_are_wrong(triples):
 
 
 def test_the_same_corpus_gives_the_same_triples_and_another_one_others(triples):
-    again, other = Triples(CORPUS, COUNT), Triples(corpus_of([[3, 2], [4], [2]]), COUNT)
+    again, other = HeldOutTriples(CORPUS, COUNT), HeldOutTriples(corpus_of([[3, 2], [4], [2]]), COUNT)
     assert np.array_equal(again.papers, triples.papers) and again.key == triples.key
     assert other.key != triples.key
-    assert Triples(CORPUS, COUNT + 1).key != triples.key
+    assert HeldOutTriples(CORPUS, COUNT + 1).key != triples.key
 
 
 def test_there_have_to_be_some():
     for corpus, count in ((CORPUS, 0), (CORPUS.select([]), 10), (corpus_of([[1], [1]]), 10)):
         with pytest.raises(BadInput, match="papers"):
-            Triples(corpus, count)
+            HeldOutTriples(corpus, count)
 
 
 # Works drawn again
@@ -98,11 +100,11 @@ def test_weights_of_one_give_the_mean(triples):
 
 def test_a_triple_counts_as_often_as_its_works_were_drawn():
     corpus = replace(CORPUS, works=["a", "b", "a", "c", "c", "d"])
-    triples, values = Triples(corpus, COUNT), np.random.default_rng(1).normal(size=COUNT)
+    triples, values = HeldOutTriples(corpus, COUNT), np.random.default_rng(1).normal(size=COUNT)
     of_paper = np.array(corpus.works)[triples.papers].tolist()
     assert {len(set(works)) for works in of_paper} == {1, 2, 3}  # within a work, across, and along a citation
-    drawn = weights(triples.count_of_works, 20, 1)
-    for row, mean in zip(drawn, triples.resampled(values, drawn), strict=True):
+    drawn = draw_bootstrap_weights(triples.work_count, 20, 1)
+    for row, mean in zip(drawn, triples.resample(values, drawn), strict=True):
         times = dict(zip("abcd", row.astype(int).tolist(), strict=True))
         repeated = [
             value
@@ -118,20 +120,20 @@ def test_where_no_triple_was_drawn_there_is_no_mean(triples):
     values = np.ones(COUNT)
     found = triples.resampled(values, drawn)
     assert np.isnan(found[0]) and found[1] == 1
-    assert middle(found) == (1, 1)
+    assert compute_percentile_interval(found) == (1, 1)
 
 
 def test_the_interval_of_a_difference_is_0_for_the_same_and_covers_it_for_equally_good_ones(triples):
     right = triples.correct(spread(triples)).astype(float)
-    drawn = weights(triples.count_of_works, 200, 0)
-    assert middle(triples.resampled(right - right, drawn)) == (0, 0)
+    drawn = draw_bootstrap_weights(triples.count_of_works, 200, 0)
+    assert compute_percentile_interval(triples.resampled(right - right, drawn)) == (0, 0)
     covered = 0
     for seed in range(40):
         one, other = (triples.correct(spread(triples, 2 * seed + part)).astype(float) for part in (0, 1))
-        low, high = middle(triples.resampled(one - other, drawn))
+        low, high = compute_percentile_interval(triples.resampled(one - other, drawn))
         covered += low <= 0 <= high
     assert covered >= 30
-    low, high = middle(triples.resampled(np.where(np.arange(COUNT) % 4, 0.0, 1.0), drawn))
+    low, high = compute_percentile_interval(triples.resampled(np.where(np.arange(COUNT) % 4, 0.0, 1.0), drawn))
     assert 0 < low < 0.25 < high
 
 
@@ -140,6 +142,6 @@ def test_the_interval_of_a_difference_is_0_for_the_same_and_covers_it_for_equall
 
 @given(st.lists(st.booleans(), max_size=70))
 def test_bits_come_back(bits):
-    text = packed(np.array(bits, bool))
+    text = pack_bits(np.array(bits, bool))
     assert isinstance(text, str)
-    assert unpacked(text, len(bits)).tolist() == bits
+    assert unpack_bits(text, len(bits)).tolist() == bits

@@ -47,17 +47,17 @@ def test_forests_can_be_joined(first, second):
 def test_equal_trees_have_equal_canonical_bytes(trees):
     forest = build(trees)
     again = build(trees[::-1]).select(range(len(trees))[::-1])
-    assert to_bytes(forest.canonical()) == to_bytes(again.canonical())
-    assert rows_of(forest.canonical()) == rows_of(forest)
+    assert to_bytes(forest.canonicalise()) == to_bytes(again.canonicalise())
+    assert rows_of(forest.canonicalise()) == rows_of(forest)
 
 
 def test_an_empty_forest_is_a_forest():
     forest = ForestBuilder().build()
     forest.validate()
     assert len(forest) == 0
-    assert len(forest.parent()) == len(forest.position()) == len(forest.first_child()) == 0
+    assert len(forest.compute_parent()) == len(forest.compute_position()) == len(forest.compute_first_child()) == 0
     assert len(forest.select([])) == 0
-    assert len(forest.canonical()) == 0
+    assert len(forest.canonicalise()) == 0
 
 
 @pytest.fixture

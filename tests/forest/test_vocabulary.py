@@ -7,7 +7,7 @@ from hypothesis import given
 
 from eqkin.errors import CorruptData
 from eqkin.forest import Vocabulary
-from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS, counts
+from eqkin.forest.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, count_symbols
 
 from .strategies import FORESTS, breadth_first, build
 
@@ -24,7 +24,7 @@ def naive(trees):
 
 @given(FORESTS, FORESTS)
 def test_counts_are_those_of_the_nodes(first, second):
-    found = counts([build(first), build(second)])
+    found = count_symbols([build(first), build(second)])
     assert tuple(+counter for counter in found) == naive(first + second)
 
 
@@ -47,21 +47,21 @@ def test_the_rare_are_left_out():
 @given(FORESTS, FORESTS)
 def test_features_are_the_slots_of_every_node(known, trees):
     vocabulary = Vocabulary.learn([build(known)])
-    features = vocabulary.features(build(trees))
+    features = vocabulary.extract_features(build(trees))
     rows = [row for tree in trees for row in breadth_first(tree)]
 
     def slots(values, learned, width):
         return [learned.index(value) if value in learned else width - 1 for value in values]
 
-    assert features.tag.tolist() == slots([row[0] for row in rows], vocabulary.tags, TAGS)
+    assert features.tag.tolist() == slots([row[0] for row in rows], vocabulary.tags, TAG_SLOTS)
     for i, (_, lines, text, *_) in enumerate(rows):
         start, end = features.attribute_offsets[i : i + 2]
         assert features.attribute[start:end].tolist() == slots(
-            lines.split("\n") if lines else [], vocabulary.attributes, ATTRIBUTES
+            lines.split("\n") if lines else [], vocabulary.attributes, ATTRIBUTE_SLOTS
         )
         start, end = features.character_offsets[i : i + 2]
         assert features.character[start:end].tolist() == slots(
-            text.replace("\n", ""), vocabulary.characters, CHARACTERS
+            text.replace("\n", ""), vocabulary.characters, CHARACTER_SLOTS
         )
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from eqkin.benchmarks.encode import random_model
 from eqkin.forest import ForestBuilder
-from eqkin.index import update
+from eqkin.index import update_index
 from eqkin.library import Library
 from eqkin.network.encoder import Encoder
 
@@ -43,7 +43,7 @@ def _atlas(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
     folder = tmp_path_factory.mktemp("atlas") / "library"
     with Library.open(folder) as library:
         library.add("atlas:")
-        update(library, encoder)
+        update_index(library, encoder)
     return folder
 
 
@@ -73,7 +73,7 @@ def library(tmp_path: Path, notes: Path) -> Library:
 def expected(library: Library, encoder: Encoder) -> dict[int, np.ndarray]:
     """Unit vectors of all trees, computed anew."""
     vectors = {}
-    for numbers, forest in library.forests():
+    for numbers, forest in library.iter_forests():
         for number, vector in zip(numbers.tolist(), encoder.embed(forest), strict=True):
             vectors[number] = vector / np.linalg.norm(vector)
     return vectors

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
-from eqkin.index import VectorIndex, Words, nearest, update
-from eqkin.index.state import IndexState
+from eqkin.index import TextIndex, VectorIndex, nearest, update_index
+from eqkin.index.state import IndexManifest
 from eqkin.library import Library
 from eqkin.library.verify import verify
 from eqkin.network.encoder import Encoder
-from eqkin.structure.terms import terms_of
+from eqkin.structure.terms import extract_terms
 from tests.index.conftest import write_note
 
 # For every moment at which something reaches the disk: a child updates the index of a copy and is killed there.
@@ -124,7 +124,7 @@ def test_an_updater_killed_at_any_moment_loses_nothing(
     tmp_path: Path, library: Library, notes: Path, encoder: Encoder, other_encoder: Encoder, start: str, stride: int
 ) -> None:
     if start != "nothing":
-        update(library, encoder if start == "some" else other_encoder)
+        update_index(library, encoder if start == "some" else other_encoder)
         library.remove(str(notes / "n1.md"))
         library.add(write_note(notes, 2, 6, "changed"))
         library.add(write_note(notes, 7))
@@ -139,7 +139,7 @@ def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nearest, "FLAT_LIMIT", 1_000)
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     assert not verify(atlas.folder).problems
     trees = VectorIndex.open(atlas, encoder.digest).trees.tolist()
     chance = random.Random(7)
@@ -162,14 +162,14 @@ def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
             path.write_bytes(flipped)
             problems = verify(atlas.folder).problems
             assert problems and all("`eqkin index" in problem for problem in problems), f"{path.name} byte {at}"
-        update(atlas, encoder)
+        update_index(atlas, encoder)
         assert not verify(atlas.folder).problems
         assert VectorIndex.open(atlas, encoder.digest).trees.tolist() == trees
-        assert Words.open(atlas).search("probability", 3)
+        assert TextIndex.open(atlas).search("probability", 3)
 
 
 def test_missing_files_are_reported_and_made_again(library: Library, encoder: Encoder) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     for path in list((library.folder / "index").iterdir()):
         if path.name not in ("lock", "checked.json") and path.exists():  # what was made again may have another name
             content = path.read_bytes()
@@ -179,7 +179,7 @@ def test_missing_files_are_reported_and_made_again(library: Library, encoder: En
             if path.suffix == ".safetensors":
                 with pytest.raises(CorruptData, match="run `eqkin index"):
                     VectorIndex.open(library, encoder.digest)
-            update(library, encoder)
+            update_index(library, encoder)
             verdict = verify(library.folder)
             assert not verdict.problems + verdict.notes
             assert VectorIndex.open(library, encoder.digest).missing == 0
@@ -187,8 +187,8 @@ def test_missing_files_are_reported_and_made_again(library: Library, encoder: En
 
 
 def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder) -> None:
-    update(library, encoder)
-    (terms,) = (terms_of(forest) for _, forest in library.forests())
+    update_index(library, encoder)
+    (terms,) = (extract_terms(forest) for _, forest in library.iter_forests())
     codes = np.unique(terms.code)
     chance = random.Random(3)
     for path in [p for p in (library.folder / "index").iterdir() if p.stat().st_size]:
@@ -203,7 +203,7 @@ def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder)
                 index.search(encoder.encode(["x"]), 3)
                 if index.structure is not None:
                     index.structure.search(codes, np.ones(len(codes), np.float32), 3)
-                Words.open(library).search("note equation", 3)
+                TextIndex.open(library).search("note equation", 3)
             except EqkinError:
                 pass
         path.write_bytes(content)
@@ -213,8 +213,8 @@ def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder)
 def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
     library: Library, encoder: Encoder, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update(library, encoder)
-    before = IndexState.load(library.folder / "index")
+    update_index(library, encoder)
+    before = IndexManifest.load(library.folder / "index")
     library.add(write_note(notes, 9))
 
     def fail(_: int) -> None:
@@ -223,16 +223,16 @@ def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
     with monkeypatch.context() as patch:
         patch.setattr("eqkin.library.durable.os.fsync", fail)
         with pytest.raises(StorageFailed, match="Input/output error"):
-            update(library, encoder)
-    assert IndexState.load(library.folder / "index") == before
+            update_index(library, encoder)
+    assert IndexManifest.load(library.folder / "index") == before
     assert VectorIndex.open(library, encoder.digest).missing == 5
-    assert update(library, encoder).embedded == 5
+    assert update_index(library, encoder).embedded == 5
 
 
 def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(
     library: Library, encoder: Encoder, tmp_path: Path
 ) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     library.add(write_note(tmp_path / "big", 100, 900, "word " * 50_000))
     script = "import resource, signal, sys\nfrom eqkin import Encoder, Library\nfrom eqkin.index import update\n"
     script += "library, encoder = Library.open(sys.argv[1]), Encoder.load()\n"
@@ -244,7 +244,7 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(
     assert "StorageFailed" in full.stderr, full.stderr
     assert not verify(library.folder).problems
     assert len(VectorIndex.open(library, encoder.digest)) == 15
-    update(library, encoder)
+    update_index(library, encoder)
     verdict = verify(library.folder)
     assert not verdict.problems + verdict.notes
     assert len(VectorIndex.open(library, encoder.digest)) == 915
@@ -253,6 +253,6 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(
 def test_a_place_where_no_index_can_be_made_is_a_clear_error(library: Library, encoder: Encoder) -> None:
     (library.folder / "index").write_text("x")
     with pytest.raises(StorageFailed):
-        update(library, encoder)
+        update_index(library, encoder)
     with pytest.raises(EqkinError):
         VectorIndex.open(library, encoder.digest)

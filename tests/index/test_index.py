@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, LibraryBusy
-from eqkin.index import VectorIndex, update, updating
-from eqkin.index.state import IndexState
+from eqkin.index import VectorIndex, update_index, updating
+from eqkin.index.state import IndexManifest
 from eqkin.library import Library
 from eqkin.library.lock import WriterLock
 from eqkin.library.verify import verify
@@ -22,8 +22,10 @@ def _check(library: Library, encoder: Encoder) -> VectorIndex:
     assert index.trees.tolist() == sorted(vectors)
     assert (len(index), index.missing) == (len(vectors), 0)
     if len(index):
-        np.testing.assert_allclose(index.vectors(index.trees), [vectors[t] for t in index.trees.tolist()], atol=1e-3)
-        similarities, _ = index.search(index.vectors(index.trees), 1)
+        np.testing.assert_allclose(
+            index.get_vectors(index.trees), [vectors[t] for t in index.trees.tolist()], atol=1e-3
+        )
+        similarities, _ = index.search(index.get_vectors(index.trees), 1)
         np.testing.assert_allclose(similarities, 1, atol=2e-3)
     verdict = verify(library.folder)
     assert not verdict.problems + verdict.notes
@@ -31,7 +33,7 @@ def _check(library: Library, encoder: Encoder) -> VectorIndex:
 
 
 def test_an_index_holds_the_vectors_of_all_equations(library: Library, encoder: Encoder) -> None:
-    report = update(library, encoder)
+    report = update_index(library, encoder)
     assert (report.embedded, report.vectors) == (15, 15)
     index = _check(library, encoder)
     assert index.dimensions == encoder.dimensions
@@ -43,7 +45,7 @@ def test_search_is_exact_and_sorted(atlas: Library, encoder: Encoder) -> None:
     similarities, trees = index.search(queries, 20)
     assert (similarities.dtype, trees.dtype) == (np.float32, np.int64)
     unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)
-    right = unit @ index.vectors(index.trees).T
+    right = unit @ index.get_vectors(index.trees).T
     np.testing.assert_allclose(similarities, -np.sort(-right, axis=1)[:, :20], atol=1e-6)
     for row, (found, cosines) in enumerate(zip(trees, similarities, strict=True)):
         np.testing.assert_allclose(right[row, np.searchsorted(index.trees, found)], cosines, atol=1e-6)
@@ -51,19 +53,19 @@ def test_search_is_exact_and_sorted(atlas: Library, encoder: Encoder) -> None:
 
 
 def test_adding_papers_embeds_only_their_equations(library: Library, encoder: Encoder, notes: Path) -> None:
-    update(library, encoder)
-    before = IndexState.load(library.folder / "index")
+    update_index(library, encoder)
+    before = IndexManifest.load(library.folder / "index")
     library.add(write_note(notes, 9, 4))
     index = VectorIndex.open(library, encoder.digest)
     assert (len(index), index.missing) == (15, 4)
     assert any("4 equations have no vector yet" in note for note in verify(library.folder).notes)
-    assert update(library, encoder).embedded == 4
+    assert update_index(library, encoder).embedded == 4
     _check(library, encoder)
-    after = IndexState.load(library.folder / "index")
+    after = IndexManifest.load(library.folder / "index")
     assert before is not None and after is not None
     assert after.files[:1] == before.files
-    assert update(library, encoder).embedded == 0
-    assert IndexState.load(library.folder / "index") == after
+    assert update_index(library, encoder).embedded == 0
+    assert IndexManifest.load(library.folder / "index") == after
 
 
 def test_adding_one_by_one_gives_the_same_as_all_at_once(
@@ -72,81 +74,81 @@ def test_adding_one_by_one_gives_the_same_as_all_at_once(
     monkeypatch.setattr(updating, "_MANY_FILES", 3)
     for number in range(10, 16):
         library.add(write_note(notes, number))
-        update(library, encoder)
-    state = IndexState.load(library.folder / "index")
+        update_index(library, encoder)
+    state = IndexManifest.load(library.folder / "index")
     assert state is not None and len(state.files) <= 4
     gradual = _check(library, encoder)
     with Library.open(tmp_path / "other") as other:
         other.add(notes)
-        update(other, encoder)
+        update_index(other, encoder)
         at_once = _check(other, encoder)
     queries = encoder.encode(["x_3^2 + 2 = 7", "y = x"])
     np.testing.assert_allclose(gradual.search(queries, 9)[0], at_once.search(queries, 9)[0], atol=1e-4)
 
 
 def test_changed_and_removed_papers_are_not_found_any_more(library: Library, encoder: Encoder, notes: Path) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     old = VectorIndex.open(library, encoder.digest)
     library.remove(str(notes / "n1.md"))
     library.add(write_note(notes, 2, 7))
     index = VectorIndex.open(library, encoder.digest)
     assert (len(index), index.missing) == (5, 7)
-    _, trees = index.search(old.vectors(old.trees), 15)
+    _, trees = index.search(old.get_vectors(old.trees), 15)
     assert set(trees.ravel().tolist()) == {-1, *index.trees.tolist()}
-    update(library, encoder)
+    update_index(library, encoder)
     _check(library, encoder)
 
 
 def test_dead_vectors_are_left_out_when_they_are_most(library: Library, encoder: Encoder, notes: Path) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     library.remove(str(notes / "n1.md"))
-    update(library, encoder)
-    state = IndexState.load(library.folder / "index")
+    update_index(library, encoder)
+    state = IndexManifest.load(library.folder / "index")
     assert state is not None and state.count == 15
     library.remove(str(notes / "n2.md"))
-    assert update(library, encoder).embedded == 0  # those that stay have their vectors
-    state = IndexState.load(library.folder / "index")
+    assert update_index(library, encoder).embedded == 0  # those that stay have their vectors
+    state = IndexManifest.load(library.folder / "index")
     assert state is not None and state.count == 5
     _check(library, encoder)
 
 
 def test_trees_never_get_the_number_of_a_removed_one(library: Library, encoder: Encoder, notes: Path) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     old = VectorIndex.open(library, encoder.digest).trees
     for round_ in range(2):
         assert library.remove(str(notes)) == 3 - 2 * round_
         library.add(write_note(notes, 50 + round_))
-        update(library, encoder)
+        update_index(library, encoder)
         index = _check(library, encoder)
         assert index.trees.min() > old.max()
         old = index.trees
 
 
 def test_another_model_replaces_all_vectors(library: Library, encoder: Encoder, other_encoder: Encoder) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     with pytest.raises(BadInput, match="another model; run `eqkin index`"):
         VectorIndex.open(library, other_encoder.digest)
-    assert update(library, other_encoder).embedded == 15
+    assert update_index(library, other_encoder).embedded == 15
     _check(library, other_encoder)
     with pytest.raises(BadInput, match="another model"):
         VectorIndex.open(library, encoder.digest)
 
 
 def test_rebuilding_makes_everything_anew(library: Library, encoder: Encoder) -> None:
-    update(library, encoder)
-    report = update(library, encoder, rebuild=True)
+    update_index(library, encoder)
+    report = update_index(library, encoder, rebuild=True)
     assert (report.embedded, report.papers) == (15, 3)
     _check(library, encoder)
 
 
 def test_an_index_of_a_later_state_is_not_believed(tmp_path: Path, library: Library, encoder: Encoder) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     with Library.open(tmp_path / "young") as young:
         (library.folder / "index").rename(young.folder / "index")
         with pytest.raises(BadInput, match="another library"):
             VectorIndex.open(young, encoder.digest)
         assert any("another library" in problem for problem in verify(young.folder).problems)
-        update(young, encoder)
+        update_index(young, encoder)
         assert len(_check(young, encoder)) == 0
 
 
@@ -157,24 +159,24 @@ def test_without_an_index_the_error_says_what_to_do(library: Library, encoder: E
 
 def test_an_empty_library_has_an_empty_index(tmp_path: Path, encoder: Encoder) -> None:
     with Library.open(tmp_path / "empty") as empty:
-        update(empty, encoder)
+        update_index(empty, encoder)
         index = _check(empty, encoder)
     similarities, trees = index.search(encoder.encode(["x"]), 3)
     assert trees.tolist() == [[-1, -1, -1]]
     assert similarities.tolist() == [[0, 0, 0]]
-    assert index.vectors(np.zeros(0, np.int64)).shape == (0, 64)
+    assert index.get_vectors(np.zeros(0, np.int64)).shape == (0, 64)
 
 
 def test_an_index_of_one_vector(tmp_path: Path, encoder: Encoder) -> None:
     with Library.open(tmp_path / "one") as library:
         library.add(write_note(tmp_path / "notes", 1, 1))
-        update(library, encoder)
+        update_index(library, encoder)
         index = _check(library, encoder)
     assert index.search(encoder.encode(["x", "y"]), 2)[1].tolist() == [[0, -1], [0, -1]]
 
 
 def test_more_hits_than_vectors_and_queries_without_direction_are_defined(library: Library, encoder: Encoder) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     index = VectorIndex.open(library, encoder.digest)
     queries = np.repeat(encoder.encode(["x + y"]), 5, axis=0)
     queries[1], queries[2, 3], queries[3, 0] = 0, np.nan, np.inf
@@ -193,7 +195,7 @@ def test_more_hits_than_vectors_and_queries_without_direction_are_defined(librar
     with pytest.raises(BadInput):
         index.search(queries, -1)
     with pytest.raises(BadInput, match="tree 99 has no vector"):
-        index.vectors(np.array([0, 99]))
+        index.get_vectors(np.array([0, 99]))
 
 
 @pytest.mark.parametrize("few", [0, 10**6])
@@ -208,22 +210,22 @@ def test_only_allowed_trees_are_found(
     similarities, trees = index.search(queries, 6, allowed)
     assert {*trees.ravel().tolist()} == {-1, 3, 17, 600, 1400}
     unit = queries / np.linalg.norm(queries, axis=1, keepdims=True)
-    right = -np.sort(-(unit @ index.vectors(np.array([3, 17, 600, 1400])).T), axis=1)
+    right = -np.sort(-(unit @ index.get_vectors(np.array([3, 17, 600, 1400])).T), axis=1)
     np.testing.assert_allclose(similarities[:, :4], right, atol=1e-6)
     assert (index.search(queries, 2, np.zeros(0, np.int64))[1] == -1).all()
     np.testing.assert_allclose(index.search(queries, len(index), index.trees[::-1])[0], everything, atol=1e-6)
 
 
 def test_a_second_updater_is_refused_and_readers_go_on(library: Library, encoder: Encoder, notes: Path) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     with WriterLock(library.folder / "index"):
         with pytest.raises(LibraryBusy, match="process"):
-            update(library, encoder)
+            update_index(library, encoder)
         with pytest.raises(LibraryBusy):
             verify(library.folder)
         assert len(VectorIndex.open(library, encoder.digest)) == 15
         library.add(write_note(notes, 9))  # papers can be added while an index is made
-    update(library, encoder)
+    update_index(library, encoder)
     _check(library, encoder)
 
 
@@ -238,7 +240,7 @@ def test_an_interruption_costs_nothing_that_was_embedded(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        update(library, encoder, interrupt)
+        update_index(library, encoder, interrupt)
     assert VectorIndex.open(library, encoder.digest).missing == 7
-    assert update(library, encoder).embedded == 7
+    assert update_index(library, encoder).embedded == 7
     _check(library, encoder)

@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eqkin.index import VectorIndex, nearest, update, updating
-from eqkin.index.state import IndexState, NearestEntry
+from eqkin.index import VectorIndex, nearest, update_index, updating
+from eqkin.index.state import FaissEntry, IndexManifest
 from eqkin.library import Library
 from eqkin.library.verify import verify
 from eqkin.network.encoder import Encoder
@@ -21,15 +21,15 @@ def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eqkin.index.reader._FEW", 10)
 
 
-def _entry(library: Library) -> NearestEntry | None:
-    state = IndexState.load(library.folder / "index")
+def _entry(library: Library) -> FaissEntry | None:
+    state = IndexManifest.load(library.folder / "index")
     assert state is not None
     return state.nearest
 
 
 def _recall(index: VectorIndex, k: int = 10, allowed: np.ndarray | None = None) -> float:
-    vectors = index.vectors(index.trees)
-    candidates = vectors if allowed is None else index.vectors(allowed)
+    vectors = index.get_vectors(index.trees)
+    candidates = vectors if allowed is None else index.get_vectors(allowed)
     queries = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)  # with 16 bits they are not quite 1 long
     best = -np.sort(-(queries @ candidates.T), axis=1)[:, :k]
     similarities, trees = index.search(queries, k, allowed)
@@ -39,7 +39,7 @@ def _recall(index: VectorIndex, k: int = 10, allowed: np.ndarray | None = None) 
 
 
 def test_a_large_collection_gets_inverted_lists_that_find_what_is_near(atlas: Library, encoder: Encoder) -> None:
-    report = update(atlas, encoder)
+    report = update_index(atlas, encoder)
     assert (report.embedded, report.kind) == (0, "IVF75,SQfp16")
     assert report.recall >= 0.99
     entry = _entry(atlas)
@@ -48,22 +48,22 @@ def test_a_large_collection_gets_inverted_lists_that_find_what_is_near(atlas: Li
     assert _recall(index) >= 0.98
     assert _recall(index, 100) >= 0.95
     assert _recall(index, 10, index.trees[::7]) >= 0.97
-    assert (index.search(index.vectors(index.trees[:3]), 1_401)[1] >= 0).all()
+    assert (index.search(index.get_vectors(index.trees[:3]), 1_401)[1] >= 0).all()
     assert not verify(atlas.folder).problems
 
 
 def test_new_vectors_are_added_without_training(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     first = _entry(atlas)
     atlas.add(write_note(tmp_path / "notes", 1, 20))
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     assert _entry(atlas) == first  # so few are added whenever the file is loaded
     index = VectorIndex.open(atlas, encoder.digest)
     assert (len(index), index.missing) == (1_421, 0)
     new = index.trees[-20:]
-    assert index.search(index.vectors(new), 1)[0].min() > 0.999
+    assert index.search(index.get_vectors(new), 1)[0].min() > 0.999
     atlas.add(write_note(tmp_path / "notes", 2, 50))
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     second = _entry(atlas)
     assert first is not None and second is not None
     assert (second.count, second.trained, second.kind) == (1_471, 1_401, first.kind)
@@ -73,30 +73,30 @@ def test_new_vectors_are_added_without_training(atlas: Library, encoder: Encoder
 def test_lists_are_trained_anew_when_the_collection_has_grown(
     atlas: Library, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     monkeypatch.setattr(updating, "_GROWTH", 1.01)
     atlas.add(write_note(tmp_path / "notes", 1, 20))
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     entry = _entry(atlas)
     assert entry is not None and entry.trained == 1_421
 
 
 def test_removed_equations_are_not_found(atlas: Library, encoder: Encoder) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     before = VectorIndex.open(atlas, encoder.digest)
     atlas.remove("atlas:probability")
     index = VectorIndex.open(atlas, encoder.digest)
     assert 1_000 < len(index) < 1_401
-    _, trees = index.search(before.vectors(before.trees), 5)
+    _, trees = index.search(before.get_vectors(before.trees), 5)
     assert set(trees.ravel().tolist()) <= set(index.trees.tolist())
 
 
 def test_a_collection_that_became_small_is_searched_exactly(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     monkeypatch.setattr(nearest, "FLAT_LIMIT", 2_000)
-    assert update(atlas, encoder).kind == "IDMap2,Flat"
+    assert update_index(atlas, encoder).kind == "IDMap2,Flat"
     assert _entry(atlas) is None
     assert not list((atlas.folder / "index").glob("*.faiss"))
     assert _recall(VectorIndex.open(atlas, encoder.digest)) == 1.0
@@ -106,7 +106,7 @@ def test_a_collection_that_became_small_is_searched_exactly(
 def test_a_damaged_file_never_reaches_faiss_and_is_made_again(
     atlas: Library, encoder: Encoder, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     entry = _entry(atlas)
     assert entry is not None
     path = atlas.folder / "index" / entry.file
@@ -127,7 +127,7 @@ def test_a_damaged_file_never_reaches_faiss_and_is_made_again(
 
 
 def test_a_reader_that_cannot_write_makes_the_lists_in_memory(atlas: Library, encoder: Encoder) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     entry = _entry(atlas)
     assert entry is not None
     (atlas.folder / "index" / entry.file).unlink()
@@ -137,5 +137,5 @@ def test_a_reader_that_cannot_write_makes_the_lists_in_memory(atlas: Library, en
     assert _recall(VectorIndex.open(atlas, encoder.digest)) >= 0.98
     assert not list((atlas.folder / "index").glob("*.faiss"))
     lock.rmdir()
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     assert not verify(atlas.folder).problems

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.index import encoder_of, update
-from eqkin.index.state import IndexState
+from eqkin.index import load_encoder, update_index
+from eqkin.index.state import IndexManifest
 from eqkin.library import Library
 from eqkin.library.verify import verify
 from eqkin.network.encoder import Encoder
-from eqkin.search import Engine
+from eqkin.search import SearchEngine
 
 
 def _own(library: Library) -> list[Path]:
@@ -19,29 +19,29 @@ def _own(library: Library) -> list[Path]:
 
 def test_a_library_keeps_the_network_it_was_indexed_with(library: Library) -> None:
     paper = Encoder.load("paper")
-    assert encoder_of(library.folder).digest == Encoder.load().digest != paper.digest
-    update(library, paper)
+    assert load_encoder(library.folder).digest == Encoder.load().digest != paper.digest
+    update_index(library, paper)
     assert [path.name for path in _own(library)] == [f"model-{paper.digest[:16]}"]
-    assert encoder_of(library.folder).digest == paper.digest
+    assert load_encoder(library.folder).digest == paper.digest
     assert not verify(library.folder).problems
-    with Engine(library.folder) as engine:
+    with SearchEngine(library.folder) as engine:
         assert engine.encoder.digest == paper.digest
         assert engine.search("a + b", k=3).hits
     assert library.search("a + b", k=3).hits
-    assert update(library, encoder_of(library.folder)).embedded == 0
+    assert update_index(library, load_encoder(library.folder)).embedded == 0
 
 
 def test_the_bundled_network_is_not_kept_and_another_is_given_up(library: Library) -> None:
-    update(library, Encoder.load("paper"))
-    update(library, Encoder.load())
+    update_index(library, Encoder.load("paper"))
+    update_index(library, Encoder.load())
     assert not _own(library)
-    assert encoder_of(library.folder).digest == Encoder.load().digest
+    assert load_encoder(library.folder).digest == Encoder.load().digest
     assert not verify(library.folder).problems
 
 
 @pytest.mark.parametrize("lost", [True, False])
 def test_a_network_that_is_damaged_is_told_of_and_given_again(library: Library, lost: bool) -> None:
-    update(library, Encoder.load("paper"))
+    update_index(library, Encoder.load("paper"))
     (own,) = _own(library)
     for path in own.iterdir():
         if lost:
@@ -51,14 +51,14 @@ def test_a_network_that_is_damaged_is_told_of_and_given_again(library: Library, 
             content[len(content) // 2] ^= 1
             path.write_bytes(content)
     with pytest.raises(CorruptData, match="model-"):
-        encoder_of(library.folder)
+        load_encoder(library.folder)
     assert any("eqkin index --model" in problem for problem in verify(library.folder).problems)
-    assert update(library, Encoder.load("paper")).embedded == 0
-    assert encoder_of(library.folder).digest == Encoder.load("paper").digest
+    assert update_index(library, Encoder.load("paper")).embedded == 0
+    assert load_encoder(library.folder).digest == Encoder.load("paper").digest
     assert not verify(library.folder).problems
 
 
 def test_an_index_of_before_has_the_bundled_network(library: Library) -> None:
-    update(library, Encoder.load())
-    state = IndexState.load(library.folder / "index")
+    update_index(library, Encoder.load())
+    state = IndexManifest.load(library.folder / "index")
     assert state is not None and state.network == ""

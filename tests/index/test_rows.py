@@ -19,13 +19,13 @@ def test_rows_and_trees_answer_each_other(numbers: list[int], cuts: list[int], l
     numbers = sorted(numbers) if in_order else numbers
     table = TreeRows(_parts(numbers, [min(cut, len(numbers)) for cut in cuts]))
     assert len(table) == len(numbers)
-    assert table.all().tolist() == numbers
+    assert table.concatenate().tolist() == numbers
     assert table.ascending == (numbers == sorted(numbers))
     rows = np.arange(len(numbers))[::-1]
-    assert table.trees(rows).tolist() == numbers[::-1]
-    assert table.of(np.array(numbers[::-1], np.int64)).tolist() == rows.tolist()
-    assert np.flatnonzero(table.has(np.arange(-1, 62))).tolist() == [number + 1 for number in sorted(numbers)]
-    found, dead = table.living(np.array(sorted(live), np.int64))
+    assert table.get_trees(rows).tolist() == numbers[::-1]
+    assert table.find_rows(np.array(numbers[::-1], np.int64)).tolist() == rows.tolist()
+    assert np.flatnonzero(table.find_known(np.arange(-1, 62))).tolist() == [number + 1 for number in sorted(numbers)]
+    found, dead = table.select_live(np.array(sorted(live), np.int64))
     assert found.tolist() == sorted(live & set(numbers))
     assert dead.tolist() == [row for row, number in enumerate(numbers) if number not in live]
 
@@ -34,5 +34,5 @@ def test_rows_and_trees_answer_each_other(numbers: list[int], cuts: list[int], l
 def test_files_without_trees_do_no_harm(parts: list[list[int]]) -> None:
     table = TreeRows([np.array(part, np.int64) for part in parts])
     assert table.ascending
-    assert table.has(np.arange(5)).tolist() == [number in table.all() for number in range(5)]
-    assert table.of(table.all()).tolist() == list(range(len(table)))
+    assert table.find_known(np.arange(5)).tolist() == [number in table.concatenate() for number in range(5)]
+    assert table.find_rows(table.concatenate()).tolist() == list(range(len(table)))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.index import VectorIndex, Words, checked, nearest, update
-from eqkin.index.live import live_trees
-from eqkin.index.state import IndexState, NearestEntry
+from eqkin.index import TextIndex, VectorIndex, checked, nearest, update_index
+from eqkin.index.live import list_tree_ids
+from eqkin.index.state import FaissEntry, IndexManifest
 from eqkin.library import Library
 from eqkin.library.lock import WriterLock
 from eqkin.library.verify import verify
@@ -25,13 +25,13 @@ def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eqkin.index.reader._FEW", 10)
 
 
-def _state(library: Library) -> IndexState:
-    state = IndexState.load(library.folder / "index")
+def _state(library: Library) -> IndexManifest:
+    state = IndexManifest.load(library.folder / "index")
     assert state is not None
     return state
 
 
-def _lists(library: Library) -> tuple[Path, NearestEntry]:
+def _lists(library: Library) -> tuple[Path, FaissEntry]:
     entry = _state(library).nearest
     assert entry is not None
     return library.folder / "index" / entry.file, entry
@@ -43,28 +43,28 @@ def _refuse(*_: object) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what is mapped")
 def test_readers_map_the_lists_and_removed_equations_leave_them_as_they_are(atlas: Library, encoder: Encoder) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     path, entry = _lists(atlas)
     atlas.remove("atlas:probability")
     index = VectorIndex.open(atlas, encoder.digest)
     gone = entry.count - len(index)
     assert gone > 0
-    index.search(index.vectors(index.trees[:50]), 20)
+    index.search(index.get_vectors(index.trees[:50]), 20)
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(path))]
     assert mapped and all(line.split()[1].startswith("r--") for line in mapped)
-    assert checked.intact(path.parent, entry, afresh=True)
+    assert checked.is_intact(path.parent, entry, afresh=True)
 
 
 def test_later_vectors_and_lists_are_searched_together(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     path, _ = _lists(atlas)
     atlas.add(write_note(tmp_path / "notes", 1, 40))
     atlas.add(write_note(tmp_path / "notes", 2, 1))
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     atlas.remove(str(tmp_path / "notes" / "n2.md"))
     assert _lists(atlas)[0] == path
     index = VectorIndex.open(atlas, encoder.digest)
-    vectors = index.vectors(index.trees)
+    vectors = index.get_vectors(index.trees)
     best = -np.sort(-(vectors @ vectors.T), axis=1)[:, :10]
     similarities, trees = index.search(vectors, 10)
     assert (trees >= 0).all() and set(trees.ravel().tolist()) <= set(index.trees.tolist())
@@ -78,69 +78,69 @@ def test_later_vectors_and_lists_are_searched_together(atlas: Library, encoder: 
 def test_what_was_found_intact_is_not_read_again_until_it_changes(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update(atlas, encoder, rebuild=True)
+    update_index(atlas, encoder, rebuild=True)
     path, _ = _lists(atlas)
     with monkeypatch.context() as patch:
         patch.setattr(checked, "sha256_of", _refuse)
         VectorIndex.open(atlas, encoder.digest)
-        Words.open(atlas)
-        update(atlas, encoder)
+        TextIndex.open(atlas)
+        update_index(atlas, encoder)
     content, status = path.read_bytes(), path.stat()
     path.write_bytes(content[:-20_000] + b"\0" + content[-19_999:])
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(CorruptData, match="does not match its hash"):
-        nearest.load(path.parent, _lists(atlas)[1], encoder.dimensions)
+        nearest.load_index(path.parent, _lists(atlas)[1], encoder.dimensions)
     path.write_bytes(content)
-    nearest.load(path.parent, _lists(atlas)[1], encoder.dimensions)
+    nearest.load_index(path.parent, _lists(atlas)[1], encoder.dimensions)
 
 
 def test_damage_that_left_no_trace_is_found_by_verify_and_mended_after_it(atlas: Library, encoder: Encoder) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     for path in sorted((atlas.folder / "index").glob("*-*")):
         content = bytearray(path.read_bytes())
         content[-5_000] ^= 1
         path.write_bytes(content)
         digest = _state(atlas).hashes[path.name]
-        checked.remember(path.parent, {path.name: digest})  # as if the disk had changed it
-        assert checked.matches(path, digest)
+        checked.remember_hashes(path.parent, {path.name: digest})  # as if the disk had changed it
+        assert checked.has_hash(path, digest)
         assert any(path.name in problem for problem in verify(atlas.folder).problems)
-        assert not checked.matches(path, digest)
-        update(atlas, encoder)
+        assert not checked.has_hash(path, digest)
+        update_index(atlas, encoder)
         assert not verify(atlas.folder).problems
 
 
 def test_faiss_is_given_no_head_that_does_not_match_and_damaged_lists_do_no_harm(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     path, entry = _lists(atlas)
     content = path.read_bytes()
     assert 0 < entry.head < len(content) // 2
     chance = np.random.default_rng(5)
     for at in chance.integers(0, entry.head, 10):
         path.write_bytes(content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :])
-        checked.remember(path.parent, {path.name: entry.sha256})
+        checked.remember_hashes(path.parent, {path.name: entry.sha256})
         with monkeypatch.context() as patch, pytest.raises(CorruptData, match="does not match"):
             patch.setattr("faiss.read_index", _refuse)
-            nearest.load(path.parent, entry, encoder.dimensions)
+            nearest.load_index(path.parent, entry, encoder.dimensions)
     for _ in range(5):
         path.write_bytes(content[: entry.head] + chance.bytes(len(content) - entry.head))
-        checked.remember(path.parent, {path.name: entry.sha256})
-        damaged = nearest.load(path.parent, entry, encoder.dimensions)
-        damaged.confine(np.arange(900))
+        checked.remember_hashes(path.parent, {path.name: entry.sha256})
+        damaged = nearest.load_index(path.parent, entry, encoder.dimensions)
+        damaged.restrict_to(np.arange(900))
         trees = damaged.search(encoder.encode(["x^2", "y"]), 50)[1]
         assert ((trees >= -1) & (trees < 900)).all()
 
 
 def test_while_somebody_makes_the_lists_readers_find_what_they_can(atlas: Library, encoder: Encoder) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     state, folder = _state(atlas), atlas.folder / "index"
     replace(state, nearest=None).save(folder)
     with WriterLock(folder):
         index = VectorIndex.open(atlas, encoder.digest)
         assert _state(atlas).nearest is None
     assert (len(index), index.missing) == (1_401, 401)
-    assert index.search(index.vectors(index.trees[:1_000]), 1)[0].min() > 0.999
+    assert index.search(index.get_vectors(index.trees[:1_000]), 1)[0].min() > 0.999
     assert VectorIndex.open(atlas, encoder.digest).missing == 0
     assert _state(atlas).nearest == state.nearest
 
@@ -148,19 +148,19 @@ def test_while_somebody_makes_the_lists_readers_find_what_they_can(atlas: Librar
 def test_of_many_later_vectors_some_are_found(
     atlas: Library, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     atlas.add(write_note(tmp_path / "notes", 1, 12))
-    update(atlas, encoder)
+    update_index(atlas, encoder)
     monkeypatch.setattr(nearest, "FLAT_LIMIT", 10)
     index = VectorIndex.open(atlas, encoder.digest)
     assert (len(index), index.missing) == (1_413, 2)
-    assert index.search(index.vectors(index.trees[1_401:1_411]), 1)[0].min() > 0.999
+    assert index.search(index.get_vectors(index.trees[1_401:1_411]), 1)[0].min() > 0.999
 
 
 @pytest.mark.parametrize("gaps", [[], [0], [5, 6, 7, 300], [*range(0, 900, 7)], [*range(100, 1_400)], [*range(1_401)]])
 def test_live_trees_are_all_of_them_whatever_is_missing(atlas: Library, gaps: list[int]) -> None:
-    everything = live_trees(atlas).tolist()
+    everything = list_tree_ids(atlas).tolist()
     atlas.connection.executemany("DELETE FROM equations WHERE tree = ?", [(everything[gap],) for gap in gaps])
     atlas.connection.execute("UPDATE equations SET tree = 5000000000 WHERE tree = ?", (everything[50],))
     rows = atlas.connection.execute("SELECT tree FROM equations WHERE tree IS NOT NULL ORDER BY tree").fetchall()
-    assert live_trees(atlas).tolist() == [row[0] for row in rows]
+    assert list_tree_ids(atlas).tolist() == [row[0] for row in rows]

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.index import StructureIndex, VectorIndex, structure, structure_update, update
-from eqkin.index.state import NAME, IndexState, TermsEntry, _text
-from eqkin.index.structure_files import SCHEME, indexed, merge, open_segment, write_segment
+from eqkin.index import TermIndex, VectorIndex, structure, structure_update, update_index
+from eqkin.index.state import INDEX_MANIFEST_NAME, IndexManifest, TermsEntry, _format_manifest
+from eqkin.index.structure_files import TERM_SCHEME, is_indexed, merge_segments, open_segment, write_segment
 from eqkin.library import Library
 from eqkin.library.verify import verify
-from eqkin.mathml.tree import forest_of, parse_mathml
+from eqkin.mathml.tree import parse_mathml, to_forest
 from eqkin.network.encoder import Encoder
-from eqkin.structure.terms import terms_of
+from eqkin.structure.terms import extract_terms
 from tests.index.conftest import write_note
 
 
-@pytest.fixture(params=[structure._DENSE, 0], ids=["dense", "sparse"], autouse=True)
+@pytest.fixture(params=[structure._MAX_DENSE_SCORES, 0], ids=["dense", "sparse"], autouse=True)
 def scoring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to add up scores: one for each equation, and only those of equations that have a term."""
     monkeypatch.setattr(structure, "_DENSE", request.param)
@@ -29,10 +29,10 @@ def scoring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
     """The terms of each tree that should be indexed."""
-    for numbers, forest in library.forests():
+    for numbers, forest in library.iter_forests():
         for place, number in enumerate(numbers.tolist()):
-            terms = terms_of(forest.select(np.array([place])))
-            yield number, terms.code[indexed(terms)]
+            terms = extract_terms(forest.select(np.array([place])))
+            yield number, terms.code[is_indexed(terms)]
 
 
 def _lists(library: Library) -> dict[int, set[int]]:
@@ -51,26 +51,26 @@ def _by_hand(lists: dict[int, set[int]], codes: np.ndarray, weights: np.ndarray)
     return sorted(((score, tree) for tree, score in scores.items()), key=lambda hit: (-hit[0], hit[1]))
 
 
-def _opened(library: Library, encoder: Encoder) -> StructureIndex:
+def _opened(library: Library, encoder: Encoder) -> TermIndex:
     found = VectorIndex.open(library, encoder.digest).structure
     assert found is not None
     return found
 
 
-def _state(library: Library) -> IndexState:
-    state = IndexState.load(library.folder / "index")
+def _state(library: Library) -> IndexManifest:
+    state = IndexManifest.load(library.folder / "index")
     assert state is not None
     return state
 
 
-def _check(library: Library, encoder: Encoder) -> StructureIndex:
+def _check(library: Library, encoder: Encoder) -> TermIndex:
     """An index of structure that finds what is in the library, and nothing else."""
     index, lists = _opened(library, encoder), _lists(library)
     terms = dict(_terms(library))
     assert (index.trees.tolist(), index.missing) == (sorted(terms), 0)
     codes = np.array(sorted(lists), np.uint32)
     if index.count == len(index):
-        assert index.frequencies(codes).tolist() == [len(lists[code]) for code in codes.tolist()]
+        assert index.count_frequencies(codes).tolist() == [len(lists[code]) for code in codes.tolist()]
     chance = np.random.default_rng(5)
     for tree in chance.permutation(sorted(terms))[:20].tolist():
         asked = np.append(terms[tree], np.uint32(12345))
@@ -99,22 +99,22 @@ def test_files_add_up(library: Library, encoder: Encoder, notes: Path, monkeypat
     monkeypatch.setattr(structure_update, "_STEP", 4)
     monkeypatch.setattr(structure_update, "_FILE_TREES", 8)
     counts = []
-    assert update(library, encoder).structured == 15
+    assert update_index(library, encoder).structured == 15
     for number in range(10, 16):
         counts.append(len(_state(library).terms or ()))
         _check(library, encoder)
         library.add(write_note(notes, number, 3))
-        assert update(library, encoder).structured == 3
+        assert update_index(library, encoder).structured == 3
     assert counts[0] == 2  # 8 and 7 trees
     assert max(counts) > 2
     assert counts[-1] < 2 + len(counts) - 1  # some were merged
     before = _state(library)
-    assert update(library, encoder).structured == 0
+    assert update_index(library, encoder).structured == 0
     assert _state(library) == before
 
 
 def test_removed_and_changed_equations_are_not_found(library: Library, encoder: Encoder, notes: Path) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     old = dict(_terms(library))
     library.remove(str(notes / "n1.md"))
     library.add(write_note(notes, 2, 7))
@@ -123,20 +123,20 @@ def test_removed_and_changed_equations_are_not_found(library: Library, encoder: 
     for codes in old.values():
         assert {*index.search(codes, np.ones(len(codes), np.float32), 50)[1].tolist()} <= {*index.trees.tolist()}
     assert any("structure of 7 equations was not taken in" in note for note in verify(library.folder).notes)
-    assert update(library, encoder).structured == 7
+    assert update_index(library, encoder).structured == 7
     _check(library, encoder)
 
 
 def test_dead_trees_are_left_out_when_they_are_most(library: Library, encoder: Encoder, notes: Path) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     library.remove(str(notes / "n1.md"))
-    update(library, encoder)
+    update_index(library, encoder)
     assert _opened(library, encoder).count == 15
     library.remove(str(notes / "n2.md"))
-    assert update(library, encoder).structured == 0
+    assert update_index(library, encoder).structured == 0
     assert _check(library, encoder).count == 5
     library.remove(str(notes / "n3.md"))
-    update(library, encoder)
+    update_index(library, encoder)
     assert (_check(library, encoder).count, _state(library).terms) == (0, ())
 
 
@@ -166,7 +166,7 @@ def test_rare_terms_are_looked_up_first_and_never_too_many(
 
 
 def test_unusual_queries_are_defined(library: Library, encoder: Encoder, tmp_path: Path) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     index = _opened(library, encoder)
     code = np.array([next(iter(_lists(library)))], np.uint32)
     one, none = np.ones(1, np.float32), np.zeros(0, np.float32)
@@ -174,29 +174,29 @@ def test_unusual_queries_are_defined(library: Library, encoder: Encoder, tmp_pat
     for codes, weights, k in ((code[:0], none, 5), (code, one, 0), (code, 0 * one, 5), (code + np.uint32(1), one, 5)):
         scores, trees = index.search(codes, weights, k)
         assert (scores.tolist(), trees.tolist()) == ([], [])
-    assert index.frequencies(code[:0]).tolist() == []
+    assert index.count_frequencies(code[:0]).tolist() == []
     for codes, weights, k in ((code, none, 5), (code, -one, 5), (code, np.nan * one, 5), (code, one, -1)):
         with pytest.raises(BadInput):
             index.search(codes, weights, k)
     with Library.open(tmp_path / "empty") as empty:
-        update(empty, encoder)
+        update_index(empty, encoder)
         index = _check(empty, encoder)
-        assert index.frequencies(code).tolist() == [0]
+        assert index.count_frequencies(code).tolist() == [0]
         assert index.search(code, one, 5)[1].tolist() == []
 
 
 def test_an_index_without_structure_is_read_and_completed(library: Library, encoder: Encoder) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     whole = _state(library)
-    path = library.folder / "index" / NAME
+    path = library.folder / "index" / INDEX_MANIFEST_NAME
     data = json.loads(path.read_bytes())["index"]
     assert whole.terms and data.pop("terms")
-    path.write_bytes(_text(data))  # as it was written before there was any
+    path.write_bytes(_format_manifest(data))  # as it was written before there was any
     index = VectorIndex.open(library, encoder.digest)
     assert index.structure is None and len(index) == 15
     verdict = verify(library.folder)
     assert not verdict.problems and any("structure of 15 equations" in note for note in verdict.notes)
-    report = update(library, encoder)
+    report = update_index(library, encoder)
     assert (report.embedded, report.structured, report.papers) == (0, 15, 0)
     assert _state(library) == whole
     _check(library, encoder)
@@ -208,21 +208,21 @@ def test_structure_counted_in_another_way_is_made_anew(
     with monkeypatch.context() as patch:
         patch.setattr("eqkin.index.structure_files.SCHEME", 0)
         patch.setattr(structure_update, "SCHEME", 0)
-        update(library, encoder)
+        update_index(library, encoder)
     assert VectorIndex.open(library, encoder.digest).structure is None
     assert any("structure of 15 equations" in note for note in verify(library.folder).notes)
-    assert update(library, encoder).structured == 15
+    assert update_index(library, encoder).structured == 15
     _check(library, encoder)
 
 
 def test_another_model_has_the_same_structure(library: Library, encoder: Encoder, other_encoder: Encoder) -> None:
-    update(library, encoder)
+    update_index(library, encoder)
     terms = _state(library).terms
-    report = update(library, other_encoder)
+    report = update_index(library, other_encoder)
     assert (report.embedded, report.structured) == (15, 0)
     assert _state(library).terms == terms
     _check(library, other_encoder)
-    assert update(library, other_encoder, rebuild=True).structured == 15
+    assert update_index(library, other_encoder, rebuild=True).structured == 15
 
 
 def test_an_interruption_costs_nothing_that_was_counted(
@@ -237,9 +237,9 @@ def test_an_interruption_costs_nothing_that_was_counted(
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        update(library, encoder, interrupt)
+        update_index(library, encoder, interrupt)
     assert _opened(library, encoder).missing == 7
-    report = update(library, encoder)
+    report = update_index(library, encoder)
     assert (report.embedded, report.structured) == (0, 7)
     _check(library, encoder)
 
@@ -257,10 +257,10 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
 def test_more_trees_than_16_bits_tell_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eqkin.index.structure.BUDGET", 10**7)  # none of the codes is left out
     entry, trees, has = _large(tmp_path)
-    index = StructureIndex.open(tmp_path, [entry], trees)
+    index = TermIndex.open(tmp_path, [entry], trees)
     assert index is not None
     codes = np.arange(0, 280, 7, dtype=np.uint32)
-    np.testing.assert_array_equal(index.frequencies(codes), has.sum(axis=0))
+    np.testing.assert_array_equal(index.count_frequencies(codes), has.sum(axis=0))
     weights = np.arange(40, dtype=np.float32)
     scores, found = index.search(codes, weights, 500)
     right = has @ weights
@@ -274,11 +274,11 @@ def test_merging_keeps_what_lives(tmp_path: Path) -> None:
     entry, trees, has = _large(tmp_path)
     late = write_segment(tmp_path, np.array([0, 10**6]), np.array([0, 1, 1]), np.array([7, 7, 9], np.uint32))
     live = np.concatenate(([0], trees[::3], [10**6]))
-    segment = open_segment(tmp_path, merge(tmp_path, [entry, late], live))
+    segment = open_segment(tmp_path, merge_segments(tmp_path, [entry, late], live))
     np.testing.assert_array_equal(segment.trees, live)
-    index = StructureIndex([segment], live)
+    index = TermIndex([segment], live)
     expected = has[::3].sum(axis=0)[1] + 2, 1
-    assert tuple(index.frequencies(np.array([7, 9], np.uint32)).tolist()) == expected
+    assert tuple(index.count_frequencies(np.array([7, 9], np.uint32)).tolist()) == expected
     scores, found = index.search(np.array([77], np.uint32), np.ones(1, np.float32), 10**6)
     np.testing.assert_array_equal(found, trees[::3][has[::3, 11]])
     assert (scores == 1).all()
@@ -289,12 +289,12 @@ def test_lists_that_point_nowhere_raise_our_error(tmp_path: Path) -> None:
     whole = (tmp_path / entry.file).read_bytes()
     rows = whole.rindex(np.array([0, 1], np.uint16).tobytes())
     (tmp_path / entry.file).write_bytes(whole[:rows] + np.array([0, 2], np.uint16).tobytes() + whole[rows + 4 :])
-    index = StructureIndex.open(tmp_path, [entry], np.array([3, 5]))
+    index = TermIndex.open(tmp_path, [entry], np.array([3, 5]))
     assert index is not None
     with pytest.raises(CorruptData, match="run `eqkin index --rebuild`"):
         index.search(np.array([7], np.uint32), np.ones(1, np.float32), 3)
     with pytest.raises(CorruptData):
-        merge(tmp_path, [entry], np.array([3, 5]))
+        merge_segments(tmp_path, [entry], np.array([3, 5]))
 
 
 def test_codes_are_those_of_this_scheme() -> None:
@@ -303,6 +303,6 @@ def test_codes_are_those_of_this_scheme() -> None:
         "<math><mrow><mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup><mo>+</mo>"
         "<mfrac><mrow><mi>a</mi><mo>+</mo><mi mathvariant='bold'>b</mi></mrow><mi>a</mi></mfrac></mrow></math>"
     )
-    terms = terms_of(forest_of(formula))
-    digest = sha256(terms.code[indexed(terms)].astype("<u4").tobytes()).hexdigest()
-    assert (SCHEME, digest[:16]) == (3, "62023ffe3d0c98d8")
+    terms = extract_terms(to_forest(formula))
+    digest = sha256(terms.code[is_indexed(terms)].astype("<u4").tobytes()).hexdigest()
+    assert (TERM_SCHEME, digest[:16]) == (3, "62023ffe3d0c98d8")

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.index import Words, update
+from eqkin.index import TextIndex, update_index
 from eqkin.index.words import connect
-from eqkin.index.words_update import _DEAD_SHARE
+from eqkin.index.words_update import _MAX_DEAD_FRACTION
 from eqkin.library import Library
 from eqkin.network.encoder import Encoder
 from tests.index.conftest import write_note
@@ -22,7 +22,7 @@ def _found(library: Library, text: str) -> list[str]:
         library.connection.execute(
             "SELECT p.title, s.title FROM sections s JOIN papers p ON p.id = s.paper WHERE s.id = ?", (section,)
         ).fetchone()
-        for section, _ in Words.open(library).search(text, 20)
+        for section, _ in TextIndex.open(library).search(text, 20)
     ]
     return [f"{row[0]}/{row[1]}" for row in rows]
 
@@ -40,7 +40,7 @@ def papers(tmp_path: Path, encoder: Encoder) -> Library:
     )
     library = Library.open(tmp_path / "library")
     library.add(tmp_path / "a.md", tmp_path / "b.md")
-    update(library, encoder)
+    update_index(library, encoder)
     return library
 
 
@@ -61,7 +61,7 @@ def test_quoted_words_must_stand_together(papers: Library) -> None:
 
 
 def test_scores_are_shares_and_sorted(atlas: Library) -> None:
-    words = Words.open(atlas)
+    words = TextIndex.open(atlas)
     for text in ("entropy", "probability of the prior", '"partition function" temperature', "energy"):
         scores = [score for _, score in words.search(text, 50)]
         assert scores and scores == sorted(scores, reverse=True)
@@ -81,28 +81,28 @@ def test_scores_are_shares_and_sorted(atlas: Library) -> None:
     )
 )
 def test_any_text_is_a_query(papers: Library, text: str) -> None:
-    for _, score in Words.open(papers).search(text, 5):
+    for _, score in TextIndex.open(papers).search(text, 5):
         assert 0 <= score <= 1
 
 
 def test_long_texts_are_cut(papers: Library) -> None:
-    assert Words.open(papers).search("ising " + " ".join(f"word{i}" for i in range(10_000)) + "z" * 10**6, 5)
+    assert TextIndex.open(papers).search("ising " + " ".join(f"word{i}" for i in range(10_000)) + "z" * 10**6, 5)
 
 
 def test_only_changed_papers_are_taken_in(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
-    report = update(papers, encoder)
+    report = update_index(papers, encoder)
     assert (report.papers, report.forgotten) == (0, 0)
     papers.add(write_note(tmp_path / "notes", 1, words="quokka"))
-    assert update(papers, encoder).papers == 1
+    assert update_index(papers, encoder).papers == 1
     assert len(_found(papers, "quokka")) == 1
     papers.add(write_note(tmp_path / "notes", 1, words="numbat"))
     assert _found(papers, "quokka") == []  # gone from the library, still in the words
-    report = update(papers, encoder)
+    report = update_index(papers, encoder)
     assert (report.papers, report.forgotten) == (1, 1)
     assert (len(_found(papers, "numbat")), _found(papers, "quokka")) == (1, [])
     papers.remove(str(tmp_path / "notes" / "n1.md"))
     assert _found(papers, "numbat") == []
-    assert update(papers, encoder).forgotten == 1
+    assert update_index(papers, encoder).forgotten == 1
     assert _found(papers, "numbat") == []
     assert set(_found(papers, "ising")) == {"On magnets/Lattices", "On fluids/Viscosity"}
 
@@ -111,19 +111,19 @@ def test_hits_of_gone_papers_do_not_crowd_out_others(papers: Library, encoder: E
     for number in range(12):
         papers.add(write_note(tmp_path / "notes", number, words="bilby " * 5))
     papers.add(write_note(tmp_path / "other", 99, words="bilby and much else that makes it score lower"))
-    update(papers, encoder)
+    update_index(papers, encoder)
     papers.remove(str(tmp_path / "notes"))
-    assert [section for section, _ in Words.open(papers).search("bilby", 1)]
+    assert [section for section, _ in TextIndex.open(papers).search("bilby", 1)]
 
 
 def test_words_are_made_anew_when_most_documents_are_gone(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
-    words, paths = Words.open(papers), set()
+    words, paths = TextIndex.open(papers), set()
     for number in range(8):
         papers.add(write_note(tmp_path / "notes", 1, words=f"round{number}"))
-        update(papers, encoder)
+        update_index(papers, encoder)
         (ever,) = words._connect()[0].execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
         (alive,) = words._connect()[0].execute("SELECT count(*) FROM documents").fetchone()
-        assert ever - alive <= _DEAD_SHARE * ever
+        assert ever - alive <= _MAX_DEAD_FRACTION * ever
         assert len(words.search(f"round{number}")) == 1
         paths.add(words._path)
     assert len(paths) > 1
@@ -131,26 +131,26 @@ def test_words_are_made_anew_when_most_documents_are_gone(papers: Library, encod
 
 def test_without_words_the_error_says_what_to_do(library: Library) -> None:
     with pytest.raises(BadInput, match="run `eqkin index`"):
-        Words.open(library)
+        TextIndex.open(library)
 
 
 def test_words_of_another_version_are_refused_and_made_again(papers: Library, encoder: Encoder) -> None:
-    words = Words.open(papers)
+    words = TextIndex.open(papers)
     words._connect()[0].execute("PRAGMA user_version = 77")
     words.close()
     (database,) = (papers.folder / "index").glob("words-*.db")
     with pytest.raises(CorruptData, match="version 77"):
         connect(database)
     with pytest.raises(CorruptData):
-        Words.open(papers)
-    update(papers, encoder)
+        TextIndex.open(papers)
+    update_index(papers, encoder)
     assert _found(papers, "ising")
 
 
 def test_words_can_be_searched_from_many_threads_while_they_change(
     papers: Library, encoder: Encoder, tmp_path: Path
 ) -> None:
-    words, found, failed = Words.open(papers), [], []
+    words, found, failed = TextIndex.open(papers), [], []
     stop = threading.Event()
 
     def search() -> None:
@@ -165,7 +165,7 @@ def test_words_can_be_searched_from_many_threads_while_they_change(
         thread.start()
     for number in range(4):
         papers.add(write_note(tmp_path / "notes", number))
-        update(papers, encoder)
+        update_index(papers, encoder)
     stop.set()
     for thread in threads:
         thread.join()
@@ -179,4 +179,4 @@ def test_a_flipped_byte_is_found_before_the_words_are_read(papers: Library) -> N
     content[-1] ^= 1
     database.write_bytes(content)
     with pytest.raises(CorruptData, match="hash"):
-        Words.open(papers)
+        TextIndex.open(papers)

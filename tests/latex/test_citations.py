@@ -3,7 +3,7 @@
 import pytest
 
 from eqkin.latex import parse
-from eqkin.latex.citations import cited_ids, normalise
+from eqkin.latex.citations import find_cited_ids, normalise_arxiv_id
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from eqkin.latex.citations import cited_ids, normalise
     ],
 )
 def test_ids_have_one_plain_form(written, plain):
-    assert normalise(written) == plain
+    assert normalise_arxiv_id(written) == plain
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_body_is_not_searched():
 def test_bib_files_name_eprints():
     bib = '@article{a, eprint = {1706.03762}, archivePrefix="arXiv"}\n'
     bib += '@misc{b, eprint="hep-th/9711200"}\n@misc{c, eprint=1412.6980}'
-    assert cited_ids("", [bib]) == ["1412.6980", "1706.03762", "hep-th/9711200"]
+    assert find_cited_ids("", [bib]) == ["1412.6980", "1706.03762", "hep-th/9711200"]
 
 
 def test_comments_in_the_bibliography_are_not_read():

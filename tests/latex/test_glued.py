@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.latex.entities import decoded
-from eqkin.latex.glued import respaced
-from eqkin.latex.rewriting import rewrite
+from eqkin.latex.entities import decode_entities
+from eqkin.latex.glued import restore_spaces
+from eqkin.latex.rewriting import rewrite_matches
 
 
 @pytest.mark.parametrize(
@@ -33,17 +33,17 @@ from eqkin.latex.rewriting import rewrite
     ],
 )
 def test_a_command_gets_its_space_back(text, unknown, expected):
-    assert respaced(text, unknown) == expected
+    assert restore_spaces(text, unknown) == expected
 
 
 @pytest.mark.parametrize("text", [r"a\\b", r"a\\\frac12", r"\\to", r"\= \dx \(x", r"\begin{cases}a\\b\end{cases}", ""])
 def test_what_lost_nothing_stays(text):
-    assert respaced(text) == text
+    assert restore_spaces(text) == text
 
 
 def test_a_formula_that_fails_is_suspected():
-    assert respaced(r"\lim=\\lim\limits_n", failed=True) == r"\lim=\ \lim\limits_n"
-    assert respaced(r"a\\in b", failed=True) == r"a\ \in b"
+    assert restore_spaces(r"\lim=\\lim\limits_n", failed=True) == r"\lim=\ \lim\limits_n"
+    assert restore_spaces(r"a\\in b", failed=True) == r"a\ \in b"
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_a_formula_that_fails_is_suspected():
     ],
 )
 def test_entities_are_what_they_stand_for(text, expected):
-    assert decoded(text).text == expected
+    assert decode_entities(text).text == expected
 
 
 @given(st.lists(st.sampled_from(["a", "&lt;", "&nbsp;", "&", ";", "&amp;", "xy", "&#8203;"]), max_size=12).map("".join))
 def test_places_lead_back_to_the_text_as_given(text):
-    new = decoded(text)
-    places = [new.place(at) for at in range(len(new.text) + 1)]
+    new = decode_entities(text)
+    places = [new.find_origin(at) for at in range(len(new.text) + 1)]
     assert places == sorted(places)
     assert places[-1] == len(text)
     for at, place in enumerate(places[:-1]):
@@ -75,6 +75,6 @@ def test_places_lead_back_to_the_text_as_given(text):
 
 
 def test_what_is_replaced_by_nothing_has_a_place():
-    new = rewrite(re.compile("b+"), lambda match: "", "abbcb")
+    new = rewrite_matches(re.compile("b+"), lambda match: "", "abbcb")
     assert new.text == "ac"
-    assert [new.place(at) for at in (0, 1, 2)] == [0, 3, 5]
+    assert [new.find_origin(at) for at in (0, 1, 2)] == [0, 3, 5]

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from eqkin.latex import parse
-from eqkin.latex.environments import DISPLAY, columns_of, converter_input
-from eqkin.latex.scan import bracket_end, forget, group_end
+from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, simplify_columns, to_converter_input
+from eqkin.latex.scan import clear_pairs, find_bracket_end, find_group_end
 
 UNITS = r"""{ } [ ] $ \ % \begin{ \begin{equation} \begin{array} \begin{array}\begin{array}\end{array} \[ \] \( $$
 \section{ \section[ \section[{] \def\a \def\a{ \newcommand{\a}{ \newcommand{\a}[1] \let\a \verb| \verb1
@@ -42,8 +42,8 @@ def test_reading_is_linear(unit, preamble):
 def test_rewriting_one_equation_is_quick(unit):
     body = (unit * 20_000)[:20_000]
     start = time.process_time()
-    for name in sorted(DISPLAY):
-        converter_input(name, body)
+    for name in sorted(DISPLAY_ENVIRONMENTS):
+        to_converter_input(name, body)
     assert time.process_time() - start < 5
 
 
@@ -51,18 +51,18 @@ def test_column_specifications_do_not_explode():
     spec = "c"
     for _ in range(50):
         spec = "*{99}{" + spec + "}"
-    assert len(columns_of(spec)) <= 200
-    assert columns_of("*{3}{c|}r") == "c|c|c|r"
-    assert columns_of("@{x}l!{y}p{3cm}>{z}X") == "lcc"
+    assert len(simplify_columns(spec)) <= 200
+    assert simplify_columns("*{3}{c|}r") == "c|c|c|r"
+    assert simplify_columns("@{x}l!{y}p{3cm}>{z}X") == "lcc"
 
 
 def test_pairs_far_apart_are_found_like_near_ones():
     for filler in ("", "x" * 6_000, "{}" * 6_000):
         text = "{[" + filler + r"\}\]" + "]}" + "{"
-        assert group_end(text, 0) == len(text) - 1
-        assert bracket_end(text, 1) == len(text) - 2
-        assert group_end(text, len(text) - 1) == -1
-        forget()
-        assert bracket_end("[{" + filler + "]}", 0) == -1
-        assert bracket_end("[" + filler + "}]", 0) == -1
-        forget()
+        assert find_group_end(text, 0) == len(text) - 1
+        assert find_bracket_end(text, 1) == len(text) - 2
+        assert find_group_end(text, len(text) - 1) == -1
+        clear_pairs()
+        assert find_bracket_end("[{" + filler + "]}", 0) == -1
+        assert find_bracket_end("[" + filler + "}]", 0) == -1
+        clear_pairs()

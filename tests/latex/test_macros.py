@@ -3,10 +3,10 @@
 import pytest
 
 from eqkin.latex import parse
-from eqkin.latex.environments import converter_input
+from eqkin.latex.environments import to_converter_input
 from eqkin.mathml.converter import Converter
-from eqkin.mathml.formulas import convert
-from eqkin.mathml.tree import node_of, to_mathml
+from eqkin.mathml.formulas import convert_formulas
+from eqkin.mathml.tree import to_mathml, to_node
 
 
 @pytest.fixture(scope="module")
@@ -15,18 +15,18 @@ def converter():
 
 
 def shown(converter, formula, packages=None, macros=None):
-    conversion = convert(converter, [formula], packages, macros)
+    conversion = convert_formulas(converter, [formula], packages, macros)
     outcome = conversion.outcomes[0]
     assert outcome.failure is None, outcome.failure
     assert not outcome.unknown
-    return to_mathml(node_of(conversion.forest, outcome.tree))
+    return to_mathml(to_node(conversion.forest, outcome.tree))
 
 
 def trees(converter, text, **options):
     """The MathML of every equation of a document, converted with the macros that hold there."""
     document = parse(text, **options)
     return [
-        shown(converter, converter_input(e.environment, e.body), document.packages, document.macros[e.epoch])
+        shown(converter, to_converter_input(e.environment, e.body), document.packages, document.macros[e.epoch])
         for e in document.equations
     ]
 
@@ -108,11 +108,15 @@ def test_a_bad_macro_costs_only_the_equations_that_use_it(converter):
     text = r"""\newcommand{\bad}{\left( \frac{} \newcommand \newcommand{\worse \def\def \let
     \begin{document}$$a=b$$ $$\bad$$\end{document}"""
     document = parse(text)
-    conversion = convert(converter, [e.body for e in document.equations], document.packages, document.macros[0])
+    conversion = convert_formulas(
+        converter, [e.body for e in document.equations], document.packages, document.macros[0]
+    )
     assert conversion.outcomes[0].failure is None
     text = r"\newcommand{\bad}{\left( \frac}\newcommand{\good}{g}\begin{document}$$\bad$$ $$\good$$\end{document}"
     document = parse(text)
-    conversion = convert(converter, [e.body for e in document.equations], document.packages, document.macros[0])
+    conversion = convert_formulas(
+        converter, [e.body for e in document.equations], document.packages, document.macros[0]
+    )
     assert [o.failure is None for o in conversion.outcomes] == [False, True]
 
 

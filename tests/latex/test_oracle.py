@@ -5,7 +5,7 @@ from importlib import resources
 import pytest
 
 from eqkin.latex import parse
-from eqkin.latex.displays import _ENDS
+from eqkin.latex.displays import _END_PATTERNS
 
 pack = pytest.importorskip("tree_sitter_language_pack")
 
@@ -29,7 +29,7 @@ def displays(text):
             kind = "DISPLAY"
         elif node.type in ("math_environment", "generic_environment"):
             name = node.child_by_field_name("begin").child_by_field_name("name").text.decode().strip("{} ")
-            kind = name if name in _ENDS else None
+            kind = name if name in _END_PATTERNS else None
         if kind:
             found.append((kind, node.text.decode()))
         else:

@@ -5,8 +5,8 @@ import unicodedata
 import pytest
 
 from eqkin.latex import parse
-from eqkin.latex.environments import ALIGNED, GATHERED
-from eqkin.latex.prose import EQUATION_MARK, plain_text
+from eqkin.latex.environments import ALIGNED_ENVIRONMENTS, GATHERED_ENVIRONMENTS
+from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 
 NUMBERED = "equation eqnarray multline gather align flalign alignat dmath".split()
 
@@ -154,7 +154,10 @@ def test_the_number_of_equations_is_limited(monkeypatch):
 
 
 def test_all_outer_environments_have_a_kind():
-    assert {name for name in NUMBERED if name not in ALIGNED | GATHERED} == {"equation", "dmath"}
+    assert {name for name in NUMBERED if name not in ALIGNED_ENVIRONMENTS | GATHERED_ENVIRONMENTS} == {
+        "equation",
+        "dmath",
+    }
 
 
 @pytest.mark.parametrize(
@@ -170,7 +173,7 @@ def test_all_outer_environments_have_a_kind():
     ],
 )
 def test_accents_and_signs_become_characters(written, plain):
-    assert plain_text(written) == plain
+    assert to_plain_text(written) == plain
 
 
 def test_authors_are_read_without_their_footnotes():

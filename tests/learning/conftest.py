@@ -13,7 +13,7 @@ def atlas_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     """The trees of the atlas: 28 articles, each a work of its own."""
     with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
         library.add("atlas:")
-        return Corpus.of_library(library)
+        return Corpus.from_library(library)
 
 
 @pytest.fixture(scope="module")

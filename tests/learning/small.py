@@ -26,7 +26,7 @@ def equation(number: int):
 
 def some_trees(count: int) -> Forest:
     """Different trees, some with a single node."""
-    return build([("mi", "", "xyz"[i % 3], []) if i % 5 == 4 else equation(i) for i in range(count)]).canonical()
+    return build([("mi", "", "xyz"[i % 3], []) if i % 5 == 4 else equation(i) for i in range(count)]).canonicalise()
 
 
 def corpus_of(papers: list[list[int]], citations: tuple[tuple[int, int], ...] = ()) -> Corpus:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.forest import Vocabulary
-from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS
-from eqkin.learning.augmentation import Augmentation, _compose, _poisson
-from eqkin.learning.randomness import Stream
-from eqkin.learning.resident import Resident
+from eqkin.forest.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
+from eqkin.learning.augmentation import Augmentation, _compose, _compute_poisson_cdf
+from eqkin.learning.randomness import RandomStream
+from eqkin.learning.resident import DeviceForest
 from tests.learning.small import FORESTS, fits
 from tests.network.kernels import check_kernels
 
@@ -33,8 +33,8 @@ def draw(mean: float, equations: int = EQUATIONS, step: torch.Tensor = STEP, see
 def test_renamings_are_permutations_and_old_undoes_new(mean):
     renaming = draw(mean, 100)
     new, old = renaming.new.long(), renaming.old.long()
-    everyone = torch.arange(CHARACTERS).expand(100, -1)
-    assert new.shape == old.shape == (100, CHARACTERS)
+    everyone = torch.arange(CHARACTER_SLOTS).expand(100, -1)
+    assert new.shape == old.shape == (100, CHARACTER_SLOTS)
     assert torch.equal(new.sort(1).values, everyone)
     assert torch.equal(old.gather(1, new), everyone)
     assert torch.equal(new.gather(1, old), everyone)
@@ -42,7 +42,7 @@ def test_renamings_are_permutations_and_old_undoes_new(mean):
 
 @pytest.mark.parametrize("mean", [1e-9, 0.01, 1.0, 32.0, 100.0, 500.0])
 def test_the_number_of_transpositions_has_poissons_distribution(mean):
-    at_most = _poisson(mean)
+    at_most = _compute_poisson_cdf(mean)
     chances = np.diff(at_most, prepend=0.0)
     expected = [math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(len(chances))]
     assert chances == pytest.approx(expected, abs=1e-12)
@@ -53,17 +53,17 @@ def test_the_number_of_transpositions_has_poissons_distribution(mean):
 @pytest.mark.parametrize("mean", [0.5, 4.0, 32.0])
 def test_as_many_characters_stay_as_that_number_of_transpositions_leaves(mean):
     """One transposition takes the chance of being home from p to 1/n + (p - 1/n)(1 - 2/(n-1))."""
-    stays = (draw(mean).new == torch.arange(CHARACTERS)).double().mean(1)
-    home = 1 / CHARACTERS
-    expected = home + (1 - home) * math.exp(-2 * mean / (CHARACTERS - 1))
+    stays = (draw(mean).new == torch.arange(CHARACTER_SLOTS)).double().mean(1)
+    home = 1 / CHARACTER_SLOTS
+    expected = home + (1 - home) * math.exp(-2 * mean / (CHARACTER_SLOTS - 1))
     assert abs(float(stays.mean()) - expected) < 6 * float(stays.std()) / EQUATIONS**0.5
 
 
 @pytest.mark.parametrize("mean", [0.2, 1.0])
 def test_few_transpositions_move_as_many_characters_as_they_should(mean):
-    moved = (draw(mean).new != torch.arange(CHARACTERS)).sum(1)
+    moved = (draw(mean).new != torch.arange(CHARACTER_SLOTS)).sum(1)
     none, one = math.exp(-mean), mean * math.exp(-mean)
-    undone = one * mean / 2 / (CHARACTERS * (CHARACTERS - 1) / 2)  # the same one twice
+    undone = one * mean / 2 / (CHARACTER_SLOTS * (CHARACTER_SLOTS - 1) / 2)  # the same one twice
     counts = [int((moved == 0).sum()), int((moved == 2).sum()), int((moved > 2).sum())]
     assert int((moved == 1).sum()) == 0
     assert fits(counts, [none + undone, one, 1 - none - one - undone])
@@ -71,32 +71,32 @@ def test_few_transpositions_move_as_many_characters_as_they_should(mean):
 
 def test_every_character_is_moved_and_met_as_often_as_any_other():
     new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(5)])
-    rows, places = torch.nonzero(new != torch.arange(CHARACTERS), as_tuple=True)
+    rows, places = torch.nonzero(new != torch.arange(CHARACTER_SLOTS), as_tuple=True)
     for met in (places, new[rows, places]):
-        assert fits(np.bincount(met, minlength=CHARACTERS), np.full(CHARACTERS, 1 / CHARACTERS))
+        assert fits(np.bincount(met, minlength=CHARACTER_SLOTS), np.full(CHARACTER_SLOTS, 1 / CHARACTER_SLOTS))
 
 
 def test_transpositions_are_of_any_two_different_characters():
     new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(10)])
-    single = new[(new != torch.arange(CHARACTERS)).sum(1) == 2]
-    ends = torch.nonzero(single != torch.arange(CHARACTERS))[:, 1].view(-1, 2)
-    apart = (ends[:, 1] - ends[:, 0]).minimum(CHARACTERS - ends[:, 1] + ends[:, 0])
-    half = CHARACTERS // 2
-    chances = np.full(half + 1, 2 / (CHARACTERS - 1))
-    chances[[0, half]] = 0.0, 1 / (CHARACTERS - 1)
+    single = new[(new != torch.arange(CHARACTER_SLOTS)).sum(1) == 2]
+    ends = torch.nonzero(single != torch.arange(CHARACTER_SLOTS))[:, 1].view(-1, 2)
+    apart = (ends[:, 1] - ends[:, 0]).minimum(CHARACTER_SLOTS - ends[:, 1] + ends[:, 0])
+    half = CHARACTER_SLOTS // 2
+    chances = np.full(half + 1, 2 / (CHARACTER_SLOTS - 1))
+    chances[[0, half]] = 0.0, 1 / (CHARACTER_SLOTS - 1)
     assert fits(np.bincount(apart, minlength=half + 1), chances)
 
 
 def test_a_renaming_is_what_the_numbers_of_its_step_say():
-    number, first, second = (Stream(5, name) for name in ("flips", "flip-one", "flip-two"))
-    at_most = _poisson(4.0)
+    number, first, second = (RandomStream(5, name) for name in ("flips", "flip-one", "flip-two"))
+    at_most = _compute_poisson_cdf(4.0)
     for equation, new in enumerate(draw(4.0, 20, seed=5).new.tolist()):
-        chance = number.uniform(STEP, torch.tensor(equation)).item()
-        expected = list(range(CHARACTERS))
+        chance = number.draw_uniform(STEP, torch.tensor(equation)).item()
+        expected = list(range(CHARACTER_SLOTS))
         for k in range(sum(chance >= bound for bound in at_most)):
             pair = torch.tensor(equation * len(at_most) + k)
-            one = first.below(CHARACTERS, STEP, pair).item()
-            other = (one + 1 + second.below(CHARACTERS - 1, STEP, pair).item()) % CHARACTERS
+            one = first.draw_below(CHARACTER_SLOTS, STEP, pair).item()
+            other = (one + 1 + second.draw_below(CHARACTER_SLOTS - 1, STEP, pair).item()) % CHARACTER_SLOTS
             assert one != other
             swap = {one: other, other: one}
             expected = [swap.get(character, character) for character in expected]
@@ -112,13 +112,13 @@ def test_equations_steps_and_seeds_are_renamed_differently_and_repeatably():
     assert not torch.equal(first, draw(32.0, 50, seed=1).new)
 
 
-@given(st.lists(st.lists(st.tuples(*[st.integers(0, CHARACTERS - 1)] * 2), max_size=6), min_size=1, max_size=4))
+@given(st.lists(st.lists(st.tuples(*[st.integers(0, CHARACTER_SLOTS - 1)] * 2), max_size=6), min_size=1, max_size=4))
 def test_transpositions_are_done_one_after_the_other(rows):
     most = max(len(row) for row in rows) + 1
     filled = torch.tensor([row + [(5, 6)] * (most - len(row)) for row in rows])  # those behind do not count
     new, old = _compose(torch.tensor([len(row) for row in rows]), filled[:, :, 0], filled[:, :, 1])
     for number, row in enumerate(rows):
-        for character in range(CHARACTERS):
+        for character in range(CHARACTER_SLOTS):
             became = character
             for a, b in row:
                 became = b if became == a else a if became == b else became
@@ -145,11 +145,11 @@ def test_a_share_of_the_equations_is_renamed_as_all_would_be():
 @settings(max_examples=30)
 @given(FORESTS, st.integers(0, 1000))
 def test_only_characters_of_identifiers_are_renamed(forest, step):
-    resident = Resident(forest, Vocabulary.learn([forest]), CPU)
+    resident = DeviceForest(forest, Vocabulary.learn([forest]), CPU)
     batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
     renaming = draw(200.0, len(forest), torch.tensor(step))
-    before, after = (resident.features(batch, torch.float32, renaming=r) for r in (None, renaming))
-    first = TAGS + ATTRIBUTES
+    before, after = (resident.build_features(batch, torch.float32, renaming=r) for r in (None, renaming))
+    first = TAG_SLOTS + ATTRIBUTE_SLOTS
     assert torch.equal(before[:, :first], after[:, :first])
     for node, tag in enumerate(forest.tag.tolist()):
         tree = int(batch.trees.tree[node])

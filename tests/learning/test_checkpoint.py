@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from eqkin.errors import BadInput, CorruptData, LibraryBusy, StorageFailed
-from eqkin.learning.checkpoint import load_checkpoint, run_lock, save_checkpoint
+from eqkin.learning.checkpoint import load_checkpoint, lock_run, save_checkpoint
 
 _KINDS = st.sampled_from(["?", "u1", "i2", "i4", "i8", "u8", "f2", "f4", "f8", ">f4"])
 _ARRAYS = st.dictionaries(
@@ -380,7 +380,7 @@ def test_a_read_only_folder_can_be_read_and_refuses_writes(tmp_path: Path) -> No
     try:
         with pytest.raises(StorageFailed):
             save_checkpoint(tmp_path, *_state(2))
-        with pytest.raises(StorageFailed), run_lock(tmp_path):
+        with pytest.raises(StorageFailed), lock_run(tmp_path):
             pass
         assert _saved_step(tmp_path) == 1
     finally:
@@ -389,7 +389,7 @@ def test_a_read_only_folder_can_be_read_and_refuses_writes(tmp_path: Path) -> No
 
 def test_a_place_where_no_folder_can_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageFailed, match="no run can be kept there"), run_lock(tmp_path / "file" / "run"):
+    with pytest.raises(StorageFailed, match="no run can be kept there"), lock_run(tmp_path / "file" / "run"):
         pass
     with pytest.raises(StorageFailed, match="could not be"):
         save_checkpoint(tmp_path / "file" / "run", *_state(1))
@@ -400,9 +400,9 @@ def test_a_second_run_in_the_same_folder_is_refused_by_name(tmp_path: Path) -> N
     process = _spawn(_ENDLESS, folder)
     assert process.stdout is not None
     assert process.stdout.readline() == "1\n"
-    with pytest.raises(LibraryBusy, match=f"first: .*process {process.pid} on "), run_lock(folder):
+    with pytest.raises(LibraryBusy, match=f"first: .*process {process.pid} on "), lock_run(folder):
         pass
     process.kill()
     process.communicate(timeout=60)
-    with run_lock(folder):  # the lock went with its process
+    with lock_run(folder):  # the lock went with its process
         assert _saved_step(folder) is not None

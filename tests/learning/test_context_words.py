@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from eqkin.learning.context_words import stem, words_around, words_of
+from eqkin.learning.context_words import extract_context_words, split_words, stem
 from eqkin.learning.corpus import Corpus
 from eqkin.library import Library
 
@@ -16,7 +16,7 @@ SECTION = r"\section{Rings of %s} The %s of $x+y$ \emph{springs} \[ x_{%d} = 1 \
 
 def words(corpus: Corpus, identity: str) -> set[str]:
     """The words around one equation."""
-    tree = [corpus.identify(tree) for tree in range(len(corpus))].index(identity)
+    tree = [corpus.get_equation_id(tree) for tree in range(len(corpus))].index(identity)
     held = corpus.words
     assert held is not None
     return {held.vocabulary[word] for word in held.word[held.offsets[tree] : held.offsets[tree + 1]]}
@@ -33,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     (folder / "r.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     with Library.open(folder / "library") as library:
         library.add(folder / "r.jsonl")
-        return Corpus.of_library(library)
+        return Corpus.from_library(library)
 
 
 def test_words_of_several_papers_count_and_those_of_one_or_of_all_do_not(corpus: Corpus) -> None:
@@ -55,7 +55,7 @@ def test_selected_papers_and_both_sides_of_a_split_keep_their_words(corpus: Corp
     for part in (learn, held_out, corpus.select([3, 1])):
         part.validate()
         for tree in range(len(part)):
-            assert words(part, part.identify(tree)) == words(corpus, part.identify(tree))
+            assert words(part, part.get_equation_id(tree)) == words(corpus, part.get_equation_id(tree))
 
 
 def test_the_atlas_has_words_that_say_what_its_equations_are_about(atlas_corpus: Corpus) -> None:
@@ -70,18 +70,18 @@ def test_the_atlas_has_words_that_say_what_its_equations_are_about(atlas_corpus:
 
 def test_formulas_and_commands_are_no_words() -> None:
     text = r"Let $abc$ be \emph{Closed} by \cite[see]{lee} and \(\alpha beta\) in \begin{foo} x_1 so é être"
-    assert words_of(text) == ["let", "closed", "and", "être"]
+    assert split_words(text) == ["let", "closed", "and", "être"]
 
 
 def test_a_formula_cut_in_two_by_the_window_leaves_no_letters() -> None:
     before, after = "zzz$" + "abc " * 80 + "$ then " + "." * 150, "now $" + "xyz " * 80 + "$"
-    assert words_around([before, after], 0) == ["then", "now"]
+    assert extract_context_words([before, after], 0) == ["then", "now"]
 
 
 def test_marks_without_prose_have_no_words() -> None:
-    assert words_around([], 0) == words_around(["", ""], 0) == []
-    assert words_around(["some"], 4) == []
-    assert words_around(["some", "more"], 1) == ["some", "more"]
+    assert extract_context_words([], 0) == extract_context_words(["", ""], 0) == []
+    assert extract_context_words(["some"], 4) == []
+    assert extract_context_words(["some", "more"], 1) == ["some", "more"]
 
 
 @pytest.mark.parametrize(
@@ -94,4 +94,4 @@ def test_endings_are_cut_if_enough_is_left(word: str, stemmed: str) -> None:
 
 def test_hostile_prose_takes_no_time() -> None:
     pieces = ["\\(" * 500_000, "$" * 500_001]
-    assert words_around(pieces, 0) == []
+    assert extract_context_words(pieces, 0) == []

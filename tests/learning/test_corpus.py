@@ -80,7 +80,7 @@ def library(sources: list[Path]) -> Library:
 
 @pytest.fixture(scope="module")
 def corpus(library: Library) -> Corpus:
-    return Corpus.of_library(library)
+    return Corpus.from_library(library)
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ def corpora(draw: st.DrawFn, works: int = 8) -> Corpus:
     cites = sorted(draw(st.sets(pairs, max_size=9))) if len(names) > 1 else []
     flat = [size for paper in sections for size in paper]
     return Corpus(
-        forest=build([tree] * sum(trees)).canonical(),
+        forest=build([tree] * sum(trees)).canonicalise(),
         section=np.repeat(np.arange(len(flat)), flat).astype(np.int32),
         paper=np.repeat(np.arange(len(names)), trees).astype(np.int32),
         papers=[f"key{i}" for i in range(len(names))],
@@ -141,24 +141,24 @@ def corpora(draw: st.DrawFn, works: int = 8) -> Corpus:
 
 
 def test_every_equation_with_a_tree_is_there_once_under_its_id(corpus: Corpus, library: Library) -> None:
-    exported = list(library.equations(mathml=False))
+    exported = list(library.iter_equations(mathml=False))
     assert len(corpus) == len(exported) == 9 + 12 + 6
-    assert {corpus.identify(tree) for tree in range(len(corpus))} == {equation["id"] for equation in exported}
+    assert {corpus.get_equation_id(tree) for tree in range(len(corpus))} == {equation["id"] for equation in exported}
     corpus.validate()
     assert "record:wordy" not in corpus.papers
 
 
 def test_trees_are_those_of_the_library_in_the_order_of_their_papers(corpus: Corpus, library: Library) -> None:
     builder, numbers = ForestBuilder(), []
-    for here, forest in library.forests():
+    for here, forest in library.iter_forests():
         builder.add_forest(forest)
         numbers += here.tolist()
     rows = library.connection.execute(
         "SELECT p.key || '#' || e.number, e.tree FROM equations e JOIN papers p ON p.id = e.paper WHERE tree NOTNULL"
     )
     place = {row[0]: numbers.index(row[1]) for row in rows}
-    order = [place[corpus.identify(tree)] for tree in range(len(corpus))]
-    assert to_bytes(corpus.forest) == to_bytes(builder.build().select(order).canonical())
+    order = [place[corpus.get_equation_id(tree)] for tree in range(len(corpus))]
+    assert to_bytes(corpus.forest) == to_bytes(builder.build().select(order).canonicalise())
     assert [corpus.papers[p] for p in sorted(set(corpus.paper.tolist()))] == corpus.papers
     assert list(zip(corpus.works, corpus.papers, strict=True)) == sorted(zip(corpus.works, corpus.papers, strict=True))
     places = list(zip(corpus.paper.tolist(), corpus.section.tolist(), corpus.numbers.tolist(), strict=True))
@@ -195,7 +195,7 @@ def test_the_same_content_gives_the_same_bytes_however_it_came_there(
         for source in reversed(sources):
             other.add("atlas:", source)
         other.remove("atlas:")  # most trees are of no use now: they are written anew
-        again = Corpus.of_library(other)
+        again = Corpus.from_library(other)
     assert again.digest == corpus.digest
     for name in ("a.zst", "b.zst", "c", "d", "e", "f"):
         (again if name in "bdf.zst" else corpus).save(tmp_path / name)
@@ -209,15 +209,15 @@ def test_a_library_rewritten_by_someone_else_is_seen_as_it_is_now(tmp_path: Path
         write_article(papers, number)
     with Library.open(tmp_path / "library") as reader, Library.open(tmp_path / "library") as writer:
         writer.add(papers)
-        first = Corpus.of_library(reader)
+        first = Corpus.from_library(reader)
         for name in ("b", "c", "d"):
             for number in range(3):
                 write_article(papers, number, name)
             writer.add(papers)
-            assert Corpus.of_library(reader).statistics()["trees"] == len(first) == 6
+            assert Corpus.from_library(reader).compute_statistics()["trees"] == len(first) == 6
         write_article(papers, 7)
         writer.add(papers)  # no reader is in its way
-        changed = Corpus.of_library(reader)
+        changed = Corpus.from_library(reader)
     assert len(changed) == 8
     assert changed.digest != first.digest
 
@@ -360,12 +360,12 @@ def test_a_file_is_not_unpacked_without_end(
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(corpus: Corpus, tmp_path: Path, name, change, message) -> None:
-    arrays = corpus._arrays()
+    arrays = corpus._to_arrays()
     if change:
         arrays[name] = np.ascontiguousarray(change(arrays[name]))
     else:
         del arrays[name]
-    corpus_file.write(tmp_path / "odd", arrays, corpus_file.digest_of(arrays))
+    corpus_file.write_corpus(tmp_path / "odd", arrays, corpus_file.compute_digest(arrays))
     with pytest.raises(CorruptData, match=message):
         Corpus.load(tmp_path / "odd")
 
@@ -381,8 +381,8 @@ def test_a_file_that_is_not_there_is_bad_input_and_a_folder_that_is_not_there_a_
 
 
 def test_an_empty_library_is_an_empty_corpus(tmp_path: Path) -> None:
-    empty = Corpus.of_library(Library.open(tmp_path / "library"))
-    assert empty.statistics() == dict.fromkeys(
+    empty = Corpus.from_library(Library.open(tmp_path / "library"))
+    assert empty.compute_statistics() == dict.fromkeys(
         ("trees", "papers", "works", "sections", "citations", "nodes", "mean_nodes"), 0
     )
     empty.save(tmp_path / "empty.zst")
@@ -399,10 +399,10 @@ def test_a_damaged_library_is_refused(sources: list[Path], tmp_path: Path) -> No
         for start in range(-400, -100, 16):
             segment.write_bytes(content[:start] + b"\xff" * 16 + content[start + 16 :])
             with pytest.raises(CorruptData, match="eqkin verify"):
-                Corpus.of_library(library)
+                Corpus.from_library(library)
         segment.unlink()
         with pytest.raises(CorruptData, match="missing"):
-            Corpus.of_library(library)
+            Corpus.from_library(library)
 
 
 @given(corpora(), st.data())
@@ -412,7 +412,7 @@ def test_selected_papers_keep_their_trees_sections_and_citations(made: Corpus, d
     part.validate()
     assert part.papers == [made.papers[p] for p in sorted(chosen)]
     trees = [tree for tree in range(len(made)) if made.paper[tree] in chosen]
-    assert [part.identify(tree) for tree in range(len(part))] == [made.identify(tree) for tree in trees]
+    assert [part.get_equation_id(tree) for tree in range(len(part))] == [made.get_equation_id(tree) for tree in trees]
     rows = rows_of(made.forest)
     assert rows_of(part.forest) == [rows[tree] for tree in trees]
     named = [[part.papers[p] for p in pair] for pair in part.citations.tolist()]
@@ -443,7 +443,7 @@ def works_of(sizes: list[int]) -> Corpus:
     """A corpus with works of so many papers, a tree each."""
     names = [f"work{i}" for i, size in enumerate(sizes) for _ in range(size)]
     numbers = np.arange(len(names), dtype=np.int32)
-    forest = build([("mi", "", "x", [])] * len(names)).canonical()
+    forest = build([("mi", "", "x", [])] * len(names)).canonicalise()
     return Corpus(forest, numbers, numbers, [f"p{n}" for n in numbers], names, np.zeros((0, 2), np.int32), numbers * 0)
 
 
@@ -480,6 +480,6 @@ def test_the_atlas_is_exported_as_a_corpus(tmp_path: Path) -> None:
     assert "(papers: 28, works: 28, size: " in result.stdout
     assert {entry.name for entry in tmp_path.iterdir()} == {"library", "corpus.zst"}
     atlas = Corpus.load(path)
-    assert atlas.identify(0) == f"{atlas.papers[0]}#0"
+    assert atlas.get_equation_id(0) == f"{atlas.papers[0]}#0"
     learn, held_out = atlas.split(0.1, 0)
     assert (len(learn.papers), len(held_out.papers)) == (25, 3)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from eqkin.errors import BadInput, LearningFailed
+from eqkin.errors import BadInput, TrainingFailed
 from eqkin.learning import descent as module
 from eqkin.learning.checkpoint import load_checkpoint, remove_checkpoint
 from eqkin.learning.descent import Descent, descend
@@ -67,7 +67,7 @@ def test_a_checkpoint_with_other_settings_is_refused(tmp_path, monkeypatch):
 
 def test_a_loss_that_is_no_number_is_an_error():
     line = Line()
-    with pytest.raises(LearningFailed, match="no number"):
+    with pytest.raises(TrainingFailed, match="no number"):
         descend(line, lambda step: line.loss(step) * (float("nan") if step == 3 else 1), Descent(10))
 
 

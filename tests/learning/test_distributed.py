@@ -28,10 +28,10 @@ from eqkin.learning import kin  # noqa: E402
 from eqkin.learning.checkpoint import load_checkpoint  # noqa: E402
 from eqkin.learning.corpus import Corpus  # noqa: E402
 from eqkin.learning.descent import Descent, descend  # noqa: E402
-from eqkin.learning.distributed import fresh, joined  # noqa: E402
-from eqkin.learning.metrics import read  # noqa: E402
-from eqkin.learning.ranks import ALONE  # noqa: E402
-from eqkin.learning.run import METRICS, MODEL, Run  # noqa: E402
+from eqkin.learning.distributed import join_process_group, open_fresh_store  # noqa: E402
+from eqkin.learning.metrics import read_metrics  # noqa: E402
+from eqkin.learning.ranks import SINGLE_PROCESS  # noqa: E402
+from eqkin.learning.run import METRICS_FILE, MODEL_FOLDER, TrainingRun  # noqa: E402
 from eqkin.network.model_files import Model  # noqa: E402
 from tests.learning import together  # noqa: E402
 from tests.learning.together import CPU, KILLED_AT, PACE, RECIPES, RESUMED, ROUGH, STEPS  # noqa: E402
@@ -130,17 +130,17 @@ def test_a_process_that_dies_is_noticed_and_the_run_can_be_resumed(folder: Path,
     assert code == 0, err
     told = json.loads(out)  # the first process alone tells
     assert told["finished"] and told["step"] == STEPS
-    assert Model.load(run / MODEL).digest == Model.load(folder / "whole" / MODEL).digest
+    assert Model.load(run / MODEL_FOLDER).digest == Model.load(folder / "whole" / MODEL_FOLDER).digest
 
 
 def test_a_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(folder / "killed", run)
-    assert Run(atlas_corpus, RESUMED, run, "cpu", pace=PACE).start(resume=True).finished
-    one, two = Model.load(run / MODEL), Model.load(folder / "whole" / MODEL)
+    assert TrainingRun(atlas_corpus, RESUMED, run, "cpu", pace=PACE).train(resume=True).finished
+    one, two = Model.load(run / MODEL_FOLDER), Model.load(folder / "whole" / MODEL_FOLDER)
     for name, weight in two.weights.items():
         np.testing.assert_allclose(one.weights[name], weight, rtol=1e-5, atol=1e-5, err_msg=name)
-    curves = [read(where / METRICS) for where in (run, folder / "whole")]
+    curves = [read_metrics(where / METRICS_FILE) for where in (run, folder / "whole")]
     steps = [[(record["step"], record.get("triples")) for record in curve] for curve in curves]
     assert steps[0] == steps[1]  # written once, by the first process
     losses = [[record["loss"] for record in curve if "loss" in record] for curve in curves]
@@ -154,7 +154,7 @@ def test_processes_started_again_do_not_call_on_dead_ones() -> None:
     names: set[bytes] = set()
     for start in range(2):
         with ThreadPoolExecutor(3) as pool:
-            parts = list(pool.map(lambda rank: fresh(store, rank, 3, timedelta(seconds=30)), (0, 1, 2)))
+            parts = list(pool.map(lambda rank: open_fresh_store(store, rank, 3, timedelta(seconds=30)), (0, 1, 2)))
         assert not parts[1].check(["key"])
         parts[0].set("key", f"of start {start}")
         names.update(part.get("key") for part in parts)
@@ -187,14 +187,14 @@ def test_a_signal_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> Non
 
 
 def test_without_torchrun_there_is_nobody_else() -> None:
-    with joined(CPU) as ranks:
-        assert ranks == ALONE
+    with join_process_group(CPU) as ranks:
+        assert ranks == SINGLE_PROCESS
         x = torch.ones(3)
-        assert ranks.total(x) is x and ranks.gather(x) is x and ranks.mean(x) is x
-        assert ranks.any(True) and not ranks.any(False) and ranks.most(7) == 7
-        assert ranks.from_first(lambda: b"told") == b"told"
-        ranks.add_up([x])
-        ranks.agree("recipes", "mine")
+        assert ranks.all_reduce(x) is x and ranks.all_gather(x) is x and ranks.all_reduce_mean(x) is x
+        assert ranks.check_any(True) and not ranks.check_any(False) and ranks.find_max(7) == 7
+        assert ranks.broadcast(lambda: b"told") == b"told"
+        ranks.all_reduce_([x])
+        ranks.check_same("recipes", "mine")
     assert not torch.distributed.is_initialized()
 
 
@@ -210,10 +210,10 @@ def test_what_learns_in_one_process_is_refused_under_torchrun(monkeypatch: pytes
 def test_processes_that_do_not_find_each_other_say_where_they_looked(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, RANK=1)  # the first one is not there
     with pytest.raises(Unreachable, match=r"2 processes .* did not meet at 127\.0\.0\.1:1 "):
-        with joined(CPU, patience=timedelta(seconds=1)):
+        with join_process_group(CPU, patience=timedelta(seconds=1)):
             pass
     monkeypatch.setenv("RANK", "first")
-    with pytest.raises(BadInput, match="torchrun sets"), joined(CPU):
+    with pytest.raises(BadInput, match="torchrun sets"), join_process_group(CPU):
         pass
 
 

@@ -14,15 +14,15 @@ from eqkin.errors import BadInput  # noqa: E402
 from eqkin.forest import Vocabulary  # noqa: E402
 from eqkin.learning.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from eqkin.learning.corpus import Corpus  # noqa: E402
-from eqkin.learning.held_out import HeldOut  # noqa: E402
-from eqkin.learning.material import Material, material_of  # noqa: E402
-from eqkin.learning.metrics import read  # noqa: E402
-from eqkin.learning.recipes import Recipe, recipe_named  # noqa: E402
-from eqkin.learning.run import METRICS, MODEL  # noqa: E402
-from eqkin.learning.steps import Stepper  # noqa: E402
+from eqkin.learning.held_out import HeldOutEvaluator  # noqa: E402
+from eqkin.learning.material import TrainingData, build_training_data  # noqa: E402
+from eqkin.learning.metrics import read_metrics  # noqa: E402
+from eqkin.learning.recipes import Recipe, get_recipe  # noqa: E402
+from eqkin.learning.run import METRICS_FILE, MODEL_FOLDER  # noqa: E402
+from eqkin.learning.steps import Trainer  # noqa: E402
 from eqkin.network.encoder import Encoder  # noqa: E402
 from eqkin.network.model_files import Model  # noqa: E402
-from eqkin.network.torch_network import network_of  # noqa: E402
+from eqkin.network.torch_network import build_network  # noqa: E402
 from tests.learning.test_run import TINY, curve, run  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("rough_kin")
 
 
 def tiny(**settings: str) -> Recipe:
-    return recipe_named("eqkin").changed(TINY | {"layers": "2", "renamed": "0.3"} | settings)
+    return get_recipe("eqkin").override(TINY | {"layers": "2", "renamed": "0.3"} | settings)
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +48,14 @@ def test_a_tiny_network_learns_from_every_teacher(
     alone = {f"{name}_weight": str(float(name == part)) for name in ("structure", "context", "words")}
     recipe = tiny(width="24", batch="32", triplets="3200", warm_up="6", renamed="0", **alone)
     learn, held_out = atlas_corpus.split(recipe.held_out, recipe.split_seed)
-    measured = HeldOut(held_out, Vocabulary.learn([learn.forest]), recipe, CPU)
+    measured = HeldOutEvaluator(held_out, Vocabulary.learn([learn.forest]), recipe, CPU)
     torch.manual_seed(0)
-    before = measured.score(network_of(recipe.architecture), 4_000).score
+    before = measured.score(build_network(recipe.architecture), 4_000).score
     run(atlas_corpus, tmp_path, recipe)
-    losses = [record[part] for record in read(tmp_path / METRICS) if "loss" in record]
+    losses = [record[part] for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record]
     assert sum(losses[-3:]) < share * sum(losses[:3])
-    model = Model.load(tmp_path / MODEL)
-    after = measured.score(network_of(model.architecture, model.weights), 4_000).score
+    model = Model.load(tmp_path / MODEL_FOLDER)
+    after = measured.score(build_network(model.architecture, model.weights), 4_000).score
     assert after > before
 
 
@@ -66,23 +66,25 @@ def test_a_resumed_run_gives_the_same_curve_and_weights(
     assert not run(atlas_corpus, tmp_path, tiny(), stop_at=stop_at).finished
     assert run(atlas_corpus, tmp_path, tiny(), resume=True).finished
     assert curve(tmp_path) == curve(whole)
-    assert Model.load(tmp_path / MODEL).digest == Model.load(whole / MODEL).digest
+    assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
 
 
 def test_the_model_encodes_as_it_was_learned_and_has_the_averaged_weights(whole: Path, atlas_corpus: Corpus) -> None:
-    model, saved = Model.load(whole / MODEL), load_checkpoint(whole)
+    model, saved = Model.load(whole / MODEL_FOLDER), load_checkpoint(whole)
     assert Recipe.from_dict(model.recipe) == tiny()
     assert saved is not None
-    assert model.weights.keys() == network_of(model.architecture).state_dict().keys()  # no words, nothing to guess with
+    assert (
+        model.weights.keys() == build_network(model.architecture).state_dict().keys()
+    )  # no words, nothing to guess with
     for name, weight in model.weights.items():
         assert np.array_equal(weight, saved.arrays[f"average.{name}"])
     assert any((weight != saved.arrays[f"model.network.{name}"]).any() for name, weight in model.weights.items())
     assert model.training["words"] > 100
     _, held_out = atlas_corpus.split(0.25, 0)
-    mine = Encoder.load(whole / MODEL).embed(held_out.forest)
+    mine = Encoder.load(whole / MODEL_FOLDER).embed(held_out.forest)
     np.testing.assert_allclose(np.linalg.norm(mine, axis=1), 1, atol=1e-5)
-    measured = HeldOut(held_out, model.vocabulary, tiny(), CPU)
-    theirs = measured.embed_all(network_of(model.architecture, model.weights)).numpy()
+    measured = HeldOutEvaluator(held_out, model.vocabulary, tiny(), CPU)
+    theirs = measured.embed_all(build_network(model.architecture, model.weights)).numpy()
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
@@ -96,8 +98,8 @@ def test_metrics_have_every_part_of_the_loss(whole: Path) -> None:
 
 def test_a_corpus_without_words_is_learned_from_without_them(atlas_corpus: Corpus, tmp_path: Path) -> None:
     assert run(replace(atlas_corpus, words=None), tmp_path, tiny(triplets="16")).finished
-    assert all(record["words"] == 0 for record in read(tmp_path / METRICS) if "loss" in record)
-    assert Model.load(tmp_path / MODEL).training["words"] == 0
+    assert all(record["words"] == 0 for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record)
+    assert Model.load(tmp_path / MODEL_FOLDER).training["words"] == 0
 
 
 def test_a_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_corpus: Corpus) -> None:
@@ -117,11 +119,11 @@ def test_a_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_
 )
 def test_every_setting_can_be_changed(settings: dict[str, str], atlas_corpus: Corpus, tmp_path: Path) -> None:
     assert run(atlas_corpus, tmp_path, tiny(triplets="12", **settings)).finished
-    assert len(Encoder.load(tmp_path / MODEL).encode(["x"])) == 1
+    assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
 
 
 def test_a_checkpoint_of_an_older_eqkin_goes_on(atlas_corpus: Corpus, tmp_path: Path) -> None:
-    recipe = recipe_named("paper").changed(TINY)
+    recipe = get_recipe("paper").override(TINY)
     run(atlas_corpus, tmp_path, recipe, stop_at=5)
     saved = load_checkpoint(tmp_path)
     assert saved is not None
@@ -132,33 +134,33 @@ def test_a_checkpoint_of_an_older_eqkin_goes_on(atlas_corpus: Corpus, tmp_path: 
 
 
 @pytest.fixture(scope="module")
-def material(atlas_corpus: Corpus, rough_kin: None) -> Material:
-    return material_of(atlas_corpus, Vocabulary.learn([atlas_corpus.forest]), tiny(), CPU)
+def material(atlas_corpus: Corpus, rough_kin: None) -> TrainingData:
+    return build_training_data(atlas_corpus, Vocabulary.learn([atlas_corpus.forest]), tiny(), CPU)
 
 
-def test_weights_and_statistics_are_averaged_over_the_last_steps(material: Material) -> None:
+def test_weights_and_statistics_are_averaged_over_the_last_steps(material: TrainingData) -> None:
     recipe = tiny(triplets="40", averaged="0.4")  # 10 steps, the last 4
-    stepper = Stepper(recipe, material, compiled=False, recorded=False)
+    stepper = Trainer(recipe, material, compiled=False, recorded=False)
     seen = []
     for step in range(10):
-        stepper.advance(1)
+        stepper.train_steps(1)
         seen.append({name: tensor.clone() for name, tensor in stepper.objective.network.state_dict().items()})
         averaged = seen[min(step, 6) :]
         for name, tensor in stepper.network.state_dict().items():
             mean = torch.stack([weights[name] for weights in averaged]).double().mean(0)
             np.testing.assert_allclose(tensor.numpy(), mean.numpy(), rtol=1e-4, atol=1e-6)
     assert not torch.equal(seen[-1]["output.weight"], stepper.network.state_dict()["output.weight"])
-    plain = Stepper(recipe.changed({"averaged": "0"}), material, compiled=False, recorded=False)
+    plain = Trainer(recipe.override({"averaged": "0"}), material, compiled=False, recorded=False)
     assert plain.network is plain.objective.network
-    assert not any(name.startswith("average") for name in plain.state())
+    assert not any(name.startswith("average") for name in plain.get_state())
 
 
-def test_weights_decay_only_if_asked_to(material: Material) -> None:
+def test_weights_decay_only_if_asked_to(material: TrainingData) -> None:
     norms = []
     for decay in ("0", "0.9"):
-        stepper = Stepper(tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01"), material,
+        stepper = Trainer(tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01"), material,
                           compiled=False, recorded=False)  # fmt: skip
         for _ in range(10):
-            stepper.advance(1)
+            stepper.train_steps(1)
         norms.append(float(stepper.objective.network.state_dict()["output.weight"].norm()))
     assert norms[1] < 0.97 * norms[0]

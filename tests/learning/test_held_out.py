@@ -9,10 +9,10 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 from eqkin.errors import BadInput
 from eqkin.forest import Vocabulary
 from eqkin.learning import held_out
-from eqkin.learning.held_out import HeldOut, embed
-from eqkin.learning.pairs import KINDS, Sampler
+from eqkin.learning.held_out import HeldOutEvaluator, embed_trees
+from eqkin.learning.pairs import CONTEXT_KINDS, TripletSampler
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Resident
+from eqkin.learning.resident import DeviceForest
 from eqkin.network.encoder import Encoder
 from eqkin.network.torch_network import GraphNetwork
 from tests.learning.small import corpus_of
@@ -26,14 +26,14 @@ RECIPE = Recipe(architecture=SMALL, seed=3)
 
 
 def network() -> GraphNetwork:
-    return GraphNetwork.of_weights(SMALL, MODEL.weights)
+    return GraphNetwork.from_weights(SMALL, MODEL.weights)
 
 
 @pytest.mark.parametrize("room", [1, 7, 4_000])
 def test_trees_are_embedded_as_a_search_would_whatever_fits_into_a_batch(room, monkeypatch):
     monkeypatch.setattr(held_out, "_NODES", {"cpu": room})
     trees = torch.tensor([3, 0, 3, 10, 7, 4])
-    vectors = embed(network(), Resident(CORPUS.forest, VOCABULARY, CPU), trees)
+    vectors = embed_trees(network(), DeviceForest(CORPUS.forest, VOCABULARY, CPU), trees)
     expected = Encoder(MODEL).embed(CORPUS.forest.select(trees.tolist()))
     assert vectors.numpy() == pytest.approx(expected, abs=1e-5)
 
@@ -42,19 +42,24 @@ def test_trees_are_embedded_as_a_search_would_whatever_fits_into_a_batch(room, m
 def test_embedding_leaves_the_network_as_it_was(learning):
     made = network().train(learning)
     before = {name: tensor.clone() for name, tensor in made.state_dict().items()}
-    vectors = embed(made, Resident(CORPUS.forest, VOCABULARY, CPU), torch.arange(len(CORPUS)))
+    vectors = embed_trees(made, DeviceForest(CORPUS.forest, VOCABULARY, CPU), torch.arange(len(CORPUS)))
     assert made.training is learning
     assert not vectors.requires_grad
     assert all(torch.equal(before[name], tensor) for name, tensor in made.state_dict().items())
 
 
 def test_no_trees_have_no_embeddings():
-    assert embed(network(), Resident(CORPUS.forest, VOCABULARY, CPU), torch.arange(0)).shape == (0, SMALL.dimensions)
+    assert embed_trees(network(), DeviceForest(CORPUS.forest, VOCABULARY, CPU), torch.arange(0)).shape == (
+        0,
+        SMALL.dimensions,
+    )
 
 
 def test_the_score_is_the_share_of_triples_that_are_ranked_right():
-    score = HeldOut(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 500)
-    drawn = Sampler(CORPUS, kinds=KINDS, seed=3, device=CPU).draw(torch.zeros(1, 1, dtype=torch.int64), 500)
+    score = HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 500)
+    drawn = TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=3, device=CPU).draw(
+        torch.zeros(1, 1, dtype=torch.int64), 500
+    )
     vectors = Encoder(MODEL).embed(CORPUS.forest).astype(np.float64)
     anchor, partner, negative = (vectors[t[0].numpy()] for t in (drawn.anchor, drawn.partner, drawn.negative))
     assert score.score == pytest.approx(((anchor * partner).sum(1) > (anchor * negative).sum(1)).mean(), abs=0.005)
@@ -64,11 +69,11 @@ def test_the_score_is_the_share_of_triples_that_are_ranked_right():
 
 
 def test_the_same_triples_are_scored_every_time():
-    kept = HeldOut(CORPUS, VOCABULARY, RECIPE, CPU)
+    kept = HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU)
     assert kept.score(network(), 200) == kept.score(network(), 200)
-    assert HeldOut(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 200) == kept.score(network(), 200)
+    assert HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 200) == kept.score(network(), 200)
 
 
 def test_papers_without_pairs_cannot_be_measured_on():
     with pytest.raises(BadInput, match="2 held-out papers"):
-        HeldOut(corpus_of([[1], [1]]), VOCABULARY, RECIPE, CPU)
+        HeldOutEvaluator(corpus_of([[1], [1]]), VOCABULARY, RECIPE, CPU)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.learning.histogram import NODES, histogram, histogram_loss
+from eqkin.learning.histogram import HISTOGRAM_NODES, compute_histogram, histogram_loss
 from tests.network.batches import random
 
 SIMILARITIES = st.one_of(
@@ -17,7 +17,7 @@ SIMILARITIES = st.one_of(
     st.sampled_from(
         [-1.0, 1.0, 0.0, np.nextafter(1, 2), np.nextafter(-1, -2), np.nextafter(1, 0), np.nextafter(-1, 0)]
     ),
-    st.integers(0, NODES - 1).map(lambda node: -1 + 2 * node / (NODES - 1)),
+    st.integers(0, HISTOGRAM_NODES - 1).map(lambda node: -1 + 2 * node / (HISTOGRAM_NODES - 1)),
 )
 
 
@@ -49,7 +49,7 @@ def loop_loss(positive: list[float], negative: list[float], nodes: int) -> float
 @example([-1.0], 64)
 def test_masses_sum_to_one_and_are_those_of_the_kernel(similarities, nodes):
     for dtype, precision in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
-        result = histogram(torch.tensor(similarities, dtype=dtype), nodes)
+        result = compute_histogram(torch.tensor(similarities, dtype=dtype), nodes)
         assert result.shape == (nodes,)
         assert (result >= 0).all()
         assert float(result.sum()) == pytest.approx(1.0, abs=precision)
@@ -61,7 +61,7 @@ def test_masses_sum_to_one_and_are_those_of_the_kernel(similarities, nodes):
 @pytest.mark.parametrize(("similarity", "node"), [(-1.0, 0), (1.0, 63), (-7.0, 0), (7.0, 63)])
 def test_ends_and_what_lies_beyond_go_to_the_last_nodes(similarity, node):
     for dtype in (torch.float32, torch.float64):
-        result = histogram(torch.tensor([similarity], dtype=dtype))
+        result = compute_histogram(torch.tensor([similarity], dtype=dtype))
         assert result[node] == 1.0
         assert result.sum() == 1.0
 
@@ -80,21 +80,24 @@ def test_the_gradient_is_that_of_finite_differences():
     assert torch.autograd.gradcheck(lambda a, p, n: histogram_loss(a, p, n, 8), vectors)
     at = (torch.arange(7) + torch.linspace(0.1, 0.9, 7)).double() * (2 / 7) - 1  # between nodes
     weights = random(1, 8)[0]
-    assert torch.autograd.gradcheck(lambda s: histogram(s, 8) @ weights, [at.requires_grad_()])
+    assert torch.autograd.gradcheck(lambda s: compute_histogram(s, 8) @ weights, [at.requires_grad_()])
 
 
 @pytest.mark.parametrize("node", [0, 1, 31, 62, 63])
 def test_the_gradient_at_a_node_is_that_of_one_side(node):
-    weights = random(1, NODES)[0]
-    s = torch.tensor([-1 + 2 * node / (NODES - 1)], dtype=torch.float64).requires_grad_()
-    (gradient,) = torch.autograd.grad(histogram(s) @ weights, s)
-    slopes = [(weights[i + 1] - weights[i]) * (NODES - 1) / 2 for i in (max(node - 1, 0), min(node, NODES - 2))]
+    weights = random(1, HISTOGRAM_NODES)[0]
+    s = torch.tensor([-1 + 2 * node / (HISTOGRAM_NODES - 1)], dtype=torch.float64).requires_grad_()
+    (gradient,) = torch.autograd.grad(compute_histogram(s) @ weights, s)
+    slopes = [
+        (weights[i + 1] - weights[i]) * (HISTOGRAM_NODES - 1) / 2
+        for i in (max(node - 1, 0), min(node, HISTOGRAM_NODES - 2))
+    ]
     assert min(slopes) - 1e-9 <= gradient <= max(slopes) + 1e-9
 
 
 def test_similarities_beyond_the_ends_have_no_gradient():
     s = torch.tensor([-1.5, 1.5, 0.1], requires_grad=True)
-    (histogram(s) @ torch.arange(NODES).float()).backward()
+    (compute_histogram(s) @ torch.arange(HISTOGRAM_NODES).float()).backward()
     assert s.grad[:2].tolist() == [0.0, 0.0]
     assert s.grad[2] > 0
 
@@ -108,7 +111,7 @@ def test_the_loss_is_0_where_all_positives_are_above_all_negatives_and_1_where_t
     near, far = anchor.clone(), unit(1.5, 1.6, 2.0)
     assert float(histogram_loss(anchor, near, far)) == 0.0
     assert float(histogram_loss(anchor, far, near)) == pytest.approx(1.0, abs=1e-6)
-    step = 2 / (NODES - 1)
+    step = 2 / (HISTOGRAM_NODES - 1)
     for gap, low, high in ((2.01 * step, 0.0, 0.0), (0.0, 0.5, 1.0), (-2.01 * step, 1.0, 1.0)):
         one = torch.tensor([[1.0, 0.0]])
         loss = float(histogram_loss(one, torch.tensor([[0.123, 0.0]]), torch.tensor([[0.123 - gap, 0.0]])))

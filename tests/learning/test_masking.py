@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from torch.nn import functional
 
-from eqkin.learning.masking import CLASSES, Mask, Masking, MaskingHeads, _Rows
+from eqkin.learning.masking import MASKING_CLASSES, Mask, Masking, MaskingHeads, _SelectRows
 from tests.network.batches import random
 
 SHARE = 0.15
@@ -23,7 +23,7 @@ def draw(nodes: int, count: int | None = None, share: float = SHARE, step: int =
 
 def targets_for(rows: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.stack([torch.randint(n, (rows,), generator=generator) for n in CLASSES.values()], dim=1)
+    return torch.stack([torch.randint(n, (rows,), generator=generator) for n in MASKING_CLASSES.values()], dim=1)
 
 
 @pytest.mark.parametrize("share", [0.02, SHARE, 0.5, 0.97])
@@ -89,7 +89,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_hidden_nodes_and_so_is_its_gradie
         if rows is mask.nodes:
             loss = heads(nodes, mask, answers[rows])
         elif len(rows):
-            scores = {name: getattr(heads, name)(nodes[rows]) for name in CLASSES}
+            scores = {name: getattr(heads, name)(nodes[rows]) for name in MASKING_CLASSES}
             tasks = zip(scores.values(), answers[rows].unbind(1), strict=True)
             loss = sum(functional.cross_entropy(score, answer) for score, answer in tasks) / 3
         else:
@@ -118,17 +118,17 @@ def test_looked_up_rows_have_the_gradient_of_index_select():
     real = torch.arange(len(mask.nodes)) < mask.count
     back = random(len(mask.nodes), WIDTH, seed=1) * real[:, None]  # padding is guessed by nobody
     gradients = []
-    for rows in (lambda x: _Rows.apply(x, mask.nodes, mask.room), lambda x: x.index_select(0, mask.nodes)):
+    for rows in (lambda x: _SelectRows.apply(x, mask.nodes, mask.room), lambda x: x.index_select(0, mask.nodes)):
         nodes = random(200, WIDTH).requires_grad_()
         gradients.append(torch.autograd.grad(rows(nodes), nodes, back)[0])
     assert torch.equal(*gradients)
 
 
 def test_heads_have_a_score_for_every_class_and_for_none():
-    assert CLASSES == {"tag": 32, "attribute": 33, "character": 193}
+    assert MASKING_CLASSES == {"tag": 32, "attribute": 33, "character": 193}
     shapes = {name: tuple(tensor.shape) for name, tensor in MaskingHeads(WIDTH).state_dict().items()}
     assert {name: shape for name, shape in shapes.items() if name.endswith("weight")} == {
-        f"{name}.weight": (classes, WIDTH) for name, classes in CLASSES.items()
+        f"{name}.weight": (classes, WIDTH) for name, classes in MASKING_CLASSES.items()
     }
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.learning.curves import draw
-from eqkin.learning.metrics import MetricsFile, Record, read
+from eqkin.learning.curves import draw_training_curves
+from eqkin.learning.metrics import MetricsFile, MetricsRecord, read_metrics
 
 
 @pytest.fixture
@@ -20,14 +20,14 @@ def metrics(tmp_path: Path) -> MetricsFile:
     return MetricsFile(tmp_path / "metrics.jsonl")
 
 
-def _training(step: int, **changes: object) -> Record:
+def _training(step: int, **changes: object) -> MetricsRecord:
     loss = 0.2 + 1 / (step + 1)
     parts = {"loss": 3 * loss, "similarity": loss, "masking": 2 * loss}
     pace = {"learning_rate": 1e-4, "triplets_per_second": 1_300.0, "seconds": step / 10}
     return {"step": step, "triplets": 128 * step, **parts, **pace, **changes}
 
 
-def _ranking(step: int, **changes: object) -> Record:
+def _ranking(step: int, **changes: object) -> MetricsRecord:
     return {"step": step, "ranking": 0.7, "low": 0.64, "high": 0.76, "triples": 1_000, **changes}
 
 
@@ -35,7 +35,7 @@ def test_records_come_back_in_order(metrics: MetricsFile) -> None:
     records = [_training(1), _ranking(1), {"step": 2, "note": "é\n☃", "nested": {"a": [None, True]}}]
     for count, record in enumerate(records, start=1):
         metrics.append(record)
-        assert read(metrics.path) == records[:count]  # at once
+        assert read_metrics(metrics.path) == records[:count]  # at once
     assert metrics.path.read_bytes().count(b"\n") == 3
 
 
@@ -43,7 +43,7 @@ def test_numbers_of_numpy_and_nan_can_be_recorded(metrics: MetricsFile) -> None:
     metrics.append(
         {"step": 1, "a": np.float32(0.5), "b": np.int64(3), "c": np.array(2.0), "d": math.nan, "e": -math.inf}
     )
-    (record,) = read(metrics.path)
+    (record,) = read_metrics(metrics.path)
     assert math.isnan(record.pop("d"))
     assert record == {"step": 1, "a": 0.5, "b": 3, "c": 2.0, "e": -math.inf}
 
@@ -51,15 +51,15 @@ def test_numbers_of_numpy_and_nan_can_be_recorded(metrics: MetricsFile) -> None:
 @pytest.mark.parametrize(
     "record", [{}, {"step": 1.5}, {"step": True}, {"step": 1, "x": {1}}, {"step": 1, "x": np.ones(2)}]
 )
-def test_what_is_no_record_is_refused(metrics: MetricsFile, record: Record) -> None:
+def test_what_is_no_record_is_refused(metrics: MetricsFile, record: MetricsRecord) -> None:
     with pytest.raises(BadInput, match=r"step|JSON"):
         metrics.append(record)
-    assert read(metrics.path) == []
+    assert read_metrics(metrics.path) == []
 
 
 def test_without_a_file_there_are_no_records(metrics: MetricsFile) -> None:
     metrics.rewind(3)
-    assert read(metrics.path) == []
+    assert read_metrics(metrics.path) == []
     assert not metrics.path.exists()
 
 
@@ -70,12 +70,12 @@ def test_a_line_torn_at_any_place_costs_only_itself(metrics: MetricsFile) -> Non
     line = metrics.path.read_bytes()[len(whole) :]
     for length in range(len(line) - 1):
         metrics.path.write_bytes(whole + line[:length])
-        assert read(metrics.path) == [_training(1)]
+        assert read_metrics(metrics.path) == [_training(1)]
         metrics.append(_training(3))
-        assert read(metrics.path) == [_training(1), _training(3)]
+        assert read_metrics(metrics.path) == [_training(1), _training(3)]
     metrics.path.write_bytes(whole + line[:-1])  # all of it but its end
     metrics.append(_training(3))
-    assert read(metrics.path) == [_training(1), _ranking(2), _training(3)]
+    assert read_metrics(metrics.path) == [_training(1), _ranking(2), _training(3)]
 
 
 def test_rewinding_drops_later_records_and_torn_lines(metrics: MetricsFile) -> None:
@@ -90,9 +90,9 @@ def test_rewinding_drops_later_records_and_torn_lines(metrics: MetricsFile) -> N
     metrics.rewind(10)
     assert metrics.path.stat() == before  # nothing to do, nothing done
     metrics.append(_training(11))
-    assert [record["step"] for record in read(metrics.path)] == [0, 0, 5, 5, 10, 10, 11]
+    assert [record["step"] for record in read_metrics(metrics.path)] == [0, 0, 5, 5, 10, 10, 11]
     metrics.rewind(-1)
-    assert read(metrics.path) == []
+    assert read_metrics(metrics.path) == []
 
 
 def test_a_rewind_that_fails_leaves_the_old_records(metrics: MetricsFile, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_a_rewind_that_fails_leaves_the_old_records(metrics: MetricsFile, monkey
         patch.setattr("eqkin.library.durable.os.fsync", fail)
         with pytest.raises(StorageFailed, match="No space left"):
             metrics.rewind(2)
-    assert len(read(metrics.path)) == 5
+    assert len(read_metrics(metrics.path)) == 5
     assert [path.name for path in metrics.path.parent.iterdir()] == ["metrics.jsonl"]
 
 
@@ -114,7 +114,7 @@ def test_a_file_that_cannot_be_written_or_read_is_a_clear_error(tmp_path: Path) 
     with pytest.raises(StorageFailed, match=r"metrics\.jsonl: could not be written"):
         MetricsFile(tmp_path / "missing" / "metrics.jsonl").append({"step": 1})
     with pytest.raises(StorageFailed, match="could not be read"):
-        read(tmp_path)
+        read_metrics(tmp_path)
 
 
 _ENDLESS = """
@@ -142,7 +142,7 @@ def test_a_run_killed_again_and_again_loses_no_record(metrics: MetricsFile) -> N
             said = int(process.stdout.readline())
         process.kill()
         process.communicate(timeout=60)
-        steps = [record["step"] for record in read(metrics.path)]
+        steps = [record["step"] for record in read_metrics(metrics.path)]
         assert steps == list(range(1, len(steps) + 1))
         assert len(steps) >= said
 
@@ -155,11 +155,11 @@ def _panels(svg: Path) -> set[str]:
     return comments & (titles | {"Triplets per second", "triplets seen", "steps", "none"})
 
 
-def _drawn(metrics: MetricsFile, records: list[Record]) -> set[str]:
+def _drawn(metrics: MetricsFile, records: list[MetricsRecord]) -> set[str]:
     for record in records:
         metrics.append(record)
     folder = metrics.path.parent / "figures" / "run"
-    png, svg = draw(metrics.path, folder)
+    png, svg = draw_training_curves(metrics.path, folder)
     assert (png, svg) == (folder / "curves.png", folder / "curves.svg")
     assert png.read_bytes().startswith(b"\x89PNG")
     return _panels(svg)
@@ -175,8 +175,8 @@ def test_a_whole_run_is_drawn(metrics: MetricsFile) -> None:
 
 def test_the_same_records_give_the_same_pictures(metrics: MetricsFile) -> None:
     metrics.append(_training(1))
-    first = [path.read_bytes() for path in draw(metrics.path, metrics.path.parent)]
-    assert [path.read_bytes() for path in draw(metrics.path, metrics.path.parent)] == first
+    first = [path.read_bytes() for path in draw_training_curves(metrics.path, metrics.path.parent)]
+    assert [path.read_bytes() for path in draw_training_curves(metrics.path, metrics.path.parent)] == first
 
 
 def test_one_record_is_enough(metrics: MetricsFile) -> None:
@@ -210,7 +210,7 @@ def test_a_long_run_gives_a_light_picture(metrics: MetricsFile) -> None:
 def test_nothing_to_draw_is_said(metrics: MetricsFile, tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(BadInput, match=r"metrics\.jsonl: holds no records"):
-            draw(metrics.path, tmp_path / "figures")
+            draw_training_curves(metrics.path, tmp_path / "figures")
         metrics.append({"step": 1, "note": "hello"})
 
 
@@ -218,11 +218,11 @@ def test_without_matplotlib_the_extra_is_named(metrics: MetricsFile, monkeypatch
     metrics.append(_training(1))
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(BadInput, match=r"eqkin\[train\]"):
-        draw(metrics.path, metrics.path.parent)
+        draw_training_curves(metrics.path, metrics.path.parent)
 
 
 def test_a_place_that_takes_no_pictures_is_a_clear_error(metrics: MetricsFile, tmp_path: Path) -> None:
     metrics.append(_training(1))
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageFailed, match="curves could not be written"):
-        draw(metrics.path, tmp_path / "file" / "figures")
+        draw_training_curves(metrics.path, tmp_path / "file" / "figures")

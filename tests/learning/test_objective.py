@@ -13,9 +13,9 @@ from eqkin.forest import Forest, Vocabulary
 from eqkin.learning.augmentation import Augmentation
 from eqkin.learning.histogram import histogram_loss
 from eqkin.learning.masking import Masking
-from eqkin.learning.objective import Objective
+from eqkin.learning.objective import PaperObjective
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Resident
+from eqkin.learning.resident import DeviceForest
 from eqkin.learning.triplet import triplet_loss
 from eqkin.network.architecture import Architecture
 from tests.forest.strategies import build
@@ -27,16 +27,16 @@ FOREST = some_trees(20)
 TREES = torch.tensor([3, 4, 9, 14, 5, 5, 19, 0, 7, 2, 2, 3])
 
 
-def objective(recipe: Recipe = RECIPE, forest: Forest = FOREST, dtype: torch.dtype = torch.float32) -> Objective:
-    return Objective(recipe, Resident(forest, Vocabulary.learn([forest]), CPU), dtype)
+def objective(recipe: Recipe = RECIPE, forest: Forest = FOREST, dtype: torch.dtype = torch.float32) -> PaperObjective:
+    return PaperObjective(recipe, DeviceForest(forest, Vocabulary.learn([forest]), CPU), dtype)
 
 
-def losses(made: Objective, trees: torch.Tensor = TREES, padding: int = 0, step: int = 0) -> torch.Tensor:
-    nodes = int(made._resident.sizes(trees).sum()) + padding
+def losses(made: PaperObjective, trees: torch.Tensor = TREES, padding: int = 0, step: int = 0) -> torch.Tensor:
+    nodes = int(made._resident.get_sizes(trees).sum()) + padding
     return made(trees, torch.arange(nodes), torch.tensor(step))
 
 
-def gradients(made: Objective) -> list[torch.Tensor]:
+def gradients(made: PaperObjective) -> list[torch.Tensor]:
     return [parameter.grad for parameter in made.parameters() if parameter.grad is not None]
 
 
@@ -46,13 +46,15 @@ def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(loss):
     made, again = objective(recipe).eval(), objective(recipe).eval()
     step = torch.tensor(7)
     resident, network = again._resident, again.network
-    nodes = torch.arange(int(resident.sizes(TREES).sum()))
+    nodes = torch.arange(int(resident.get_sizes(TREES).sum()))
     batch = resident.collate(TREES, nodes)
     renaming = Augmentation(recipe.transpositions, seed=4, device=CPU).draw(step, len(TREES))
-    mask = Masking(recipe.masking, seed=4).draw(step, nodes, batch.trees.count)
-    answers = resident.answers(batch, mask.nodes, renaming)
-    assert not torch.equal(answers, resident.answers(batch, mask.nodes))
-    vectors = network.nodes(resident.features(batch, torch.float32, renaming=renaming, mask=mask), batch.trees)
+    mask = Masking(recipe.masking, seed=4).draw(step, nodes, batch.trees.node_count)
+    answers = resident.build_masking_targets(batch, mask.nodes, renaming)
+    assert not torch.equal(answers, resident.build_masking_targets(batch, mask.nodes))
+    vectors = network.encode_nodes(
+        resident.build_features(batch, torch.float32, renaming=renaming, mask=mask), batch.trees
+    )
     embeddings = network.pool(vectors, batch.trees)
     similarity = loss(embeddings[:4], embeddings[4:8], embeddings[8:])
     masking = again.heads(vectors, mask, answers)

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from eqkin.errors import BadInput
 from eqkin.learning.corpus import Corpus
-from eqkin.learning.pairs import KINDS, Sampler
-from eqkin.learning.randomness import steps_from
+from eqkin.learning.pairs import CONTEXT_KINDS, TripletSampler
+from eqkin.learning.randomness import make_step_column
 from tests.learning.small import corpus_of, fits
 from tests.learning.test_corpus import corpora
 
@@ -30,13 +30,13 @@ CORPORA = {
 }
 
 
-def sampler(corpus: Corpus, kinds=KINDS, seed=0) -> Sampler:
-    return Sampler(corpus, kinds=kinds, seed=seed, device=CPU)
+def sampler(corpus: Corpus, kinds=CONTEXT_KINDS, seed=0) -> TripletSampler:
+    return TripletSampler(corpus, kinds=kinds, seed=seed, device=CPU)
 
 
 def draw(corpus: Corpus, count: int, **arguments):
     """So many anchors, kinds, partners and negatives."""
-    triplets = sampler(corpus, **arguments).draw(steps_from(0, 10, CPU), count // 10)
+    triplets = sampler(corpus, **arguments).draw(make_step_column(0, 10, CPU), count // 10)
     fields = (triplets.anchor, triplets.kind, triplets.partner, triplets.negative)
     return [field.flatten().tolist() for field in fields]
 
@@ -58,14 +58,14 @@ def partners(corpus: Corpus, anchor: int, kind: str) -> dict[int, float]:
     return {tree: 1 / len(others) for tree in others}
 
 
-def chances(corpus: Corpus, kinds=KINDS) -> dict[tuple[int, int, int], float]:
+def chances(corpus: Corpus, kinds=CONTEXT_KINDS) -> dict[tuple[int, int, int], float]:
     """Chance of each anchor, kind and partner: one attempt's, divided by the chance that it succeeds."""
     attempt = {}
     for anchor in range(len(corpus)):
         own = 1 / len(corpus.papers) / int((corpus.paper == corpus.paper[anchor]).sum())
         for kind in kinds:
             for partner, chance in partners(corpus, anchor, kind).items():
-                attempt[anchor, KINDS.index(kind), partner] = own / len(kinds) * chance
+                attempt[anchor, CONTEXT_KINDS.index(kind), partner] = own / len(kinds) * chance
     return {outcome: chance / sum(attempt.values()) for outcome, chance in attempt.items()}
 
 
@@ -77,7 +77,7 @@ def simulated(corpus: Corpus, count: int) -> Counter:
         paper = generator.randrange(len(corpus.papers))
         anchor = generator.choice(np.flatnonzero(corpus.paper == paper).tolist())
         kind = generator.randrange(3)
-        possible = partners(corpus, anchor, KINDS[kind])
+        possible = partners(corpus, anchor, CONTEXT_KINDS[kind])
         if possible:
             partner = generator.choices(list(possible), list(possible.values()))[0]
             counts[anchor, kind, partner] += 1
@@ -106,15 +106,15 @@ def test_only_the_kinds_asked_for_come_up(kinds):
     expected = chances(CORPORA["ordinary"], kinds)
     anchor, kind, partner, _ = draw(CORPORA["ordinary"], 20_000, kinds=kinds)
     counts = Counter(zip(anchor, kind, partner, strict=True))
-    assert {KINDS[k] for _, k, _ in counts} == set(kinds)
+    assert {CONTEXT_KINDS[k] for _, k, _ in counts} == set(kinds)
     assert fits([counts[outcome] for outcome in expected], list(expected.values()))
 
 
 @pytest.mark.parametrize("name", CORPORA)
 def test_shares_are_the_chances_of_the_kinds(name):
-    shares = dict.fromkeys(KINDS, 0.0)
+    shares = dict.fromkeys(CONTEXT_KINDS, 0.0)
     for (_, kind, _), chance in chances(CORPORA[name]).items():
-        shares[KINDS[kind]] += chance
+        shares[CONTEXT_KINDS[kind]] += chance
     assert sampler(CORPORA[name]).shares == pytest.approx(shares)
 
 
@@ -133,8 +133,8 @@ def test_negatives_are_any_equation_of_any_paper(name):
 @pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
 def test_works_are_balanced_by_the_number_of_their_papers(balance):
     corpus = replace(corpus_of([[2], [4], [3], [2, 2], [2], [1]]), works=["b", "a", "b", "b", "c", "b"])
-    drawing = Sampler(corpus, kinds=("paper",), seed=0, device=CPU, balance=balance)
-    anchor = drawing.draw(steps_from(0, 10, CPU), 5_000).anchor.flatten().numpy()
+    drawing = TripletSampler(corpus, kinds=("paper",), seed=0, device=CPU, balance=balance)
+    anchor = drawing.draw(make_step_column(0, 10, CPU), 5_000).anchor.flatten().numpy()
     weight = np.array([4.0**-balance, 1, 4.0**-balance, 4.0**-balance, 1, 0])  # the last has no pair
     assert fits(np.bincount(corpus.paper[anchor], minlength=6), weight / weight.sum())
 
@@ -142,15 +142,17 @@ def test_works_are_balanced_by_the_number_of_their_papers(balance):
 @settings(max_examples=40)
 @given(corpora(), st.integers(0, 2**32))
 def test_partners_share_the_context_they_are_drawn_for_and_are_never_the_anchor(corpus, seed):
-    possible = [anchor for anchor in range(len(corpus)) if any(partners(corpus, anchor, kind) for kind in KINDS)]
+    possible = [
+        anchor for anchor in range(len(corpus)) if any(partners(corpus, anchor, kind) for kind in CONTEXT_KINDS)
+    ]
     assume(possible)
     cites = {frozenset(pair) for pair in corpus.citations.tolist()}
     for anchor, kind, partner, negative in zip(*draw(corpus, 300, seed=seed), strict=True):
         assert anchor != partner
         assert 0 <= negative < len(corpus)
-        if KINDS[kind] == "section":
+        if CONTEXT_KINDS[kind] == "section":
             assert corpus.section[anchor] == corpus.section[partner]
-        elif KINDS[kind] == "paper":
+        elif CONTEXT_KINDS[kind] == "paper":
             assert corpus.paper[anchor] == corpus.paper[partner]
         else:
             assert frozenset((int(corpus.paper[anchor]), int(corpus.paper[partner]))) in cites
@@ -158,16 +160,16 @@ def test_partners_share_the_context_they_are_drawn_for_and_are_never_the_anchor(
 
 def test_steps_are_drawn_alone_as_together():
     drawing = sampler(CORPORA["ordinary"], seed=3)
-    together, alone = drawing.draw(steps_from(0, 10, CPU), 16), drawing.draw(steps_from(5, 5, CPU), 16)
+    together, alone = drawing.draw(make_step_column(0, 10, CPU), 16), drawing.draw(make_step_column(5, 5, CPU), 16)
     for name in ("anchor", "partner", "negative", "kind"):
         assert torch.equal(getattr(together, name)[5:], getattr(alone, name))
-    assert torch.equal(together.trees()[5:], alone.trees())
-    assert len({tuple(row) for row in together.trees().tolist()}) == 10
+    assert torch.equal(together.concatenate()[5:], alone.concatenate())
+    assert len({tuple(row) for row in together.concatenate().tolist()}) == 10
 
 
 def test_trees_are_anchors_then_partners_then_negatives():
-    triplets = sampler(CORPORA["ordinary"]).draw(steps_from(0, 2, CPU), 4)
-    trees = triplets.trees()
+    triplets = sampler(CORPORA["ordinary"]).draw(make_step_column(0, 2, CPU), 4)
+    trees = triplets.concatenate()
     assert trees.shape == (2, 12)
     assert trees.dtype == torch.int64
     for part, name in enumerate(("anchor", "partner", "negative")):
@@ -176,7 +178,7 @@ def test_trees_are_anchors_then_partners_then_negatives():
 
 def test_seeds_draw_differently_and_one_seed_the_same():
     one, again, other = (
-        sampler(CORPORA["ordinary"], seed=s).draw(steps_from(0, 4, CPU), 32).trees() for s in (1, 1, 2)
+        sampler(CORPORA["ordinary"], seed=s).draw(make_step_column(0, 4, CPU), 32).concatenate() for s in (1, 1, 2)
     )
     assert torch.equal(one, again)
     assert not torch.equal(one, other)
@@ -185,11 +187,11 @@ def test_seeds_draw_differently_and_one_seed_the_same():
 @pytest.mark.parametrize(
     ("corpus", "kinds", "message"),
     [
-        (corpus_of([[1], [1]]), KINDS, "section, paper, citation"),
+        (corpus_of([[1], [1]]), CONTEXT_KINDS, "section, paper, citation"),
         (corpus_of([[1, 1], [1]]), ("section",), "by section"),
         (corpus_of([[2], [2]]), ("citation",), "by citation"),
         (corpus_of([[2]]), (), "any kind"),
-        (corpus_of([]), KINDS, "two or more equations"),
+        (corpus_of([]), CONTEXT_KINDS, "two or more equations"),
     ],
 )
 def test_a_corpus_without_a_possible_pair_is_refused(corpus, kinds, message):

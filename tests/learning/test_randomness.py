@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.learning.randomness import Stream, steps_from
+from eqkin.learning.randomness import RandomStream, make_step_column
 from tests.learning.small import fits
 
 STEP = torch.tensor(3)
@@ -32,28 +32,35 @@ def expected_bits(seed: int, name: str, step: int, index: int) -> int:
 
 @given(SEEDS, NAMES, st.integers(0, 2**40), st.integers(0, 2**40), st.integers(1, 2**31))
 def test_numbers_are_those_of_split_mix(seed, name, step, index, bound):
-    stream = Stream(seed, name)
+    stream = RandomStream(seed, name)
     bits = expected_bits(seed, name, step, index)
     at = torch.tensor(step), torch.tensor([index])
-    assert stream.uniform(*at).tolist() == [(bits >> 10) / 2**53]
-    assert stream.below(bound, *at).tolist() == [bits % bound]
+    assert stream.draw_uniform(*at).tolist() == [(bits >> 10) / 2**53]
+    assert stream.draw_below(bound, *at).tolist() == [bits % bound]
 
 
 def test_numbers_stay_what_they_are():
     """A change here means that no run can be resumed or repeated that began before it."""
-    stream = Stream(0, "anchor")
-    assert stream.uniform(torch.tensor(0), torch.arange(3)).tolist() == [
+    stream = RandomStream(0, "anchor")
+    assert stream.draw_uniform(torch.tensor(0), torch.arange(3)).tolist() == [
         0.23069264053744476,
         0.08967186827579898,
         0.23315465351962572,
     ]
-    assert Stream(7, "mask").below(1000, torch.tensor(5), torch.arange(6)).tolist() == [361, 139, 86, 267, 505, 395]
+    assert RandomStream(7, "mask").draw_below(1000, torch.tensor(5), torch.arange(6)).tolist() == [
+        361,
+        139,
+        86,
+        267,
+        505,
+        395,
+    ]
 
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**62])
 @pytest.mark.parametrize("name", ["anchor", "mask", "flip-one"])
 def test_numbers_are_uniform(seed, name):
-    numbers = Stream(seed, name).uniform(STEP, MANY)
+    numbers = RandomStream(seed, name).draw_uniform(STEP, MANY)
     assert numbers.dtype == torch.float64
     assert 0 <= numbers.min() <= numbers.max() < 1
     assert fits(np.bincount((numbers * 100).long(), minlength=100), np.full(100, 0.01))
@@ -63,32 +70,36 @@ def test_numbers_are_uniform(seed, name):
 
 
 def test_numbers_are_uniform_over_the_steps_too():
-    numbers = Stream(0, "paper").uniform(steps_from(0, 40_000, torch.device("cpu")), torch.tensor([17])).flatten()
+    numbers = (
+        RandomStream(0, "paper")
+        .draw_uniform(make_step_column(0, 40_000, torch.device("cpu")), torch.tensor([17]))
+        .flatten()
+    )
     assert fits(np.bincount((numbers * 100).long(), minlength=100), np.full(100, 0.01))
 
 
 @pytest.mark.parametrize("bound", [1, 2, 7, 192, 1000])
 def test_whole_numbers_are_uniform_below_their_bound(bound):
-    numbers = Stream(0, "cited").below(bound, STEP, MANY)
+    numbers = RandomStream(0, "cited").draw_below(bound, STEP, MANY)
     assert numbers.dtype == torch.int64
     assert fits(np.bincount(numbers, minlength=bound), np.full(bound, 1 / bound))
     bounds = torch.arange(1, 40_001)
-    each = Stream(0, "cited").below(bounds, STEP, MANY)
+    each = RandomStream(0, "cited").draw_below(bounds, STEP, MANY)
     assert ((each >= 0) & (each < bounds)).all()
 
 
 def test_numbers_of_other_seeds_names_steps_and_indices_have_nothing_to_do_with_each_other():
     numbers = [
-        Stream(0, "mask").uniform(STEP, MANY),
-        Stream(1, "mask").uniform(STEP, MANY),
-        Stream(0, "flips").uniform(STEP, MANY),
-        Stream(0, "flip-one").uniform(STEP, MANY),
-        Stream(0, "flip-two").uniform(STEP, MANY),
-        Stream(0, "mask").uniform(STEP + 1, MANY),
-        Stream(0, "mask").uniform(STEP + 2, MANY),
-        Stream(0, "mask").uniform(STEP, MANY + 40_000),
-        Stream(0, "mask").uniform(STEP, MANY + 1),
-        Stream(0, "mask").uniform(STEP, 2 * MANY),
+        RandomStream(0, "mask").draw_uniform(STEP, MANY),
+        RandomStream(1, "mask").draw_uniform(STEP, MANY),
+        RandomStream(0, "flips").draw_uniform(STEP, MANY),
+        RandomStream(0, "flip-one").draw_uniform(STEP, MANY),
+        RandomStream(0, "flip-two").draw_uniform(STEP, MANY),
+        RandomStream(0, "mask").draw_uniform(STEP + 1, MANY),
+        RandomStream(0, "mask").draw_uniform(STEP + 2, MANY),
+        RandomStream(0, "mask").draw_uniform(STEP, MANY + 40_000),
+        RandomStream(0, "mask").draw_uniform(STEP, MANY + 1),
+        RandomStream(0, "mask").draw_uniform(STEP, 2 * MANY),
     ]
     apart = torch.corrcoef(torch.stack(numbers)) - torch.eye(len(numbers))
     assert apart.abs().max() < 6 / len(MANY) ** 0.5
@@ -100,13 +111,19 @@ def test_numbers_of_other_seeds_names_steps_and_indices_have_nothing_to_do_with_
 
 
 def test_the_same_arguments_give_the_same_numbers_alone_and_together():
-    stream = Stream(3, "negative")
-    table = stream.uniform(steps_from(10, 4, torch.device("cpu")), torch.arange(6)[None, :])
+    stream = RandomStream(3, "negative")
+    table = stream.draw_uniform(make_step_column(10, 4, torch.device("cpu")), torch.arange(6)[None, :])
     assert table.shape == (4, 6)
     for row in range(4):
-        assert torch.equal(table[row], Stream(3, "negative").uniform(torch.tensor(10 + row), torch.arange(6)))
-    assert torch.equal(table[:, 2:3], stream.uniform(steps_from(10, 4, torch.device("cpu")), torch.tensor([2])))
+        assert torch.equal(
+            table[row], RandomStream(3, "negative").draw_uniform(torch.tensor(10 + row), torch.arange(6))
+        )
+    assert torch.equal(
+        table[:, 2:3], stream.draw_uniform(make_step_column(10, 4, torch.device("cpu")), torch.tensor([2]))
+    )
 
 
 def test_names_are_told_apart_by_eight_letters():
-    assert torch.equal(Stream(0, "flip-one-more").uniform(STEP, MANY), Stream(0, "flip-one").uniform(STEP, MANY))
+    assert torch.equal(
+        RandomStream(0, "flip-one-more").draw_uniform(STEP, MANY), RandomStream(0, "flip-one").draw_uniform(STEP, MANY)
+    )

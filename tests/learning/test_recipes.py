@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput  # noqa: E402
-from eqkin.learning.recipes import RECIPES, Recipe, recipe_named  # noqa: E402
+from eqkin.learning.recipes import RECIPES, Recipe, get_recipe  # noqa: E402
 from eqkin.network.architecture import Architecture  # noqa: E402
 
 
 def test_the_papers_recipe_is_the_papers():
-    recipe = recipe_named("paper")
+    recipe = get_recipe("paper")
     assert recipe == Recipe() == RECIPES["paper"]
     assert recipe.architecture == Architecture(width=512, layers=3, normalised=(0, 2), dimensions=64)
     assert (recipe.loss, recipe.contexts) == ("histogram", ("section", "paper", "citation"))
@@ -23,7 +23,7 @@ def test_the_papers_recipe_is_the_papers():
 
 
 def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
-    recipe = recipe_named("eqkin")
+    recipe = get_recipe("eqkin")
     assert recipe.architecture == Architecture(width=512, layers=4, normalised=(), dimensions=64, kind="mix")
     assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
         "eqkin", "kin", 0.15, 0.1, 120.0,
@@ -33,7 +33,7 @@ def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
     assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
     weights = recipe.structure_weight, recipe.context_weight, recipe.words_weight
     assert (recipe.temperature, *weights) == (0.05, 1, 0.3, 0.3)
-    assert recipe.checked() == recipe
+    assert recipe.validate() == recipe
 
 
 def test_recipes_kept_before_there_were_others_are_read_and_written_as_they_were():
@@ -44,7 +44,7 @@ def test_recipes_kept_before_there_were_others_are_read_and_written_as_they_were
         "split_seed": 0, "seed": 0,
     }  # fmt: skip
     assert Recipe.from_dict(kept) == Recipe()
-    assert list(Recipe().as_dict().items()) == list(kept.items())
+    assert list(Recipe().to_dict().items()) == list(kept.items())
 
 
 @given(
@@ -80,7 +80,7 @@ def test_a_recipe_survives_json(recipe):
 
 
 def test_settings_are_changed_by_their_text():
-    changed = Recipe().changed(
+    changed = Recipe().override(
         {
             "batch": "1_024", "triplets": "1.5e6", "masking": "0", "loss": "triplet", "contexts": "paper, citation",
             "width": "64", "layers": "4", "normalised": "0,1,3", "seed": "-3", "learning_rate": "3e-4", "name": "mine",
@@ -90,8 +90,8 @@ def test_settings_are_changed_by_their_text():
     assert (changed.contexts, changed.seed, changed.learning_rate) == (("paper", "citation"), -3, 3e-4)
     assert changed.architecture == Architecture(64, 4, (0, 1, 3), 64)
     assert changed.name == "mine"
-    assert Recipe().changed({"normalised": ""}).architecture.normalised == ()
-    assert Recipe().changed({}) == Recipe()
+    assert Recipe().override({"normalised": ""}).architecture.normalised == ()
+    assert Recipe().override({}) == Recipe()
 
 
 @pytest.mark.parametrize(("triplets", "batch", "steps"), [(1, 128, 1), (128, 128, 1), (129, 128, 2), (10, 3, 4)])
@@ -147,20 +147,20 @@ def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
 )
 def test_settings_that_make_no_sense_are_refused_by_name(name, text, message):
     with pytest.raises(BadInput, match=message):
-        Recipe().changed({name: text})
+        Recipe().override({name: text})
 
 
 def test_eqkin_s_recipe_needs_a_teacher():
     none = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
     with pytest.raises(BadInput, match="needs one of its parts"):
-        recipe_named("eqkin").changed(none)
-    assert Recipe().changed(none).words_weight == 0  # there nobody asks for it
+        get_recipe("eqkin").override(none)
+    assert Recipe().override(none).words_weight == 0  # there nobody asks for it
 
 
 def test_eqkin_s_recipe_hides_as_many_nodes_as_asked_for():
     for share in (0.0, 0.5):
-        changed = recipe_named("eqkin").changed({"masking": str(share)})
-        assert changed.masking == share and Recipe.from_dict(changed.as_dict()) == changed
+        changed = get_recipe("eqkin").override({"masking": str(share)})
+        assert changed.masking == share and Recipe.from_dict(changed.to_dict()) == changed
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_eqkin_s_recipe_hides_as_many_nodes_as_asked_for():
     [
         {"architecture": None},
         {"architecture": {"width": 5}},
-        {"architecture": Architecture().as_dict() | {"more": 1}},
+        {"architecture": Architecture().to_dict() | {"more": 1}},
         {"contexts": None},
         {"contexts": "paper"},
         {"batch": "8"},
@@ -179,11 +179,11 @@ def test_eqkin_s_recipe_hides_as_many_nodes_as_asked_for():
 )
 def test_json_that_is_no_recipe_is_refused(change):
     with pytest.raises(BadInput):
-        Recipe.from_dict(Recipe().as_dict() | change)
+        Recipe.from_dict(Recipe().to_dict() | change)
     with pytest.raises(BadInput):
         Recipe.from_dict({})
 
 
 def test_an_unknown_recipe_is_refused_and_the_known_ones_named():
     with pytest.raises(BadInput, match="no recipe 'papper'; there are paper, eqkin"):
-        recipe_named("papper")
+        get_recipe("papper")

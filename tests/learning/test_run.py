@@ -14,36 +14,36 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.errors import BadInput, LearningFailed, LibraryBusy  # noqa: E402
+from eqkin.errors import BadInput, LibraryBusy, TrainingFailed  # noqa: E402
 from eqkin.forest import Vocabulary  # noqa: E402
 from eqkin.learning.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from eqkin.learning.corpus import Corpus  # noqa: E402
-from eqkin.learning.held_out import HeldOut  # noqa: E402
-from eqkin.learning.metrics import read  # noqa: E402
-from eqkin.learning.recipes import Recipe, recipe_named  # noqa: E402
-from eqkin.learning.run import METRICS, MODEL, Outcome, Pace, Progress, Run  # noqa: E402
+from eqkin.learning.held_out import HeldOutEvaluator  # noqa: E402
+from eqkin.learning.metrics import read_metrics  # noqa: E402
+from eqkin.learning.recipes import Recipe, get_recipe  # noqa: E402
+from eqkin.learning.run import METRICS_FILE, MODEL_FOLDER, LoggingConfig, TrainingProgress, TrainingResult, TrainingRun  # noqa: E402
 from eqkin.network.encoder import Encoder  # noqa: E402
 from eqkin.network.model_files import Model  # noqa: E402
 from eqkin.network.torch_network import GraphNetwork  # noqa: E402
 
 TINY = {"width": "16", "batch": "4", "triplets": "48", "warm_up": "3", "learning_rate": "3e-3", "held_out": "0.25"}
-PACE = Pace(log_steps=4, score_steps=6, score_triples=200, final_triples=400)
+PACE = LoggingConfig(log_steps=4, score_steps=6, score_triples=200, final_triples=400)
 
 
 def tiny(**settings: str) -> Recipe:
-    return recipe_named("paper").changed(TINY | settings)
+    return get_recipe("paper").override(TINY | settings)
 
 
 def run(
     corpus: Corpus, folder: Path, recipe: Recipe | None = None, *, resume: bool = False, stop_at: int = 0
-) -> Outcome:
+) -> TrainingResult:
     """A run, stopped after a step if asked for."""
     reached: list[int] = []
 
-    def note(progress: Progress) -> None:
+    def note(progress: TrainingProgress) -> None:
         reached.append(progress.step)
 
-    return Run(
+    return TrainingRun(
         corpus,
         recipe or tiny(),
         folder,
@@ -51,13 +51,13 @@ def run(
         pace=PACE,
         on_progress=note,
         should_stop=lambda: bool(stop_at and reached and reached[-1] >= stop_at),
-    ).start(resume=resume)
+    ).train(resume=resume)
 
 
 def curve(folder: Path) -> list[dict[str, float]]:
     """The metrics without those that measure time."""
     timed = {"seconds", "triplets_per_second"}
-    return [{k: v for k, v in record.items() if k not in timed} for record in read(folder / METRICS)]
+    return [{k: v for k, v in record.items() if k not in timed} for record in read_metrics(folder / METRICS_FILE)]
 
 
 @pytest.fixture(scope="module")
@@ -71,33 +71,33 @@ def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_a_tiny_network_learns_to_rank_papers_it_has_not_seen(atlas_corpus: Corpus, tmp_path: Path) -> None:
     recipe = tiny(width="32", batch="32", triplets="3200", warm_up="10")
     learn, held_out = atlas_corpus.split(recipe.held_out, recipe.seed)
-    measured = HeldOut(held_out, Vocabulary.learn([learn.forest]), recipe, torch.device("cpu"))
+    measured = HeldOutEvaluator(held_out, Vocabulary.learn([learn.forest]), recipe, torch.device("cpu"))
     torch.manual_seed(0)
     before = measured.score(GraphNetwork(recipe.architecture), 4_000).score
     outcome = run(atlas_corpus, tmp_path, recipe)
     assert outcome.ranking is not None
-    model = Model.load(tmp_path / MODEL)
-    after = measured.score(GraphNetwork.of_weights(model.architecture, model.weights), 4_000).score
+    model = Model.load(tmp_path / MODEL_FOLDER)
+    after = measured.score(GraphNetwork.from_weights(model.architecture, model.weights), 4_000).score
     assert after > before + 0.02
-    losses = [record["loss"] for record in read(tmp_path / METRICS) if "loss" in record]
+    losses = [record["loss"] for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record]
     assert losses[-1] < 0.7 * losses[0]
 
 
 def test_the_model_encodes_formulas_without_torch_as_it_was_learned(whole: Path, atlas_corpus: Corpus) -> None:
-    encoder = Encoder.load(whole / MODEL)
+    encoder = Encoder.load(whole / MODEL_FOLDER)
     vectors = encoder.encode([r"E = mc^2", r"\frac{1}{2}"])
     assert vectors.shape == (2, 64)
-    model = Model.load(whole / MODEL)
+    model = Model.load(whole / MODEL_FOLDER)
     _, held_out = atlas_corpus.split(0.25, 0)
     mine = encoder.embed(held_out.forest)
-    score = HeldOut(held_out, model.vocabulary, tiny(), torch.device("cpu"))
-    network = GraphNetwork.of_weights(model.architecture, model.weights)
+    score = HeldOutEvaluator(held_out, model.vocabulary, tiny(), torch.device("cpu"))
+    network = GraphNetwork.from_weights(model.architecture, model.weights)
     theirs = score.embed_all(network).numpy()
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
 def test_what_was_learned_is_kept_with_its_scores_and_recipe(whole: Path) -> None:
-    model = Model.load(whole / MODEL)
+    model = Model.load(whole / MODEL_FOLDER)
     assert Recipe.from_dict(model.recipe) == tiny()
     ranking = model.training["held_out_ranking"]
     assert ranking["low"] <= ranking["score"] <= ranking["high"]
@@ -122,16 +122,16 @@ def test_a_resumed_run_gives_the_same_curve_and_weights(
     assert (stopped.finished, stopped.step, stopped.model) == (False, stop_at, None)
     assert run(atlas_corpus, tmp_path, resume=True).finished
     assert curve(tmp_path) == curve(whole)
-    assert Model.load(tmp_path / MODEL).digest == Model.load(whole / MODEL).digest
+    assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
 
 
 def test_the_same_recipe_gives_the_same_network_and_another_seed_another(
     whole: Path, atlas_corpus: Corpus, tmp_path: Path
 ) -> None:
     run(atlas_corpus, tmp_path / "again")
-    assert Model.load(tmp_path / "again" / MODEL).digest == Model.load(whole / MODEL).digest
+    assert Model.load(tmp_path / "again" / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
     run(atlas_corpus, tmp_path / "other", tiny(seed="1"))
-    assert Model.load(tmp_path / "other" / MODEL).digest != Model.load(whole / MODEL).digest
+    assert Model.load(tmp_path / "other" / MODEL_FOLDER).digest != Model.load(whole / MODEL_FOLDER).digest
 
 
 def test_resuming_a_finished_run_changes_nothing(whole: Path, atlas_corpus: Corpus) -> None:
@@ -143,7 +143,9 @@ def test_resuming_a_finished_run_changes_nothing(whole: Path, atlas_corpus: Corp
 def test_resuming_where_nothing_was_saved_starts_from_the_beginning(
     whole: Path, atlas_corpus: Corpus, tmp_path: Path
 ) -> None:
-    (tmp_path / METRICS).write_text('{"step": 3, "loss": 1.0}\n{"st')  # of a run killed before its first checkpoint
+    (tmp_path / METRICS_FILE).write_text(
+        '{"step": 3, "loss": 1.0}\n{"st'
+    )  # of a run killed before its first checkpoint
     assert run(atlas_corpus, tmp_path, resume=True).finished
     assert curve(tmp_path) == curve(whole)
 
@@ -163,13 +165,13 @@ def test_a_run_is_not_resumed_with_another_recipe_or_corpus(whole: Path, atlas_c
 def test_two_runs_do_not_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) -> None:
     refused: list[Exception] = []
 
-    def second(progress: Progress) -> None:
+    def second(progress: TrainingProgress) -> None:
         if not refused:
             with pytest.raises(LibraryBusy) as caught:
                 run(atlas_corpus, tmp_path, resume=True)
             refused.append(caught.value)
 
-    Run(atlas_corpus, tiny(), tmp_path, "cpu", pace=PACE, on_progress=second).start()
+    TrainingRun(atlas_corpus, tiny(), tmp_path, "cpu", pace=PACE, on_progress=second).train()
     assert str(os.getpid()) in str(refused[0])
 
 
@@ -179,7 +181,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_batch(atlas_c
     assert saved is not None
     saved.arrays["model.network.first.weight"][0, 0] = np.nan
     save_checkpoint(tmp_path, saved.arrays, saved.facts)
-    with pytest.raises(LearningFailed, match=r"at step 5: .*nan.*12 equations: atlas:.*state at step 5"):
+    with pytest.raises(TrainingFailed, match=r"at step 5: .*nan.*12 equations: atlas:.*state at step 5"):
         run(atlas_corpus, tmp_path, resume=True)
     again = load_checkpoint(tmp_path)
     assert again is not None and again.facts["step"] == 5
@@ -191,7 +193,7 @@ def test_weights_that_are_no_numbers_never_replace_a_checkpoint(atlas_corpus: Co
     assert saved is not None
     saved.arrays["adam.exp_avg.heads.tag.bias"][0] = np.nan  # the next step's loss does not show it
     save_checkpoint(tmp_path, saved.arrays, saved.facts)
-    with pytest.raises(LearningFailed, match=r"at step 5: it left model\.heads\.tag\.bias"):
+    with pytest.raises(TrainingFailed, match=r"at step 5: it left model\.heads\.tag\.bias"):
         run(atlas_corpus, tmp_path, resume=True, stop_at=6)
     again = load_checkpoint(tmp_path)
     assert again is not None and again.facts["step"] == 5
@@ -212,13 +214,13 @@ def test_every_part_of_a_recipe_can_be_switched_off(
 ) -> None:
     outcome = run(atlas_corpus, tmp_path, tiny(triplets="12", **settings))
     assert outcome.finished
-    assert len(Encoder.load(tmp_path / MODEL).encode(["x"])) == 1
+    assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
 
 
 def test_an_unknown_device_is_refused(atlas_corpus: Corpus, tmp_path: Path) -> None:
     for name in ("tpu9", "mps"):
         with pytest.raises(BadInput):
-            Run(atlas_corpus, tiny(), tmp_path, device=name).start()
+            TrainingRun(atlas_corpus, tiny(), tmp_path, device=name).train()
 
 
 COMMAND = ["--set", "width=16", "--batch", "4", "--triplets", "4000", "--set", "held_out=0.25", "--device", "cpu"]
@@ -262,7 +264,9 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(whole: Path, atlas_corpus
     atlas_corpus.save(tmp_path / "corpus.zst")
     command = [sys.executable, "-c", script, str(tmp_path / "corpus.zst"), str(tmp_path)]
     assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
-    assert read(tmp_path / METRICS)[-1]["step"] == 8  # what came after the checkpoint is dropped and learned again
+    assert (
+        read_metrics(tmp_path / METRICS_FILE)[-1]["step"] == 8
+    )  # what came after the checkpoint is dropped and learned again
     assert run(atlas_corpus, tmp_path, resume=True).finished
     assert curve(tmp_path) == curve(whole)
-    assert Model.load(tmp_path / MODEL).digest == Model.load(whole / MODEL).digest
+    assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.learning.schedule import cosine_rate, learning_rate
+from eqkin.learning.schedule import compute_cosine_rate, compute_linear_rate
 
 
 def rates(steps: int, warm_up: int, peak: float = 1.0) -> list[float]:
-    return [float(learning_rate(torch.tensor(s), peak=peak, warm_up=warm_up, steps=steps)) for s in range(steps + 1)]
+    return [
+        float(compute_linear_rate(torch.tensor(s), peak=peak, warm_up=warm_up, steps=steps)) for s in range(steps + 1)
+    ]
 
 
 def test_it_rises_to_the_peak_and_falls_to_zero_in_straight_lines():
@@ -38,13 +40,13 @@ def test_it_is_positive_at_every_step_never_above_the_peak_and_has_one_summit(st
 
 
 def test_it_is_exact_enough_late_in_a_long_run():
-    rate = learning_rate(torch.tensor(9_999_999), peak=1e-4, warm_up=1_000, steps=10_000_000)
+    rate = compute_linear_rate(torch.tensor(9_999_999), peak=1e-4, warm_up=1_000, steps=10_000_000)
     assert float(rate) == pytest.approx(1e-4 / 9_999_000, rel=1e-5)
     assert rate.shape == ()
 
 
 def test_a_cosine_falls_to_a_hundredth_of_the_peak():
-    found = [float(cosine_rate(torch.tensor(step), peak=2.0, warm_up=10, steps=100)) for step in range(100)]
+    found = [float(compute_cosine_rate(torch.tensor(step), peak=2.0, warm_up=10, steps=100)) for step in range(100)]
     assert found[:10] == pytest.approx([0.2 * (i + 1) * (1 + math.cos(math.pi * i / 100)) / 2 for i in range(10)])
     assert found[50] == pytest.approx(1.0)
     assert found[10:] == sorted(found[10:], reverse=True)

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.learning import structure_teacher
-from eqkin.learning.structure_teacher import BITS, COLUMNS, StructureTables, structure_loss
-from eqkin.structure.terms import terms_of
+from eqkin.learning.structure_teacher import COLUMN_BITS, COLUMNS, StructureTables, structure_loss
+from eqkin.structure.terms import extract_terms
 from tests.forest.strategies import build
 from tests.learning.small import FORESTS, some_trees
 
@@ -21,12 +21,12 @@ CPU = torch.device("cpu")
 
 def vectors(forest, most: int = 10**9) -> np.ndarray:
     """The vectors of trees, by the formula, one term after the other."""
-    terms = terms_of(forest)
+    terms = extract_terms(forest)
     counted = []
     for start, end in zip(terms.offsets[:-1], terms.offsets[1:], strict=True):
         counts: Counter[int] = Counter()
         for code, count in zip(terms.code[start:end].tolist(), terms.count[start:end].tolist(), strict=True):
-            counts[code >> (32 - BITS)] += count
+            counts[code >> (32 - COLUMN_BITS)] += count
         counted.append(counts)
     trees = Counter(column for counts in counted for column in counts)
     rows = np.zeros((len(forest), COLUMNS))
@@ -41,7 +41,7 @@ def vectors(forest, most: int = 10**9) -> np.ndarray:
 @settings(max_examples=20)
 @given(FORESTS)
 def test_vectors_follow_their_formula(forest):
-    made = StructureTables(forest, CPU).dense(torch.arange(len(forest)), torch.float32)
+    made = StructureTables(forest, CPU).to_dense(torch.arange(len(forest)), torch.float32)
     np.testing.assert_allclose(made.numpy(), vectors(forest), atol=1e-3)
 
 
@@ -49,7 +49,7 @@ def test_large_trees_keep_their_heaviest_terms_and_parts_do_not_matter(monkeypat
     forest = some_trees(23)
     monkeypatch.setattr(structure_teacher, "TERMS", 7)
     monkeypatch.setattr(structure_teacher, "_PART", 4)
-    made = StructureTables(forest, CPU).dense(torch.arange(23), torch.float32)
+    made = StructureTables(forest, CPU).to_dense(torch.arange(23), torch.float32)
     assert int((made > 0).sum(1).max()) == 7
     np.testing.assert_allclose(made.norm(dim=1).numpy(), np.ones(23), atol=1e-3)
     np.testing.assert_allclose(made.numpy(), vectors(forest, 7), atol=1e-3)
@@ -57,7 +57,7 @@ def test_large_trees_keep_their_heaviest_terms_and_parts_do_not_matter(monkeypat
 
 def test_a_tree_of_blanks_is_like_no_other():
     forest = build([("mspace", "", "", []), ("mi", "", "x", []), ("mi", "", "x", [])])
-    made = StructureTables(forest, CPU).dense(torch.tensor([0, 1, 2, 1]), torch.float32)
+    made = StructureTables(forest, CPU).to_dense(torch.tensor([0, 1, 2, 1]), torch.float32)
     np.testing.assert_allclose((made @ made.T).numpy(), [[0] * 4] + [[0, 1, 1, 1]] * 3, atol=2e-3)
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.learning.tables import heaviest
+from eqkin.learning.tables import select_heaviest
 
 WEIGHTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
 
@@ -13,7 +13,7 @@ WEIGHTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
 def test_each_row_keeps_its_heaviest_entries_in_order(rows, width):
     offsets = np.cumsum([0, *map(len, rows)])
     weight = np.array([value for row in rows for value in row], np.float32)
-    table, real = heaviest(offsets, weight, width)
+    table, real = select_heaviest(offsets, weight, width)
     assert table.shape == real.shape == (len(rows), width)
     for row, start, numbers, there in zip(rows, offsets, table.tolist(), real.tolist(), strict=False):
         best = sorted(sorted(range(len(row)), key=lambda i: (-row[i], i))[:width])

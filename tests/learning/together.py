@@ -22,12 +22,12 @@ from eqkin.forest import Vocabulary
 from eqkin.learning import kin
 from eqkin.learning.checkpoint import load_checkpoint, save_checkpoint
 from eqkin.learning.corpus import Corpus
-from eqkin.learning.distributed import joined
-from eqkin.learning.material import material_of
-from eqkin.learning.ranks import ALONE, Ranks
-from eqkin.learning.recipes import Recipe, recipe_named
-from eqkin.learning.run import Outcome, Pace, Run
-from eqkin.learning.steps import Stepper
+from eqkin.learning.distributed import join_process_group
+from eqkin.learning.material import build_training_data
+from eqkin.learning.ranks import SINGLE_PROCESS, ProcessGroup
+from eqkin.learning.recipes import Recipe, get_recipe
+from eqkin.learning.run import LoggingConfig, TrainingResult, TrainingRun
+from eqkin.learning.steps import Trainer
 
 CPU = torch.device("cpu")
 ROUGH = 64  # dimensions in which kin are searched for, which takes less time
@@ -37,24 +37,24 @@ SMALL = {
     "learning_rate": "1e-4", "held_out": "0.25",
 }  # fmt: skip
 RECIPES = {
-    "histogram": recipe_named("paper").changed(SMALL),
-    "triplet": recipe_named("paper").changed(SMALL | {"loss": "triplet", "normalised": "1", "renamed": "0.5"}),
-    "kin": recipe_named("eqkin").changed(SMALL | {"renamed": "0.3"}),
-    "kin of sums": recipe_named("eqkin").changed(SMALL | {"kind": "sum", "normalised": "0,2"}),
+    "histogram": get_recipe("paper").override(SMALL),
+    "triplet": get_recipe("paper").override(SMALL | {"loss": "triplet", "normalised": "1", "renamed": "0.5"}),
+    "kin": get_recipe("eqkin").override(SMALL | {"renamed": "0.3"}),
+    "kin of sums": get_recipe("eqkin").override(SMALL | {"kind": "sum", "normalised": "0,2"}),
 }
-RESUMED = RECIPES["histogram"].changed({"averaged": "0.5", "weight_decay": "0.01", "kind": "mix"})
+RESUMED = RECIPES["histogram"].override({"averaged": "0.5", "weight_decay": "0.01", "kind": "mix"})
 KILLED_AT = 9
-PACE = Pace(log_steps=4, score_steps=10, score_triples=200, final_triples=400)
+PACE = LoggingConfig(log_steps=4, score_steps=10, score_triples=200, final_triples=400)
 
 
-def steps(corpus: Corpus, recipe: Recipe, ranks: Ranks = ALONE) -> dict[str, np.ndarray]:
+def steps(corpus: Corpus, recipe: Recipe, ranks: ProcessGroup = SINGLE_PROCESS) -> dict[str, np.ndarray]:
     """The losses of all steps, and the state after them."""
     learn, _ = corpus.split(recipe.held_out, recipe.split_seed)
-    material = material_of(learn, Vocabulary.learn([learn.forest]), recipe, CPU, ranks)
-    stepper = Stepper(recipe, material, compiled=False, recorded=False, ranks=ranks)
-    losses = np.concatenate([stepper.advance(1) for _ in range(recipe.steps)])
+    material = build_training_data(learn, Vocabulary.learn([learn.forest]), recipe, CPU, ranks)
+    stepper = Trainer(recipe, material, compiled=False, recorded=False, ranks=ranks)
+    losses = np.concatenate([stepper.train_steps(1) for _ in range(recipe.steps)])
     return {"losses": losses, "kin": material.sampler.draw(torch.zeros(1, 1).long(), 64).negative.numpy()} | (
-        stepper.state()
+        stepper.get_state()
     )
 
 
@@ -68,21 +68,27 @@ def loss_of_sums(x: torch.Tensor, everyone: torch.Tensor, total: torch.Tensor, r
     return (everyone.sin() @ x.T).square().sum() * (rank + 1) + (total.exp() * x).sum()
 
 
-def _sums(ranks: Ranks) -> dict[str, np.ndarray]:
+def _sums(ranks: ProcessGroup) -> dict[str, np.ndarray]:
     x = numbers(ranks.rank)
-    everyone, total = ranks.gather(x, 3), ranks.total(x.mean(0))
+    everyone, total = ranks.all_gather(x, 3), ranks.all_reduce(x.mean(0))
     loss_of_sums(x, everyone, total, ranks.rank).backward()
     assert x.grad is not None
-    found = {"everyone": everyone, "total": total, "mean": ranks.mean(x), "gradient": x.grad, "rows": ranks.rows(12, 3)}
+    found = {
+        "everyone": everyone,
+        "total": total,
+        "mean": ranks.all_reduce_mean(x),
+        "gradient": x.grad,
+        "rows": ranks.get_own_rows(12, 3),
+    }
     return {name: tensor.detach().numpy() for name, tensor in found.items()} | {
-        "most": np.array(ranks.most(ranks.rank))
+        "most": np.array(ranks.find_max(ranks.rank))
     }
 
 
 class Worker:
     """One of the processes."""
 
-    def __init__(self, ranks: Ranks, folder: Path, corpus: Corpus) -> None:
+    def __init__(self, ranks: ProcessGroup, folder: Path, corpus: Corpus) -> None:
         self.ranks, self.folder, self.corpus = ranks, folder, corpus
 
     def keep(self, name: str, arrays: dict[str, np.ndarray]) -> None:
@@ -103,22 +109,22 @@ class Worker:
         recipe: Recipe,
         *,
         resume: bool = False,
-        pace: Pace = PACE,
+        pace: LoggingConfig = PACE,
         should_stop: Callable[[], bool] = lambda: False,
-    ) -> Outcome:
+    ) -> TrainingResult:
         """A run of both processes."""
         folder = self.folder / name
-        run = Run(self.corpus, recipe, folder, "cpu", pace=pace, should_stop=should_stop, ranks=self.ranks)
-        return run.start(resume=resume)
+        run = TrainingRun(self.corpus, recipe, folder, "cpu", pace=pace, should_stop=should_stop, ranks=self.ranks)
+        return run.train(resume=resume)
 
     def refusals(self) -> None:
         recipe = RECIPES["histogram"]
-        self.refused("odd", lambda: self.run("odd", recipe.changed({"batch": "7"})))
+        self.refused("odd", lambda: self.run("odd", recipe.override({"batch": "7"})))
         self.refused("there", lambda: self.run("whole", RESUMED))
-        self.refused("different", lambda: self.ranks.agree("equations", str(self.ranks.rank)))
+        self.refused("different", lambda: self.ranks.check_same("equations", str(self.ranks.rank)))
         asked = iter([False] * 5)
         self.run("nan", recipe, should_stop=lambda: self.ranks.rank == 1 and next(asked, True))  # the second alone
-        if self.ranks.first:
+        if self.ranks.is_first:
             saved = load_checkpoint(self.folder / "nan")
             assert saved is not None
             saved.arrays["model.network.first.weight"][0, 0] = np.nan
@@ -130,7 +136,7 @@ class Worker:
         asked = iter(range(KILLED_AT))
 
         def die() -> bool:
-            if not self.ranks.first and next(asked, None) is None:
+            if not self.ranks.is_first and next(asked, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return False
 
@@ -143,7 +149,7 @@ def main() -> None:
     """All of it."""
     kin._DIMENSIONS = ROUGH
     folder = Path(sys.argv[1])
-    with joined(CPU, patience=timedelta(seconds=60)) as ranks:
+    with join_process_group(CPU, patience=timedelta(seconds=60)) as ranks:
         worker = Worker(ranks, folder, Corpus.load(folder / "corpus.zst"))
         worker.keep("sums", _sums(ranks))
         for name, recipe in RECIPES.items():

@@ -13,20 +13,20 @@ import pytest
 
 from eqkin.errors import BadInput, CorruptData
 from eqkin.forest.storage import open_forest
-from eqkin.latex.prose import around, plain_text
+from eqkin.latex.prose import extract_context, to_plain_text
 from eqkin.library import Library
-from eqkin.library.export import equations
-from eqkin.library.manifest import Manifest
-from eqkin.library.statistics import characters, statistics
+from eqkin.library.export import export_equations
+from eqkin.library.manifest import LibraryManifest
+from eqkin.library.statistics import compute_statistics, count_characters
 from eqkin.library.verify import verify
-from eqkin.mathml.converter import Identity
+from eqkin.mathml.converter import ConverterIdentity
 from eqkin.mathml.tree import to_mathml
-from eqkin.sources.paper import Item, Paper
+from eqkin.sources.paper import Paper, SourceItem
 from tests.library.conftest import write_article
 
 
 def test_equations_are_counted_by_what_became_of_them(library: Library) -> None:
-    equations = statistics(library)["equations"]
+    equations = compute_statistics(library)["equations"]
     assert equations["found"] == 9
     assert equations["converted"] == 6
     assert equations["degraded"] == 3
@@ -42,7 +42,7 @@ def test_sections_prose_labels_and_citations_are_kept(library: Library) -> None:
     ).fetchone()
     assert row["title"] == "First"
     assert row["paper"] == "On subject2"
-    assert around(plain_text(row["latex"]), row["mark"]) == ("Energy of subject2 is conserved.", "")
+    assert extract_context(to_plain_text(row["latex"]), row["mark"]) == ("Energy of subject2 is conserved.", "")
     cited = {r[0] for r in library.connection.execute("SELECT cited FROM citations")}
     assert cited == {"1701.03762", "1702.03762", "1703.03762"}
 
@@ -65,7 +65,7 @@ def test_removing_drops_papers_by_key_file_and_folder(library: Library, papers: 
     assert library.remove(f"file:{(papers / 'a2.tex').resolve()}") == 1
     assert library.remove("arxiv:9999.99999") == 0
     assert library.remove(str(papers)) == 1
-    numbers = statistics(library)
+    numbers = compute_statistics(library)
     assert numbers["papers"] == numbers["equations"]["found"] == numbers["sections"] == numbers["citations"] == 0
     assert not verify(library.folder).problems
 
@@ -75,7 +75,7 @@ def test_trees_nobody_uses_are_dropped_in_the_end(library: Library, papers: Path
         for number in (1, 2, 3):
             write_article(papers, number, name)
         library.add(papers)
-    used = sum(int(forest.sizes.sum()) for _, forest in library.forests())
+    used = sum(int(forest.sizes.sum()) for _, forest in library.iter_forests())
     stored = [open_forest(path) for path in (library.folder / "forest").iterdir()]
     assert sum(int(forest.sizes.sum()) - len(forest) for forest in stored) <= 2 * used
     assert not verify(library.folder).problems
@@ -88,12 +88,12 @@ def test_trees_keep_their_numbers_when_most_others_are_dropped(tmp_path: Path) -
     library.add(tmp_path / "papers")
     wanted = "SELECT tree, latex FROM equations WHERE tree IS NOT NULL"
     before = {row[0]: row[1] for row in library.connection.execute(wanted)}
-    trees = {number: to_mathml(library.tree(number)) for number in before}
+    trees = {number: to_mathml(library.get_tree(number)) for number in before}
     size = sum(path.stat().st_size for path in (library.folder / "forest").iterdir())
     library.remove(*(str(tmp_path / "papers" / f"a{number}.tex") for number in range(9)))
     after = {row[0]: row[1] for row in library.connection.execute(wanted)}
     assert after and after.items() < before.items()
-    assert {number: to_mathml(library.tree(number)) for number in after} == {n: trees[n] for n in after}
+    assert {number: to_mathml(library.get_tree(number)) for number in after} == {n: trees[n] for n in after}
     assert sum(path.stat().st_size for path in (library.folder / "forest").iterdir()) < size
     assert not verify(library.folder).problems
     library.remove(str(tmp_path / "papers"))
@@ -137,7 +137,7 @@ def test_a_bad_paper_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     report = library.add(tmp_path / "in")
     assert report.papers == 2
     assert report.failed == Counter({"unreadable": 2})
-    assert statistics(library)["papers_failed"] == {"unreadable": 2}
+    assert compute_statistics(library)["papers_failed"] == {"unreadable": 2}
     assert any("bad.ipynb" in problem for problem in report.problems)
     assert not verify(library.folder).problems
 
@@ -178,7 +178,7 @@ def test_mathml_is_used_as_it_is(tmp_path: Path) -> None:
     row = library.connection.execute("SELECT * FROM equations").fetchone()
     assert row["status"] == "converted"
     assert row["latex"] == "a=b"
-    node = library.tree(row["tree"])
+    node = library.get_tree(row["tree"])
     assert [child.text for child in node.children] == ["a", "=", "b"]
 
 
@@ -188,7 +188,7 @@ def test_the_same_record_twice_is_stored_once(tmp_path: Path) -> None:
     library = Library.open(tmp_path / "library")
     report = library.add(tmp_path / "twice.jsonl")
     assert (report.papers, report.unchanged) == (1, 1)
-    assert statistics(library)["fields"] == {"geometry": 1}
+    assert compute_statistics(library)["fields"] == {"geometry": 1}
 
 
 def test_of_two_versions_of_a_paper_the_last_one_counts_every_time(tmp_path: Path) -> None:
@@ -198,17 +198,19 @@ def test_of_two_versions_of_a_paper_the_last_one_counts_every_time(tmp_path: Pat
     library = Library.open(tmp_path / "library")
     for _ in range(2):
         assert library.add(tmp_path / "first.jsonl", tmp_path / "second.jsonl").papers == 2
-        assert [row["title"] for row in library.papers()] == ["second"]
+        assert [row["title"] for row in library.list_papers()] == ["second"]
     together = tmp_path / "together.jsonl"
     together.write_text((tmp_path / "first.jsonl").read_text() + (tmp_path / "second.jsonl").read_text())
     for _ in range(4):
         library.add(together)
-        assert [row["title"] for row in library.papers()] == ["second"]
+        assert [row["title"] for row in library.list_papers()] == ["second"]
     assert not verify(library.folder).problems
 
 
 def test_trees_of_another_converter_are_never_mixed_in(library: Library, papers: Path) -> None:
-    other = Manifest(Identity("katex", "0.0.1", "0" * 64), library.manifest.generation, library.manifest.database)
+    other = LibraryManifest(
+        ConverterIdentity("katex", "0.0.1", "0" * 64), library.manifest.generation, library.manifest.database
+    )
     other.save(library.folder)
     with Library.open(library.folder) as reopened, pytest.raises(CorruptData, match="never mixed"):
         reopened.add(papers)
@@ -223,8 +225,8 @@ def test_a_folder_with_other_things_in_it_is_not_taken_for_a_library(tmp_path: P
     assert not (tmp_path / "missing").exists()
 
 
-def _failing(key: str) -> Item:
-    return Item(key, "somewhere", _fail)
+def _failing(key: str) -> SourceItem:
+    return SourceItem(key, "somewhere", _fail)
 
 
 def _fail() -> Paper:
@@ -276,7 +278,7 @@ def test_odd_characters_and_numbers_cost_at_most_their_paper(tmp_path: Path, rec
     library = Library.open(tmp_path / "library")
     library.add(tmp_path / "odd.jsonl")
     assert library.connection.execute("SELECT 1 FROM papers WHERE key = 'record:good' AND failure = ''").fetchone()
-    assert len(list(equations(library))) >= 1
+    assert len(list(export_equations(library))) >= 1
     assert not verify(library.folder).problems
 
 
@@ -284,7 +286,7 @@ def test_mathml_attributes_with_line_breaks_are_dropped(tmp_path: Path) -> None:
     (tmp_path / "page.html").write_text('<p>x<math display="block"><mi mathvariant="a&#10;b">x</mi></math></p>')
     library = Library.open(tmp_path / "library")
     library.add(tmp_path / "page.html")
-    assert [line["status"] for line in equations(library)] == ["converted"]
+    assert [line["status"] for line in export_equations(library)] == ["converted"]
 
 
 def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> None:
@@ -309,15 +311,15 @@ def test_processes_that_cannot_start_are_an_error_and_no_failed_papers(tmp_path:
     assert done.returncode == 1
     assert "no worker process could be started" in done.stderr
     with Library.open(tmp_path / "library") as library:
-        assert statistics(library)["papers_failed"] == {}
+        assert compute_statistics(library)["papers_failed"] == {}
 
 
 def test_statistics_count_only_what_is_in_use(library: Library, papers: Path) -> None:
-    before = characters(library)["m"]
+    before = count_characters(library)["m"]
     library.remove(str(papers / "a1.tex"))
-    assert characters(library)["m"] == before * 2 // 3
+    assert count_characters(library)["m"] == before * 2 // 3
 
 
 def test_a_tree_that_is_not_there_is_a_clear_error(library: Library) -> None:
     with pytest.raises(BadInput, match="no tree"):
-        library.tree(10**9)
+        library.get_tree(10**9)

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.latex.prose import around
+from eqkin.latex.prose import extract_context
 from eqkin.library import Library
-from eqkin.library.export import equations
-from eqkin.library.figures import draw
-from eqkin.library.statistics import characters, statistics, subject_area
-from eqkin.mathml.tree import node_of, parse_mathml, to_mathml
+from eqkin.library.export import export_equations
+from eqkin.library.figures import draw_figures
+from eqkin.library.statistics import compute_statistics, count_characters, parse_subject_area
+from eqkin.mathml.tree import parse_mathml, to_mathml, to_node
 from tests.library.conftest import write_article
 
 
 def test_export_gives_each_equation_with_its_surroundings(library: Library) -> None:
-    lines = list(equations(library))
+    lines = list(export_equations(library))
     assert len(lines) == 6
     first = lines[0]
     assert first["title"] == "On subject1"
@@ -24,32 +24,32 @@ def test_export_gives_each_equation_with_its_surroundings(library: Library) -> N
     assert first["before"].endswith("Energy of subject1 is conserved.")
     assert r"\half m v^2" in first["latex"]
     assert parse_mathml(first["mathml"]).tag == "mrow"
-    failed = [line for line in equations(library, failed=True) if line["status"] == "failed"]
+    failed = [line for line in export_equations(library, failed=True) if line["status"] == "failed"]
     assert len(failed) == 3
     assert all(line["reason"] for line in failed)
 
 
 def test_trees_are_given_together_in_any_order(library: Library, tmp_path: Path) -> None:
     library.add(write_article(tmp_path / "more", 4))  # a segment of its own
-    numbers = np.concatenate([numbers for numbers, _ in library.forests()])
+    numbers = np.concatenate([numbers for numbers, _ in library.iter_forests()])
     assert len(numbers) == 8
     for chosen in (numbers, numbers[::-1], numbers[[5, 0, 7, 5]], numbers[:0]):
-        forest = library.trees(chosen)
-        assert [to_mathml(node_of(forest, at)) for at in range(len(forest))] == [
-            to_mathml(library.tree(number)) for number in chosen.tolist()
+        forest = library.get_trees(chosen)
+        assert [to_mathml(to_node(forest, at)) for at in range(len(forest))] == [
+            to_mathml(library.get_tree(number)) for number in chosen.tolist()
         ]
     with pytest.raises(BadInput, match="no tree 99"):
-        library.trees(np.array([numbers[0], 99]))
+        library.get_trees(np.array([numbers[0], 99]))
 
 
 def test_around_takes_the_prose_on_both_sides() -> None:
     prose = "left \ufffc middle \ufffc right"
-    assert around(prose, 0) == ("left", "middle")
-    assert around(prose, 1) == ("middle", "right")
+    assert extract_context(prose, 0) == ("left", "middle")
+    assert extract_context(prose, 1) == ("middle", "right")
 
 
 def test_subject_areas_are_arxivs_archives() -> None:
-    assert [subject_area(name) for name in ("math.AG", "hep-th", "machine-learning")] == [
+    assert [parse_subject_area(name) for name in ("math.AG", "hep-th", "machine-learning")] == [
         "math",
         "hep-th",
         "machine-learning",
@@ -58,7 +58,7 @@ def test_subject_areas_are_arxivs_archives() -> None:
 
 def test_figures_are_drawn(library: Library, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    drawn = draw(statistics(library), characters(library).most_common(50), tmp_path / "plots")
+    drawn = draw_figures(compute_statistics(library), count_characters(library).most_common(50), tmp_path / "plots")
     assert {path.name for path in drawn} == {
         f"{name}.{suffix}" for name in ("papers-per-field", "characters", "failures") for suffix in ("png", "svg")
     }
@@ -67,7 +67,7 @@ def test_figures_are_drawn(library: Library, tmp_path: Path) -> None:
 
 def test_an_empty_library_has_defined_answers(tmp_path: Path) -> None:
     library = Library.open(tmp_path / "empty")
-    numbers = statistics(library)
+    numbers = compute_statistics(library)
     assert numbers["papers"] == numbers["equations"]["found"] == 0
-    assert list(equations(library)) == []
-    assert characters(library) == {}
+    assert list(export_equations(library)) == []
+    assert count_characters(library) == {}

@@ -13,9 +13,9 @@ import pytest
 
 from eqkin.errors import EqkinError, LibraryBusy, StorageFailed
 from eqkin.library import Library
-from eqkin.library.export import equations
+from eqkin.library.export import export_equations
 from eqkin.library.lock import WriterLock
-from eqkin.library.statistics import statistics
+from eqkin.library.statistics import compute_statistics
 from eqkin.library.verify import verify
 from tests.library.conftest import write_article
 
@@ -158,7 +158,7 @@ def test_a_read_only_library_can_be_read_and_refuses_writes(library: Library, pa
         path.chmod(0o555)
     try:
         with Library.open(library.folder) as reader:
-            assert statistics(reader)["papers"] == 3
+            assert compute_statistics(reader)["papers"] == 3
             with pytest.raises(StorageFailed):
                 reader.add(papers)
     finally:
@@ -222,7 +222,7 @@ def test_a_second_writer_is_refused_by_name_and_readers_go_on(library: Library, 
         with pytest.raises(LibraryBusy, match=f"process {os.getpid()} on "):
             library.add(papers)
         with Library.open(library.folder) as reader:
-            assert statistics(reader)["papers"] == 3
+            assert compute_statistics(reader)["papers"] == 3
         with pytest.raises(LibraryBusy):
             verify(library.folder)
     assert library.add(papers).papers == 1
@@ -289,7 +289,7 @@ def test_damage_is_never_merged_under_a_new_hash(library: Library, papers: Path)
 
 def test_a_reader_in_the_middle_of_an_export_does_not_stop_a_writer(library: Library, papers: Path) -> None:
     with Library.open(library.folder) as reader:
-        lines = equations(reader)
+        lines = export_equations(reader)
         next(lines)
         for number in range(10, 30):
             library.add(write_article(papers, number))

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 import pytest
 
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
-from eqkin.library.judgements import NAME, Judgement, Judgements
+from eqkin.library.judgements import JUDGEMENTS_NAME, Judgement, LocalJudgements
 from eqkin.library.verify import verify
 from eqkin.limits import LIMITS
 
@@ -17,24 +17,24 @@ ONE = Judgement("paper#1", True, latex="x", words="some words", keywords=("a", "
 
 def write_some(folder, number):
     for i in range(5):
-        Judgements(folder).add(Judgement(f"paper#{number}-{i}", True, latex="x"))
+        LocalJudgements(folder).add(Judgement(f"paper#{number}-{i}", True, latex="x"))
 
 
 def test_a_folder_without_judgements_has_none_and_is_left_alone(tmp_path):
-    kept = Judgements(tmp_path)
-    assert (kept.all(), kept.export(), kept.problems()) == ([], [], [])
+    kept = LocalJudgements(tmp_path)
+    assert (kept.list_all(), kept.export(), kept.find_problems()) == ([], [], [])
     assert not list(tmp_path.iterdir())
 
 
 def test_what_was_said_is_read_again(tmp_path):
-    kept = Judgements(tmp_path).add(ONE)
+    kept = LocalJudgements(tmp_path).add(ONE)
     assert kept.time
-    assert Judgements(tmp_path).all() == [kept]
+    assert LocalJudgements(tmp_path).list_all() == [kept]
     assert replace(kept, time="") == ONE
 
 
 def test_the_last_word_on_an_equation_counts(tmp_path):
-    judgements = Judgements(tmp_path)
+    judgements = LocalJudgements(tmp_path)
     for relevant in (True, False, True, False):
         judgements.add(replace(ONE, relevant=relevant))
     judgements.add(replace(ONE, equation="paper#2", keywords=("b", "c")))
@@ -51,52 +51,52 @@ def test_several_processes_may_write(tmp_path):
     for process in processes:
         process.join(60)
         assert process.exitcode == 0
-    assert len(Judgements(tmp_path).all()) == 15
+    assert len(LocalJudgements(tmp_path).list_all()) == 15
 
 
 def test_judgements_that_say_nothing_or_are_too_many_are_refused(tmp_path):
     with pytest.raises(BadInput):
-        Judgements(tmp_path).add(Judgement("", True, latex="x"))
+        LocalJudgements(tmp_path).add(Judgement("", True, latex="x"))
     with pytest.raises(BadInput):
-        Judgements(tmp_path).add(Judgement("paper#1", True))
-    few = Judgements(tmp_path, replace(LIMITS, web_judgements=1))
+        LocalJudgements(tmp_path).add(Judgement("paper#1", True))
+    few = LocalJudgements(tmp_path, replace(LIMITS, web_judgements=1))
     few.add(ONE)
     with pytest.raises(LimitReached):
         few.add(ONE)
 
 
 def test_a_library_with_judgements_is_whole_and_damage_is_found(library):
-    Judgements(library.folder).add(ONE)
+    LocalJudgements(library.folder).add(ONE)
     assert not verify(library.folder).problems
-    with closing(sqlite3.connect(library.folder / NAME)) as connection, connection:
+    with closing(sqlite3.connect(library.folder / JUDGEMENTS_NAME)) as connection, connection:
         connection.execute("UPDATE judgements SET relevant = 0")
     assert any("do not match their hash" in problem for problem in verify(library.folder).problems)
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path):
-    (tmp_path / NAME).write_bytes(b"nonsense" * 1000)
-    with pytest.raises(CorruptData, match=NAME):
-        Judgements(tmp_path).all()
-    assert Judgements(tmp_path).problems()
+    (tmp_path / JUDGEMENTS_NAME).write_bytes(b"nonsense" * 1000)
+    with pytest.raises(CorruptData, match=JUDGEMENTS_NAME):
+        LocalJudgements(tmp_path).list_all()
+    assert LocalJudgements(tmp_path).find_problems()
 
 
 def test_where_nothing_can_be_written_it_is_said(tmp_path):
     with pytest.raises(StorageFailed):
-        Judgements(tmp_path / "nowhere").add(ONE)
+        LocalJudgements(tmp_path / "nowhere").add(ONE)
 
 
 def test_a_file_whose_writer_was_killed_before_the_first_is_empty(tmp_path):
-    (tmp_path / NAME).touch()
-    judgements = Judgements(tmp_path)
-    assert (judgements.all(), judgements.problems()) == ([], [])
-    assert [judgements.add(ONE)] == judgements.all()
+    (tmp_path / JUDGEMENTS_NAME).touch()
+    judgements = LocalJudgements(tmp_path)
+    assert (judgements.list_all(), judgements.find_problems()) == ([], [])
+    assert [judgements.add(ONE)] == judgements.list_all()
 
 
 def test_the_room_they_take_is_bounded(tmp_path):
     with pytest.raises(LimitReached):
-        Judgements(tmp_path).add(replace(ONE, mathml="x" * LIMITS.judgement_chars))
-    small = Judgements(tmp_path, replace(LIMITS, judgements_bytes=20_000))
+        LocalJudgements(tmp_path).add(replace(ONE, mathml="x" * LIMITS.judgement_chars))
+    small = LocalJudgements(tmp_path, replace(LIMITS, judgements_bytes=20_000))
     with pytest.raises(LimitReached):
         for _ in range(10):
             small.add(replace(ONE, mathml="x" * 10_000))
-    assert 0 < len(small.all()) < 10
+    assert 0 < len(small.list_all()) < 10

@@ -3,8 +3,8 @@
 import pytest
 
 from eqkin.latex import parse
-from eqkin.latex.environments import converter_input
-from eqkin.mathml.formulas import convert
+from eqkin.latex.environments import to_converter_input
+from eqkin.mathml.formulas import convert_formulas
 
 PREAMBLE = r"""\documentclass[aps,prd,twocolumn]{revtex4}
 \usepackage{amsmath,bm,slashed}
@@ -62,8 +62,8 @@ DISPLAYS = [
 def test_a_display_in_the_style_of_papers_converts_undegraded(converter, display):
     document = parse(PREAMBLE + display + "\n\\end{document}")
     (equation,) = document.equations
-    latex = converter_input(equation.environment, equation.body)
-    (outcome,) = convert(converter, [latex], document.packages, document.macros[equation.epoch]).outcomes
+    latex = to_converter_input(equation.environment, equation.body)
+    (outcome,) = convert_formulas(converter, [latex], document.packages, document.macros[equation.epoch]).outcomes
     assert outcome.failure is None, outcome.failure
     assert outcome.unknown == ()
     assert not outcome.repaired

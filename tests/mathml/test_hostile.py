@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from eqkin.latex import parse
-from eqkin.latex.environments import converter_input
+from eqkin.latex.environments import to_converter_input
 from eqkin.latex.macros import Macro
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure
-from eqkin.mathml.formulas import convert
+from eqkin.mathml.formulas import convert_formulas
 
 N = 100_000
 DOUBLING = {rf"\m{chr(97 + i)}": Macro(rf"\m{chr(97 + i)}", (), rf"\m{chr(98 + i)}\m{chr(98 + i)}") for i in range(24)}
@@ -45,22 +45,22 @@ TOO_MUCH = {
 
 @pytest.mark.parametrize("name", TOO_MUCH)
 def test_too_much_is_a_limit_and_the_converter_goes_on(converter, name):
-    bad, good = convert(converter, [TOO_MUCH[name], "a+b"]).outcomes
+    bad, good = convert_formulas(converter, [TOO_MUCH[name], "a+b"]).outcomes
     assert bad.failure is not None
     assert bad.failure.reason.startswith("limit: ")
     assert good.failure is None
-    assert convert(converter, ["a+b"]).outcomes[0].failure is None
+    assert convert_formulas(converter, ["a+b"]).outcomes[0].failure is None
 
 
 def test_doubling_macros_are_a_limit(converter):
-    bad, good = convert(converter, [r"\ma", "x"], None, DOUBLING).outcomes
+    bad, good = convert_formulas(converter, [r"\ma", "x"], None, DOUBLING).outcomes
     assert bad.failure is not None
     assert bad.failure.reason == "limit: macro expansion"
     assert good.failure is None
 
 
 def test_sizes_are_bounded(converter):
-    conversion = convert(converter, [r"\rule{999999999em}{999999999em}"])
+    conversion = convert_formulas(converter, [r"\rule{999999999em}{999999999em}"])
     assert conversion.outcomes[0].failure is None
     assert not any("999999999" in lines for lines in conversion.forest.attributes)
 
@@ -70,7 +70,7 @@ def test_sizes_are_bounded(converter):
     ["\ud800", "a\0b", "\u202e", "\\", "$", "}", "\\\0", "é\ud83d", r'\char"D800', r'\text{\char"DFFF}', r'\char"0'],
 )
 def test_odd_characters_are_results_or_failures(converter, formula):
-    outcome = convert(converter, [formula, "x"]).outcomes
+    outcome = convert_formulas(converter, [formula, "x"]).outcomes
     assert isinstance(outcome[0].failure, Failure | None)
     assert outcome[1].failure is None
 
@@ -80,23 +80,23 @@ HEAVY = r"\begin{matrix}" + "&".join(["x"] * 9_900) + r"\end{matrix}"
 
 def test_an_engine_out_of_time_is_replaced():
     converter = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
-    failures = converter.trees([HEAVY]).failures
+    failures = converter.convert([HEAVY]).failures
     assert failures[0] is not None
     assert failures[0].reason == "limit: time"
     patient = Converter()
-    assert patient.trees(["x"]).failures == [None]
+    assert patient.convert(["x"]).failures == [None]
     patient.close()
     converter.limits = LIMITS
-    assert converter.trees([HEAVY, "x"]).failures[1] is None
+    assert converter.convert([HEAVY, "x"]).failures[1] is None
     converter.close()
 
 
 def test_an_engine_out_of_memory_is_replaced():
     converter = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    failures = converter.trees([HEAVY] * 4).failures
+    failures = converter.convert([HEAVY] * 4).failures
     assert any(f is not None and f.reason == "limit: memory" for f in failures)
-    assert converter.trees(["x"]).failures == [None]
+    assert converter.convert(["x"]).failures == [None]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
     converter.close()
 
@@ -138,7 +138,7 @@ MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 @MANY
 @given(st.lists(PIECES, max_size=25))
 def test_any_mixture_of_commands_is_a_tree_or_a_failure(converter, pieces):
-    conversion = convert(converter, ["".join(pieces), " ".join(pieces), "x"], ["physics"])
+    conversion = convert_formulas(converter, ["".join(pieces), " ".join(pieces), "x"], ["physics"])
     conversion.forest.validate()
     assert conversion.outcomes[2].failure is None
     assert [o.tree >= 0 for o in conversion.outcomes] == [o.failure is None for o in conversion.outcomes]
@@ -152,8 +152,8 @@ def test_any_document_is_read_and_converted(converter, pieces):
     assert len(document.sections) >= 1
     for equation in document.equations:
         assert 0 <= equation.section < len(document.sections)
-        latex = converter_input(equation.environment, equation.body)
-        convert(converter, [latex], document.packages, document.macros[equation.epoch]).forest.validate()
+        latex = to_converter_input(equation.environment, equation.body)
+        convert_formulas(converter, [latex], document.packages, document.macros[equation.epoch]).forest.validate()
 
 
 BASIS = r"""\begin{align}\label{a}\frac{\partial u}{\partial t}&=\sum_{i=1}^{n}\left(x_i^2+\mathbf{A}\right)\\
@@ -172,4 +172,4 @@ def test_a_mutated_document_is_read_and_converted(converter, edits):
         text = text[:at] + new + text[at + length :]
     document = parse(text)
     for equation in document.equations:
-        convert(converter, [converter_input(equation.environment, equation.body)]).forest.validate()
+        convert_formulas(converter, [to_converter_input(equation.environment, equation.body)]).forest.validate()

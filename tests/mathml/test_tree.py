@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.forest.storage import to_bytes
 from eqkin.latex import parse
-from eqkin.latex.environments import converter_input
-from eqkin.mathml.formulas import convert
-from eqkin.mathml.tree import Node, forest_of, node_of, parse_mathml, to_json, to_mathml
+from eqkin.latex.environments import to_converter_input
+from eqkin.mathml.formulas import convert_formulas
+from eqkin.mathml.tree import Node, parse_mathml, to_forest, to_json, to_mathml, to_node
 
 FORMULAS = [
     "x",
@@ -48,11 +48,11 @@ def as_bytes(forest):
 
 def check_both_ways(converter, formulas, packages=None, macros=None):
     """The engine's trees are those that are read from KaTeX's markup, with the macros of the same document."""
-    conversion = convert(converter, formulas, packages, macros)
+    conversion = convert_formulas(converter, formulas, packages, macros)
     for formula, outcome, page in zip(formulas, conversion.outcomes, converter.markup(formulas), strict=True):
         assert outcome.failure is None, formula
         math = page[page.index("<math") : page.index("</math>") + len("</math>")]
-        assert to_json(node_of(conversion.forest, outcome.tree)) == to_json(parse_mathml(math)), formula
+        assert to_json(to_node(conversion.forest, outcome.tree)) == to_json(parse_mathml(math)), formula
     return conversion
 
 
@@ -63,7 +63,7 @@ def test_trees_equal_those_read_from_the_markup(converter):
 @pytest.mark.parametrize("article", ATLAS)
 def test_every_equation_of_the_atlas_converts_undegraded_and_both_ways(converter, article):
     document = parse(resources.files("eqkin.atlas").joinpath(article).read_text("utf-8"))
-    formulas = [converter_input(e.environment, e.body) for e in document.equations]
+    formulas = [to_converter_input(e.environment, e.body) for e in document.equations]
     assert len(formulas) > 10
     conversion = check_both_ways(converter, formulas, document.packages, document.macros[0])
     assert [o for o in conversion.outcomes if o.failure or o.unknown or o.repaired] == []
@@ -71,12 +71,12 @@ def test_every_equation_of_the_atlas_converts_undegraded_and_both_ways(converter
 
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_a_tree_survives_being_written_and_read(converter, formula):
-    conversion = convert(converter, [formula])
+    conversion = convert_formulas(converter, [formula])
     forest = conversion.forest
     if conversion.outcomes[0].failure is None and len(forest.tags) > 1:
-        root = node_of(forest, 0)
+        root = to_node(forest, 0)
         assert parse_mathml(to_mathml(root)) == root
-        assert as_bytes(forest_of(root)) == as_bytes(forest_of(parse_mathml(to_mathml(root, display=False))))
+        assert as_bytes(to_forest(root)) == as_bytes(to_forest(parse_mathml(to_mathml(root, display=False))))
 
 
 trees = st.recursive(
@@ -99,9 +99,9 @@ trees = st.recursive(
 
 @given(trees)
 def test_any_tree_goes_through_forest_and_text(root):
-    forest = forest_of(root)
+    forest = to_forest(root)
     forest.validate()
-    assert to_json(node_of(forest, 0)) == to_json(root)
+    assert to_json(to_node(forest, 0)) == to_json(root)
     assert to_json(parse_mathml(to_mathml(root))) == to_json(root)
 
 
@@ -188,7 +188,7 @@ def test_only_known_elements_and_attributes_come_out():
 )
 def test_any_text_gives_a_tree_or_our_own_error(pieces):
     try:
-        forest_of(parse_mathml("<math>" + "".join(pieces) + "</math>")).validate()
+        to_forest(parse_mathml("<math>" + "".join(pieces) + "</math>")).validate()
     except EqkinError:
         pass
 
@@ -201,10 +201,10 @@ def test_small_spaces_mean_the_same_both_ways(converter, formula):
 
 
 def test_small_spaces_in_a_row_leave_no_trace(converter):
-    forest = convert(converter, [r"\int f\,dx", r"\int f dx"]).forest
-    assert node_of(forest, 0) == node_of(forest, 1)
+    forest = convert_formulas(converter, [r"\int f\,dx", r"\int f dx"]).forest
+    assert to_node(forest, 0) == to_node(forest, 1)
 
 
 def test_json_names_what_is_there():
     assert to_json(Node("mi", {"a": "b"}, "x")) == {"tag": "mi", "attributes": {"a": "b"}, "text": "x"}
-    assert np.array_equal(forest_of(Node("mi")).n_children, [0])
+    assert np.array_equal(to_forest(Node("mi")).n_children, [0])

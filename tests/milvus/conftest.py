@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eqkin import Encoder, Library
-from eqkin.index import update
+from eqkin.index import update_index
 from tests.milvus.servers import KINDS, MilvusServer, running
 
 Record = dict[str, Any]
@@ -39,13 +39,13 @@ def filled(tmp_path: Path, encoder: Encoder) -> Iterator[Callable[..., Library]]
         path = tmp_path / f"{name}.jsonl"
         path.write_text("\n".join(json.dumps(record) for record in records))
         keys = {f"record:{record['doc_id']}" for record in records}
-        gone = [known["key"] for known in library.papers() if known["key"] not in keys]
+        gone = [known["key"] for known in library.list_papers() if known["key"] not in keys]
         if gone:
             library.remove(*gone)
         if records:
             library.add(path)
         if index:
-            update(library, encoder)
+            update_index(library, encoder)
         return library
 
     yield fill

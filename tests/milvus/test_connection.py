@@ -9,11 +9,11 @@ import pytest
 
 from eqkin.errors import BadInput, StorageFailed, Unreachable
 from eqkin.milvus import connection as calls
-from eqkin.milvus import open_judgements, open_store
-from eqkin.milvus.connection import Connection, address
-from eqkin.milvus.push import push
+from eqkin.milvus import open_backend, open_judgements
+from eqkin.milvus.connection import MilvusConnection, parse_address
+from eqkin.milvus.push import push_library
 from eqkin.milvus.schema import prepare_judgements
-from eqkin.search import Engine
+from eqkin.search import SearchEngine
 from eqkin.web.app import create_app
 from tests.milvus.conftest import paper
 from tests.milvus.run_server import free_port
@@ -25,16 +25,16 @@ from tests.web.conftest import Running
 def test_what_is_no_address_is_refused(uri):
     require("milvus-lite")
     with pytest.raises(BadInput, match="address"):
-        Connection(uri)
+        MilvusConnection(uri)
 
 
 def test_nobody_there_is_told_without_the_password():
     require("milvus-lite")
     port = free_port()
     with pytest.raises(Unreachable) as caught:
-        open_store(f"http://root:hushhush@127.0.0.1:{port}", "x", "model")
+        open_backend(f"http://root:hushhush@127.0.0.1:{port}", "x", "model")
     assert f"http://127.0.0.1:{port}" in str(caught.value) and "hush" not in str(caught.value)
-    assert Connection(f"127.0.0.1:{port}").shown == f"http://127.0.0.1:{port}"
+    assert MilvusConnection(f"127.0.0.1:{port}").shown == f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize(
@@ -51,17 +51,17 @@ def test_nobody_there_is_told_without_the_password():
 )
 def test_what_is_no_address_is_told_without_its_password(uri):
     with pytest.raises(BadInput, match="host.* is no address") as caught:
-        address(uri)
+        parse_address(uri)
     told = "".join(traceback.format_exception(caught.value))
     assert "s3cret" not in told.replace(repr(uri), "") and "user:33" not in told
 
 
 def test_user_and_password_are_unquoted(lite):
-    assert address("https://host:19530/base") == ("https://host:19530/base",) * 2 + ("",)
-    assert address("https://token@[::1]:19530")[1:] == ("https://[::1]:19530", "token")
-    assert address("/some/a@b.db")[1] == "/some/a@b.db"
+    assert parse_address("https://host:19530/base") == ("https://host:19530/base",) * 2 + ("",)
+    assert parse_address("https://token@[::1]:19530")[1:] == ("https://[::1]:19530", "token")
+    assert parse_address("/some/a@b.db")[1] == "/some/a@b.db"
     place = lite.uri.removeprefix("http://")
-    connection = Connection(f"http://us%40er:pass%2Fw%3Ard@{place}")
+    connection = MilvusConnection(f"http://us%40er:pass%2Fw%3Ard@{place}")
     assert connection.shown == lite.uri and connection.version
     assert connection._client._config.token == "us@er:pass/w:rd"
     connection.close()
@@ -70,11 +70,11 @@ def test_user_and_password_are_unquoted(lite):
 def test_without_pymilvus_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(BadInput, match=r"pip install 'eqkin\[milvus\]'"):
-        open_store("http://localhost:19530", "x", "model")
+        open_backend("http://localhost:19530", "x", "model")
 
 
 def test_what_a_server_refuses_is_told(lite, collection):
-    connection = Connection(lite.uri)
+    connection = MilvusConnection(lite.uri)
     with pytest.raises(BadInput, match="no collection nothing"):
         connection.call("query", "nothing", filter="key > 0")
     prepare_judgements(connection, collection)
@@ -101,9 +101,9 @@ def _answers_again(client, path):
 
 def test_a_lost_connection_is_a_503_and_mends_itself(own, filled, encoder, collection, monkeypatch):
     library = filled(paper("a", "E = mc^2", r"\oint f = 0", year=1999))
-    push(library, own.uri, encoder.digest, collection)
+    push_library(library, own.uri, encoder.digest, collection)
     kept = open_judgements(own.uri, collection)
-    engine = Engine(open_store(own.uri, collection, encoder.digest), encoder)
+    engine = SearchEngine(open_backend(own.uri, collection, encoder.digest), encoder)
     running = Running(create_app(engine, kept))
     paths = ("/api/search?q=E%3Dmc^2", "/api/paper/record:a", "/api/facets", "/api/judgements")
     verdict = {"equation": "record:a#0", "relevant": True, "latex": "E"}
@@ -138,7 +138,7 @@ def test_a_lost_connection_is_a_503_and_mends_itself(own, filled, encoder, colle
 
 def test_a_push_waits_for_a_server_that_is_away_for_a_moment(own, filled, encoder, collection):
     library = filled(*(paper(f"p{i}", rf"x_{i} = {i}") for i in range(3)))
-    push(filled(name="empty"), own.uri, encoder.digest, collection)
+    push_library(filled(name="empty"), own.uri, encoder.digest, collection)
     away = []
 
     def restart(report):
@@ -149,11 +149,11 @@ def test_a_push_waits_for_a_server_that_is_away_for_a_moment(own, filled, encode
 
     from eqkin.milvus import push as pushing
 
-    original, pushing._BATCH = pushing._BATCH, 1
+    original, pushing._EQUATIONS_PER_BATCH = pushing._EQUATIONS_PER_BATCH, 1
     try:
-        report = push(library, own.uri, encoder.digest, collection, progress=restart)
+        report = push_library(library, own.uri, encoder.digest, collection, progress=restart)
     finally:
-        pushing._BATCH = original
+        pushing._EQUATIONS_PER_BATCH = original
     assert away == [1] and (report.papers, report.collection) == (3, 3)
 
 
@@ -161,8 +161,8 @@ def test_a_collection_replaced_by_another_models_is_not_searched(lite, filled, e
     from eqkin.milvus import store as stores
 
     library = filled(paper("a", "E = mc^2"))
-    push(library, lite.uri, encoder.digest, collection)
-    with Engine(open_store(lite.uri, collection, encoder.digest), encoder) as engine:
+    push_library(library, lite.uri, encoder.digest, collection)
+    with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
         assert engine.search("E").hits
         engine.store.model = "feed" * 16  # as if this were an eqkin with another network
         monkeypatch.setattr(stores, "_FRESH", 0.0)
@@ -172,13 +172,13 @@ def test_a_collection_replaced_by_another_models_is_not_searched(lite, filled, e
 
 def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder, collection):
     library = filled(paper("a", "E = mc^2"))
-    push(library, lite.uri, encoder.digest, collection)
+    push_library(library, lite.uri, encoder.digest, collection)
     engine, kept = (
-        Engine(open_store(lite.uri, collection, encoder.digest), encoder),
+        SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder),
         open_judgements(lite.uri, collection),
     )
     running = Running(create_app(engine, kept))
-    connection = Connection(lite.uri)
+    connection = MilvusConnection(lite.uri)
     with running.client() as client:
         assert client.get("/api/search?q=E").status_code == 200
         for name in (collection, f"{collection}_papers"):
@@ -187,7 +187,7 @@ def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder,
             answer = client.get(path)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unreachable")
             assert "127.0.0.1" not in answer.text
-        push(library, lite.uri, encoder.digest, collection)
+        push_library(library, lite.uri, encoder.digest, collection)
         assert client.get("/api/search?q=F").status_code == 200
     running.stop()
     connection.close()
@@ -197,7 +197,7 @@ def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder,
 
 def test_answers_of_a_paused_server_are_bounded_in_time(own, monkeypatch):
     monkeypatch.setattr(calls, "SECONDS", 0.5)
-    connection = Connection(own.uri)
+    connection = MilvusConnection(own.uri)
     assert "lite" in connection.version
     own.signal(signal.SIGSTOP)
     try:

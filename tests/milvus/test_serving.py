@@ -8,21 +8,21 @@ import pytest
 from eqkin.errors import BadInput, LimitReached
 from eqkin.library.judgements import Judgement
 from eqkin.limits import LIMITS
-from eqkin.milvus import open_judgements, open_store
+from eqkin.milvus import open_backend, open_judgements
 from eqkin.milvus.judgements import MilvusJudgements
-from eqkin.milvus.push import push
-from eqkin.search import Engine, Filters
+from eqkin.milvus.push import push_library
+from eqkin.search import Filters, SearchEngine
 from eqkin.web.app import create_app
-from eqkin.web.served import Served
+from eqkin.web.served import ServeTarget
 from tests.milvus.conftest import paper
 from tests.web.conftest import Running
 
 
 def test_a_client_gets_its_answer_over_http_from_milvus(lite, filled, encoder, collection):
     library = filled(paper("a", "E = mc^2", year=1999, fields=["physics"]))
-    push(library, lite.uri, encoder.digest, collection)
+    push_library(library, lite.uri, encoder.digest, collection)
     engine, kept = (
-        Engine(open_store(lite.uri, collection, encoder.digest), encoder),
+        SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder),
         open_judgements(lite.uri, collection),
     )
     running = Running(create_app(engine, kept))
@@ -41,8 +41,8 @@ def test_a_client_gets_its_answer_over_http_from_milvus(lite, filled, encoder, c
 
 
 def test_what_is_served_is_let_go(lite, filled, encoder, collection):
-    push(filled(paper("a", "E = mc^2")), lite.uri, encoder.digest, collection)
-    with Served(milvus=lite.uri, collection=collection).application() as app:
+    push_library(filled(paper("a", "E = mc^2")), lite.uri, encoder.digest, collection)
+    with ServeTarget(milvus=lite.uri, collection=collection).open_app() as app:
         service = app.state.service
         assert service.judgements.all() == []
         connections = service.judgements._connection, service.engine.store.connection
@@ -70,7 +70,7 @@ def test_hostile_names_are_names_and_go_again(server, filled, encoder, collectio
         for at, name in enumerate(HOSTILE)
     ]
     library = filled(*records)
-    push(library, server.uri, encoder.digest, collection)
+    push_library(library, server.uri, encoder.digest, collection)
     keys = sorted(known["key"] for known in library.papers())
     assert len(keys) == len(HOSTILE)
 
@@ -79,8 +79,8 @@ def test_hostile_names_are_names_and_go_again(server, filled, encoder, collectio
         return sorted(hit.equation.paper.key for hit in hits)
 
     with (
-        Engine(open_store(server.uri, collection, encoder.digest), encoder) as engine,
-        Engine(library, encoder) as local,
+        SearchEngine(open_backend(server.uri, collection, encoder.digest), encoder) as engine,
+        SearchEngine(library, encoder) as local,
     ):
         assert found(engine, fields=("all",)) == keys
         for at, name in enumerate(HOSTILE):
@@ -88,24 +88,24 @@ def test_hostile_names_are_names_and_go_again(server, filled, encoder, collectio
             assert found(engine, papers=(own,)) == [own]
             assert found(engine, without_papers=(own,)) == [key for key in keys if key != own]
             assert found(engine, fields=(name,)) == found(local, fields=(name,))
-            assert engine.paper(own).paper == local.paper(own).paper == engine.equation(f"{own}#0").paper
+            assert engine.get_paper(own).paper == local.get_paper(own).paper == engine.get_equation(f"{own}#0").paper
             if server.kind == "milvus-lite" and any(letter.isalnum() for letter in name):
                 assert found(engine, authors=(name,)) == found(local, authors=(name,))
-    assert push(library, server.uri, encoder.digest, collection).unchanged == len(HOSTILE)
+    assert push_library(library, server.uri, encoder.digest, collection).unchanged == len(HOSTILE)
     library = filled(paper("h0", "z = 1"), *records[1:3])
-    report = push(library, server.uri, encoder.digest, collection, prune=True)
+    report = push_library(library, server.uri, encoder.digest, collection, prune=True)
     assert (report.papers, report.unchanged, report.removed, report.collection) == (1, 2, len(HOSTILE) - 2, 3)
 
 
 def test_judgements_are_kept_beside_the_collection(lite, collection):
     kept = MilvusJudgements(lite.uri, collection, replace(LIMITS, web_judgements=3))
-    assert kept.export() == kept.all() == []
+    assert kept.export() == kept.list_all() == []
     first = kept.add(Judgement("p#1", True, latex="x", keywords=("a", "b")))
     kept.add(Judgement("p#2", True, latex="x", keywords=("b", "c")))
     kept.add(Judgement("p#1", False, latex="x"))
     with closing(open_judgements(lite.uri, collection)) as other:  # another server sees the same
         (query,) = other.export()
-        assert other.all()[0] == first and first.time
+        assert other.list_all()[0] == first and first.time
     assert (query.latex, query.keywords, query.relevant, query.irrelevant) == ("x", ["a", "b", "c"], ["p#2"], ["p#1"])
     with pytest.raises(LimitReached):
         kept.add(Judgement("p#3", True, latex="x"))

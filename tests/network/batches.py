@@ -5,13 +5,13 @@ from dataclasses import replace
 import torch
 from hypothesis import strategies as st
 
-from eqkin.network.trees import PADDING, Trees
+from eqkin.network.trees import PADDING, TreeBatch
 from tests.forest.strategies import TREES, build, rows_of
 
 SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)
 
 
-def padded(trees: Trees, rows: int) -> Trees:
+def padded(trees: TreeBatch, rows: int) -> TreeBatch:
     """The same trees with rows of padding behind them, in which everything that means nothing is odd."""
     last = len(trees.offsets) - 2
 
@@ -28,7 +28,7 @@ def padded(trees: Trees, rows: int) -> Trees:
     )
 
 
-def edges(trees: Trees) -> torch.Tensor:
+def edges(trees: TreeBatch) -> torch.Tensor:
     """Edges between parents and children, both ways: (2, edges)."""
     child = torch.nonzero(trees.parent >= 0).squeeze(1)
     parent = trees.parent[child].long()

@@ -3,8 +3,8 @@
 import numpy as np
 
 from eqkin.forest import Vocabulary
-from eqkin.network.architecture import NORM_EPSILON, Architecture, sinusoids
-from eqkin.network.model_files import Model, weight_shapes
+from eqkin.network.architecture import NORM_EPSILON, Architecture, compute_sinusoids
+from eqkin.network.model_files import Model, compute_weight_shapes
 
 VOCABULARY = Vocabulary(
     ("mi", "mo", "mrow", "mfrac", "x", "a=b"), ("a=b", "a=1", "mathvariant=normal"), ("x", "α", "1", "2", "=", "e", "E")
@@ -17,7 +17,7 @@ def random_model(architecture=SMALL, seed=0, vocabulary=VOCABULARY):
     """A model with weights, running statistics and norms of an ordinary size."""
     generator = np.random.default_rng(seed)
     weights = {}
-    for name, shape in weight_shapes(architecture).items():
+    for name, shape in compute_weight_shapes(architecture).items():
         spread = 0.5 / np.sqrt(shape[-1]) if name.endswith("weight") and len(shape) == 2 else 0.2
         values = generator.normal(0, spread, shape)
         if name.endswith(".mix"):
@@ -49,7 +49,7 @@ def slow_node_vectors(model, forest):
                 f[i, 32 + slot] += 1
             for slot in features.character[slice(*features.character_offsets[start + i : start + i + 2])].tolist():
                 f[i, 64 + slot] += 1
-        table = sinusoids(int(position[start:end].max()) + 1, model.architecture.width)
+        table = compute_sinusoids(int(position[start:end].max()) + 1, model.architecture.width)
         places = weights["first.alpha"] * table[position[start:end]]
         above = [int(up) - start for up in parent[start:end]]
         result.append(

@@ -13,8 +13,8 @@ from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.forest import Forest, ForestBuilder, Vocabulary
 from eqkin.network import encoder, layout
 from eqkin.network.architecture import Architecture
-from eqkin.network.encoder import BUNDLED, DEFAULT, Encoder
-from eqkin.network.inference import Network
+from eqkin.network.encoder import BUNDLED_MODEL, DEFAULT_MODEL, Encoder
+from eqkin.network.inference import NumpyNetwork
 from tests.forest.strategies import FORESTS, build
 from tests.network.models import SMALL, SMALL_MIX, random_model, slow_embeddings
 
@@ -34,7 +34,7 @@ FORMULAS = [
 
 @pytest.fixture(scope="module")
 def forest():
-    return ENCODER.trees(FORMULAS)
+    return ENCODER.parse_formulas(FORMULAS)
 
 
 def star(children):
@@ -80,7 +80,7 @@ def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, model, nodes
     forest, one = build(trees), Encoder(model)
     together = one.embed(forest)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Network, "chunk_nodes", nodes)
+        patch.setattr(NumpyNetwork, "chunk_nodes", nodes)
         patch.setattr(layout, "_BLOCK_NODES", blocks * nodes)
         done = []
         assert one.embed(forest, progress=done.append) == pytest.approx(together, abs=1e-5)
@@ -184,10 +184,10 @@ def test_a_missing_model_is_named(tmp_path):
         Encoder.load(tmp_path)
 
 
-@pytest.mark.skipif(not BUNDLED.exists(), reason="the bundled models are not there")
+@pytest.mark.skipif(not BUNDLED_MODEL.exists(), reason="the bundled models are not there")
 def test_models_that_come_with_eqkin_are_loaded_by_name():
-    assert Encoder.load().digest == Encoder.load(DEFAULT).digest == Encoder.load(BUNDLED).digest
-    assert DEFAULT == ("eqkin" if (BUNDLED.parent / "eqkin").exists() else "paper")
+    assert Encoder.load().digest == Encoder.load(DEFAULT_MODEL).digest == Encoder.load(BUNDLED_MODEL).digest
+    assert DEFAULT_MODEL == ("eqkin" if (BUNDLED_MODEL.parent / "eqkin").exists() else "paper")
     assert Encoder.load("paper").model.recipe["name"] == "paper"
     assert Encoder.load("paper").digest == PAPER
 

@@ -63,7 +63,7 @@ def test_the_papers_kind_is_described_as_it_was_when_there_was_no_other(folder):
     description = json.loads((folder / "model.json").read_text())["architecture"]
     assert description == {"width": 24, "layers": 3, "normalised": [0, 2], "dimensions": 8}
     assert Architecture.from_dict(description) == SMALL
-    assert Architecture.from_dict(SMALL_MIX.as_dict()) == SMALL_MIX
+    assert Architecture.from_dict(SMALL_MIX.to_dict()) == SMALL_MIX
     assert Architecture(24, 2, (0, 1), 8, "mix") == SMALL_MIX  # where it means nothing
     with pytest.raises(ValueError, match="not the shape of a network"):
         Architecture.from_dict(description | {"kind": "blend"})
@@ -92,7 +92,7 @@ def test_wrong_weights_of_a_mix_are_named(tmp_path, name, array, message):
 
 
 def test_weights_of_the_other_kind_are_refused(folder):
-    describe(folder, architecture=SMALL_MIX.as_dict())
+    describe(folder, architecture=SMALL_MIX.to_dict())
     with pytest.raises(CorruptData, match=r"the weights lack layers.0.mix, layers.1.mix, layers.1.norm.bias"):
         Model.load(folder)
 

@@ -10,14 +10,14 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from eqkin.errors import CorruptData
 from eqkin.forest import Vocabulary
-from eqkin.forest.vocabulary import dense
-from eqkin.learning.resident import Resident
-from eqkin.network.architecture import FEATURES, NORM_EPSILON, Architecture, sinusoids
+from eqkin.forest.vocabulary import to_dense
+from eqkin.learning.resident import DeviceForest
+from eqkin.network.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids
 from eqkin.network.encoder import Encoder
-from eqkin.network.model_files import Model, weight_shapes
+from eqkin.network.model_files import Model, compute_weight_shapes
 from eqkin.network.torch_layers import NodeNorm
 from eqkin.network.torch_network import GraphNetwork, SoftNorm
-from eqkin.network.trees import Trees
+from eqkin.network.trees import TreeBatch
 from tests.forest.strategies import build
 from tests.network.batches import SOME_FORESTS, padded, random
 from tests.network.models import SMALL, VOCABULARY, random_model
@@ -28,12 +28,12 @@ SHAPES = [SMALL, Architecture(7, 1, (), 3), Architecture(9, 2, (0, 1), 4)]
 
 
 def features_of(forest) -> torch.Tensor:
-    return torch.from_numpy(dense(VOCABULARY.features(forest))).double()
+    return torch.from_numpy(to_dense(VOCABULARY.extract_features(forest))).double()
 
 
 def network_of(architecture=SMALL, seed=0) -> GraphNetwork:
     """A network with the weights of a random model, in double precision."""
-    return GraphNetwork.of_weights(architecture, random_model(architecture, seed).weights).double()
+    return GraphNetwork.from_weights(architecture, random_model(architecture, seed).weights).double()
 
 
 def reference(weights, architecture, forest, *, learning):
@@ -42,7 +42,7 @@ def reference(weights, architecture, forest, *, learning):
     around = torch.eye(n, dtype=torch.float64)
     for child, parent in enumerate(forest.parent().tolist()):
         around[child, parent] = around[parent, child] = 1.0
-    places = torch.from_numpy(sinusoids(n, architecture.width)).double()[torch.from_numpy(forest.position())]
+    places = torch.from_numpy(compute_sinusoids(n, architecture.width)).double()[torch.from_numpy(forest.position())]
     x = features_of(forest) @ weights["first.weight"].T + weights["first.alpha"] * places + weights["first.bias"]
     x = (around @ x).clamp(min=0)
     for i in range(architecture.layers):
@@ -64,7 +64,7 @@ def reference(weights, architecture, forest, *, learning):
 def test_embeddings_are_those_of_the_formulas(forest, architecture, seed):
     network = network_of(architecture, seed)
     expected = reference(network.state_dict(), architecture, forest, learning=False)
-    embeddings = network(features_of(forest), Trees.of_forest(forest))
+    embeddings = network(features_of(forest), TreeBatch.from_forest(forest))
     assert torch.allclose(embeddings, expected, rtol=1e-9, atol=1e-9)
 
 
@@ -77,7 +77,7 @@ def test_learning_sees_the_formulas_and_their_gradients(sizes, architecture, see
     expected = reference(network.state_dict() | weights, architecture, forest, learning=True)
     back = random(*expected.shape)
     gradients = torch.autograd.grad(expected, list(weights.values()), back)
-    embeddings = network(features_of(forest), Trees.of_forest(forest))
+    embeddings = network(features_of(forest), TreeBatch.from_forest(forest))
     assert torch.allclose(embeddings, expected, rtol=1e-6, atol=1e-6)
     for name, ours, theirs in zip(
         weights, torch.autograd.grad(embeddings, list(weights.values()), back), gradients, strict=True
@@ -132,12 +132,14 @@ def test_padding_changes_neither_embeddings_nor_gradients_nor_averages(forest, p
     results = []
     for rows in (0, padding):
         network = network_of().train()
-        trees = padded(Trees.of_forest(forest), rows)
+        trees = padded(TreeBatch.from_forest(forest), rows)
         features = torch.cat([features_of(forest), 9 * random(rows, FEATURES)])
         embeddings = network(features, trees)
         embeddings.backward(random(*embeddings.shape))
         gradients = [parameter.grad for parameter in network.parameters()]
-        results.append([embeddings, *gradients, *network.buffers(), network.nodes(features, trees)[: len(forest.tag)]])
+        results.append(
+            [embeddings, *gradients, *network.buffers(), network.encode_nodes(features, trees)[: len(forest.tag)]]
+        )
     for one, other in zip(*results, strict=True):
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
 
@@ -145,7 +147,7 @@ def test_padding_changes_neither_embeddings_nor_gradients_nor_averages(forest, p
 def test_a_network_gives_the_same_bits_every_time():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
     network = network_of().float()
-    embeddings = [network(features_of(forest).float(), Trees.of_forest(forest)) for _ in range(2)]
+    embeddings = [network(features_of(forest).float(), TreeBatch.from_forest(forest)) for _ in range(2)]
     assert torch.equal(*embeddings)
 
 
@@ -176,9 +178,9 @@ def test_only_learning_moves_the_averages():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(4)])
     network = network_of()
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
-    network(features_of(forest), Trees.of_forest(forest))
+    network(features_of(forest), TreeBatch.from_forest(forest))
     assert all(torch.equal(before[name], buffer) for name, buffer in network.named_buffers())
-    network.train()(features_of(forest), Trees.of_forest(forest))
+    network.train()(features_of(forest), TreeBatch.from_forest(forest))
     moved = {name for name, buffer in network.named_buffers() if not torch.equal(before[name], buffer)}
     assert moved == {name for name in before if name.endswith((".mean", ".variance", ".deviation"))}
     assert len(moved) == 6
@@ -188,7 +190,7 @@ def test_only_learning_moves_the_averages():
 def test_weights_have_the_names_and_shapes_that_the_architecture_says(architecture):
     network = GraphNetwork(architecture)
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    assert shapes == weight_shapes(architecture)
+    assert shapes == compute_weight_shapes(architecture)
     assert shapes["first.weight"] == (architecture.width, 256)
     assert shapes["first.alpha"] == shapes["soft_norm.mean"] == shapes["soft_norm.deviation"] == ()
     assert shapes["output.weight"] == (architecture.dimensions, architecture.width)
@@ -207,8 +209,8 @@ def test_a_new_network_starts_with_positions_at_full_strength():
 def test_half_the_precision_of_features_is_half_the_precision_of_products():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
     network = network_of().float().train()
-    features, trees = features_of(forest), Trees.of_forest(forest)
-    nodes = network.nodes(features.bfloat16(), trees)
+    features, trees = features_of(forest), TreeBatch.from_forest(forest)
+    nodes = network.encode_nodes(features.bfloat16(), trees)
     assert nodes.dtype == torch.bfloat16
     embeddings = network.pool(nodes, trees)
     assert embeddings.dtype == torch.float32
@@ -220,42 +222,42 @@ def test_half_the_precision_of_features_is_half_the_precision_of_products():
 
 def test_given_weights_are_taken_and_others_ignored():
     weights = random_model().weights
-    network = GraphNetwork.of_weights(SMALL, weights | {"heads.tag.weight": np.zeros(3, np.float32)})
+    network = GraphNetwork.from_weights(SMALL, weights | {"heads.tag.weight": np.zeros(3, np.float32)})
     assert not network.training
     assert all((tensor.numpy() == weights[name]).all() for name, tensor in network.state_dict().items())
     next(network.parameters()).data.fill_(7.0)
     assert not (weights["first.weight"] == 7.0).any()
 
 
-@pytest.mark.parametrize("name", sorted(weight_shapes(SMALL)))
+@pytest.mark.parametrize("name", sorted(compute_weight_shapes(SMALL)))
 def test_missing_weights_are_refused_by_name(name):
     weights = dict(random_model().weights)
     del weights[name]
     with pytest.raises(CorruptData, match=f"lack {name}$"):
-        GraphNetwork.of_weights(SMALL, weights)
+        GraphNetwork.from_weights(SMALL, weights)
 
 
 def test_weights_of_another_shape_are_refused_by_name():
     weights = random_model().weights
     for name, wrong in [("output.weight", weights["output.weight"].T), ("first.alpha", np.ones(2, np.float32))]:
         with pytest.raises(CorruptData, match=name):
-            GraphNetwork.of_weights(SMALL, weights | {name: wrong})
+            GraphNetwork.from_weights(SMALL, weights | {name: wrong})
 
 
 def test_weights_from_a_file_are_taken_without_complaint(tmp_path):
     model = random_model()
     model.save(tmp_path / "model")
-    network = GraphNetwork.of_weights(SMALL, Model.load(tmp_path / "model").weights)
+    network = GraphNetwork.from_weights(SMALL, Model.load(tmp_path / "model").weights)
     assert all((tensor.numpy() == model.weights[name]).all() for name, tensor in network.state_dict().items())
 
 
 def assert_same_vectors(model, forest) -> None:
     """Whether the numpy encoder and the network in torch agree on a forest."""
-    resident = Resident(forest, model.vocabulary, CPU)
+    resident = DeviceForest(forest, model.vocabulary, CPU)
     batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
     with torch.no_grad():
-        network = GraphNetwork.of_weights(model.architecture, model.weights)
-        theirs = network(resident.features(batch, torch.float32), batch.trees).numpy()
+        network = GraphNetwork.from_weights(model.architecture, model.weights)
+        theirs = network(resident.build_features(batch, torch.float32), batch.trees).numpy()
     ours = Encoder(model).embed(forest)
     assert (np.abs(ours - theirs).max(axis=1) <= 1e-5 * np.maximum(np.linalg.norm(theirs, axis=1), 1)).all()
 

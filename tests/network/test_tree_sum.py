@@ -15,11 +15,11 @@ from eqkin.network.tree_sum import (
     _tree_mean,
     _tree_sum,
     _tree_sum_with_moments,
-    tree_mean,
-    tree_sum,
-    tree_sum_with_moments,
+    average_trees,
+    sum_neighbours,
+    sum_neighbours_with_moments,
 )
-from eqkin.network.trees import PADDING, ROOT, Trees
+from eqkin.network.trees import PADDING, ROOT, TreeBatch
 from tests.forest.strategies import build, rows_of
 from tests.network.batches import SOME_FORESTS, edges, padded, random
 from tests.network.kernels import check_kernels
@@ -37,23 +37,23 @@ def geometric():
 
 @given(SOME_FORESTS, WIDTHS)
 def test_sums_are_those_of_torch_geometric(geometric, forest, width):
-    trees = Trees.of_forest(forest)
+    trees = TreeBatch.from_forest(forest)
     x = random(len(forest.tag), width)
     convolution = geometric.SimpleConv(aggr="sum", combine_root="sum")
-    assert torch.allclose(tree_sum(x, trees), convolution(x, edges(trees)), atol=1e-12)
-    assert torch.allclose(tree_sum(x, trees, rectify=True), convolution(x, edges(trees)).relu(), atol=1e-12)
+    assert torch.allclose(sum_neighbours(x, trees), convolution(x, edges(trees)), atol=1e-12)
+    assert torch.allclose(sum_neighbours(x, trees, rectify=True), convolution(x, edges(trees)).relu(), atol=1e-12)
 
 
 @given(SOME_FORESTS, WIDTHS)
 def test_means_are_those_of_torch_geometric(geometric, forest, width):
-    trees = Trees.of_forest(forest)
+    trees = TreeBatch.from_forest(forest)
     x = random(len(forest.tag), width)
-    assert torch.allclose(tree_mean(x, trees), geometric.global_mean_pool(x, trees.tree), atol=1e-12)
+    assert torch.allclose(average_trees(x, trees), geometric.global_mean_pool(x, trees.tree), atol=1e-12)
 
 
 @given(SOME_FORESTS)
 def test_the_structure_is_that_of_the_forest(forest):
-    trees = Trees.of_forest(forest)
+    trees = TreeBatch.from_forest(forest)
     start = forest.offsets.tolist()
     for tree, rows in enumerate(rows_of(forest)):
         for i, (_, _, _, parent, position, first, children) in enumerate(rows, start[tree]):
@@ -64,39 +64,39 @@ def test_the_structure_is_that_of_the_forest(forest):
             if children:
                 assert trees.first_child[i] == first + start[tree]
     assert trees.offsets.tolist() == start
-    assert int(trees.count) == len(forest.tag)
+    assert int(trees.node_count) == len(forest.tag)
 
 
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS, st.booleans())
 def test_gradients_of_sums_are_those_of_finite_differences(forest, width, padding, rectify):
-    trees = padded(Trees.of_forest(forest), padding)
+    trees = padded(TreeBatch.from_forest(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: tree_sum(x, trees, rectify=rectify), [x])
+    assert torch.autograd.gradcheck(lambda x: sum_neighbours(x, trees, rectify=rectify), [x])
 
 
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
 def test_gradients_of_means_are_those_of_finite_differences(forest, width, padding):
-    trees = padded(Trees.of_forest(forest), padding)
+    trees = padded(TreeBatch.from_forest(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
-    assert torch.autograd.gradcheck(lambda x: tree_mean(x, trees), [x])
+    assert torch.autograd.gradcheck(lambda x: average_trees(x, trees), [x])
 
 
 @given(SOME_FORESTS, WIDTHS)
 def test_the_gradient_is_the_sum_gated_by_the_output(forest, width):
-    trees = Trees.of_forest(forest)
+    trees = TreeBatch.from_forest(forest)
     structure = (trees.parent, trees.first_child, trees.n_children)
     x, back = random(len(forest.tag), width).requires_grad_(), random(len(forest.tag), width, seed=1)
-    y = tree_sum(x, trees, rectify=True)
+    y = sum_neighbours(x, trees, rectify=True)
     (gradient,) = torch.autograd.grad(y, x, back)
     assert torch.equal(gradient, _tree_sum(back, y.detach(), *structure, False))
-    (gradient,) = torch.autograd.grad(tree_sum(x, trees), x, back)
-    assert torch.equal(gradient, tree_sum(back, trees))
+    (gradient,) = torch.autograd.grad(sum_neighbours(x, trees), x, back)
+    assert torch.equal(gradient, sum_neighbours(back, trees))
 
 
 def test_a_gated_sum_has_the_gradient_of_what_it_lets_through():
-    trees = Trees.of_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])])]))
+    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])])]))
     structure = (trees.parent, trees.first_child, trees.n_children)
     gate = random(3, 4, seed=1)
     x = random(3, 4).requires_grad_()
@@ -105,20 +105,20 @@ def test_a_gated_sum_has_the_gradient_of_what_it_lets_through():
 
 @given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.booleans(), st.sampled_from([0.0, 1e30, float("nan")]))
 def test_padding_comes_out_as_zeros_and_changes_nothing(forest, width, padding, rectify, value):
-    trees = Trees.of_forest(forest)
+    trees = TreeBatch.from_forest(forest)
     more = padded(trees, padding)
     n = len(forest.tag)
     plain = random(n, width).requires_grad_()
     x = torch.cat([plain.detach(), torch.full((padding, width), value, dtype=torch.float64)]).requires_grad_()
-    y, expected = tree_sum(x, more, rectify=rectify), tree_sum(plain, trees, rectify=rectify)
+    y, expected = sum_neighbours(x, more, rectify=rectify), sum_neighbours(plain, trees, rectify=rectify)
     assert torch.equal(y[:n], expected)
     assert not y[n:].any()
     back = random(n + padding, width, seed=1)
     (gradient,) = torch.autograd.grad(y, x, back)
     assert torch.equal(gradient[:n], torch.autograd.grad(expected, plain, back[:n])[0])
     assert not gradient[n:].any()
-    means = tree_mean(x, more)
-    assert torch.equal(means, tree_mean(plain, trees))
+    means = average_trees(x, more)
+    assert torch.equal(means, average_trees(plain, trees))
     (gradient,) = torch.autograd.grad(means, x, back[: len(forest)] if len(back) >= len(forest) else means)
     assert not gradient[n:].any()
 
@@ -126,25 +126,25 @@ def test_padding_comes_out_as_zeros_and_changes_nothing(forest, width, padding, 
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
 def test_moments_are_sums_over_the_rectified_sums_and_so_are_their_gradients(forest, width, padding):
-    trees = padded(Trees.of_forest(forest), padding)
+    trees = padded(TreeBatch.from_forest(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
-    y, total, squares = tree_sum_with_moments(x, trees)
-    plain = tree_sum(x, trees, rectify=True)
+    y, total, squares = sum_neighbours_with_moments(x, trees)
+    plain = sum_neighbours(x, trees, rectify=True)
     assert torch.equal(y, plain)
     assert torch.allclose(total, plain.sum(0))
     assert torch.allclose(squares, plain.square().sum(0))
-    assert torch.autograd.gradcheck(lambda x: tree_sum_with_moments(x, trees), [x])
+    assert torch.autograd.gradcheck(lambda x: sum_neighbours_with_moments(x, trees), [x])
     for part in range(3):
-        assert torch.autograd.gradcheck(lambda x, part=part: tree_sum_with_moments(x, trees)[part], [x])
+        assert torch.autograd.gradcheck(lambda x, part=part: sum_neighbours_with_moments(x, trees)[part], [x])
 
 
 def test_moments_are_in_single_precision_or_better():
-    trees = Trees.of_forest(build([("a", "", "", [("b", "", "", [])] * 500)]))
+    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])] * 500)]))
     exact = random(501, 3).abs()
-    expected = tree_sum(exact, trees).sum(0), tree_sum(exact, trees).square().sum(0)
+    expected = sum_neighbours(exact, trees).sum(0), sum_neighbours(exact, trees).square().sum(0)
     for dtype, moment in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
         x = exact.to(dtype).requires_grad_()
-        y, *moments = tree_sum_with_moments(x, trees)
+        y, *moments = sum_neighbours_with_moments(x, trees)
         assert y.dtype == dtype
         assert [m.dtype for m in moments] == [moment] * 2
         for ours, theirs in zip(moments, expected, strict=True):
@@ -157,7 +157,7 @@ def test_moments_are_in_single_precision_or_better():
 @pytest.mark.parametrize("gated", [False, True])
 def test_the_operations_keep_torchs_rules_for_operations(transposed, gated):
     trees = padded(
-        Trees.of_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])]), ("d", "", "", [])])), 2
+        TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])]), ("d", "", "", [])])), 2
     )
     structure = (trees.parent, trees.first_child, trees.n_children)
     x = (random(5, 6).T if transposed else random(6, 5)).requires_grad_()
@@ -166,32 +166,32 @@ def test_the_operations_keep_torchs_rules_for_operations(transposed, gated):
     torch.library.opcheck(_tree_sum_with_moments, (x, *structure))
     torch.library.opcheck(_tree_sum_with_moments, (x.detach().bfloat16().requires_grad_(), *structure))
     torch.library.opcheck(_tree_mean, (x, trees.tree, trees.offsets))
-    assert tree_sum(x, trees).is_contiguous()  # as the kernels' results are, whatever goes in
+    assert sum_neighbours(x, trees).is_contiguous()  # as the kernels' results are, whatever goes in
 
 
 def test_sums_are_in_the_precision_of_what_comes_in_and_means_in_single_precision_or_better():
-    trees = Trees.of_forest(build([("a", "", "", [("b", "", "", [])])]))
+    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])])]))
     for dtype, mean in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
         x = random(2, 3, dtype=dtype).requires_grad_()
-        assert tree_sum(x, trees).dtype == dtype
-        assert tree_mean(x, trees).dtype == mean
-        tree_mean(x, trees).sum().backward()
+        assert sum_neighbours(x, trees).dtype == dtype
+        assert average_trees(x, trees).dtype == mean
+        average_trees(x, trees).sum().backward()
         assert x.grad.dtype == dtype
 
 
 def test_numbers_that_are_none_are_not_rectified_away():
-    trees = Trees.of_forest(build([("a", "", "", [("b", "", "", [])]), ("c", "", "", [])]))
+    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])]), ("c", "", "", [])]))
     x = torch.tensor([[float("nan")], [1.0], [1.0]])
-    assert tree_sum(x, trees, rectify=True).isnan().squeeze(1).tolist() == [True, True, False]
+    assert sum_neighbours(x, trees, rectify=True).isnan().squeeze(1).tolist() == [True, True, False]
 
 
 def test_no_trees_have_no_sums_and_no_means():
-    trees = Trees.of_forest(build([]))
+    trees = TreeBatch.from_forest(build([]))
     x = torch.zeros(0, 4)
-    assert tree_sum(x, trees).shape == (0, 4)
-    assert tree_mean(x, trees).shape == (0, 4)
-    assert tree_sum(torch.ones(2, 4), padded(trees, 2)).tolist() == [[0.0] * 4] * 2
-    assert int(trees.count) == 0
+    assert sum_neighbours(x, trees).shape == (0, 4)
+    assert average_trees(x, trees).shape == (0, 4)
+    assert sum_neighbours(torch.ones(2, 4), padded(trees, 2)).tolist() == [[0.0] * 4] * 2
+    assert int(trees.node_count) == 0
     assert (ROOT, PADDING) == (-1, -2)
 
 

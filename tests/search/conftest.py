@@ -11,8 +11,8 @@ import pytest
 
 from eqkin import Encoder, Library
 from eqkin.forest import Forest, ForestBuilder
-from eqkin.index import update
-from eqkin.search import Engine
+from eqkin.index import update_index
+from eqkin.search import SearchEngine
 from eqkin.search.query import FormulaReader
 
 WAVE = r"\Box \Phi_{\mu} = \kappa \Phi_{\mu}"
@@ -53,14 +53,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
     place = tmp_path_factory.mktemp("search")
     with Library.open(place / "library") as library:
         library.add("atlas:", dated_papers(place))
-        update(library, encoder)
+        update_index(library, encoder)
         return library.folder
 
 
 @pytest.fixture(scope="session")
-def engine(folder: Path, encoder: Encoder) -> Iterator[Engine]:
+def engine(folder: Path, encoder: Encoder) -> Iterator[SearchEngine]:
     """An engine over it."""
-    with Engine(folder, encoder) as opened:
+    with SearchEngine(folder, encoder) as opened:
         yield opened
 
 

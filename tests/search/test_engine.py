@@ -9,9 +9,9 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput, LimitReached
-from eqkin.index import update
+from eqkin.index import update_index
 from eqkin.limits import LIMITS
-from eqkin.search import Engine, Filters, UnreadableFormula
+from eqkin.search import Filters, SearchEngine, UnreadableFormula
 from eqkin.search.engine import STAGES
 
 from .conftest import WAVE
@@ -85,8 +85,8 @@ def test_words_decide_between_formulas_that_are_the_same(tmp_path, encoder):
         (tmp_path / f"{word}.md").write_text(f"# Note\n\nWaves of {word} are\n\n$$ u_{{tt}} = c^2 \\Delta u $$\n")
     with Library.open(tmp_path / "library") as library:
         library.add(*(tmp_path / f"{word}.md" for word in ("strings", "membranes")))
-        update(library, encoder)
-        with Engine(library, encoder) as engine:
+        update_index(library, encoder)
+        with SearchEngine(library, encoder) as engine:
             for word in ("strings", "membranes"):
                 first, second = engine.search(r"u_{tt} = c^2 \Delta u", text=word, fold=False).hits
                 assert word in first.equation.before and word not in second.equation.before
@@ -192,27 +192,27 @@ def test_an_unreadable_formula_is_refused_with_its_place(engine):
 
 def test_an_empty_library_has_nothing(tmp_path, encoder):
     Library.open(tmp_path / "empty").close()
-    with Engine(tmp_path / "empty", encoder) as engine:
+    with SearchEngine(tmp_path / "empty", encoder) as engine:
         assert engine.search(BAYES, text="word").hits == ()
-        assert len(engine.map().ids) == 0
-        assert engine.facets() == ({}, {})
+        assert len(engine.build_map().ids) == 0
+        assert engine.count_facets() == ({}, {})
         with pytest.raises(BadInput):
-            engine.similar_papers("x")
+            engine.find_similar_papers("x")
 
 
 def test_a_library_without_vectors_says_what_to_do(tmp_path, encoder):
     (tmp_path / "note.md").write_text("# Note\n\n$$ a = b $$\n")
     with Library.open(tmp_path / "new") as library:
         library.add(tmp_path / "note.md")
-    with Engine(tmp_path / "new", encoder) as engine:
+    with SearchEngine(tmp_path / "new", encoder) as engine:
         with pytest.raises(BadInput, match="eqkin index"):
             engine.search("x")
-        assert engine.paper(next(iter(_keys(tmp_path / "new")))).sections  # what needs no vectors works
+        assert engine.get_paper(next(iter(_keys(tmp_path / "new")))).sections  # what needs no vectors works
 
 
 def _keys(folder):
     with Library.open(folder) as library:
-        return [paper["key"] for paper in library.papers()]
+        return [paper["key"] for paper in library.list_papers()]
 
 
 def test_equations_added_later_are_found_and_removed_ones_are_not(tmp_path, encoder):
@@ -221,12 +221,12 @@ def test_equations_added_later_are_found_and_removed_ones_are_not(tmp_path, enco
     second.write_text("# Note\n\n$$ \\oint_C f = 2\\pi i $$\n")
     with Library.open(tmp_path / "library") as library:
         library.add(first)
-        update(library, encoder)
-        with Engine(library, encoder) as engine:
+        update_index(library, encoder)
+        with SearchEngine(library, encoder) as engine:
             assert len(engine.search("x", text="note").hits) == 1
             library.add(second)
             assert len(engine.search("x").hits) == 1
-            update(library, encoder)
+            update_index(library, encoder)
             assert len(engine.search("x", text="note").hits) == 2
             library.remove(str(first))
             assert [hit.equation.latex.strip() for hit in engine.search("x").hits] == [r"\oint_C f = 2\pi i"]
@@ -291,16 +291,16 @@ def test_a_paper_shows_equations_that_could_not_be_read(tmp_path, encoder):
     (tmp_path / "a.md").write_text("# Note\n\n$$ a = b $$\n\n$$ \\begin{nope} x \\end{nope} $$\n")
     with Library.open(tmp_path / "library") as library:
         library.add(tmp_path / "a.md")
-        (key,) = (paper["key"] for paper in library.papers())
-        with Engine(library, encoder) as engine:
-            ((_, equations),) = engine.paper(key).sections
+        (key,) = (paper["key"] for paper in library.list_papers())
+        with SearchEngine(library, encoder) as engine:
+            ((_, equations),) = engine.get_paper(key).sections
             assert [(equation.tree >= 0, bool(equation.mathml)) for equation in equations] == [
                 (True, True),
                 (False, False),
             ]
-            update(library, encoder)
+            update_index(library, encoder)
             with pytest.raises(BadInput, match="could not be read"):
-                engine.like(f"{key}#1")
+                engine.find_similar(f"{key}#1")
 
 
 def test_facets_count_all_equations(engine):
@@ -311,10 +311,10 @@ def test_facets_count_all_equations(engine):
 
 
 def test_facets_follow_what_is_added(tmp_path, encoder):
-    with Library.open(tmp_path / "library") as library, Engine(library, encoder) as engine:
-        assert engine.facets() == ({}, {})
+    with Library.open(tmp_path / "library") as library, SearchEngine(library, encoder) as engine:
+        assert engine.count_facets() == ({}, {})
         library.add("atlas:")
-        assert "probability" in engine.facets()[0]
+        assert "probability" in engine.count_facets()[0]
 
 
 def test_threads_share_an_engine(engine):
@@ -331,17 +331,17 @@ def test_a_map_is_the_same_every_time(engine, folder, encoder):
     assert np.abs(points.places).max() <= 1
     assert points.places.std(axis=0).min() > 0.1
     assert engine.map(500) is points
-    with Engine(folder, encoder) as other:
-        assert np.array_equal(other.map(500).places, points.places)
+    with SearchEngine(folder, encoder) as other:
+        assert np.array_equal(other.build_map(500).coordinates, points.places)
     assert engine.equation(points.ids[0]).tree == points.trees[0]
     assert points.fields[0] == engine.equation(points.ids[0]).paper.fields[0]
 
 
 def test_a_path_opens_an_engine_and_a_missing_one_is_refused(folder, encoder, tmp_path):
-    with Engine(str(folder), encoder) as engine:
+    with SearchEngine(str(folder), encoder) as engine:
         assert engine.search("x", k=1).hits
     with pytest.raises(BadInput, match="no library"):
-        Engine(tmp_path / "none", encoder)
+        SearchEngine(tmp_path / "none", encoder)
     assert not Path(tmp_path / "none").exists()
 
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from eqkin.mathml.tree import ATTRIBUTES, TAGS, parse_mathml
-from eqkin.search.explain import explained
+from eqkin.mathml.tree import MATHML_ATTRIBUTES, MATHML_TAGS, parse_mathml
+from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.wildcards import Pattern
 
@@ -27,7 +27,7 @@ def explain(reader):
     def why(query, hit):
         asked = reader.read(query)
         pattern = Pattern(asked.root) if asked.wildcards else None
-        return explained(asked.root, [reader.read(hit).root], pattern)[0]
+        return explain_hits(asked.root, [reader.read(hit).root], pattern)[0]
 
     return why
 
@@ -103,18 +103,18 @@ def test_one_node_a_stranger_and_a_huge_tree(explain):
     one = parse_mathml("<math><mi>x</mi></math>")
     huge = parse_mathml("<math>" + "<mi>x</mi>" * 700 + "</math>")
     stranger = parse_mathml("<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>")
-    itself, among_many, nothing = explained(one, [one, huge, stranger])
+    itself, among_many, nothing = explain_hits(one, [one, huge, stranger])
     assert [(p.query_node, p.hit_node) for p in itself.pairings] == [(0, 0)]
     assert [p.query_node for p in among_many.pairings] == [0]
     assert nothing.pairings == nothing.renaming == ()
-    (whole,) = explained(huge, [huge])
+    (whole,) = explain_hits(huge, [huge])
     assert 100 < len(whole.pairings) < 700
     assert all(p.query_node for p in whole.pairings)  # the rest was not looked at, so the root is not known to answer
 
 
 def test_the_last_token_that_is_looked_at_may_be_renamed():
     ours, theirs = (parse_mathml("<math>" + f"<mo>+</mo><mi>{name}</mi>" * 96 + "</math>") for name in "xy")
-    (found,) = explained(ours, [theirs])
+    (found,) = explain_hits(ours, [theirs])
     assert [p.similarity for p in found.pairings] == [1, 0.75] * 96
 
 
@@ -145,8 +145,8 @@ def test_marked_mathml_stays_within_what_is_allowed(trees, explain):
     assert "<script" not in markup
     names = {name for _, attributes in re.findall(r"<(m\w+)((?: [\w-]+=\"[^\"]*\")*)>", markup) for name in
              re.findall(r" ([\w-]+)=", attributes)}  # fmt: skip
-    assert names <= ATTRIBUTES | {"xmlns", "display", "class", "data-node"}
-    assert set(re.findall(r"<(\w+)", markup)) <= TAGS | {"math"}
+    assert names <= MATHML_ATTRIBUTES | {"xmlns", "display", "class", "data-node"}
+    assert set(re.findall(r"<(\w+)", markup)) <= MATHML_TAGS | {"math"}
     numbers = [int(number) for number in re.findall(r'data-node="(\d+)"', markup)]
     assert sorted(numbers) == list(range(len(_nodes(trees(hit)))))
     assert re.search(r'<mi[^>]*class="kin kin-2"[^>]*>y', markup)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from eqkin import Library
-from eqkin.index import update
-from eqkin.index.state import IndexState
-from eqkin.search import Engine, Filters, candidates
-from eqkin.search.candidates import Request, query_of
-from eqkin.search.ranker import similarity
+from eqkin.index import update_index
+from eqkin.index.state import IndexManifest
+from eqkin.search import Filters, SearchEngine, candidates
+from eqkin.search.candidates import Request, make_query_features
+from eqkin.search.ranker import compute_relevance
 
 from .conftest import WAVE
 
@@ -41,11 +41,11 @@ def test_the_list_is_what_the_ranking_makes_of_the_candidates(engine, forest, un
     (vector,) = units(tree)
     request = Request(20, "", Filters(), False, False, False)
     with engine.store.desk() as desk:
-        found = candidates.find(desk, request, query_of(tree, vector), engine.ranker)
-        trees = np.array([candidate.place.key for candidate in found])
+        found = candidates.retrieve(desk, request, make_query_features(tree, vector), engine.ranker)
+        trees = np.array([candidate.ref.key for candidate in found])
         formulas, vectors = desk.library.trees(trees), desk.view.index.vectors(trees)
-    assert len(set(trees.tolist())) == len(trees) == candidates._CLOSELY
-    expected = similarity(tree, vector[None], formulas, vectors)[0].tolist()
+    assert len(set(trees.tolist())) == len(trees) == candidates._MIN_CANDIDATES
+    expected = compute_relevance(tree, vector[None], formulas, vectors)[0].tolist()
     assert [candidate.score for candidate in found] == pytest.approx(expected, abs=1e-5)
     hits = engine.search(query, k=20, group=False, fold=False).hits
     assert [hit.equation.tree for hit in hits] == trees[:20].tolist()
@@ -134,16 +134,16 @@ def copy(folder, tmp_path):
 
 
 def test_an_index_without_structure_is_searched_by_vectors_and_completed_by_the_next_update(copy, encoder, engine):
-    state = IndexState.load(copy / "index")
+    state = IndexManifest.load(copy / "index")
     replace(state, terms=None).save(copy / "index")
-    with Engine(copy, encoder) as old:
+    with SearchEngine(copy, encoder) as old:
         hits = old.search(WAVE, k=10, explain=True).hits
         assert hits[0].score == 1 and len(hits) == 10
-        with old.store.desk() as desk:
+        with old.store.snapshot() as desk:
             assert desk.view.index.structure is None
     with Library.open(copy) as library:
-        assert update(library, encoder).structured == 1_410
-    with Engine(copy, encoder) as new:
+        assert update_index(library, encoder).structured == 1_410
+    with SearchEngine(copy, encoder) as new:
         assert _labels(new.search(PART, k=20)) == _labels(engine.search(PART, k=20))
 
 
@@ -152,14 +152,14 @@ def test_most_of_a_library_can_be_removed_while_it_is_searched(tmp_path, encoder
     (tmp_path / "b.md").write_text("# B\n\n$$ c = d^2 $$\n\n$$ c = e^2 $$\n\n$$ c = f^2 $$\n")
     with Library.open(tmp_path / "library") as library:
         library.add(tmp_path / "a.md", tmp_path / "b.md")
-        update(library, encoder)
-        with Engine(library, encoder) as engine:
+        update_index(library, encoder)
+        with SearchEngine(library, encoder) as engine:
             assert len(engine.search("c = d^2", text="B").hits) == 4
             library.remove(str(tmp_path / "b.md"))
             for _ in range(2):  # before and after the index says so
                 for results in (engine.search("c = d^2"), engine.search("c", text="B", explain=True)):
                     assert [hit.equation.latex.strip() for hit in results.hits] == ["a = b"]
-                assert update(library, encoder).embedded == 0
+                assert update_index(library, encoder).embedded == 0
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +180,8 @@ def squares(tmp_path_factory, encoder):
     (place / "note.md").write_text("# Note\n\n" + "\n\n".join(f"$$ {latex} $$" for latex in formulas) + "\n")
     with Library.open(place / "library") as library:
         library.add(place / "note.md")
-        update(library, encoder)
-        with Engine(library, encoder) as engine:
+        update_index(library, encoder)
+        with SearchEngine(library, encoder) as engine:
             yield lambda query, **options: [
                 (hit.equation.latex.strip(), hit) for hit in engine.search(query, k=9, **options).hits
             ]

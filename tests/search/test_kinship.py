@@ -6,17 +6,17 @@ import pytest
 from eqkin.search import kinship
 from eqkin.search.kinship import (
     FEATURES,
-    PLAIN,
+    LINEAR_WEIGHTS,
     SIMILARITIES,
-    counted,
-    features,
-    overlaps,
-    plain,
-    profile,
-    similarities,
+    build_feature_matrix,
+    compute_linear_score,
+    compute_overlaps,
+    compute_similarities,
+    compute_structural_overlap,
+    extract_features,
 )
-from eqkin.structure.frequencies import Frequencies
-from eqkin.structure.terms import FAMILIES, terms_of
+from eqkin.structure.frequencies import DocumentFrequencies
+from eqkin.structure.terms import TERM_FAMILIES, extract_terms
 
 QUERY = r"x^2 + y^2 = \frac{a}{x + y}"
 SAME = r"x^{2}\, + y^2 = \frac{a}{{x} + y}"
@@ -29,24 +29,30 @@ FORMULAS = (SAME, RENAMED, MIXED, LARGER, OTHER)
 
 def similarity(name, forest, query=QUERY, formulas=FORMULAS):
     """One of the similarities of some formulas and a query."""
-    found = similarities(profile(forest(query)), profile(forest(*formulas)), np.zeros(len(formulas), np.float32))
+    found = compute_similarities(
+        extract_features(forest(query)), extract_features(forest(*formulas)), np.zeros(len(formulas), np.float32)
+    )
     return found[:, SIMILARITIES.index(name)].tolist()
 
 
 def test_all_features_have_names_of_their_own_and_are_numbers(forest):
     assert len(set(FEATURES)) == len(FEATURES) > len(SIMILARITIES)
-    query, formulas, cosines = profile(forest(QUERY)), profile(forest(*FORMULAS)), np.linspace(1, -1, 5, dtype="f")
-    columns = features(query, formulas, cosines)
+    query, formulas, cosines = (
+        extract_features(forest(QUERY)),
+        extract_features(forest(*FORMULAS)),
+        np.linspace(1, -1, 5, dtype="f"),
+    )
+    columns = build_feature_matrix(query, formulas, cosines)
     assert columns.shape == (5, len(FEATURES)) and columns.dtype == np.float32
     assert np.isfinite(columns).all()
-    alike = similarities(query, formulas, cosines)
+    alike = compute_similarities(query, formulas, cosines)
     assert np.array_equal(columns[:, [FEATURES.index(name) for name in SIMILARITIES]], alike)
     assert alike[:, SIMILARITIES.index("vector")].tolist() == cosines.tolist()
 
 
 def test_a_copy_has_all_and_something_else_little_in_common(forest):
-    query, formulas = profile(forest(QUERY)), profile(forest(SAME, OTHER))
-    found = similarities(query, formulas, np.array([1, 0], np.float32))
+    query, formulas = extract_features(forest(QUERY)), extract_features(forest(SAME, OTHER))
+    found = compute_similarities(query, formulas, np.array([1, 0], np.float32))
     assert found[0] == pytest.approx(1, abs=1e-4)
     assert (found >= 0).all()
     assert (found[1] < 0.5).all()
@@ -54,7 +60,7 @@ def test_a_copy_has_all_and_something_else_little_in_common(forest):
 
 def test_products_of_weights_are_summed_over_common_terms(forest):
     trees = forest(QUERY, *FORMULAS)
-    every, terms = profile(trees), terms_of(trees)
+    every, terms = extract_features(trees), extract_terms(trees)
     weights = [
         {
             (int(terms.code[at]), int(terms.family[at])): float(every.weight[at])
@@ -62,16 +68,19 @@ def test_products_of_weights_are_summed_over_common_terms(forest):
         }
         for tree in range(len(trees))
     ]
-    expected = np.zeros((len(FAMILIES), len(trees)))
+    expected = np.zeros((len(TERM_FAMILIES), len(trees)))
     for tree, theirs in enumerate(weights):
         for (code, family), weight in theirs.items():
             expected[family, tree] += weight * weights[0].get((code, family), 0)
-    assert overlaps(every, every) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+    assert compute_overlaps(every, every) == pytest.approx(expected, rel=1e-4, abs=1e-4)
     assert every.norms[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
 
 
 def test_repeated_and_rare_terms_weigh_more(forest):
-    once, often = profile(forest("x", "x x x x x x")), profile(forest("x"), Frequencies.of(forest(*"xxxxxxxy"), kept=1))
+    once, often = (
+        extract_features(forest("x", "x x x x x x")),
+        extract_features(forest("x"), DocumentFrequencies.from_forest(forest(*"xxxxxxxy"), kept=1)),
+    )
     code = once.terms.code[0]
     at = int(np.flatnonzero(once.terms.code[1:] == code)[0]) + 1
     assert once.weight[0] < once.weight[at] < 2 * once.weight[0]
@@ -79,10 +88,10 @@ def test_repeated_and_rare_terms_weigh_more(forest):
 
 
 def test_counted_structure_is_that_among_the_similarities_with_or_without_tokens(forest):
-    query, trees = profile(forest(QUERY)), forest(*FORMULAS)
+    query, trees = extract_features(forest(QUERY)), forest(*FORMULAS)
     expected = similarity("counted", forest)
-    assert counted(query, profile(trees)).tolist() == pytest.approx(expected)
-    assert counted(query, profile(trees, tokens=False)).tolist() == pytest.approx(expected)
+    assert compute_structural_overlap(query, extract_features(trees)).tolist() == pytest.approx(expected)
+    assert compute_structural_overlap(query, extract_features(trees, tokens=False)).tolist() == pytest.approx(expected)
     assert expected[0] > expected[2] and expected[0] > expected[3] > expected[4]
 
 
@@ -121,52 +130,57 @@ def test_sequences_may_have_anything_between(forest):
 
 
 def test_what_needs_no_learning_is_a_weighted_mean(forest):
-    columns = features(profile(forest(QUERY)), profile(forest(*FORMULAS)), np.linspace(1, 0, 5, dtype="f"))
-    parts = [weight * columns[:, FEATURES.index(name)] for name, weight in PLAIN.items()]
-    assert plain(columns) == pytest.approx(sum(parts) / sum(PLAIN.values()), abs=1e-5)
-    assert plain(columns)[0] == pytest.approx(1, abs=1e-4)
+    columns = build_feature_matrix(
+        extract_features(forest(QUERY)), extract_features(forest(*FORMULAS)), np.linspace(1, 0, 5, dtype="f")
+    )
+    parts = [weight * columns[:, FEATURES.index(name)] for name, weight in LINEAR_WEIGHTS.items()]
+    assert compute_linear_score(columns) == pytest.approx(sum(parts) / sum(LINEAR_WEIGHTS.values()), abs=1e-5)
+    assert compute_linear_score(columns)[0] == pytest.approx(1, abs=1e-4)
 
 
 def test_some_profiles_are_selected_in_any_order(forest):
     trees = forest(*FORMULAS)
     chosen = np.array([3, 0, 3])
-    picked, anew = profile(trees).select(chosen), profile(trees.select(chosen))
+    picked, anew = extract_features(trees).select(chosen), extract_features(trees.select(chosen))
     assert len(picked) == 3
-    query, cosines = profile(forest(QUERY)), np.array([0.5, 1, 0.5], np.float32)
-    assert np.array_equal(features(query, picked, cosines), features(query, anew, cosines))
-    assert len(profile(trees).select(np.zeros(0, np.int64))) == 0
+    query, cosines = extract_features(forest(QUERY)), np.array([0.5, 1, 0.5], np.float32)
+    assert np.array_equal(build_feature_matrix(query, picked, cosines), build_feature_matrix(query, anew, cosines))
+    assert len(extract_features(trees).select(np.zeros(0, np.int64))) == 0
 
 
 def test_similarities_are_also_compared_with_those_of_the_others(forest):
-    query, cosines = profile(forest(QUERY)), np.array([1, 0.8, 0.7, 0.6, 0.1], np.float32)
-    columns = features(query, profile(forest(*FORMULAS)), cosines)
+    query, cosines = extract_features(forest(QUERY)), np.array([1, 0.8, 0.7, 0.6, 0.1], np.float32)
+    columns = build_feature_matrix(query, extract_features(forest(*FORMULAS)), cosines)
     relative = columns[:, [FEATURES.index(f"{name}.relative") for name in SIMILARITIES]]
     assert relative.mean(axis=0) == pytest.approx(0, abs=1e-5)
     order = [SIMILARITIES.index(name) for name in ("vector", "counted")]
-    alike = similarities(query, profile(forest(*FORMULAS)), cosines)
+    alike = compute_similarities(query, extract_features(forest(*FORMULAS)), cosines)
     for at in order:
         assert np.array_equal(np.argsort(-relative[:, at]), np.argsort(-alike[:, at]))
 
 
 def test_they_are_compared_with_the_best_alone(forest, monkeypatch):
-    query, cosines = profile(forest(QUERY)), np.array([1, 0.9, 0.1, 0.1, 0.1], np.float32)
-    formulas = profile(forest(SAME, SAME, OTHER, OTHER, OTHER))
+    query, cosines = extract_features(forest(QUERY)), np.array([1, 0.9, 0.1, 0.1, 0.1], np.float32)
+    formulas = extract_features(forest(SAME, SAME, OTHER, OTHER, OTHER))
     monkeypatch.setattr(kinship, "BEST", 2)
-    found = features(query, formulas, cosines)[:, FEATURES.index("vector.relative")]
+    found = build_feature_matrix(query, formulas, cosines)[:, FEATURES.index("vector.relative")]
     assert found == pytest.approx((cosines - 0.95) / 0.06, abs=1e-3)
 
 
 def test_the_order_of_the_formulas_makes_no_difference(forest):
-    query, cosines = profile(forest(QUERY)), np.array([1, 0.8, 0.7, 0.6, 0.1], np.float32)
-    forwards = features(query, profile(forest(*FORMULAS)), cosines)
-    backwards = features(query, profile(forest(*FORMULAS[::-1])), cosines[::-1])
+    query, cosines = extract_features(forest(QUERY)), np.array([1, 0.8, 0.7, 0.6, 0.1], np.float32)
+    forwards = build_feature_matrix(query, extract_features(forest(*FORMULAS)), cosines)
+    backwards = build_feature_matrix(query, extract_features(forest(*FORMULAS[::-1])), cosines[::-1])
     assert forwards == pytest.approx(backwards[::-1], abs=1e-4)
 
 
 def test_nothing_is_compared_with_nothing(forest):
-    nothing = profile(forest())
-    assert features(profile(forest(QUERY)), nothing, np.zeros(0, np.float32)).shape == (0, len(FEATURES))
-    blank = profile(forest(r"\quad"))
-    found = features(blank, profile(forest(*FORMULAS)), np.zeros(5, np.float32))
+    nothing = extract_features(forest())
+    assert build_feature_matrix(extract_features(forest(QUERY)), nothing, np.zeros(0, np.float32)).shape == (
+        0,
+        len(FEATURES),
+    )
+    blank = extract_features(forest(r"\quad"))
+    found = build_feature_matrix(blank, extract_features(forest(*FORMULAS)), np.zeros(5, np.float32))
     assert np.isfinite(found).all()
-    assert not similarities(blank, profile(forest(QUERY)), np.zeros(1, np.float32)).any()
+    assert not compute_similarities(blank, extract_features(forest(QUERY)), np.zeros(1, np.float32)).any()

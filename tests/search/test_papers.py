@@ -6,7 +6,7 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput
-from eqkin.search import Engine
+from eqkin.search import SearchEngine
 
 TRIVIAL = "\n".join(rf"\[ x_{{{i}}} = {i} \] \[ a = b_{{{i}}} \]" for i in range(4))
 SPECIAL = (
@@ -32,8 +32,8 @@ def small(tmp_path_factory, encoder):
     (place / "papers.jsonl").write_text("\n".join(json.dumps(record) for record in records))
     with Library.open(place / "library") as library:
         library.add(place / "papers.jsonl")
-        library.engine()
-    with Engine(place / "library", encoder) as engine:
+        library.open_engine()
+    with SearchEngine(place / "library", encoder) as engine:
         yield engine
 
 
@@ -57,7 +57,7 @@ def test_a_draft_is_read_but_not_added(small, tmp_path):
 
 def _papers(engine):
     with Library.open(engine.store.folder) as library:
-        return [engine.paper(paper["key"]).paper for paper in library.papers()]
+        return [engine.paper(paper["key"]).paper for paper in library.list_papers()]
 
 
 def test_a_paper_is_not_its_own_kin(engine):
@@ -93,5 +93,5 @@ def test_a_library_of_one_paper_has_no_related_ones(tmp_path):
     (tmp_path / "a.md").write_text("# Note\n\n$$ a = b $$\n")
     with Library.open(tmp_path / "library") as library:
         library.add(tmp_path / "a.md")
-        (key,) = (paper["key"] for paper in library.papers())
+        (key,) = (paper["key"] for paper in library.list_papers())
         assert library.similar_papers(key) == []

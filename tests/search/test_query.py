@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula, formula_in_file, is_mathml
+from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula, is_mathml, read_formula_file
 
 
 @pytest.fixture(scope="module")
@@ -219,13 +219,13 @@ def test_a_formula_in_a_file(tmp_path):
     (tmp_path / "a.tex").write_text("\ufeff$x^2$")
     (tmp_path / "b.tex").write_bytes(b"\xff\xfe")
     (tmp_path / "c.tex").write_bytes(b"x" * 5_000_000)
-    assert formula_in_file(tmp_path / "a.tex") == "$x^2$"
+    assert read_formula_file(tmp_path / "a.tex") == "$x^2$"
     with pytest.raises(BadInput, match="UTF-8"):
-        formula_in_file(tmp_path / "b.tex")
+        read_formula_file(tmp_path / "b.tex")
     with pytest.raises(LimitReached):
-        formula_in_file(tmp_path / "c.tex")
+        read_formula_file(tmp_path / "c.tex")
     with pytest.raises(BadInput, match="cannot be read"):
-        formula_in_file(tmp_path / "none.tex")
+        read_formula_file(tmp_path / "none.tex")
     (tmp_path / "d.tex").write_text("\\documentclass{article}\\begin{document}$x$\\end{document}")
     with pytest.raises(BadInput, match="similar-papers"):
-        formula_in_file(tmp_path / "d.tex")
+        read_formula_file(tmp_path / "d.tex")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.search.rank import encode, read_table, run_lines
-from eqkin.search.ranker import similarity
+from eqkin.search.rank import encode_formulas, iter_run_lines, read_table
+from eqkin.search.ranker import compute_relevance
 
 FORMULAS = {"a": "y^2", "bad": r"\begin{nope}", "b": "x^2", "c": r"\int_0^1 g", "d": "y^2 + x^2 = 1", "e": "a + b"}
 
@@ -15,8 +15,8 @@ def ranked(encoder, reader):
     """Gives the rows of a run over those formulas: topic, formula, rank, score."""
 
     def rows(**topics):
-        asked = encode(topics.items(), encoder, reader, wildcards=True)
-        lines = run_lines(asked, encode(FORMULAS.items(), encoder, reader), "tag")
+        asked = encode_formulas(topics.items(), encoder, reader, wildcards=True)
+        lines = iter_run_lines(asked, encode_formulas(FORMULAS.items(), encoder, reader), "tag")
         found = [line.split() for line in lines]
         assert all(row[1] == "Q0" and row[5] == "tag" for row in found)
         return [(row[0], row[2], int(row[3]), float(row[4])) for row in found]
@@ -33,7 +33,7 @@ def test_all_formulas_are_ranked_by_kinship_and_unreadable_ones_last(ranked, for
     assert rows[5][1::2] == rows[11][1::2] == ("bad", -1)
     readable = [name for name in FORMULAS if name != "bad"]
     queries, formulas = forest("x^2", r"\int f"), forest(*(FORMULAS[name] for name in readable))
-    expected = similarity(queries, units(queries), formulas, units(formulas))
+    expected = compute_relevance(queries, units(queries), formulas, units(formulas))
     for topic, scores in zip(("t1", "t2"), expected, strict=True):
         found = {row[1]: row[3] for row in rows if row[0] == topic and row[1] != "bad"}
         assert [found[name] for name in readable] == pytest.approx(scores.tolist(), abs=1e-5)
@@ -56,14 +56,14 @@ def test_a_topic_with_wildcards_ranks_what_it_matches_first(ranked, topic):
 
 
 def test_wildcards_of_formulas_are_no_wildcards(encoder, reader):
-    formulas = encode([("a", "?x^2"), ("b", "x^2")], encoder, reader)
+    formulas = encode_formulas([("a", "?x^2"), ("b", "x^2")], encoder, reader)
     assert formulas.patterns == {} and formulas.problems == {}
     assert not np.allclose(formulas.vectors[0], formulas.vectors[1])
 
 
 def test_nothing_to_rank_is_an_empty_run(encoder, reader):
-    empty = encode([], encoder, reader)
-    assert list(run_lines(empty, empty)) == []
+    empty = encode_formulas([], encoder, reader)
+    assert list(iter_run_lines(empty, empty)) == []
 
 
 @pytest.mark.parametrize("content", [b"a x^2\n", b"\tx\n", b"a\tx\na\ty\n", b"a b\tx\n", b"a\t\xff\n"])

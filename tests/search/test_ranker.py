@@ -8,8 +8,14 @@ import pytest
 from eqkin.errors import CorruptData
 from eqkin.search import ranker
 from eqkin.search.boosted import BoostedTrees
-from eqkin.search.kinship import FEATURES, counted, features, plain, profile
-from eqkin.search.ranker import BUNDLED, Ranker, bundled, similarity, similarity_within
+from eqkin.search.kinship import (
+    FEATURES,
+    build_feature_matrix,
+    compute_linear_score,
+    compute_structural_overlap,
+    extract_features,
+)
+from eqkin.search.ranker import BUNDLED_RANKER, Ranker, compute_relevance, compute_relevance_within, load_bundled_ranker
 
 QUERY = r"p(x|y) = \frac{p(y|x) p(x)}{p(y)}"
 SPACED = r"p(x|y)\, =\, \frac{p(y|x)\, p(x)}{{p(y)}}"
@@ -29,7 +35,7 @@ FORMULAS = (OTHERS[0], RENAMED, OTHERS[1], WHOLE, SPACED, *OTHERS[2:])
 def given(forest, units):
     """Profile of the query, those of the formulas, and cosines."""
     query, formulas = forest(QUERY), forest(*FORMULAS)
-    return profile(query), profile(formulas), units(formulas) @ units(query)[0]
+    return extract_features(query), extract_features(formulas), units(formulas) @ units(query)[0]
 
 
 def _best(scores):
@@ -37,7 +43,7 @@ def _best(scores):
 
 
 def test_the_same_comes_first_then_what_holds_it_or_is_it_under_other_names_then_the_rest(given):
-    scores = bundled().scores(*given)
+    scores = load_bundled_ranker().score(*given)
     assert ((scores >= 0) & (scores <= 1)).all()
     ranked = _best(scores)
     assert ranked[0] == SPACED and scores.max() == 1
@@ -47,15 +53,15 @@ def test_the_same_comes_first_then_what_holds_it_or_is_it_under_other_names_then
 
 def test_formulas_that_begin_the_same_are_not_the_same(forest):
     long = "+".join(f"x_{{{number}}}" for number in range(90))
-    query, formulas = profile(forest(f"{long} = a")), profile(forest(f"{long} = a", f"{long} = b"))
+    query, formulas = extract_features(forest(f"{long} = a")), extract_features(forest(f"{long} = a", f"{long} = b"))
     assert query.tokens.length[0] == formulas.tokens.length[1]  # the end is cut off
-    scores = bundled().scores(query, formulas, np.array([1, 0.95], np.float32))
+    scores = load_bundled_ranker().score(query, formulas, np.array([1, 0.95], np.float32))
     assert scores[0] == 1 > scores[1]
 
 
 def test_a_part_finds_its_whole(forest, units):
     query, formulas = forest(r"\frac{e^{-H(y,x)}}{Z_y}"), forest(*FORMULAS)
-    assert _best(similarity(query, units(query), formulas, units(formulas))[0])[0] == WHOLE
+    assert _best(compute_relevance(query, units(query), formulas, units(formulas))[0])[0] == WHOLE
 
 
 def test_a_nearer_vector_never_makes_a_formula_fall(given):
@@ -65,29 +71,31 @@ def test_a_nearer_vector_never_makes_a_formula_fall(given):
         for cosine in np.linspace(-0.5, 0.98, 12):
             changed = cosines.copy()
             changed[at] = cosine
-            found.append(bundled().scores(query, formulas, changed)[at])
+            found.append(load_bundled_ranker().score(query, formulas, changed)[at])
         assert (np.diff(found) >= 0).all() and found[-1] > found[0]
 
 
 def test_formulas_are_ranked_the_same_in_any_order(given):
     query, formulas, cosines = given
     order = np.array([7, 3, 0, 1, 2, 6, 5, 4])
-    shuffled = bundled().scores(query, formulas.select(order), cosines[order])
-    assert shuffled == pytest.approx(bundled().scores(*given)[order], abs=1e-5)
+    shuffled = load_bundled_ranker().score(query, formulas.select(order), cosines[order])
+    assert shuffled == pytest.approx(load_bundled_ranker().score(*given)[order], abs=1e-5)
 
 
 def test_a_small_collection_is_ranked_by_everything(given):
-    assert bundled().all_scores(*given) == pytest.approx(bundled().scores(*given), abs=1e-5)
+    assert load_bundled_ranker().score_collection(*given) == pytest.approx(
+        load_bundled_ranker().score(*given), abs=1e-5
+    )
 
 
 def test_in_a_large_collection_the_best_are_compared_closely_and_the_rest_keep_their_order(given, monkeypatch):
     monkeypatch.setattr(ranker, "CLOSELY", 3)
     query, formulas, cosines = given
-    scores = bundled().all_scores(query, formulas, cosines)
-    order = np.argsort(-(counted(query, formulas) + ranker.VECTOR_WEIGHT * cosines))
+    scores = load_bundled_ranker().score_collection(query, formulas, cosines)
+    order = np.argsort(-(compute_structural_overlap(query, formulas) + ranker.FIRST_STAGE_VECTOR_WEIGHT * cosines))
     best, rest = order[:3], order[3:]
     assert {FORMULAS[at] for at in best} == {SPACED, RENAMED, WHOLE}
-    assert scores[best] == pytest.approx(bundled().scores(query, formulas.select(best), cosines[best]))
+    assert scores[best] == pytest.approx(load_bundled_ranker().score(query, formulas.select(best), cosines[best]))
     assert (np.diff(scores[rest]) < 0).all()
     assert scores[best].min() > scores[rest].max() > scores[rest].min() > 0
 
@@ -95,44 +103,48 @@ def test_in_a_large_collection_the_best_are_compared_closely_and_the_rest_keep_t
 def test_one_that_is_no_candidate_has_0_and_does_not_count(given):
     query, formulas, cosines = given
     at = FORMULAS.index(SPACED)
-    scores = bundled().all_scores(query, formulas, cosines, without=at)
+    scores = load_bundled_ranker().score_collection(query, formulas, cosines, without=at)
     others = np.delete(np.arange(len(FORMULAS)), at)
     assert scores[at] == 0
-    assert scores[others] == pytest.approx(bundled().scores(query, formulas.select(others), cosines[others]), abs=1e-5)
+    assert scores[others] == pytest.approx(
+        load_bundled_ranker().score(query, formulas.select(others), cosines[others]), abs=1e-5
+    )
 
 
 def test_a_collection_in_blocks_is_ranked_the_same(forest, units, monkeypatch):
     queries, formulas = forest(QUERY, OTHERS[1]), forest(*FORMULAS)
     monkeypatch.setattr(ranker, "CLOSELY", 5)
-    at_once = similarity(queries, units(queries), formulas, units(formulas))
+    at_once = compute_relevance(queries, units(queries), formulas, units(formulas))
     assert at_once.shape == (2, len(FORMULAS))
     assert at_once[1].argmax() == FORMULAS.index(OTHERS[1])
     monkeypatch.setattr(ranker, "_BLOCK", 3)
-    assert similarity(queries, units(queries), formulas, units(formulas)) == pytest.approx(at_once, abs=1e-5)
+    assert compute_relevance(queries, units(queries), formulas, units(formulas)) == pytest.approx(at_once, abs=1e-5)
 
 
 def test_no_formula_of_a_collection_is_a_candidate_for_itself(forest, units):
     formulas = forest(*FORMULAS)
-    found = similarity_within(formulas, units(formulas))
+    found = compute_relevance_within(formulas, units(formulas))
     assert not np.diag(found).any()
-    every, vectors = profile(formulas), units(formulas)
+    every, vectors = extract_features(formulas), units(formulas)
     for at in range(len(FORMULAS)):
         query = every.select(np.array([at]))
-        assert np.array_equal(found[at], bundled().all_scores(query, every, vectors @ vectors[at], without=at))
+        assert np.array_equal(
+            found[at], load_bundled_ranker().score_collection(query, every, vectors @ vectors[at], without=at)
+        )
     assert found[FORMULAS.index(RENAMED)].argmax() in (FORMULAS.index(SPACED), FORMULAS.index(WHOLE))
 
 
 def test_nothing_is_ranked(forest, units):
     nothing, query = forest(), forest(QUERY)
     none = np.zeros((0, units(query).shape[1]), np.float32)
-    assert similarity(query, units(query), nothing, none).shape == (1, 0)
-    assert similarity(nothing, none, query, units(query)).shape == (0, 1)
-    assert similarity_within(nothing, none).shape == (0, 0)
-    assert similarity_within(query, units(query)).tolist() == [[0]]
+    assert compute_relevance(query, units(query), nothing, none).shape == (1, 0)
+    assert compute_relevance(nothing, none, query, units(query)).shape == (0, 1)
+    assert compute_relevance_within(nothing, none).shape == (0, 0)
+    assert compute_relevance_within(query, units(query)).tolist() == [[0]]
 
 
 def test_weights_for_other_features_are_refused(tmp_path):
-    learned = BoostedTrees.load(BUNDLED)
+    learned = BoostedTrees.load(BUNDLED_RANKER)
     assert learned.features == FEATURES
     replace(learned, features=("other", *FEATURES[1:])).save(tmp_path / "w.safetensors")
     with pytest.raises(CorruptData, match="other features"):
@@ -140,10 +152,14 @@ def test_weights_for_other_features_are_refused(tmp_path):
 
 
 def test_other_weights_rank_differently(given, tmp_path):
-    learned = BoostedTrees.load(BUNDLED)
+    learned = BoostedTrees.load(BUNDLED_RANKER)
     replace(learned, value=np.zeros_like(learned.value), first=np.zeros(1, np.float32)).save(tmp_path / "w.safetensors")
     query, formulas, cosines = given
-    scores = Ranker.load(tmp_path / "w.safetensors").scores(query, formulas, cosines)
-    expected = plain(features(query, formulas, cosines)) * ranker.PLAIN_WEIGHT / (1 + ranker.PLAIN_WEIGHT)
+    scores = Ranker.load(tmp_path / "w.safetensors").score(query, formulas, cosines)
+    expected = (
+        compute_linear_score(build_feature_matrix(query, formulas, cosines))
+        * ranker.LINEAR_SCORE_WEIGHT
+        / (1 + ranker.LINEAR_SCORE_WEIGHT)
+    )
     expected[FORMULAS.index(SPACED)] = 1
     assert scores == pytest.approx(np.clip(expected, 0, 1), abs=1e-5)

@@ -12,10 +12,10 @@ import pytest
 
 from eqkin import Library
 from eqkin.errors import BadInput
-from eqkin.index import update
-from eqkin.mathml.tree import node_of
-from eqkin.search import Engine, Filters
-from eqkin.search.shelves import Shelves
+from eqkin.index import update_index
+from eqkin.mathml.tree import to_node
+from eqkin.search import Filters, SearchEngine
+from eqkin.search.shelves import LocalBackend
 from eqkin.search.store import NoSuchEquation
 from tests.milvus.servers import KINDS, running
 
@@ -35,7 +35,7 @@ def kind(request):
 @pytest.fixture(scope="session")
 def stored(kind, folder, encoder):
     """An engine over a store of that kind."""
-    with Engine(_store(kind, folder, encoder, "stores"), encoder) as opened:
+    with SearchEngine(_store(kind, folder, encoder, "stores"), encoder) as opened:
         yield opened
 
 
@@ -47,14 +47,14 @@ def desk(stored):
 
 def _store(kind, folder, encoder, collection):
     if kind == "library":
-        return Shelves(folder, encoder.digest)
+        return LocalBackend(folder, encoder.digest)
     server = running(kind)
-    from eqkin.milvus import open_store
-    from eqkin.milvus.push import push
+    from eqkin.milvus import open_backend
+    from eqkin.milvus.push import push_library
 
     with Library.open(folder, create=False) as library:
-        push(library, server.uri, encoder.digest, collection)
-    return open_store(server.uri, collection, encoder.digest)
+        push_library(library, server.uri, encoder.digest, collection)
+    return open_backend(server.uri, collection, encoder.digest)
 
 
 def _ids(results):
@@ -230,7 +230,7 @@ def test_trees_and_vectors_come_back_as_they_were(desk, engine):
         expected = np.array([trees[names[key]] for key in keys.tolist()])
         np.testing.assert_array_equal(desk.vectors(keys), library.vectors(expected))
         ours, theirs = desk.forest(keys), library.forest(expected)
-        assert all(node_of(ours, at) == node_of(theirs, at) for at in range(len(keys)))
+        assert all(to_node(ours, at) == to_node(theirs, at) for at in range(len(keys)))
         for place in desk.places(keys.tolist()).values():
             assert replace(place, key=0) == replace(places[trees[place.name]], key=0)
 
@@ -262,12 +262,12 @@ def test_what_is_gone_is_left_out_or_told(desk):
 
 
 def test_equations_that_share_terms_are_found(desk, engine, kind):
-    from eqkin.search.candidates import query_of
-    from eqkin.structure.frequencies import bundled
+    from eqkin.search.candidates import make_query_features
+    from eqkin.structure.frequencies import load_bundled_frequencies
 
     forest = engine.formulas.read(BAYES).forest
-    codes = query_of(forest, np.zeros(64, np.float32)).codes
-    worth = bundled().idf(codes)
+    codes = make_query_features(forest, np.zeros(64, np.float32)).codes
+    worth = load_bundled_frequencies().compute_idf(codes)
     sums, keys = desk.alike(codes, worth, 30)
     if kind == OLD:
         assert len(keys) == 0
@@ -287,10 +287,10 @@ def test_an_empty_collection_has_nothing(kind, tmp_path, encoder):
     if kind == OLD:
         pytest.skip("to make two collections takes it long, and says no more than Milvus Lite does")
     with Library.open(tmp_path / "empty") as library:
-        update(library, encoder)
-    with Engine(_store(kind, tmp_path / "empty", encoder, "nothing"), encoder) as empty:
+        update_index(library, encoder)
+    with SearchEngine(_store(kind, tmp_path / "empty", encoder, "nothing"), encoder) as empty:
         assert empty.search(BAYES).hits == ()
-        assert empty.facets() == ({}, {}) and len(empty.map().ids) == 0
-        for ask in (empty.similar_papers, empty.paper, empty.equation):
+        assert empty.count_facets() == ({}, {}) and len(empty.build_map().ids) == 0
+        for ask in (empty.find_similar_papers, empty.get_paper, empty.get_equation):
             with pytest.raises(BadInput):
                 ask("x")

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqkin.mathml.tree import forest_of, node_of, numbers, to_mathml
+from eqkin.mathml.tree import number_nodes, to_forest, to_mathml, to_node
 from eqkin.search.query import FormulaReader
-from eqkin.search.wildcards import Pattern, matches, without_wildcards
+from eqkin.search.wildcards import Pattern, match_pattern, replace_wildcards
 
 _READER = FormulaReader(1)
 PYTHAGORAS = "?a^2+?b^2=?c^2"
@@ -19,7 +19,7 @@ def tree(latex):
 
 
 def found(pattern, latex):
-    return matches(_READER.read(pattern).root, tree(latex))
+    return match_pattern(_READER.read(pattern).root, tree(latex))
 
 
 def said(node):
@@ -117,12 +117,12 @@ def test_layout_makes_no_difference():
     assert found(r"\operatorname{Tr} ?A", r"\mathrm{Tr}{A}") is None  # a name is not three letters
     assert found("|?x|", r"\left|\phantom{a} y \right|").whole
     fenced = _READER.read("<math><mi>f</mi><mfenced><mi>a</mi><mi>b</mi></mfenced></math>").root
-    assert matches(_READER.read("f(?x,?y)").root, fenced).whole
+    assert match_pattern(_READER.read("f(?x,?y)").root, fenced).whole
 
 
 def test_pairs_name_nodes_of_both_trees():
     pattern, other = _READER.read(r"\frac{?a}{2} = y").root, tree(r"x \in \frac{(s+t)^2 u}{2} = y")
-    match = matches(pattern, other)
+    match = match_pattern(pattern, other)
     ours = {number: node for node, number in _nodes(pattern)}
     theirs = {number: node for node, number in _nodes(other)}
     pairs = [(said(ours[i]), said(theirs[j])) for i, j in match.pairs]
@@ -135,7 +135,7 @@ def _nodes(root):
     nodes = [root]
     for node in nodes:
         nodes.extend(node.children)
-    return [(node, numbers(root)[id(node)]) for node in nodes]
+    return [(node, number_nodes(root)[id(node)]) for node in nodes]
 
 
 def test_work_is_bounded():
@@ -145,7 +145,7 @@ def test_work_is_bounded():
     assert pattern.match(other) is None
     assert time.monotonic() - start < 5  # generous: a busy machine
     assert found("?a+?b", "x+y").whole
-    assert matches(_READER.read("?a+?b").root, tree("x+y"), limit=2) is None
+    assert match_pattern(_READER.read("?a+?b").root, tree("x+y"), limit=2) is None
 
 
 @pytest.mark.parametrize(
@@ -159,18 +159,18 @@ def test_work_is_bounded():
 )
 def test_without_wildcards_a_query_has_letters(query, same):
     formula = _READER.read(query)
-    plain = without_wildcards(formula.forest)
-    assert to_mathml(node_of(plain, 0)) == _READER.read(same).mathml
+    plain = replace_wildcards(formula.forest)
+    assert to_mathml(to_node(plain, 0)) == _READER.read(same).mathml
     assert "?" in formula.mathml  # the query itself stays
     plain.validate()
 
 
 def test_without_wildcards_there_are_always_letters_left():
     formula = _READER.read("".join(rf"\qvar{{{letter}{n}}}" for letter in "abc" for n in range(30)))
-    texts = [node.text for node, _ in _nodes(node_of(without_wildcards(formula.forest), 0)) if node.text]
+    texts = [node.text for node, _ in _nodes(to_node(replace_wildcards(formula.forest), 0)) if node.text]
     assert len(set(texts)) == 90 and not any("?" in text for text in texts)
     same = _READER.read("x^2").forest
-    assert without_wildcards(same) is same
+    assert replace_wildcards(same) is same
 
 
 _EXPRESSIONS = st.recursive(
@@ -193,4 +193,4 @@ def test_what_was_replaced_by_a_wildcard_is_found_again(part, rest):
     assert whole is not None and whole.whole
     assert said(whole.bindings["?w"]) == said(tree(part)).replace("\u2061", "")
     assert found(rest, rf"1 < {rest} < 2") is not None
-    assert forest_of(whole.bindings["?w"]).validate() is None
+    assert to_forest(whole.bindings["?w"]).validate() is None

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
-from eqkin.sources.archive import bulk_items, is_bulk, paper_from_eprint
-from eqkin.sources.metadata import ArxivMeta, MetadataSnapshot
-from eqkin.sources.streams import gunzipped
-from eqkin.sources.zipped import zip_members
+from eqkin.sources.archive import is_bulk_tar, iter_bulk_items, read_eprint
+from eqkin.sources.metadata import ArxivMetadata, MetadataSnapshot
+from eqkin.sources.streams import open_gzip
+from eqkin.sources.zipped import iter_zip_members
 from tests.sources.builders import TEX, gz, link, tar_of
 
 SMALL = replace(LIMITS, paper_bytes=200_000, file_bytes=100_000, archive_bytes=500_000, paper_members=50)
 
 
 def read(raw, limits=LIMITS):
-    return paper_from_eprint(io.BytesIO(raw), "arxiv:1706.03762", "1706.03762.gz", limits)
+    return read_eprint(io.BytesIO(raw), "arxiv:1706.03762", "1706.03762.gz", limits)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_zip_with_too_many_members_is_refused_before_they_are_listed(form, monke
     limits = replace(LIMITS, paper_members=50)
     monkeypatch.setattr(zipfile, "ZipFile", lambda *_: pytest.fail("the members were listed"))
     with pytest.raises(LimitReached, match="members"):
-        list(zip_members(many_members(60, form), "z", limits))
+        list(iter_zip_members(many_members(60, form), "z", limits))
 
 
 @pytest.mark.parametrize("wrap", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
@@ -312,9 +312,9 @@ def test_damaged_header_within_a_bulk_tar_is_reported_not_taken_for_the_end(tmp_
     path.write_bytes(raw)
     items = []
     with pytest.raises(BadInput):
-        items.extend(bulk_items(path))
+        items.extend(iter_bulk_items(path))
     assert items == [] or items[0].key == "arxiv:1706.03762"
-    iterator = bulk_items(path)
+    iterator = iter_bulk_items(path)
     assert next(iterator).key == "arxiv:1706.03762"
 
 
@@ -326,8 +326,8 @@ def test_bulk_member_above_the_cap_fails_alone(tmp_path):
 
 
 def test_metadata_is_put_into_bulk_papers(tmp_path):
-    known = {"1706.03762": ArxivMeta("1706.03762", title="Attention", fields=("cs.CL", "cs.LG"))}
-    paper = next(bulk_items(bulk(tmp_path), look_up=known.get)).load()
+    known = {"1706.03762": ArxivMetadata("1706.03762", title="Attention", fields=("cs.CL", "cs.LG"))}
+    paper = next(iter_bulk_items(bulk(tmp_path), look_up=known.get)).load()
     assert (paper.title, paper.fields) == ("Attention", ["cs.CL", "cs.LG"])
 
 
@@ -352,13 +352,13 @@ def test_gzipped_tar_is_unpacked_no_further_than_the_cap(tmp_path, monkeypatch):
     pulled = []
 
     def counted(stream, limit):
-        unpacked = gunzipped(stream, limit)
+        unpacked = open_gzip(stream, limit)
         pulled.append(unpacked)
         return unpacked
 
     monkeypatch.setattr("eqkin.sources.archive.gunzipped", counted)
-    assert is_bulk(path, SMALL)
-    iterator = bulk_items(path, limits=SMALL)
+    assert is_bulk_tar(path, SMALL)
+    iterator = iter_bulk_items(path, limits=SMALL)
     assert "a=b" in next(iterator).load().text
     with pytest.raises(LimitReached):
         list(iterator)
@@ -374,7 +374,7 @@ def test_gzipped_bulk_tar_is_read(tmp_path):
 def test_one_papers_tar_is_not_taken_for_a_bulk_tar(tmp_path):
     path = tmp_path / "paper.tar"
     path.write_bytes(tar_of({"main.tex": TEX, "fig.pdf": b"%PDF-1.4"}))
-    assert not is_bulk(path)
+    assert not is_bulk_tar(path)
 
 
 def test_kind_of_an_archive_is_told_by_content_not_name(tmp_path):

@@ -14,11 +14,11 @@ import pytest
 from eqkin.errors import BadInput, LimitReached, StorageFailed
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
-from eqkin.sources.arxiv import ArxivClient, arxiv_item
-from eqkin.sources.arxiv_ids import id_of_file, parse_id
+from eqkin.sources.arxiv import ArxivClient, make_arxiv_item
+from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.atom import parse_feed
 from eqkin.sources.download import Downloader
-from eqkin.sources.paper import digest_of_paper
+from eqkin.sources.paper import hash_paper
 from tests.sources.builders import TEX, gz, tar_of
 
 SOURCE = gz(tar_of({"main.tex": TEX}))
@@ -102,7 +102,7 @@ def client(server, tmp_path):
 
 
 def load(client, spec="arxiv:1706.03762"):
-    return arxiv_item(spec, client).load()
+    return make_arxiv_item(spec, client).load()
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def load(client, spec="arxiv:1706.03762"):
     ],
 )
 def test_identifiers_and_addresses_are_understood(spec, full):
-    assert parse_id(spec).full == full
+    assert parse_arxiv_id(spec).full == full
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_is_no_identifier_is_refused_before_any_request(spec):
     ],
 )
 def test_identifiers_are_found_in_file_names(name, base):
-    found = id_of_file(name)
+    found = parse_file_name(name)
     assert (found.base if found else None) == base
 
 
@@ -181,7 +181,7 @@ def test_addresses_can_be_set_by_environment(server, monkeypatch, tmp_path):
 
 def test_client_can_be_sent_to_another_process(server, tmp_path):
     made = ArxivClient(api=f"{server.address}/api", eprint=f"{server.address}/src", folder=tmp_path, delay=0.0)
-    assert pickle.loads(pickle.dumps(arxiv_item("arxiv:1706.03762", made))).load().title
+    assert pickle.loads(pickle.dumps(make_arxiv_item("arxiv:1706.03762", made))).load().title
 
 
 def test_busy_server_is_asked_again_after_what_it_says(client, server):
@@ -297,8 +297,8 @@ def test_paper_without_metadata_is_still_read(client, server, body):
     assert "a=b" in paper.text and any("no metadata" in note for note in paper.notes)
     server.set("/api", (200, {}, FEED))
     complete = load(client)
-    assert complete.title and digest_of_paper(complete) != digest_of_paper(paper)
-    assert digest_of_paper(load(client)) == digest_of_paper(complete)
+    assert complete.title and hash_paper(complete) != hash_paper(paper)
+    assert hash_paper(load(client)) == hash_paper(complete)
 
 
 @pytest.mark.parametrize(
@@ -352,5 +352,5 @@ def test_a_server_whose_name_is_unknown_is_not_asked_again(tmp_path, monkeypatch
     slept = []
     client = ArxivClient(api="http://no.invalid/api", eprint="http://no.invalid/e", folder=tmp_path, sleep=slept.append)
     with pytest.raises(BadInput, match="is there a network"):
-        client.source(parse_id("1706.03762"))
+        client.fetch_source(parse_arxiv_id("1706.03762"))
     assert sum(slept) <= 3.0

@@ -10,7 +10,7 @@ from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.folder import FolderFiles
-from eqkin.sources.paper import digest_of_paper
+from eqkin.sources.paper import hash_paper
 from tests.sources.builders import TEX, gz, tar_of
 
 
@@ -98,9 +98,9 @@ def test_files_that_include_each_other_are_one_paper(tmp_path):
 
 def test_digest_changes_with_an_included_file_and_not_else(tmp_path):
     write(tmp_path, {"main.tex": TEX.replace(b"a=b", rb"\input{p}"), "p.tex": "one", "other.md": "x"})
-    before = {item.key: item.digest or digest_of_paper(item.load()) for item in open_source(str(tmp_path))}
+    before = {item.key: item.digest or hash_paper(item.load()) for item in open_source(str(tmp_path))}
     write(tmp_path, {"p.tex": "two"})
-    after = {item.key: item.digest or digest_of_paper(item.load()) for item in open_source(str(tmp_path))}
+    after = {item.key: item.digest or hash_paper(item.load()) for item in open_source(str(tmp_path))}
     changed = [key for key in before if before[key] != after[key]]
     assert [key.rpartition("/")[2] for key in changed] == ["main.tex"]
     assert all(after.values())

@@ -6,8 +6,8 @@ import pytest
 import zstandard
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.sources.arxiv import MetadataSnapshot, enrich
-from eqkin.sources.metadata import ArxivMeta, meta_of_record
+from eqkin.sources.arxiv import MetadataSnapshot, apply_metadata
+from eqkin.sources.metadata import ArxivMetadata, parse_snapshot_record
 from eqkin.sources.paper import Paper
 
 RECORDS = [
@@ -74,10 +74,10 @@ def test_damaged_table_is_named(tmp_path):
 
 def test_enriching_keeps_what_the_metadata_does_not_know():
     paper = Paper("k", "t", title="Own", year=2001, license="own")
-    assert enrich(paper, ArxivMeta("x", title="Better", fields=("hep-th",))) is paper
+    assert apply_metadata(paper, ArxivMetadata("x", title="Better", fields=("hep-th",))) is paper
     assert (paper.title, paper.year, paper.fields, paper.license) == ("Better", 2001, ["hep-th"], "own")
 
 
 def test_records_of_odd_types_give_empty_fields():
     odd = {"id": 1, "title": 2, "authors_parsed": [3, [4], ["A"]], "categories": ["x"], "update_date": None}
-    assert meta_of_record(odd).authors == ("A",)
+    assert parse_snapshot_record(odd).authors == ("A",)

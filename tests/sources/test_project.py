@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
-from eqkin.sources.project import choose_main, read_project
+from eqkin.sources.project import choose_main_file, read_project
 from tests.sources.builders import squeezed
 
 
@@ -44,7 +44,7 @@ def document(body, preamble=""):
     ],
 )
 def test_main_file_is_the_one_a_person_would_choose(files, main):
-    assert choose_main({name: text.encode() for name, text in files.items()}, "paper") == main
+    assert choose_main_file({name: text.encode() for name, text in files.items()}, "paper") == main
 
 
 def test_files_without_tex_are_bad_input():

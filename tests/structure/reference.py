@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from eqkin.mathml.tree import node_of
-from eqkin.structure.simplified import ALIKE, SILENT
+from eqkin.mathml.tree import to_node
+from eqkin.structure.simplified import EQUIVALENT_SIGNS, SILENT_OPERATORS
 
 MOST = 24  # nodes of a run
 
@@ -17,13 +17,17 @@ def simplified(node):
     """(tag, text, members) without blanks, rows in rows and rows of one member; None if nothing is left."""
     if node.tag == "mspace" or (node.tag == "mtext" and not node.text.strip()):
         return None
-    if node.tag in ("mi", "mo") and node.text.strip() in SILENT:
+    if node.tag in ("mi", "mo") and node.text.strip() in SILENT_OPERATORS:
         return None
     members = [member for member in map(simplified, node.children) if member is not None]
     if node.tag not in ("mrow", "mstyle", "mpadded", "math"):
         said = " ".join(node.text.split())
-        tag = "mo" if node.tag == "mi" and said and not any(map(str.isalnum, said)) else ALIKE.get(node.tag, node.tag)
-        return tag, f"{ALIKE.get(said, said)}:{_variant(node)}", members
+        tag = (
+            "mo"
+            if node.tag == "mi" and said and not any(map(str.isalnum, said))
+            else EQUIVALENT_SIGNS.get(node.tag, node.tag)
+        )
+        return tag, f"{EQUIVALENT_SIGNS.get(said, said)}:{_variant(node)}", members
     flat = []
     for member in members:
         flat.extend(member[2] if member[0] == "mrow" else [member])
@@ -81,5 +85,5 @@ def _walk(node, path):
 
 def terms(forest, index):
     """How often each term, as (family, what it is), is in the tree at `index`."""
-    root = simplified(node_of(forest, index))
+    root = simplified(to_node(forest, index))
     return Counter() if root is None else Counter(_walk(root, []))

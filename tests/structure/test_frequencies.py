@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.structure.frequencies import RARE, Frequencies, bundled
-from eqkin.structure.terms import terms_of
+from eqkin.structure.frequencies import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
+from eqkin.structure.terms import extract_terms
 from tests.forest.strategies import build
 
 X, Y, PLUS = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
@@ -13,7 +13,7 @@ FOREST = [("mrow", "", "", [X, PLUS, Y]), ("mrow", "", "", [X, PLUS, X]), X, Y, 
 
 
 def _codes(*trees):
-    return terms_of(build(trees)).code
+    return extract_terms(build(trees)).code
 
 
 def _count(frequencies, code):
@@ -21,7 +21,7 @@ def _count(frequencies, code):
 
 
 def test_formulas_that_have_a_term_are_counted_once_each():
-    frequencies = Frequencies.of(build(FOREST), kept=1)
+    frequencies = DocumentFrequencies.from_forest(build(FOREST), kept=1)
     (x,), (y,) = _codes(X), _codes(Y)
     assert frequencies.formulas == 6
     assert (np.diff(frequencies.codes.astype(np.int64)) > 0).all()
@@ -31,18 +31,18 @@ def test_formulas_that_have_a_term_are_counted_once_each():
 
 
 def test_rare_terms_are_left_out_and_count_as_rare():
-    frequencies = Frequencies.of(build(FOREST), kept=3)
+    frequencies = DocumentFrequencies.from_forest(build(FOREST), kept=3)
     (x,), (plus,) = _codes(X), _codes(PLUS)
     assert (_count(frequencies, x), _count(frequencies, plus)) == (4, 0)
-    worth = frequencies.idf(np.array([x, plus, 12345], np.uint32))
+    worth = frequencies.compute_idf(np.array([x, plus, 12345], np.uint32))
     assert worth[0] == pytest.approx(np.log(7 / 5) + 0.1)
-    assert worth[1] == worth[2] == pytest.approx(np.log(7 / (1 + RARE)) + 0.1)
+    assert worth[1] == worth[2] == pytest.approx(np.log(7 / (1 + RARE_TERM_COUNT)) + 0.1)
     assert worth.dtype == np.float32
 
 
 def test_a_term_is_worth_less_the_more_formulas_have_it():
-    frequencies = Frequencies(1_000, np.array([1, 5, 9], np.uint32), np.array([999, 100, 24], np.uint32))
-    worth = frequencies.idf(np.array([1, 5, 9, 2], np.uint32))
+    frequencies = DocumentFrequencies(1_000, np.array([1, 5, 9], np.uint32), np.array([999, 100, 24], np.uint32))
+    worth = frequencies.compute_idf(np.array([1, 5, 9, 2], np.uint32))
     assert (np.diff(worth) > 0).all()
     assert worth[0] > 0
 
@@ -51,24 +51,24 @@ def test_terms_are_found_wherever_their_codes_are():
     random = np.random.default_rng(2)
     codes = np.unique(np.concatenate((random.integers(0, 2**32, 3_000), np.arange(50), 2**32 - 1 - np.arange(50))))
     counts = random.integers(24, 10_000, len(codes))
-    frequencies = Frequencies(10_000, codes.astype(np.uint32), counts.astype(np.uint32))
+    frequencies = DocumentFrequencies(10_000, codes.astype(np.uint32), counts.astype(np.uint32))
     asked = np.concatenate((codes[::-1], random.integers(0, 2**32, 3_000))).astype(np.uint32)
     known = dict(zip(codes.tolist(), counts.tolist(), strict=True))
-    expected = [np.log(10_001 / (1 + known.get(code, RARE))) + 0.1 for code in asked.tolist()]
-    assert frequencies.idf(asked) == pytest.approx(expected, rel=1e-5)
+    expected = [np.log(10_001 / (1 + known.get(code, RARE_TERM_COUNT))) + 0.1 for code in asked.tolist()]
+    assert frequencies.compute_idf(asked) == pytest.approx(expected, rel=1e-5)
 
 
 def test_without_terms_all_are_rare():
-    nothing = Frequencies.of(build([]))
+    nothing = DocumentFrequencies.from_forest(build([]))
     assert nothing.formulas == 0
-    assert np.isfinite(nothing.idf(np.array([1, 2], np.uint32))).all()
-    assert bundled().idf(np.zeros(0, np.uint32)).shape == (0,)
+    assert np.isfinite(nothing.compute_idf(np.array([1, 2], np.uint32))).all()
+    assert load_bundled_frequencies().compute_idf(np.zeros(0, np.uint32)).shape == (0,)
 
 
 def test_a_file_gives_back_what_was_written(tmp_path):
-    written = Frequencies.of(build(FOREST), kept=1)
+    written = DocumentFrequencies.from_forest(build(FOREST), kept=1)
     written.save(tmp_path / "f.safetensors")
-    read = Frequencies.load(tmp_path / "f.safetensors")
+    read = DocumentFrequencies.load(tmp_path / "f.safetensors")
     assert read.formulas == 6
     assert np.array_equal(read.codes, written.codes) and np.array_equal(read.counts, written.counts)
 
@@ -78,14 +78,14 @@ def test_a_damaged_file_is_told(tmp_path, content):
     if content is not None:
         (tmp_path / "f.safetensors").write_bytes(content)
     with pytest.raises(CorruptData, match=r"f\.safetensors.*install eqkin again"):
-        Frequencies.load(tmp_path / "f.safetensors")
+        DocumentFrequencies.load(tmp_path / "f.safetensors")
 
 
 def test_what_all_formulas_have_is_worth_little_in_the_corpus_eqkin_comes_with():
-    frequencies = bundled()
-    assert frequencies is bundled()
+    frequencies = load_bundled_frequencies()
+    assert frequencies is load_bundled_frequencies()
     assert frequencies.formulas > 100_000
     assert (np.diff(frequencies.codes.astype(np.int64)) > 0).all()
     assert frequencies.counts.max() <= frequencies.formulas
-    equals, box = frequencies.idf(np.concatenate((_codes(("mo", "", "=", [])), _codes(("mo", "", "□", [])))))
+    equals, box = frequencies.compute_idf(np.concatenate((_codes(("mo", "", "=", [])), _codes(("mo", "", "□", [])))))
     assert 0 < equals < 1 < 4 < box

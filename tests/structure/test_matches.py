@@ -6,9 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eqkin.forest import ForestBuilder
-from eqkin.mathml.tree import Node, forest_of
-from eqkin.structure.matches import LEAST, common_runs, covered
-from eqkin.structure.tokens import tokens_of
+from eqkin.mathml.tree import Node, to_forest
+from eqkin.structure.matches import MIN_SUBSTRING, find_common_substrings, mark_covered
+from eqkin.structure.tokens import extract_tokens
 
 SYMBOLS = st.lists(st.sampled_from("xyz+="), max_size=9).map("".join)
 
@@ -18,13 +18,13 @@ def tokens(*formulas):
     builder = ForestBuilder()
     for formula in formulas:
         leaves = [Node("mi" if symbol.isalpha() else "mo", text=symbol) for symbol in formula]
-        builder.add_forest(forest_of(Node("mrow", children=leaves)))
-    return tokens_of(builder.build())
+        builder.add_forest(to_forest(Node("mrow", children=leaves)))
+    return extract_tokens(builder.build())
 
 
 def runs(query, *formulas, renamed):
     """The runs of a formula and others."""
-    return common_runs(tokens(query), tokens(*formulas), renamed=renamed)
+    return find_common_substrings(tokens(query), tokens(*formulas), renamed=renamed)
 
 
 def agree(ours, theirs, renamed):
@@ -103,15 +103,15 @@ def test_runs_as_long_as_a_formula_may_be_are_counted():
 
 def test_no_formulas_and_no_query_have_no_runs():
     empty = tokens("x").select(np.zeros(0, np.int64))
-    assert common_runs(tokens("x+y"), empty, renamed=True).longest.shape == (0,)
+    assert find_common_substrings(tokens("x+y"), empty, renamed=True).longest.shape == (0,)
     assert runs("", "x", renamed=False).longest.tolist() == [0]
-    assert runs("", "x", renamed=False).of_formula().tolist() == [[False]]
+    assert runs("", "x", renamed=False).mark_formula().tolist() == [[False]]
 
 
 def test_what_runs_cover():
     found = runs("a+b=c", "zza+b-a+b=c", "a+", renamed=False)
-    assert found.of_query().tolist() == [[True] * 5, [False] * 5]
-    assert found.of_formula()[0].tolist() == [False] * 2 + [True] * 3 + [False] + [True] * 5
+    assert found.mark_query().tolist() == [[True] * 5, [False] * 5]
+    assert found.mark_formula()[0].tolist() == [False] * 2 + [True] * 3 + [False] + [True] * 5
 
 
 @given(st.lists(st.lists(st.integers(0, 6), min_size=7, max_size=7), min_size=1, max_size=4), st.integers(1, 4))
@@ -120,10 +120,10 @@ def test_covered_tokens_are_those_up_to_so_many_before_an_end(ends, least):
     expected = [
         [any(row[end] >= least and end - row[end] < at <= end for end in range(7)) for at in range(7)] for row in ends
     ]
-    assert covered(np.array(ends, np.uint8), least).tolist() == expected
+    assert mark_covered(np.array(ends, np.uint8), least).tolist() == expected
 
 
 def test_short_runs_cover_nothing():
-    assert LEAST == 3
-    assert not runs("x+", "x+", renamed=False).of_query().any()
-    assert runs("x+y", "x+y", renamed=False).of_query().all()
+    assert MIN_SUBSTRING == 3
+    assert not runs("x+", "x+", renamed=False).mark_query().any()
+    assert runs("x+y", "x+y", renamed=False).mark_query().all()

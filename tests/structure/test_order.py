@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.mathml.tree import node_of
-from eqkin.structure.order import blocks, depth_first, preorder
+from eqkin.mathml.tree import to_node
+from eqkin.structure.order import compute_preorder, iter_blocks, order_depth_first
 from tests.evaluation.formulas import formulas
 from tests.forest.strategies import FORESTS, build
 
@@ -24,9 +24,9 @@ def test_nodes_come_in_the_order_of_a_recursive_walk(trees, block):
     tags, attributes, texts = forest.tags, forest.attributes, forest.texts
     nodes = zip(forest.tag, forest.attribute, forest.text, strict=True)
     said = [(tags[tag], attributes[attribute], texts[text]) for tag, attribute, text in nodes]
-    rank = preorder(forest, block)
-    assert [said[node] for node in depth_first(forest)] == walked
-    assert np.array_equal(rank, preorder(forest))
+    rank = compute_preorder(forest, block)
+    assert [said[node] for node in order_depth_first(forest)] == walked
+    assert np.array_equal(rank, compute_preorder(forest))
     for start, end in zip(forest.offsets[:-1], forest.offsets[1:], strict=True):
         assert rank[start] == 0  # the root
         assert sorted(rank[start:end]) == list(range(end - start))
@@ -35,7 +35,7 @@ def test_nodes_come_in_the_order_of_a_recursive_walk(trees, block):
 @given(st.lists(st.integers(1, 30), max_size=20))
 def test_blocks_part_the_trees_and_their_nodes(sizes):
     offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-    parts = list(blocks(offsets, 25))
+    parts = list(iter_blocks(offsets, 25))
     assert [tree for trees, _ in parts for tree in range(trees.start, trees.stop)] == list(range(len(sizes)))
     assert [node for _, nodes in parts for node in range(nodes.start, nodes.stop)] == list(range(sum(sizes)))
     for trees, nodes in parts:
@@ -44,8 +44,8 @@ def test_blocks_part_the_trees_and_their_nodes(sizes):
 
 def test_the_tree_of_a_real_formula_is_walked_like_its_mathml():
     given_ = formulas(r"\sum_{i=1}^n \sqrt{x_i^2 + \begin{pmatrix} a & b \\ c & d \end{pmatrix}}")
-    tags = [given_.forest.tags[given_.forest.tag[i]] for i in depth_first(given_.forest)]
-    stack, walked = [node_of(given_.forest, 0)], []
+    tags = [given_.forest.tags[given_.forest.tag[i]] for i in order_depth_first(given_.forest)]
+    stack, walked = [to_node(given_.forest, 0)], []
     while stack:
         node = stack.pop()
         walked.append(node.tag)

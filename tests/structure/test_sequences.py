@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.forest import ForestBuilder
-from eqkin.mathml.tree import Node, forest_of
-from eqkin.structure.sequences import OTHER_NAME, STEPS, common_sequences
-from eqkin.structure.tokens import LONGEST, tokens_of
+from eqkin.mathml.tree import Node, to_forest
+from eqkin.structure.sequences import IDF_STEPS, RENAMED_TOKEN_WEIGHT, score_common_subsequences
+from eqkin.structure.tokens import MAX_TOKENS, extract_tokens
 
 SYMBOLS = st.lists(st.sampled_from("xyz12+="), max_size=8).map("".join)
 WORTH = {"x": 1, "y": 2.5, "z": 0.25, "1": 0.5, "2": 3, "+": 0.75, "=": 0.125}
@@ -20,14 +20,14 @@ def tokens(*formulas):
     builder = ForestBuilder()
     for formula in formulas:
         leaves = [Node("mi" if s.isalpha() else "mn" if s.isdigit() else "mo", text=s) for s in formula]
-        builder.add_forest(forest_of(Node("mrow", children=leaves)))
-    return tokens_of(builder.build())
+        builder.add_forest(to_forest(Node("mrow", children=leaves)))
+    return extract_tokens(builder.build())
 
 
 def found(query, *formulas, worth=WORTH):
     """What the heaviest sequences of a formula and others are worth."""
     weights = np.array([worth[symbol] for symbol in query], np.float32)
-    return common_sequences(tokens(query), weights, tokens(*formulas)).tolist()
+    return score_common_subsequences(tokens(query), weights, tokens(*formulas)).tolist()
 
 
 def slow(query, formula):
@@ -39,7 +39,7 @@ def slow(query, formula):
             return 0
         ours, theirs = query[i - 1], formula[j - 1]
         alike = (ours.isalpha() and theirs.isalpha()) or (ours.isdigit() and theirs.isdigit())
-        gain = WORTH[ours] if ours == theirs else min(WORTH[ours], OTHER_NAME) if alike else 0
+        gain = WORTH[ours] if ours == theirs else min(WORTH[ours], RENAMED_TOKEN_WEIGHT) if alike else 0
         return max(best(i - 1, j), best(i, j - 1), best(i - 1, j - 1) + gain)
 
     return best(len(query), len(formula))
@@ -56,26 +56,26 @@ def test_what_stands_between_makes_no_difference_and_the_order_does():
 
 def test_another_name_is_worth_something_and_never_more_than_the_same():
     same, other, sign = found("y", "y", "x", "+")
-    assert same == WORTH["y"] > other == OTHER_NAME > sign == 0
+    assert same == WORTH["y"] > other == RENAMED_TOKEN_WEIGHT > sign == 0
     assert found("z", "x") == [WORTH["z"]]
 
 
 def test_the_place_in_a_formula_makes_no_difference():
     x, y = Node("mi", text="x"), Node("mi", text="y")
     builder = ForestBuilder()
-    builder.add_forest(forest_of(Node("mfrac", children=[x, y])))
+    builder.add_forest(to_forest(Node("mfrac", children=[x, y])))
     worth = np.array([1, 2.5], np.float32)
-    assert common_sequences(tokens("xy"), worth, tokens_of(builder.build())).tolist() == [3.5]
+    assert score_common_subsequences(tokens("xy"), worth, extract_tokens(builder.build())).tolist() == [3.5]
 
 
 def test_the_longest_formulas_of_the_rarest_tokens_do_not_overflow():
-    long, worth = "x" * LONGEST, {"x": 300 / STEPS}
-    assert found(long, long, worth=worth) == [LONGEST * 300 / STEPS]
+    long, worth = "x" * MAX_TOKENS, {"x": 300 / IDF_STEPS}
+    assert found(long, long, worth=worth) == [MAX_TOKENS * 300 / IDF_STEPS]
 
 
 def test_nothing_has_nothing_in_common():
     assert found("", "x") == [0]
     assert found("x", "") == [0]
-    assert common_sequences(tokens("x"), np.ones(1, np.float32), tokens("x").select(np.zeros(0, np.int64))).shape == (
-        0,
-    )
+    assert score_common_subsequences(
+        tokens("x"), np.ones(1, np.float32), tokens("x").select(np.zeros(0, np.int64))
+    ).shape == (0,)

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.atlas import articles
+from eqkin.atlas import list_articles
 from eqkin.forest import ForestBuilder
 from eqkin.latex import parse
 from eqkin.library.reading import convert_document
 from eqkin.limits import LIMITS
-from eqkin.mathml.tree import node_of
-from eqkin.structure.terms import FAMILIES, terms_of
+from eqkin.mathml.tree import to_node
+from eqkin.structure.terms import TERM_FAMILIES, extract_terms
 from tests.forest.strategies import build
 from tests.structure import reference
 from tests.structure.trees import TREES
@@ -30,7 +30,7 @@ def listed(terms, tree):
 
 def of_family(terms, name):
     """Each tree's terms of one family, by code, with their counts."""
-    family = FAMILIES.index(name)
+    family = TERM_FAMILIES.index(name)
     return [{code: n for code, f, n in listed(terms, tree) if f == family} for tree in range(len(terms))]
 
 
@@ -41,7 +41,7 @@ def plain(forest, index):
         attributes = "\n".join(f"{name}={value}" for name, value in sorted(node.attributes.items()))
         return node.tag, attributes, node.text, [nested(child) for child in node.children]
 
-    return nested(node_of(forest, index))
+    return nested(to_node(forest, index))
 
 
 def where(occurrences):
@@ -54,9 +54,11 @@ def where(occurrences):
 
 def quick(forest, block=100_000):
     """`where` of the terms by code."""
-    terms = terms_of(forest, block)
+    terms = extract_terms(forest, block)
     assert len(terms) == len(forest)
-    return where((tree, (FAMILIES[f], code), n) for tree in range(len(forest)) for code, f, n in listed(terms, tree))
+    return where(
+        (tree, (TERM_FAMILIES[f], code), n) for tree in range(len(forest)) for code, f, n in listed(terms, tree)
+    )
 
 
 def slow(forest):
@@ -68,7 +70,7 @@ def slow(forest):
 def atlas():
     """The trees of the atlas."""
     builder = ForestBuilder()
-    for article in articles():
+    for article in list_articles():
         builder.add_forest(convert_document(parse(article.read_text("utf-8")))[1])
     return builder.build()
 
@@ -87,34 +89,34 @@ def test_codes_stand_for_the_terms_counted_node_by_node_in_any_tree(trees, block
 
 
 def test_a_forest_without_trees_has_no_terms():
-    terms = terms_of(build([]))
+    terms = extract_terms(build([]))
     assert (len(terms), terms.offsets.tolist(), len(terms.code)) == (0, [0], 0)
 
 
 def test_a_tree_of_one_symbol_has_its_label_alone_and_one_of_blanks_nothing():
-    terms = terms_of(build([("mi", "", "x", []), ("mrow", "", "", [("mspace", "", "", [])]), ("mi", "", "y", [])]))
+    terms = extract_terms(build([("mi", "", "x", []), ("mrow", "", "", [("mspace", "", "", [])]), ("mi", "", "y", [])]))
     (x,), nothing, (y,) = (listed(terms, tree) for tree in range(3))
     assert nothing == []
-    assert x[1:] == y[1:] == (FAMILIES.index("label"), 1)
+    assert x[1:] == y[1:] == (TERM_FAMILIES.index("label"), 1)
     assert x[0] != y[0]
 
 
 def test_a_tree_has_the_same_terms_in_any_forest(atlas):
-    terms = terms_of(atlas)
+    terms = extract_terms(atlas)
     chosen = list(range(len(atlas)))[::-3]
-    elsewhere = terms_of(atlas.select(chosen).canonical(), block=999)
+    elsewhere = extract_terms(atlas.select(chosen).canonical(), block=999)
     assert all(listed(elsewhere, at) == listed(terms, tree) for at, tree in enumerate(chosen))
 
 
 def test_codes_never_change():
     x, plus, two = ("mi", "", "x", []), ("mo", "", "+", []), ("mn", "mathvariant=bold", "2", [])
-    terms = terms_of(build([("mrow", "", "", [x, plus, x, ("mfrac", "", "", [x, two])])]))
+    terms = extract_terms(build([("mrow", "", "", [x, plus, x, ("mfrac", "", "", [x, two])])]))
     assert hashlib.sha256(terms.code.astype("<u4").tobytes()).hexdigest() == PINNED
 
 
 def test_more_than_255_of_a_term_count_as_255():
-    terms = terms_of(build([("mrow", "", "", [("mi", "", "x", [])] * 256)]))
-    counts = {(FAMILIES[family], count) for _, family, count in listed(terms, 0)}
+    terms = extract_terms(build([("mrow", "", "", [("mi", "", "x", [])] * 256)]))
+    counts = {(TERM_FAMILIES[family], count) for _, family, count in listed(terms, 0)}
     assert ("label", 255) in counts
     assert ("run3", 254) in counts
 
@@ -148,14 +150,17 @@ def test_rows_and_blanks_that_mean_nothing_make_no_difference(atlas):
     given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
     other = build([padded(tree, random) for tree in given_])
     assert len(other.tag) > 1.3 * sum(atlas.sizes[::2])
-    ours, theirs = terms_of(build(given_)), terms_of(other)
+    ours, theirs = extract_terms(build(given_)), extract_terms(other)
     assert all(listed(ours, tree) == listed(theirs, tree) for tree in range(len(given_)))
 
 
 def test_other_names_change_what_names_them_alone(atlas):
     given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
-    ours, theirs = terms_of(build(given_)), terms_of(build([renamed(tree, _another_letter) for tree in given_]))
-    for name in FAMILIES:
+    ours, theirs = (
+        extract_terms(build(given_)),
+        extract_terms(build([renamed(tree, _another_letter) for tree in given_])),
+    )
+    for name in TERM_FAMILIES:
         ours_, theirs_ = (of_family(terms, name) for terms in (ours, theirs))
         if name in ("apath2", "renamed2", "renamed3"):
             assert ours_ == theirs_
@@ -169,7 +174,7 @@ def test_other_names_change_what_names_them_alone(atlas):
 def test_names_that_become_one_make_another_run():
     x, y, z = (("mi", "", name, []) for name in "xyz")
     trees = [[x, y, x], [y, z, y], [x, y, y], [x, x, x], [x, y, z]]
-    runs = of_family(terms_of(build([("mrow", "", "", members) for members in trees])), "renamed3")
+    runs = of_family(extract_terms(build([("mrow", "", "", members) for members in trees])), "renamed3")
     assert runs[0] == runs[1]
     assert len({tuple(run) for run in runs}) == 4
 
@@ -177,7 +182,7 @@ def test_names_that_become_one_make_another_run():
 def test_identifiers_before_a_run_have_nothing_to_do_with_it():
     x, y, plus = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
     once, again = of_family(
-        terms_of(build([("mrow", "", "", [x, plus, y]), ("mrow", "", "", [y, plus, x, plus, y])])), "renamed3"
+        extract_terms(build([("mrow", "", "", [x, plus, y]), ("mrow", "", "", [y, plus, x, plus, y])])), "renamed3"
     )
     assert set(once) <= set(again)
 
@@ -187,14 +192,14 @@ def test_what_has_something_below_it_is_no_identifier():
     trees = build([("mrow", "", "", [("mfrac", "", "", [node, node]), node]) for node in inner])
     assert quick(trees) == slow(trees)
     for name in ("apath2", "renamed2"):
-        first, second = of_family(terms_of(trees), name)
+        first, second = of_family(extract_terms(trees), name)
         assert first != second
 
 
 @pytest.mark.parametrize("size", [23, 24, 25, 26])
 def test_runs_of_more_than_24_nodes_are_not_counted(size):
     long = ("mfrac", "", "", [("mi", "", f"x{i}", []) for i in range(size - 2)])
-    (runs,) = of_family(terms_of(build([("mrow", "", "", [long, ("mo", "", "+", [])])])), "run2")
+    (runs,) = of_family(extract_terms(build([("mrow", "", "", [long, ("mo", "", "+", [])])])), "run2")
     assert len(runs) == (size <= 24)
 
 

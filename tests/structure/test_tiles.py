@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqkin.forest import ForestBuilder
-from eqkin.mathml.tree import Node, forest_of
-from eqkin.structure.tiles import TELLING, tiles
-from eqkin.structure.tokens import tokens_of
+from eqkin.mathml.tree import Node, to_forest
+from eqkin.structure.tiles import MIN_RENAMING_TILE, align_tokens
+from eqkin.structure.tokens import extract_tokens
 
 SYMBOLS = st.lists(st.sampled_from("xyz+="), min_size=1, max_size=9).map("".join)
 
@@ -19,14 +19,14 @@ def _tokens(*formulas):
         leaves = [
             Node("mi" if symbol.isalpha() else "mn" if symbol.isdigit() else "mo", text=symbol) for symbol in formula
         ]
-        builder.add_forest(forest_of(Node("mrow", children=leaves)))
-    return tokens_of(builder.build())
+        builder.add_forest(to_forest(Node("mrow", children=leaves)))
+    return extract_tokens(builder.build())
 
 
 def _tiled(query, formula):
     """Pairs of places in two strings; the row is no token and the first node."""
     tokens = _tokens(query, formula)
-    tiling = tiles(tokens.select(np.array([0])), tokens, 1)
+    tiling = align_tokens(tokens.select(np.array([0])), tokens, 1)
     assert tiling.pairs == tuple((i + 1, j + 1) for i, j in tiling.places)
     return tiling
 
@@ -65,7 +65,7 @@ def test_tiles_keep_one_renaming_and_begin_with_the_longest_run(query, formula):
     runs = [0]
     for at, (i, j) in enumerate(tiling.places):
         runs.append(runs[-1] + 1 if at and tiling.places[at - 1] == (i - 1, j - 1) else 1)
-    if _longest(query, formula) >= TELLING:
+    if _longest(query, formula) >= MIN_RENAMING_TILE:
         assert max(runs) >= _longest(query, formula)
 
 
@@ -106,5 +106,5 @@ def test_a_single_token_finds_itself_alone(query, formula, places):
 def test_formulas_of_one_symbol_repeated_end_soon():
     tokens = _tokens("x" * 400, "+x" * 200)
     for query, at in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        tiling = tiles(tokens.select(np.array([query])), tokens, at)
+        tiling = align_tokens(tokens.select(np.array([query])), tokens, at)
         assert (len(tiling.places) == 192) == (query == at)

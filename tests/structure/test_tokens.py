@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.mathml.tree import node_of
-from eqkin.structure.terms import FAMILIES, terms_of
-from eqkin.structure.tokens import LETTER, LONGEST, NEW, NUMBER, Tokens, tokens_of
+from eqkin.mathml.tree import to_node
+from eqkin.structure.terms import TERM_FAMILIES, extract_terms
+from eqkin.structure.tokens import LETTER_KIND, MAX_TOKENS, NEW_LETTER, NUMBER_KIND, Tokens, extract_tokens
 from tests.forest.strategies import build
 from tests.structure import reference
 from tests.structure.trees import TREES
@@ -17,16 +17,16 @@ UNNUMBERED = ("mrow", "mtable", "mtr", "mtd")
 
 def slow(forest, tree):
     """(what stands where, the same without its name, how far back its letter is, its label, its kind), by recursion."""
-    root, tokens, last = reference.simplified(node_of(forest, tree)), [], {}
+    root, tokens, last = reference.simplified(to_node(forest, tree)), [], {}
 
     def walk(node, slot):
         tag, text, members = node
         if tag != "mrow":
             letter = reference.is_renameable(node)
-            back = len(tokens) - last.get(text, -NEW) if letter else 0
-            kind = LETTER if letter else NUMBER if tag == "mn" else (tag, text)
+            back = len(tokens) - last.get(text, -NEW_LETTER) if letter else 0
+            kind = LETTER_KIND if letter else NUMBER_KIND if tag == "mn" else (tag, text)
             tokens.append(
-                ((slot, tag, text), (slot, "any" if letter else (tag, text)), min(back, NEW), (tag, text), kind)
+                ((slot, tag, text), (slot, "any" if letter else (tag, text)), min(back, NEW_LETTER), (tag, text), kind)
             )
             if letter:
                 last[text] = len(tokens) - 1
@@ -40,9 +40,9 @@ def slow(forest, tree):
 
 def check(forest):
     """Codes are the same where, and only where, what they stand for is."""
-    tokens = tokens_of(forest)
+    tokens = extract_tokens(forest)
     expected = [slow(forest, tree) for tree in range(len(forest))]
-    assert tokens.length.tolist() == [min(len(one), LONGEST) for one in expected]
+    assert tokens.length.tolist() == [min(len(one), MAX_TOKENS) for one in expected]
     for column, table in ((0, tokens.exact), (1, tokens.shape), (3, tokens.label), (4, tokens.kind)):
         meaning = {}
         for tree, one in enumerate(expected):
@@ -65,17 +65,17 @@ def test_codes_stand_for_what_stands_where_in_any_tree(trees):
 def test_blocks_of_trees_make_no_difference(monkeypatch):
     letter, power = ("mi", "", "x", []), ("msup", "", "", [("mi", "", "x", []), ("mn", "", "2", [])])
     forest = build([("mrow", "", "", [letter, power, letter])] * 5 + [letter] * 3)
-    at_once = tokens_of(forest)
+    at_once = extract_tokens(forest)
     monkeypatch.setattr("eqkin.structure.tokens._BLOCK", 5)
     for name in ("exact", "shape", "distance", "label", "kind", "node", "length"):
-        assert np.array_equal(getattr(tokens_of(forest), name), getattr(at_once, name))
+        assert np.array_equal(getattr(extract_tokens(forest), name), getattr(at_once, name))
     check(forest)
 
 
 @given(st.lists(TREES, min_size=1, max_size=4))
 def test_a_token_tells_its_node_breadth_first(trees):
     forest = build(trees)
-    tokens = tokens_of(forest)
+    tokens = extract_tokens(forest)
     for tree in range(len(forest)):
         numbers = tokens.node[tree, : tokens.length[tree]]
         assert len(set(numbers.tolist())) == len(numbers)
@@ -89,10 +89,10 @@ def test_a_token_tells_its_node_breadth_first(trees):
 @given(st.lists(TREES, min_size=1, max_size=4))
 def test_labels_are_the_terms_that_stand_for_them(trees):
     forest = build(trees)
-    tokens, terms = tokens_of(forest), terms_of(forest)
+    tokens, terms = extract_tokens(forest), extract_terms(forest)
     for tree in range(len(forest)):
         part = slice(terms.offsets[tree], terms.offsets[tree + 1])
-        labels = terms.code[part][terms.family[part] == FAMILIES.index("label")]
+        labels = terms.code[part][terms.family[part] == TERM_FAMILIES.index("label")]
         assert set(tokens.label[tree, : tokens.length[tree]].tolist()) <= set(labels.tolist())
 
 
@@ -104,8 +104,8 @@ def test_all_letters_are_of_one_kind_and_all_numbers_of_another():
         ("mn", "", "1", []),
         ("mn", "", "25", []),
     ]
-    kinds = tokens_of(build([("mrow", "", "", leaves)])).kind[0].tolist()
-    assert kinds == [LETTER, LETTER, kinds[2], NUMBER, NUMBER]
+    kinds = extract_tokens(build([("mrow", "", "", leaves)])).kind[0].tolist()
+    assert kinds == [LETTER_KIND, LETTER_KIND, kinds[2], NUMBER_KIND, NUMBER_KIND]
     assert len({0, *kinds}) == 4
 
 
@@ -114,19 +114,19 @@ def _row(*texts):
 
 
 def test_letters_are_named_by_how_far_back_they_stood_last():
-    tokens = tokens_of(build([_row("x", "+", "y", "+", "x", "x")]))
-    assert tokens.distance.tolist() == [[NEW, 0, NEW, 0, 4, 1]]
+    tokens = extract_tokens(build([_row("x", "+", "y", "+", "x", "x")]))
+    assert tokens.distance.tolist() == [[NEW_LETTER, 0, NEW_LETTER, 0, 4, 1]]
 
 
 def test_a_letter_too_far_back_is_new():
-    for between, distance in ((NEW - 2, NEW - 1), (NEW - 1, NEW), (NEW, NEW)):
-        tokens = tokens_of(build([_row("x", *"+" * between, "x")]), longest=1_000)
+    for between, distance in ((NEW_LETTER - 2, NEW_LETTER - 1), (NEW_LETTER - 1, NEW_LETTER), (NEW_LETTER, NEW_LETTER)):
+        tokens = extract_tokens(build([_row("x", *"+" * between, "x")]), longest=1_000)
         assert tokens.distance[0, -1] == distance
 
 
 def test_other_names_change_the_exact_codes_alone():
     one, other = _row("a", "+", "b", "=", "a"), _row("x", "+", "y", "=", "x")
-    tokens = tokens_of(build([one, other]))
+    tokens = extract_tokens(build([one, other]))
     assert np.array_equal(tokens.shape[0], tokens.shape[1])
     assert np.array_equal(tokens.distance[0], tokens.distance[1])
     assert (tokens.exact[0] == tokens.exact[1]).tolist() == [False, True, False, True, False]
@@ -134,28 +134,28 @@ def test_other_names_change_the_exact_codes_alone():
 
 def test_the_same_letter_is_another_token_in_another_place():
     x, y = ("mi", "", "x", []), ("mi", "", "y", [])
-    above, below = tokens_of(build([("mfrac", "", "", [x, y]), ("mfrac", "", "", [y, x])])).exact
+    above, below = extract_tokens(build([("mfrac", "", "", [x, y]), ("mfrac", "", "", [y, x])])).exact
     assert above[1] != below[2] and above[2] != below[1]
     assert above[0] == below[0]
 
 
 def test_long_formulas_are_cut():
-    forest = build([_row(*"x" * (LONGEST + 50)), _row("x", "+")])
-    tokens = tokens_of(forest)
-    assert tokens.exact.shape == (2, LONGEST)
-    assert tokens.length.tolist() == [LONGEST, 2]
-    assert tokens_of(forest, longest=3).length.tolist() == [3, 2]
+    forest = build([_row(*"x" * (MAX_TOKENS + 50)), _row("x", "+")])
+    tokens = extract_tokens(forest)
+    assert tokens.exact.shape == (2, MAX_TOKENS)
+    assert tokens.length.tolist() == [MAX_TOKENS, 2]
+    assert extract_tokens(forest, longest=3).length.tolist() == [3, 2]
 
 
 @pytest.mark.parametrize("trees", [[], [("mrow", "", "", [("mspace", "", "", [])])]])
 def test_nothing_has_no_tokens(trees):
-    tokens = tokens_of(build(trees))
+    tokens = extract_tokens(build(trees))
     assert tokens.length.tolist() == [0] * len(trees)
-    assert tokens.exact.shape == Tokens.none(len(trees)).exact.shape == (len(trees), 0)
+    assert tokens.exact.shape == Tokens.make_empty(len(trees)).exact.shape == (len(trees), 0)
 
 
 def test_some_trees_are_selected_in_any_order():
-    tokens = tokens_of(build([_row("x"), _row(*"abcdef"), _row("x", "+", "y")]))
+    tokens = extract_tokens(build([_row("x"), _row(*"abcdef"), _row("x", "+", "y")]))
     chosen = tokens.select(np.array([2, 0, 2]))
     assert chosen.length.tolist() == [3, 1, 3]
     for name in ("exact", "shape", "distance", "label", "kind", "node"):

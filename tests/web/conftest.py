@@ -13,11 +13,11 @@ import httpx
 import pytest
 
 from eqkin import Encoder, Library
-from eqkin.index import update
-from eqkin.library.judgements import Judgements
-from eqkin.search.engine import Engine
+from eqkin.index import update_index
+from eqkin.library.judgements import LocalJudgements
+from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app
-from eqkin.web.server import Server, address, listen
+from eqkin.web.server import Server, get_url, open_listener
 
 HOSTILE = "record:hostile"
 YEARS = (1999, 2007, 2019)
@@ -67,13 +67,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
     place = tmp_path_factory.mktemp("web")
     with Library.open(place / "library") as library:
         library.add("atlas:", papers(place))
-        update(library, encoder)
+        update_index(library, encoder)
         return library.folder
 
 
 @pytest.fixture(scope="session")
-def engine(folder: Path, encoder: Encoder) -> Iterator[Engine]:
-    with Engine(folder, encoder) as made:
+def engine(folder: Path, encoder: Encoder) -> Iterator[SearchEngine]:
+    with SearchEngine(folder, encoder) as made:
         yield made
 
 
@@ -81,8 +81,8 @@ class Running:
     """A server in a thread of its own."""
 
     def __init__(self, app: object) -> None:
-        self._listener = listen("127.0.0.1", 0)
-        self.address = address(self._listener)
+        self._listener = open_listener("127.0.0.1", 0)
+        self.address = get_url(self._listener)
         answering = threading.Event()
         self._server = Server(app, ready=answering.set)  # type: ignore[arg-type]
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
@@ -99,8 +99,8 @@ class Running:
 
 
 @pytest.fixture(scope="session")
-def server(engine: Engine, folder: Path) -> Iterator[Running]:
-    running = Running(create_app(engine, Judgements(folder)))
+def server(engine: SearchEngine, folder: Path) -> Iterator[Running]:
+    running = Running(create_app(engine, LocalJudgements(folder)))
     yield running
     running.stop()
 

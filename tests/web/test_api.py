@@ -9,8 +9,8 @@ import pytest
 
 from eqkin.library.verify import verify
 from eqkin.limits import LIMITS
-from eqkin.web.guards import POLICY
-from eqkin.web.routes import ROUTES
+from eqkin.web.guards import CONTENT_SECURITY_POLICY
+from eqkin.web.routes import API_ROUTES
 from tests.web.conftest import HOSTILE, Running
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
@@ -147,11 +147,11 @@ def test_health_says_that_the_server_is_there(client):
 
 def test_the_description_names_every_route_and_every_parameter(client):
     described = client.get("/openapi.json").json()
-    for route in ROUTES:
+    for route in API_ROUTES:
         operation = described["paths"][route.path.replace(":path}", "}")][route.method.lower()]
         names = {parameter["name"] for parameter in operation["parameters"]}
-        assert names == {p.name for p in route.parameters} | set(route.names_in_path)
-    assert client.get("/api", headers={"Accept": "text/html"}).text.count("<section>") == len(ROUTES)
+        assert names == {p.name for p in route.parameters} | set(route.path_parameters)
+    assert client.get("/api", headers={"Accept": "text/html"}).text.count("<section>") == len(API_ROUTES)
 
 
 @pytest.mark.parametrize(
@@ -207,8 +207,8 @@ def test_other_hosts_and_other_sites_are_turned_away(client):
 @pytest.mark.parametrize("path", ["/", "/search?q=x", "/nothing", "/static/base.css", "/health", "/export?q=x", "/map"])
 def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client, path):
     answer = client.get(path, headers={"Accept": "text/html"})
-    assert answer.headers["content-security-policy"] == POLICY
-    assert "unsafe-inline" not in POLICY
+    assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
+    assert "unsafe-inline" not in CONTENT_SECURITY_POLICY
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
     assert "server" not in answer.headers

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
-from eqkin.web.exports import export
+from eqkin.web.exports import export_results
 
 QUERY = {"q": r"\Xi_{evil} = 1", "k": 20}
 
@@ -60,7 +60,7 @@ def test_a_result_list_is_a_file(client, form):
 def test_bibtex_can_be_read_whatever_titles_hold(client):
     text = client.get("/export", params={**QUERY, "format": "bibtex"}).text
     assert any("script" in fields["title"] for fields in entries(text).values())
-    written, _, _ = export(results(ODD, ODD.__class__("A b-c", "T", (), None, (), "")), "bibtex")
+    written, _, _ = export_results(results(ODD, ODD.__class__("A b-c", "T", (), None, (), "")), "bibtex")
     read = entries(written.decode())
     assert len(read) == 2
     first = next(iter(read.values()))
@@ -70,21 +70,21 @@ def test_bibtex_can_be_read_whatever_titles_hold(client):
 
 def test_papers_of_arxiv_are_named_as_such():
     paper = PaperRecord("arxiv:1706.03762", "Attention", ("A. Vaswani",), 2017, (), "somewhere")
-    (entry,) = entries(export(results(paper), "bibtex")[0].decode()).values()
+    (entry,) = entries(export_results(results(paper), "bibtex")[0].decode()).values()
     assert (entry["eprint"], entry["archiveprefix"]) == ("1706.03762", "arXiv")
-    assert b"UR  - https://arxiv.org/abs/1706.03762\r\n" in export(results(paper), "ris")[0]
+    assert b"UR  - https://arxiv.org/abs/1706.03762\r\n" in export_results(results(paper), "ris")[0]
 
 
 def test_a_file_named_like_a_paper_of_arxiv_is_none():
     paper = PaperRecord("1706.03762", "Notes", ("Me AND You",), None, (), "notes.tex")
-    (entry,) = entries(export(results(paper), "bibtex")[0].decode()).values()
+    (entry,) = entries(export_results(results(paper), "bibtex")[0].decode()).values()
     assert "eprint" not in entry
     assert entry["author"] == "{Me AND You}"
-    assert b"arxiv.org" not in export(results(paper), "ris")[0]
+    assert b"arxiv.org" not in export_results(results(paper), "ris")[0]
 
 
 def test_ris_keeps_one_line_a_field():
-    lines = export(results(ODD), "ris")[0].decode().split("\r\n")
+    lines = export_results(results(ODD), "ris")[0].decode().split("\r\n")
     assert lines[0] == "TY  - GEN"
     assert lines[-2] == "ER  - "
     assert all(re.match(r"[A-Z][A-Z0-9]  - ", line) for line in lines if line)
@@ -93,7 +93,9 @@ def test_ris_keeps_one_line_a_field():
 
 def test_no_cell_of_a_table_is_a_formula(client):
     text = client.get("/export", params={**QUERY, "format": "csv"}).text
-    rows = list(csv.reader(io.StringIO(text))) + list(csv.reader(io.StringIO(export(results(ODD), "csv")[0].decode())))
+    rows = list(csv.reader(io.StringIO(text))) + list(
+        csv.reader(io.StringIO(export_results(results(ODD), "csv")[0].decode()))
+    )
     cells = [cell for row in rows for cell in row]
     assert any(cell.startswith("'=cmd()") for cell in cells)
     assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.library.judgements import Judgements
+from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
-from eqkin.web.server import listen
+from eqkin.web.server import open_listener
 from eqkin.web.work import WorkQueue
 from tests.web.conftest import Running
 
@@ -39,7 +39,7 @@ class Slow:
 def slow(tmp_path):
     engine = Slow()
     limits = replace(LIMITS, web_workers=1, web_waiting=1)
-    running = Running(create_app(engine, Judgements(tmp_path), limits=limits))  # type: ignore[arg-type]
+    running = Running(create_app(engine, LocalJudgements(tmp_path), limits=limits))  # type: ignore[arg-type]
     yield engine, running
     engine.go.set()
     running.stop()
@@ -94,5 +94,5 @@ def test_a_slow_request_is_given_up_but_keeps_its_place_until_it_ends():
 
 
 def test_small_answers_do_not_wait_for_the_reader():
-    with listen("127.0.0.1", 0) as listener:
+    with open_listener("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at before it switches Nagle's algorithm off

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from eqkin.atlas import articles
+from eqkin.atlas import list_articles
 from eqkin.library import Library
-from eqkin.workers.ray_cluster import RayCluster
+from eqkin.workers.ray_cluster import RayExecutor
 from tests.library.conftest import ARTICLE
 
 # Ray finds a node dead after some seconds without an answer, here after three; and keeps large results on the node
@@ -67,9 +67,9 @@ def new_node(cluster: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def workers(cluster: Any) -> Iterator[RayCluster]:
+def workers(cluster: Any) -> Iterator[RayExecutor]:
     """This process connected to the cluster; for every connection the nodes start processes anew."""
-    with RayCluster(cluster.address) as connected:
+    with RayExecutor(cluster.address) as connected:
         yield connected
 
 
@@ -78,7 +78,7 @@ def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of some articles of the atlas without an index, to be copied."""
     folder = tmp_path_factory.mktemp("atlas")
     (folder / "in").mkdir()
-    for chosen in list(articles())[:4]:
+    for chosen in list(list_articles())[:4]:
         (folder / "in" / chosen.name).write_bytes(chosen.read_bytes())
     with Library.open(folder / "library") as library:
         library.add(folder / "in")

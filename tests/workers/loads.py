@@ -8,7 +8,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from eqkin.sources.paper import Item, Paper
+from eqkin.sources.paper import Paper, SourceItem
 from tests.library.conftest import ARTICLE
 
 
@@ -18,9 +18,9 @@ def article(number: int) -> Paper:
     return Paper(f"test:{number}", text, f"test {number}")
 
 
-def item(number: int, load: object = article, *arguments: object) -> Item:
+def item(number: int, load: object = article, *arguments: object) -> SourceItem:
     """The article as an item; `load` is one of the functions here."""
-    return Item(f"test:{number}", f"test {number}", partial(load, number, *arguments))
+    return SourceItem(f"test:{number}", f"test {number}", partial(load, number, *arguments))
 
 
 def waiting(number: int, folder: str) -> Paper:

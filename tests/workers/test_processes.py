@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from eqkin.errors import LimitReached
-from eqkin.index import VectorIndex, update
-from eqkin.index.embedding import Embedding, Trees
+from eqkin.index import VectorIndex, update_index
+from eqkin.index.embedding import Embedding, EmbedTask
 from eqkin.library import Library
 from eqkin.network.encoder import Encoder
-from eqkin.workers import open_workers
+from eqkin.workers import open_executor
 
 
 def test_two_processes_embed_as_one_does(atlas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,16 +21,16 @@ def test_two_processes_embed_as_one_does(atlas: Path, tmp_path: Path, monkeypatc
     vectors = []
     for jobs in (1, 2):
         copy = shutil.copytree(atlas, tmp_path / str(jobs))
-        with Library.open(copy) as library, open_workers(jobs=jobs) as workers:
-            assert update(library, encoder, workers=workers).embedded > 150
+        with Library.open(copy) as library, open_executor(jobs=jobs) as workers:
+            assert update_index(library, encoder, workers=workers).embedded > 150
             assert workers.tally.done >= 4
             index = VectorIndex.open(library, encoder.digest)
-            vectors.append(index.vectors(index.trees))
+            vectors.append(index.get_vectors(index.trees))
     assert np.array_equal(vectors[0], vectors[1])
 
 
 def test_trees_nobody_can_embed_are_an_error_that_names_them() -> None:
     encoder = Encoder.load()
-    task = Trees(np.array([3, 7]), encoder.trees(["a=b", "x^2"]))
+    task = EmbedTask(np.array([3, 7]), encoder.parse_formulas(["a=b", "x^2"]))
     with pytest.raises(LimitReached, match="trees 3 to 7 could not be embedded .*`eqkin index` goes on"):
         list(Embedding(encoder).given_up(task, "crash", "it died"))

@@ -15,7 +15,7 @@ import pytest
 from eqkin.errors import BadInput, Unreachable
 from eqkin.library import Library
 from eqkin.library.verify import verify
-from eqkin.workers import open_workers
+from eqkin.workers import open_executor
 from tests.workers.conftest import write_shard
 
 
@@ -44,7 +44,7 @@ def test_an_address_where_nobody_is_is_told_at_once() -> None:
         port = server.getsockname()[1]
     for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
         with pytest.raises(Unreachable, match=f"no Ray cluster answers at 127.0.0.1:{port} .*refused"):
-            open_workers("ray", address=address)
+            open_executor("ray", address=address)
 
 
 @pytest.mark.parametrize(
@@ -56,23 +56,23 @@ def test_a_server_that_is_none_of_ray_is_told_in_bounded_time(
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
     monkeypatch.setattr("eqkin.workers.ray_connection._SECONDS", 0.3)
     with _server(answer) as address, pytest.raises(Unreachable, match=message):
-        open_workers("ray", address=address)
+        open_executor("ray", address=address)
 
 
 def test_what_is_no_address_is_refused() -> None:
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
     with pytest.raises(BadInput, match="write HOST:PORT"):
-        open_workers("ray", address="head")
+        open_executor("ray", address="head")
     with pytest.raises(BadInput, match="no such engine"):
-        open_workers("dask")
+        open_executor("dask")
     with pytest.raises(BadInput, match="--engine ray"):
-        open_workers(address="127.0.0.1:6379")
+        open_executor(address="127.0.0.1:6379")
 
 
 def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(BadInput, match=r"pip install 'eqkin\[ray\]'"):
-        open_workers("ray")
+        open_executor("ray")
 
 
 def test_the_command_starts_a_cluster_here_and_stops_it(tmp_path: Path) -> None:

@@ -16,16 +16,16 @@ from eqkin.errors import BadInput
 from eqkin.library import AddReport, Library
 from eqkin.library.verify import verify
 from eqkin.sources import Shard
-from eqkin.sources.paper import Item
-from eqkin.workers.ray_cluster import RayCluster
+from eqkin.sources.paper import SourceItem
+from eqkin.workers.ray_cluster import RayExecutor
 from tests.workers import loads
 from tests.workers.conftest import notes, write_shard
 
-Parts = list[Item | Shard]
+Parts = list[SourceItem | Shard]
 
 
 @pytest.fixture
-def add(tmp_path: Path, workers: RayCluster, monkeypatch: pytest.MonkeyPatch) -> Callable[[Parts], AddReport]:
+def add(tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> Callable[[Parts], AddReport]:
     """Adds items and shards, one item a task, to the library `many`."""
     monkeypatch.setattr("eqkin.workers.ray_cluster.RayCluster.grain", workers.grain.__class__(1, 1, shards=True))
 
@@ -39,7 +39,7 @@ def add(tmp_path: Path, workers: RayCluster, monkeypatch: pytest.MonkeyPatch) ->
 
 def _alone(folder: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> str:
     """The content of a library with the same papers, made by one process."""
-    items = [item for part in parts for item in (part.items() if isinstance(part, Shard) else [part])]
+    items = [item for part in parts for item in (part.iter_items() if isinstance(part, Shard) else [part])]
     monkeypatch.setattr("eqkin.library.library.open_source", lambda *_, **__: iter(items))
     with Library.open(folder / "one") as library:
         library.add("atlas:")
@@ -93,7 +93,7 @@ def _shards(folder: Path) -> list[Shard]:
 
 
 def test_a_killed_worker_costs_nothing(
-    tmp_path: Path, signs: Path, workers: RayCluster, add: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, signs: Path, workers: RayExecutor, add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shards = _shards(tmp_path / "in")
     expected = _alone(tmp_path, [*shards, loads.item(1)], monkeypatch)
@@ -110,7 +110,7 @@ def test_a_lost_node_costs_nothing(
     signs: Path,
     cluster: Any,
     new_node: Any,
-    workers: RayCluster,
+    workers: RayExecutor,
     add: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -135,7 +135,7 @@ def test_a_lost_node_costs_nothing(
 
 
 def test_a_paper_that_crashes_costs_itself_alone(
-    tmp_path: Path, workers: RayCluster, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = [loads.item(number, loads.crashing if number == 3 else loads.article) for number in range(6)]
     monkeypatch.setattr("eqkin.library.library.open_shards", lambda *_, **__: iter(items))
@@ -147,7 +147,7 @@ def test_a_paper_that_crashes_costs_itself_alone(
 
 
 def test_a_full_disk_on_one_node_is_left_to_another(
-    tmp_path: Path, signs: Path, workers: RayCluster, add: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, signs: Path, workers: RayExecutor, add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = _alone(tmp_path, [loads.item(1), loads.item(2)], monkeypatch)
     report = add([loads.item(1, loads.full_disk, str(signs)), loads.item(2)])
@@ -201,7 +201,7 @@ with open_workers("ray", address=sys.argv[1]) as workers, Library.open(sys.argv[
 """
 
 
-def test_a_killed_command_goes_on_where_it_was(tmp_path: Path, cluster: Any, workers: RayCluster) -> None:
+def test_a_killed_command_goes_on_where_it_was(tmp_path: Path, cluster: Any, workers: RayExecutor) -> None:
     _shards(tmp_path / "in")
     command = [sys.executable, "-c", _DRIVER, cluster.address, tmp_path / "many", tmp_path / "in"]
     killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

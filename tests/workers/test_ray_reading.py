@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from eqkin.benchmarks.engines import measure
-from eqkin.index import VectorIndex, update
+from eqkin.index import VectorIndex, update_index
 from eqkin.library import AddReport, Library
 from eqkin.library.verify import verify
 from eqkin.network.encoder import Encoder
-from eqkin.workers.ray_cluster import RayCluster
+from eqkin.workers.ray_cluster import RayExecutor
 from tests.library.conftest import write_article
 from tests.workers.conftest import write_shard
 
@@ -36,7 +36,7 @@ def sources(tmp_path: Path) -> list[Path]:
 def _content(library: Library) -> dict[str, list[tuple[object, ...]]]:
     tables = ("papers", "sections", "equations", "citations")
     rows = {table: list(map(tuple, library.connection.execute(f"SELECT * FROM {table}"))) for table in tables}
-    forests = [forest.canonical() for _, forest in library.forests()]
+    forests = [forest.canonicalise() for _, forest in library.iter_forests()]
     return rows | {"trees": [(f.tags, f.texts, f.tag.tolist(), f.n_children.tolist()) for f in forests]}
 
 
@@ -45,7 +45,7 @@ def _told(report: AddReport) -> tuple[object, ...]:
 
 
 def test_the_library_is_the_one_that_one_process_makes(
-    sources: list[Path], tmp_path: Path, workers: RayCluster
+    sources: list[Path], tmp_path: Path, workers: RayExecutor
 ) -> None:
     with Library.open(tmp_path / "one") as one, Library.open(tmp_path / "many") as many:
         expected = one.add(*sources)
@@ -64,23 +64,23 @@ def test_the_library_is_the_one_that_one_process_makes(
 
 
 def test_vectors_are_the_same_to_the_last_bit(
-    atlas: Path, tmp_path: Path, workers: RayCluster, monkeypatch: pytest.MonkeyPatch
+    atlas: Path, tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eqkin.index.updating._STEP", 40)
     encoder = Encoder.load()
     vectors = []
     for name, who in (("one", None), ("many", workers)):
         with Library.open(shutil.copytree(atlas, tmp_path / name)) as library:
-            report = update(library, encoder, workers=who)
+            report = update_index(library, encoder, workers=who)
             index = VectorIndex.open(library, encoder.digest)
             assert not index.missing
-            vectors.append(index.vectors(index.trees))
+            vectors.append(index.get_vectors(index.trees))
     assert report.embedded == len(vectors[0]) == len(vectors[1])
     assert workers.tally.done >= 5
     assert np.array_equal(vectors[0], vectors[1])
 
 
-def test_the_benchmark_of_engines_makes_equal_libraries(tmp_path: Path, workers: RayCluster) -> None:
+def test_the_benchmark_of_engines_makes_equal_libraries(tmp_path: Path, workers: RayExecutor) -> None:
     write_shard(tmp_path / "in" / "a.tar", range(3))
     figures = measure(str(tmp_path / "in"), jobs=2, rounds=1, progress=lambda _: None).summary()
     assert (figures["papers"], figures["equations"], figures["same_library"]) == (3, 12, True)

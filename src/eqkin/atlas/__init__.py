@@ -12,7 +12,7 @@ from importlib.resources.abc import Traversable
 
 
 @dataclass(frozen=True)
-class KinGroup:
+class EquationGroup:
     """Equations of several fields that express one idea; members are named `field:label`."""
 
     id: str
@@ -21,13 +21,13 @@ class KinGroup:
     equations: tuple[str, ...]
 
 
-def articles() -> list[Traversable]:
+def list_articles() -> list[Traversable]:
     """The articles' LaTeX files, one a field, in alphabetical order."""
     folder = resources.files("eqkin.atlas")
     return sorted((entry for entry in folder.iterdir() if entry.name.endswith(".tex")), key=lambda entry: entry.name)
 
 
-def kin_groups() -> list[KinGroup]:
+def load_equation_groups() -> list[EquationGroup]:
     """The groups of kin equations."""
     data = json.loads(resources.files("eqkin.atlas").joinpath("kin.json").read_text("utf-8"))
-    return [KinGroup(g["id"], g["name"], g["idea"], tuple(g["equations"])) for g in data["groups"]]
+    return [EquationGroup(g["id"], g["name"], g["idea"], tuple(g["equations"])) for g in data["groups"]]

@@ -19,10 +19,10 @@ from eqkin.errors import BadInput
 from eqkin.forest import Forest, ForestBuilder, Vocabulary
 from eqkin.forest.storage import from_bytes
 from eqkin.library import Library
-from eqkin.library.reading import Extract, read_item
+from eqkin.library.reading import ParsedPaper, parse_item
 from eqkin.network.architecture import FEATURES, SUM, Architecture
 from eqkin.network.encoder import Encoder
-from eqkin.network.model_files import Model, weight_shapes
+from eqkin.network.model_files import Model, compute_weight_shapes
 from eqkin.sources import open_source
 
 _ROWS = 2_048  # of the bare products, where they are fastest
@@ -47,7 +47,7 @@ class EncodeReport:
         """Floating-point operations of the network's products."""
         wide = self.architecture.width
         node = FEATURES * wide + self.architecture.layers * wide * wide
-        return 2.0 * (self.nodes * node + self.trees * self.architecture.pooled * self.architecture.dimensions)
+        return 2.0 * (self.nodes * node + self.trees * self.architecture.pooled_width * self.architecture.dimensions)
 
     def summary(self) -> dict[str, float]:
         """The figures that matter; ratios are of speeds, each the median of the rounds' own ratios."""
@@ -97,11 +97,11 @@ def measure(
     """
     tell = progress or (lambda _: None)
     tell("reading trees ...")
-    articles = [read_item(item, "") for item in open_source("atlas:")]
+    articles = [parse_item(item, "") for item in open_source("atlas:")]
     forest = _sample([from_bytes(article.forest) for article in articles], trees)
     if library is not None:
         with Library.open(library, create=False) as opened:
-            forest = _sample([part for _, part in opened.forests()], trees)
+            forest = _sample([part for _, part in opened.iter_forests()], trees)
     if not len(forest):
         raise BadInput(f"{library}: no trees there; fill it with `eqkin add`")
     model = model or random_model(forest)
@@ -157,7 +157,7 @@ def random_model(forest: Forest) -> Model:
     architecture = Architecture()
     weights = {
         name: np.asarray(generator.normal(0, shape[-1] ** -0.5, shape) if len(shape) > 1 else np.ones(shape), "f4")
-        for name, shape in weight_shapes(architecture).items()
+        for name, shape in compute_weight_shapes(architecture).items()
     }
     return Model(architecture, Vocabulary.learn([forest]), weights)
 
@@ -167,9 +167,9 @@ def _products(architecture: Architecture, forest: Forest) -> Callable[[], None]:
     wide, generator = architecture.width, np.random.default_rng(0)
     shapes = [(len(forest.n_children), FEATURES, wide)]
     shapes += [(len(forest.n_children), wide, wide)] * architecture.layers
-    shapes += [(len(forest), architecture.pooled, architecture.dimensions)]
+    shapes += [(len(forest), architecture.pooled_width, architecture.dimensions)]
     matrices = [generator.random((inner, columns), np.float32) for _, inner, columns in shapes]
-    left = generator.random((_ROWS, max(FEATURES, architecture.pooled)), np.float32)
+    left = generator.random((_ROWS, max(FEATURES, architecture.pooled_width)), np.float32)
     inputs = {inner: np.ascontiguousarray(left[:, :inner]) for _, inner, _ in shapes}
     results = {columns: np.empty((_ROWS, columns), np.float32) for _, _, columns in shapes}
 
@@ -186,15 +186,15 @@ def _torch_eager(model: Model, forest: Forest) -> Callable[[], object]:
     """The same network in eager torch over the same trees, put together before; raises ImportError without torch."""
     import torch
 
-    from eqkin.learning.held_out import batches
-    from eqkin.learning.resident import Resident
-    from eqkin.network.torch_network import network_of
+    from eqkin.learning.held_out import iter_batches
+    from eqkin.learning.resident import DeviceForest
+    from eqkin.network.torch_network import build_network
 
-    network = network_of(model.architecture, model.weights)
-    resident = Resident(forest, model.vocabulary, torch.device("cpu"))
+    network = build_network(model.architecture, model.weights)
+    resident = DeviceForest(forest, model.vocabulary, torch.device("cpu"))
     prepared = [
-        (resident.features(batch, torch.float32), batch.trees)
-        for batch in batches(resident, torch.arange(len(resident)))
+        (resident.build_features(batch, torch.float32), batch.trees)
+        for batch in iter_batches(resident, torch.arange(len(resident)))
     ]
 
     def work() -> None:
@@ -205,7 +205,7 @@ def _torch_eager(model: Model, forest: Forest) -> Callable[[], object]:
     return work
 
 
-def _formulas(articles: Iterable[Extract]) -> Iterator[str]:
+def _formulas(articles: Iterable[ParsedPaper]) -> Iterator[str]:
     """The atlas's equations as a person might paste them."""
     for article in articles:
         for equation in article.equations:
@@ -217,7 +217,7 @@ def _single_formulas(encoder: Encoder, formulas: list[str], report: EncodeReport
     for formula in formulas:
         start = time.perf_counter()
         try:
-            forest = encoder.trees([formula])
+            forest = encoder.parse_formulas([formula])
         except BadInput:
             continue
         converted = time.perf_counter()

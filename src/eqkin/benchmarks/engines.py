@@ -14,13 +14,13 @@ from pathlib import Path
 
 from eqkin.library import AddReport, Library
 from eqkin.library.merging import Merger
-from eqkin.library.reading import Extract
+from eqkin.library.reading import ParsedPaper
 from eqkin.library.session import WritingSession
-from eqkin.library.tasks import Event, Reading, tasks_of
+from eqkin.library.tasks import IngestEvent, Reading, iter_tasks
 from eqkin.library.verify import verify
 from eqkin.sources import open_source
-from eqkin.workers import ENGINES, Workers, open_workers
-from eqkin.workers.ray_tasks import packed, unpacked
+from eqkin.workers import EXECUTOR_NAMES, Executor, open_executor
+from eqkin.workers.ray_tasks import pack_results, unpack_results
 
 _PIECE = 200  # papers that come to the merging process at a time
 
@@ -33,7 +33,7 @@ class EnginesReport:
     rounds: int
     papers: int = 0
     equations: int = 0
-    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(ENGINES, 0.0))
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(EXECUTOR_NAMES, 0.0))
     start_seconds: float = 0.0  # until Ray was there
     merge_seconds: float = 0.0
     payload_bytes: int = 0  # of what workers send
@@ -61,9 +61,9 @@ def measure(source: str, *, jobs: int, rounds: int, progress: Callable[[str], No
     """Time adding `source` to an empty library, by each engine in turn, and merging what was read before."""
     report = EnginesReport(jobs, rounds)
     start = time.perf_counter()
-    with tempfile.TemporaryDirectory() as folder, open_workers("ray", jobs) as cluster:
+    with tempfile.TemporaryDirectory() as folder, open_executor("ray", jobs) as cluster:
         report.start_seconds = time.perf_counter() - start
-        everybody = {"processes": open_workers("processes", jobs), "ray": cluster}
+        everybody = {"processes": open_executor("processes", jobs), "ray": cluster}
         _add(Path(folder, "warm"), "atlas:", cluster)
         for number in range(rounds):
             for name, workers in everybody.items():
@@ -82,7 +82,7 @@ def measure(source: str, *, jobs: int, rounds: int, progress: Callable[[str], No
     return report
 
 
-def _add(folder: Path, source: str, workers: Workers) -> tuple[AddReport, float, str]:
+def _add(folder: Path, source: str, workers: Executor) -> tuple[AddReport, float, str]:
     with Library.open(folder) as library:
         start = time.perf_counter()
         report = library.add(source, workers=workers)
@@ -90,11 +90,11 @@ def _add(folder: Path, source: str, workers: Workers) -> tuple[AddReport, float,
     return report, seconds, verify(folder).content
 
 
-def _payloads(source: str, workers: Workers) -> list[bytes]:
+def _payloads(source: str, workers: Executor) -> list[bytes]:
     """What workers would send, for all of a source."""
-    tasks = tasks_of({source: open_source(source)}, workers.grain, lambda _: "", lambda _: {}, lambda _: None)
-    events: list[Event] = [event for event in workers.map(Reading(), tasks) if isinstance(event, Extract)]
-    return [packed(events[at : at + _PIECE]) for at in range(0, len(events), _PIECE)]
+    tasks = iter_tasks({source: open_source(source)}, workers.grain, lambda _: "", lambda _: {}, lambda _: None)
+    events: list[IngestEvent] = [event for event in workers.map(Reading(), tasks) if isinstance(event, ParsedPaper)]
+    return [pack_results(events[at : at + _PIECE]) for at in range(0, len(events), _PIECE)]
 
 
 def _merged(folder: Path, payloads: list[bytes]) -> tuple[float, str]:
@@ -103,6 +103,6 @@ def _merged(folder: Path, payloads: list[bytes]) -> tuple[float, str]:
     with WritingSession(folder) as writer:
         merger = Merger(writer, AddReport())
         for payload in payloads:
-            for event in unpacked(payload):
-                merger.take(event)
+            for event in unpack_results(payload):
+                merger.add(event)
     return time.perf_counter() - start, verify(folder).content

@@ -23,8 +23,8 @@ import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.index import VectorIndex, nearest
-from eqkin.index.nearest import Nearest
-from eqkin.index.vectors import Floats, Integers, VectorFiles, unit, write_vectors
+from eqkin.index.nearest import FaissIndex
+from eqkin.index.vectors import Floats, Integers, VectorFiles, normalise, write_vectors
 from eqkin.library import Library
 from eqkin.network.encoder import Encoder
 
@@ -39,7 +39,7 @@ Search = Callable[[Floats, int], Integers]
 
 
 @dataclass
-class Measured:
+class IndexMeasurement:
     """One system, asked in one way."""
 
     name: str
@@ -67,7 +67,7 @@ class IndexReport:
     vectors: int
     real: int  # of these, embeddings as they are
     queries: int
-    rows: list[Measured] = field(default_factory=list)
+    rows: list[IndexMeasurement] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     faster: float = 0.0  # ours than annoy at equal or better recall: median of each query's ratio
 
@@ -116,10 +116,10 @@ def _embeddings(library: Path) -> Floats:
     with Library.open(library, create=False) as opened:
         try:
             index = VectorIndex.open(opened, encoder.digest)
-            return index.vectors(index.trees)
+            return index.get_vectors(index.trees)
         except BadInput:
-            parts = [encoder.embed(forest) for _, forest in opened.forests()]
-    return unit(np.concatenate([np.zeros((0, encoder.dimensions), np.float32), *parts]))
+            parts = [encoder.embed(forest) for _, forest in opened.iter_forests()]
+    return normalise(np.concatenate([np.zeros((0, encoder.dimensions), np.float32), *parts]))
 
 
 def _grown(base: Floats, count: int, generator: np.random.Generator) -> Floats:
@@ -128,7 +128,7 @@ def _grown(base: Floats, count: int, generator: np.random.Generator) -> Floats:
     for start in range(0, count, 100_000):
         here = grown[start : start + 100_000]
         one, plus, minus = generator.integers(0, len(base), (3, len(here)))
-        here[:] = unit(base[one] + _STRIDE * (base[plus] - base[minus]))
+        here[:] = normalise(base[one] + _STRIDE * (base[plus] - base[minus]))
     return grown
 
 
@@ -141,7 +141,7 @@ def _compare(report: IndexReport, collection: Floats, asked: Floats, folder: Pat
     ours, search_ours = _ours(collection, folder)
     report.rows.append(ours)
     _judge(ours, search_ours, collection, asked, truth)
-    systems: list[tuple[Measured, Search]] = [(exact, search), (ours, search_ours)]
+    systems: list[tuple[IndexMeasurement, Search]] = [(exact, search), (ours, search_ours)]
     try:
         tell("building annoy ...")
         built = _annoy(collection, folder)
@@ -163,26 +163,26 @@ def _compare(report: IndexReport, collection: Floats, asked: Floats, folder: Pat
             report.notes.append("annoy did not reach our recall: it is faster in this comparison than it should be")
 
 
-def _exact(collection: Floats) -> tuple[Measured, Search]:
+def _exact(collection: Floats) -> tuple[IndexMeasurement, Search]:
     start = time.perf_counter()
-    index = nearest.exact(collection.shape[1])
+    index = nearest.make_flat_index(collection.shape[1])
     index.add(np.arange(len(collection)), collection)
     seconds = time.perf_counter() - start
-    row = Measured("exact (faiss Flat)", seconds, 4.0 * collection.shape[1], recall_10=1.0, recall_100=1.0)
+    row = IndexMeasurement("exact (faiss Flat)", seconds, 4.0 * collection.shape[1], recall_10=1.0, recall_100=1.0)
     return row, lambda queries, k: index.search(queries, k)[1][0]
 
 
-def _ours(collection: Floats, folder: Path) -> tuple[Measured, Search]:
+def _ours(collection: Floats, folder: Path) -> tuple[IndexMeasurement, Search]:
     """As `eqkin index` builds it."""
     parts = range(0, len(collection), _FILE)
     numbers = np.arange(len(collection))
     entries = [write_vectors(folder, numbers[at : at + _FILE], collection[at : at + _FILE]) for at in parts]
     start = time.perf_counter()
-    built: Nearest = nearest.build(VectorFiles(folder, entries, collection.shape[1]))
+    built: FaissIndex = nearest.build_inverted_lists(VectorFiles(folder, entries, collection.shape[1]))
     entry = built.save(folder)
     seconds = time.perf_counter() - start
-    row = Measured(f"eqkin ({built.kind}, {built.probes} probes)", seconds, entry.bytes / len(collection))
-    loaded = nearest.load(folder, entry, collection.shape[1])
+    row = IndexMeasurement(f"eqkin ({built.kind}, {built.probes} probes)", seconds, entry.bytes / len(collection))
+    loaded = nearest.load_index(folder, entry, collection.shape[1])
     return row, lambda queries, k: loaded.search(queries, k)[1][0]
 
 
@@ -207,26 +207,26 @@ def _annoy_ways(
     asked: Floats,
     truth: Integers,
     tell: Callable[[str], None],
-) -> Iterator[tuple[Measured, Search]]:
+) -> Iterator[tuple[IndexMeasurement, Search]]:
     """Annoy as it is by itself, and looking at as many vectors as it needs to reach a recall."""
     index, seconds, size = built
 
     def way(nodes: int) -> Search:
         return lambda queries, k: np.array(index.get_nns_by_vector(queries[0], k, search_k=nodes), np.int64)
 
-    plain = Measured(f"annoy ({ANNOY_TREES} trees)", seconds, size)
+    plain = IndexMeasurement(f"annoy ({ANNOY_TREES} trees)", seconds, size)
     _judge(plain, way(-1), collection, asked, truth)
     yield plain, way(-1)
     nodes = 4_000
     while _recall(way(nodes), collection, asked, truth, 10) < recall and nodes < len(collection):
         nodes = int(_FINER * nodes)
         tell(f"annoy looking at {nodes:,} vectors ...")
-    row = Measured(f"annoy ({ANNOY_TREES} trees, search_k {nodes:,})", seconds, size)
+    row = IndexMeasurement(f"annoy ({ANNOY_TREES} trees, search_k {nodes:,})", seconds, size)
     _judge(row, way(nodes), collection, asked, truth)
     yield row, way(nodes)
 
 
-def _judge(row: Measured, search: Search, collection: Floats, asked: Floats, truth: Integers) -> None:
+def _judge(row: IndexMeasurement, search: Search, collection: Floats, asked: Floats, truth: Integers) -> None:
     row.recall_10 = _recall(search, collection, asked, truth, 10)
     row.recall_100 = _recall(search, collection, asked, truth, 100)
 

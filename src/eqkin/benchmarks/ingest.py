@@ -21,13 +21,13 @@ import orjson
 from py_mini_racer import MiniRacer
 
 from eqkin.latex import parse
-from eqkin.latex.environments import MATHML, converter_input, is_diagram
-from eqkin.library.reading import Extract, read_item
-from eqkin.library.tasks import Papers, Reading, Wanted
+from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
+from eqkin.library.reading import ParsedPaper, parse_item
+from eqkin.library.tasks import PaperBatch, PaperTask, Reading
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
-from eqkin.sources.paper import Item
-from eqkin.workers.processes import do_here, new_executor
+from eqkin.sources.paper import SourceItem
+from eqkin.workers.processes import make_process_pool, run_task
 
 T = TypeVar("T")
 _ROUND = 1_000  # papers a round
@@ -83,10 +83,10 @@ def measure(
     """Time reading `source` (at most `limit` papers) against the bare converter."""
     report = IngestReport(jobs=jobs)
     items = islice(open_source(source), limit)
-    read_item(next(open_source("atlas:")), "")  # engines started and warm before the clock runs
+    parse_item(next(open_source("atlas:")), "")  # engines started and warm before the clock runs
     bare = BareKatex()
-    with new_executor(Reading(), jobs) as executor:
-        list(executor.map(do_here, [_papers([item]) for item in islice(open_source("atlas:"), 4 * jobs)]))
+    with make_process_pool(Reading(), jobs) as executor:
+        list(executor.map(run_task, [_papers([item]) for item in islice(open_source("atlas:"), 4 * jobs)]))
         while chunk := list(islice(items, _ROUND)):
             _round(chunk, executor, bare, report)
             if progress:
@@ -118,13 +118,13 @@ class BareKatex:
         return pages
 
 
-def _round(items: list[Item], executor: ProcessPoolExecutor, bare: BareKatex, report: IngestReport) -> None:
+def _round(items: list[SourceItem], executor: ProcessPoolExecutor, bare: BareKatex, report: IngestReport) -> None:
     report.papers += len(items)
-    extracts, seconds = _timed(lambda: [read_item(item, "") for item in items])
+    extracts, seconds = _timed(lambda: [parse_item(item, "") for item in items])
     report.one_seconds += seconds
     _count(extracts, report)
     parts = [_papers(items[at : at + 4]) for at in range(0, len(items), 4)]
-    parallel, seconds = _timed(lambda: [extract for part in executor.map(do_here, parts) for extract in part])
+    parallel, seconds = _timed(lambda: [extract for part in executor.map(run_task, parts) for extract in part])
     report.many_seconds += seconds
     report.peak_bytes = max([report.peak_bytes, *(extract.peak_bytes for extract in parallel)])
     for macros, texts in _prepared(items):
@@ -136,8 +136,8 @@ def _round(items: list[Item], executor: ProcessPoolExecutor, bare: BareKatex, re
             report.bare_converted += sum(page is not None for page in pages)
 
 
-def _papers(items: list[Item]) -> Papers:
-    return Papers([Wanted(item, "", "") for item in items])
+def _papers(items: list[SourceItem]) -> PaperBatch:
+    return PaperBatch([PaperTask(item, "", "") for item in items])
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:
@@ -146,7 +146,7 @@ def _timed(work: Callable[[], T]) -> tuple[T, float]:
     return result, time.perf_counter() - start
 
 
-def _count(extracts: list[Extract], report: IngestReport) -> None:
+def _count(extracts: list[ParsedPaper], report: IngestReport) -> None:
     for extract in extracts:
         if extract.failure:
             report.failed_papers[extract.failure] += 1
@@ -156,7 +156,7 @@ def _count(extracts: list[Extract], report: IngestReport) -> None:
                 report.reasons[record.reason] += 1
 
 
-def _prepared(items: list[Item]) -> Iterator[tuple[dict[str, str], list[str]]]:
+def _prepared(items: list[SourceItem]) -> Iterator[tuple[dict[str, str], list[str]]]:
     """The same formulas, ready for KaTeX, with those macros of their document that KaTeX can take as strings."""
     for item in items:
         paper = item.load()
@@ -165,7 +165,7 @@ def _prepared(items: list[Item]) -> Iterator[tuple[dict[str, str], list[str]]]:
             plain = (
                 m for m in table.values() if not m.alias and not m.prefix and all(kind == ("m",) for kind in m.args)
             )
-            chosen = [e for e in document.equations if e.epoch == epoch and e.environment != MATHML]
-            texts = [converter_input(e.environment, e.body) for e in chosen if not is_diagram(e.body)]
+            chosen = [e for e in document.equations if e.epoch == epoch and e.environment != MATHML_ENVIRONMENT]
+            texts = [to_converter_input(e.environment, e.body) for e in chosen if not is_diagram(e.body)]
             if texts:
                 yield {m.name: m.body for m in plain if m.name not in m.body}, texts

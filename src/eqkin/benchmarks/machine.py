@@ -9,7 +9,7 @@ from pathlib import Path
 _CPU = Path("/proc/cpuinfo")
 
 
-def machine() -> str:
+def describe_machine() -> str:
     """The processor and its cores, and the GPU if torch sees one."""
     try:
         lines = _CPU.read_text("utf-8", "replace").splitlines()

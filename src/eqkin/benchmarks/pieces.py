@@ -19,28 +19,30 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.latex import Document, Equation, parse
-from eqkin.latex.environments import DISPLAY, MATHML, is_diagram
+from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, MATHML_ENVIRONMENT, is_diagram
 from eqkin.latex.macros import Macro
 from eqkin.latex.prose import EQUATION_MARK
 from eqkin.library.durable import write_file, write_stream
 from eqkin.sources import open_source
-from eqkin.sources.paper import Item, Paper
+from eqkin.sources.paper import Paper, SourceItem
 
 _TEXT, _PLACES = "pieces.jsonl", "pieces.json"
 _VERSION = 1
-_EQUATIONS = 5  # a piece goes on to the next section until it has so many
-_MOST = 24  # and is cut within a section if it has more
-_PROSE = 20_000  # characters of prose between two equations
-_NO_FIELD = "other"
+_MIN_EQUATIONS = 5  # a piece goes on to the next section until it has so many
+_MAX_EQUATIONS = 24  # and is cut within a section if it has more
+_MAX_PROSE_CHARS = 20_000  # characters of prose between two equations
+_UNKNOWN_FIELD = "other"
 _HEADINGS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
 _COMMAND = re.compile(r"\\(?:[A-Za-z@]+|[^A-Za-z@\s])")
 _INLINE = re.compile(r"(?<!\\)\$((?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++)\$")
 # what opens or closes a display without its other half: it would find another half in another piece
-_LOOSE = re.compile(
-    r"\$\$|(?<!\\)\\[\[\]]|\\(?:begin|end)\s*+\{(?:" + "|".join(sorted(map(re.escape, DISPLAY))) + r")\*?\}"
+_UNMATCHED_DELIMITER = re.compile(
+    r"\$\$|(?<!\\)\\[\[\]]|\\(?:begin|end)\s*+\{(?:"
+    + "|".join(sorted(map(re.escape, DISPLAY_ENVIRONMENTS)))
+    + r")\*?\}"
     r"|\\(?:begin|end)\s*+\{(?:document|thebibliography)\}|\\bibitem(?![A-Za-z])|" + EQUATION_MARK
 )
-Places: TypeAlias = npt.NDArray[np.int64]
+Offsets: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -56,19 +58,19 @@ class Piece:
 
 
 @dataclass
-class Pieces:
+class PieceStore:
     """All pieces of a corpus; open them with `opened`."""
 
     folder: Path
     fields: list[str]  # each one's name
-    field: Places  # of each piece, an index into `fields`
-    equations: Places  # of each piece
-    starts: Places  # of each piece in the file; one more at the end
+    field: Offsets  # of each piece, an index into `fields`
+    equations: Offsets  # of each piece
+    starts: Offsets  # of each piece in the file; one more at the end
 
     def __len__(self) -> int:
         return len(self.field)
 
-    def read(self, number: int) -> Piece:
+    def load(self, number: int) -> Piece:
         """One of them; raises `CorruptData`."""
         start, end = int(self.starts[number]), int(self.starts[number + 1])
         path = self.folder / _TEXT
@@ -80,7 +82,7 @@ class Pieces:
             raise CorruptData(f"{path}: damaged ({error}); delete the folder and begin again") from error
 
 
-def opened(folder: Path, sources: Sequence[str], progress: Callable[[int], None] | None = None) -> Pieces:
+def open_pieces(folder: Path, sources: Sequence[str], progress: Callable[[int], None] | None = None) -> PieceStore:
     """The pieces of some sources (anything `eqkin add` reads), from `folder` if they are there, else cut and kept.
 
     Raises:
@@ -89,20 +91,20 @@ def opened(folder: Path, sources: Sequence[str], progress: Callable[[int], None]
     try:
         kept = orjson.loads((folder / _PLACES).read_bytes())
     except FileNotFoundError:
-        return _cut_all(folder, sources, progress)
+        return _cut_sources(folder, sources, progress)
     except (OSError, ValueError) as error:
         raise CorruptData(f"{folder / _PLACES}: damaged ({error}); delete the folder and begin again") from error
     if (kept["version"], kept["sources"]) != (_VERSION, list(sources)):
         raise BadInput(f"{folder}: holds pieces of {', '.join(kept['sources'])}; choose another folder")
-    return _pieces(folder, kept)
+    return _load_store(folder, kept)
 
 
-def _pieces(folder: Path, kept: dict[str, list[int]]) -> Pieces:
+def _load_store(folder: Path, kept: dict[str, list[int]]) -> PieceStore:
     field_, equations, starts = (np.array(kept[name], np.int64) for name in ("field", "equations", "starts"))
-    return Pieces(folder, list(map(str, kept["fields"])), field_, equations, starts)
+    return PieceStore(folder, list(map(str, kept["fields"])), field_, equations, starts)
 
 
-def _cut_all(folder: Path, sources: Sequence[str], progress: Callable[[int], None] | None) -> Pieces:
+def _cut_sources(folder: Path, sources: Sequence[str], progress: Callable[[int], None] | None) -> PieceStore:
     items = chain.from_iterable([open_source(source) for source in sources])
     folder.mkdir(parents=True, exist_ok=True)
     fields: dict[str, int] = {}
@@ -124,39 +126,39 @@ def _cut_all(folder: Path, sources: Sequence[str], progress: Callable[[int], Non
         raise BadInput(f"{', '.join(sources)}: no equations to grow a corpus from")
     about = {"version": _VERSION, "sources": list(sources), "fields": list(fields), **kept}
     write_file(folder / _PLACES, orjson.dumps(about))
-    return _pieces(folder, about)  # type: ignore[arg-type]
+    return _load_store(folder, about)  # type: ignore[arg-type]
 
 
-def _cut_item(item: Item) -> list[Piece]:
+def _cut_item(item: SourceItem) -> list[Piece]:
     try:
         paper = item.load()
-        return list(cut(paper))
+        return list(cut_paper(paper))
     except EqkinError:  # what cannot be read cannot be cut; `eqkin add` would say why
         return []
 
 
-def cut(paper: Paper) -> Iterator[Piece]:
+def cut_paper(paper: Paper) -> Iterator[Piece]:
     """The pieces of a paper, in order; none if it has no equations."""
     document = parse(paper.text, paper.styles, [])
-    about = paper.fields[0] if paper.fields else _NO_FIELD, paper.title or document.title
-    under_way = _Cutting(document)
+    about = paper.fields[0] if paper.fields else _UNKNOWN_FIELD, paper.title or document.title
+    under_way = _PieceBuilder(document)
     for number, section in enumerate(document.sections):
-        under_way.heading(section.level, section.title)
+        under_way.add_heading(section.level, section.title)
         equations = under_way.of_section[number]
         for prose, equation in zip(section.latex.split(EQUATION_MARK), [*equations, None], strict=False):
-            under_way.prose(prose)
+            under_way.add_prose(prose)
             if equation is None:
                 continue
-            if under_way.count >= _MOST or equation.epoch != under_way.epoch:
-                yield from under_way.piece(*about)
-            under_way.take(equation)
-        if under_way.count >= _EQUATIONS:
-            yield from under_way.piece(*about)
-    yield from under_way.piece(*about)
+            if under_way.count >= _MAX_EQUATIONS or equation.epoch != under_way.epoch:
+                yield from under_way.iter_piece(*about)
+            under_way.add_equation(equation)
+        if under_way.count >= _MIN_EQUATIONS:
+            yield from under_way.iter_piece(*about)
+    yield from under_way.iter_piece(*about)
 
 
 @dataclass
-class _Cutting:
+class _PieceBuilder:
     """A paper on its way into pieces."""
 
     document: Document
@@ -169,26 +171,26 @@ class _Cutting:
         for equation in self.document.equations:
             self.of_section[equation.section].append(equation)
 
-    def heading(self, level: int, title: str) -> None:
+    def add_heading(self, level: int, title: str) -> None:
         """A section begins."""
         if level:
             written = re.sub(r"([%#&_{}$])", r"\\\1", title.replace("\\", ""))
             self.parts[-1] += f"\n\n\\{_HEADINGS[level - 1]}{{{written}}}\n"
 
-    def prose(self, latex: str) -> None:
+    def add_prose(self, latex: str) -> None:
         """Text between equations, its inline formulas apart."""
-        found = _INLINE.split(_LOOSE.sub(" ", latex[:_PROSE]))
+        found = _INLINE.split(_UNMATCHED_DELIMITER.sub(" ", latex[:_MAX_PROSE_CHARS]))
         self.parts[-1] += found[0]
         for formula, text in zip(found[1::2], found[2::2], strict=True):
             self.parts[-1] += "$"
             self.parts += [formula, f"${text}"]
 
-    def take(self, equation: Equation) -> None:
+    def add_equation(self, equation: Equation) -> None:
         """A display equation; a picture and ready-made MathML stay as they are."""
         name, body = equation.environment, equation.body
         before, after = (r"\[", r"\]") if name == "DISPLAY" else (rf"\begin{{{name}}}", rf"\end{{{name}}}")
-        label = f"\\label{{{equation.label}}}" if equation.label and name not in ("DISPLAY", MATHML) else ""
-        if name == MATHML or is_diagram(body):
+        label = f"\\label{{{equation.label}}}" if equation.label and name not in ("DISPLAY", MATHML_ENVIRONMENT) else ""
+        if name == MATHML_ENVIRONMENT or is_diagram(body):
             self.parts[-1] += f"\n{before}{body}{after}\n"
         else:
             self.parts[-1] += f"\n{before}\n"
@@ -197,17 +199,22 @@ class _Cutting:
             self.epoch = equation.epoch
         self.count += 1
 
-    def piece(self, field_: str, title: str) -> Iterator[Piece]:
+    def iter_piece(self, field_: str, title: str) -> Iterator[Piece]:
         """What was taken up so far, if there is an equation in it; prose alone waits for one."""
         if self.count:
             table = self.document.macros[self.epoch]
             yield Piece(
-                field_, title, self.parts, _needed(self.parts[1::2], table), self.document.packages or [], self.count
+                field_,
+                title,
+                self.parts,
+                _collect_definitions(self.parts[1::2], table),
+                self.document.packages or [],
+                self.count,
             )
             self.parts, self.count = [""], 0
 
 
-def _needed(formulas: list[str], table: dict[str, Macro]) -> str:
+def _collect_definitions(formulas: list[str], table: dict[str, Macro]) -> str:
     """Definitions of the macros that some formulas use, and of those that these use."""
     wanted = [name for name in dict.fromkeys(_COMMAND.findall("\n".join(formulas))) if name in table]
     found: dict[str, Macro] = {}
@@ -218,10 +225,10 @@ def _needed(formulas: list[str], table: dict[str, Macro]) -> str:
         found[name] = macro = table[name]
         used = _COMMAND.findall(f"{macro.body} {macro.alias} {' '.join(chain.from_iterable(macro.args))}")
         wanted += [other for other in used if other in table]
-    return "".join(f"{definition(macro)}\n" for _, macro in sorted(found.items()))
+    return "".join(f"{format_definition(macro)}\n" for _, macro in sorted(found.items()))
 
 
-def definition(macro: Macro) -> str:
+def format_definition(macro: Macro) -> str:
     """A macro as LaTeX that defines it."""
     name, kinds = macro.name, [kind[0] for kind in macro.args]
     if macro.alias:
@@ -231,10 +238,10 @@ def definition(macro: Macro) -> str:
         return rf"\def{name}{macro.prefix}{written}{{{macro.body}}}"
     if kinds[0] == "o" and len(macro.args[0]) > 1 and set(kinds[1:]) <= {"m"}:
         return rf"\newcommand{{{name}}}[{len(kinds)}][{macro.args[0][1]}]{{{macro.body}}}"
-    return rf"\NewDocumentCommand{{{name}}}{{{' '.join(map(_xparse, macro.args))}}}{{{macro.body}}}"
+    return rf"\NewDocumentCommand{{{name}}}{{{' '.join(map(_format_argument, macro.args))}}}{{{macro.body}}}"
 
 
-def _xparse(argument: tuple[str, ...]) -> str:
+def _format_argument(argument: tuple[str, ...]) -> str:
     if argument[0] == "o" and len(argument) > 1:
         return f"O{{{argument[1]}}}"
     return "".join(argument)

@@ -25,7 +25,7 @@ _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 @dataclass
-class Cost:
+class CommandCost:
     """What was seen of a command."""
 
     seconds: float = 0.0
@@ -45,7 +45,7 @@ class Cost:
     def look(self, first: int) -> None:
         """See what the processes hold at the moment."""
         resident = 0
-        for process in descendants(first):
+        for process in list_descendants(first):
             status = _status(process)
             resident += status.get("VmRSS", 0)
             peak = status.get("VmHWM", 0)
@@ -59,14 +59,14 @@ class Cost:
         self.helpers = max(len(self._processor) - 1, 0)
 
 
-def eqkin(*arguments: str, expected: Sequence[int] = (0,)) -> Cost:
+def run_eqkin(*arguments: str, expected: Sequence[int] = (0,)) -> CommandCost:
     """Run a command of eqkin and watch it; raises `BadInput` with what it said if it ends otherwise than expected."""
-    return watched([sys.executable, "-m", "eqkin", *arguments], expected)
+    return watch_command([sys.executable, "-m", "eqkin", *arguments], expected)
 
 
-def watched(command: Sequence[str], expected: Sequence[int] = (0,)) -> Cost:
+def watch_command(command: Sequence[str], expected: Sequence[int] = (0,)) -> CommandCost:
     """Run a command to its end and watch it."""
-    cost, before = Cost(), _children_seconds()
+    cost, before = CommandCost(), _children_seconds()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as problems:
         start = time.perf_counter()
         process = subprocess.Popen(command, stdout=out, stderr=problems)
@@ -99,29 +99,29 @@ def _children_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def told(cost: Cost) -> dict[str, Any]:
+def parse_output(cost: CommandCost) -> dict[str, Any]:
     """What a command printed as JSON."""
     answer: dict[str, Any] = orjson.loads(cost.output)
     return answer
 
 
-def memory(first: int) -> dict[str, int]:
+def measure_memory(first: int) -> dict[str, int]:
     """What a process and those it started hold: `rss`, `pss` (what is shared counted once), `own` (not from files)."""
     names = {"Rss": "rss", "Pss": "pss", "Anonymous": "own"}
     held = dict.fromkeys(names.values(), 0)
-    for process in descendants(first):
+    for process in list_descendants(first):
         for name, size in _fields(_PROC / str(process) / "smaps_rollup").items():
             if name in names:
                 held[names[name]] += size
     return held
 
 
-def processor_seconds(first: int) -> float:
+def get_processor_seconds(first: int) -> float:
     """Seconds of processors that a process and those it started have used."""
-    return sum(map(_processor_seconds, descendants(first)))
+    return sum(map(_processor_seconds, list_descendants(first)))
 
 
-def descendants(first: int) -> list[int]:
+def list_descendants(first: int) -> list[int]:
     """A process and all it started that are alive."""
     found, waiting = [], [first]
     while waiting:

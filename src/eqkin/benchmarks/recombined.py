@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from eqkin.benchmarks.pieces import Piece
-from eqkin.benchmarks.renaming import draw
-from eqkin.latex.prose import EQUATION_MARK, plain_text
+from eqkin.benchmarks.renaming import draw_permutation
+from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 
-_WORDS = 160  # of an abstract
-_CATEGORIES = {  # of arXiv, by what some collections call their fields
+_ABSTRACT_WORDS = 160  # of an abstract
+_ARXIV_CATEGORIES = {  # of arXiv, by what some collections call their fields
     "analysis": "math.CA", "math_analysis": "math.CA", "algebra": "math.RA", "math_algebra_geom": "math.AG",
     "math_other": "math.GM", "statistics": "stat.ME", "stats_prob": "stat.ME", "probability": "math.PR",
     "numerics_opt": "math.NA", "optimization": "math.OC", "ml": "cs.LG", "machine_learning": "cs.LG",
@@ -22,22 +22,24 @@ _CATEGORIES = {  # of arXiv, by what some collections call their fields
     "signal_control": "eess.SY", "chem": "physics.chem-ph", "chemistry": "physics.chem-ph", "astro": "astro-ph.GA",
     "astrophysics": "astro-ph.GA", "bio": "q-bio.QM", "biology": "q-bio.QM", "earth_climate": "physics.ao-ph",
 }  # fmt: skip
-_FIRST = "Ada Bo Chen Dara Emil Farah Gita Hugo Ines Jun Kofi Lena Mara Nils Omar Petra Quin Rosa Sven Tala".split()
-_LAST = "ba den ka lor mi nov pet ra sen tov ul ver wi yam zel hoff".split()  # two of them make a name
+_FIRST_NAMES = (
+    "Ada Bo Chen Dara Emil Farah Gita Hugo Ines Jun Kofi Lena Mara Nils Omar Petra Quin Rosa Sven Tala".split()
+)
+_NAME_SYLLABLES = "ba den ka lor mi nov pet ra sen tov ul ver wi yam zel hoff".split()  # two of them make a name
 
 
-def written(
+def write_paper(
     about: dict[str, Any], pieces: list[Piece], cited: list[str], generator: np.random.Generator, *, several: bool
 ) -> dict[str, str]:
     """A paper's LaTeX by the names of its files, the main one first; with `several`, a file for each piece."""
-    renamed = draw(generator)
-    bodies = [f"{piece.definitions}{_body(piece, renamed)}\n" for piece in pieces]
+    renamed = draw_permutation(generator)
+    bodies = [f"{piece.definitions}{_rename_body(piece, renamed)}\n" for piece in pieces]
     packages = ",".join(dict.fromkeys(name for piece in pieces for name in piece.packages))
     authors = " \\and ".join(about["authors"].split(", "))
     head = (
         f"\\documentclass{{article}}\n\\usepackage{{{packages or 'amsmath'}}}\n"
-        f"\\title{{{_plain(about['title'])}}}\n\\author{{{authors}}}\n\\begin{{document}}\n\\maketitle\n"
-        f"\\begin{{abstract}}\n{_plain(about['abstract'])}\n\\end{{abstract}}\n"
+        f"\\title{{{_strip_latex(about['title'])}}}\n\\author{{{authors}}}\n\\begin{{document}}\n\\maketitle\n"
+        f"\\begin{{abstract}}\n{_strip_latex(about['abstract'])}\n\\end{{abstract}}\n"
     )
     entries = "".join(f"\\bibitem{{c{n}}} A. Author, arXiv:{name}.\n" for n, name in enumerate(cited))
     end = f"\\begin{{thebibliography}}{{99}}\n{entries}\\end{{thebibliography}}\n" if cited else ""
@@ -46,23 +48,23 @@ def written(
     return {"main.tex": f"{head}{inside}{end}\\end{{document}}\n"} | (parts if several else {})
 
 
-def _body(piece: Piece, renamed: Callable[[str], str]) -> str:
+def _rename_body(piece: Piece, renamed: Callable[[str], str]) -> str:
     parts = list(piece.parts)
     parts[1::2] = map(renamed, parts[1::2])
     return "".join(parts)
 
 
-def _plain(text: str) -> str:
+def _strip_latex(text: str) -> str:
     """Text without anything that means something to LaTeX."""
     return re.sub(r"[\\%#&_{}$^~]", " ", text)
 
 
-def described(name: str, pieces: list[Piece], generator: np.random.Generator) -> dict[str, Any]:
+def make_metadata(name: str, pieces: list[Piece], generator: np.random.Generator) -> dict[str, Any]:
     """A paper's record in the metadata snapshot; title and abstract are put together from the pieces'."""
     text = "".join(pieces[0].parts[::2])[:8_000].replace("$$", "")  # without its formulas
-    words = plain_text(text).replace(EQUATION_MARK, " ").split()
+    words = to_plain_text(text).replace(EQUATION_MARK, " ").split()
     titles = [" ".join(piece.title.split()[:5]) for piece in (pieces[0], pieces[-1])]
-    people = [_person(generator) for _ in range(1 + int(generator.integers(4)))]
+    people = [_draw_person(generator) for _ in range(1 + int(generator.integers(4)))]
     date = f"20{name[:2]}-{name[2:4]}-01"
     return {
         "id": name,
@@ -73,20 +75,20 @@ def described(name: str, pieces: list[Piece], generator: np.random.Generator) ->
         "journal-ref": None,
         "doi": None,
         "report-no": None,
-        "categories": _category(pieces[0].field),
+        "categories": _get_category(pieces[0].field),
         "license": None,
-        "abstract": " ".join(words[:_WORDS]),
+        "abstract": " ".join(words[:_ABSTRACT_WORDS]),
         "versions": [{"version": "v1", "created": date}],
         "update_date": date,
         "authors_parsed": [[last, first, ""] for first, last in people],
     }
 
 
-def _person(generator: np.random.Generator) -> tuple[str, str]:
-    first, *last = generator.integers((len(_FIRST), len(_LAST), len(_LAST))).tolist()
-    return _FIRST[first], "".join(_LAST[n] for n in last).capitalize()
+def _draw_person(generator: np.random.Generator) -> tuple[str, str]:
+    first, *last = generator.integers((len(_FIRST_NAMES), len(_NAME_SYLLABLES), len(_NAME_SYLLABLES))).tolist()
+    return _FIRST_NAMES[first], "".join(_NAME_SYLLABLES[n] for n in last).capitalize()
 
 
-def _category(field: str) -> str:
+def _get_category(field: str) -> str:
     plain = re.sub(r"\W+", "_", field.lower()).strip("_")
-    return _CATEGORIES.get(plain, field if "." in field else plain)
+    return _ARXIV_CATEGORIES.get(plain, field if "." in field else plain)

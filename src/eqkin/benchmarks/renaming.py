@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-_LATIN = ("abcpqrs", "fgh", "ijklmn", "tuvwxyz", "ABCDEFGH", "JKLMNPQ", "RSTUVWXYZ")
-_GREEK = (
+_LATIN_GROUPS = ("abcpqrs", "fgh", "ijklmn", "tuvwxyz", "ABCDEFGH", "JKLMNPQ", "RSTUVWXYZ")
+_GREEK_GROUPS = (
     "alpha beta gamma delta kappa",
     "epsilon varepsilon zeta eta",
     "lambda mu nu xi",
@@ -21,7 +21,7 @@ _GREEK = (
     "rho sigma tau omega",
     "Gamma Theta Lambda Phi Psi Omega",
 )
-_LONGEST = 3  # letters in a row that are variables side by side; longer ones are somebody's word
+_MAX_VARIABLES = 3  # letters in a row that are variables side by side; longer ones are somebody's word
 _GROUP = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
 _TOKEN = re.compile(
     rf"\\(?:begin|end)\s*+{_GROUP}(?:\s*+\[[^\]]*+\])?(?:\s*+{_GROUP})?"
@@ -37,7 +37,7 @@ _TOKEN = re.compile(
 
 
 @dataclass(frozen=True)
-class Renaming:
+class LetterPermutation:
     """A permutation of letters."""
 
     latin: dict[int, str]  # as `str.translate` takes it
@@ -45,23 +45,23 @@ class Renaming:
 
     def __call__(self, formula: str) -> str:
         """A formula (the inside of math) in other letters."""
-        return _TOKEN.sub(self._renamed, formula)
+        return _TOKEN.sub(self._rename_token, formula)
 
-    def _renamed(self, match: re.Match[str]) -> str:
+    def _rename_token(self, match: re.Match[str]) -> str:
         token: str = match[0]
         if token[0] == "\\":
             return self.greek.get(token, token)
-        return token.translate(self.latin) if len(token) <= _LONGEST and token.isalpha() else token
+        return token.translate(self.latin) if len(token) <= _MAX_VARIABLES and token.isalpha() else token
 
 
-def draw(generator: np.random.Generator) -> Renaming:
+def draw_permutation(generator: np.random.Generator) -> LetterPermutation:
     """A renaming by chance, each as likely as any other."""
     latin: dict[int, str] = {}
-    for letters in _LATIN:
+    for letters in _LATIN_GROUPS:
         order = generator.permutation(len(letters))
         latin |= {ord(letter): letters[place] for letter, place in zip(letters, order, strict=True)}
     greek: dict[str, str] = {}
-    for names in (group.split() for group in _GREEK):
+    for names in (group.split() for group in _GREEK_GROUPS):
         order = generator.permutation(len(names))
         greek |= {rf"\{name}": rf"\{names[place]}" for name, place in zip(names, order, strict=True)}
-    return Renaming(latin, greek)
+    return LetterPermutation(latin, greek)

@@ -17,12 +17,12 @@ from typing import Any
 
 import orjson
 
-from eqkin.benchmarks.growth import METADATA, grow
-from eqkin.benchmarks.machine import machine
-from eqkin.benchmarks.processes import eqkin, memory, told
+from eqkin.benchmarks.growth import METADATA_NAME, grow_corpus
+from eqkin.benchmarks.machine import describe_machine
+from eqkin.benchmarks.processes import measure_memory, parse_output, run_eqkin
 from eqkin.benchmarks.search import Client, formulas, measure, serving
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.index.state import FOLDER, IndexState
+from eqkin.index.state import INDEX_FOLDER, IndexManifest
 from eqkin.library.durable import write_file
 
 RESULTS = "results.jsonl"
@@ -36,7 +36,7 @@ Record = dict[str, Any]  # "size", "step", "figures", "machine"
 
 
 @dataclass(frozen=True)
-class Settings:
+class ScaleSettings:
     """What is measured, and where."""
 
     sources: tuple[str, ...]  # what corpora are grown from
@@ -62,7 +62,7 @@ class Settings:
         return ["--jobs", str(self.jobs), *(["--engine", self.engine] if self.engine else [])]
 
 
-def results(folder: Path) -> list[Record]:
+def load_results(folder: Path) -> list[Record]:
     """What was measured in a folder so far; raises `CorruptData`."""
     path = folder / RESULTS
     try:
@@ -71,8 +71,8 @@ def results(folder: Path) -> list[Record]:
         raise CorruptData(f"{path}: cannot be read ({error}); delete the line, or the file to begin again") from error
 
 
-def run(
-    settings: Settings, sizes: Sequence[int], tell: Callable[[str], None], only: Collection[str] = ()
+def run_study(
+    settings: ScaleSettings, sizes: Sequence[int], tell: Callable[[str], None], only: Collection[str] = ()
 ) -> list[Record]:
     """Measure at all sizes, smallest first, what was not measured yet.
 
@@ -97,38 +97,38 @@ def run(
         raise StorageFailed(f"{settings.folder}: could not be made ({error.strerror or error})") from error
     for size in sorted(set(sizes)):
         for step in wanted:
-            known = results(settings.folder)
+            known = load_results(settings.folder)
             there = any((one["size"], one["step"]) == (size, step) for one in known)
             if there or (step in _OF_MILVUS and not settings.milvus):
                 continue
             tell(f"{size:,} equations: {step}")
-            record = {"size": size, "step": step, "figures": STEPS[step](settings, size), "machine": machine()}
-            known = [*results(settings.folder), record]  # somebody may have measured something else meanwhile
+            record = {"size": size, "step": step, "figures": STEPS[step](settings, size), "machine": describe_machine()}
+            known = [*load_results(settings.folder), record]  # somebody may have measured something else meanwhile
             write_file(settings.folder / RESULTS, b"".join(orjson.dumps(one) + b"\n" for one in known))
-    return results(settings.folder)
+    return load_results(settings.folder)
 
 
-def _grow(settings: Settings, size: int) -> Record:
+def _grow(settings: ScaleSettings, size: int) -> Record:
     start = time.perf_counter()
     corpus = settings.corpus(size)
-    grown = grow(settings.sources, corpus, size, seed=settings.seed, pieces=settings.folder / "pieces")
+    grown = grow_corpus(settings.sources, corpus, size, seed=settings.seed, pieces=settings.folder / "pieces")
     seconds = None if grown.skipped else time.perf_counter() - start  # of all of it, or it says nothing
     packed = sum(tar.stat().st_size for tar in grown.tars)
     return {"seconds": seconds, "papers": grown.papers, "equations": grown.equations, "bytes": packed}
 
 
-def _reading(settings: Settings, size: int) -> list[str]:
+def _reading(settings: ScaleSettings, size: int) -> list[str]:
     corpus = settings.corpus(size)
     return [
-        *("add", str(corpus), "--metadata", str(corpus / METADATA), "--library", str(settings.library(size))),
+        *("add", str(corpus), "--metadata", str(corpus / METADATA_NAME), "--library", str(settings.library(size))),
         *("--no-index", "--json", *settings.workers),
     ]
 
 
-def _add(settings: Settings, size: int) -> Record:
+def _add(settings: ScaleSettings, size: int) -> Record:
     shutil.rmtree(settings.library(size), ignore_errors=True)  # of a run that was stopped: its time would say nothing
-    cost = eqkin(*_reading(settings, size))
-    said = told(cost)
+    cost = run_eqkin(*_reading(settings, size))
+    said = parse_output(cost)
     found = {name: count for name, count in said["equations"].items() if name != "diagram"}
     converted = found.get("converted", 0) + found.get("degraded", 0)
     if said["problems"] or not converted:
@@ -138,13 +138,13 @@ def _add(settings: Settings, size: int) -> Record:
     return {**about, "jobs": settings.jobs, "per_second": speed, **cost.summary()}
 
 
-def _index(settings: Settings, size: int) -> Record:
+def _index(settings: ScaleSettings, size: int) -> Record:
     library = settings.library(size)
-    shutil.rmtree(library / FOLDER, ignore_errors=True)
-    cost = eqkin("index", "--library", str(library), "--json", *settings.workers)
-    said = told(cost)
+    shutil.rmtree(library / INDEX_FOLDER, ignore_errors=True)
+    cost = run_eqkin("index", "--library", str(library), "--json", *settings.workers)
+    said = parse_output(cost)
     about = {name: said[name] for name in ("vectors", "kind", "recall", "steps")}
-    state = IndexState.load(library / FOLDER)
+    state = IndexManifest.load(library / INDEX_FOLDER)
     if state is not None and state.nearest is not None:
         about["probes"] = state.nearest.probes
     else:  # few vectors need no lists: the time it took to see that is no measure
@@ -158,21 +158,21 @@ def _disk(library: Path) -> dict[str, int]:
     return {"database": (library / "library.db").stat().st_size, "forest": forest}
 
 
-def _serve(settings: Settings, size: int) -> Record:
+def _serve(settings: ScaleSettings, size: int) -> Record:
     return _searched(settings, "--library", str(settings.library(size)))
 
 
-def _searched(settings: Settings, *arguments: str, words: bool = True) -> Record:
+def _searched(settings: ScaleSettings, *arguments: str, words: bool = True) -> Record:
     """A server from its start on: until it listens, until its first answer, its memory, its searches."""
     start = time.perf_counter()
     with serving(*arguments) as (place, process), closing(Client(place)) as ask:
         listening = time.perf_counter() - start
         ask("E = mc^2")
         first = time.perf_counter() - start
-        began = memory(process)
+        began = measure_memory(process)
         report = measure(ask, formulas(settings.searches), settings.clients)
         worded = measure(lambda text: ask("", text), _words(settings.searches), settings.clients) if words else None
-        held = memory(process)
+        held = measure_memory(process)
     if errors := report.errors + (worded.errors if worded else []):
         raise BadInput(f"eqkin serve {' '.join(arguments)}: {len(errors)} searches failed: {errors[0]}")
     about = {"listening_seconds": listening, "first_seconds": first, "began": began, "held": held}
@@ -184,47 +184,47 @@ def _words(searches: int) -> list[str]:
     return [_WORDS[number % len(_WORDS)] for number in range(max(searches // 10, 1))]
 
 
-def _verify(settings: Settings, size: int) -> Record:
-    return eqkin("verify", "--library", str(settings.library(size)), "--json").summary()
+def _verify(settings: ScaleSettings, size: int) -> Record:
+    return run_eqkin("verify", "--library", str(settings.library(size)), "--json").summary()
 
 
-def _push(settings: Settings, size: int) -> Record:
-    cost = eqkin("push", "--library", str(settings.library(size)), "--json", *_collection(settings, size))
-    said = told(cost)
+def _push(settings: ScaleSettings, size: int) -> Record:
+    cost = run_eqkin("push", "--library", str(settings.library(size)), "--json", *_collection(settings, size))
+    said = parse_output(cost)
     if said["unchanged"]:  # of a run that was stopped: the time of the rest would say nothing
         raise BadInput(f"eqkin_scale_{size}: {said['unchanged']:,} papers were there; drop the collection first")
     return {"equations": said["equations"], "per_second": said["equations"] / cost.seconds, **cost.summary()}
 
 
-def _serve_milvus(settings: Settings, size: int) -> Record:
+def _serve_milvus(settings: ScaleSettings, size: int) -> Record:
     return _searched(settings, *_collection(settings, size), words=False)  # not every Milvus can search for them
 
 
-def _collection(settings: Settings, size: int) -> list[str]:
+def _collection(settings: ScaleSettings, size: int) -> list[str]:
     return ["--milvus", settings.milvus, "--collection", f"eqkin_scale_{size}"]
 
 
-def _again(settings: Settings, size: int) -> Record:
+def _again(settings: ScaleSettings, size: int) -> Record:
     """Reading everything once more, with nothing new in it: what it takes to go on after a stop."""
-    cost = eqkin(*_reading(settings, size))
-    said = told(cost)
+    cost = run_eqkin(*_reading(settings, size))
+    said = parse_output(cost)
     if said["papers"]:
         raise BadInput(f"{settings.library(size)}: {said['papers']} papers were read again")
     return {"papers": said["unchanged"], **cost.summary()}
 
 
-def _day(settings: Settings, size: int) -> Record:
+def _day(settings: ScaleSettings, size: int) -> Record:
     """A few papers more, made searchable."""
     adding = ("add", _DAY, "--library", str(settings.library(size)), "--jobs", "1", "--json")
-    cost = eqkin(*adding)
-    if not told(cost)["papers"]:  # they are there, of a run that was stopped
-        eqkin("add", "--remove", *adding[1:4])
-        cost = eqkin(*adding)
-    said = told(cost)
+    cost = run_eqkin(*adding)
+    if not parse_output(cost)["papers"]:  # they are there, of a run that was stopped
+        run_eqkin("add", "--remove", *adding[1:4])
+        cost = run_eqkin(*adding)
+    said = parse_output(cost)
     return {"papers": said["papers"], "equations": sum(said["equations"].values()), **cost.summary()}
 
 
-STEPS: dict[str, Callable[[Settings, int], Record]] = {
+STEPS: dict[str, Callable[[ScaleSettings, int], Record]] = {
     "grow": _grow,
     "add": _add,
     "index": _index,

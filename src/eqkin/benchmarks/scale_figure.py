@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from eqkin.benchmarks.scale import Record
-from eqkin.benchmarks.scale_table import ARXIV, QUANTITIES, count, seconds, size, trend
+from eqkin.benchmarks.scale_table import ARXIV, QUANTITIES, format_bytes, format_count, format_seconds, get_trend
 from eqkin.errors import StorageFailed
-from eqkin.evaluation.report.plots import SERIES, SOFT, styled
+from eqkin.evaluation.report.plots import SERIES, SOFT, apply_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,7 +33,7 @@ _PANELS = {
 
 def draw(records: Sequence[Record], folder: Path, target: int = ARXIV) -> list[Path]:
     """Write `scale.svg` and `scale.png` into a folder; raises `BadInput` without matplotlib, `StorageFailed`."""
-    with styled():
+    with apply_style():
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(11.4, 4.4), layout="constrained")
@@ -55,16 +55,16 @@ def draw(records: Sequence[Record], folder: Path, target: int = ARXIV) -> list[P
 def _panel(axes: Axes, records: Sequence[Record], group: str, titles: Sequence[str], target: int) -> None:
     for title, colour, marker in zip(titles, cycle(SERIES), cycle(_MARKERS)):
         quantity = next(one for one in QUANTITIES if (one.group, one.title) == (group, title))
-        found = trend(records, quantity)
+        found = get_trend(records, quantity)
         if found is None:
             continue
         axes.plot(found.sizes, found.values, f"{marker}-", color=colour, markersize=4, linewidth=1.2, label=title)
         if not quantity.projected:
             continue
         many = np.geomspace(found.sizes[-1], max(float(target), found.sizes[-1]), 40)[1:]
-        projected = [found.values[-1], *(found.at(one) for one in many)]
+        projected = [found.values[-1], *(found.predict(one) for one in many)]
         axes.plot([found.sizes[-1], *many], projected, "--", color=colour, linewidth=1.2)
-    _scales(axes, {"Time": seconds, "Disk": size, "Memory": size}[group])
+    _scales(axes, {"Time": format_seconds, "Disk": format_bytes, "Memory": format_bytes}[group])
     axes.axvline(target, color=SOFT, linewidth=0.8, linestyle=":")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, fontsize=7.5)
 
@@ -73,7 +73,7 @@ def _scales(axes: Axes, shown: Callable[[float], str]) -> None:
     """Logarithms both ways, with powers of ten in words."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    for axis, told in ((axes.xaxis, count), (axes.yaxis, shown)):
+    for axis, told in ((axes.xaxis, format_count), (axes.yaxis, shown)):
         axis.axes.set_xscale("log") if axis is axes.xaxis else axis.axes.set_yscale("log")
         axis.set_major_locator(LogLocator(10))
         axis.set_major_formatter(FuncFormatter(lambda value, _, told=told: told(value)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eqkin.benchmarks.scale import Record
-from eqkin.benchmarks.trends import Trend, fit
+from eqkin.benchmarks.trends import GrowthTrend, fit_trend
 from eqkin.errors import BadInput
 
 ARXIV = 30_000_000  # display equations
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- eqkin bench scale: begin -->", "<!-- eqkin bench scale: end -
 
 
 @dataclass(frozen=True)
-class Quantity:
+class MeasuredQuantity:
     """A figure that is measured at every size."""
 
     title: str
@@ -35,7 +35,7 @@ class Quantity:
         return self.group in ("Time", "Disk") or self.title == _OWN
 
 
-def seconds(value: float) -> str:
+def format_seconds(value: float) -> str:
     """A time in the unit people would use."""
     for unit, size in (("h", 3_600.0), ("min", 60.0)):
         if value >= 2 * size:
@@ -43,7 +43,7 @@ def seconds(value: float) -> str:
     return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
 
 
-def size(value: float) -> str:
+def format_bytes(value: float) -> str:
     """Bytes in the unit people would use."""
     for unit, one in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
         if value >= one:
@@ -51,7 +51,7 @@ def size(value: float) -> str:
     return f"{value / 1e3:,.3g} kB"
 
 
-def count(value: float) -> str:
+def format_count(value: float) -> str:
     """A large number in short: 10 k, 30 M."""
     for unit, one in (("M", 1e6), ("k", 1e3)):
         if value >= one:
@@ -59,12 +59,12 @@ def count(value: float) -> str:
     return f"{value:.3g}"
 
 
-def milliseconds(value: float) -> str:
+def format_milliseconds(value: float) -> str:
     """A short time."""
     return f"{value:,.1f} ms"
 
 
-def _quantities() -> list[Quantity]:
+def _quantities() -> list[MeasuredQuantity]:
     building = [
         ("Reading, all processes", "add", ("seconds",)),
         ("Reading, processor time", "add", ("processor_seconds",)),
@@ -95,26 +95,26 @@ def _quantities() -> list[Quantity]:
         ("Server of Milvus' hits", "milvus", ("held", "rss")),
     ]
     searching = [
-        ("Start to first answer", "serve", ("first_seconds",), seconds),
-        ("Search, median", "serve", ("whole_p50_ms",), milliseconds),
-        ("Search, 99th percentile", "serve", ("whole_p99_ms",), milliseconds),
-        ("Search for words, median", "serve", ("words", "whole_p50_ms"), milliseconds),
-        ("Search for words, 99th percentile", "serve", ("words", "whole_p99_ms"), milliseconds),
-        ("Through Milvus, median", "milvus", ("whole_p50_ms",), milliseconds),
-        ("Through Milvus, 99th percentile", "milvus", ("whole_p99_ms",), milliseconds),
+        ("Start to first answer", "serve", ("first_seconds",), format_seconds),
+        ("Search, median", "serve", ("whole_p50_ms",), format_milliseconds),
+        ("Search, 99th percentile", "serve", ("whole_p99_ms",), format_milliseconds),
+        ("Search for words, median", "serve", ("words", "whole_p50_ms"), format_milliseconds),
+        ("Search for words, 99th percentile", "serve", ("words", "whole_p99_ms"), format_milliseconds),
+        ("Through Milvus, median", "milvus", ("whole_p50_ms",), format_milliseconds),
+        ("Through Milvus, 99th percentile", "milvus", ("whole_p99_ms",), format_milliseconds),
     ]
     return [
-        *(Quantity(*one, seconds, "Time") for one in building),
-        *(Quantity(*one, size, "Disk") for one in disk),
-        *(Quantity(*one, size, "Memory") for one in memory),
-        *(Quantity(*one, "Searching") for one in searching),
+        *(MeasuredQuantity(*one, format_seconds, "Time") for one in building),
+        *(MeasuredQuantity(*one, format_bytes, "Disk") for one in disk),
+        *(MeasuredQuantity(*one, format_bytes, "Memory") for one in memory),
+        *(MeasuredQuantity(*one, "Searching") for one in searching),
     ]
 
 
 QUANTITIES = _quantities()
 
 
-def value(records: Sequence[Record], quantity: Quantity, size: int) -> float | None:
+def get_value(records: Sequence[Record], quantity: MeasuredQuantity, size: int) -> float | None:
     """What was measured of a quantity at a size; None if it was not."""
     figures: Any = next((one["figures"] for one in records if (one["size"], one["step"]) == (size, quantity.step)), {})
     for name in quantity.path:
@@ -122,20 +122,20 @@ def value(records: Sequence[Record], quantity: Quantity, size: int) -> float | N
     return None if figures is None else float(figures)
 
 
-def equations(records: Sequence[Record]) -> dict[int, int]:
+def count_equations(records: Sequence[Record]) -> dict[int, int]:
     """The equations that can be searched at each size: what figures are held against."""
     return {one["size"]: one["figures"]["vectors"] for one in records if one["step"] == "index"}
 
 
-def trend(records: Sequence[Record], quantity: Quantity) -> Trend | None:
+def get_trend(records: Sequence[Record], quantity: MeasuredQuantity) -> GrowthTrend | None:
     """How a quantity grows with the equations that can be searched."""
-    counts = equations(records)
-    return fit(list(counts.values()), [value(records, quantity, size) for size in counts])
+    counts = count_equations(records)
+    return fit_trend(list(counts.values()), [get_value(records, quantity, size) for size in counts])
 
 
-def tables(records: Sequence[Record], target: int = ARXIV) -> str:
+def format_tables(records: Sequence[Record], target: int = ARXIV) -> str:
     """All figures as Markdown: measured, the exponent of the growth, and what it comes to at `target` equations."""
-    counts = equations(records)
+    counts = count_equations(records)
     if not counts:
         raise BadInput("nothing was measured yet")
     written = []
@@ -148,19 +148,19 @@ def tables(records: Sequence[Record], target: int = ARXIV) -> str:
     return "\n\n".join(written)
 
 
-def _row(records: Sequence[Record], quantity: Quantity, target: int) -> list[str]:
-    found = trend(records, quantity)
+def _row(records: Sequence[Record], quantity: MeasuredQuantity, target: int) -> list[str]:
+    found = get_trend(records, quantity)
     if found is None:
         return []
-    values = [value(records, quantity, size) for size in equations(records)]
+    values = [get_value(records, quantity, size) for size in count_equations(records)]
     cells = ["" if not one else quantity.shown(one) for one in values]
     if not quantity.projected:
         return [quantity.title, *cells, "", ""]
     grows = "(in proportion)" if found.exponent is None else f"n^{found.exponent:.2f}"
-    return [quantity.title, *cells, grows, quantity.shown(found.at(target))]
+    return [quantity.title, *cells, grows, quantity.shown(found.predict(target))]
 
 
-def put_into(document: str, written: str) -> str:
+def insert_tables(document: str, written: str) -> str:
     """A Markdown text with the tables between its two marks; raises `BadInput` if it has none."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)

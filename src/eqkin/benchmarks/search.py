@@ -21,7 +21,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from eqkin.atlas import articles
+from eqkin.atlas import list_articles
 from eqkin.errors import BadInput, EqkinError
 from eqkin.latex import parse
 
@@ -59,10 +59,10 @@ def measure_engine(
     library: Path, *, searches: int = 500, clients: int = 1, k: int = 10, explain: bool = False
 ) -> SearchReport:
     """Search a library in this process."""
-    from eqkin.search.engine import Engine
+    from eqkin.search.engine import SearchEngine
 
     start = time.perf_counter()
-    with Engine(library) as engine:
+    with SearchEngine(library) as engine:
 
         def ask(formula: str) -> dict[str, float]:
             return engine.search(formula, k=k, explain=explain).seconds
@@ -170,7 +170,7 @@ def formulas(number: int) -> list[str]:
     """So many formulas of the atlas, in turn from all of its fields, as a person might paste them."""
     pasted = [
         f"\\begin{{{equation.environment}}}{equation.body}\\end{{{equation.environment}}}"
-        for article in articles()
+        for article in list_articles()
         for equation in parse(article.read_text("utf-8")).equations
     ]
     order = np.random.default_rng(0).permutation(len(pasted)).tolist()

@@ -18,14 +18,14 @@ from torch import Tensor, nn
 
 from eqkin.forest import Vocabulary
 from eqkin.learning.corpus import Corpus
-from eqkin.learning.masking import CLASSES
-from eqkin.learning.material import Material, material_of
-from eqkin.learning.randomness import steps_from
+from eqkin.learning.masking import MASKING_CLASSES
+from eqkin.learning.material import TrainingData, build_training_data
+from eqkin.learning.randomness import make_step_column
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.steps import Stepper
+from eqkin.learning.steps import Trainer
 from eqkin.network.architecture import FEATURES, SUM
 from eqkin.network.torch_network import GraphNetwork, TreeConvolution
-from eqkin.network.trees import Trees
+from eqkin.network.trees import TreeBatch
 
 PAPER_TRIPLETS_PER_SECOND = 1_300  # on a GTX 1080
 PAPER_EQUATIONS = 28_973_591
@@ -86,27 +86,27 @@ def measure(
     peers: bool = True,
 ) -> Iterator[Memory | TrainingSpeed]:
     """Memory first, then the speeds for each batch size."""
-    material = material_of(corpus, Vocabulary.learn([corpus.forest]), recipe, device)
+    material = build_training_data(corpus, Vocabulary.learn([corpus.forest]), recipe, device)
     yield Memory(
         len(corpus),
         len(corpus.forest.tag) / len(corpus),
-        material.resident.label.element_size(),
+        material.forest.label.element_size(),
         material.bytes / len(corpus),
     )
     for batch in batches:
         comparable = peers and recipe.architecture.kind == SUM
-        yield _measure(recipe.changed({"batch": str(batch)}), material, seconds, comparable)
+        yield _measure(recipe.override({"batch": str(batch)}), material, seconds, comparable)
 
 
-def _measure(recipe: Recipe, material: Material, seconds: float, peers: bool) -> TrainingSpeed:
-    device, on_gpu = material.resident.device, material.resident.device.type == "cuda"
+def _measure(recipe: Recipe, material: TrainingData, seconds: float, peers: bool) -> TrainingSpeed:
+    device, on_gpu = material.forest.device, material.forest.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    stepper = Stepper(recipe, material, compiled=on_gpu, recorded=on_gpu)
+    stepper = Trainer(recipe, material, compiled=on_gpu, recorded=on_gpu)
     ours = _rate(stepper, seconds, warm_up=512 if on_gpu else 2)
     peak = torch.cuda.max_memory_allocated() if on_gpu else 0
-    drawn = material.sampler.draw(steps_from(0, 64, device), recipe.batch).trees()
-    nodes = float(material.resident.sizes(drawn).sum(1).double().mean())
+    drawn = material.sampler.draw(make_step_column(0, 64, device), recipe.batch).concatenate()
+    nodes = float(material.forest.get_sizes(drawn).sum(1).double().mean())
     return TrainingSpeed(
         recipe.batch,
         nodes,
@@ -118,28 +118,28 @@ def _measure(recipe: Recipe, material: Material, seconds: float, peers: bool) ->
     )
 
 
-def _rate(stepper: Stepper, seconds: float, *, warm_up: int) -> float:
+def _rate(stepper: Trainer, seconds: float, *, warm_up: int) -> float:
     """Triplets a second, after some steps to compile, record and warm up."""
     while stepper.step < warm_up:
-        stepper.advance(min(stepper.ahead, warm_up - stepper.step))
+        stepper.train_steps(min(stepper.ahead, warm_up - stepper.step))
     first, started = stepper.step, time.perf_counter()
     while time.perf_counter() - started < seconds:
-        stepper.advance(stepper.ahead)
+        stepper.train_steps(stepper.ahead)
     return (stepper.step - first) * stepper.recipe.batch / (time.perf_counter() - started)
 
 
-def _geometric(recipe: Recipe, material: Material, seconds: float, *, compiled: bool) -> float | None:
+def _geometric(recipe: Recipe, material: TrainingData, seconds: float, *, compiled: bool) -> float | None:
     """The same with torch-geometric's convolution and pooling in place of ours."""
     try:
         import torch_geometric  # noqa: F401
     except ImportError:
         return None
-    stepper = Stepper(recipe, material, compiled=False, recorded=False)
+    stepper = Trainer(recipe, material, compiled=False, recorded=False)
     assert isinstance(stepper.objective.network, GraphNetwork)
     stepper.objective.network = GeometricNetwork(stepper.objective.network)
     if compiled:
         stepper.compile()
-    return _rate(stepper, seconds, warm_up=16 if material.resident.device.type == "cuda" else 2)
+    return _rate(stepper, seconds, warm_up=16 if material.forest.device.type == "cuda" else 2)
 
 
 class GeometricNetwork(GraphNetwork):
@@ -156,7 +156,7 @@ class GeometricNetwork(GraphNetwork):
         width, device = network.architecture.width, network.output.weight.device
         self.norms = nn.ModuleDict({str(i): nn.BatchNorm1d(width) for i in network.architecture.normalised}).to(device)
 
-    def nodes(self, features: Tensor, trees: Trees) -> Tensor:
+    def encode_nodes(self, features: Tensor, trees: TreeBatch) -> Tensor:
         """See `GraphNetwork.nodes`."""
         edges = self.edges(trees)
         dtype = features.dtype
@@ -172,7 +172,7 @@ class GeometricNetwork(GraphNetwork):
             x = self.convolution(x, edges).relu()
         return x
 
-    def pool(self, nodes: Tensor, trees: Trees) -> Tensor:
+    def pool(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
         """See `GraphNetwork.pool`."""
         from torch_geometric.nn import global_mean_pool
 
@@ -181,7 +181,7 @@ class GeometricNetwork(GraphNetwork):
         return embedding
 
     @staticmethod
-    def edges(trees: Trees) -> Tensor:
+    def edges(trees: TreeBatch) -> Tensor:
         """Edges between parents and children, both ways, as torch-geometric wants them: (2, edges)."""
         child = torch.nonzero(trees.parent >= 0).squeeze(1)
         parent = trees.parent[child].long()
@@ -195,8 +195,8 @@ def _products(recipe: Recipe, nodes: int, device: torch.device) -> float:
     hidden = round(nodes * recipe.masking)
     layers = [(nodes, FEATURES, shape.width, False)]  # rows, inputs, outputs, whether the input has a gradient
     layers += [(nodes, shape.width, shape.width, True)] * shape.layers
-    layers += [(3 * recipe.batch, shape.pooled, shape.dimensions, True)]
-    layers += [(hidden, shape.width, classes, True) for classes in CLASSES.values() if hidden]
+    layers += [(3 * recipe.batch, shape.pooled_width, shape.dimensions, True)]
+    layers += [(hidden, shape.width, classes, True) for classes in MASKING_CLASSES.values() if hidden]
     work: list[Callable[[], Tensor]] = []
     for rows, inputs, outputs, has_gradient in layers:
         x = torch.randn(rows, inputs, device=device, dtype=dtype)

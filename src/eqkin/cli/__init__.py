@@ -12,10 +12,10 @@ from eqkin.errors import (
     BadInput,
     CorruptData,
     EqkinError,
-    LearningFailed,
     LibraryBusy,
     LimitReached,
     StorageFailed,
+    TrainingFailed,
     Unreachable,
 )
 
@@ -25,7 +25,7 @@ EXIT_CODES: dict[type[EqkinError], int] = {
     CorruptData: 5,
     LibraryBusy: 6,
     StorageFailed: 7,
-    LearningFailed: 8,
+    TrainingFailed: 8,
     Unreachable: 9,
 }
 
@@ -47,7 +47,7 @@ for _module in (add, index, search, serve, push, inspect, convert, demo, train, 
     _module.register(app)
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         from eqkin import __version__
 
@@ -56,9 +56,9 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
-def _root(
+def _read_global_options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     pass

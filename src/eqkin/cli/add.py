@@ -14,16 +14,16 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
-from eqkin.cli.engine import Engine, EngineName, RayAddress, Told
-from eqkin.cli.index import told, with_progress
+from eqkin.cli.engine import ExecutorName, ExecutorOption, LiveText, RayAddress
+from eqkin.cli.index import describe_update, update_with_progress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput, LibraryBusy
 from eqkin.index import UpdateReport
 from eqkin.library import AddReport, Library
 from eqkin.sources import MetadataSnapshot, open_source
-from eqkin.workers import Tally, Workers, open_workers
+from eqkin.workers import Executor, ExecutorProgress, open_executor
 
-_SHOWN_PROBLEMS = 10
+_MAX_SHOWN_PROBLEMS = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +42,7 @@ def add(
     ],
     library: LibraryFolder,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to work with.")] = os.cpu_count() or 1,
-    engine: EngineName = Engine.processes,
+    engine: ExecutorOption = ExecutorName.processes,
     ray_address: RayAddress = None,
     metadata: Annotated[
         Path | None,
@@ -82,40 +82,40 @@ def add(
         for source in sources:  # a misspelt one is refused before a library is made
             open_source(source)
     if remove:
-        with open_workers(jobs=jobs) as workers:
-            _remove(Library.open(library, create=False), sources, workers if index else None, as_json)
+        with open_executor(jobs=jobs) as workers:
+            _remove_papers(Library.open(library, create=False), sources, workers if index else None, as_json)
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C: what was read is kept
     snapshot = MetadataSnapshot(metadata) if metadata else None
     try:
-        with open_workers(engine, jobs, ray_address) as workers:
+        with open_executor(engine, jobs, ray_address) as workers:
             opened = Library.open(library)
             start = time.monotonic()
-            report = _with_progress(opened, sources, workers, snapshot)
+            report = _add_with_progress(opened, sources, workers, snapshot)
             seconds = time.monotonic() - start
             tally = replace(workers.tally)
-            indexed = _index(opened, workers) if index else None
+            indexed = _update_index(opened, workers) if index else None
     except KeyboardInterrupt:
         typer.secho("eqkin: stopped; what was read is kept, run the same command again to go on", err=True, fg="yellow")
         raise typer.Exit(130) from None
-    _tell(report, indexed, tally, seconds, as_json)
+    _print_report(report, indexed, tally, seconds, as_json)
     if report.problems and not report.papers and not report.unchanged:
         raise typer.Exit(3)
 
 
-def _remove(library: Library, sources: list[str], workers: Workers | None, as_json: bool) -> None:
+def _remove_papers(library: Library, sources: list[str], workers: Executor | None, as_json: bool) -> None:
     dropped = library.remove(*sources)
     if not dropped:
         raise BadInput(
             f"{library.folder}: has no paper of {', '.join(sources)}; `eqkin export --no-mathml` shows the keys"
         )
     if workers:
-        _index(library, workers)
+        _update_index(library, workers)
     typer.echo(orjson.dumps({"removed": dropped}).decode() if as_json else f"{dropped:,} papers removed")
 
 
-def _with_progress(
-    library: Library, sources: list[str], workers: Workers, metadata: MetadataSnapshot | None
+def _add_with_progress(
+    library: Library, sources: list[str], workers: Executor, metadata: MetadataSnapshot | None
 ) -> AddReport:
     console = Console(stderr=True)
     start = time.monotonic()
@@ -128,28 +128,30 @@ def _with_progress(
             f"{so_far.papers + so_far.unchanged:,} papers ({sum(so_far.failed.values()):,} failed), "
             f"{equations:,} equations ({so_far.equations['failed']:,} failed), {rate:,.0f}/s"
         )
-        return "; ".join(filter(None, (read, workers.tally.told())))
+        return "; ".join(filter(None, (read, workers.tally.describe())))
 
     def show(report: AddReport) -> None:
         nonlocal so_far
         so_far = report
 
-    columns = (SpinnerColumn(), Told(tell), TimeElapsedColumn())
+    columns = (SpinnerColumn(), LiveText(tell), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         bar.add_task("reading", total=None)
         return library.add(*sources, workers=workers, metadata=metadata, progress=show)
 
 
-def _index(library: Library, workers: Workers) -> UpdateReport | None:
+def _update_index(library: Library, workers: Executor) -> UpdateReport | None:
     """Make what was read searchable, unless somebody else is at it."""
     try:
-        return with_progress(library, workers)
+        return update_with_progress(library, workers)
     except LibraryBusy as error:
         typer.secho(f"eqkin: {error}, with `eqkin index`: what was read cannot be searched yet", err=True, fg="yellow")
         return None
 
 
-def _tell(report: AddReport, indexed: UpdateReport | None, tally: Tally, seconds: float, as_json: bool) -> None:
+def _print_report(
+    report: AddReport, indexed: UpdateReport | None, tally: ExecutorProgress, seconds: float, as_json: bool
+) -> None:
     equations = dict(report.equations)
     if as_json:
         summary = {
@@ -178,14 +180,14 @@ def _tell(report: AddReport, indexed: UpdateReport | None, tally: Tally, seconds
             f"{found / seconds:,.0f} equations/s"
         )
     if tally.nodes:
-        typer.echo(f"read by a Ray cluster: {tally.told()}")
+        typer.echo(f"read by a Ray cluster: {tally.describe()}")
     if not (report.papers or report.unchanged or report.failed):
         typer.secho("nothing there that can be read; PDFs cannot: give their LaTeX sources", err=True, fg="yellow")
     if indexed:
-        typer.echo(told(indexed))
+        typer.echo(describe_update(indexed))
     for reason, count in report.skipped.most_common(5):
         typer.echo(f"left out: {count:,} x {reason}")
-    for problem in report.problems[:_SHOWN_PROBLEMS]:
+    for problem in report.problems[:_MAX_SHOWN_PROBLEMS]:
         typer.secho(f"failed: {problem}", err=True)
-    if len(report.problems) > _SHOWN_PROBLEMS:
-        typer.secho(f"... and {len(report.problems) - _SHOWN_PROBLEMS:,} more (--json lists up to 200)", err=True)
+    if len(report.problems) > _MAX_SHOWN_PROBLEMS:
+        typer.secho(f"... and {len(report.problems) - _MAX_SHOWN_PROBLEMS:,} more (--json lists up to 200)", err=True)

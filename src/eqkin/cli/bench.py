@@ -9,12 +9,12 @@ import orjson
 import typer
 from rich.console import Console
 
-from eqkin.benchmarks.machine import machine
+from eqkin.benchmarks.machine import describe_machine
 from eqkin.cli import bench_scale
 from eqkin.cli.bench_load import load
 from eqkin.cli.bench_search import search
 from eqkin.cli.options import AsJson, LibraryFolder
-from eqkin.cli.train import CorpusFile, load_corpus, need_torch
+from eqkin.cli.train import CorpusFile, load_corpus, require_torch
 
 
 def register(app: typer.Typer) -> None:
@@ -100,7 +100,7 @@ def _engines(source: str, jobs: int, as_json: bool) -> None:
     with Console(stderr=True).status("measuring ...") as status:
         figures = measure(source, jobs=jobs, rounds=3, progress=status.update).summary()
     if as_json:
-        typer.echo(orjson.dumps(figures | {"machine": machine()}).decode())
+        typer.echo(orjson.dumps(figures | {"machine": describe_machine()}).decode())
         return
     typer.echo(f"{figures['papers']:,} papers, {figures['equations']:,} equations, three rounds")
     typer.echo(f"eqkin add, {jobs} processes        {figures['processes_per_second']:9,.0f} equations/s")
@@ -155,7 +155,7 @@ def encode(
         )
     figures = report.summary()
     if as_json:
-        typer.echo(orjson.dumps(figures | {"machine": machine()}).decode())
+        typer.echo(orjson.dumps(figures | {"machine": describe_machine()}).decode())
         return
     typer.echo(f"{report.trees:,} trees, {report.nodes:,} nodes, {rounds} rounds")
     typer.echo(f"bare matrix products          {figures['products_gflops']:9,.1f} GFLOP/s")
@@ -201,7 +201,7 @@ def index(
         report = measure(library, vectors=vectors, queries=queries, progress=status.update)
     figures = report.summary()
     if as_json:
-        typer.echo(orjson.dumps(figures | {"machine": machine()}).decode())
+        typer.echo(orjson.dumps(figures | {"machine": describe_machine()}).decode())
         return
     typer.echo(f"{report.vectors:,} vectors, {report.real:,} of them as embedded; {report.queries:,} queries")
     for row in figures["systems"]:
@@ -237,19 +237,19 @@ def train(
 
         eqkin bench train --library papers --device cpu --batch 16 --seconds 3
     """
-    need_torch()
+    require_torch()
     from eqkin.benchmarks.train import Memory, measure
-    from eqkin.learning.recipes import recipe_named
-    from eqkin.learning.run import chosen_device
+    from eqkin.learning.recipes import get_recipe
+    from eqkin.learning.run import choose_device
 
     found = load_corpus(corpus, library)
     figures: list[dict[str, Any]] = []
-    for report in measure(found, recipe_named(recipe), batch or [1_024, 128], chosen_device(device), seconds=seconds):
+    for report in measure(found, get_recipe(recipe), batch or [1_024, 128], choose_device(device), seconds=seconds):
         figures.append(report.summary())
         if not as_json:
             (_tell_memory if isinstance(report, Memory) else _tell_speed)(figures[-1])
     if as_json:
-        typer.echo(orjson.dumps({"memory": figures[0], "batches": figures[1:], "machine": machine()}).decode())
+        typer.echo(orjson.dumps({"memory": figures[0], "batches": figures[1:], "machine": describe_machine()}).decode())
 
 
 def _tell_memory(figures: dict[str, Any]) -> None:

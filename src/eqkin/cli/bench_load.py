@@ -11,9 +11,9 @@ import orjson
 import typer
 from rich.console import Console
 
-from eqkin.benchmarks.machine import machine
+from eqkin.benchmarks.machine import describe_machine
 from eqkin.cli.options import AsJson, Collection, LibraryFolder
-from eqkin.cli.serve import Workers
+from eqkin.cli.serve import WorkerCount
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def load(
     ] = "",
     clients: Annotated[int, typer.Option(min=1, metavar="N", help="How many ask at the same time.")] = 64,
     seconds: Annotated[float, typer.Option(min=1, help="For how long.")] = 300.0,
-    workers: Workers = 1,
+    workers: WorkerCount = 1,
     milvus: Annotated[
         str, typer.Option(metavar="URI", help="Serve from this Milvus server instead of a library.")
     ] = "",
@@ -67,7 +67,7 @@ def load(
             what = ["--milvus", milvus, "--collection", collection] if milvus else []
             figures = _served(stack, library, what, workers, writing, clients, seconds, show)
     if as_json:
-        typer.echo(orjson.dumps(figures | {"machine": machine()}, option=orjson.OPT_NON_STR_KEYS).decode())
+        typer.echo(orjson.dumps(figures | {"machine": describe_machine()}, option=orjson.OPT_NON_STR_KEYS).decode())
     else:
         _tell(figures)
     if figures["errors"]:
@@ -86,7 +86,7 @@ def _served(
 ) -> dict[str, Any]:
     """The figures of a server of our own, with what it holds in memory, and what was written meanwhile."""
     from eqkin.benchmarks.load import measure
-    from eqkin.benchmarks.processes import memory, processor_seconds
+    from eqkin.benchmarks.processes import get_processor_seconds, measure_memory
     from eqkin.benchmarks.publishing import Publisher, copied
     from eqkin.benchmarks.search import serving
 
@@ -99,13 +99,13 @@ def _served(
         (folder / "notes").mkdir()
         publisher = Publisher(library, folder / "notes")
     try:
-        used = processor_seconds(process)
+        used = get_processor_seconds(process)
         figures = measure(place, clients=clients, seconds=seconds, progress=show).summary()
-        used = processor_seconds(process) - used
+        used = get_processor_seconds(process) - used
     finally:
         if publisher:
             publisher.stop()
-    figures |= {"processor_ms_an_answer": 1e3 * used / max(figures["answers"], 1), "memory": memory(process)}
+    figures |= {"processor_ms_an_answer": 1e3 * used / max(figures["answers"], 1), "memory": measure_memory(process)}
     if publisher:
         if publisher.problems:
             raise BadInput(publisher.problems[0])

@@ -15,7 +15,7 @@ from eqkin.cli.options import AsJson
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.benchmarks.growth import Growth
+    from eqkin.benchmarks.growth import GrownCorpus
 
 Sources = Annotated[
     list[str],
@@ -77,20 +77,22 @@ def scale(
         eqkin bench scale papers.jsonl.zst --folder ~/scale --milvus http://localhost:19530
     """
     from eqkin.benchmarks import scale_figure, scale_table
-    from eqkin.benchmarks.scale import Settings, run
+    from eqkin.benchmarks.scale import ScaleSettings, run_study
     from eqkin.library.durable import write_file
 
     if into is not None:  # before hours of work
-        scale_table.put_into(_text(into), "")
-    settings = Settings(tuple(sources), folder, jobs=jobs, engine=engine, milvus=milvus, searches=searches, seed=seed)
+        scale_table.insert_tables(_text(into), "")
+    settings = ScaleSettings(
+        tuple(sources), folder, jobs=jobs, engine=engine, milvus=milvus, searches=searches, seed=seed
+    )
     with Console(stderr=True).status("measuring ...") as status:
-        records = run(settings, sizes or [10_000, 100_000], status.update, steps or ())
-    written = scale_table.tables(records, target)
+        records = run_study(settings, sizes or [10_000, 100_000], status.update, steps or ())
+    written = scale_table.format_tables(records, target)
     typer.echo(orjson.dumps(records).decode() if as_json else written)
     if figures is not None:
         scale_figure.draw(records, figures, target)
     if into is not None:
-        write_file(into, scale_table.put_into(_text(into), written).encode())
+        write_file(into, scale_table.insert_tables(_text(into), written).encode())
 
 
 def _text(path: Path) -> str:
@@ -117,12 +119,12 @@ def grow(
 
         eqkin bench grow papers.jsonl.zst -n 1000000 -o ~/million && eqkin add ~/million --library million
     """
-    from eqkin.benchmarks.growth import grow as grown
+    from eqkin.benchmarks.growth import grow_corpus as grown
 
     start = time.monotonic()
     with Console(stderr=True).status("cutting papers up ...") as status:
 
-        def show(growth: Growth) -> None:
+        def show(growth: GrownCorpus) -> None:
             status.update(f"{growth.papers:,} papers, {growth.equations:,} of {equations:,} equations")
 
         growth = grown(sources, out, equations, seed=seed, progress=show)

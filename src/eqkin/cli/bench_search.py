@@ -8,7 +8,7 @@ import orjson
 import typer
 from rich.console import Console
 
-from eqkin.benchmarks.machine import machine
+from eqkin.benchmarks.machine import describe_machine
 from eqkin.cli.options import AsJson, LibraryFolder
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def search(
         else:
             reports = measure_server(library, searches=searches, clients=clients or [1, 32], k=k, explain=explain)
     if as_json:
-        here = {"machine": machine()}
+        here = {"machine": describe_machine()}
         typer.echo(
             orjson.dumps([report.summary() | {"problems": report.errors[:20]} | here for report in reports]).decode()
         )

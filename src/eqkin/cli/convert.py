@@ -12,10 +12,10 @@ from typing import Annotated
 import orjson
 import typer
 
-from eqkin.cli.options import output
+from eqkin.cli.options import guard_output
 
 
-class Form(StrEnum):
+class OutputForm(StrEnum):
     """What to print for each formula."""
 
     mathml = "mathml"
@@ -36,8 +36,8 @@ def convert(
         ),
     ] = None,
     form: Annotated[
-        Form, typer.Option("--to", help="mathml; tree: nested JSON; json: latex, mathml, degraded, error.")
-    ] = Form.mathml,
+        OutputForm, typer.Option("--to", help="mathml; tree: nested JSON; json: latex, mathml, degraded, error.")
+    ] = OutputForm.mathml,
 ) -> None:
     r"""Convert LaTeX formulas, one a line, to MathML or to trees as JSON, one a line.
 
@@ -54,8 +54,8 @@ def convert(
     """
     failures = 0
     lines = formulas if formulas else (line.rstrip("\r\n") for line in sys.stdin)
-    with output():
-        for line, error in _converted(lines, form):
+    with guard_output():
+        for line, error in _convert_lines(lines, form):
             typer.echo(line)
             if error:
                 failures += 1
@@ -64,32 +64,32 @@ def convert(
         raise typer.Exit(1)
 
 
-def _converted(lines: Iterable[str], form: Form) -> Iterator[tuple[str, str]]:
+def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str, str]]:
     """For each formula what to print, and an error or ""."""
-    from eqkin.latex.formula import typed_formula
+    from eqkin.latex.formula import clean_typed_formula
     from eqkin.mathml import formulas
     from eqkin.mathml.converter import Converter
-    from eqkin.mathml.tree import node_of, to_json, to_mathml
+    from eqkin.mathml.tree import to_json, to_mathml, to_node
 
     converter = Converter()
     numbered = enumerate((line.encode("utf-8", "replace").decode() for line in lines), 1)
     while batch := list(islice(numbered, 64)):
-        conversion = formulas.convert(converter, [typed_formula(text) for _, text in batch])
+        conversion = formulas.convert_formulas(converter, [clean_typed_formula(text) for _, text in batch])
         for (number, text), outcome in zip(batch, conversion.outcomes, strict=True):
             if outcome.failure is not None:
                 where = f" at character {outcome.failure.position + 1}" if outcome.failure.position >= 0 else ""
                 error = f"line {number}: {outcome.failure.message}{where}"
                 shown = (
                     orjson.dumps({"latex": text, "error": outcome.failure.message}).decode()
-                    if form is Form.json
+                    if form is OutputForm.json
                     else ""
                 )
                 yield shown, error
                 continue
-            node = node_of(conversion.forest, outcome.tree)
-            if form is Form.mathml:
+            node = to_node(conversion.forest, outcome.tree)
+            if form is OutputForm.mathml:
                 yield to_mathml(node), ""
-            elif form is Form.tree:
+            elif form is OutputForm.tree:
                 yield json.dumps(to_json(node), ensure_ascii=False), ""
             else:
                 yield (

@@ -11,19 +11,19 @@ import typer
 from rich.console import Console
 
 from eqkin.cli.inspect import print_statistics
-from eqkin.cli.options import data_folder
+from eqkin.cli.options import get_data_folder
 from eqkin.cli.serve import Host, OpenPage, Port, run_server
 from eqkin.library import Library
 
 if TYPE_CHECKING:
     from eqkin.index import VectorIndex
 
-_SHOWN = "atlas:probability#bayes"
+_SHOWN_EQUATION = "atlas:probability#bayes"
 _QUERIES = {
     "Bayes' law": r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",
     "the Ising model": r"E = -\sum_{i<j} J_{ij} s_i s_j",
 }
-_KIN = 5  # shown for each query
+_SHOWN_HITS = 5  # shown for each query
 
 
 def register(app: typer.Typer) -> None:
@@ -50,25 +50,25 @@ def demo(
 
         eqkin demo --open
     """
-    from eqkin.library.statistics import statistics
+    from eqkin.library.statistics import compute_statistics
 
-    folder = library or str(data_folder() / "atlas")
+    folder = library or str(get_data_folder() / "atlas")
     with Library.open(folder) as opened:
         report = opened.add("atlas:")
         typer.echo(f"The atlas is in {folder}: {report.papers} articles read, {report.unchanged} unchanged.\n")
-        print_statistics(statistics(opened))
-        _show(opened, _SHOWN)
-        vectors = _embed(opened)
+        print_statistics(compute_statistics(opened))
+        _show_equation(opened, _SHOWN_EQUATION)
+        vectors = _embed_equations(opened)
         for name, formula in _QUERIES.items():
-            _show_kin(opened, name, formula)
+            _show_hits(opened, name, formula)
         _show_groups(opened, vectors)
     if os.environ.get("NO_SERVE", "0") in ("", "0"):
         typer.echo()
         run_server(Path(folder), host, port, open_page)
 
 
-def _show(library: Library, reference: str) -> None:
-    from eqkin.latex.prose import around, plain_text
+def _show_equation(library: Library, reference: str) -> None:
+    from eqkin.latex.prose import extract_context, to_plain_text
     from eqkin.mathml.tree import to_mathml
 
     key, label = reference.split("#")
@@ -80,43 +80,43 @@ def _show(library: Library, reference: str) -> None:
     ).fetchone()
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(f'\nOne of them, from {key}, section "{row["heading"]}"', style="bold")
-    console.print(f"  ... {around(plain_text(row['prose']), row['mark'])[0][-200:]}")
+    console.print(f"  ... {extract_context(to_plain_text(row['prose']), row['mark'])[0][-200:]}")
     console.print(f"  LaTeX   {' '.join(row['latex'].split())}")
-    console.print(f"  MathML  {to_mathml(library.tree(row['tree']))}", style="dim")
+    console.print(f"  MathML  {to_mathml(library.get_tree(row['tree']))}", style="dim")
 
 
-def _embed(library: Library) -> VectorIndex:
-    from eqkin.index import VectorIndex, update
+def _embed_equations(library: Library) -> VectorIndex:
+    from eqkin.index import VectorIndex, update_index
     from eqkin.network.encoder import Encoder
 
     encoder = Encoder.load()
-    report = update(library, encoder)
+    report = update_index(library, encoder)
     rate = f", {report.embedded / report.seconds:,.0f} a second" if report.embedded else ", none of them new"
     vectors = VectorIndex.open(library, encoder.digest)
     typer.echo(f"\n{len(vectors.trees):,} equations embedded in {encoder.dimensions} dimensions{rate}.")
     return vectors
 
 
-def _show_kin(library: Library, name: str, formula: str) -> None:
+def _show_hits(library: Library, name: str, formula: str) -> None:
     """The equations nearest to a formula."""
     from eqkin.cli.search_output import print_results
 
     typer.secho(f"\nKin of {name}: {formula}", bold=True)
-    print_results(library.search(formula, k=_KIN), latex=False, titled=False)
+    print_results(library.search(formula, k=_SHOWN_HITS), latex=False, titled=False)
 
 
 def _show_groups(library: Library, index: VectorIndex) -> None:
     """How often the nearest of all members of kin groups is of the same group."""
-    from eqkin.atlas import kin_groups
+    from eqkin.atlas import load_equation_groups
 
-    groups = kin_groups()
+    groups = load_equation_groups()
     rows = library.connection.execute(
         "SELECT p.key, e.label, e.tree FROM equations e JOIN papers p ON p.id = e.paper WHERE e.tree IS NOT NULL"
     ).fetchall()
     tree = {f"{key.removeprefix('atlas:')}:{label}": number for key, label, number in rows}
     members = [(group.id, tree[member]) for group in groups for member in group.equations if member in tree]
     label = np.array([name for name, _ in members])
-    vectors = index.vectors(np.array([number for _, number in members], np.int64))
+    vectors = index.get_vectors(np.array([number for _, number in members], np.int64))
     similarity = vectors @ vectors.T
     np.fill_diagonal(similarity, -np.inf)
     right = float((label[similarity.argmax(axis=1)] == label).mean())

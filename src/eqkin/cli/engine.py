@@ -11,15 +11,15 @@ from rich.progress import ProgressColumn, Task
 from rich.text import Text
 
 
-class Engine(StrEnum):
+class ExecutorName(StrEnum):
     """Who can do the work, see `eqkin.workers`."""
 
     processes = "processes"
     ray = "ray"
 
 
-EngineName = Annotated[
-    Engine,
+ExecutorOption = Annotated[
+    ExecutorName,
     typer.Option(
         "--engine",
         help="Who reads and embeds: processes of this machine, or a Ray cluster (`pip install 'eqkin[ray]'`).",
@@ -37,7 +37,7 @@ RayAddress = Annotated[
 ]
 
 
-class Told(ProgressColumn):
+class LiveText(ProgressColumn):
     """Words that are asked for again and again, so that they are true also while nothing comes in."""
 
     max_refresh = 0.5

@@ -8,24 +8,24 @@ from typing import Annotated
 import orjson
 import typer
 
-from eqkin.cli.evaluate_output import show, teller
+from eqkin.cli.evaluate_output import open_progress, save_and_print
 from eqkin.cli.evaluate_sets import judged, labelled, study
 from eqkin.cli.evaluate_setup import (
-    EVERY,
-    OUT,
-    OWN,
+    ALL_SYSTEMS,
+    DEFAULT_FOLDER,
+    OWN_NETWORK_HELP,
     Device,
     Folder,
     JudgedSets,
     LabelledSets,
     Names,
     Small,
-    context_of,
-    systems_named,
+    make_context,
+    parse_systems,
 )
 from eqkin.cli.evaluate_tune import tune
-from eqkin.cli.options import AsJson, LibraryFolder, output
-from eqkin.cli.train import CorpusFile, load_corpus, need_torch
+from eqkin.cli.options import AsJson, LibraryFolder, guard_output
+from eqkin.cli.train import CorpusFile, load_corpus, require_torch
 from eqkin.library import Library
 
 
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
     )
     for command in (ablation, labelled, study, equalities, judged, speed, examples, systems, tune):
         group.command()(command)
-    group.command("all")(everything)
+    group.command("all")(run_all)
     app.add_typer(group, name="evaluate")
 
 
@@ -52,7 +52,7 @@ def ablation(
     learn_only: Annotated[
         bool, typer.Option("--learn-only", help="Learn the networks and stop; needs no converter, no browser.")
     ] = False,
-    out: Folder = OUT,
+    out: Folder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
     as_json: AsJson = False,
@@ -70,19 +70,19 @@ def ablation(
 
         eqkin evaluate ablation --small --systems bag-of-words
     """
-    need_torch()
+    require_torch()
     from eqkin.evaluation.experiments import ablation as experiment
-    from eqkin.evaluation.sets.labelled import atlas_set
+    from eqkin.evaluation.sets.labelled import load_atlas_set
 
-    with teller(as_json) as tell:
-        context = context_of(out, device, small, tell)
-        chosen = [] if learn_only else systems_named(names, context)
+    with open_progress(as_json) as tell:
+        context = make_context(out, device, small, tell)
+        chosen = [] if learn_only else parse_systems(names, context)
         papers = load_corpus(corpus, library)
         if learn_only:
-            experiment.learn(context, papers)
+            experiment.train_networks(context, papers)
             return
-        result = experiment.ablation(context, papers, chosen, atlas_set())
-    show(context, result, as_json)
+        result = experiment.run_ablation(context, papers, chosen, load_atlas_set())
+    save_and_print(context, result, as_json)
 
 
 def equalities(
@@ -94,7 +94,7 @@ def equalities(
             "--systems", "-s", metavar="NAMES", help="Some, with commas: graph, transformer, ...", show_default="all"
         ),
     ] = "",
-    out: Folder = OUT,
+    out: Folder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
     as_json: AsJson = False,
@@ -107,14 +107,14 @@ def equalities(
 
         eqkin evaluate equalities corpus.zst --device cuda --systems graph,transformer
     """
-    need_torch()
+    require_torch()
     from eqkin.evaluation.experiments import equalities as experiment
 
-    with teller(as_json) as tell:
-        context = context_of(out, device, small, tell)
+    with open_progress(as_json) as tell:
+        context = make_context(out, device, small, tell)
         chosen = [name.strip() for name in names.split(",") if name.strip()]
-        result = experiment.equalities(context, load_corpus(corpus, library), chosen or None)
-    show(context, result, as_json)
+        result = experiment.run_equalities(context, load_corpus(corpus, library), chosen or None)
+    save_and_print(context, result, as_json)
 
 
 def speed(
@@ -126,7 +126,7 @@ def speed(
     corpus: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Measure learning too, on this corpus (needs torch).")
     ] = None,
-    out: Folder = OUT,
+    out: Folder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
     as_json: AsJson = False,
@@ -145,18 +145,18 @@ def speed(
     from eqkin.evaluation.experiments.speed_here import measure_here
 
     if corpus:
-        need_torch()
-    with teller(as_json) as tell:
-        context = context_of(out, device, small, tell)
+        require_torch()
+    with open_progress(as_json) as tell:
+        context = make_context(out, device, small, tell)
         papers = load_corpus(corpus, library) if corpus else None
         if not files:
             Library.open(library, create=False).close()  # better now than after the first benchmark
         figures = experiment.read_figures(files) if files else measure_here(context, library=library, corpus=papers)
-        result = experiment.speed(context, figures)
-    show(context, result, as_json)
+        result = experiment.run_speed(context, figures)
+    save_and_print(context, result, as_json)
 
 
-def examples(library: LibraryFolder, out: Folder = OUT, as_json: AsJson = False) -> None:
+def examples(library: LibraryFolder, out: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
     """The paper's two worked examples, Bayes' law and the Ising model, searched in a library.
 
     **Example**
@@ -165,17 +165,17 @@ def examples(library: LibraryFolder, out: Folder = OUT, as_json: AsJson = False)
     """
     from eqkin.evaluation.experiments import examples as experiment
 
-    with teller(as_json) as tell:
-        context = context_of(out, "cpu", False, tell)
-        result = experiment.examples(context, library)
-    show(context, result, as_json)
+    with open_progress(as_json) as tell:
+        context = make_context(out, "cpu", False, tell)
+        result = experiment.run_examples(context, library)
+    save_and_print(context, result, as_json)
 
 
-def everything(
+def run_all(
     library: LibraryFolder,
     judged_sets: JudgedSets = None,
     labelled_sets: LabelledSets = None,
-    out: Folder = OUT,
+    out: Folder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
 ) -> None:
@@ -198,11 +198,11 @@ def everything(
     for file in labelled_sets or []:
         read_labelled(file)
     ablation(library, out=out, device=device, small=small)
-    labelled(library, labelled_sets, EVERY, out=out, device=device, small=small)
+    labelled(library, labelled_sets, ALL_SYSTEMS, out=out, device=device, small=small)
     study(library, out=out, device=device, small=small)
     equalities(library, out=out, device=device, small=small)
     for folder in judged_sets or []:
-        judged(folder, library, EVERY, out=out, device=device, small=small)
+        judged(folder, library, ALL_SYSTEMS, out=out, device=device, small=small)
     speed(library, out=out, device=device, small=small)
     examples(library, out=out)
     report(out)
@@ -215,11 +215,11 @@ def systems(as_json: AsJson = False) -> None:
 
         eqkin evaluate systems
     """
-    from eqkin.evaluation.systems.registry import NAMES
+    from eqkin.evaluation.systems.registry import SYSTEM_DESCRIPTIONS
 
-    with output():
+    with guard_output():
         if as_json:
-            typer.echo(orjson.dumps(NAMES).decode())
+            typer.echo(orjson.dumps(SYSTEM_DESCRIPTIONS).decode())
             return
-        for name, words in [*NAMES.items(), ("DIR", OWN)]:
+        for name, words in [*SYSTEM_DESCRIPTIONS.items(), ("DIR", OWN_NETWORK_HELP)]:
             typer.echo(f"{name:18} {words}")

@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
-from eqkin.cli.evaluate_output import show, show_summaries, teller
+from eqkin.cli.evaluate_output import open_progress, print_summaries, save_and_print
 from eqkin.cli.evaluate_setup import (
-    LARGE,
-    OUT,
+    DEFAULT_FOLDER,
+    LARGE_SCALE_SYSTEMS,
     Device,
     Folder,
     LearnFrom,
     Names,
     Small,
-    all_differ,
-    context_of,
-    fit,
-    fitted,
-    systems_named,
+    check_distinct,
+    fit_systems,
+    make_context,
+    parse_and_fit,
+    parse_systems,
 )
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput
@@ -47,7 +47,7 @@ def labelled(
         Path | None, typer.Option(metavar="DIR", help="The engine's network.", show_default="the bundled one")
     ] = None,
     skip: Annotated[bool, typer.Option("--skip-unreadable", help="Leave out formulas that cannot be read.")] = False,
-    out: Folder = OUT,
+    out: Folder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
     as_json: AsJson = False,
@@ -69,38 +69,38 @@ def labelled(
         eqkin evaluate labelled equations.json --systems eqkin,bag-of-words,runs/mine
     """
     from eqkin.evaluation.experiments import labelled as experiment
-    from eqkin.evaluation.sets.labelled import atlas_set, read_labelled
+    from eqkin.evaluation.sets.labelled import load_atlas_set, read_labelled
     from eqkin.network.encoder import Encoder
 
     if names and model:
         raise BadInput(f"--model is for the engine: name {model} among the --systems instead")
-    with teller(as_json) as tell:
-        sets = [read_labelled(path, skip_unreadable=skip) for path in files or []] or [atlas_set()]
-        all_differ("labelled sets", (one.name for one in sets))
+    with open_progress(as_json) as tell:
+        sets = [read_labelled(path, skip_unreadable=skip) for path in files or []] or [load_atlas_set()]
+        check_distinct("labelled sets", (one.name for one in sets))
         for one in sets:
             if one.skipped and not as_json:
                 typer.echo(f"{one.name}: {len(one.skipped):,} formulas cannot be read and are left out", err=True)
         if names:
-            context = context_of(out, device, small, tell)
-            chosen = fitted(names, context, corpus, library)
-            result = experiment.labelled(context, chosen, sets)
+            context = make_context(out, device, small, tell)
+            chosen = parse_and_fit(names, context, corpus, library)
+            result = experiment.run_labelled(context, chosen, sets)
         else:
             encoder = Encoder.load(model)
-            found = {one.name: experiment.summary(one, encoder) for one in sets}
+            found = {one.name: experiment.summarize(one, encoder) for one in sets}
     if names:
-        show(context, result, as_json)
+        save_and_print(context, result, as_json)
     else:
-        show_summaries(found, as_json)
+        print_summaries(found, as_json)
 
 
 def study(
     library: LibraryFolder,
-    names: Names = LARGE,
+    names: Names = LARGE_SCALE_SYSTEMS,
     queries: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Other queries with keywords.", show_default="the bundled ones")
     ] = None,
     corpus: LearnFrom = None,
-    out: Folder = OUT,
+    out: Folder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
     as_json: AsJson = False,
@@ -120,11 +120,11 @@ def study(
     from eqkin.evaluation.experiments import study as experiment
     from eqkin.evaluation.sets import queries as asking
 
-    with teller(as_json) as tell, Library.open(library, create=False) as opened:
-        context = context_of(out, device, small, tell)
-        asked = asking.load(queries) if queries else None
-        result = experiment.study(context, opened, fitted(names, context, corpus, library), asked)
-    show(context, result, as_json)
+    with open_progress(as_json) as tell, Library.open(library, create=False) as opened:
+        context = make_context(out, device, small, tell)
+        asked = asking.load_queries(queries) if queries else None
+        result = experiment.run_study(context, opened, parse_and_fit(names, context, corpus, library), asked)
+    save_and_print(context, result, as_json)
 
 
 def judged(
@@ -139,7 +139,7 @@ def judged(
     ] = None,
     baseline: Annotated[str, typer.Option(help="The others are tested against it.", show_default="the first")] = "",
     corpus: LearnFrom = None,
-    out: Folder = OUT,
+    out: Folder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
     as_json: AsJson = False,
@@ -159,16 +159,16 @@ def judged(
     from eqkin.evaluation.experiments import judged as experiment
     from eqkin.evaluation.sets.judged import JudgedSet, read_published, read_run
 
-    all_differ("runs", (path.stem for path in runs or []))
-    with teller(as_json) as tell:
-        context = context_of(out, device, small, tell)
-        chosen = systems_named(names, context)
+    check_distinct("runs", (path.stem for path in runs or []))
+    with open_progress(as_json) as tell:
+        context = make_context(out, device, small, tell)
+        chosen = parse_systems(names, context)
         known = [system.name for system in chosen] + [path.stem for path in runs or []]
         if baseline and baseline not in known:
             raise BadInput(f"the baseline {baseline} is none of {', '.join(known)}")
         given = JudgedSet.read(folder)  # all files are read before anything is learned
         lists = {path.stem: read_run(path) for path in runs or []}
         rows = read_published(published) if published else ()
-        fit(chosen, context, corpus, library)
-        result = experiment.judged(context, chosen, given, runs=lists, published=rows, baseline=baseline)
-    show(context, result, as_json)
+        fit_systems(chosen, context, corpus, library)
+        result = experiment.run_judged(context, chosen, given, runs=lists, published=rows, baseline=baseline)
+    save_and_print(context, result, as_json)

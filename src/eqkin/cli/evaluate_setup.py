@@ -13,7 +13,7 @@ from eqkin.cli.train import load_corpus
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.evaluation.experiments.context import Context
+    from eqkin.evaluation.experiments.context import ExperimentContext
     from eqkin.evaluation.systems.base import System
     from eqkin.learning.corpus import Corpus
 
@@ -32,57 +32,57 @@ LabelledSets = Annotated[
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")]
 Small = Annotated[bool, typer.Option("--small", help="A quick look: little is learned, the figures mean nothing.")]
 
-OUT = Path("evaluation")
-OWN = "a network of your own: the folder that `eqkin train` or `eqkin finetune` wrote"
-LARGE = (
+DEFAULT_FOLDER = Path("evaluation")
+OWN_NETWORK_HELP = "a network of your own: the folder that `eqkin train` or `eqkin finetune` wrote"
+LARGE_SCALE_SYSTEMS = (
     "eqkin,eqkin-vector,paper,untrained,bag-of-words,log-bag-of-words,tfidf-tree,tfidf-latex,tree-pairs,fasttext,"
     "transformer"
 )
-EVERY = f"{LARGE},bitmap-cnn,approach0"
+ALL_SYSTEMS = f"{LARGE_SCALE_SYSTEMS},bitmap-cnn,approach0"
 
 
-def context_of(out: Path, device: str, small: bool, tell: Callable[[str], None]) -> Context:
+def make_context(out: Path, device: str, small: bool, tell: Callable[[str], None]) -> ExperimentContext:
     """The surroundings of an experiment."""
-    from eqkin.evaluation.experiments.context import Context
-    from eqkin.evaluation.scale import FULL, SMALL
-    from eqkin.evaluation.store import Store
+    from eqkin.evaluation.experiments.context import ExperimentContext
+    from eqkin.evaluation.scale import FULL_SCALE, SMALL_SCALE
+    from eqkin.evaluation.store import ResultCache
 
-    return Context(Store(out), SMALL if small else FULL, device, tell)
+    return ExperimentContext(ResultCache(out), SMALL_SCALE if small else FULL_SCALE, device, tell)
 
 
-def all_differ(what: str, names: Iterable[str]) -> None:
+def check_distinct(what: str, names: Iterable[str]) -> None:
     """Raise `BadInput` where two things would stand in the tables under one name."""
     for name, count in Counter(names).items():
         if count > 1:
             raise BadInput(f"{count} {what} are called {name}, as their files are: rename one")
 
 
-def systems_named(names: str, context: Context) -> list[System]:
+def parse_systems(names: str, context: ExperimentContext) -> list[System]:
     """Systems by their names, given with commas."""
-    from eqkin.evaluation.systems.registry import systems
+    from eqkin.evaluation.systems.registry import make_systems
 
-    return systems([name.strip() for name in names.split(",") if name.strip()], context)
+    return make_systems([name.strip() for name in names.split(",") if name.strip()], context)
 
 
-def fitted(names: str, context: Context, corpus: Path | None, library: Path) -> Sequence[System]:
+def parse_and_fit(names: str, context: ExperimentContext, corpus: Path | None, library: Path) -> Sequence[System]:
     """Systems that have learned what they need."""
-    chosen = systems_named(names, context)
-    fit(chosen, context, corpus, library)
+    chosen = parse_systems(names, context)
+    fit_systems(chosen, context, corpus, library)
     return chosen
 
 
-def fit(chosen: Sequence[System], context: Context, corpus: Path | None, library: Path) -> None:
+def fit_systems(chosen: Sequence[System], context: ExperimentContext, corpus: Path | None, library: Path) -> None:
     """Let systems learn what they need from the first half of a corpus, which is read only if one has to."""
-    from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, trees_alone
+    from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, drop_text
 
     half: Corpus | None = None
     for system in chosen:
         if system.settings and half is None:
             try:
-                half = trees_alone(load_corpus(corpus, library)).split(HELD_OUT, SPLIT)[0]
+                half = drop_text(load_corpus(corpus, library)).split(HELD_OUT_FRACTION, SPLIT_SEED)[0]
             except BadInput as error:
                 raise BadInput(f"{system.title} has to learn, and cannot: {error}") from error
         if half is not None:
             context.fit(system, half)
         else:
-            context.keep(system)
+            context.attach_cache(system)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from eqkin.cli.evaluate_output import teller
-from eqkin.cli.evaluate_setup import JudgedSets, LabelledSets, all_differ
-from eqkin.cli.options import AsJson, output
+from eqkin.cli.evaluate_output import open_progress
+from eqkin.cli.evaluate_setup import JudgedSets, LabelledSets, check_distinct
+from eqkin.cli.options import AsJson, guard_output
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.evaluation.ranking_weights import Scored
+    from eqkin.evaluation.ranking_weights import CrossValidatedScore
     from eqkin.evaluation.results import Score
 
 
@@ -44,40 +44,40 @@ def tune(
 
         eqkin evaluate tune mine.safetensors --judged arqmath --labelled equations.json --model runs/mine/model
     """
-    from eqkin.evaluation.ranking_weights import cross_validated, examples_of, fit_examples
+    from eqkin.evaluation.ranking_weights import cross_validate, fit_examples, make_examples
     from eqkin.evaluation.sets.judged import JudgedSet
-    from eqkin.evaluation.sets.labelled import atlas_set, read_labelled
-    from eqkin.evaluation.systems.terms import installed
+    from eqkin.evaluation.sets.labelled import load_atlas_set, read_labelled
+    from eqkin.evaluation.systems.terms import import_optional
     from eqkin.network.encoder import Encoder
 
-    installed("sklearn.ensemble")
-    with teller(as_json) as tell:
+    import_optional("sklearn.ensemble")
+    with open_progress(as_json) as tell:
         judged = [JudgedSet.read(folder) for folder in judged_sets or []]
-        labelled = [read_labelled(path) for path in labelled_sets or []] + ([atlas_set()] if atlas else [])
+        labelled = [read_labelled(path) for path in labelled_sets or []] + ([load_atlas_set()] if atlas else [])
         if not judged and not labelled:
             raise BadInput("there is nothing to learn from: give --judged or --labelled sets")
-        all_differ("sets", [one.name for one in judged] + [one.name for one in labelled])
+        check_distinct("sets", [one.name for one in judged] + [one.name for one in labelled])
         tell("comparing formulas")
-        examples = examples_of(judged, labelled, Encoder.load(model))
-        found = cross_validated(examples, trees=trees, tell=tell)
+        examples = make_examples(judged, labelled, Encoder.load(model))
+        found = cross_validate(examples, trees=trees, tell=tell)
         tell("learning from all sets")
         fit_examples(examples, trees).save(file)
-    with output():
+    with guard_output():
         if as_json:
             typer.echo(orjson.dumps({"file": str(file), "scores": [dataclasses.asdict(one) for one in found]}).decode())
             return
         for one in found:
-            typer.echo(_line(one))
+            typer.echo(_format_line(one))
         typer.echo(f"weights written to {file}", err=True)
 
 
-def _line(one: Scored) -> str:
+def _format_line(one: CrossValidatedScore) -> str:
     return (
-        f"{one.given:16} {one.measure:9} plain {one.plain.value:.3f}   learned {_shown(one.learned)}   "
-        f"difference {_shown(one.difference, '+')}"
+        f"{one.given:16} {one.measure:9} plain {one.plain.value:.3f}   learned {_format_interval(one.learned)}   "
+        f"difference {_format_interval(one.difference, '+')}"
     )
 
 
-def _shown(score: Score, sign: str = "") -> str:
+def _format_interval(score: Score, sign: str = "") -> str:
     interval = "" if score.low is None else f" [{score.low:{sign}.3f}, {score.high:{sign}.3f}]"
     return f"{score.value:{sign}.3f}{interval}"

@@ -9,9 +9,9 @@ from typing import Annotated
 import orjson
 import typer
 
-from eqkin.cli.evaluate_output import teller
-from eqkin.cli.options import AsJson, LibraryFolder, output
-from eqkin.cli.train import CorpusFile, load_corpus, need_torch
+from eqkin.cli.evaluate_output import open_progress
+from eqkin.cli.options import AsJson, LibraryFolder, guard_output
+from eqkin.cli.train import CorpusFile, load_corpus, require_torch
 from eqkin.errors import BadInput
 
 
@@ -50,27 +50,29 @@ def finetune(
 
         eqkin finetune corpus.zst --pairs equalities --batch 4096 --device cuda
     """
-    need_torch()
-    from eqkin.learning.distributed import refuse_company
+    require_torch()
+    from eqkin.learning.distributed import require_single_process
 
-    refuse_company("finetuning")
+    require_single_process("finetuning")
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file, and the network needs a folder: choose another name")
     from eqkin.evaluation.finetuned import finetune_model
-    from eqkin.evaluation.report.formatting import show
-    from eqkin.learning.finetuning import Settings
+    from eqkin.evaluation.report.formatting import format_score
+    from eqkin.learning.finetuning import FinetuningConfig
 
-    with teller(as_json) as tell:
+    with open_progress(as_json) as tell:
         found = finetune_model(
             load_corpus(corpus, library), out, model=model, pairs=pairs, held_out=held_out,
-            settings=Settings(batch=batch, epochs=epochs), device=device, tell=tell,
+            settings=FinetuningConfig(batch=batch, epochs=epochs), device=device, tell=tell,
         )  # fmt: skip
-    with output():
+    with guard_output():
         if as_json:
-            plain = asdict(found) | {"model": str(found.model), "choice": found.choice.as_dict()}
+            plain = asdict(found) | {"model": str(found.model), "choice": found.choice.to_dict()}
             typer.echo(orjson.dumps(plain).decode())
             return
         typer.echo(f"finetuned on {found.learned:,} pairs, tested on {found.tested:,} others:")
         for key, before in found.before.items():
-            typer.echo(f"  R@{key[1:]:4} {show(before, 'share')} before, {show(found.after[key], 'share')} after")
+            typer.echo(
+                f"  R@{key[1:]:4} {format_score(before, 'share')} before, {format_score(found.after[key], 'share')} after"
+            )
         typer.echo(f"the network is in {found.model}")

@@ -14,15 +14,15 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
-from eqkin.cli.engine import Engine, EngineName, RayAddress, Told
+from eqkin.cli.engine import ExecutorName, ExecutorOption, LiveText, RayAddress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import CorruptData
-from eqkin.index import UpdateReport, encoder_of, update
-from eqkin.index.state import FOLDER, IndexState
+from eqkin.index import UpdateReport, load_encoder, update_index
+from eqkin.index.state import INDEX_FOLDER, IndexManifest
 from eqkin.library import Library
-from eqkin.workers import Workers, open_workers
+from eqkin.workers import Executor, open_executor
 
-_SHOWN = {
+_STAGE_NAMES = {
     "embedding": "embedding",
     "structure": "taking in structure",
     "indexing": "filling the index",
@@ -47,7 +47,7 @@ def index(
     ] = None,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Make everything anew, also what is intact.")] = False,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes to embed with.")] = os.cpu_count() or 1,
-    engine: EngineName = Engine.processes,
+    engine: ExecutorOption = ExecutorName.processes,
     ray_address: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
@@ -70,34 +70,34 @@ def index(
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Library.open(library, create=False) as opened, open_workers(engine, jobs, ray_address) as workers:
-            report = with_progress(opened, workers, rebuild=rebuild, model=model)
+        with Library.open(library, create=False) as opened, open_executor(engine, jobs, ray_address) as workers:
+            report = update_with_progress(opened, workers, rebuild=rebuild, model=model)
     except KeyboardInterrupt:
         typer.secho("eqkin: stopped; what was embedded is kept, `eqkin index` goes on", err=True, fg="yellow")
         raise typer.Exit(130) from None
-    sizes = index_sizes(library)
+    sizes = get_index_sizes(library)
     if as_json:
         typer.echo(orjson.dumps(asdict(report) | {"bytes": sizes}).decode())
     else:
-        typer.echo(told(report))
-        typer.echo(f"on disk: {shown_sizes(sizes, report.vectors)}")
+        typer.echo(describe_update(report))
+        typer.echo(f"on disk: {describe_sizes(sizes, report.vectors)}")
 
 
-def with_progress(
-    library: Library, workers: Workers | None = None, *, rebuild: bool = False, model: str | None = None
+def update_with_progress(
+    library: Library, workers: Executor | None = None, *, rebuild: bool = False, model: str | None = None
 ) -> UpdateReport:
     """Update a library's index with its network, or from now on with another one, showing how far it is."""
     from eqkin.network.encoder import Encoder
 
-    encoder = encoder_of(library.folder) if model is None else Encoder.load(model)
+    encoder = load_encoder(library.folder) if model is None else Encoder.load(model)
     console = Console(stderr=True)
     said = "looking for new equations ..."
     began: dict[str, float] = {}
 
     def tell() -> str:
-        return "; ".join(filter(None, (said, workers.tally.told() if workers and "structure" not in began else "")))
+        return "; ".join(filter(None, (said, workers.tally.describe() if workers and "structure" not in began else "")))
 
-    columns = (Told(tell), BarColumn(), TimeRemainingColumn())
+    columns = (LiveText(tell), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("indexing", total=None)
 
@@ -105,13 +105,13 @@ def with_progress(
             nonlocal said
             seconds = time.monotonic() - began.setdefault(stage, time.monotonic())
             rate = f", {done / seconds:,.0f}/s" if seconds > 1 else ""
-            said = f"{_SHOWN[stage]} ... {done:,} of {total:,}{rate}"
+            said = f"{_STAGE_NAMES[stage]} ... {done:,} of {total:,}{rate}"
             bar.update(task, completed=done, total=total)
 
-        return update(library, encoder, show, rebuild=rebuild, workers=workers)
+        return update_index(library, encoder, show, rebuild=rebuild, workers=workers)
 
 
-def told(report: UpdateReport) -> str:
+def describe_update(report: UpdateReport) -> str:
     """An update in one line."""
     done = [f"{report.vectors:,} equations can be searched"]
     if report.embedded:
@@ -124,17 +124,17 @@ def told(report: UpdateReport) -> str:
     return "; ".join(done)
 
 
-def index_sizes(library: Path) -> dict[str, int]:
+def get_index_sizes(library: Path) -> dict[str, int]:
     """Bytes on disk of the parts of a library's index; none if there is no index, or it is damaged."""
-    folder = library.expanduser() / FOLDER
+    folder = library.expanduser() / INDEX_FOLDER
     try:
-        state = IndexState.load(folder)
+        state = IndexManifest.load(folder)
     except CorruptData:
         return {}
-    return state.sizes(folder) if state else {}
+    return state.compute_sizes(folder) if state else {}
 
 
-def shown_sizes(sizes: dict[str, int], equations: int) -> str:
+def describe_sizes(sizes: dict[str, int], equations: int) -> str:
     """The size of an index in one line."""
     parts = ", ".join(f"{name} {size / max(equations, 1):,.0f}" for name, size in sizes.items())
     return f"{sum(sizes.values()) / 1e6:,.1f} MB; bytes an equation: {parts}"

@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from eqkin.cli.index import index_sizes, shown_sizes
-from eqkin.cli.options import AsJson, LibraryFolder, output
+from eqkin.cli.index import describe_sizes, get_index_sizes
+from eqkin.cli.options import AsJson, LibraryFolder, guard_output
 from eqkin.library import Library
 
 
@@ -41,19 +41,19 @@ def stats(
 
         eqkin stats --figures plots/
     """
-    from eqkin.library.statistics import characters, statistics
+    from eqkin.library.statistics import compute_statistics, count_characters
 
     with Library.open(library, create=False) as opened:
-        numbers = statistics(opened) | {"index": index_sizes(library)}
-        with output():
+        numbers = compute_statistics(opened) | {"index": get_index_sizes(library)}
+        with guard_output():
             if as_json:
                 typer.echo(orjson.dumps(numbers).decode())
             else:
                 print_statistics(numbers)
         if figures:
-            from eqkin.library.figures import draw
+            from eqkin.library.figures import draw_figures
 
-            for path in draw(numbers, characters(opened).most_common(50), figures):
+            for path in draw_figures(numbers, count_characters(opened).most_common(50), figures):
                 typer.echo(f"drawn: {path}", err=True)
 
 
@@ -82,7 +82,7 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         ("converter", f"{numbers['converter']['name']} {numbers['converter']['version']}"),
     ]
     if numbers.get("index"):
-        rows.insert(-1, ("  of this the index", shown_sizes(numbers["index"], equations["converted"])))
+        rows.insert(-1, ("  of this the index", describe_sizes(numbers["index"], equations["converted"])))
     for name, value in rows:
         table.add_row(name, value)
     console.print(table)
@@ -158,17 +158,17 @@ def export(
         eqkin export --forest corpus.zst
     """
     from eqkin.library.durable import write_stream
-    from eqkin.library.export import equations
+    from eqkin.library.export import export_equations
 
     with Library.open(library, create=False) as opened:
         if forest:
             _export_corpus(opened, forest)
             return
-        lines = (orjson.dumps(equation) + b"\n" for equation in equations(opened, failed=failed, mathml=mathml))
+        lines = (orjson.dumps(equation) + b"\n" for equation in export_equations(opened, failed=failed, mathml=mathml))
         if out:
             write_stream(out, lines)
         else:
-            with output():
+            with guard_output():
                 for line in lines:
                     sys.stdout.buffer.write(line)
 
@@ -177,10 +177,10 @@ def _export_corpus(library: Library, path: Path) -> None:
     from eqkin.learning.corpus import Corpus
 
     with Console(stderr=True).status("gathering trees ...") as status:
-        corpus = Corpus.of_library(library)
+        corpus = Corpus.from_library(library)
         status.update(f"writing {len(corpus):,} trees ...")
         corpus.save(path)
-    numbers = corpus.statistics()
+    numbers = corpus.compute_statistics()
     typer.echo(
         f"{numbers['trees']:,} trees written to {path} "
         f"(papers: {numbers['papers']:,}, works: {numbers['works']:,}, size: {path.stat().st_size / 1e6:,.1f} MB)"

@@ -14,19 +14,19 @@ import typer
 from eqkin.errors import BadInput, StorageFailed
 
 if TYPE_CHECKING:
-    from eqkin.search.engine import Engine
+    from eqkin.search.engine import SearchEngine
 
 
-def data_folder() -> Path:
+def get_data_folder() -> Path:
     """Where eqkin keeps a user's data: `$XDG_DATA_HOME/eqkin`, by default `~/.local/share/eqkin`."""
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "eqkin"
 
 
-def default_library() -> Path:
+def get_default_library() -> Path:
     """`$EQKIN_LIBRARY`, or the library in the user's data folder."""
     named = os.environ.get("EQKIN_LIBRARY")
-    return Path(named) if named else data_folder() / "library"
+    return Path(named) if named else get_data_folder() / "library"
 
 
 LibraryFolder = Annotated[
@@ -35,7 +35,7 @@ LibraryFolder = Annotated[
         "--library",
         "-l",
         metavar="DIR",
-        default_factory=default_library,
+        default_factory=get_default_library,
         show_default="$EQKIN_LIBRARY or ~/.local/share/eqkin/library",
         help="The library's folder.",
     ),
@@ -58,15 +58,15 @@ Model = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
 
 
-def given(context: typer.Context, option: str) -> bool:
+def is_explicit(context: typer.Context, option: str) -> bool:
     """Whether an option stands on the command line."""
     source = context.get_parameter_source(option)
     return source is not None and source.name == "COMMANDLINE"
 
 
-def server_asked(context: typer.Context, milvus: str, model: str | None) -> bool:
+def uses_milvus(context: typer.Context, milvus: str, model: str | None) -> bool:
     """Whether a Milvus server is meant rather than a library; raises `BadInput` if options contradict each other."""
-    library, server = given(context, "library"), given(context, "milvus")
+    library, server = is_explicit(context, "library"), is_explicit(context, "milvus")
     if library and server:
         raise BadInput("--library and --milvus exclude each other: give one of them")
     asked = bool(milvus) and not library  # a library that was asked for counts more than the environment
@@ -75,21 +75,21 @@ def server_asked(context: typer.Context, milvus: str, model: str | None) -> bool
     return asked
 
 
-def searching(library: Path, milvus: str, collection: str, model: str | None) -> Engine:
+def open_engine(library: Path, milvus: str, collection: str, model: str | None) -> SearchEngine:
     """What searches a library, or a collection of a Milvus server if one is given."""
-    from eqkin.search.engine import Engine
+    from eqkin.search.engine import SearchEngine
 
     if not milvus:
-        return Engine(library)
-    from eqkin.milvus import open_store
+        return SearchEngine(library)
+    from eqkin.milvus import open_backend
     from eqkin.network.encoder import Encoder
 
     encoder = Encoder.load(model)
-    return Engine(open_store(milvus, collection, encoder.digest), encoder)
+    return SearchEngine(open_backend(milvus, collection, encoder.digest), encoder)
 
 
 @contextmanager
-def output() -> Iterator[None]:
+def guard_output() -> Iterator[None]:
     """Writing results: a reader who has seen enough (`| head`) is no error, a full disk is one of ours."""
     try:
         yield

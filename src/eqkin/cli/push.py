@@ -12,13 +12,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from eqkin.cli.options import AsJson, LibraryFolder
-from eqkin.index import encoder_of
+from eqkin.index import load_encoder
 from eqkin.library import Library
 
 if TYPE_CHECKING:
     from eqkin.milvus.push import PushReport
 
-_SHOWN_PROBLEMS = 10
+_MAX_SHOWN_PROBLEMS = 10
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +63,7 @@ def push(
 
         eqkin add --remove ~/papers/old && eqkin push --milvus http://localhost:19530 --prune
     """
-    from eqkin.milvus.push import push as push_library
+    from eqkin.milvus.push import push_library as push_library
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C
     console = Console(stderr=True)
@@ -83,7 +83,7 @@ def push(
 
         try:
             report = push_library(
-                opened, milvus, encoder_of(opened.folder).digest, collection, prune=prune, progress=show
+                opened, milvus, load_encoder(opened.folder).digest, collection, prune=prune, progress=show
             )
         except KeyboardInterrupt:
             typer.secho(
@@ -93,10 +93,10 @@ def push(
     if as_json:
         typer.echo(orjson.dumps(asdict(report)).decode())
     else:
-        _tell(report, collection)
+        _print_report(report, collection)
 
 
-def _tell(report: PushReport, collection: str) -> None:
+def _print_report(report: PushReport, collection: str) -> None:
     rate = report.equations / max(report.seconds, 1e-9)
     typer.echo(f"{report.papers:,} papers pushed, {report.unchanged:,} there already, {report.removed:,} dropped")
     typer.echo(
@@ -110,7 +110,7 @@ def _tell(report: PushReport, collection: str) -> None:
             err=True,
             fg="yellow",
         )
-    for name in report.oversized[:_SHOWN_PROBLEMS]:
+    for name in report.oversized[:_MAX_SHOWN_PROBLEMS]:
         typer.secho(f"too large for Milvus, shown on its paper's page alone: {name}", err=True)
-    if len(report.oversized) > _SHOWN_PROBLEMS:
-        typer.secho(f"... and {len(report.oversized) - _SHOWN_PROBLEMS:,} more (--json lists them)", err=True)
+    if len(report.oversized) > _MAX_SHOWN_PROBLEMS:
+        typer.secho(f"... and {len(report.oversized) - _MAX_SHOWN_PROBLEMS:,} more (--json lists them)", err=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqkin.cli.options import output
+from eqkin.cli.options import guard_output
 
 
 def register(app: typer.Typer) -> None:
@@ -42,7 +42,7 @@ def report(
     written = write_report(folder, out or folder / "report.html", latex or folder / "latex", markdown)
     for name in written.missing:
         typer.secho(f"not run yet: {EXPERIMENTS[name]}", err=True, fg="yellow")
-    with output():
+    with guard_output():
         typer.echo(f"{len(written.experiments)} experiments: {written.files[0]}")
         typer.echo(f"tables for LaTeX: {latex or folder / 'latex'}")
         if markdown:

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
-from eqkin.cli.options import AsJson, Collection, LibraryFolder, Milvus, Model, output, searching, server_asked
-from eqkin.cli.search_output import csv_lines, paper_lines, print_results
+from eqkin.cli.options import AsJson, Collection, LibraryFolder, Milvus, Model, guard_output, open_engine, uses_milvus
+from eqkin.cli.search_output import iter_csv_lines, iter_paper_lines, print_results
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.search.results import Filters, Results
 
 if TYPE_CHECKING:
-    from eqkin.search.engine import Engine
+    from eqkin.search.engine import SearchEngine
 
-_JSON = orjson.OPT_NON_STR_KEYS
-_FIELDS = 12  # that are named where none is like the one asked for
-_FILE = re.compile(r"[^\\${}^\n]+\.[A-Za-z]+")
-_YEARS = re.compile(r"(\d{1,4})?(-)?(\d{1,4})?")
+_JSON_OPTIONS = orjson.OPT_NON_STR_KEYS
+_MAX_SUGGESTED_FIELDS = 12  # that are named where none is like the one asked for
+_FILE_NAME = re.compile(r"[^\\${}^\n]+\.[A-Za-z]+")
+_YEAR_RANGE = re.compile(r"(\d{1,4})?(-)?(\d{1,4})?")
 
 
 def register(app: typer.Typer) -> None:
@@ -91,12 +91,12 @@ def search(
         raise typer.BadParameter("choose one of --csv and --json")
     if not query.strip() and not text.strip():
         raise typer.BadParameter("give a formula, --text WORDS, or both")
-    asked = server_asked(context, milvus, model)
-    first, last = _years(year)
+    asked = uses_milvus(context, milvus, model)
+    first, last = _parse_years(year)
     filters = Filters(tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()))
-    lines = _stdin_lines() if query == "-" else [_formula(query)]
-    with searching(library, milvus if asked else "", collection, model) as engine, output():
-        found, problems = _Found(titled=query == "-", filtered=filters != Filters()), list[EqkinError]()
+    lines = _iter_stdin_lines() if query == "-" else [_read_formula(query)]
+    with open_engine(library, milvus if asked else "", collection, model) as engine, guard_output():
+        found, problems = _ResultPrinter(titled=query == "-", filtered=filters != Filters()), list[EqkinError]()
         for line in lines:
             try:
                 results = engine.search(
@@ -108,9 +108,9 @@ def search(
                 problems.append(error)
                 typer.secho(f"eqkin: {line[:200]!r}: {error}", err=True, fg="red")
                 continue
-            found.show(results, as_csv=as_csv, as_json=as_json, latex=latex)
+            found.print(results, as_csv=as_csv, as_json=as_json, latex=latex)
         if not found.hits and field:
-            _name_fields(field, engine)
+            _suggest_fields(field, engine)
         if found.queries and not found.missing and not getattr(engine.store, "complete", True):
             note = "the structure of some equations was not taken in yet, so less is found; run `eqkin index`"
             typer.secho(note, err=True, fg="yellow")
@@ -120,40 +120,40 @@ def search(
         raise typer.Exit(1)
 
 
-def _name_fields(asked: list[str], engine: Engine) -> None:
+def _suggest_fields(asked: list[str], engine: SearchEngine) -> None:
     """Say which subject areas there are, if one that was asked for is not among them."""
-    fields, _ = engine.facets()
+    fields, _ = engine.count_facets()
     for name in asked:
         if name not in fields:
-            near = get_close_matches(name.casefold(), fields, 3) or list(fields)[:_FIELDS]
+            near = get_close_matches(name.casefold(), fields, 3) or list(fields)[:_MAX_SUGGESTED_FIELDS]
             others = " and others" if len(near) < len(fields) else ""
             there = f"; there are {', '.join(near)}{others}" if near else ""
             typer.secho(f"eqkin: no paper is of the subject area {name!r}{there}", err=True, fg="yellow")
 
 
-class _Found:
+class _ResultPrinter:
     """Prints the results of one query after another."""
 
     def __init__(self, *, titled: bool, filtered: bool) -> None:
         self.hits = self.queries = self.missing = 0
         self._titled, self._filtered = titled, filtered
 
-    def show(self, results: Results, *, as_csv: bool, as_json: bool, latex: bool) -> None:
+    def print(self, results: Results, *, as_csv: bool, as_json: bool, latex: bool) -> None:
         self.queries += 1
         self.hits += len(results.hits)
         self.missing = results.missing
         if as_json:
-            typer.echo(orjson.dumps(results, option=_JSON).decode())
+            typer.echo(orjson.dumps(results, option=_JSON_OPTIONS).decode())
         elif as_csv:
-            for line in csv_lines(results, header=self.queries == 1):
+            for line in iter_csv_lines(results, header=self.queries == 1):
                 typer.echo(line, nl=False)
         else:
             titled = self._titled or not results.hits
             print_results(results, latex=latex, titled=titled, filtered=self._filtered)
 
 
-def _years(text: str) -> tuple[int | None, int | None]:
-    match = _YEARS.fullmatch(text.replace(" ", "").replace("–", "-"))
+def _parse_years(text: str) -> tuple[int | None, int | None]:
+    match = _YEAR_RANGE.fullmatch(text.replace(" ", "").replace("–", "-"))
     if match is None:
         raise typer.BadParameter(f"--year {text!r}: write 1995, 1990-2005, 1990- or -2005")
     first, dash, last = match.groups()
@@ -161,16 +161,16 @@ def _years(text: str) -> tuple[int | None, int | None]:
     return begin, int(last) if last else None if dash else begin
 
 
-def _formula(query: str) -> str:
+def _read_formula(query: str) -> str:
     """The query, or what stands in the file it names."""
-    from eqkin.search.query import FORMULA_FILES, formula_in_file
+    from eqkin.search.query import FORMULA_FILES, read_formula_file
 
-    if len(query) < 1_000 and _FILE.fullmatch(query) and Path(query).suffix.lower() in FORMULA_FILES:
-        return formula_in_file(Path(query).expanduser())
+    if len(query) < 1_000 and _FILE_NAME.fullmatch(query) and Path(query).suffix.lower() in FORMULA_FILES:
+        return read_formula_file(Path(query).expanduser())
     return query
 
 
-def _stdin_lines() -> Iterable[str]:
+def _iter_stdin_lines() -> Iterable[str]:
     for raw in sys.stdin.buffer:
         line = raw.decode("utf-8", "replace").strip()
         if line:
@@ -203,13 +203,17 @@ def similar_papers(
 
         eqkin similar-papers arxiv:1706.03762 -k 5 --json
     """
-    asked = server_asked(context, milvus, model)
-    with searching(library, milvus if asked else "", collection, model) as engine, output():
-        hits = engine.similar_papers(paper, k) if engine.has_paper(paper) else engine.similar_to_draft(paper, k)
+    asked = uses_milvus(context, milvus, model)
+    with open_engine(library, milvus if asked else "", collection, model) as engine, guard_output():
+        hits = (
+            engine.find_similar_papers(paper, k)
+            if engine.has_paper(paper)
+            else engine.find_papers_similar_to_draft(paper, k)
+        )
         if as_json:
             typer.echo(orjson.dumps(hits).decode())
         else:
-            for line in paper_lines(hits, latex=latex):
+            for line in iter_paper_lines(hits, latex=latex):
                 typer.echo(line)
     if not hits:
         raise typer.Exit(1)
@@ -239,19 +243,19 @@ def rank(
     from eqkin.library.durable import write_stream
     from eqkin.network.encoder import Encoder
     from eqkin.search.query import FormulaReader
-    from eqkin.search.rank import encode, read_table, run_lines
+    from eqkin.search.rank import encode_formulas, iter_run_lines, read_table
 
     if len(tag.split()) != 1:
         raise typer.BadParameter("--tag has to be one word")
     tables = read_table(topics), read_table(formulas)
     encoder, reader = Encoder.load(model), FormulaReader()
     try:
-        asked = encode(tables[0], encoder, reader, wildcards=True)
-        ranked = encode(tables[1], encoder, reader)
+        asked = encode_formulas(tables[0], encoder, reader, wildcards=True)
+        ranked = encode_formulas(tables[1], encoder, reader)
     finally:
         reader.close()
     for path, read in ((topics, asked), (formulas, ranked)):
         for name, problem in read.problems.items():
             typer.secho(f"eqkin: {path}, {name}: {problem}", err=True)
-    write_stream(out, (line.encode() for line in run_lines(asked, ranked, tag)))
+    write_stream(out, (line.encode() for line in iter_run_lines(asked, ranked, tag)))
     typer.echo(f"{len(asked.names):,} topics, {len(ranked.names):,} formulas ranked for each: {out}", err=True)

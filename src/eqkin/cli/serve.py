@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, server_asked
+from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, uses_milvus
 from eqkin.library import Library
 
 if TYPE_CHECKING:
-    from eqkin.web.served import Served
+    from eqkin.web.served import ServeTarget
 
 Host = Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines in.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="On which port; 0 takes a free one.")]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
-Workers = Annotated[
+WorkerCount = Annotated[
     int,
     typer.Option(min=0, max=256, metavar="N", help="Processes that answer; 0 takes one for each processor."),
 ]
@@ -35,7 +35,7 @@ def serve(
     library: LibraryFolder,
     host: Host = "127.0.0.1",
     port: Port = 8017,
-    workers: Workers = 1,
+    workers: WorkerCount = 1,
     milvus: Milvus = "",
     collection: Collection = "eqkin",
     model: Model = None,
@@ -71,8 +71,8 @@ def serve(
 
         server { location / { proxy_pass http://eqkin; proxy_next_upstream error timeout http_503; } }
     """
-    if server_asked(context, milvus, model):
-        _run(_served_from_milvus(milvus, collection, model), host, port, workers, open_page)
+    if uses_milvus(context, milvus, model):
+        _run_target(_make_milvus_target(milvus, collection, model), host, port, workers, open_page)
     else:
         run_server(library, host, port, open_page, workers)
 
@@ -81,30 +81,30 @@ def run_server(
     library: Path, host: str = "127.0.0.1", port: int = 8017, open_page: bool = False, workers: int = 1
 ) -> None:
     """Serve the library in a folder until someone stops it."""
-    from eqkin.web.served import Served
+    from eqkin.web.served import ServeTarget
 
     with Library.open(library, create=False) as opened:  # if it cannot be, that is said before anything is started
         folder = opened.folder
-    _run(Served(folder), host, port, workers, open_page)
+    _run_target(ServeTarget(folder), host, port, workers, open_page)
 
 
-def _served_from_milvus(uri: str, collection: str, model: str | None) -> Served:
-    from eqkin.web.served import Served
+def _make_milvus_target(uri: str, collection: str, model: str | None) -> ServeTarget:
+    from eqkin.web.served import ServeTarget
 
-    return Served(milvus=uri, collection=collection, model=model)
+    return ServeTarget(milvus=uri, collection=collection, model=model)
 
 
-def _run(served: Served, host: str, port: int, workers: int, open_page: bool) -> None:
+def _run_target(served: ServeTarget, host: str, port: int, workers: int, open_page: bool) -> None:
     from dataclasses import replace
 
-    from eqkin.web.app import LOOPBACK
-    from eqkin.web.processes import Processes
-    from eqkin.web.server import Server, address, listen
+    from eqkin.web.app import LOOPBACK_HOSTS
+    from eqkin.web.processes import ServerSupervisor
+    from eqkin.web.server import Server, get_url, open_listener
 
     local = host in ("127.0.0.1", "localhost", "::1")
-    served = replace(served, hosts=LOOPBACK if local else (), processes=workers or os.cpu_count() or 1)
-    with listen(host, port) as listener:
-        place = address(listener)
+    served = replace(served, hosts=LOOPBACK_HOSTS if local else (), processes=workers or os.cpu_count() or 1)
+    with open_listener(host, port) as listener:
+        place = get_url(listener)
 
         def ready() -> None:
             together = f", {served.processes} processes" if served.processes > 1 else ""
@@ -114,7 +114,7 @@ def _run(served: Served, host: str, port: int, workers: int, open_page: bool) ->
 
         with suppress(KeyboardInterrupt):  # the way it is meant to end
             if served.processes > 1:
-                Processes(served, listener).run(ready)
+                ServerSupervisor(served, listener).run(ready)
             else:
-                with served.application(prepare=True) as app:
+                with served.open_app(prepare=True) as app:
                     Server(app, ready=ready).run(sockets=[listener])

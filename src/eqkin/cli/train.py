@@ -20,10 +20,10 @@ from eqkin.library import Library
 
 if TYPE_CHECKING:
     from eqkin.learning.corpus import Corpus
-    from eqkin.learning.ranks import Ranks
+    from eqkin.learning.ranks import ProcessGroup
     from eqkin.learning.recipes import Recipe
-    from eqkin.learning.run import Outcome, Run
-    from eqkin.learning.run import Progress as RunProgress
+    from eqkin.learning.run import TrainingProgress as RunProgress
+    from eqkin.learning.run import TrainingResult, TrainingRun
 
 
 CorpusFile = Annotated[
@@ -95,33 +95,33 @@ def train(
 
         torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node1:29400 -m eqkin train --resume
     """
-    need_torch()
-    from eqkin.learning.distributed import joined
-    from eqkin.learning.run import Run, chosen_device
+    require_torch()
+    from eqkin.learning.distributed import join_process_group
+    from eqkin.learning.run import TrainingRun, choose_device
 
     named = {"triplets": triplets, "batch": batch, "seed": seed}
-    changes = dict(_split(setting) for setting in settings or [])
+    changes = dict(_parse_setting(setting) for setting in settings or [])
     changes |= {name: str(value) for name, value in named.items() if value is not None}
-    with joined(chosen_device(device)) as ranks:
-        chosen = _recipe(recipe, output if resume else None, ranks).changed(changes)
+    with join_process_group(choose_device(device)) as ranks:
+        chosen = _load_recipe(recipe, output if resume else None, ranks).override(changes)
         loaded = load_corpus(corpus, library)
-        if ranks.first and loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
+        if ranks.is_first and loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
             told = f"{corpus} has no words around its equations, nothing is learned from them: export it again"
             typer.secho(told, err=True, fg="yellow")
-        with _Stop(patient=not ranks.alone) as stop:
-            run = Run(loaded, chosen, output, device, fast, should_stop=stop, ranks=ranks)
-            outcome = _with_progress(run, resume=resume, quiet=as_json or not ranks.first)
-        if ranks.first:
-            _tell(outcome, output, as_json, drawn=_draw(output), together=not ranks.alone)
-        stopped_by = ranks.most(stop.signal)
+        with _StopOnSignal(patient=not ranks.is_single) as stop:
+            run = TrainingRun(loaded, chosen, output, device, fast, should_stop=stop, ranks=ranks)
+            outcome = _train_with_progress(run, resume=resume, quiet=as_json or not ranks.is_first)
+        if ranks.is_first:
+            _print_outcome(outcome, output, as_json, drawn=_draw_curves(output), together=not ranks.is_single)
+        stopped_by = ranks.find_max(stop.signal)
     if not outcome.finished:
         raise typer.Exit(128 + stopped_by)
 
 
-def _recipe(name: str, resumed: Path | None, ranks: Ranks) -> Recipe:
+def _load_recipe(name: str, resumed: Path | None, ranks: ProcessGroup) -> Recipe:
     """The recipe of the run to resume, if one is saved there, or the one of that name."""
     from eqkin.learning.checkpoint import load_checkpoint
-    from eqkin.learning.recipes import Recipe, recipe_named
+    from eqkin.learning.recipes import Recipe, get_recipe
 
     def kept() -> bytes:
         saved = load_checkpoint(resumed) if resumed else None
@@ -129,11 +129,11 @@ def _recipe(name: str, resumed: Path | None, ranks: Ranks) -> Recipe:
             typer.secho(f"nothing is saved in {resumed}: starting from the beginning", err=True, fg="yellow")
         return orjson.dumps(saved.facts["recipe"]) if saved else b""
 
-    found = ranks.from_first(kept)
-    return Recipe.from_dict(orjson.loads(found)) if found else recipe_named(name)
+    found = ranks.broadcast(kept)
+    return Recipe.from_dict(orjson.loads(found)) if found else get_recipe(name)
 
 
-class _Stop:
+class _StopOnSignal:
     """While the context lasts, asks the run to stop when a signal says so; a second signal does not wait.
 
     Unless `patient`: torchrun passes on what a terminal sends to all processes anyway, and ends them after half a
@@ -143,15 +143,15 @@ class _Stop:
     def __init__(self, *, patient: bool = False) -> None:
         self.signal, self._patient = 0, patient
 
-    def __enter__(self) -> _Stop:
-        self._before = {number: signal.signal(number, self._take) for number in (signal.SIGINT, signal.SIGTERM)}
+    def __enter__(self) -> _StopOnSignal:
+        self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def __exit__(self, *error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.signal and not self._patient:
             raise KeyboardInterrupt
         self.signal = number
@@ -160,13 +160,13 @@ class _Stop:
         return bool(self.signal)
 
 
-def need_torch() -> None:
+def require_torch() -> None:
     """Raise `BadInput` where torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         raise BadInput("learning needs torch: pip install 'eqkin[train]'")
 
 
-def _split(setting: str) -> tuple[str, str]:
+def _parse_setting(setting: str) -> tuple[str, str]:
     name, equals, value = setting.partition("=")
     if not equals:
         raise BadInput(f"--set takes NAME=VALUE, not {setting!r}")
@@ -180,26 +180,26 @@ def load_corpus(file: Path | None, library: Path) -> Corpus:
     if file is not None:
         return Corpus.load(file)
     with Library.open(library, create=False) as opened:
-        return Corpus.of_library(opened)
+        return Corpus.from_library(opened)
 
 
-def _with_progress(run: Run, *, resume: bool, quiet: bool) -> Outcome:
+def _train_with_progress(run: TrainingRun, *, resume: bool, quiet: bool) -> TrainingResult:
     console = Console(stderr=True)
     shown = not quiet and console.is_terminal
-    plain = _PlainReports(console) if not quiet and not shown else None
-    with progress_bar(console, shown=shown) as bar:
+    plain = _ProgressLines(console) if not quiet and not shown else None
+    with make_progress_bar(console, shown=shown) as bar:
         task = bar.add_task("preparing ...", total=run.recipe.steps)
 
         def show(progress: RunProgress) -> None:
-            bar.update(task, completed=progress.step, description=describe(progress))
+            bar.update(task, completed=progress.step, description=describe_progress(progress))
             if plain:
                 plain(progress)
 
         run.on_progress = show
-        return run.start(resume=resume)
+        return run.train(resume=resume)
 
 
-def progress_bar(console: Console, *, shown: bool) -> Progress:
+def make_progress_bar(console: Console, *, shown: bool) -> Progress:
     """A bar with the time left; what else is told goes on in a second line where the terminal is narrow."""
     return Progress(
         BarColumn(12, table_column=Column(min_width=12)),
@@ -212,14 +212,14 @@ def progress_bar(console: Console, *, shown: bool) -> Progress:
     )
 
 
-def describe(progress: RunProgress) -> str:
+def describe_progress(progress: RunProgress) -> str:
     """One line about how far a run is."""
     losses = ", ".join(f"{name} {value:.4f}" for name, value in progress.losses.items())
     ranking = f", held-out ranking {progress.ranking.interval}" if progress.ranking else ""
     return f"{losses}, {progress.triplets_per_second:,.0f} triplets/s{ranking}"
 
 
-class _PlainReports:
+class _ProgressLines:
     """A line at every twentieth of the run, where nobody watches a bar."""
 
     def __init__(self, console: Console) -> None:
@@ -228,24 +228,24 @@ class _PlainReports:
     def __call__(self, progress: RunProgress) -> None:
         if progress.step >= self._next:
             self._console.print(
-                f"{progress.triplets:,} triplets: {describe(progress)}", highlight=False, soft_wrap=True
+                f"{progress.triplets:,} triplets: {describe_progress(progress)}", highlight=False, soft_wrap=True
             )
             self._next = progress.step + max(progress.steps // 20, 1)
 
 
-def _draw(folder: Path) -> bool:
+def _draw_curves(folder: Path) -> bool:
     from eqkin.learning import curves
-    from eqkin.learning.run import METRICS
+    from eqkin.learning.run import METRICS_FILE
 
     try:
-        curves.draw(folder / METRICS, folder)
+        curves.draw_training_curves(folder / METRICS_FILE, folder)
     except BadInput as error:
         typer.secho(f"no curves were drawn: {error}", err=True, fg="yellow")
         return False
     return True
 
 
-def _tell(outcome: Outcome, folder: Path, as_json: bool, *, drawn: bool, together: bool) -> None:
+def _print_outcome(outcome: TrainingResult, folder: Path, as_json: bool, *, drawn: bool, together: bool) -> None:
     score = outcome.ranking
     if as_json:
         told: dict[str, Any] = {"finished": outcome.finished, "step": outcome.step, "model": None, "ranking": None}

@@ -7,63 +7,70 @@ import re
 from eqkin.errors import EqkinError
 from eqkin.mathml.tree import Node, parse_mathml
 
-_UP = dict(zip("0123456789+-−=()abcdefghijklmnoprstuvwxyzABDEGHIJKLMNOPRTUVWβγδθφχ′∗*",
+_SUPERSCRIPTS = dict(zip("0123456789+-−=()abcdefghijklmnoprstuvwxyzABDEGHIJKLMNOPRTUVWβγδθφχ′∗*",
                "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴼᴾᴿᵀᵁⱽᵂᵝᵞᵟᶿᵠᵡ′**", strict=True))  # fmt: skip
-_DOWN = dict(zip("0123456789+-−=()aehijklmnoprstuvxβγρφχ",
+_SUBSCRIPTS = dict(zip("0123456789+-−=()aehijklmnoprstuvxβγρφχ",
                  "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓᵦᵧᵨᵩᵪ", strict=True))  # fmt: skip
 _ACCENTS = {
     "^": "\u0302", "ˆ": "\u0302", "~": "\u0303", "˜": "\u0303", "ˉ": "\u0304", "¯": "\u0304", "‾": "\u0304",
     "˙": "\u0307", "¨": "\u0308", "⃗": "\u20d7", "→": "\u20d7", "ˇ": "\u030c", "˘": "\u0306",
 }  # fmt: skip
-_DOUBLE = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "𝔸𝔹ℂ𝔻𝔼𝔽𝔾ℍ𝕀𝕁𝕂𝕃𝕄ℕ𝕆ℙℚℝ𝕊𝕋𝕌𝕍𝕎𝕏𝕐ℤ", strict=True))
-_SPACED = frozenset("=≠<>≤≥≪≫≈≡∼≃≅∝+−±∓→←↦⇒⇔∈∉⊂⊆⊃∪∩∧∨×⋅∣∥⊗⊕:,;≔")
+_DOUBLE_STRUCK = dict(zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "𝔸𝔹ℂ𝔻𝔼𝔽𝔾ℍ𝕀𝕁𝕂𝕃𝕄ℕ𝕆ℙℚℝ𝕊𝕋𝕌𝕍𝕎𝕏𝕐ℤ", strict=True))
+_SPACED_OPERATORS = frozenset("=≠<>≤≥≪≫≈≡∼≃≅∝+−±∓→←↦⇒⇔∈∉⊂⊆⊃∪∩∧∨×⋅∣∥⊗⊕:,;≔")
 _WORD = re.compile(r"[^\W\d_]{2,}")
-_BLANKS = re.compile(r"\s+")
+_WHITESPACE = re.compile(r"\s+")
 
 
-def unicode_of(mathml: str) -> str:
+def to_unicode(mathml: str) -> str:
     """A line of text for MathML; empty if it cannot be read."""
     try:
-        text = _text(parse_mathml(mathml))
+        text = _format_node(parse_mathml(mathml))
     except EqkinError:
         return ""
     text = re.sub(r"([(\[{⟨]) ", r"\1", text)
-    return _BLANKS.sub(" ", re.sub(r" ([)\]},;.⟩])", r"\1", text)).strip()
+    return _WHITESPACE.sub(" ", re.sub(r" ([)\]},;.⟩])", r"\1", text)).strip()
 
 
-def _text(node: Node) -> str:
+def _format_node(node: Node) -> str:
     children = node.children
     match node.tag, len(children):
         case "mfrac", 2:
-            above, below = _text(children[0]).strip(), _text(children[1]).strip()
+            above, below = _format_node(children[0]).strip(), _format_node(children[1]).strip()
             if node.attributes.get("linethickness", "") in ("0", "0px", "0pt", "0em"):
                 return f"({above} ¦ {below})"
-            return f"{_grouped(above)}/{_grouped(below)} "
+            return f"{_parenthesize(above)}/{_parenthesize(below)} "
         case "msqrt", _:
-            return f"√{_grouped(_row(children))}"
+            return f"√{_parenthesize(_format_row(children))}"
         case "mroot", 2:
-            return f"{_script(_text(children[1]), _UP, '^')}√{_grouped(_text(children[0]))}"
+            return f"{_format_script(_format_node(children[1]), _SUPERSCRIPTS, '^')}√{_parenthesize(_format_node(children[0]))}"
         case (("msub" | "munder"), 2):
-            return _text(children[0]).rstrip() + _script(_text(children[1]), _DOWN, "_") + _gap(children[0])
+            return (
+                _format_node(children[0]).rstrip()
+                + _format_script(_format_node(children[1]), _SUBSCRIPTS, "_")
+                + _get_gap(children[0])
+            )
         case (("msup" | "mover"), 2):
-            return _above(node) + _gap(children[0])
+            return _format_superscript(node) + _get_gap(children[0])
         case (("msubsup" | "munderover"), 3):
-            below, above = _script(_text(children[1]), _DOWN, "_"), _script(_text(children[2]), _UP, "^")
-            return _text(children[0]).rstrip() + below + above + _gap(children[0])
+            below, above = (
+                _format_script(_format_node(children[1]), _SUBSCRIPTS, "_"),
+                _format_script(_format_node(children[2]), _SUPERSCRIPTS, "^"),
+            )
+            return _format_node(children[0]).rstrip() + below + above + _get_gap(children[0])
         case "mtable", _:
-            return "; ".join(_text(row).strip() for row in children)
+            return "; ".join(_format_node(row).strip() for row in children)
         case (("mtr" | "mlabeledtr"), _):
-            return " ".join(_text(cell).strip() for cell in children)
+            return " ".join(_format_node(cell).strip() for cell in children)
         case (("mspace" | "mphantom"), _):
             return " "
-    return _row(children) if children else _leaf(node)
+    return _format_row(children) if children else _format_leaf(node)
 
 
-def _row(nodes: list[Node]) -> str:
+def _format_row(nodes: list[Node]) -> str:
     """Members one after another; letters that would run into a word stand apart from functions and scripts."""
     pieces: list[str] = []
     for node in nodes:
-        piece = _text(node)
+        piece = _format_node(node)
         if pieces and piece and (_is_script(node) or _WORD.match(piece)) and pieces[-1][-1:].isalnum():
             pieces.append(" ")
         elif pieces and _WORD.fullmatch(pieces[-1]) and piece[:1].isalnum():
@@ -76,29 +83,29 @@ def _is_script(node: Node) -> bool:
     return node.tag in ("msub", "msup", "msubsup", "mfrac", "msqrt")
 
 
-def _leaf(node: Node) -> str:
+def _format_leaf(node: Node) -> str:
     text = node.text
     if text in ("\u2061", "\u2062", "\u2063", "\u2064"):  # invisible: applied to, times, comma, plus
         return " " if text == "\u2061" else ""
     if node.attributes.get("mathvariant") == "double-struck":
-        return "".join(_DOUBLE.get(letter, letter) for letter in text)
-    if len(text) == 1 and text in _SPACED:
+        return "".join(_DOUBLE_STRUCK.get(letter, letter) for letter in text)
+    if len(text) == 1 and text in _SPACED_OPERATORS:
         return f"{text} " if text in ",;" else f" {text} "
     return f" {text} " if node.tag == "mtext" else text
 
 
-def _above(node: Node) -> str:
-    base, mark = _text(node.children[0]), _text(node.children[1]).strip()
+def _format_superscript(node: Node) -> str:
+    base, mark = _format_node(node.children[0]), _format_node(node.children[1]).strip()
     if node.tag == "mover" and mark in _ACCENTS:
-        return base + _ACCENTS[mark] if len(base.strip()) == 1 else f"{_grouped(base)}{_ACCENTS[mark]}"
-    return base.rstrip() + _script(mark, _UP, "^")
+        return base + _ACCENTS[mark] if len(base.strip()) == 1 else f"{_parenthesize(base)}{_ACCENTS[mark]}"
+    return base.rstrip() + _format_script(mark, _SUPERSCRIPTS, "^")
 
 
-def _gap(base: Node) -> str:
+def _get_gap(base: Node) -> str:
     return " " if base.tag == "mo" or base.text in ("lim", "max", "min", "sup", "inf") else ""
 
 
-def _script(text: str, letters: dict[str, str], mark: str) -> str:
+def _format_script(text: str, letters: dict[str, str], mark: str) -> str:
     text = text.strip()
     plain = text.replace(" ", "")
     if plain and all(letter in letters for letter in plain):
@@ -106,6 +113,6 @@ def _script(text: str, letters: dict[str, str], mark: str) -> str:
     return f"{mark}{plain}" if len(plain) <= 1 else f"{mark}({plain})"
 
 
-def _grouped(text: str) -> str:
+def _parenthesize(text: str) -> str:
     text = text.strip()
     return text if len(text) <= 1 or text.isalnum() else f"({text})"

@@ -19,31 +19,31 @@ from eqkin.evaluation.results import Score
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 RESAMPLES = 2_000
-FLIPS = 10_000  # random sign patterns of a test
+SIGN_FLIPS = 10_000  # random sign patterns of a test
 CONFIDENCE = 0.95
-_CELLS = 4_000_000  # weights or signs in memory at once
-_EXACT = 13  # differences up to which all sign patterns are tried
-_ROUNDING = 1e-9  # by which sums of the same numbers may differ, relative to the sum of their sizes
+_MAX_CELLS = 4_000_000  # weights or signs in memory at once
+_MAX_EXACT_DIFFERENCES = 13  # differences up to which all sign patterns are tried
+_ROUNDING_TOLERANCE = 1e-9  # by which sums of the same numbers may differ, relative to the sum of their sizes
 
 
-def weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> npt.NDArray[np.float32]:
+def draw_bootstrap_weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> npt.NDArray[np.float32]:
     """How often each of `n` items is drawn in each resample, (resamples, n); every row adds up to `n`."""
-    return np.concatenate(list(_weights(n, resamples, seed)))
+    return np.concatenate(list(_iter_bootstrap_weights(n, resamples, seed)))
 
 
-def _weights(n: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.float32]]:
+def _iter_bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.float32]]:
     """The same, some rows at a time."""
     if n < 1 or resamples < 1:
         raise BadInput(f"{resamples} resamples of {n} items: there have to be some of both")
     generator = np.random.default_rng(seed)
-    block = max(1, _CELLS // n)
+    block = max(1, _MAX_CELLS // n)
     for start in range(0, resamples, block):
         rows = min(block, resamples - start)
         drawn = generator.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
         yield np.bincount(drawn.ravel(), minlength=rows * n).reshape(rows, n).astype(np.float32)
 
 
-def mean_interval(
+def bootstrap_mean(
     values: npt.ArrayLike,
     clusters: npt.NDArray[np.integer[Any]] | None = None,
     *,
@@ -67,16 +67,16 @@ def mean_interval(
     Raises:
         BadInput: there are no values, one of them is no number, or clusters are not as many.
     """
-    sums, counts = _clustered(_numbers(values), clusters)
+    sums, counts = _sum_clusters(_check_values(values), clusters)
     value = float(sums.sum() / counts.sum())
     if len(sums) < 2:
         return Score(value)
-    means = [(row @ sums) / (row @ counts) for row in _weights(len(sums), resamples, seed)]
-    low, high = middle(np.concatenate(means), confidence)
+    means = [(row @ sums) / (row @ counts) for row in _iter_bootstrap_weights(len(sums), resamples, seed)]
+    low, high = compute_percentile_interval(np.concatenate(means), confidence)
     return Score(value, low, high)
 
 
-def middle(resampled: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def compute_percentile_interval(resampled: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """The interval that holds the middle of a score's resampled values; those that are NaN had nothing to score."""
     if not 0 < confidence < 1:
         raise BadInput(f"a confidence of {confidence}: it lies between 0 and 1, as 0.95 does")
@@ -89,7 +89,9 @@ def middle(resampled: npt.ArrayLike, confidence: float = CONFIDENCE) -> tuple[fl
     return float(low), float(high)
 
 
-def sign_flip(system: npt.ArrayLike, baseline: npt.ArrayLike, *, flips: int = FLIPS, seed: int = 0) -> float:
+def compute_sign_flip_p(
+    system: npt.ArrayLike, baseline: npt.ArrayLike, *, flips: int = SIGN_FLIPS, seed: int = 0
+) -> float:
     """Paired randomisation test of two systems on the same queries: the two-sided p-value.
 
     If the systems were equally good, each query's difference could as well have had the other sign. The p-value is the
@@ -99,25 +101,25 @@ def sign_flip(system: npt.ArrayLike, baseline: npt.ArrayLike, *, flips: int = FL
     Raises:
         BadInput: the systems were not measured on the same number of queries, or one value is no number.
     """
-    one, other = _numbers(system), _numbers(baseline)
+    one, other = _check_values(system), _check_values(baseline)
     if one.shape != other.shape:
         raise BadInput(f"a paired test needs the same queries for both systems: {len(one)} and {len(other)} given")
     differences = (one - other)[one != other]
     if not len(differences):
         return 1.0
-    measured = abs(differences.sum()) - _ROUNDING * np.abs(differences).sum()
-    if len(differences) <= _EXACT:
+    measured = abs(differences.sum()) - _ROUNDING_TOLERANCE * np.abs(differences).sum()
+    if len(differences) <= _MAX_EXACT_DIFFERENCES:
         patterns = np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1
         return float(np.mean(np.abs((1 - 2 * patterns) @ differences) >= measured))
     larger, generator = 0, np.random.default_rng(seed)
-    block = max(1, _CELLS // len(differences))
+    block = max(1, _MAX_CELLS // len(differences))
     for start in range(0, flips, block):
         signs = generator.integers(2, size=(min(block, flips - start), len(differences)), dtype=np.int8) * 2 - 1
         larger += int((np.abs(signs @ differences) >= measured).sum())
     return (larger + 1) / (flips + 1)
 
 
-def two_sided(differences: npt.ArrayLike) -> float:
+def compute_two_sided_p(differences: npt.ArrayLike) -> float:
     """The p-value of a difference of two scores, from its values in resamples that both scores share.
 
     Twice the share of resamples in which it has the rarer sign; 0 counts to both. Never 0 itself: one is added.
@@ -128,12 +130,12 @@ def two_sided(differences: npt.ArrayLike) -> float:
     return float(min(1.0, 2 * (rarer + 1) / (len(values) + 1)))
 
 
-def p_text(p: float) -> str:
+def format_p(p: float) -> str:
     """A p-value for tables."""
     return "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
 
 
-def _numbers(values: npt.ArrayLike) -> Floats:
+def _check_values(values: npt.ArrayLike) -> Floats:
     numbers = np.asarray(values, np.float64).ravel()
     if not len(numbers):
         raise BadInput("there are no queries to take a mean of")
@@ -142,7 +144,7 @@ def _numbers(values: npt.ArrayLike) -> Floats:
     return numbers
 
 
-def _clustered(values: Floats, clusters: npt.NDArray[np.integer[Any]] | None) -> tuple[Floats, Floats]:
+def _sum_clusters(values: Floats, clusters: npt.NDArray[np.integer[Any]] | None) -> tuple[Floats, Floats]:
     """Sum and number of the values in each cluster."""
     if clusters is None:
         return values, np.ones(len(values))

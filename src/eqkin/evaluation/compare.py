@@ -18,24 +18,24 @@ from typing import TypeAlias
 import numpy as np
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.bootstrap import mean_interval, sign_flip
-from eqkin.evaluation.experiments.context import Context
+from eqkin.evaluation.bootstrap import bootstrap_mean, compute_sign_flip_p
+from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.metrics.grades import UNJUDGED, Grades, as_grades
 from eqkin.evaluation.metrics.measures import Measure
 from eqkin.evaluation.results import Score
-from eqkin.evaluation.sets.judged import Qrels, Run
+from eqkin.evaluation.sets.judged import Qrels, RankedLists
 from eqkin.evaluation.sets.named_formulas import NamedFormulas
-from eqkin.evaluation.store import digest
+from eqkin.evaluation.store import compute_digest
 from eqkin.evaluation.systems.base import System
 
 Values: TypeAlias = dict[str, list[float]]  # a number for each topic, by the key of the measure
 
-SIGNIFICANT = 0.05  # p-values below are called a difference
-TIES = 0  # seed of the order in which equal scores stand
+SIGNIFICANCE_LEVEL = 0.05  # p-values below are called a difference
+TIE_SEED = 0  # seed of the order in which equal scores stand
 
 
 @dataclass(frozen=True)
-class Line:
+class SystemScores:
     """What one system reached."""
 
     name: str
@@ -52,11 +52,11 @@ def compare(
     qrels: Qrels,
     metrics: Sequence[Measure],
     *,
-    context: Context,
+    context: ExperimentContext,
     baseline: str = "",
-    runs: Mapping[str, Run] | None = None,
+    runs: Mapping[str, RankedLists] | None = None,
     experiment: str = "compare",
-) -> list[Line]:
+) -> list[SystemScores]:
     """Measure systems that have learned what they have to, and other people's runs, on judged topics.
 
     Args:
@@ -79,26 +79,26 @@ def compare(
     """
     runs = runs or {}
     names = [system.name for system in systems] + list(runs)
-    _check(names, baseline, topics, qrels)
+    _check_comparison(names, baseline, topics, qrels)
     values: list[Values] = []
-    data = [topics.digest, formulas.digest, digest(qrels), [measure.key for measure in metrics], TIES]
+    data = [topics.digest, formulas.digest, compute_digest(qrels), [measure.key for measure in metrics], TIE_SEED]
     for system in systems:
         key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from, "data": data}
-        context.tell(f"{system.title}: ranking {len(formulas):,} formulas for {len(topics):,} topics")
-        measure = partial(_measured, system, topics, formulas, qrels, metrics)
-        values.append(context.store.measured(experiment, key, measure)["values"])
+        context.log(f"{system.title}: ranking {len(formulas):,} formulas for {len(topics):,} topics")
+        measure = partial(_measure_system, system, topics, formulas, qrels, metrics)
+        values.append(context.cache.get_or_measure(experiment, key, measure)["values"])
     for name, run in runs.items():
         if not run.keys() & set(topics.names):
             raise BadInput(f"the run {name} has results for none of the topics")
         lists = [run.get(topic, []) for topic in topics.names]
-        values.append(_of_lists(lists, topics.names, qrels, metrics))
+        values.append(_measure_lists(lists, topics.names, qrels, metrics))
     titles = [system.title for system in systems] + list(runs)
-    return _lines(names, titles, values, names.index(baseline or names[0]), context.scale.resamples)
+    return _summarize(names, titles, values, names.index(baseline or names[0]), context.scale.resamples)
 
 
 def against(baseline: str, found: Iterable[tuple[str, float, float]]) -> str:
     """Who is better and who is worse than the baseline, in words; given title, difference and p-value of each."""
-    known = [(title, difference) for title, difference, p in found if p < SIGNIFICANT]
+    known = [(title, difference) for title, difference, p in found if p < SIGNIFICANCE_LEVEL]
     if not known:
         return f"no other differs from {baseline} (p < .05)"
     better = ", ".join(title for title, difference in known if difference > 0) or "none"
@@ -106,13 +106,13 @@ def against(baseline: str, found: Iterable[tuple[str, float, float]]) -> str:
     return f"better than {baseline} (p < .05): {better}; worse: {worse}"
 
 
-def _measured(
+def _measure_system(
     system: System, topics: NamedFormulas, formulas: NamedFormulas, qrels: Qrels, metrics: Sequence[Measure]
 ) -> dict[str, Values]:
-    return {"values": _of_lists(ranked_lists(system, topics, formulas), topics.names, qrels, metrics)}
+    return {"values": _measure_lists(rank_formulas(system, topics, formulas), topics.names, qrels, metrics)}
 
 
-def ranked_lists(system: System, topics: NamedFormulas, formulas: NamedFormulas) -> list[list[str]]:
+def rank_formulas(system: System, topics: NamedFormulas, formulas: NamedFormulas) -> list[list[str]]:
     """The names of all formulas for each topic, best first."""
     scores = np.array(system.rank(topics.formulas, formulas.formulas), np.float64)
     if scores.shape != (len(topics), len(formulas)) or np.isnan(scores).any():
@@ -120,14 +120,14 @@ def ranked_lists(system: System, topics: NamedFormulas, formulas: NamedFormulas)
     if not system.needs_latex:
         scores[:, ~formulas.readable] = -np.inf
     asked = np.ones(len(topics), bool) if system.needs_latex else topics.readable
-    order = np.random.default_rng(TIES).permutation(len(formulas))
+    order = np.random.default_rng(TIE_SEED).permutation(len(formulas))
     return [
         [formulas.names[place] for place in order[np.argsort(-row[order], kind="stable")].tolist()] if read else []
         for row, read in zip(scores, asked.tolist(), strict=True)
     ]
 
 
-def _of_lists(
+def _measure_lists(
     lists: Sequence[Sequence[str]], topics: Sequence[str], qrels: Qrels, metrics: Sequence[Measure]
 ) -> Values:
     """Each measure of each topic's list."""
@@ -135,21 +135,21 @@ def _of_lists(
         (as_grades([qrels[topic].get(name, UNJUDGED) for name in names]), as_grades(list(qrels[topic].values())))
         for topic, names in zip(topics, lists, strict=True)
     ]
-    return {measure.key: [measure.of(ranked, judged) for ranked, judged in graded] for measure in metrics}
+    return {measure.key: [measure.compute(ranked, judged) for ranked, judged in graded] for measure in metrics}
 
 
-def _lines(
+def _summarize(
     names: Sequence[str], titles: Sequence[str], values: Sequence[Values], base: int, resamples: int
-) -> list[Line]:
+) -> list[SystemScores]:
     lines = []
     for at, (name, title, own) in enumerate(zip(names, titles, values, strict=True)):
-        scores = {key: mean_interval(numbers, resamples=resamples) for key, numbers in own.items()}
-        tests = {} if at == base else {key: sign_flip(own[key], values[base][key]) for key in own}
-        lines.append(Line(name, title, own, scores, tests))
+        scores = {key: bootstrap_mean(numbers, resamples=resamples) for key, numbers in own.items()}
+        tests = {} if at == base else {key: compute_sign_flip_p(own[key], values[base][key]) for key in own}
+        lines.append(SystemScores(name, title, own, scores, tests))
     return lines
 
 
-def _check(names: Sequence[str], baseline: str, topics: NamedFormulas, qrels: Qrels) -> None:
+def _check_comparison(names: Sequence[str], baseline: str, topics: NamedFormulas, qrels: Qrels) -> None:
     if not names:
         raise BadInput("there is nothing to compare: give a system or a run")
     if len(set(names)) < len(names):

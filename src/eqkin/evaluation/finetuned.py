@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.bootstrap import RESAMPLES, mean_interval
-from eqkin.evaluation.metrics.other_sides import places, reciprocal_rank
-from eqkin.evaluation.metrics.recall import hits
+from eqkin.evaluation.bootstrap import RESAMPLES, bootstrap_mean
+from eqkin.evaluation.metrics.other_sides import compute_mrr, compute_partner_ranks
+from eqkin.evaluation.metrics.recall import find_hits
 from eqkin.evaluation.results import Score
 from eqkin.evaluation.sets.pairs import PairSet
 from eqkin.evaluation.systems.base import Floats
 from eqkin.learning.corpus import Corpus
 from eqkin.network.encoder import Encoder
-from eqkin.network.model_files import DESCRIPTION, Model
+from eqkin.network.model_files import DESCRIPTION_FILE, Model
 
 if TYPE_CHECKING:
-    from eqkin.learning.finetuning import Choice, Settings
+    from eqkin.learning.finetuning import FinetuningChoice, FinetuningConfig
 
 DEPTHS = (1, 10, 100)
-_MOST = 1_000_000  # pairs
-_SAMPLE = 10_000  # equations whose lengths set the soft norm
+_MAX_PAIRS = 1_000_000  # pairs
+_NORM_SAMPLE = 10_000  # equations whose lengths set the soft norm
 
 
 @dataclass(frozen=True)
-class Finetuned:
+class FinetuningResult:
     """What came of it; recalls are of pairs that were not finetuned on, by cosine, with intervals over works."""
 
     model: Path
@@ -38,7 +38,7 @@ class Finetuned:
     tested: int
     before: dict[str, Score]  # "r1", "r10", "r100"
     after: dict[str, Score]
-    choice: Choice
+    choice: FinetuningChoice
 
 
 def finetune_model(
@@ -48,11 +48,11 @@ def finetune_model(
     model: Path | None = None,
     pairs: str = "relations",
     held_out: float = 0.2,
-    settings: Settings | None = None,
+    settings: FinetuningConfig | None = None,
     device: str = "auto",
     resamples: int = RESAMPLES,
     tell: Callable[[str], None] = lambda message: None,
-) -> Finetuned:
+) -> FinetuningResult:
     """Finetune a model to find the other side of equalities, and write it to a folder that `Encoder.load` takes.
 
     Args:
@@ -70,56 +70,56 @@ def finetune_model(
         BadInput: There is a model in the folder already or none to begin with, or there are too few pairs.
         StorageFailed: The disk refused.
     """
-    from eqkin.learning.finetuning import Settings, finetune
-    from eqkin.learning.run import chosen_device
+    from eqkin.learning.finetuning import FinetuningConfig, finetune
+    from eqkin.learning.run import choose_device
     from eqkin.learning.towers import GraphTower
 
-    if (out / DESCRIPTION).exists():
+    if (out / DESCRIPTION_FILE).exists():
         raise BadInput(f"{out} holds a model already: choose another folder")
     if not 0 < held_out < 1:
         raise BadInput(f"the held-out share is {held_out}; choose one between 0 and 1, such as 0.2")
-    first, settings, there = Encoder.load(model).model, settings or Settings(), chosen_device(device)
-    chosen = PairSet.of(corpus, pairs, _MOST, held_out)
-    learned, checked, tested = (chosen.sides(part) for part in (chosen.learn, chosen.check, chosen.test))
+    first, settings, there = Encoder.load(model).model, settings or FinetuningConfig(), choose_device(device)
+    chosen = PairSet.split(corpus, pairs, _MAX_PAIRS, held_out)
+    learned, checked, tested = (chosen.get_sides(part) for part in (chosen.train, chosen.validation, chosen.test))
     tell(f"{len(learned):,} pairs to learn from, {len(checked):,} to choose on, {len(tested):,} to test on")
 
     def make() -> GraphTower:
         return GraphTower(chosen.pairs.forest, first, there)
 
     def recall(vectors: Floats) -> dict[str, Score]:
-        found = places(vectors)
-        return {f"r{k}": mean_interval(hits(found, k), chosen.clusters, resamples=resamples) for k in DEPTHS}
+        found = compute_partner_ranks(vectors)
+        return {f"r{k}": bootstrap_mean(find_hits(found, k), chosen.clusters, resamples=resamples) for k in DEPTHS}
 
-    before = recall(make().vectors(tested.T.ravel()))
-    tower, choice = finetune({"network": make}, learned, checked, reciprocal_rank, settings, tell)
-    after = recall(tower.vectors(tested.T.ravel()))
+    before = recall(make().compute_vectors(tested.T.ravel()))
+    tower, choice = finetune({"network": make}, learned, checked, compute_mrr, settings, tell)
+    after = recall(tower.compute_vectors(tested.T.ravel()))
     weights = {
         name.removeprefix("network."): np.asarray(tensor.float().cpu().numpy(), np.float32)
         for name, tensor in tower.state_dict().items()
     }
     facts = {
         "model": first.digest, "corpus": corpus.digest, "pairs": pairs, "learned": len(learned),
-        "checked": len(checked), "tested": len(tested), "choice": choice.as_dict(),
+        "checked": len(checked), "tested": len(tested), "choice": choice.to_dict(),
         "before": {key: asdict(score) for key, score in before.items()},
         "after": {key: asdict(score) for key, score in after.items()},
     }  # fmt: skip
-    _normalised(first, weights, corpus, settings.as_dict(), facts).save(out)
-    return Finetuned(out, len(learned), len(checked), len(tested), before, after, choice)
+    _fit_soft_norm(first, weights, corpus, settings.to_dict(), facts).save(out)
+    return FinetuningResult(out, len(learned), len(checked), len(tested), before, after, choice)
 
 
-def _normalised(
+def _fit_soft_norm(
     first: Model, weights: dict[str, Any], corpus: Corpus, settings: dict[str, Any], facts: dict[str, Any]
 ) -> Model:
     """The model with a soft norm for its new vectors, whose lengths finetuning leaves to chance."""
-    every = max(1, len(corpus) // _SAMPLE)
+    every = max(1, len(corpus) // _NORM_SAMPLE)
     sample = corpus.forest.select(np.arange(0, len(corpus), every))
     as_they_are = weights | {"soft_norm.mean": np.float32(1), "soft_norm.deviation": np.float32(0)}
-    lengths = np.linalg.norm(Encoder(_model(first, as_they_are, settings, facts)).embed(sample), axis=1)
+    lengths = np.linalg.norm(Encoder(_make_model(first, as_they_are, settings, facts)).embed(sample), axis=1)
     norm = {"soft_norm.mean": np.float32(lengths.mean()), "soft_norm.deviation": np.float32(lengths.std())}
-    return _model(first, weights | norm, settings, facts)
+    return _make_model(first, weights | norm, settings, facts)
 
 
-def _model(first: Model, weights: dict[str, Any], settings: dict[str, Any], facts: dict[str, Any]) -> Model:
+def _make_model(first: Model, weights: dict[str, Any], settings: dict[str, Any], facts: dict[str, Any]) -> Model:
     arrays = {name: np.asarray(array, np.float32) for name, array in weights.items()}
     recipe, training = first.recipe | {"finetuned": settings}, first.training | {"finetuned": facts}
     return Model(first.architecture, first.vocabulary, arrays, recipe, training)

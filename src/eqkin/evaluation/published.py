@@ -6,48 +6,48 @@ with an interval.
 
 from __future__ import annotations
 
-from eqkin.evaluation.results import PAPER, Row, Score
+from eqkin.evaluation.results import PAPER, Score, TableRow
 
 
-def _row(title: str, figures: dict[str, float], note: str = "") -> Row:
-    return Row(title, {key: Score(value) for key, value in figures.items()}, PAPER, note)
+def _make_row(title: str, figures: dict[str, float], note: str = "") -> TableRow:
+    return TableRow(title, {key: Score(value) for key, value in figures.items()}, PAPER, note)
 
 
-def _percent(title: str, *, note: str = "", **figures: float) -> Row:
-    return _row(title, {key: round(value / 100, 4) for key, value in figures.items()}, note)
+def _make_percent_row(title: str, *, note: str = "", **figures: float) -> TableRow:
+    return _make_row(title, {key: round(value / 100, 4) for key, value in figures.items()}, note)
 
 
 _ORIGINAL = "trained on about 25,000 papers, probably some of the test set among them"
 
 # Table 1: trained on 1 M triplets of 7,949 papers of machine learning. "ranking" is on 100,000 held-out triples of
 # 1,987 papers, the other two on the labelled set.
-ABLATION_ROWS: list[Row] = [
-    _percent("Full model", ranking=76.5, labelled_ranking=57.7, accuracy=60.6),
-    _percent("No histogram loss", ranking=72.5, labelled_ranking=49.6, accuracy=30.9),
-    _percent("No masking", ranking=75.2, labelled_ranking=54.3, accuracy=50.0),
-    _percent("No augmentation", ranking=75.3, labelled_ranking=53.6, accuracy=50.0),
-    _percent("Bitmap CNN, original", ranking=76.2, labelled_ranking=71.9, accuracy=68.3, note=_ORIGINAL),
-    _percent("Bitmap CNN, retrained", ranking=70.0, labelled_ranking=50.0, accuracy=52.9),
+ABLATION_ROWS: list[TableRow] = [
+    _make_percent_row("Full model", ranking=76.5, labelled_ranking=57.7, accuracy=60.6),
+    _make_percent_row("No histogram loss", ranking=72.5, labelled_ranking=49.6, accuracy=30.9),
+    _make_percent_row("No masking", ranking=75.2, labelled_ranking=54.3, accuracy=50.0),
+    _make_percent_row("No augmentation", ranking=75.3, labelled_ranking=53.6, accuracy=50.0),
+    _make_percent_row("Bitmap CNN, original", ranking=76.2, labelled_ranking=71.9, accuracy=68.3, note=_ORIGINAL),
+    _make_percent_row("Bitmap CNN, retrained", ranking=70.0, labelled_ranking=50.0, accuracy=52.9),
 ]
 
 # Table 2: the labelled set, 103 equations in 13 categories.
-LARGE_SCALE_ROWS: list[Row] = [
-    _percent("1 M triplets of machine learning", labelled_ranking=57.7, accuracy=60.6),
-    _percent("5 M triplets of all arXiv", labelled_ranking=76.2, accuracy=80.9),
-    _percent("20 M triplets of all arXiv", labelled_ranking=75.3, accuracy=84.0),
-    _percent("Bitmap CNN, original", labelled_ranking=71.9, accuracy=68.3, note=_ORIGINAL),
+LARGE_SCALE_ROWS: list[TableRow] = [
+    _make_percent_row("1 M triplets of machine learning", labelled_ranking=57.7, accuracy=60.6),
+    _make_percent_row("5 M triplets of all arXiv", labelled_ranking=76.2, accuracy=80.9),
+    _make_percent_row("20 M triplets of all arXiv", labelled_ranking=75.3, accuracy=84.0),
+    _make_percent_row("Bitmap CNN, original", labelled_ranking=71.9, accuracy=68.3, note=_ORIGINAL),
 ]
 
 # Table 3: the search study, means over 53 queries. "umap" is no share: at most 1,000.
-STUDY_ROWS: list[Row] = [
-    _row("Bag of words", {"p10": 0.4567, "p100": 0.3170, "p1000": 0.2083, "umap": 106.17}),
-    _row("5 M triplets", {"p10": 0.5038, "p100": 0.3817, "p1000": 0.2984, "umap": 165.04}),
-    _row("20 M triplets", {"p10": 0.4547, "p100": 0.3709, "p1000": 0.2897, "umap": 156.51}),
+STUDY_ROWS: list[TableRow] = [
+    _make_row("Bag of words", {"p10": 0.4567, "p100": 0.3170, "p1000": 0.2083, "umap": 106.17}),
+    _make_row("5 M triplets", {"p10": 0.5038, "p100": 0.3817, "p1000": 0.2984, "umap": 165.04}),
+    _make_row("20 M triplets", {"p10": 0.4547, "p100": 0.3709, "p1000": 0.2897, "umap": 156.51}),
 ]
 
 # Table 4: the best ten and the worst twelve of the 53 queries, by their keywords, as far as the paper prints those.
-STUDY_QUERIES: list[Row] = [
-    _row(keywords, {"p100": share}, "5 M triplets")
+STUDY_QUERIES: list[TableRow] = [
+    _make_row(keywords, {"p100": share}, "5 M triplets")
     for share, keywords in (
         (0.95, "policy gradient"),
         (0.93, "convex, strongly convex"),
@@ -76,8 +76,8 @@ STUDY_QUERIES: list[Row] = [
 
 # Table 5: the other side of an equality or inequality found among all sides of the test half; finetuned with batches
 # of 1,024. By the set's name; EQUALITIES_SIZES says how many (in)equalities a set has.
-EQUALITIES_ROWS: dict[str, list[Row]] = {
-    name: [_row(title, dict(zip(("r1", "r10", "r100"), shares, strict=True))) for title, shares in rows.items()]
+EQUALITIES_ROWS: dict[str, list[TableRow]] = {
+    name: [_make_row(title, dict(zip(("r1", "r10", "r100"), shares, strict=True))) for title, shares in rows.items()]
     for name, rows in {
         "equalities": {
             "Transformer": (0.511, 0.710, 0.805),
@@ -105,9 +105,9 @@ EQUALITIES_SIZES: dict[str, int] = {"equalities": 36_864, "relations": 40_960, "
 EQUATIONS = 28_973_591
 TRIPLETS_PER_SECOND = 1_300.0
 INDEX_BYTES = 13e9
-SPEED_ROWS: list[Row] = [
-    _row("Learning, GTX 1080, batch 128", {"triplets": TRIPLETS_PER_SECOND}, "without reading from disk"),
-    _row(
+SPEED_ROWS: list[TableRow] = [
+    _make_row("Learning, GTX 1080, batch 128", {"triplets": TRIPLETS_PER_SECOND}, "without reading from disk"),
+    _make_row(
         "Index, annoy with 16 trees",
         {"gigabytes": INDEX_BYTES / 1e9, "bytes": round(INDEX_BYTES / EQUATIONS)},
         "28,973,591 vectors of 64",

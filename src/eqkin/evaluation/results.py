@@ -15,7 +15,7 @@ from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.library.durable import write_file
 
 VERSION = 1
-SMALL_RUN = " (small run)"  # ends the title of a result whose figures mean nothing
+SMALL_RUN_SUFFIX = " (small run)"  # ends the title of a result whose figures mean nothing
 MEASURED, PAPER, PUBLISHED = "measured", "paper", "published"  # where a row's figures come from
 
 
@@ -29,7 +29,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table."""
 
     key: str
@@ -39,7 +39,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A system's line in a table."""
 
     title: str
@@ -54,8 +54,8 @@ class Table:
 
     name: str  # for file names: letters, digits and hyphens
     title: str
-    columns: list[Column]
-    rows: list[Row]
+    columns: list[TableColumn]
+    rows: list[TableRow]
     caption: str = ""
     quotes: bool = False  # shows the data itself, which may not be everyone's to publish: not for Markdown
 
@@ -86,7 +86,7 @@ class Plot:
 
 
 @dataclass(frozen=True)
-class Hit:
+class ExampleHit:
     """A formula in a worked example."""
 
     rank: int
@@ -97,18 +97,18 @@ class Hit:
 
 
 @dataclass(frozen=True)
-class Example:
+class WorkedExample:
     """A worked example: a query and some of what it found."""
 
     title: str
     latex: str
     mathml: str
-    hits: list[Hit]
+    hits: list[ExampleHit]
     caption: str = ""
 
 
 @dataclass(frozen=True)
-class Result:
+class ExperimentResult:
     """What one experiment found."""
 
     experiment: str  # its name: letters, digits and hyphens
@@ -117,7 +117,7 @@ class Result:
     findings: list[str]  # what this data says about it, each a sentence or two
     tables: list[Table] = field(default_factory=list)
     plots: list[Plot] = field(default_factory=list)
-    examples: list[Example] = field(default_factory=list)
+    examples: list[WorkedExample] = field(default_factory=list)
     differences: list[str] = field(default_factory=list)  # from the paper's protocol, and why
     facts: dict[str, str] = field(default_factory=dict)  # data and settings: digests, sizes, seeds
 
@@ -134,7 +134,7 @@ class Result:
         return path
 
     @classmethod
-    def load(cls, path: Path) -> Result:
+    def load(cls, path: Path) -> ExperimentResult:
         """Read what `save` wrote; raises `BadInput` or `CorruptData`."""
         try:
             data = orjson.loads(path.read_bytes())
@@ -149,32 +149,32 @@ class Result:
                 raise ValueError("of another version")
             if missing := {field.name for field in dataclasses.fields(cls)} - data.keys():
                 raise ValueError(f"without {', '.join(sorted(missing))}")
-            result: Result = _read(cls, data)
+            result: ExperimentResult = _decode(cls, data)
             return result
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptData(f"{path}: not a result of this eqkin ({error}); run the experiment again") from error
 
 
-def _read(kind: Any, data: Any) -> Any:
+def _decode(kind: Any, data: Any) -> Any:
     """A value of some type of these records from JSON; raises `KeyError`, `TypeError` or `ValueError` if it is none."""
     given = get_args(kind)
     if isinstance(kind, UnionType):
         if data is None and NoneType in given:
             return None
-        return data if isinstance(data, str) and str in given else _read(given[0], data)
+        return data if isinstance(data, str) and str in given else _decode(given[0], data)
     if dataclasses.is_dataclass(kind):
         fields = get_type_hints(kind)
-        return kind(**{name: _read(fields[name], value) for name, value in _known(dict, data).items()})  # type: ignore[operator]
+        return kind(**{name: _decode(fields[name], value) for name, value in _check_type(dict, data).items()})  # type: ignore[operator]
     if get_origin(kind) is list:
-        return [_read(given[0], value) for value in _known(list, data)]
+        return [_decode(given[0], value) for value in _check_type(list, data)]
     if get_origin(kind) is dict:
-        return {name: _read(given[1], value) for name, value in _known(dict, data).items()}
+        return {name: _decode(given[1], value) for name, value in _check_type(dict, data).items()}
     if kind is float:
-        return math.nan if data is None else float(_known((int, float), data))  # JSON knows no NaN
-    return _known(kind, data)
+        return math.nan if data is None else float(_check_type((int, float), data))  # JSON knows no NaN
+    return _check_type(kind, data)
 
 
-def _known(kind: Any, data: Any) -> Any:
+def _check_type(kind: Any, data: Any) -> Any:
     """The same, if it is of a kind; truth is no number."""
     if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
         raise ValueError(f"{data!r:.50} is of the wrong kind")

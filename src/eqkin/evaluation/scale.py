@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Scale:
+class ExperimentScale:
     """Amounts; nothing else differs between a small run and a full one."""
 
     triplets: int = 5_000_000  # to learn a network from, each
@@ -25,8 +25,8 @@ class Scale:
     resamples: int = 2_000  # of a bootstrap
 
 
-FULL = Scale()
-SMALL = Scale(
+FULL_SCALE = ExperimentScale()
+SMALL_SCALE = ExperimentScale(
     triplets=2_000, seeds=1, triples=2_000, width=32, transformer_triplets=500, transformer_layers=1,
     fasttext_epochs=1, bitmaps=100, bitmap_triplets=500, epochs=2, batches=(16, 32), depth=100, resamples=200,
 )  # fmt: skip

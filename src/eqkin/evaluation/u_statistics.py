@@ -53,17 +53,17 @@ class RankingScore:
         return f"{self.interval} on {self.triples:,} triples from {self.papers:,} papers"
 
 
-def complete_interval(score: float, papers: int, delta: float = 0.05) -> Interval:
+def compute_complete_interval(score: float, papers: int, delta: float = 0.05) -> Interval:
     """Interval of a complete U-statistic: the mean over all triples that a set of papers has.
 
         |s - score| <= 3 sqrt( ln(2 / delta) / (2 N) )   with probability at least 1 - delta, N = `papers`
 
     This is the paper's one-sided bound at delta / 2, to both sides, cut to [0, 1]. Without papers it is [0, 1].
     """
-    return _interval(score, 9, papers, delta)
+    return _compute_interval(score, 9, papers, delta)
 
 
-def incomplete_interval(score: float, colours: int, triples: int, delta: float = 0.05) -> Interval:
+def compute_incomplete_interval(score: float, colours: int, triples: int, delta: float = 0.05) -> Interval:
     """Interval of an incomplete U-statistic: the mean over triples D that were drawn with replacement.
 
         |s - score| <= sqrt( chi ln(2 / delta) / (2 |D|) )   with probability at least 1 - delta
@@ -71,10 +71,10 @@ def incomplete_interval(score: float, colours: int, triples: int, delta: float =
     with chi = `colours`, |D| = `triples`; the paper's one-sided bound at delta / 2, to both sides, cut to [0, 1].
     Without triples it is [0, 1].
     """
-    return _interval(score, colours, triples, delta)
+    return _compute_interval(score, colours, triples, delta)
 
 
-def _interval(score: float, factor: int, count: int, delta: float) -> Interval:
+def _compute_interval(score: float, factor: int, count: int, delta: float) -> Interval:
     """Interval with half width sqrt( factor ln(2 / delta) / (2 count) )."""
     if not 0 < delta < 1:
         raise BadInput(f"delta is {delta}: it has to lie between 0 and 1, as 0.05 does")
@@ -88,7 +88,7 @@ def _interval(score: float, factor: int, count: int, delta: float) -> Interval:
     return Interval(score, max(0.0, score - width), min(1.0, score + width), delta)
 
 
-def ranking(positive: Floats, negative: Floats, papers: Integers, delta: float = 0.05) -> RankingScore:
+def score_ranking(positive: Floats, negative: Floats, papers: Integers, delta: float = 0.05) -> RankingScore:
     """Share of the triples whose positive pair is more similar than its negative pair, with its interval.
 
     Args:
@@ -100,21 +100,21 @@ def ranking(positive: Floats, negative: Floats, papers: Integers, delta: float =
     Returns:
         The score; ties and NaN count as wrong. Without triples the score is NaN and its interval [0, 1].
     """
-    positive, negative, triples = np.asarray(positive), np.asarray(negative), _triples(papers)
+    positive, negative, triples = np.asarray(positive), np.asarray(negative), _check_triples(papers)
     if positive.shape != (len(triples),) or negative.shape != (len(triples),):
         raise BadInput(f"{len(triples)} triples need as many similarities: {positive.shape} and {negative.shape} given")
     score = float(np.mean(positive > negative)) if len(triples) else math.nan
-    colours = greedy_colours(triples)
-    interval = incomplete_interval(score, colours, len(triples), delta)
+    colours = count_colours(triples)
+    interval = compute_incomplete_interval(score, colours, len(triples), delta)
     return RankingScore(interval, len(triples), colours, len(np.unique(triples)))
 
 
-def greedy_colours(papers: Integers) -> int:
+def count_colours(papers: Integers) -> int:
     """Number of colours that `colouring` gives to the triples `papers` (n, 3); 0 for none."""
-    return int(colouring(papers).max(initial=-1)) + 1
+    return int(color_triples(papers).max(initial=-1)) + 1
 
 
-def colouring(papers: Integers) -> npt.NDArray[np.int64]:
+def color_triples(papers: Integers) -> npt.NDArray[np.int64]:
     """A colour for each triple, from 0 on, so that triples which share a paper differ.
 
     Every triple gets the lowest colour that is free at all of its papers, in the order in which they were drawn. For
@@ -128,7 +128,7 @@ def colouring(papers: Integers) -> npt.NDArray[np.int64]:
     Returns:
         (n,) colours, at most 3 (d - 1) + 1 of them when no paper is in more than d triples.
     """
-    triples = _triples(papers)
+    triples = _check_triples(papers)
     names, numbers = np.unique(triples, return_inverse=True)
     used = [0] * len(names)
     colours = np.empty(len(triples), np.int64)
@@ -142,7 +142,7 @@ def colouring(papers: Integers) -> npt.NDArray[np.int64]:
     return colours
 
 
-def _triples(papers: Integers) -> Integers:
+def _check_triples(papers: Integers) -> Integers:
     papers = np.asarray(papers)
     if papers.size == 0:
         return np.empty((0, 3), np.int64)

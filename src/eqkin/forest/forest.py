@@ -21,7 +21,7 @@ from eqkin.errors import CorruptData
 Array = npt.NDArray[np.integer[Any]]
 
 
-def _smallest(values: Array, at_least: int) -> Array:
+def _to_smallest_dtype(values: Array, at_least: int) -> Array:
     """The array in the narrowest unsigned type that holds numbers below `at_least`."""
     return np.asarray(values, dtype=np.min_scalar_type(max(at_least - 1, 0)))
 
@@ -47,7 +47,7 @@ class Forest:
         """Nodes of each tree."""
         return np.diff(self.offsets)
 
-    def first_child(self) -> npt.NDArray[np.int64]:
+    def compute_first_child(self) -> npt.NDArray[np.int64]:
         """Index of each node's first child (where one would stand, for a leaf), counted over the whole forest."""
         counts = self.n_children.astype(np.int64)
         before = np.cumsum(counts) - counts
@@ -55,7 +55,7 @@ class Forest:
         tree = np.repeat(np.arange(len(self)), self.sizes)
         return before + tree + 1
 
-    def parent(self) -> npt.NDArray[np.int64]:
+    def compute_parent(self) -> npt.NDArray[np.int64]:
         """Index of each node's parent over the whole forest; a root is its own parent."""
         parents = np.empty(len(self.n_children), np.int64)
         parents[self.offsets[:-1]] = self.offsets[:-1]
@@ -64,10 +64,10 @@ class Forest:
         parents[inner] = np.repeat(np.arange(len(parents)), self.n_children)
         return parents
 
-    def position(self) -> npt.NDArray[np.int64]:
+    def compute_position(self) -> npt.NDArray[np.int64]:
         """Position of each node among its siblings, from 0."""
-        parent = self.parent()
-        position = np.arange(len(parent)) - self.first_child()[parent]
+        parent = self.compute_parent()
+        position = np.arange(len(parent)) - self.compute_first_child()[parent]
         position[self.offsets[:-1]] = 0
         return position
 
@@ -77,18 +77,20 @@ class Forest:
         sizes = self.sizes[indices]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
         nodes = np.repeat(self.offsets[:-1][indices] - offsets[:-1], sizes) + np.arange(offsets[-1])
-        tags, tag = _compact(self.tags, self.tag[nodes])
-        attributes, attribute = _compact(self.attributes, self.attribute[nodes])
-        texts, text = _compact(self.texts, self.text[nodes])
+        tags, tag = _compact_strings(self.tags, self.tag[nodes])
+        attributes, attribute = _compact_strings(self.attributes, self.attribute[nodes])
+        texts, text = _compact_strings(self.texts, self.text[nodes])
         return Forest(tags, attributes, texts, tag, attribute, text, np.array(self.n_children[nodes]), offsets)
 
-    def canonical(self) -> Forest:
+    def canonicalise(self) -> Forest:
         """The same trees with string lists in alphabetical order and fixed types: equal forests have equal bytes."""
-        tags, tag = _sorted(self.tags, self.tag)
-        attributes, attribute = _sorted(self.attributes, self.attribute)
-        texts, text = _sorted(self.texts, self.text)
+        tags, tag = _sort_strings(self.tags, self.tag)
+        attributes, attribute = _sort_strings(self.attributes, self.attribute)
+        texts, text = _sort_strings(self.texts, self.text)
         most = int(self.n_children.max()) + 1 if len(self.n_children) else 1
-        return Forest(tags, attributes, texts, tag, attribute, text, _smallest(self.n_children, most), self.offsets)
+        return Forest(
+            tags, attributes, texts, tag, attribute, text, _to_smallest_dtype(self.n_children, most), self.offsets
+        )
 
     def validate(self) -> None:
         """Check that the arrays describe trees and stay inside their string lists; raises `CorruptData`."""
@@ -108,25 +110,25 @@ class Forest:
         children = np.add.reduceat(self.n_children.astype(np.int64), self.offsets[:-1])
         inner = np.ones(nodes, bool)
         inner[self.offsets[:-1]] = False
-        if (children != self.sizes - 1).any() or (self.parent()[inner] >= np.flatnonzero(inner)).any():
+        if (children != self.sizes - 1).any() or (self.compute_parent()[inner] >= np.flatnonzero(inner)).any():
             raise CorruptData("forest: child counts do not make a tree")
 
 
-def _compact(strings: list[str], indices: Array) -> tuple[list[str], Array]:
+def _compact_strings(strings: list[str], indices: Array) -> tuple[list[str], Array]:
     """The strings in use, in their order, and the indices into that list."""
     used = np.flatnonzero(np.bincount(indices, minlength=len(strings)))
     rank = np.zeros(max(len(strings), 1), np.int64)
     rank[used] = np.arange(len(used))
-    return [strings[i] for i in used], _smallest(rank[indices], max(len(used), 1))
+    return [strings[i] for i in used], _to_smallest_dtype(rank[indices], max(len(used), 1))
 
 
-def _sorted(strings: list[str], indices: Array) -> tuple[list[str], Array]:
+def _sort_strings(strings: list[str], indices: Array) -> tuple[list[str], Array]:
     """The strings in use, in alphabetical order, and the indices into that list."""
     used = np.flatnonzero(np.bincount(indices, minlength=len(strings))).tolist()
     used.sort(key=strings.__getitem__)
     rank = np.zeros(max(len(strings), 1), np.int64)
     rank[used] = np.arange(len(used))
-    return [strings[i] for i in used], _smallest(rank[indices], max(len(used), 1))
+    return [strings[i] for i in used], _to_smallest_dtype(rank[indices], max(len(used), 1))
 
 
 @dataclass
@@ -152,22 +154,22 @@ class ForestBuilder:
     ) -> None:
         """Add trees whose nodes stand one after the other in four columns: tag, attribute, text, n_children."""
         if len(sizes):
-            self._add(tags, attributes, texts, columns, np.asarray(sizes, np.int64))
+            self._add_part(tags, attributes, texts, columns, np.asarray(sizes, np.int64))
 
     def add_forest(self, forest: Forest) -> None:
         """Add all trees of another forest."""
         if len(forest):
             columns = [forest.tag, forest.attribute, forest.text, forest.n_children]
-            self._add(forest.tags, forest.attributes, forest.texts, columns, forest.sizes)
+            self._add_part(forest.tags, forest.attributes, forest.texts, columns, forest.sizes)
 
-    def _add(
+    def _add_part(
         self, tags: list[str], attributes: list[str], texts: list[str], columns: Sequence[Array], sizes: Array
     ) -> None:
         self._parts.append(
             (
-                _mapping(self.tags, tags)[columns[0]],
-                _mapping(self.attributes, attributes)[columns[1]],
-                _mapping(self.texts, texts)[columns[2]],
+                _map_strings(self.tags, tags)[columns[0]],
+                _map_strings(self.attributes, attributes)[columns[1]],
+                _map_strings(self.texts, texts)[columns[2]],
                 columns[3],
             )
         )
@@ -182,10 +184,10 @@ class ForestBuilder:
         most = int(columns[3].max()) + 1 if len(columns[3]) else 1
         return Forest(
             list(self.tags), list(self.attributes), list(self.texts),
-            _smallest(columns[0], len(self.tags)), _smallest(columns[1], len(self.attributes)),
-            _smallest(columns[2], len(self.texts)), _smallest(columns[3], most), offsets,
+            _to_smallest_dtype(columns[0], len(self.tags)), _to_smallest_dtype(columns[1], len(self.attributes)),
+            _to_smallest_dtype(columns[2], len(self.texts)), _to_smallest_dtype(columns[3], most), offsets,
         )  # fmt: skip
 
 
-def _mapping(index: dict[str, int], strings: list[str]) -> npt.NDArray[np.int64]:
+def _map_strings(index: dict[str, int], strings: list[str]) -> npt.NDArray[np.int64]:
     return np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))

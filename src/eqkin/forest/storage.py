@@ -16,9 +16,9 @@ import numpy as np
 from eqkin.errors import BadInput, CorruptData
 from eqkin.forest.forest import Array, Forest
 
-FORMAT = "eqkin-forest"
-VERSION = 1
-_STRINGS = ("tags", "attributes", "texts")
+FOREST_FORMAT = "eqkin-forest"
+FOREST_VERSION = 1
+_STRING_LISTS = ("tags", "attributes", "texts")
 _ARRAYS = ("tag", "attribute", "text", "n_children", "offsets")
 _DTYPES: dict[str, type[np.integer[Any]]] = {
     "U8": np.uint8,
@@ -27,13 +27,13 @@ _DTYPES: dict[str, type[np.integer[Any]]] = {
     "U64": np.uint64,
     "I64": np.int64,
 }
-_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+_DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 def to_bytes(forest: Forest) -> bytes:
     """The file content of a forest."""
     arrays: dict[str, Array] = {name: np.ascontiguousarray(getattr(forest, name)) for name in _ARRAYS}
-    for name in _STRINGS:
+    for name in _STRING_LISTS:
         strings = getattr(forest, name)
         joined = "\0".join(strings).encode("utf-8", "surrogatepass")
         if strings and joined.count(b"\0") != len(strings) - 1:
@@ -41,13 +41,13 @@ def to_bytes(forest: Forest) -> bytes:
         arrays[name] = np.frombuffer(joined, np.uint8)
     arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # widest first keeps all of them aligned
     header: dict[str, object] = {
-        "__metadata__": {"format": FORMAT, "version": str(VERSION)}
-        | {f"n_{n}": str(len(getattr(forest, n))) for n in _STRINGS}
+        "__metadata__": {"format": FOREST_FORMAT, "version": str(FOREST_VERSION)}
+        | {f"n_{n}": str(len(getattr(forest, n))) for n in _STRING_LISTS}
     }
     at = 0
     for name, array in arrays.items():
         header[name] = {
-            "dtype": _NAMES[array.dtype],
+            "dtype": _DTYPE_NAMES[array.dtype],
             "shape": list(array.shape),
             "data_offsets": [at, at + array.nbytes],
         }
@@ -66,28 +66,28 @@ def open_forest(path: Path) -> Forest:
         raise CorruptData(f"{path}: missing; run `eqkin verify`") from error
     except ValueError as error:
         raise CorruptData(f"{path}: empty file, not a forest") from error
-    return _parse(memoryview(buffer), str(path))
+    return _parse_forest(memoryview(buffer), str(path))
 
 
 def from_bytes(data: bytes) -> Forest:
     """The forest whose file content is `data`. Raises `CorruptData`."""
-    return _parse(memoryview(data), "forest")
+    return _parse_forest(memoryview(data), "forest")
 
 
-def _parse(data: memoryview, name: str) -> Forest:
+def _parse_forest(data: memoryview, name: str) -> Forest:
     try:
         length = int.from_bytes(data[:8], "little")
         if length > min(len(data), 1_000_000):
             raise ValueError("header length")
         header = json.loads(bytes(data[8 : 8 + length]))
         metadata = header["__metadata__"]
-        if metadata["format"] != FORMAT or metadata["version"] != str(VERSION):
+        if metadata["format"] != FOREST_FORMAT or metadata["version"] != str(FOREST_VERSION):
             raise CorruptData(
-                f"{name}: format {metadata['format']} {metadata['version']}, this eqkin reads {FORMAT} {VERSION}"
+                f"{name}: format {metadata['format']} {metadata['version']}, this eqkin reads {FOREST_FORMAT} {FOREST_VERSION}"
             )
         body = data[8 + length :]
-        arrays = {key: _array(header[key], body) for key in (*_ARRAYS, *_STRINGS)}
-        strings = {key: _split(arrays[key], int(metadata[f"n_{key}"])) for key in _STRINGS}
+        arrays = {key: _read_array(header[key], body) for key in (*_ARRAYS, *_STRING_LISTS)}
+        strings = {key: _split_strings(arrays[key], int(metadata[f"n_{key}"])) for key in _STRING_LISTS}
         if arrays["offsets"].dtype != np.int64 or not len(arrays["offsets"]):
             raise ValueError("offsets")
     except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
@@ -95,7 +95,7 @@ def _parse(data: memoryview, name: str) -> Forest:
     return Forest(**strings, **{key: arrays[key] for key in _ARRAYS})  # type: ignore[arg-type]
 
 
-def _array(entry: dict[str, Any], body: memoryview) -> Array:
+def _read_array(entry: dict[str, Any], body: memoryview) -> Array:
     start, end = (int(offset) for offset in entry["data_offsets"])
     dtype: np.dtype[np.integer[Any]] = np.dtype(_DTYPES[str(entry["dtype"])])
     (n,) = (int(length) for length in entry["shape"])
@@ -104,7 +104,7 @@ def _array(entry: dict[str, Any], body: memoryview) -> Array:
     return np.frombuffer(body[start:end], dtype)
 
 
-def _split(array: Array, count: int) -> list[str]:
+def _split_strings(array: Array, count: int) -> list[str]:
     strings = array.tobytes().decode("utf-8", "surrogatepass").split("\0") if count else []
     if len(strings) != count:
         raise ValueError("string list length")

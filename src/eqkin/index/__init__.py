@@ -1,9 +1,9 @@
 """Vectors, structure and words of a library, ready to be searched. Derived data: all of it can be made again."""
 
-from eqkin.index.networks import encoder_of
+from eqkin.index.networks import load_encoder
 from eqkin.index.reader import VectorIndex
-from eqkin.index.structure import StructureIndex
-from eqkin.index.updating import UpdateReport, update
-from eqkin.index.words import Words
+from eqkin.index.structure import TermIndex
+from eqkin.index.updating import UpdateReport, update_index
+from eqkin.index.words import TextIndex
 
-__all__ = ["StructureIndex", "UpdateReport", "VectorIndex", "Words", "encoder_of", "update"]
+__all__ = ["TermIndex", "UpdateReport", "VectorIndex", "TextIndex", "load_encoder", "update_index"]

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
-from eqkin.index.checked import Entry
-from eqkin.index.state import MEND
+from eqkin.index.checked import HashedFile
+from eqkin.index.state import REBUILD_HINT
 from eqkin.library.durable import write_file
 
 Array = npt.NDArray[Any]
@@ -32,7 +32,7 @@ def write_arrays(folder: Path, kind: str, arrays: Mapping[str, Array]) -> tuple[
     return name, digest, len(content)
 
 
-def open_arrays(folder: Path, entry: Entry, wanted: Mapping[str, tuple[str, list[int]]]) -> list[Array]:
+def open_arrays(folder: Path, entry: HashedFile, wanted: Mapping[str, tuple[str, list[int]]]) -> list[Array]:
     """The arrays of a file as views of the mapped file, in the order asked for.
 
     Args:
@@ -52,14 +52,14 @@ def open_arrays(folder: Path, entry: Entry, wanted: Mapping[str, tuple[str, list
             raise ValueError("wrong size")
         header = json.loads(bytes(data[8 : 8 + length]))
         body = data[8 + length :]
-        return [_array(body, name, header[name], *kind) for name, kind in wanted.items()]
+        return [_view_array(body, name, header[name], *kind) for name, kind in wanted.items()]
     except OSError as error:
-        raise CorruptData(f"{path}: cannot be read ({error.strerror}); {MEND}") from error
+        raise CorruptData(f"{path}: cannot be read ({error.strerror}); {REBUILD_HINT}") from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptData(f"{path}: damaged ({error}); {MEND}") from error
+        raise CorruptData(f"{path}: damaged ({error}); {REBUILD_HINT}") from error
 
 
-def _array(body: memoryview, name: str, described: dict[str, Any], dtype: str, shape: list[int]) -> Array:
+def _view_array(body: memoryview, name: str, described: dict[str, Any], dtype: str, shape: list[int]) -> Array:
     actual = described["shape"]
     fits = len(actual) == len(shape) and all(b in (-1, a) for a, b in zip(actual, shape, strict=True))
     if described["dtype"] != dtype or not fits:

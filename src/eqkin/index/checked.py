@@ -18,18 +18,18 @@ from pathlib import Path
 from typing import Protocol
 
 from eqkin.errors import CorruptData
-from eqkin.index.state import MEND
-from eqkin.library.durable import sha256_of
+from eqkin.index.state import REBUILD_HINT
+from eqkin.library.durable import hash_file
 
-NAME = "checked.json"
-_SETTLED = 50_000_000  # nanoseconds after which a change gives a file another time than it has
-_SETTLED_COARSE = 3_000_000_000  # where times are kept in seconds
+HASH_CACHE_NAME = "checked.json"
+_SETTLE_NANOSECONDS = 50_000_000  # nanoseconds after which a change gives a file another time than it has
+_COARSE_SETTLE_NANOSECONDS = 3_000_000_000  # where times are kept in seconds
 
 Stamp = list[int]  # size, inode, time of the last change of content, and of anything
 Known = dict[str, tuple[str, Stamp]]  # file -> hash, stamp
 
 
-class Entry(Protocol):
+class HashedFile(Protocol):
     """What `index.json` says of any file."""
 
     @property
@@ -45,101 +45,101 @@ class Entry(Protocol):
         """Its size."""
 
 
-def intact(folder: Path, entry: Entry, *, afresh: bool = False) -> bool:
+def is_intact(folder: Path, entry: HashedFile, *, afresh: bool = False) -> bool:
     """Whether a file is there and matches its hash; `afresh`: whatever was found earlier."""
     path = folder / entry.file
     try:
-        return path.stat().st_size == entry.bytes and matches(path, entry.sha256, afresh=afresh)
+        return path.stat().st_size == entry.bytes and has_hash(path, entry.sha256, afresh=afresh)
     except OSError:
         return False
 
 
-def require(folder: Path, entries: Iterable[Entry]) -> None:
+def require_intact(folder: Path, entries: Iterable[HashedFile]) -> None:
     """Compare files with their hashes afresh; raises `CorruptData`. Damage is never copied under a new hash."""
     for entry in entries:
-        if not intact(folder, entry, afresh=True):
-            raise CorruptData(f"{folder / entry.file}: does not match its hash; {MEND}")
+        if not is_intact(folder, entry, afresh=True):
+            raise CorruptData(f"{folder / entry.file}: does not match its hash; {REBUILD_HINT}")
 
 
-def matches(path: Path, digest: str, *, afresh: bool = False) -> bool:
+def has_hash(path: Path, digest: str, *, afresh: bool = False) -> bool:
     """Whether a file has a hash, which is remembered if so and forgotten if not; raises `OSError`."""
-    found = _stamp(path)
-    known = _load(path.parent)
+    found = _read_stamp(path)
+    known = _load_known(path.parent)
     if not afresh and known.get(path.name) == (digest, found):
         return True
     started = time.time_ns()
-    right = sha256_of(path) == digest
-    if right and _settled(found, started) and found == _stamp(path):
+    right = hash_file(path) == digest
+    if right and _is_settled(found, started) and found == _read_stamp(path):
         if known.get(path.name) != (digest, found):
-            _save(path.parent, {path.name: (digest, found)})
+            _save_known(path.parent, {path.name: (digest, found)})
     elif not right and path.name in known:
-        _save(path.parent, {path.name: None})
+        _save_known(path.parent, {path.name: None})
     return right
 
 
-def remember(folder: Path, written: Mapping[str, str]) -> None:
+def remember_hashes(folder: Path, written: Mapping[str, str]) -> None:
     """Note the hashes of files, by name, that the caller wrote a moment ago and nobody else can have changed."""
     with suppress(OSError):
-        stamps = {name: _stamp(folder / name) for name in written}
+        stamps = {name: _read_stamp(folder / name) for name in written}
         youngest = max((max(stamp[2:]) for stamp in stamps.values()), default=0)
-        time.sleep(min(max(0, youngest + _SETTLED - time.time_ns()), _SETTLED) / 1e9)
+        time.sleep(min(max(0, youngest + _SETTLE_NANOSECONDS - time.time_ns()), _SETTLE_NANOSECONDS) / 1e9)
         now = time.time_ns()
-        _save(folder, {name: (written[name], stamp) for name, stamp in stamps.items() if _settled(stamp, now)})
+        _save_known(folder, {name: (written[name], stamp) for name, stamp in stamps.items() if _is_settled(stamp, now)})
 
 
-def damaged(folder: Path) -> bool:
+def is_damaged(folder: Path) -> bool:
     """Whether what was remembered is there but cannot be read."""
     try:
-        return _parsed((folder / NAME).read_bytes()) is None
+        return _parse_known((folder / HASH_CACHE_NAME).read_bytes()) is None
     except OSError:
         return False
 
 
-def _stamp(path: Path) -> Stamp:
+def _read_stamp(path: Path) -> Stamp:
     status = path.stat()
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def _settled(stamp: Stamp, now: int) -> bool:
+def _is_settled(stamp: Stamp, now: int) -> bool:
     """Whether a change after this moment would show in the file's times."""
     coarse = all(moment % 1_000_000 == 0 for moment in stamp[2:])
-    return max(stamp[2:]) + (_SETTLED_COARSE if coarse else _SETTLED) <= now
+    return max(stamp[2:]) + (_COARSE_SETTLE_NANOSECONDS if coarse else _SETTLE_NANOSECONDS) <= now
 
 
-def _load(folder: Path) -> Known:
+def _load_known(folder: Path) -> Known:
     try:
-        return _parsed((folder / NAME).read_bytes()) or {}
+        return _parse_known((folder / HASH_CACHE_NAME).read_bytes()) or {}
     except OSError:
         return {}
 
 
-def _parsed(raw: bytes) -> Known | None:
+def _parse_known(raw: bytes) -> Known | None:
     try:
         files = json.loads(raw)["files"]
-        if raw != _text(files):
+        if raw != _format_known(files):
             return None
         return {str(name): (str(digest), list(map(int, stamp))) for name, (digest, stamp) in files.items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 
-def _save(folder: Path, changes: Mapping[str, tuple[str, Stamp] | None]) -> None:
+def _save_known(folder: Path, changes: Mapping[str, tuple[str, Stamp] | None]) -> None:
     """Where nothing can be written, nothing is remembered; what two write at the same time, one of them loses."""
-    known: dict[str, tuple[str, Stamp] | None] = {**_load(folder), **changes}
+    known: dict[str, tuple[str, Stamp] | None] = {**_load_known(folder), **changes}
     kept = {name: entry for name, entry in sorted(known.items()) if entry and (folder / name).exists()}
-    text = _text(kept)
+    text = _format_known(kept)
     with suppress(OSError):
-        if (folder / NAME).read_bytes() == text:
+        if (folder / HASH_CACHE_NAME).read_bytes() == text:
             return
-    temporary = folder / f".{NAME}.{os.getpid()}.{threading.get_ident()}.tmp"
+    temporary = folder / f".{HASH_CACHE_NAME}.{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         temporary.write_bytes(text)
-        temporary.replace(folder / NAME)
+        temporary.replace(folder / HASH_CACHE_NAME)
     except OSError:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
-def _text(files: Mapping[str, object]) -> bytes:
+def _format_known(files: Mapping[str, object]) -> bytes:
     body = json.dumps(files, sort_keys=True)
     return json.dumps({"checksum": sha256(body.encode()).hexdigest(), "files": files}, sort_keys=True).encode() + b"\n"

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 
 from eqkin.errors import LimitReached
 from eqkin.forest import Forest
-from eqkin.index.vectors import Floats, Integers, unit
+from eqkin.index.vectors import Floats, Integers, normalise
 from eqkin.workers import Work
 
 if TYPE_CHECKING:
@@ -37,26 +37,26 @@ class Embedder(Protocol):
 
 
 @dataclass(frozen=True)
-class Trees:
+class EmbedTask:
     """Some trees, and their numbers in the library."""
 
     numbers: Integers
     forest: Forest
 
 
-class Embedding(Work[Trees, tuple[Integers, Floats]]):
+class Embedding(Work[EmbedTask, tuple[Integers, Floats]]):
     """Trees become vectors; workers are sent the model, and make it ready once."""
 
     def __init__(self, encoder: Embedder) -> None:
         self._encoder = encoder
 
-    def do(self, task: Trees, last: bool = True) -> Iterator[tuple[Integers, Floats]]:
+    def do(self, task: EmbedTask, last: bool = True) -> Iterator[tuple[Integers, Floats]]:
         """The numbers of the trees and their vectors, as they come from one thread: the same on every machine."""
         with threadpool_limits(1):
-            vectors = unit(self._encoder.embed(task.forest))
+            vectors = normalise(self._encoder.embed(task.forest))
         yield task.numbers, vectors
 
-    def given_up(self, task: Trees, reason: str, message: str) -> Iterator[tuple[Integers, Floats]]:
+    def given_up(self, task: EmbedTask, reason: str, message: str) -> Iterator[tuple[Integers, Floats]]:
         """Raises: an index without these vectors would not be whole; those embedded before are kept."""
         raise LimitReached(
             f"trees {task.numbers[0]} to {task.numbers[-1]} could not be embedded ({reason}: {message}); "
@@ -64,16 +64,16 @@ class Embedding(Work[Trees, tuple[Integers, Floats]]):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _of_model, (self._encoder.model,)
+        return _load_embedding, (self._encoder.model,)
 
 
-_ready: Embedding | None = None  # of this process, if it is a worker
+_cached_embedding: Embedding | None = None  # of this process, if it is a worker
 
 
-def _of_model(model: Model) -> Embedding:
-    global _ready
-    if _ready is None or _ready._encoder.digest != model.digest:
+def _load_embedding(model: Model) -> Embedding:
+    global _cached_embedding
+    if _cached_embedding is None or _cached_embedding._encoder.digest != model.digest:
         from eqkin.network.encoder import Encoder
 
-        _ready = Embedding(Encoder(model))
-    return _ready
+        _cached_embedding = Embedding(Encoder(model))
+    return _cached_embedding

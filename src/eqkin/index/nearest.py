@@ -17,32 +17,32 @@ from typing import Any
 import numpy as np
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.index.checked import intact
-from eqkin.index.state import MEND, NearestEntry
+from eqkin.index.checked import is_intact
+from eqkin.index.state import REBUILD_HINT, FaissEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles
-from eqkin.library.durable import put, sha256_of
+from eqkin.library.durable import hash_file, replace_file
 
-FLAT_LIMIT = 100_000  # vectors up to which all are compared
-RECALL = 0.99  # at 10, asked of the inverted lists
-_MARGIN = 0.003  # of recall, kept for queries that are not in the collection
-_SAMPLE = 400  # queries it is measured with
-_LISTS = 2.0  # times the square root of the number of vectors
-_TRAINING = 64  # vectors a list is trained with
-_ROUNDS = 10  # of training
-_TIE = 1e-4  # cosines this near each other count as equal
-_NUMBER = 8  # bytes of a tree's number in a list
+MAX_FLAT_VECTORS = 100_000  # vectors up to which all are compared
+TARGET_RECALL = 0.99  # at 10, asked of the inverted lists
+_RECALL_MARGIN = 0.003  # of recall, kept for queries that are not in the collection
+_RECALL_QUERIES = 400  # queries it is measured with
+_LISTS_PER_ROOT = 2.0  # times the square root of the number of vectors
+_TRAINING_VECTORS_PER_LIST = 64  # vectors a list is trained with
+_KMEANS_ITERATIONS = 10  # of training
+_TIE_TOLERANCE = 1e-4  # cosines this near each other count as equal
+_ID_BYTES = 8  # bytes of a tree's number in a list
 
 Bitmap = np.ndarray[tuple[int], np.dtype[np.uint8]]
 
 
-def _faiss() -> Any:
+def _import_faiss() -> Any:
     import faiss
 
     return faiss
 
 
 @dataclass
-class Nearest:
+class FaissIndex:
     """An index of faiss with the numbers of trees as ids, and how to ask it."""
 
     index: Any
@@ -51,7 +51,7 @@ class Nearest:
     recall: float = 1.0
     trained: int = 0
     usable: Bitmap | None = None  # trees that may be found, None: all; what is mapped cannot be taken out
-    later: Nearest | None = None  # vectors that are not in this index, compared one by one
+    later: FaissIndex | None = None  # vectors that are not in this index, compared one by one
     rows: int = 0  # the first ones of all files, whose vectors can be found here
 
     def __len__(self) -> int:
@@ -59,11 +59,11 @@ class Nearest:
 
     def search(self, vectors: Floats, k: int, allowed: Integers | None = None) -> tuple[Floats, Integers]:
         """The `k` nearest of each vector, among those allowed: similarities, best first, and trees or -1."""
-        faiss = _faiss()
-        bitmap = self.usable if allowed is None else _bitmap(allowed)
+        faiss = _import_faiss()
+        bitmap = self.usable if allowed is None else _to_bitmap(allowed)
         chosen = {} if bitmap is None else {"sel": faiss.IDSelectorBitmap(bitmap)}
         if self.probes:
-            parameters = faiss.SearchParametersIVF(nprobe=self._probes(k, allowed), **chosen)
+            parameters = faiss.SearchParametersIVF(nprobe=self._choose_probes(k, allowed), **chosen)
         else:
             parameters = faiss.SearchParameters(**chosen)
         similarities, trees = self.index.search(np.ascontiguousarray(vectors), k, params=parameters)
@@ -74,7 +74,7 @@ class Nearest:
         best = np.argsort(-similarities, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(similarities, best, axis=1), np.take_along_axis(trees, best, axis=1)
 
-    def _probes(self, k: int, allowed: Integers | None) -> int:
+    def _choose_probes(self, k: int, allowed: Integers | None) -> int:
         """More lists for a long answer, or when few vectors are allowed: what is sought lies farther away."""
         lists, total = self.index.nlist, max(len(self), 1)
         share = 1.0 if allowed is None else max(len(allowed) / total, 1 / total)
@@ -85,26 +85,26 @@ class Nearest:
         """Add vectors."""
         self.index.add_with_ids(np.ascontiguousarray(vectors), np.ascontiguousarray(trees))
 
-    def confine(self, trees: Integers) -> None:
+    def restrict_to(self, trees: Integers) -> None:
         """Let nothing be found but these trees."""
-        self.usable = _bitmap(trees)
+        self.usable = _to_bitmap(trees)
 
-    def take_in(self, vectors: VectorFiles) -> None:
+    def append(self, vectors: VectorFiles) -> None:
         """Add those of the vectors that came after the ones that are there."""
-        for trees, block in vectors.blocks(self.rows):
+        for trees, block in vectors.iter_blocks(self.rows):
             self.add(trees, block)
         self.rows = len(vectors)
 
-    def save(self, folder: Path) -> NearestEntry:
+    def save(self, folder: Path) -> FaissEntry:
         """Write the index's file, named by its content; raises `StorageFailed`."""
         temporary = folder / f".nearest.{os.getpid()}.tmp"
         try:
-            _faiss().write_index(self.index, str(temporary))
-            size, digest = temporary.stat().st_size, sha256_of(temporary)
-            head = size - len(self) * (self.index.code_size + _NUMBER)
-            described = len(self), self.kind, self.probes, self.recall, self.trained, head, _head(temporary, head)
-            entry = NearestEntry(f"nearest-{digest[:16]}.faiss", digest, size, *described)
-            put(temporary, folder / entry.file)
+            _import_faiss().write_index(self.index, str(temporary))
+            size, digest = temporary.stat().st_size, hash_file(temporary)
+            head = size - len(self) * (self.index.code_size + _ID_BYTES)
+            described = len(self), self.kind, self.probes, self.recall, self.trained, head, _hash_head(temporary, head)
+            entry = FaissEntry(f"nearest-{digest[:16]}.faiss", digest, size, *described)
+            replace_file(temporary, folder / entry.file)
         except (RuntimeError, OSError) as error:
             raise StorageFailed(f"{folder}: the file of faiss could not be written ({error})") from error
         finally:
@@ -112,7 +112,7 @@ class Nearest:
         return entry
 
 
-def load(folder: Path, entry: NearestEntry, dimensions: int, *, mapped: bool = True) -> Nearest:
+def load_index(folder: Path, entry: FaissEntry, dimensions: int, *, mapped: bool = True) -> FaissIndex:
     """Open the index's file; it reaches faiss only after its hash was found right. Raises `CorruptData`.
 
     Lists follow the head of the file. Whatever they hold can do no harm: their numbers are only compared. The head is
@@ -126,19 +126,22 @@ def load(folder: Path, entry: NearestEntry, dimensions: int, *, mapped: bool = T
             since what is added to it will be written under a new hash.
     """
     path = folder / entry.file
-    if not intact(folder, entry, afresh=not (mapped and entry.head)) or _head(path, entry.head) != entry.head_sha256:
-        raise CorruptData(f"{path}: does not match its hash; {MEND}")
+    if (
+        not is_intact(folder, entry, afresh=not (mapped and entry.head))
+        or _hash_head(path, entry.head) != entry.head_sha256
+    ):
+        raise CorruptData(f"{path}: does not match its hash; {REBUILD_HINT}")
     try:
-        faiss = _faiss()
+        faiss = _import_faiss()
         index = faiss.read_index(str(path), getattr(faiss, "IO_FLAG_MMAP_IFC", 0) if mapped else 0)
     except RuntimeError as error:
-        raise CorruptData(f"{path}: cannot be read ({error}); {MEND}") from error
+        raise CorruptData(f"{path}: cannot be read ({error}); {REBUILD_HINT}") from error
     if index.d != dimensions or index.ntotal != entry.count or not hasattr(index, "invlists"):
-        raise CorruptData(f"{path}: is of another kind than index.json says; {MEND}")
-    return Nearest(index, entry.kind, entry.probes, entry.recall, entry.trained, rows=entry.count)
+        raise CorruptData(f"{path}: is of another kind than index.json says; {REBUILD_HINT}")
+    return FaissIndex(index, entry.kind, entry.probes, entry.recall, entry.trained, rows=entry.count)
 
 
-def _head(path: Path, length: int) -> str:
+def _hash_head(path: Path, length: int) -> str:
     """The hash of a file's first bytes, "" of none."""
     if length <= 0:
         return ""
@@ -146,70 +149,78 @@ def _head(path: Path, length: int) -> str:
         with path.open("rb") as file:
             return sha256(file.read(length)).hexdigest()
     except OSError as error:
-        raise CorruptData(f"{path}: cannot be read ({error.strerror}); {MEND}") from error
+        raise CorruptData(f"{path}: cannot be read ({error.strerror}); {REBUILD_HINT}") from error
 
 
-def exact(dimensions: int) -> Nearest:
+def make_flat_index(dimensions: int) -> FaissIndex:
     """An empty index that compares with every vector."""
-    faiss = _faiss()
-    return Nearest(faiss.IndexIDMap2(faiss.IndexFlatIP(dimensions)), "IDMap2,Flat")
+    faiss = _import_faiss()
+    return FaissIndex(faiss.IndexIDMap2(faiss.IndexFlatIP(dimensions)), "IDMap2,Flat")
 
 
-def compared(vectors: VectorFiles, live: Integers, start: int = 0, most: int | None = None) -> Nearest:
+def build_flat_index(vectors: VectorFiles, live: Integers, start: int = 0, most: int | None = None) -> FaissIndex:
     """The live ones of the vectors from a row on, at most so many rows, each of which is compared with."""
-    nearest = exact(vectors.dimensions)
+    nearest = make_flat_index(vectors.dimensions)
     nearest.rows = len(vectors) if most is None else min(start + most, len(vectors))
-    for trees, block in vectors.blocks(start, nearest.rows):
+    for trees, block in vectors.iter_blocks(start, nearest.rows):
         alive = np.isin(trees, live, assume_unique=True)
         nearest.add(trees[alive], block[alive])
     return nearest
 
 
-def build(vectors: VectorFiles, tell: Callable[[int, int], None] | None = None, recall: float = RECALL) -> Nearest:
+def build_inverted_lists(
+    vectors: VectorFiles, tell: Callable[[int, int], None] | None = None, recall: float = TARGET_RECALL
+) -> FaissIndex:
     """Inverted lists of all vectors; `tell` is called with how many are in, and of how many."""
-    faiss = _faiss()
-    lists = max(1, round(_LISTS * len(vectors) ** 0.5))
+    faiss = _import_faiss()
+    lists = max(1, round(_LISTS_PER_ROOT * len(vectors) ** 0.5))
     kind = f"IVF{lists},SQfp16"
     index = faiss.index_factory(vectors.dimensions, kind, faiss.METRIC_INNER_PRODUCT)
-    index.cp.niter, index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = _ROUNDS, _TRAINING, 1
+    index.cp.niter, index.cp.max_points_per_centroid, index.cp.min_points_per_centroid = (
+        _KMEANS_ITERATIONS,
+        _TRAINING_VECTORS_PER_LIST,
+        1,
+    )
     generator = np.random.default_rng(0)
-    index.train(vectors.take(np.sort(generator.permutation(len(vectors))[: lists * _TRAINING])))
-    nearest = Nearest(index, kind, lists, trained=len(vectors), rows=len(vectors))
-    for trees, block in vectors.blocks():
+    index.train(vectors.take(np.sort(generator.permutation(len(vectors))[: lists * _TRAINING_VECTORS_PER_LIST])))
+    nearest = FaissIndex(index, kind, lists, trained=len(vectors), rows=len(vectors))
+    for trees, block in vectors.iter_blocks():
         nearest.add(trees, block)
         if tell:
             tell(len(nearest), len(vectors))
-    queries = generator.permutation(len(vectors))[:_SAMPLE]
-    nearest.probes, nearest.recall = _tuned(nearest, vectors, queries, recall)
+    queries = generator.permutation(len(vectors))[:_RECALL_QUERIES]
+    nearest.probes, nearest.recall = _tune_probes(nearest, vectors, queries, recall)
     return nearest
 
 
-def _tuned(nearest: Nearest, vectors: VectorFiles, queries: Integers, target: float) -> tuple[int, float]:
+def _tune_probes(nearest: FaissIndex, vectors: VectorFiles, queries: Integers, target: float) -> tuple[int, float]:
     """The fewest probes that reach a recall at 10, and what they reach."""
     k = min(10, len(vectors) - 1)
     asked, own = vectors.take(queries), vectors.trees[queries]
-    threshold = _best(vectors, asked, own, k)[:, -1:] - _TIE
+    threshold = _compute_best_similarities(vectors, asked, own, k)[:, -1:] - _TIE_TOLERANCE
     low, high = 1, nearest.index.nlist
     while low < high:
         middle = (low + high) // 2
-        if _reached(nearest, middle, asked, own, threshold) >= target + _MARGIN:
+        if _measure_recall(nearest, middle, asked, own, threshold) >= target + _RECALL_MARGIN:
             high = middle
         else:
             low = middle + 1
-    return low, _reached(nearest, low, asked, own, threshold)
+    return low, _measure_recall(nearest, low, asked, own, threshold)
 
 
-def _reached(nearest: Nearest, probes: int, asked: Floats, own: Integers, threshold: Floats, k: int = 10) -> float:
-    parameters = _faiss().SearchParametersIVF(nprobe=probes)
+def _measure_recall(
+    nearest: FaissIndex, probes: int, asked: Floats, own: Integers, threshold: Floats, k: int = 10
+) -> float:
+    parameters = _import_faiss().SearchParametersIVF(nprobe=probes)
     similarities, trees = nearest.index.search(asked, k + 1, params=parameters)
     found = (similarities >= threshold) & (trees >= 0) & (trees != own[:, None])
     return float(np.minimum(found.sum(axis=1), k).mean() / k)
 
 
-def _best(vectors: VectorFiles, asked: Floats, own: Integers, k: int) -> Floats:
+def _compute_best_similarities(vectors: VectorFiles, asked: Floats, own: Integers, k: int) -> Floats:
     """The `k` highest similarities of each query to other vectors, by comparing with all."""
     best = np.full((len(asked), k), -np.inf, np.float32)
-    for trees, block in vectors.blocks():
+    for trees, block in vectors.iter_blocks():
         similarity = asked @ block.T
         similarity[own[:, None] == trees] = -np.inf
         both = np.concatenate((best, similarity), axis=1)
@@ -217,7 +228,7 @@ def _best(vectors: VectorFiles, asked: Floats, own: Integers, k: int) -> Floats:
     return np.asarray(-np.sort(-best, axis=1))
 
 
-def _bitmap(trees: Integers) -> Bitmap:
+def _to_bitmap(trees: Integers) -> Bitmap:
     flags = np.zeros(int(trees.max(initial=-1)) + 1 or 1, bool)
     flags[trees] = True
     return np.packbits(flags, bitorder="little")

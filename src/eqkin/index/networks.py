@@ -9,15 +9,15 @@ from shutil import rmtree
 from typing import TYPE_CHECKING
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
-from eqkin.index.state import FOLDER, IndexState
+from eqkin.index.state import INDEX_FOLDER, IndexManifest
 
 if TYPE_CHECKING:
     from eqkin.network.encoder import Encoder
 
-_PREFIX = "model-"
+_MODEL_PREFIX = "model-"
 
 
-def encoder_of(library: Path) -> Encoder:
+def load_encoder(library: Path) -> Encoder:
     """The encoder whose vectors a library has; the bundled one where there are none yet.
 
     Raises:
@@ -27,11 +27,11 @@ def encoder_of(library: Path) -> Encoder:
 
     state = None
     with suppress(CorruptData):  # then all of it is made anew
-        state = IndexState.load(library / FOLDER)
+        state = IndexManifest.load(library / INDEX_FOLDER)
     if state is None or not state.network:
         return Encoder.load()
     try:
-        encoder = Encoder.load(library / FOLDER / state.network)
+        encoder = Encoder.load(library / INDEX_FOLDER / state.network)
     except BadInput as error:
         raise CorruptData(f"{error}; give it again with `eqkin index --model`") from error
     if encoder.digest != state.model:
@@ -39,33 +39,33 @@ def encoder_of(library: Path) -> Encoder:
     return encoder
 
 
-def kept(folder: Path, encoder: object) -> str:
+def save_model(folder: Path, encoder: object) -> str:
     """Keep an encoder's network in an index's folder; the name it has there, "" for the one that comes with eqkin."""
     from eqkin.network.encoder import Encoder
 
-    if not isinstance(encoder, Encoder) or encoder.digest == _bundled():
+    if not isinstance(encoder, Encoder) or encoder.digest == _load_bundled_digest():
         return ""
-    name = f"{_PREFIX}{encoder.digest[:16]}"
-    if not _intact(folder / name, encoder.digest):
+    name = f"{_MODEL_PREFIX}{encoder.digest[:16]}"
+    if not _is_model_intact(folder / name, encoder.digest):
         encoder.model.save(folder / name)
     return name
 
 
-def sweep(folder: Path, name: str) -> None:
+def delete_old_models(folder: Path, name: str) -> None:
     """Delete networks that an index had before."""
-    for path in folder.glob(f"{_PREFIX}*"):
+    for path in folder.glob(f"{_MODEL_PREFIX}*"):
         if path.name != name:
             rmtree(path, ignore_errors=True)
 
 
-def problems(folder: Path, state: IndexState) -> list[str]:
+def find_model_problems(folder: Path, state: IndexManifest) -> list[str]:
     """What is wrong with an index's own network."""
-    if not state.network or _intact(folder / state.network, state.model):
+    if not state.network or _is_model_intact(folder / state.network, state.model):
         return []
     return [f"{folder / state.network}: the network is damaged or missing; give it again with `eqkin index --model`"]
 
 
-def _intact(folder: Path, digest: str) -> bool:
+def _is_model_intact(folder: Path, digest: str) -> bool:
     from eqkin.network.model_files import Model
 
     try:
@@ -75,7 +75,7 @@ def _intact(folder: Path, digest: str) -> bool:
 
 
 @lru_cache(maxsize=1)
-def _bundled() -> str:
+def _load_bundled_digest() -> str:
     from eqkin.network.encoder import Encoder
 
     return Encoder.load().digest

@@ -28,17 +28,17 @@ class TreeRows:
         self.ascending = rising and bool((self._first[1:] > last[:-1]).all())
         self._table: tuple[Integers, Integers] | None = None
         if not self.ascending:
-            order = np.argsort(self.all(), kind="stable")
-            self._table = self.all()[order], order
+            order = np.argsort(self.concatenate(), kind="stable")
+            self._table = self.concatenate()[order], order
 
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def all(self) -> Integers:
+    def concatenate(self) -> Integers:
         """The trees of all rows."""
         return self.parts[0] if len(self.parts) == 1 else np.concatenate([np.zeros(0, np.int64), *self.parts])
 
-    def trees(self, rows: Integers) -> Integers:
+    def get_trees(self, rows: Integers) -> Integers:
         """The trees of some rows."""
         part = np.searchsorted(self.starts, rows, "right") - 1
         found = np.empty(len(rows), np.int64)
@@ -47,7 +47,7 @@ class TreeRows:
             found[here] = self.parts[number][rows[here] - self.starts[number]]
         return found
 
-    def of(self, trees: Integers) -> Integers:
+    def find_rows(self, trees: Integers) -> Integers:
         """The rows of trees, all of which are there."""
         if self._table is not None:
             known, order = self._table
@@ -59,23 +59,23 @@ class TreeRows:
             found[here] = np.searchsorted(self.parts[part], trees[here]) + self.starts[part]
         return found
 
-    def has(self, trees: Integers) -> npt.NDArray[np.bool_]:
+    def find_known(self, trees: Integers) -> npt.NDArray[np.bool_]:
         """Which trees are there."""
         if self._table is not None:
-            return within(trees, self._table[0])
+            return find_members(trees, self._table[0])
         place = np.searchsorted(self._first, trees, "right") - 1
         found = np.zeros(len(trees), bool)
         for number in np.unique(place[place >= 0]):
             here = place == number
-            found[here] = within(trees[here], self.parts[self._filled[number]])
+            found[here] = find_members(trees[here], self.parts[self._filled[number]])
         return found
 
-    def living(self, live: Integers) -> tuple[Integers, Integers]:
+    def select_live(self, live: Integers) -> tuple[Integers, Integers]:
         """Those of the trees that are among `live`, in ascending order, and the rows of the others.
 
         The first are `live` itself where that says it: one array for all that are opened at the same moment.
         """
-        trees = self.all()
+        trees = self.concatenate()
         if np.array_equal(trees, live):
             return live, np.zeros(0, np.int64)
         used = np.isin(trees, live)
@@ -84,7 +84,7 @@ class TreeRows:
         return live if len(found) == len(live) else found, dead
 
 
-def within(trees: Integers, known: Integers) -> npt.NDArray[np.bool_]:
+def find_members(trees: Integers, known: Integers) -> npt.NDArray[np.bool_]:
     """Which trees are among those known, which are in ascending order."""
     if not len(known):
         return np.zeros(len(trees), bool)

@@ -14,16 +14,16 @@ from typing import Any
 from eqkin.errors import CorruptData
 from eqkin.library.durable import write_file
 
-FORMAT = "eqkin-index"
-VERSION = 1
-FOLDER = "index"
-NAME = "index.json"
-LOCK = "lock"
-MEND = "run `eqkin index --rebuild`"
+INDEX_FORMAT = "eqkin-index"
+INDEX_VERSION = 1
+INDEX_FOLDER = "index"
+INDEX_MANIFEST_NAME = "index.json"
+LOCK_NAME = "lock"
+REBUILD_HINT = "run `eqkin index --rebuild`"
 
 
 @dataclass(frozen=True)
-class FileEntry:
+class VectorsEntry:
     """A file with vectors."""
 
     file: str
@@ -45,7 +45,7 @@ class TermsEntry:
 
 
 @dataclass(frozen=True)
-class NearestEntry:
+class FaissEntry:
     """The file of faiss, for a collection too large to be searched exactly."""
 
     file: str
@@ -61,7 +61,7 @@ class NearestEntry:
 
 
 @dataclass(frozen=True)
-class WordsEntry:
+class TextEntry:
     """The database of words; unsealed while it is being changed, and after that was interrupted."""
 
     file: str
@@ -70,19 +70,19 @@ class WordsEntry:
 
 
 @dataclass(frozen=True)
-class IndexState:
+class IndexManifest:
     """Everything about an index but its content."""
 
     model: str  # digest of the model
     dimensions: int
     generation: int  # of the library when the last update began
-    files: tuple[FileEntry, ...] = ()
-    nearest: NearestEntry | None = None
-    words: WordsEntry | None = None
+    files: tuple[VectorsEntry, ...] = ()
+    nearest: FaissEntry | None = None
+    words: TextEntry | None = None
     terms: tuple[TermsEntry, ...] | None = None  # None: of an eqkin that had none
     network: str = ""  # folder of the model, if it is not the one that comes with eqkin
-    format: str = FORMAT
-    version: int = VERSION
+    format: str = INDEX_FORMAT
+    version: int = INDEX_VERSION
 
     @property
     def count(self) -> int:
@@ -113,7 +113,7 @@ class IndexState:
         ]
         return {entry.file: entry.sha256 for entry in entries if entry}
 
-    def sizes(self, folder: Path) -> dict[str, int]:
+    def compute_sizes(self, folder: Path) -> dict[str, int]:
         """Bytes on disk of each part."""
         words = folder / self.words.file if self.words else None
         return {
@@ -126,46 +126,46 @@ class IndexState:
     def save(self, folder: Path) -> None:
         """Write into the index's folder, in one step."""
         data = json.loads(json.dumps(asdict(self), sort_keys=True))
-        write_file(folder / NAME, _text(data))
+        write_file(folder / INDEX_MANIFEST_NAME, _format_manifest(data))
 
     @classmethod
-    def load(cls, folder: Path) -> IndexState | None:
+    def load(cls, folder: Path) -> IndexManifest | None:
         """Read from the index's folder, `None` if there is none; raises `CorruptData`."""
-        path = folder / NAME
+        path = folder / INDEX_MANIFEST_NAME
         try:
             raw = path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CorruptData(f"{path}: cannot be read ({error.strerror}); {MEND}") from error
+            raise CorruptData(f"{path}: cannot be read ({error.strerror}); {REBUILD_HINT}") from error
         try:
             data = json.loads(raw)["index"]
-            if raw != _text(data):
+            if raw != _format_manifest(data):
                 raise ValueError("its checksum differs")
-            if data["format"] != FORMAT or data["version"] != VERSION:
+            if data["format"] != INDEX_FORMAT or data["version"] != INDEX_VERSION:
                 raise CorruptData(
                     f"{path}: {data['format']} version {data['version']}, "
-                    f"this eqkin reads {FORMAT} version {VERSION}; {MEND}"
+                    f"this eqkin reads {INDEX_FORMAT} version {INDEX_VERSION}; {REBUILD_HINT}"
                 )
-            return _parsed(data)
+            return _parse_manifest(data)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise CorruptData(f"{path}: damaged ({error}); {MEND}") from error
+            raise CorruptData(f"{path}: damaged ({error}); {REBUILD_HINT}") from error
 
 
-def _text(data: dict[str, Any]) -> bytes:
+def _format_manifest(data: dict[str, Any]) -> bytes:
     body = json.dumps(data, indent=1, sort_keys=True)
     checksum = hashlib.sha256(body.encode()).hexdigest()
     return json.dumps({"checksum": checksum, "index": data}, indent=1, sort_keys=True).encode() + b"\n"
 
 
-def _parsed(data: dict[str, Any]) -> IndexState:
+def _parse_manifest(data: dict[str, Any]) -> IndexManifest:
     terms = data.get("terms")
-    return IndexState(
+    return IndexManifest(
         **data
         | {
-            "files": tuple(FileEntry(**entry) for entry in data["files"]),
-            "nearest": NearestEntry(**data["nearest"]) if data["nearest"] else None,
-            "words": WordsEntry(**data["words"]) if data["words"] else None,
+            "files": tuple(VectorsEntry(**entry) for entry in data["files"]),
+            "nearest": FaissEntry(**data["nearest"]) if data["nearest"] else None,
+            "words": TextEntry(**data["words"]) if data["words"] else None,
             "terms": None if terms is None else tuple(TermsEntry(**entry) for entry in terms),
         }
     )

@@ -20,24 +20,24 @@ from eqkin.index import checked, networks
 from eqkin.index import nearest as faiss_side
 from eqkin.index import structure_update as structure
 from eqkin.index import words_update as words
-from eqkin.index.embedding import Embedder, Embedding, Trees
-from eqkin.index.live import live_trees
-from eqkin.index.state import FOLDER, LOCK, NAME, FileEntry, IndexState, TermsEntry
+from eqkin.index.embedding import Embedder, Embedding, EmbedTask
+from eqkin.index.live import list_tree_ids
+from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, LOCK_NAME, IndexManifest, TermsEntry, VectorsEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, write_vectors
 from eqkin.library import Library
-from eqkin.library.database import generation
+from eqkin.library.database import read_generation
 from eqkin.library.durable import sync_folder
 from eqkin.library.lock import WriterLock
-from eqkin.workers import Workers, open_workers
+from eqkin.workers import Executor, open_executor
 
-_STEP = 4_096  # trees embedded between two looks at the clock
-_FILE_VECTORS = 500_000  # most in one file
-_FILE_SECONDS = 60.0  # of embedding that a kill may cost
-_MANY_FILES = 16
-_DEAD_SHARE = 0.5  # of vectors that belong to no equation any more, above which all are rewritten
+_STEP_TREES = 4_096  # trees embedded between two looks at the clock
+_MAX_FILE_VECTORS = 500_000  # most in one file
+_MAX_FILE_SECONDS = 60.0  # of embedding that a kill may cost
+_MAX_FILES = 16
+_MAX_DEAD_FRACTION = 0.5  # of vectors that belong to no equation any more, above which all are rewritten
 # Vectors that may be left out of the file of faiss, to be added whenever it is loaded: a tenth, within these bounds.
 _LEAST_TAIL, _TAIL = 1_000, 20_000
-_GROWTH = 4  # times the collection may grow before the lists are trained anew
+_MAX_GROWTH = 4  # times the collection may grow before the lists are trained anew
 
 Progress = Callable[[str, int, int], None]
 
@@ -58,13 +58,13 @@ class UpdateReport:
     steps: dict[str, float] = field(default_factory=dict)  # seconds of each, from "embedding" to "words"
 
 
-def update(
+def update_index(
     library: Library,
     encoder: Embedder,
     progress: Progress | None = None,
     *,
     rebuild: bool = False,
-    workers: Workers | None = None,
+    workers: Executor | None = None,
 ) -> UpdateReport:
     """Embed new equations, take in their structure and the words of new papers; safe to stop and to run again.
 
@@ -82,54 +82,58 @@ def update(
         LibraryBusy: another process is updating this index.
         StorageFailed: the disk is full or read-only; what was stored before is intact.
     """
-    folder = library.folder / FOLDER
+    folder = library.folder / INDEX_FOLDER
     try:
         folder.mkdir(exist_ok=True)
         with WriterLock(folder):
-            return _Update(library, folder, encoder, progress or _silent, workers or open_workers()).run(rebuild)
+            return _IndexUpdate(library, folder, encoder, progress or _ignore_progress, workers or open_executor()).run(
+                rebuild
+            )
     except OSError as error:
         raise StorageFailed(f"{folder}: {error.strerror or error}; what was stored before is intact") from error
 
 
-def _silent(*_: object) -> None:
+def _ignore_progress(*_: object) -> None:
     pass
 
 
-class _Update:
+class _IndexUpdate:
     """One update, under the lock."""
 
-    def __init__(self, library: Library, folder: Path, encoder: Embedder, progress: Progress, workers: Workers) -> None:
+    def __init__(
+        self, library: Library, folder: Path, encoder: Embedder, progress: Progress, workers: Executor
+    ) -> None:
         self.library, self.folder, self.encoder, self.progress = library, folder, encoder, progress
         self.workers = workers
         self.report = UpdateReport()
-        self.stored: IndexState | None = None  # as it is on disk, as far as it can be read
+        self.stored: IndexManifest | None = None  # as it is on disk, as far as it can be read
 
     def run(self, rebuild: bool) -> UpdateReport:
-        with self.library.reading():
-            now = generation(self.library.connection)
-        self.state = self._beginning(now, rebuild)
+        with self.library.translate_errors():
+            now = read_generation(self.library.connection)
+        self.state = self._load_start(now, rebuild)
         before = self.state.hashes
-        self._timed("embedding", self._embed)
-        self._timed("tidying", self._tidy)
-        self._timed("structure", self._structure)
-        self._timed("indexing", self._index)
-        self._timed("words", partial(self._words, rebuild))
+        self._time_step("embedding", self._embed)
+        self._time_step("tidying", self._compact_vectors)
+        self._time_step("structure", self._update_terms)
+        self._time_step("indexing", self._update_faiss)
+        self._time_step("words", partial(self._update_text, rebuild))
         written = self.state.hashes.items() - before.items()
-        checked.remember(self.folder, dict(written))
-        self._sweep()
+        checked.remember_hashes(self.folder, dict(written))
+        self._delete_unused_files()
         return self.report
 
-    def _timed(self, name: str, step: Callable[[], None]) -> None:
+    def _time_step(self, name: str, step: Callable[[], None]) -> None:
         start = time.monotonic()
         step()
         self.report.steps[name] = time.monotonic() - start
 
-    def _beginning(self, now: int, rebuild: bool) -> IndexState:
+    def _load_start(self, now: int, rebuild: bool) -> IndexManifest:
         """The state to go on from: of this model, this library, and intact files only."""
-        network = networks.kept(self.folder, self.encoder)
-        fresh = IndexState(self.encoder.digest, self.encoder.dimensions, now, network=network)
+        network = networks.save_model(self.folder, self.encoder)
+        fresh = IndexManifest(self.encoder.digest, self.encoder.dimensions, now, network=network)
         try:
-            state = self.stored = IndexState.load(self.folder)
+            state = self.stored = IndexManifest.load(self.folder)
         except CorruptData:
             return fresh
         if state is None:
@@ -137,12 +141,12 @@ class _Update:
         fresh = replace(fresh, words=state.words)
         if rebuild or state.generation > now:
             return fresh
-        fresh = replace(fresh, terms=structure.usable(self.folder, state.terms))
+        fresh = replace(fresh, terms=structure.select_usable(self.folder, state.terms))
         if state.model != fresh.model or state.dimensions != fresh.dimensions:
             return fresh
-        files = tuple(entry for entry in state.files if checked.intact(self.folder, entry))
+        files = tuple(entry for entry in state.files if checked.is_intact(self.folder, entry))
         nearest = state.nearest
-        if nearest is not None and (files != state.files or not checked.intact(self.folder, nearest)):
+        if nearest is not None and (files != state.files or not checked.is_intact(self.folder, nearest)):
             nearest = None  # its lists are of the first rows of all files
         return replace(fresh, files=files, nearest=nearest)
 
@@ -150,35 +154,35 @@ class _Update:
         self.state = self.stored = replace(self.state, **changes)  # type: ignore[arg-type]
         self.state.save(self.folder)
 
-    def _files(self) -> VectorFiles:
+    def _open_files(self) -> VectorFiles:
         return VectorFiles(self.folder, self.state.files, self.state.dimensions)
 
     def _embed(self) -> None:
-        live = live_trees(self.library)
-        have = np.sort(self._files().trees)  # sorting is far faster than hashing them, as `np.unique` would
+        live = list_tree_ids(self.library)
+        have = np.sort(self._open_files().trees)  # sorting is far faster than hashing them, as `np.unique` would
         total = int(np.isin(live, have, assume_unique=True, invert=True).sum())
         start = written = time.monotonic()
         trees: list[Integers] = []
         vectors: list[Floats] = []
         try:
-            for numbers, embedded in self.workers.map(Embedding(self.encoder), self._parts(have)):
+            for numbers, embedded in self.workers.map(Embedding(self.encoder), self._iter_tasks(have)):
                 trees, vectors = [*trees, numbers], [*vectors, embedded]
                 self.report.embedded += len(numbers)
                 self.progress("embedding", self.report.embedded, max(total, self.report.embedded))
-                if sum(map(len, trees)) >= _FILE_VECTORS or time.monotonic() - written > _FILE_SECONDS:
+                if sum(map(len, trees)) >= _MAX_FILE_VECTORS or time.monotonic() - written > _MAX_FILE_SECONDS:
                     self._append(trees, vectors)
                     trees, vectors, written = [], [], time.monotonic()
         finally:  # an interruption costs nothing that was embedded
             self._append(trees, vectors)
         self.report.seconds = time.monotonic() - start
 
-    def _parts(self, have: Integers) -> Iterator[Trees]:
+    def _iter_tasks(self, have: Integers) -> Iterator[EmbedTask]:
         """Trees without a vector, some at a time."""
-        for numbers, forest in self.library.forests():
+        for numbers, forest in self.library.iter_forests():
             new = np.flatnonzero(np.isin(numbers, have, assume_unique=True, invert=True))
-            for start in range(0, len(new), _STEP):
-                part = new[start : start + _STEP]
-                yield Trees(numbers[part], forest.select(part))
+            for start in range(0, len(new), _STEP_TREES):
+                part = new[start : start + _STEP_TREES]
+                yield EmbedTask(numbers[part], forest.select(part))
 
     def _append(self, trees: list[Integers], vectors: list[Floats]) -> None:
         if not trees:
@@ -186,64 +190,64 @@ class _Update:
         entry = write_vectors(self.folder, np.concatenate(trees), np.concatenate(vectors))
         self._commit(files=(*self.state.files, entry))
 
-    def _tidy(self) -> None:
+    def _compact_vectors(self) -> None:
         """Leave out dead vectors when they are most; merge small files when there are many."""
-        files, table = self.state.files, self._files()
+        files, table = self.state.files, self._open_files()
         trees = table.trees
-        alive = np.isin(trees, live_trees(self.library), assume_unique=True)
-        if len(trees) - int(alive.sum()) > _DEAD_SHARE * len(trees):
-            checked.require(self.folder, files)
+        alive = np.isin(trees, list_tree_ids(self.library), assume_unique=True)
+        if len(trees) - int(alive.sum()) > _MAX_DEAD_FRACTION * len(trees):
+            checked.require_intact(self.folder, files)
             rows = np.flatnonzero(alive)
-            parts = [rows[i : i + _FILE_VECTORS] for i in range(0, len(rows), _FILE_VECTORS)]
+            parts = [rows[i : i + _MAX_FILE_VECTORS] for i in range(0, len(rows), _MAX_FILE_VECTORS)]
             entries = [write_vectors(self.folder, trees[part], table.take(part)) for part in parts]
             self._commit(files=tuple(entries), nearest=None)
-        elif len(files) > _MANY_FILES:
-            runs: list[list[FileEntry]] = [[]]
+        elif len(files) > _MAX_FILES:
+            runs: list[list[VectorsEntry]] = [[]]
             for entry in files:
-                if sum(e.count for e in runs[-1]) + entry.count > _FILE_VECTORS:
+                if sum(e.count for e in runs[-1]) + entry.count > _MAX_FILE_VECTORS:
                     runs.append([])
                 runs[-1].append(entry)
-            self._commit(files=tuple(self._merged(run) for run in runs if run))
+            self._commit(files=tuple(self._merge_files(run) for run in runs if run))
 
-    def _merged(self, run: list[FileEntry]) -> FileEntry:
+    def _merge_files(self, run: list[VectorsEntry]) -> VectorsEntry:
         if len(run) == 1:
             return run[0]
-        checked.require(self.folder, run)
+        checked.require_intact(self.folder, run)
         opened = [open_vectors(self.folder, entry, self.state.dimensions) for entry in run]
         return write_vectors(
             self.folder, np.concatenate([trees for trees, _ in opened]), np.concatenate([v for _, v in opened])
         )
 
-    def _structure(self) -> None:
+    def _update_terms(self) -> None:
         """Which terms the equations have; that is the same for every model."""
-        live, start = live_trees(self.library), time.monotonic()
+        live, start = list_tree_ids(self.library), time.monotonic()
         entries = self.state.terms or ()
 
         def commit(entry: TermsEntry) -> None:
             self._commit(terms=(*(self.state.terms or ()), entry))
 
         tell = partial(self.progress, "structure")
-        self.report.structured = structure.take_in(self.library, self.folder, entries, live, commit, tell)
-        entries = structure.tidied(self.folder, self.state.terms or (), live)
+        self.report.structured = structure.add_trees(self.library, self.folder, entries, live, commit, tell)
+        entries = structure.compact_files(self.folder, self.state.terms or (), live)
         if entries != self.state.terms:
             self._commit(terms=entries)
         self.report.structure_seconds = time.monotonic() - start
 
-    def _index(self) -> None:
+    def _update_faiss(self) -> None:
         """The file of faiss: none for few vectors, else with all but the last few of them."""
-        table = self._files()
-        self.report.vectors = int(np.isin(table.trees, live_trees(self.library), assume_unique=True).sum())
+        table = self._open_files()
+        self.report.vectors = int(np.isin(table.trees, list_tree_ids(self.library), assume_unique=True).sum())
         self.report.kind = "IDMap2,Flat"
         entry = self.state.nearest
-        if len(table) <= faiss_side.FLAT_LIMIT:
+        if len(table) <= faiss_side.MAX_FLAT_VECTORS:
             entry = None
-        elif entry is None or len(table) > _GROWTH * entry.trained:
-            checked.require(self.folder, self.state.files)
-            nearest = faiss_side.build(table, partial(self.progress, "indexing"))
+        elif entry is None or len(table) > _MAX_GROWTH * entry.trained:
+            checked.require_intact(self.folder, self.state.files)
+            nearest = faiss_side.build_inverted_lists(table, partial(self.progress, "indexing"))
             entry = nearest.save(self.folder)
         elif len(table) - entry.count > min(_TAIL, max(_LEAST_TAIL, entry.count // 10)):
-            nearest = faiss_side.load(self.folder, entry, table.dimensions, mapped=False)
-            nearest.take_in(table)
+            nearest = faiss_side.load_index(self.folder, entry, table.dimensions, mapped=False)
+            nearest.append(table)
             entry = nearest.save(self.folder)
         self.state = replace(self.state, nearest=entry)
         if self.stored != self.state:
@@ -251,32 +255,32 @@ class _Update:
         if entry is not None:
             self.report.kind, self.report.recall = entry.kind, entry.recall
 
-    def _sweep(self) -> None:
+    def _delete_unused_files(self) -> None:
         """Delete what the state does not name: left by a killed updater, or merged away."""
-        kept = self.state.names | {NAME, LOCK, checked.NAME}
+        kept = self.state.names | {INDEX_MANIFEST_NAME, LOCK_NAME, checked.HASH_CACHE_NAME}
         for path in self.folder.iterdir():
             if path.name not in kept and path.is_file():
                 with suppress(PermissionError):  # somebody has it mapped, on Windows
                     path.unlink(missing_ok=True)
-        networks.sweep(self.folder, self.state.network)
+        networks.delete_old_models(self.folder, self.state.network)
         sync_folder(self.folder)
 
-    def _words(self, rebuild: bool) -> None:
+    def _update_text(self, rebuild: bool) -> None:
         """The words; unsealed while they are being changed."""
         entry = self.state.words
-        if entry and (rebuild or not words.usable(self.folder, entry)):
+        if entry and (rebuild or not words.is_usable(self.folder, entry)):
             entry = None
-        wanted = words.changes(self.library, self.folder, entry)
+        wanted = words.find_changes(self.library, self.folder, entry)
         if not wanted and entry and entry.sealed:
             return
         if wanted.anew:
-            changing = words.create(self.folder)
+            changing = words.create_text_database(self.folder)
             if entry is None:  # nothing to fall back on: what is taken in now is worth keeping if this is stopped
                 self._commit(words=changing)
         else:
             assert entry is not None
             changing = replace(entry, sealed=False)
             self._commit(words=changing)
-        done = words.update(self.library, self.folder / changing.file, wanted, partial(self.progress, "words"))
+        done = words.apply_changes(self.library, self.folder / changing.file, wanted, partial(self.progress, "words"))
         self.report.papers, self.report.forgotten = done
-        self._commit(words=words.sealed(self.folder, changing))
+        self._commit(words=words.seal_entry(self.folder, changing))

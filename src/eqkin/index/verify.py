@@ -8,86 +8,86 @@ import numpy as np
 
 from eqkin.errors import CorruptData
 from eqkin.index import checked, networks, vectors
-from eqkin.index.live import live_trees
-from eqkin.index.state import FOLDER, LOCK, MEND, NAME, IndexState
-from eqkin.index.structure_files import SCHEME
-from eqkin.index.structure_update import trees_in
-from eqkin.index.words_update import changes, problems
+from eqkin.index.live import list_tree_ids
+from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, LOCK_NAME, REBUILD_HINT, IndexManifest
+from eqkin.index.structure_files import TERM_SCHEME
+from eqkin.index.structure_update import read_trees
+from eqkin.index.words_update import find_changes, find_problems
 from eqkin.library import Library
-from eqkin.library.database import generation
+from eqkin.library.database import read_generation
 
 
 def check_index(library: Library) -> tuple[list[str], list[str]]:
     """What is wrong with a library's index, and what is only unfinished. The caller holds the index's lock."""
-    folder = library.folder / FOLDER
+    folder = library.folder / INDEX_FOLDER
     wrong: list[str] = []
     unfinished: list[str] = []
-    if checked.damaged(folder):
-        wrong.append(f"{folder / checked.NAME}: damaged; `eqkin index` makes it anew")
-    state = IndexState.load(folder)
+    if checked.is_damaged(folder):
+        wrong.append(f"{folder / checked.HASH_CACHE_NAME}: damaged; `eqkin index` makes it anew")
+    state = IndexManifest.load(folder)
     if state is not None:
-        wrong.extend(networks.problems(folder, state))
+        wrong.extend(networks.find_model_problems(folder, state))
         _check_vectors(library, folder, state, wrong, unfinished)
-        _check_structure(library, folder, state, wrong, unfinished)
-        _check_words(library, folder, state, wrong, unfinished)
-    kept = {NAME, LOCK, checked.NAME} | (state.names if state else set())
+        _check_terms(library, folder, state, wrong, unfinished)
+        _check_text(library, folder, state, wrong, unfinished)
+    kept = {INDEX_MANIFEST_NAME, LOCK_NAME, checked.HASH_CACHE_NAME} | (state.names if state else set())
     strays = [path.name for path in folder.iterdir() if path.name not in kept]
     if strays:
         unfinished.append(f"{len(strays)} unused files of an interrupted indexing; `eqkin index` deletes them")
     return wrong, unfinished
 
 
-def _check_vectors(library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]) -> None:
-    damaged = [entry.file for entry in state.files if not checked.intact(folder, entry, afresh=True)]
-    if state.nearest and not checked.intact(folder, state.nearest, afresh=True):
+def _check_vectors(
+    library: Library, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]
+) -> None:
+    damaged = [entry.file for entry in state.files if not checked.is_intact(folder, entry, afresh=True)]
+    if state.nearest and not checked.is_intact(folder, state.nearest, afresh=True):
         damaged.append(state.nearest.file)
-    wrong.extend(f"{folder / name}: missing, or does not match its hash; {MEND}" for name in damaged)
-    if state.generation > generation(library.connection):
-        wrong.append(f"{folder}: is of another library, or a later state of this one; {MEND}")
+    wrong.extend(f"{folder / name}: missing, or does not match its hash; {REBUILD_HINT}" for name in damaged)
+    if state.generation > read_generation(library.connection):
+        wrong.append(f"{folder}: is of another library, or a later state of this one; {REBUILD_HINT}")
     if damaged:
         return
     trees = vectors.VectorFiles(folder, state.files, state.dimensions).trees
-    if _repeats(trees):
-        wrong.append(f"{folder}: an equation has two vectors; {MEND}")
-    missing = int(np.isin(live_trees(library), trees, invert=True).sum())
+    if _has_repeats(trees):
+        wrong.append(f"{folder}: an equation has two vectors; {REBUILD_HINT}")
+    missing = int(np.isin(list_tree_ids(library), trees, invert=True).sum())
     if missing:
         unfinished.append(f"{missing:,} equations have no vector yet; run `eqkin index`")
 
 
-def _check_structure(
-    library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]
-) -> None:
+def _check_terms(library: Library, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]) -> None:
     entries = state.terms or ()
-    damaged = [entry.file for entry in entries if not checked.intact(folder, entry, afresh=True)]
-    wrong.extend(f"{folder / name}: missing, or does not match its hash; {MEND}" for name in damaged)
+    damaged = [entry.file for entry in entries if not checked.is_intact(folder, entry, afresh=True)]
+    wrong.extend(f"{folder / name}: missing, or does not match its hash; {REBUILD_HINT}" for name in damaged)
     if damaged:
         return
-    trees = trees_in(folder, [entry for entry in entries if entry.scheme == SCHEME])
-    if _repeats(trees):
-        wrong.append(f"{folder}: the structure of an equation is there twice; {MEND}")
-    missing = int(np.isin(live_trees(library), trees, invert=True).sum())
+    trees = read_trees(folder, [entry for entry in entries if entry.scheme == TERM_SCHEME])
+    if _has_repeats(trees):
+        wrong.append(f"{folder}: the structure of an equation is there twice; {REBUILD_HINT}")
+    missing = int(np.isin(list_tree_ids(library), trees, invert=True).sum())
     if missing:
         unfinished.append(f"the structure of {missing:,} equations was not taken in yet; run `eqkin index`")
 
 
-def _check_words(library: Library, folder: Path, state: IndexState, wrong: list[str], unfinished: list[str]) -> None:
+def _check_text(library: Library, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]) -> None:
     entry = state.words
     if entry is None:
         unfinished.append("the words were not taken in yet; run `eqkin index`")
         return
     path = folder / entry.file
-    if not path.exists() or (entry.sealed and not checked.matches(path, entry.sha256, afresh=True)):
-        wrong.append(f"{path}: missing, or does not match its hash; {MEND}")
+    if not path.exists() or (entry.sealed and not checked.has_hash(path, entry.sha256, afresh=True)):
+        wrong.append(f"{path}: missing, or does not match its hash; {REBUILD_HINT}")
         return
     try:
-        wrong.extend(f"{path}: {problem}; {MEND}" for problem in problems(path))
-        if not entry.sealed or changes(library, folder, entry):
+        wrong.extend(f"{path}: {problem}; {REBUILD_HINT}" for problem in find_problems(path))
+        if not entry.sealed or find_changes(library, folder, entry):
             unfinished.append("the words of some papers were not taken in yet; run `eqkin index`")
     except CorruptData as error:
         wrong.append(str(error))
 
 
-def _repeats(trees: vectors.Integers) -> bool:
+def _has_repeats(trees: vectors.Integers) -> bool:
     """Whether a number is there twice; sorting is far faster than the hashing that `np.unique` does."""
     ordered = np.sort(trees)
     return bool((ordered[1:] == ordered[:-1]).any())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-ARCHIVES = (
+ARXIV_ARCHIVES = (
     "acc-phys|adap-org|alg-geom|ao-sci|astro-ph|atom-ph|bayes-an|chao-dyn|chem-ph|cmp-lg|comp-gas|cond-mat|cs"
     "|dg-ga|funct-an|gr-qc"
     "|hep-ex|hep-lat|hep-ph|hep-th|math-ph|math|mtrl-th|nlin|nucl-ex|nucl-th|patt-sol|physics|plasm-ph|q-alg"
@@ -16,39 +16,39 @@ ARCHIVES = (
     "|solv-int|stat|supr-con"
 )
 _NEW_MONTH = r"(?:0[7-9]|[1-9]\d)(?:0[1-9]|1[0-2])"  # the new style began in April 2007
-_NEW = rf"{_NEW_MONTH}\.\d{{4,5}}"
-_OLD = rf"(?:{ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?/\d{{2}}(?:0[1-9]|1[0-2])\d{{3}}"
+_NEW_ID = rf"{_NEW_MONTH}\.\d{{4,5}}"
+_OLD_ID = rf"(?:{ARXIV_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?/\d{{2}}(?:0[1-9]|1[0-2])\d{{3}}"
 # A new-style id needs to say that it is one (arXiv, eprint, abs/ ...): volumes and pages look alike.
-_MARKED = re.compile(
+_MARKED_MONTH = re.compile(
     rf"(?:arxiv\s*+[:.]?\s*+(?:org/(?:abs|pdf|e-print)/)?|arxiv[^A-Za-z0-9]{{1,12}}|eprint\s*+=?\s*+[{{\"(\[]*+\s*+"
     rf"|abs/|pdf/|CoRR[^0-9]{{1,12}}(?:abs/)?)\s*+[{{\[(~\\]*+\s*+({_NEW_MONTH})$",
     re.IGNORECASE,
 )
-_OLD_ARCHIVE = re.compile(rf"(?<![A-Za-z0-9.-])(?:{ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?$", re.IGNORECASE)
+_OLD_ARCHIVE = re.compile(rf"(?<![A-Za-z0-9.-])(?:{ARXIV_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?$", re.IGNORECASE)
 # Both kinds are found by what follows their "." or "/", which is rare, and then looked at backwards.
 _NUMBER = re.compile(r"\.\d{4,5}(?!\d)|/\d{7}(?!\d)")
-_REACH = 60  # characters before a number in which its marker may stand
+_MARKER_REACH = 60  # characters before a number in which its marker may stand
 _BIBLIOGRAPHY = re.compile(
     r"\\begin\s*+\{thebibliography\}.*?(?:\\end\s*+\{thebibliography\}|\Z)|\\bibitem.*?(?=\\end\s*+\{document\}|\Z)",
     re.DOTALL,
 )
 
 
-def normalise(identifier: str) -> str | None:
+def normalise_arxiv_id(identifier: str) -> str | None:
     """The plain form of an arXiv id in any spelling, or None if it is none."""
     text = identifier.strip()
     text = re.sub(r"^(?:https?://)?(?:[a-z]+\.)?arxiv\.org/(?:abs|pdf|e-print|html)/", "", text, flags=re.IGNORECASE)
     text = re.sub(r"^arxiv\s*:\s*", "", text, flags=re.IGNORECASE).removesuffix(".pdf")
     text = re.sub(r"v\d+$", "", text)
-    if re.fullmatch(_NEW, text):
+    if re.fullmatch(_NEW_ID, text):
         return text
-    if re.fullmatch(_OLD, text, re.IGNORECASE):
+    if re.fullmatch(_OLD_ID, text, re.IGNORECASE):
         archive, number = text.split("/")
         return f"{archive.split('.')[0].lower()}/{number}"
     return None
 
 
-def cited_ids(document: str, bibliographies: list[str]) -> list[str]:
+def find_cited_ids(document: str, bibliographies: list[str]) -> list[str]:
     """Normalised ids in a document's own bibliography items and in its .bbl / .bib texts; sorted, each once."""
     found: set[str] = set()
     texts = list(bibliographies)
@@ -56,9 +56,9 @@ def cited_ids(document: str, bibliographies: list[str]) -> list[str]:
         texts += [match[0] for match in _BIBLIOGRAPHY.finditer(document)]
     for text in texts:
         for match in _NUMBER.finditer(text):
-            before = text[max(match.start() - _REACH, 0) : match.start()]
-            marked = (_MARKED if match[0][0] == "." else _OLD_ARCHIVE).search(before)
-            identifier = marked and normalise((marked[1] if match[0][0] == "." else marked[0]) + match[0])
+            before = text[max(match.start() - _MARKER_REACH, 0) : match.start()]
+            marked = (_MARKED_MONTH if match[0][0] == "." else _OLD_ARCHIVE).search(before)
+            identifier = marked and normalise_arxiv_id((marked[1] if match[0][0] == "." else marked[0]) + match[0])
             if identifier:
                 found.add(identifier)
     return sorted(found)

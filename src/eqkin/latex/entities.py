@@ -7,28 +7,28 @@ import re
 import unicodedata
 from html.entities import html5
 
-from eqkin.latex.rewriting import Rewritten, rewrite
+from eqkin.latex.rewriting import RewrittenText, rewrite_matches
 
 _AMPERSAND = r"&(?:amp;)?"  # pages are escaped twice now and then
 _ENTITY = re.compile(_AMPERSAND + r"(#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
 
-def decoded(text: str) -> Rewritten:
+def decode_entities(text: str) -> RewrittenText:
     """The text with entities as what they stand for; an ampersand that begins none stays.
 
     A space of any kind becomes a plain one, characters that cannot be seen are left out.
     """
-    return rewrite(_ENTITY, _character, text)
+    return rewrite_matches(_ENTITY, _decode_entity, text)
 
 
-def _character(match: re.Match[str]) -> str:
+def _decode_entity(match: re.Match[str]) -> str:
     name = match[1]
     if not name.startswith("#") and name + ";" not in html5:
         return "&" + name + ";" if match[0] == f"&amp;{name};" else match[0]
-    return "".join(_plain(character) for character in html.unescape(f"&{name};"))
+    return "".join(_simplify_character(character) for character in html.unescape(f"&{name};"))
 
 
-def _plain(character: str) -> str:
+def _simplify_character(character: str) -> str:
     category = unicodedata.category(character)
     if category == "Zs" or character in "\t\n\r":
         return " "

@@ -12,21 +12,31 @@ import re
 from eqkin.latex.scan import read_bracket, read_group
 from eqkin.limits import LIMITS
 
-PLAIN = frozenset("equation displaymath dmath DISPLAY".split())
-ALIGNED = frozenset("eqnarray align flalign alignat xalignat xxalignat IEEEeqnarray subeqnarray darray dgroup".split())
-GATHERED = frozenset("gather multline dseries mathpar".split())
-CASED = frozenset("numcases subnumcases".split())
-WRAPPED = frozenset({"empheq"})
+PLAIN_ENVIRONMENTS = frozenset("equation displaymath dmath DISPLAY".split())
+ALIGNED_ENVIRONMENTS = frozenset(
+    "eqnarray align flalign alignat xalignat xxalignat IEEEeqnarray subeqnarray darray dgroup".split()
+)
+GATHERED_ENVIRONMENTS = frozenset("gather multline dseries mathpar".split())
+CASES_ENVIRONMENTS = frozenset("numcases subnumcases".split())
+WRAPPER_ENVIRONMENTS = frozenset({"empheq"})
 # environments that are math only if they stand in text by themselves
-INNER = frozenset(
+INNER_ENVIRONMENTS = frozenset(
     "array aligned alignedat gathered split cases dcases rcases matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix"
     " smallmatrix".split()
 )
-MATHML = "eqkinmathml"
-DISPLAY = PLAIN | ALIGNED | GATHERED | CASED | WRAPPED | INNER | {MATHML}
+MATHML_ENVIRONMENT = "eqkinmathml"
+DISPLAY_ENVIRONMENTS = (
+    PLAIN_ENVIRONMENTS
+    | ALIGNED_ENVIRONMENTS
+    | GATHERED_ENVIRONMENTS
+    | CASES_ENVIRONMENTS
+    | WRAPPER_ENVIRONMENTS
+    | INNER_ENVIRONMENTS
+    | {MATHML_ENVIRONMENT}
+)
 
 # what KaTeX has no environment for, written as one it has
-_RENAMED = {
+_RENAMED_ENVIRONMENTS = {
     name: target
     for target, names in {
         "aligned": "align align* flalign flalign* eqnarray eqnarray* aligned* subalign",
@@ -48,19 +58,19 @@ _RENAMED = {
     }.items()
     for name in names.split()
 }
-_DROPPED = frozenset(
+_DROPPED_ENVIRONMENTS = frozenset(
     "center small footnotesize scriptsize tiny large Large normalsize flushleft flushright minipage subequations"
     " adjustbox scope figure table proof math mathsmall spreadlines onehalfspace singlespace doublespace tcolorbox"
     " mdframed framed quote itemize enumerate displaybreak minimize landscape autobreak breqn frame columns column"
     " block* tightcenter".split()
 )
 _BEGIN_OR_END = re.compile(r"\\(begin|end)\s*+\{([^{}]*+)\}")
-_ROW = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
+_ROW_BREAK = re.compile(r"\\\\|\\cr(?![A-Za-z])|\\newline|\\tabularnewline|\\begin\s*\{")
 _ROW_END = re.compile(r"(\\\\|\\cr(?![A-Za-z]))")
 _AMPERSAND = re.compile(r"(?<!\\)&")
 _TEXT_CASES = re.compile(r"(\\begin\{[dr]?cases)\*\}(.*?)(\\end\{[dr]?cases)\*\}", re.DOTALL)
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
-_MOST_COLUMNS = 200
+_MAX_COLUMNS = 200
 _COLUMNS = re.compile(r"[lcrLCRX|]")
 # commands that draw: an equation that needs one is a picture
 DIAGRAM_COMMANDS = frozenset(
@@ -83,45 +93,45 @@ def is_diagram(body: str) -> bool:
     return DIAGRAM.search(body) is not None
 
 
-def converter_input(environment: str, body: str) -> str:
+def to_converter_input(environment: str, body: str) -> str:
     """One display environment's body as LaTeX that the converter takes in display mode."""
     if len(body) > LIMITS.latex_chars:  # the converter will say so
         return body
     name = environment.removesuffix("*")
-    if name in WRAPPED:
+    if name in WRAPPER_ENVIRONMENTS:
         name, body = _unwrap_empheq(body)
     if "\\begin" in body:
         body = rewrite_environments(body)
-    body = _without_last_break(body)
-    if name in PLAIN:
+    body = _strip_last_break(body)
+    if name in PLAIN_ENVIRONMENTS:
         return body
-    if name in CASED:
+    if name in CASES_ENVIRONMENTS:
         head = read_group(body, 0) or ("", 0)
         return rf"{head[0]}\begin{{cases}}{body[head[1] :]}\end{{cases}}"
-    if name in INNER:
+    if name in INNER_ENVIRONMENTS:
         return rewrite_environments(rf"\begin{{{environment}}}{body}\end{{{environment}}}")
     if name in ("alignat", "xalignat", "xxalignat"):
-        body = _without_argument(body)
+        body = _skip_argument(body)
     elif name == "IEEEeqnarray":
         body = body[(read_bracket(body, 0) or ("", 0))[1] :]
-        body = _without_argument(body)
-    return _rows(name, body)
+        body = _skip_argument(body)
+    return _write_rows(name, body)
 
 
-def _rows(name: str, body: str) -> str:
+def _write_rows(name: str, body: str) -> str:
     """Rows of an alignment; a single one needs none."""
-    if not _ROW.search(body):
+    if not _ROW_BREAK.search(body):
         return _AMPERSAND.sub(" ", body)
     nested = "\\begin" in body
-    if name in GATHERED:
+    if name in GATHERED_ENVIRONMENTS:
         body = body if nested else _AMPERSAND.sub(" ", body)
         return rf"\begin{{gathered}}{body}\end{{gathered}}"
     if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and not nested:
-        body = "".join(_two_columns(part) for part in _ROW_END.split(body))
+        body = "".join(_merge_columns(part) for part in _ROW_END.split(body))
     return rf"\begin{{aligned}}{body}\end{{aligned}}"
 
 
-def _without_last_break(body: str) -> str:
+def _strip_last_break(body: str) -> str:
     body = body.strip()
     while True:
         space = _ROW_SPACE.search(body, max(len(body) - 40, 0)) if body.endswith("]") else None
@@ -130,13 +140,13 @@ def _without_last_break(body: str) -> str:
         body = body[: space.start() if space else -2].rstrip()
 
 
-def _two_columns(row: str) -> str:
+def _merge_columns(row: str) -> str:
     """A row `a &=& b` of an eqnarray as `a &= b`."""
     marks = list(_AMPERSAND.finditer(row))
     return row if len(marks) < 2 else row[: marks[1].start()] + " " + row[marks[1].end() :]
 
 
-def _without_argument(body: str) -> str:
+def _skip_argument(body: str) -> str:
     group = read_group(body, 0)
     return body[group[1] :] if group else body
 
@@ -148,13 +158,13 @@ def _unwrap_empheq(body: str) -> tuple[str, str]:
     if group is None:
         return "align", body
     inner = group[0].split("=")[0].strip().removesuffix("*")
-    return (inner if inner in DISPLAY else "align"), body[group[1] :]
+    return (inner if inner in DISPLAY_ENVIRONMENTS else "align"), body[group[1] :]
 
 
 def rewrite_environments(body: str) -> str:
     """Rename the environments in an equation that KaTeX does not know to ones it does; take off those for layout."""
     if "cases*}" in body:
-        body = _TEXT_CASES.sub(_with_text_column, body)
+        body = _TEXT_CASES.sub(_wrap_text_column, body)
     pieces: list[str] = []
     at = 0
     stack: list[str] = []
@@ -162,7 +172,7 @@ def rewrite_environments(body: str) -> str:
         if match.start() < at:
             continue
         which, name = match[1], match[2].strip()
-        target = "" if name in _DROPPED else _RENAMED.get(name, name)
+        target = "" if name in _DROPPED_ENVIRONMENTS else _RENAMED_ENVIRONMENTS.get(name, name)
         if which == "end":
             target = stack.pop() if stack else target
         else:
@@ -172,21 +182,21 @@ def rewrite_environments(body: str) -> str:
         if target:
             pieces.append(rf"\{which}{{{target}}}")
         if which == "begin":
-            text, end = _environment_arguments(body, end, name, target)
+            text, end = _rewrite_arguments(body, end, name, target)
             pieces.append(text)
         at = end
     pieces.append(body[at:])
     return "".join(pieces)
 
 
-def _with_text_column(match: re.Match[str]) -> str:
+def _wrap_text_column(match: re.Match[str]) -> str:
     """`cases*` of mathtools: its second column is text."""
     rows = (row.split("&", 1) for row in match[2].split("\\\\"))
     written = "\\\\".join(rf"{row[0]}&\text{{{row[1]}}}" if len(row) == 2 else row[0] for row in rows)
     return f"{match[1]}}}{written}{match[3]}}}"
 
 
-def _environment_arguments(body: str, at: int, name: str, target: str) -> tuple[str, int]:
+def _rewrite_arguments(body: str, at: int, name: str, target: str) -> tuple[str, int]:
     r"""What follows `\begin{name}`: options are dropped, column specifications are reduced to l, c, r."""
     if target in ("aligned", "gathered", "split", "cases", "dcases", "alignedat", "array", "rcases") or not target:
         bracket = read_bracket(body, at)
@@ -198,7 +208,7 @@ def _environment_arguments(body: str, at: int, name: str, target: str) -> tuple[
             spec = read_group(body, spec[1])
         if spec is None:
             return "{" + "c" * 12 + "}", at
-        return "{" + columns_of(spec[0]) + "}", spec[1]
+        return "{" + simplify_columns(spec[0]) + "}", spec[1]
     if target == "" and name in ("minipage", "adjustbox", "tcolorbox"):
         spec = read_group(body, at)
         if spec and name != "tcolorbox":
@@ -209,11 +219,11 @@ def _environment_arguments(body: str, at: int, name: str, target: str) -> tuple[
     return "", at
 
 
-def columns_of(spec: str, depth: int = 0) -> str:
+def simplify_columns(spec: str, depth: int = 0) -> str:
     r"""A column specification as l, c, r and rules: `@{}` `!{}` `>{}` `p{}` `*{3}{c}` are resolved or dropped."""
     out: list[str] = []
     at = 0
-    while at < len(spec) and len(out) < _MOST_COLUMNS:
+    while at < len(spec) and len(out) < _MAX_COLUMNS:
         letter = spec[at]
         at += 1
         if letter in "@!><":
@@ -228,10 +238,10 @@ def columns_of(spec: str, depth: int = 0) -> str:
             columns = read_group(spec, count[1]) if count else None
             if count and columns:
                 times = int(count[0]) if re.fullmatch(r"\s*[0-9]{1,2}\s*", count[0]) else 1
-                out.extend(columns_of(columns[0], depth + 1) * times if depth < 3 else "c")
+                out.extend(simplify_columns(columns[0], depth + 1) * times if depth < 3 else "c")
                 at = columns[1]
         elif _COLUMNS.match(letter):
             out.append(letter.lower() if letter != "|" else "|")
         elif letter == ":":
             out.append(":")
-    return "".join(out[:_MOST_COLUMNS]) or "c"
+    return "".join(out[:_MAX_COLUMNS]) or "c"

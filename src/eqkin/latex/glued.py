@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-KNOWN = frozenset(
+KNOWN_COMMANDS = frozenset(
     "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi varpi rho varrho"
     " sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
     " hbar ell imath jmath Re Im aleph infty partial nabla emptyset varnothing prime dagger angle triangle square"
@@ -32,15 +32,15 @@ KNOWN = frozenset(
     " displaystyle textstyle limits nolimits quad qquad".split()
 )
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
-_SHORT = 3  # letters of a name that is taken for letters
+_MAX_SHORT_NAME = 3  # letters of a name that is taken for letters
 _DIFFERENTIALS = re.compile(r"(?:d[A-Za-z])+")
-_ACCENTS = frozenset({r"\=", r"\."})  # of text: no commands of a formula
+_TEXT_ACCENTS = frozenset({r"\=", r"\."})  # of text: no commands of a formula
 _DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"))  # of a formula within text, if both are there
 _LETTERS = re.compile(r"[A-Za-z]*")
-_LEAST = 3  # letters of a command that a row is not thought to begin with
+_MIN_ROW_COMMAND = 3  # letters of a command that a row is not thought to begin with
 
 
-def respaced(text: str, unknown: Collection[str] = (), failed: bool = False) -> str:
+def restore_spaces(text: str, unknown: Collection[str] = (), failed: bool = False) -> str:
     """The formula with its blanks back, or the formula itself if none seem lost.
 
     Args:
@@ -49,28 +49,28 @@ def respaced(text: str, unknown: Collection[str] = (), failed: bool = False) -> 
         failed: It cannot be read.
     """
     suspect = failed or bool(unknown)
-    lost = set(unknown) | (_ACCENTS | _lone_delimiters(text) if suspect else frozenset())
+    lost = set(unknown) | (_TEXT_ACCENTS | _find_lone_delimiters(text) if suspect else frozenset())
 
     def mended(match: re.Match[str]) -> str:
         if match[0] == r"\\":
             name = _LETTERS.match(text, match.end())
-            known = name is not None and name[0] in KNOWN and (suspect or len(name[0]) >= _LEAST)
+            known = name is not None and name[0] in KNOWN_COMMANDS and (suspect or len(name[0]) >= _MIN_ROW_COMMAND)
             return "\\ \\" if known else match[0]
-        return _split(match[0]) if match[0] in lost else match[0]
+        return _split_command(match[0]) if match[0] in lost else match[0]
 
     return _COMMAND.sub(mended, text)
 
 
-def _lone_delimiters(text: str) -> set[str]:
+def _find_lone_delimiters(text: str) -> set[str]:
     found = {match[0] for match in _COMMAND.finditer(text)}
     return {sign for pair in _DELIMITERS if len(found.intersection(pair)) == 1 for sign in pair}
 
 
-def _split(command: str) -> str:
+def _split_command(command: str) -> str:
     name = command[1:]
     for end in range(len(name) - 1, 1, -1):
-        if name[:end] in KNOWN:
+        if name[:end] in KNOWN_COMMANDS:
             return f"\\{name[:end]} {name[end:]}"
-    if len(name) <= _SHORT or _DIFFERENTIALS.fullmatch(name):
+    if len(name) <= _MAX_SHORT_NAME or _DIFFERENTIALS.fullmatch(name):
         return " " + name
     return command

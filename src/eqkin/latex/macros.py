@@ -22,7 +22,7 @@ _ALPHABETS = (("bb", r"\mathbb"), ("ds", r"\mathbb"), ("frak", r"\mathfrak"), ("
 _PARAMETER = re.compile(r"#([1-9])")
 _CSNAME = re.compile(r"\\expandafter\s*\\([gex]?def)\s*\\csname\s+([A-Za-z@]+)\s*\\endcsname")
 # what holds a formula together is never redefined: class files do so locally, for titles and lists
-RESERVED = frozenset(
+RESERVED_COMMANDS = frozenset(
     r"\\ \begin \end \left \right \middle \text \mbox \hbox \relax \let \def \label \tag \[ \] \( \) \& \% \$ \#"
     r" \_ \{ \} \, \; \: \!"
     r" \newline \par \item \index \section \footnote \cr \displaystyle \textstyle \limits \nolimits"
@@ -96,7 +96,7 @@ def _read_name(text: str, at: int) -> tuple[str, int] | None:
     return (match[0], match.end()) if match else None
 
 
-_Read = tuple[Macro | Environment, int] | None
+_ReadResult = tuple[Macro | Environment, int] | None
 
 
 # the form nearly all definitions have, read in one go: \newcommand{\name}[n]{body with braces at most two deep}
@@ -105,20 +105,20 @@ _PLAIN_NEWCOMMAND = re.compile(
     r"\{((?:[^{}\\]++|\\.|\{(?:[^{}\\]++|\\.|\{(?:[^{}\\]++|\\.)*+\})*+\})*+)\}",
     re.DOTALL,
 )
-_MANDATORY: tuple[tuple[Argument, ...], ...] = tuple((("m",),) * n for n in range(10))
+_MANDATORY_ARGUMENTS: tuple[tuple[Argument, ...], ...] = tuple((("m",),) * n for n in range(10))
 
 
-def _read_newcommand(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_newcommand(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     plain = _PLAIN_NEWCOMMAND.match(text, at)
     if plain:
         braced, bare, count, body = plain.groups()
         weak = match[1].startswith("provide")
-        return Macro(braced or bare, _MANDATORY[int(count or 0)], body, weak=weak), plain.end()
+        return Macro(braced or bare, _MANDATORY_ARGUMENTS[int(count or 0)], body, weak=weak), plain.end()
     named = _read_name(text, at)
     if named is None:
         return None
     name, at = named
-    args, at = _bracketed_arguments(text, at, extended=match[1].endswith("x"))
+    args, at = _read_bracketed_arguments(text, at, extended=match[1].endswith("x"))
     group = read_group(text, at)
     if group is None:  # \newcommand\x y: a single token
         token = _NAME.match(text, skip_space(text, at))
@@ -126,7 +126,7 @@ def _read_newcommand(text: str, at: int, match: re.Match[str]) -> _Read:
     return (Macro(name, args, group[0], weak=match[1].startswith("provide")), group[1]) if group else None
 
 
-def _bracketed_arguments(text: str, at: int, extended: bool = False) -> tuple[tuple[Argument, ...], int]:
+def _read_bracketed_arguments(text: str, at: int, extended: bool = False) -> tuple[tuple[Argument, ...], int]:
     r"""`[n][default]` of \newcommand, or `[n][1=a, 3=b]` of \newcommandx."""
     count = read_bracket(text, at)
     if count is None or not count[0].strip().isdigit():
@@ -145,7 +145,7 @@ def _bracketed_arguments(text: str, at: int, extended: bool = False) -> tuple[tu
     return tuple(args), at
 
 
-def _read_def(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_def(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     name = _NAME.match(text, skip_space(text, at))
     if name is None:
         return None
@@ -163,7 +163,7 @@ def _read_def(text: str, at: int, match: re.Match[str]) -> _Read:
     return Macro(name[0], args, body[0], prefix=pieces[0].strip()), body[1]
 
 
-def _read_let(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_let(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     name = _NAME.match(text, skip_space(text, at))
     if name is None:
         return None
@@ -176,7 +176,7 @@ def _read_let(text: str, at: int, match: re.Match[str]) -> _Read:
     return Macro(name[0], (), "", alias=target[0]), target.end()
 
 
-def _read_operator(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_operator(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     named = _read_name(text, at)
     body = read_group(text, named[1]) if named else None
     if named is None or body is None:
@@ -185,10 +185,10 @@ def _read_operator(text: str, at: int, match: re.Match[str]) -> _Read:
 
 
 # how many groups follow the name
-_PAIRED = {"DeclarePairedDelimiter": 2, "DeclarePairedDelimiterX": 3, "DeclarePairedDelimiterXPP": 5}
+_PAIRED_DELIMITERS = {"DeclarePairedDelimiter": 2, "DeclarePairedDelimiterX": 3, "DeclarePairedDelimiterXPP": 5}
 
 
-def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_paired(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     r"""\DeclarePairedDelimiter{\abs}{\lvert}{\rvert}; X takes [n] and a body in which \delimsize is the size."""
     named = _read_name(text, at)
     if named is None:
@@ -202,8 +202,8 @@ def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
             return None
         count, at = min(int(bracket[0]), 7), bracket[1]
     groups: list[str] = []
-    for _ in range(_PAIRED[match[1]]):
-        group = _token_or_group(text, at)
+    for _ in range(_PAIRED_DELIMITERS[match[1]]):
+        group = _read_token_or_group(text, at)
         if group is None:
             return None
         groups.append(group[0])
@@ -220,7 +220,7 @@ def _read_paired(text: str, at: int, match: re.Match[str]) -> _Read:
     return Macro(name, (("s",), ("o", "")) + (("m",),) * count, body), at
 
 
-def _token_or_group(text: str, at: int) -> tuple[str, int] | None:
+def _read_token_or_group(text: str, at: int) -> tuple[str, int] | None:
     group = read_group(text, at)
     if group is not None:
         return group
@@ -231,7 +231,7 @@ def _token_or_group(text: str, at: int) -> tuple[str, int] | None:
     return (text[at], at + 1) if at < len(text) else None
 
 
-def _read_document(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_document(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     r"""xparse: \NewDocumentCommand{\foo}{s o O{x} m d()}{body}."""
     named = _read_name(text, at)
     spec = read_group(text, named[1]) if named else None
@@ -261,11 +261,11 @@ def _read_document(text: str, at: int, match: re.Match[str]) -> _Read:
     return Macro(named[0], tuple(args[:9]), body[0]), body[1]
 
 
-def _read_environment(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_environment(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     name = read_group(text, at)
     if name is None:
         return None
-    args, at = _bracketed_arguments(text, name[1])
+    args, at = _read_bracketed_arguments(text, name[1])
     begin = read_group(text, at)
     end = read_group(text, begin[1]) if begin else None
     if begin is None or end is None:
@@ -273,7 +273,7 @@ def _read_environment(text: str, at: int, match: re.Match[str]) -> _Read:
     return Environment(name[0].strip(), args, begin[0], end[0]), end[1]
 
 
-def _read_alphabet(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_alphabet(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     named = _read_name(text, at)
     if named is None:
         return None
@@ -282,7 +282,7 @@ def _read_alphabet(text: str, at: int, match: re.Match[str]) -> _Read:
     return Macro(named[0], (("m",),), rf"{font}{{#1}}", weak=True), named[1]
 
 
-def _read_symbol(text: str, at: int, match: re.Match[str]) -> _Read:
+def _read_symbol(text: str, at: int, match: re.Match[str]) -> _ReadResult:
     named = _read_name(text, at)
     if named is None or len(named[0]) < 3:
         return None
@@ -296,12 +296,12 @@ _NEWCOMMANDS = (
 _DOCUMENT_COMMANDS = [
     a + b + "DocumentCommand" for a in ("New", "Renew", "Provide", "Declare") for b in ("", "Expandable")
 ]
-_READERS: dict[str, Callable[[str, int, re.Match[str]], _Read]] = {
+_READERS: dict[str, Callable[[str, int, re.Match[str]], _ReadResult]] = {
     **dict.fromkeys(_NEWCOMMANDS, _read_newcommand),
     **dict.fromkeys(("def", "gdef", "edef", "xdef"), _read_def),
     "let": _read_let,
     "DeclareMathOperator": _read_operator,
-    **dict.fromkeys(_PAIRED, _read_paired),
+    **dict.fromkeys(_PAIRED_DELIMITERS, _read_paired),
     **dict.fromkeys(_DOCUMENT_COMMANDS, _read_document),
     **dict.fromkeys(("newenvironment", "renewenvironment"), _read_environment),
     "DeclareMathAlphabet": _read_alphabet,

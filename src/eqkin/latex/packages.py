@@ -14,7 +14,7 @@ from eqkin.latex.macros import Macro, find_definitions
 from eqkin.latex.scan import strip_comments
 
 
-def _load() -> dict[str, dict[str, Macro]]:
+def _load_preludes() -> dict[str, dict[str, Macro]]:
     preludes: dict[str, dict[str, Macro]] = {}
     folder = resources.files("eqkin.latex").joinpath("preludes")
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
@@ -26,12 +26,12 @@ def _load() -> dict[str, dict[str, Macro]]:
     return preludes
 
 
-PRELUDES = _load()
+PRELUDES = _load_preludes()
 _LAST_RESORTS = frozenset({"conventions", "peeters_macros"})  # asked after the packages proper
 
 
 @cache
-def providers() -> dict[str, str]:
+def find_providers() -> dict[str, str]:
     """For every command some prelude defines: the package to take it from when none was loaded (`latex` excluded)."""
     order = sorted(PRELUDES, key=lambda package: (package in _LAST_RESORTS, package), reverse=True)
     return {name: package for package in order if package != "latex" for name in PRELUDES[package]}

@@ -24,7 +24,7 @@ _ACCENT = re.compile(
     r"\\(?:([`'^\"~=.])\s*+(?:\{\\?([A-Za-z])\}|\\?([A-Za-z]))"
     r"|([uvHcdbrkt])(?:\s*+\{\\?([A-Za-z])\}|\s++\\?([A-Za-z])(?![A-Za-z])))"
 )
-_SYMBOL = {
+_SYMBOLS = {
     "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ", "!": "",
     " ": " ",
     "\\": " ", "-": "", "/": "", "@": "", "(": "$", ")": "$",
@@ -48,38 +48,49 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _LINES = re.compile(r"\n[ \n]*\n[ \n]*")
-_PLAIN = {"{": "", "}": "", "~": " ", "``": '"', "''": '"', "--": "–", "---": "—", "\t": " ", "\r": " ", "$": "$"}
+_PLAIN_TOKENS = {
+    "{": "",
+    "}": "",
+    "~": " ",
+    "``": '"',
+    "''": '"',
+    "--": "–",
+    "---": "—",
+    "\t": " ",
+    "\r": " ",
+    "$": "$",
+}
 
 
-def _replace(match: re.Match[str]) -> str:
+def _replace_token(match: re.Match[str]) -> str:
     token = match[0]
     if token[0] == "\\":
         word = match[1]
         if word:
             return _LETTER_COMMANDS.get(word, "")
-        return token if len(token) > 2 else _SYMBOL.get(token[1], "")
+        return token if len(token) > 2 else _SYMBOLS.get(token[1], "")
     if token[0] == " ":
         return " "
-    return _PLAIN.get(token, token)
+    return _PLAIN_TOKENS.get(token, token)
 
 
-def _accent(match: re.Match[str]) -> str:
+def _replace_accent(match: re.Match[str]) -> str:
     accent, letter = match[1] or match[4], match[2] or match[3] or match[5] or match[6]
     return unicodedata.normalize("NFC", letter + _COMBINING[accent])
 
 
-def plain_text(latex: str) -> str:
+def to_plain_text(latex: str) -> str:
     """Plain text of a stretch of LaTeX prose; equation marks stay where they are."""
     if "\\" in latex:
         latex = _NO_PROSE.sub(" ", latex)
         latex = _DROP_WITH_ARGUMENT.sub(" ", latex)
-        latex = _ACCENT.sub(_accent, latex)
-    latex = _TOKEN.sub(_replace, latex)
+        latex = _ACCENT.sub(_replace_accent, latex)
+    latex = _TOKEN.sub(_replace_token, latex)
     latex = _LINES.sub("\n\n", latex)
     return latex.strip(" \n")
 
 
-def around(prose: str, mark: int, reach: int = 400) -> tuple[str, str]:
+def extract_context(prose: str, mark: int, reach: int = 400) -> tuple[str, str]:
     """What stands just before and after the equation whose mark has this number, in a section's plain text."""
     at = -1
     for _ in range(mark + 1):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Rewritten:
+class RewrittenText:
     """The new text, and the pieces of it that came from elsewhere, in order."""
 
     text: str
@@ -17,13 +17,13 @@ class Rewritten:
     origins: tuple[int, ...] = (0,)  # where it began in the text as given
     kept: tuple[bool, ...] = (True,)  # whether it stayed as it was
 
-    def place(self, at: int) -> int:
+    def find_origin(self, at: int) -> int:
         """Where a character of the new text stood; for one that was written anew, where what it replaces began."""
         piece = max(bisect_right(self.starts, at) - 1, 0)
         return self.origins[piece] + (at - self.starts[piece] if self.kept[piece] else 0)
 
 
-def rewrite(pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str], text: str) -> Rewritten:
+def rewrite_matches(pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str], text: str) -> RewrittenText:
     """Replace what a pattern finds; a match that is replaced by itself stays part of what is around it."""
     pieces, starts, origins, kept = [""], [0], [0], [True]
     at = length = 0
@@ -46,4 +46,4 @@ def rewrite(pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str
     add(text[at:], at, True)
     if at == len(text):
         add("", at, False)  # the end of the text stays the end
-    return Rewritten("".join(pieces), tuple(starts), tuple(origins), tuple(kept))
+    return RewrittenText("".join(pieces), tuple(starts), tuple(origins), tuple(kept))

@@ -25,7 +25,7 @@ _CONDITIONAL = re.compile(
     r"\\(?:(?P<fi>fi)|(?P<other>else)|if(?!f(?![a-z])|thenelse|str|defined|empty)[a-zA-Z]*+)(?![A-Za-z])"
 )
 _SPACE = re.compile(r"\s*")
-_NEAR = 5_000  # almost every group closes within so many characters
+_NEAR_CHARS = 5_000  # almost every group closes within so many characters
 
 
 def skip_space(text: str, at: int) -> int:
@@ -38,15 +38,15 @@ def skip_space(text: str, at: int) -> int:
 _pairs: tuple[str | None, array[int]] = (None, array("i"))
 
 
-def _pair_end(text: str, at: int) -> int:
+def _find_pair_end(text: str, at: int) -> int:
     global _pairs
     known = _pairs
     if known[0] is not text:
-        _pairs = known = (text, _all_pairs(text))
+        _pairs = known = (text, _find_all_pairs(text))
     return known[1][at]
 
 
-def _all_pairs(text: str) -> array[int]:
+def _find_all_pairs(text: str) -> array[int]:
     """For every `{` and `[` of a text the index after its end, -1 for everything else."""
     ends = array("i", [-1]) * len(text)
     braces = array("i")
@@ -68,18 +68,18 @@ def _all_pairs(text: str) -> array[int]:
     return ends
 
 
-def forget() -> None:
+def clear_pairs() -> None:
     """Let go of the text that was scanned last."""
     global _pairs
     _pairs = (None, array("i"))
 
 
-def group_end(text: str, at: int) -> int:
+def find_group_end(text: str, at: int) -> int:
     """Index just after the group whose `{` stands at `at`; -1 if it does not close."""
     if _pairs[0] is text:
-        return _pair_end(text, at)
+        return _find_pair_end(text, at)
     depth = 0
-    for match in _BRACE.finditer(text, at, at + _NEAR):
+    for match in _BRACE.finditer(text, at, at + _NEAR_CHARS):
         token = match[0]
         if token == "{":
             depth += 1
@@ -87,15 +87,15 @@ def group_end(text: str, at: int) -> int:
             depth -= 1
             if depth == 0:
                 return match.end()
-    return -1 if at + _NEAR >= len(text) else _pair_end(text, at)
+    return -1 if at + _NEAR_CHARS >= len(text) else _find_pair_end(text, at)
 
 
-def bracket_end(text: str, at: int) -> int:
+def find_bracket_end(text: str, at: int) -> int:
     """Index just after the `]` that closes the `[` at `at`, braces respected; -1 if it does not close."""
     if _pairs[0] is text:
-        return _pair_end(text, at)
+        return _find_pair_end(text, at)
     depth = 0
-    for match in _BRACKET.finditer(text, at + 1, at + _NEAR):
+    for match in _BRACKET.finditer(text, at + 1, at + _NEAR_CHARS):
         token = match[0]
         if token == "{":
             depth += 1
@@ -105,7 +105,7 @@ def bracket_end(text: str, at: int) -> int:
                 return -1
         elif token == "]" and depth == 0:
             return match.end()
-    return -1 if at + _NEAR >= len(text) else _pair_end(text, at)
+    return -1 if at + _NEAR_CHARS >= len(text) else _find_pair_end(text, at)
 
 
 def read_group(text: str, at: int) -> tuple[str, int] | None:
@@ -113,7 +113,7 @@ def read_group(text: str, at: int) -> tuple[str, int] | None:
     at = skip_space(text, at)
     if text[at : at + 1] != "{":
         return None
-    end = group_end(text, at)
+    end = find_group_end(text, at)
     return (text[at + 1 : end - 1], end) if end > 0 else None
 
 
@@ -122,7 +122,7 @@ def read_bracket(text: str, at: int) -> tuple[str, int] | None:
     at = skip_space(text, at)
     if text[at : at + 1] != "[":
         return None
-    end = bracket_end(text, at)
+    end = find_bracket_end(text, at)
     return (text[at + 1 : end - 1], end) if end > 0 else None
 
 
@@ -139,7 +139,11 @@ def strip_comments(text: str) -> str:
         kind = match.lastgroup
         if kind is None:  # a comment
             continue
-        kept, end = _conditional(text, at, missing) if kind == "iffalse" else ("", _verbatim_end(text, match, missing))
+        kept, end = (
+            _read_conditional(text, at, missing)
+            if kind == "iffalse"
+            else ("", _find_verbatim_end(text, match, missing))
+        )
         pieces.append(kept if end > at else match[0])
         at = max(end, at)
     pieces.append(text[at:])
@@ -149,7 +153,7 @@ def strip_comments(text: str) -> str:
 _HIDDEN_ENVIRONMENT = re.compile(r"\{(?:[vV]erbatim|lstlisting|minted|comment|alltt|filecontents)\*?\}")
 
 
-def _verbatim_end(text: str, match: re.Match[str], missing: set[str]) -> int:
+def _find_verbatim_end(text: str, match: re.Match[str], missing: set[str]) -> int:
     if match.lastgroup == "verb":
         line = text.find("\n", match.end(), match.end() + 1000)
         return text.find(match["verb"], match.end(), line if line >= 0 else match.end() + 1000) + 1
@@ -161,7 +165,7 @@ def _verbatim_end(text: str, match: re.Match[str], missing: set[str]) -> int:
     return end + len(ending)
 
 
-def _conditional(text: str, at: int, missing: set[str]) -> tuple[str, int]:
+def _read_conditional(text: str, at: int, missing: set[str]) -> tuple[str, int]:
     r"""What is left of `\iffalse ... \else kept \fi`, and where it ends; (-1 if it does not)."""
     depth, kept = 1, -1
     if "\\fi" in missing:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 
-from eqkin.latex.environments import DISPLAY
+from eqkin.latex.environments import DISPLAY_ENVIRONMENTS
 from eqkin.latex.macros import Argument, Environment, Macro
 from eqkin.latex.scan import read_bracket, read_group, skip_space
 
-_NAMES = "|".join(sorted((re.escape(name) for name in DISPLAY), key=len, reverse=True))
+_NAMES = "|".join(sorted((re.escape(name) for name in DISPLAY_ENVIRONMENTS), key=len, reverse=True))
 _OPENS_DISPLAY = re.compile(rf"\\(?:begin|end)\s*+\{{(?:{_NAMES})\*?\}}|(?<!\\)\\\[|(?<!\\)\\\]|\$\$")
 _INNER_PAIR = re.compile(r"\\begin\s*+\{([A-Za-z]*+)\*?\}.*\\end\s*+\{\1\*?\}", re.DOTALL)
 _OUTER_NAMES = "equation|displaymath|eqnarray|align|alignat|flalign|gather|multline|dmath"
@@ -26,10 +26,10 @@ _COMMANDS = (
 )
 _END_COMMAND = re.compile(rf"\\end({_COMMANDS})(?![A-Za-z])")
 _ALIASED = re.compile(rf"\\(end)?({_COMMANDS}|array)(?![A-Za-z])")
-_ROUNDS = 3  # a macro may stand for another one
+_EXPANSION_ROUNDS = 3  # a macro may stand for another one
 
 
-def environment_commands(text: str) -> str:
+def expand_environment_commands(text: str) -> str:
     r"""Write `\align ... \endalign` as `\begin{align} ... \end{align}`, in a text that closes environments that way."""
     names = set(_END_COMMAND.findall(text))
     if not names:
@@ -37,12 +37,12 @@ def environment_commands(text: str) -> str:
     used = "|".join(sorted(names, key=len, reverse=True))
     return re.sub(
         rf"\\(?:\\|(end)?({used})(\*?)(?![A-Za-z]))",
-        lambda m: _as_environment(m[1], m[2] + m[3]) if m[2] and not _is_defined(text, m.start()) else m[0],
+        lambda m: _write_environment(m[1], m[2] + m[3]) if m[2] and not _is_defined(text, m.start()) else m[0],
         text,
     )
 
 
-def _as_environment(end: str | None, name: str) -> str:
+def _write_environment(end: str | None, name: str) -> str:
     return rf"\{'end' if end else 'begin'}{{{name}}}"
 
 
@@ -53,10 +53,10 @@ def _is_defined(text: str, at: int) -> bool:
     )
 
 
-def opening_or_closing(command: str) -> str:
+def expand_alias(command: str) -> str:
     r"""What `\equation` or `\endequation` stands for, "" for a command that opens or closes no environment."""
     match = _ALIASED.fullmatch(command)
-    return _as_environment(match[1], match[2]) if match else ""
+    return _write_environment(match[1], match[2]) if match else ""
 
 
 def _is_structural(macro: Macro) -> bool:
@@ -74,15 +74,15 @@ def expand_structural(
 ) -> tuple[str, list[tuple[int, Macro]]]:
     """Write out structural macros and environments in `text`; `changes` are moved along with the text they stand at."""
     chosen = {name: macro for name, macro in macros.items() if _is_structural(macro)}
-    opened = {n: e for n, e in environments.items() if n not in DISPLAY and _OPENS_DISPLAY.search(e.begin)}
-    for _ in range(_ROUNDS if chosen or opened else 0):
-        text, changes, changed = _write_out(text, chosen, opened, changes)
+    opened = {n: e for n, e in environments.items() if n not in DISPLAY_ENVIRONMENTS and _OPENS_DISPLAY.search(e.begin)}
+    for _ in range(_EXPANSION_ROUNDS if chosen or opened else 0):
+        text, changes, changed = _expand_once(text, chosen, opened, changes)
         if not changed:
             break
     return text, changes
 
 
-def _write_out(
+def _expand_once(
     text: str, macros: dict[str, Macro], environments: dict[str, Environment], changes: list[tuple[int, Macro]]
 ) -> tuple[str, list[tuple[int, Macro]], bool]:
     # one plain "\" first, then the names: that lets the engine skip ordinary words
@@ -98,11 +98,11 @@ def _write_out(
         if match["macro"]:
             macro = macros["\\" + match["macro"]]
             values, end = _read_arguments(text, match.end(), macro.args)
-            written = _fill(macro.body, values)
+            written = _fill_parameters(macro.body, values)
         elif match["side"] == "begin":
             environment = environments[match["environment"]]
             values, end = _read_arguments(text, match.end(), environment.args)
-            written = _fill(environment.begin, values)
+            written = _fill_parameters(environment.begin, values)
         else:
             written, end = environments[match["environment"]].end, match.end()
         pieces += [text[at : match.start()], written]
@@ -137,7 +137,7 @@ def _read_arguments(text: str, at: int, kinds: tuple[Argument, ...]) -> tuple[li
     return values, at
 
 
-def _fill(body: str, values: list[str]) -> str:
+def _fill_parameters(body: str, values: list[str]) -> str:
     if "#" not in body:
         return body + " "
     return _PARAMETER.sub(lambda m: values[int(m[1]) - 1] if int(m[1]) <= len(values) else "", body)

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
 
-from eqkin.latex.citations import cited_ids
-from eqkin.latex.displays import HEADINGS, events, heading
-from eqkin.latex.macros import RESERVED, Definition, Environment, Macro, find_definitions
-from eqkin.latex.prose import EQUATION_MARK, plain_text
-from eqkin.latex.scan import forget, strip_comments
-from eqkin.latex.structural import environment_commands, expand_structural, opening_or_closing
+from eqkin.latex.citations import find_cited_ids
+from eqkin.latex.displays import HEADING_LEVELS, iter_events, read_heading
+from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro, find_definitions
+from eqkin.latex.prose import EQUATION_MARK, to_plain_text
+from eqkin.latex.scan import clear_pairs, strip_comments
+from eqkin.latex.structural import expand_alias, expand_environment_commands, expand_structural
 from eqkin.limits import LIMITS
 
 _PACKAGES = re.compile(r"\\(?:usepackage|RequirePackage)\s*+(?:\[[^\]\\]*+\])?\s*+\{([^{}]*+)\}")
 _LABEL = re.compile(r"\\label\s*+\{([^{}]*+)\}")
-_DROPPED = re.compile(
+_NUMBERING = re.compile(
     r"\\(?:label|tag\*?|intertext|shortintertext)\s*+\{[^{}]*+\}|\\(?:nonumber|notag|qedhere|allowdisplaybreaks|displaybreak)(?![A-Za-z])(?:\s*+\[\d\])?"
     r"|\\l?eqno(?![A-Za-z])\s*+(?:\{[^{}]*+\}|\([^()$\\]{0,40}+\)|\\[a-z]{1,2}box\s*+\{[^{}]*+\}|[\d.]++)?"
 )
@@ -40,7 +40,7 @@ class Section:
     @cached_property
     def text(self) -> str:
         """Its prose as plain text, the marks where they were."""
-        return plain_text(self.latex)
+        return to_plain_text(self.latex)
 
 
 @dataclass
@@ -71,48 +71,48 @@ class Document:
 
 def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] | None = None) -> Document:
     """Read a LaTeX document (or a text that looks like one) with its local styles and bibliographies."""
-    text = environment_commands(strip_comments(text.replace(EQUATION_MARK, " ")))
+    text = expand_environment_commands(strip_comments(text.replace(EQUATION_MARK, " ")))
     style = strip_comments("\n".join(styles or []))
-    document = Document(cites=cited_ids(text, bibliographies or []))
+    document = Document(cites=find_cited_ids(text, bibliographies or []))
     begin = text.find("\\begin{document}")
-    if begin >= 0 and _within_braces(text, begin):  # in a macro: then the text is read as a whole
+    if begin >= 0 and _is_within_braces(text, begin):  # in a macro: then the text is read as a whole
         begin = -1
     if begin >= 0:
-        document.packages = _packages([text[:begin], style])
+        document.packages = _find_packages([text[:begin], style])
     elif style or "\\usepackage" in text:
-        document.packages = _packages([text, style]) or None
+        document.packages = _find_packages([text, style]) or None
 
-    style_macros, style_environments = _collect(style)
-    definitions = [*_preamble_definitions(text[: max(begin, 0)]), *find_definitions(text, max(begin, 0))]
+    style_macros, style_environments = _collect_definitions(style)
+    definitions = [*_find_preamble_definitions(text[: max(begin, 0)]), *find_definitions(text, max(begin, 0))]
     environments = style_environments | {d.value.name: d.value for d in definitions if isinstance(d.value, Environment)}
-    body, changes = _without_definitions(text, definitions, begin)
+    body, changes = _remove_definitions(text, definitions, begin)
     table = dict(style_macros)
     for at, macro in changes:
         if at < 0:  # in the order TeX sees them: a \let copies what its target means at that point
             _define(macro, table)
         else:  # a name first defined in the body means the same before it
-            table.setdefault(macro.name, _resolved(macro, table))
+            table.setdefault(macro.name, _resolve_alias(macro, table))
     document.macros = [table]
     body, changes = expand_structural(body, table, environments, [(at, m) for at, m in changes if at >= 0])
     title = _TITLE.search(text)
     if title:
-        document.title = plain_text(heading(text, title.end())[0])[:500]
-    document.authors = _authors(text)
-    _fill(document, body, changes)
-    forget()
+        document.title = to_plain_text(read_heading(text, title.end())[0])[:500]
+    document.authors = _find_authors(text)
+    _fill_document(document, body, changes)
+    clear_pairs()
     return document
 
 
-def _authors(text: str) -> list[str]:
+def _find_authors(text: str) -> list[str]:
     r"""Names in \author{A \and B}, footnotes and affiliations cut off."""
     names: list[str] = []
     for match in islice(_AUTHOR.finditer(text), 50):
-        written = _ASIDE.sub(" ", heading(text, match.end())[0])
-        names += [plain_text(re.split(r"\\\\|\n\s*\n", part.strip())[0]) for part in _AND.split(written)]
+        written = _ASIDE.sub(" ", read_heading(text, match.end())[0])
+        names += [to_plain_text(re.split(r"\\\\|\n\s*\n", part.strip())[0]) for part in _AND.split(written)]
     return [name[:100] for name in dict.fromkeys(names) if name and not name.isspace()][:100]
 
 
-def _within_braces(text: str, at: int) -> bool:
+def _is_within_braces(text: str, at: int) -> bool:
     """Whether a group is open at `at`, from the start of the paragraph it stands in."""
     start = max(text.rfind("\\newcommand", 0, at), text.rfind("\\def", 0, at))
     if start < 0 or at - start > 2000:
@@ -121,54 +121,54 @@ def _within_braces(text: str, at: int) -> bool:
     return before.count("{") - before.count("\\{") > before.count("}") - before.count("\\}")
 
 
-def _packages(texts: list[str]) -> list[str]:
+def _find_packages(texts: list[str]) -> list[str]:
     names = (name.strip() for text in texts for group in _PACKAGES.findall(text) for name in group.split(","))
     return list(dict.fromkeys(name.rsplit("/", 1)[-1] for name in names if name))
 
 
 # chapters of one work come one after the other and share their preamble and styles
 @lru_cache(maxsize=8)
-def _preamble_definitions(preamble: str) -> list[Definition]:
+def _find_preamble_definitions(preamble: str) -> list[Definition]:
     return find_definitions(preamble)
 
 
 @lru_cache(maxsize=8)
-def _collect(style: str) -> tuple[dict[str, Macro], dict[str, Environment]]:
+def _collect_definitions(style: str) -> tuple[dict[str, Macro], dict[str, Environment]]:
     macros: dict[str, Macro] = {}
     environments: dict[str, Environment] = {}
     for definition in find_definitions(style):
         if isinstance(definition.value, Environment):
             environments[definition.value.name] = definition.value
-        elif definition.value.name not in RESERVED:
+        elif definition.value.name not in RESERVED_COMMANDS:
             _define(definition.value, macros)
     return macros, environments
 
 
 def _define(macro: Macro, table: dict[str, Macro]) -> bool:
     """Enter a definition in a table; whether that changes anything."""
-    macro = _resolved(macro, table)
+    macro = _resolve_alias(macro, table)
     if macro.alias == macro.name or table.get(macro.name) == macro or (macro.weak and macro.name in table):
         return False
     table[macro.name] = macro
     return True
 
 
-def _resolved(macro: Macro, table: dict[str, Macro]) -> Macro:
+def _resolve_alias(macro: Macro, table: dict[str, Macro]) -> Macro:
     r"""A \let of a macro we know is that macro under another name; of anything else it stays an alias."""
     if not macro.alias:
         return macro
     target = table.get(macro.alias)
     if target is not None:
         return Macro(macro.name, target.args, target.body, target.prefix, target.alias)
-    written = opening_or_closing(macro.alias)
+    written = expand_alias(macro.alias)
     return Macro(macro.name, (), written) if written else macro
 
 
-def _without_definitions(text: str, definitions: list[Definition], begin: int) -> tuple[str, list[tuple[int, Macro]]]:
+def _remove_definitions(text: str, definitions: list[Definition], begin: int) -> tuple[str, list[tuple[int, Macro]]]:
     """The body with its definitions cut out, and the definitions with their place in it (-1: before the body)."""
     start = begin + len("\\begin{document}") if begin >= 0 else 0
     end = text.rfind("\\end{document}")
-    end = end if end > start and not _within_braces(text, end) else len(text)
+    end = end if end > start and not _is_within_braces(text, end) else len(text)
     pieces: list[str] = []
     changes: list[tuple[int, Macro]] = []
     at, length = start, 0
@@ -177,29 +177,29 @@ def _without_definitions(text: str, definitions: list[Definition], begin: int) -
             pieces.append(text[at : definition.start])
             length += definition.start - at
             at = definition.end
-        if isinstance(definition.value, Macro) and definition.value.name not in RESERVED:
+        if isinstance(definition.value, Macro) and definition.value.name not in RESERVED_COMMANDS:
             changes.append((length if definition.start >= start else -1, definition.value))
     pieces.append(text[at:end])
     return "".join(pieces), changes
 
 
-def _fill(document: Document, body: str, changes: list[tuple[int, Macro]]) -> None:
+def _fill_document(document: Document, body: str, changes: list[tuple[int, Macro]]) -> None:
     """Put the sections and equations of `body` into the document."""
     sections = document.sections
     sections.append(Section("", 0))
     pieces: list[str] = []
     at, changed, marks = 0, 0, 0
-    for start, end, environment, inner in events(body):
+    for start, end, environment, inner in iter_events(body):
         pieces.append(body[at:start])
         at = end
         if environment.startswith("\\"):
             sections[-1].latex = "".join(pieces)
             pieces.clear()
             marks = 0
-            sections.append(Section(plain_text(inner)[:500], HEADINGS[environment[1:]] + 1))
+            sections.append(Section(to_plain_text(inner)[:500], HEADING_LEVELS[environment[1:]] + 1))
             continue
         label = _LABEL.search(inner) if "\\label" in inner else None
-        inner = _DROPPED.sub("", inner).strip()
+        inner = _NUMBERING.sub("", inner).strip()
         if not inner:
             continue
         if len(document.equations) >= LIMITS.equations_per_paper:
@@ -208,7 +208,7 @@ def _fill(document: Document, body: str, changes: list[tuple[int, Macro]]) -> No
         before = changed
         while changed < len(changes) and changes[changed][0] <= start:
             changed += 1
-        _change([macro for _, macro in changes[before:changed]], document.macros)
+        _apply_changes([macro for _, macro in changes[before:changed]], document.macros)
         pieces.append(EQUATION_MARK)
         name = label[1].strip() if label else ""
         document.equations.append(
@@ -219,7 +219,7 @@ def _fill(document: Document, body: str, changes: list[tuple[int, Macro]]) -> No
     sections[-1].latex = "".join(pieces)
 
 
-def _change(macros: list[Macro], tables: list[dict[str, Macro]]) -> None:
+def _apply_changes(macros: list[Macro], tables: list[dict[str, Macro]]) -> None:
     """Definitions in the body: a new table only if they change what a name means."""
     if not macros:
         return

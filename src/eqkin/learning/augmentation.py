@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from eqkin.forest.vocabulary import CHARACTERS
-from eqkin.learning.randomness import Stream
+from eqkin.forest.vocabulary import CHARACTER_SLOTS
+from eqkin.learning.randomness import RandomStream
 
 
 @dataclass(frozen=True)
@@ -35,25 +35,27 @@ class Augmentation:
     """
 
     def __init__(self, transpositions: float, *, seed: int, device: torch.device, share: float = 1.0) -> None:
-        self._share, self._whether = share, Stream(seed, "renamed")
-        self._chance = torch.tensor(_poisson(transpositions), dtype=torch.float64, device=device)
-        self._number, self._first, self._second = (Stream(seed, name) for name in ("flips", "flip-one", "flip-two"))
+        self._share, self._whether = share, RandomStream(seed, "renamed")
+        self._chance = torch.tensor(_compute_poisson_cdf(transpositions), dtype=torch.float64, device=device)
+        self._number, self._first, self._second = (
+            RandomStream(seed, name) for name in ("flips", "flip-one", "flip-two")
+        )
 
     def draw(self, step: Tensor, equations: int, places: Tensor | None = None) -> Renaming:
         """Renamings for equations of a step, whose places in the batch are 0, 1, ... unless others are given."""
         device = self._chance.device
         index = torch.arange(equations, device=device) if places is None else places
-        flips = torch.searchsorted(self._chance, self._number.uniform(step, index), right=True)
+        flips = torch.searchsorted(self._chance, self._number.draw_uniform(step, index), right=True)
         if self._share < 1:
-            flips = torch.where(self._whether.uniform(step, index) < self._share, flips, 0)
+            flips = torch.where(self._whether.draw_uniform(step, index) < self._share, flips, 0)
         most = len(self._chance)
         pair = (index[:, None] * most + torch.arange(most, device=device)).flatten()
-        one = self._first.below(CHARACTERS, step, pair)
-        other = (one + 1 + self._second.below(CHARACTERS - 1, step, pair)) % CHARACTERS
+        one = self._first.draw_below(CHARACTER_SLOTS, step, pair)
+        other = (one + 1 + self._second.draw_below(CHARACTER_SLOTS - 1, step, pair)) % CHARACTER_SLOTS
         return Renaming(*_compose(flips, one.view(equations, most), other.view(equations, most)))
 
 
-def _poisson(mean: float) -> list[float]:
+def _compute_poisson_cdf(mean: float) -> list[float]:
     """P(number <= k) for k = 0, 1, ... until next to nothing is left (the rest, under 1e-12, counts as one more)."""
     below: list[float] = []
     k, chance = 0, math.exp(-mean)
@@ -68,10 +70,10 @@ def _poisson(mean: float) -> list[float]:
 def _compose(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """The first `flips` transpositions of each row, one after the other, as a permutation and its inverse."""
     if flips.device.type == "cuda":
-        from eqkin.learning.kernels import compose_transpositions
+        from eqkin.learning.kernels import launch_compose_transpositions
 
-        return compose_transpositions(flips, one, other)
-    new = torch.arange(CHARACTERS, device=flips.device).repeat(len(flips), 1)
+        return launch_compose_transpositions(flips, one, other)
+    new = torch.arange(CHARACTER_SLOTS, device=flips.device).repeat(len(flips), 1)
     for k in range(int(flips.max()) if len(flips) else 0):
         active = (k < flips)[:, None]
         a, b = one[:, k, None], other[:, k, None]
@@ -81,5 +83,5 @@ def _compose(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]
 
 @_compose.register_fake
 def _(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-    shape = (flips.shape[0], CHARACTERS)
+    shape = (flips.shape[0], CHARACTER_SLOTS)
     return flips.new_empty(shape, dtype=torch.uint8), flips.new_empty(shape, dtype=torch.uint8)

@@ -27,14 +27,16 @@ from eqkin.library.lock import WriterLock
 
 FORMAT = "eqkin-checkpoint"
 VERSION = 1
-NAME = "checkpoint.json"
+CHECKPOINT_FILE = "checkpoint.json"
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-_ARRAYS_NAME = re.compile(r"checkpoint-\d+(-again)?\.safetensors")
-_TEMPORARY_NAME = re.compile(rf"\.({re.escape(NAME)}|{_ARRAYS_NAME.pattern})\.\d+\.tmp")  # what `durable` writes first
-_KINDS = "biuf"  # of arrays: bool, integers, floats
-_REMEDY = f"restore the run's folder from a copy, or delete its {NAME} to start the run anew"
+_ARRAYS_PATTERN = re.compile(r"checkpoint-\d+(-again)?\.safetensors")
+_TEMPORARY_PATTERN = re.compile(
+    rf"\.({re.escape(CHECKPOINT_FILE)}|{_ARRAYS_PATTERN.pattern})\.\d+\.tmp"
+)  # what `durable` writes first
+_DTYPE_KINDS = "biuf"  # of arrays: bool, integers, floats
+_REMEDY = f"restore the run's folder from a copy, or delete its {CHECKPOINT_FILE} to start the run anew"
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
-class _Manifest:
+class _CheckpointManifest:
     """`checkpoint.json` without its checksum, in the order in which it is written."""
 
     file: str
@@ -54,14 +56,14 @@ class _Manifest:
     bytes: int
     facts: dict[str, Any]
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         body = {"format": FORMAT, "version": VERSION, **vars(self)}
         checksum = hashlib.sha256(json.dumps(body).encode()).hexdigest()
         return json.dumps({**body, "checksum": checksum}, indent=1) + "\n"
 
 
 @contextmanager
-def run_lock(folder: Path) -> Iterator[None]:
+def lock_run(folder: Path) -> Iterator[None]:
     """Keep a run's folder to oneself while the context lasts; the folder is made when it is missing.
 
     Raises `LibraryBusy`, which names the process that has it, or `StorageFailed`. The lock goes with its process, also
@@ -91,21 +93,21 @@ def save_checkpoint(folder: Path, arrays: Mapping[str, npt.NDArray[Any]], facts:
     step = facts.get("step")
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
         raise BadInput(f"a checkpoint's facts need a step, a whole number from 0 on, not {step!r}")
-    content = _packed(arrays)
+    content = _pack_arrays(arrays)
     present = _read_manifest(folder)
     kept = present.file if present else None
     file = f"checkpoint-{step}.safetensors"
     if file == kept:  # that one has to stay as it is until the new one is named
         file = f"checkpoint-{step}-again.safetensors"
-    manifest = _Manifest(file, hashlib.sha256(content).hexdigest(), len(content), dict(facts))
+    manifest = _CheckpointManifest(file, hashlib.sha256(content).hexdigest(), len(content), dict(facts))
     try:
-        text = manifest.text().encode()
+        text = manifest.to_text().encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise BadInput(f"a checkpoint's facts have to be JSON ({error})") from error
-    _sweep(folder, kept)  # room for the new file
+    _delete_unused_files(folder, kept)  # room for the new file
     write_file(folder / file, content)
-    write_file(folder / NAME, text)
-    _sweep(folder, file)
+    write_file(folder / CHECKPOINT_FILE, text)
+    _delete_unused_files(folder, file)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
@@ -120,19 +122,19 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
             return Checkpoint(_read_arrays(folder / manifest.file, manifest), manifest.facts)
         except CorruptData:
             newer = _read_manifest(folder)
-            if newer and newer.text() == manifest.text():
+            if newer and newer.to_text() == manifest.to_text():
                 raise
             manifest = newer  # a run saved its next state in between and deleted this one
     return None
 
 
-def pack(saved: Checkpoint) -> bytes:
+def pack_checkpoint(saved: Checkpoint) -> bytes:
     """A checkpoint as bytes, to tell it to another process."""
     facts = json.dumps(saved.facts).encode()
-    return len(facts).to_bytes(8, "little") + facts + _packed(saved.arrays)
+    return len(facts).to_bytes(8, "little") + facts + _pack_arrays(saved.arrays)
 
 
-def unpack(packed: bytes) -> Checkpoint:
+def unpack_checkpoint(packed: bytes) -> Checkpoint:
     """What `pack` was given."""
     end = 8 + int.from_bytes(packed[:8], "little")
     return Checkpoint(load(packed[end:]), json.loads(packed[8:end]))
@@ -141,23 +143,23 @@ def unpack(packed: bytes) -> Checkpoint:
 def remove_checkpoint(folder: Path) -> None:
     """Delete the run's state, if there is one: what it was for is done. Raises `StorageFailed`."""
     try:
-        (folder / NAME).unlink(missing_ok=True)
+        (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     except OSError as error:
-        raise StorageFailed(f"{folder / NAME}: could not be deleted ({error.strerror or error})") from error
-    _sweep(folder, None)
+        raise StorageFailed(f"{folder / CHECKPOINT_FILE}: could not be deleted ({error.strerror or error})") from error
+    _delete_unused_files(folder, None)
 
 
-def _packed(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+def _pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
     """The content of a safetensors file."""
     plain: Arrays = {}
     for name, array in arrays.items():
-        if array.dtype.kind not in _KINDS or array.dtype.itemsize > 8:
+        if array.dtype.kind not in _DTYPE_KINDS or array.dtype.itemsize > 8:
             raise BadInput(f"{name} is an array of {array.dtype}: a checkpoint holds bools, integers and floats")
         plain[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
     return save(plain)
 
 
-def _read_arrays(path: Path, manifest: _Manifest) -> Arrays:
+def _read_arrays(path: Path, manifest: _CheckpointManifest) -> Arrays:
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
@@ -174,8 +176,8 @@ def _read_arrays(path: Path, manifest: _Manifest) -> Arrays:
         raise CorruptData(f"{path}: not a readable safetensors file ({error}); {_REMEDY}") from error
 
 
-def _read_manifest(folder: Path) -> _Manifest | None:
-    path = folder / NAME
+def _read_manifest(folder: Path) -> _CheckpointManifest | None:
+    path = folder / CHECKPOINT_FILE
     try:
         raw = path.read_bytes()
     except FileNotFoundError:
@@ -191,20 +193,20 @@ def _read_manifest(folder: Path) -> _Manifest | None:
                 "use the eqkin that wrote it, or another folder"
             )
         del data["checksum"]  # `text` makes it again
-        manifest = _Manifest(**data)
-        if manifest.text().encode() != raw:
+        manifest = _CheckpointManifest(**data)
+        if manifest.to_text().encode() != raw:
             raise ValueError("checksum differs")
         kinds = [type(value) for value in vars(manifest).values()]
-        if kinds != [str, str, int, dict] or not _ARRAYS_NAME.fullmatch(manifest.file):
+        if kinds != [str, str, int, dict] or not _ARRAYS_PATTERN.fullmatch(manifest.file):
             raise ValueError("no checkpoint is described like that")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(f"{path}: damaged ({error}); {_REMEDY}") from error
     return manifest
 
 
-def _sweep(folder: Path, keep: str | None) -> None:
+def _delete_unused_files(folder: Path, keep: str | None) -> None:
     """Delete array files other than `keep`, and what killed runs were writing."""
     with suppress(OSError):  # they take room and do no harm
         for path in list(folder.iterdir()):
-            if path.name != keep and (_ARRAYS_NAME.fullmatch(path.name) or _TEMPORARY_NAME.fullmatch(path.name)):
+            if path.name != keep and (_ARRAYS_PATTERN.fullmatch(path.name) or _TEMPORARY_PATTERN.fullmatch(path.name)):
                 path.unlink()

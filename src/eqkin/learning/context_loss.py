@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from eqkin.learning.ranks import own_rows
-from eqkin.learning.structure_teacher import MASKED
+from eqkin.learning.ranks import select_rows
+from eqkin.learning.structure_teacher import MASKED_LOGIT
 
-TEMPERATURE = 0.07
+CONTEXT_TEMPERATURE = 0.07
 
 
 def context_loss(
@@ -29,13 +29,13 @@ def context_loss(
     """
     every = torch.arange(len(anchor), device=anchor.device)
     right = every if rows is None else rows
-    asking, paper = own_rows(anchor, rows), own_rows(anchor_paper, rows)
+    asking, paper = select_rows(anchor, rows), select_rows(anchor_paper, rows)
     to_partners = (paper[:, None] == partner_paper) & (right[:, None] != every)
     to_anchors = paper[:, None] == anchor_paper
     logits = torch.cat(
         [
-            (asking @ partner.T / TEMPERATURE).masked_fill(to_partners, MASKED),
-            (asking @ anchor.T / TEMPERATURE).masked_fill(to_anchors, MASKED),
+            (asking @ partner.T / CONTEXT_TEMPERATURE).masked_fill(to_partners, MASKED_LOGIT),
+            (asking @ anchor.T / CONTEXT_TEMPERATURE).masked_fill(to_anchors, MASKED_LOGIT),
         ],
         dim=1,
     )

@@ -18,18 +18,18 @@ from safetensors import numpy as safetensors
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
 from eqkin.forest.forest import Array
 from eqkin.library.durable import write_stream
-from eqkin.sources.streams import ByteStream, unzstd
+from eqkin.sources.streams import ByteStream, open_zstd
 
 FORMAT = "eqkin-corpus"
-PLAIN, WITH_WORDS = "1", "2"  # versions: the second has the words around equations
+VERSION_PLAIN, VERSION_WITH_WORDS = "1", "2"  # versions: the second has the words around equations
 UNPACKED_BYTES = 60_000_000_000  # no packed file unpacks to more; 30 million equations take about 12 GB
-_LEVEL = 12  # 19 takes 17 times as long for files 17 % smaller
-_HEADER_BYTES = 100_000
-_PIECE = 1 << 24
+_COMPRESSION_LEVEL = 12  # 19 takes 17 times as long for files 17 % smaller
+_MAX_HEADER_BYTES = 100_000
+_PIECE_BYTES = 1 << 24
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
-def digest_of(arrays: dict[str, Array]) -> str:
+def compute_digest(arrays: dict[str, Array]) -> str:
     """Hex SHA-256 of some arrays: their names, types, shapes and content."""
     state = hashlib.sha256()
     for name, array in sorted(arrays.items()):
@@ -38,13 +38,13 @@ def digest_of(arrays: dict[str, Array]) -> str:
     return state.hexdigest()
 
 
-def write(path: Path, arrays: dict[str, Array], digest: str, version: str = WITH_WORDS) -> None:
+def write_corpus(path: Path, arrays: dict[str, Array], digest: str, version: str = VERSION_WITH_WORDS) -> None:
     """Write arrays and their digest to `path`, whole or not at all; raises `StorageFailed`."""
-    pieces = _content(arrays, digest, version)
-    write_stream(path, _packed(pieces) if path.suffix == ".zst" else pieces)
+    pieces = _iter_content(arrays, digest, version)
+    write_stream(path, _iter_compressed(pieces) if path.suffix == ".zst" else pieces)
 
 
-def _content(arrays: dict[str, Array], digest: str, version: str) -> Iterator[bytes]:
+def _iter_content(arrays: dict[str, Array], digest: str, version: str) -> Iterator[bytes]:
     metadata = {"digest": digest, "format": FORMAT, "version": version}
     raw = safetensors.save(arrays, metadata)
     body = 8 + int.from_bytes(raw[:8], "little")
@@ -53,16 +53,16 @@ def _content(arrays: dict[str, Array], digest: str, version: str) -> Iterator[by
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
-    yield from (raw[start : start + _PIECE] for start in range(body, len(raw), _PIECE))
+    yield from (raw[start : start + _PIECE_BYTES] for start in range(body, len(raw), _PIECE_BYTES))
 
 
-def _packed(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    compressor = zstandard.ZstdCompressor(level=_LEVEL, threads=-1, write_checksum=True).compressobj()
+def _iter_compressed(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    compressor = zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL, threads=-1, write_checksum=True).compressobj()
     yield from (compressor.compress(piece) for piece in pieces)
     yield compressor.flush()
 
 
-def read(path: Path) -> dict[str, Array]:
+def read_corpus(path: Path) -> dict[str, Array]:
     """The arrays of a file that `write` made, whatever its name.
 
     Raises:
@@ -77,35 +77,35 @@ def read(path: Path) -> dict[str, Array]:
     except OSError as error:
         raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
     if data.startswith(_ZSTD_MAGIC):
-        data = _unpacked(data, path)
-    metadata = _metadata(data, path)
+        data = _decompress(data, path)
+    metadata = _read_metadata(data, path)
     try:
         arrays: dict[str, Array] = safetensors.load(data)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
         raise CorruptData(f"{path}: damaged ({error}); export it again") from error
-    if digest_of(arrays) != metadata.get("digest"):
+    if compute_digest(arrays) != metadata.get("digest"):
         raise CorruptData(f"{path}: its content does not match its hash; export it again")
     return arrays
 
 
-def _unpacked(data: bytes, path: Path) -> bytes:
+def _decompress(data: bytes, path: Path) -> bytes:
     try:
-        return unzstd(ByteStream(io.BytesIO(data), str(path)), UNPACKED_BYTES).read_rest()
+        return open_zstd(ByteStream(io.BytesIO(data), str(path)), UNPACKED_BYTES).read_rest()
     except (BadInput, LimitReached) as error:
         raise CorruptData(f"{error}; export it again") from error
 
 
-def _metadata(data: bytes, path: Path) -> dict[str, Any]:
+def _read_metadata(data: bytes, path: Path) -> dict[str, Any]:
     length = int.from_bytes(data[:8], "little")
     try:
-        if length > min(len(data) - 8, _HEADER_BYTES):
+        if length > min(len(data) - 8, _MAX_HEADER_BYTES):
             raise ValueError("no header of a safetensors file")
         metadata = json.loads(data[8 : 8 + length])["__metadata__"]
         described = f"{metadata['format']} {metadata['version']}"
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptData(f"{path}: not a corpus, or damaged ({error}); write one with `eqkin export`") from error
-    if described not in (f"{FORMAT} {PLAIN}", f"{FORMAT} {WITH_WORDS}"):
-        known = f"{FORMAT} {PLAIN} and {WITH_WORDS}"
+    if described not in (f"{FORMAT} {VERSION_PLAIN}", f"{FORMAT} {VERSION_WITH_WORDS}"):
+        known = f"{FORMAT} {VERSION_PLAIN} and {VERSION_WITH_WORDS}"
         raise CorruptData(f"{path}: format {described[:60]}, this eqkin reads {known}; export it again")
     return dict(metadata)
 

@@ -13,7 +13,7 @@ from eqkin.learning.corpus_file import pack_strings, unpack_strings
 
 Words = npt.NDArray[np.uint16]
 
-NAMES = ("vocabulary", "word", "words")  # of the arrays in a corpus file
+WORD_ARRAYS = ("vocabulary", "word", "words")  # of the arrays in a corpus file
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +35,7 @@ class ContextWords:
     def select(self, trees: npt.NDArray[np.bool_]) -> ContextWords:
         """The words of some trees, given as a mask; the vocabulary stays."""
         counts = self.counts
-        return ContextWords(self.vocabulary, _offsets(counts[trees]), self.word[np.repeat(trees, counts)])
+        return ContextWords(self.vocabulary, _compute_offsets(counts[trees]), self.word[np.repeat(trees, counts)])
 
     def validate(self, trees: int) -> None:
         """Check that this fits a corpus of so many trees; raises `CorruptData`."""
@@ -47,7 +47,7 @@ class ContextWords:
         if self.word.max(initial=0) >= max(len(self.vocabulary), 1) or (len(self.word) and not self.vocabulary):
             raise CorruptData("words are not in their vocabulary")
 
-    def arrays(self) -> dict[str, Array]:
+    def to_arrays(self) -> dict[str, Array]:
         """As a corpus file holds them."""
         counts = self.counts
         return {
@@ -57,15 +57,15 @@ class ContextWords:
         }
 
     @classmethod
-    def of_arrays(cls, arrays: dict[str, Array]) -> ContextWords | None:
+    def from_arrays(cls, arrays: dict[str, Array]) -> ContextWords | None:
         """What `arrays` gave; None if there is nothing of it. Raises `KeyError` or `ValueError`."""
-        if not arrays.keys() & set(NAMES):
+        if not arrays.keys() & set(WORD_ARRAYS):
             return None
-        vocabulary, word, counts = (arrays[name] for name in NAMES)
+        vocabulary, word, counts = (arrays[name] for name in WORD_ARRAYS)
         if word.dtype != np.uint16 or counts.max(initial=0) > len(word):
             raise ValueError("words do not fit the trees")
-        return cls(unpack_strings(vocabulary), _offsets(counts), word.astype(np.uint16, copy=False))
+        return cls(unpack_strings(vocabulary), _compute_offsets(counts), word.astype(np.uint16, copy=False))
 
 
-def _offsets(counts: Array) -> npt.NDArray[np.int64]:
+def _compute_offsets(counts: Array) -> npt.NDArray[np.int64]:
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.learning.metrics import Record, read
+from eqkin.learning.metrics import MetricsRecord, read_metrics
 from eqkin.library.durable import write_file
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ _PANELS = {  # what of a record is drawn, in this order, and under which title
     "learning_rate": "Learning rate",
     "triplets_per_second": "Triplets per second",
 }
-_EXACT = ("learning_rate",)  # without noise, so drawn as it is
-_FROM_ZERO = ("learning_rate", "triplets_per_second")  # where changes in proportion matter
-_COLUMNS = 3
-_FEW = 30  # points up to which each one is marked, and nothing is smoothed
-_MANY = 2_000  # points beyond which a line makes an SVG heavy
+_NOISELESS_PANELS = ("learning_rate",)  # without noise, so drawn as it is
+_ZERO_BASED_PANELS = ("learning_rate", "triplets_per_second")  # where changes in proportion matter
+_FIGURE_COLUMNS = 3
+_MARKED_POINTS = 30  # points up to which each one is marked, and nothing is smoothed
+_MAX_POINTS = 2_000  # points beyond which a line makes an SVG heavy
 
 
-def draw(metrics_path: Path, folder: Path) -> list[Path]:
+def draw_training_curves(metrics_path: Path, folder: Path) -> list[Path]:
     """Draw the records of `metrics_path` into `folder`, as `curves.png` and `curves.svg`; returns these paths.
 
     Noisy curves are drawn smoothed, over the raw ones in a pale colour; the ranking score has its interval as a band.
@@ -50,10 +50,10 @@ def draw(metrics_path: Path, folder: Path) -> list[Path]:
         import matplotlib
     except ImportError as error:
         raise BadInput("curves need matplotlib: pip install 'eqkin[train]'") from error
-    records = read(metrics_path)
+    records = read_metrics(metrics_path)
     if not any(name in record for record in records for name in _PANELS):
         raise BadInput(f"{metrics_path}: holds no records of a run; train first")
-    figure = _figure(records)
+    figure = _build_figure(records)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -68,27 +68,27 @@ def draw(metrics_path: Path, folder: Path) -> list[Path]:
     return written
 
 
-def _figure(records: Sequence[Record]) -> Figure:
+def _build_figure(records: Sequence[MetricsRecord]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
 
     names = [name for name in _PANELS if any(name in record for record in records)]
-    rows = -(-len(names) // _COLUMNS)
+    rows = -(-len(names) // _FIGURE_COLUMNS)
     columns = -(-len(names) // rows)
     figure = Figure(figsize=(3.6 * columns, 2.5 * rows + 0.3), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.1))
     panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
-    steps, triplets = _progress(records)
+    steps, triplets = _find_progress(records)
     for name, axes in zip(names, panels, strict=False):
         chosen = [record for record in records if name in record]
-        seen = np.interp(_column(chosen, "step"), steps, triplets)
-        if not np.isfinite(_column(chosen, name)).any():
+        seen = np.interp(_get_column(chosen, "step"), steps, triplets)
+        if not np.isfinite(_get_column(chosen, name)).any():
             axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes)
         elif name == "ranking":
             _draw_ranking(axes, seen, chosen)
         else:
-            _draw_curve(axes, seen, _column(chosen, name), noisy=name not in _EXACT)
-        if name in _FROM_ZERO:
+            _draw_curve(axes, seen, _get_column(chosen, name), noisy=name not in _NOISELESS_PANELS)
+        if name in _ZERO_BASED_PANELS:
             axes.set_ylim(bottom=0)
         axes.set_title(_PANELS[name], fontsize=10, loc="left")
         axes.tick_params(labelsize=8, labelbottom=True)
@@ -99,13 +99,13 @@ def _figure(records: Sequence[Record]) -> Figure:
     panels[0].set_xlim(left=0)
     for axes in panels[len(names) :]:
         axes.remove()
-    told = np.isfinite(_column(records, "triplets")).any()
+    told = np.isfinite(_get_column(records, "triplets")).any()
     figure.supxlabel("triplets seen" if told else "steps", fontsize=9)
     return figure
 
 
-def _draw_ranking(axes: Axes, seen: Floats, records: Sequence[Record]) -> None:
-    score, low, high = (100 * _column(records, name) for name in ("ranking", "low", "high"))
+def _draw_ranking(axes: Axes, seen: Floats, records: Sequence[MetricsRecord]) -> None:
+    score, low, high = (100 * _get_column(records, name) for name in ("ranking", "low", "high"))
     axes.axhline(50, color=_GREY, linewidth=0.8, linestyle=":")
     axes.annotate(
         "chance", (1, 50), (0, 2), axes.get_yaxis_transform(), "offset points", color=_GREY, fontsize=7, ha="right"
@@ -114,33 +114,33 @@ def _draw_ranking(axes: Axes, seen: Floats, records: Sequence[Record]) -> None:
         axes.fill_between(seen, low, high, color=_BLUE, alpha=0.15, linewidth=0)
     else:
         axes.vlines(seen, low, high, color=_BLUE, alpha=0.3, linewidth=4)
-    axes.plot(seen, score, color=_BLUE, linewidth=1.5, **_marks(seen))
+    axes.plot(seen, score, color=_BLUE, linewidth=1.5, **_choose_markers(seen))
     last = np.flatnonzero(np.isfinite(score))[-1]
     bounds = f" [{low[last]:.1f}, {high[last]:.1f}]" if np.isfinite(low[last] + high[last]) else ""
     axes.set_title(f"{score[last]:.1f}{bounds}", fontsize=8, loc="right", color=_BLUE)
 
 
 def _draw_curve(axes: Axes, seen: Floats, values: Floats, noisy: bool) -> None:
-    noisy = noisy and len(seen) > _FEW
-    at, curve = _thinned(seen, values)
+    noisy = noisy and len(seen) > _MARKED_POINTS
+    at, curve = _thin(seen, values)
     if noisy:
-        axes.plot(seen, values, color=_BLUE, alpha=0.3, linewidth=0.6, rasterized=len(seen) > _MANY)
-        curve = _smoothed(curve)
+        axes.plot(seen, values, color=_BLUE, alpha=0.3, linewidth=0.6, rasterized=len(seen) > _MAX_POINTS)
+        curve = _smooth(curve)
         shown = np.concatenate([np.nanpercentile(values, [1, 99]), curve])  # one outlier does not flatten the rest
         low, high = np.nanmin(shown), np.nanmax(shown)
         if low < high:
             axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
-    axes.plot(at, curve, color=_BLUE, linewidth=1.5, **_marks(seen))
+    axes.plot(at, curve, color=_BLUE, linewidth=1.5, **_choose_markers(seen))
     axes.set_title(f"{curve[np.isfinite(curve)][-1]:,.4g}", fontsize=8, loc="right", color=_BLUE)
 
 
-def _marks(seen: Floats) -> dict[str, Any]:
-    return {"marker": "o", "markersize": 3} if len(seen) <= _FEW else {}
+def _choose_markers(seen: Floats) -> dict[str, Any]:
+    return {"marker": "o", "markersize": 3} if len(seen) <= _MARKED_POINTS else {}
 
 
-def _progress(records: Sequence[Record]) -> tuple[Floats, Floats]:
+def _find_progress(records: Sequence[MetricsRecord]) -> tuple[Floats, Floats]:
     """Steps, ascending, and the triplets seen by then: for records that tell only their step."""
-    steps, triplets = _column(records, "step"), _column(records, "triplets")
+    steps, triplets = _get_column(records, "step"), _get_column(records, "triplets")
     if np.isnan(triplets).all():
         triplets = steps
     known = np.isfinite(triplets)
@@ -150,16 +150,16 @@ def _progress(records: Sequence[Record]) -> tuple[Floats, Floats]:
     return np.array([0, *steps, beyond[0]]), np.array([0, *triplets, beyond[1]])
 
 
-def _column(records: Sequence[Record], name: str) -> Floats:
+def _get_column(records: Sequence[MetricsRecord], name: str) -> Floats:
     """One value of each record; NaN where it is no finite number."""
     values = [record.get(name) for record in records]
     numbers = np.array([value if isinstance(value, int | float) else np.nan for value in values], np.float64)
     return np.where(np.isfinite(numbers), numbers, np.nan)
 
 
-def _thinned(seen: Floats, values: Floats) -> tuple[Floats, Floats]:
+def _thin(seen: Floats, values: Floats) -> tuple[Floats, Floats]:
     """The means of as many neighbours as it takes to get below `_MANY` points; NaN is left out."""
-    group = -(-len(seen) // _MANY)
+    group = -(-len(seen) // _MAX_POINTS)
     starts = np.arange(0, len(seen), group)
     finite = np.isfinite(values)
     sums, counts = np.add.reduceat(np.where(finite, values, 0), starts), np.add.reduceat(finite, starts, dtype=np.int64)
@@ -167,7 +167,7 @@ def _thinned(seen: Floats, values: Floats) -> tuple[Floats, Floats]:
     return middles, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
 
 
-def _smoothed(values: Floats) -> Floats:
+def _smooth(values: Floats) -> Floats:
     """Mean of the neighbours with Gaussian weights, without lag; NaN is left out, and stays where it is long."""
     width = max(1.0, len(values) / 80)
     reach = min(int(3 * width), (len(values) - 1) // 2)

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from eqkin.errors import BadInput, LearningFailed
+from eqkin.errors import BadInput, TrainingFailed
 from eqkin.learning.checkpoint import load_checkpoint, save_checkpoint
-from eqkin.learning.distributed import refuse_company
-from eqkin.learning.schedule import learning_rate
+from eqkin.learning.distributed import require_single_process
+from eqkin.learning.schedule import compute_linear_rate
 
 _SAVE_SECONDS = 60.0
 _LOOK_STEPS = 50  # between two looks at the loss, each of which waits for the device
@@ -61,7 +61,7 @@ def descend(
         BadInput: The folder holds a checkpoint with other settings; or torchrun started several processes.
         LearningFailed: The loss is no number any more; names the step.
     """
-    refuse_company("this kind of learning")
+    require_single_process("this kind of learning")
     parameters = dict(module.named_parameters())
     device = next(iter(parameters.values())).device
     optimiser = torch.optim.Adam(module.parameters(), lr=descent.learning_rate)
@@ -73,7 +73,7 @@ def descend(
     for step in range(first, descent.steps):
         now = torch.tensor(step)
         for group in optimiser.param_groups:
-            group["lr"] = float(learning_rate(now, peak=peak, warm_up=warm_up, steps=descent.steps))
+            group["lr"] = float(compute_linear_rate(now, peak=peak, warm_up=warm_up, steps=descent.steps))
         optimiser.zero_grad(set_to_none=True)
         loss = loss_of(step)
         loss.backward()
@@ -83,7 +83,7 @@ def descend(
         if (step + 1) % _LOOK_STEPS == 0 or step + 1 == descent.steps:
             last, total, since = float(total) / since, torch.zeros((), device=device), 0
             if not np.isfinite(last):
-                raise LearningFailed(f"learning failed by step {step:,}: the loss is no number; try a smaller rate")
+                raise TrainingFailed(f"learning failed by step {step:,}: the loss is no number; try a smaller rate")
             if progress:
                 progress(step + 1, descent.steps, last)
             if folder and time.monotonic() - saved > descent.save_seconds and step + 1 < descent.steps:

@@ -21,29 +21,33 @@ import torch
 import torch.distributed as dist
 
 from eqkin.errors import BadInput, Unreachable
-from eqkin.learning.ranks import Ranks, reason
+from eqkin.learning.ranks import ProcessGroup, describe_error
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-PATIENCE = timedelta(minutes=30)  # with a process that is there and says nothing; one that died is noticed at once
-_PAUSE = 0.02  # seconds between two looks for an answer
-_NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+COLLECTIVE_TIMEOUT = timedelta(
+    minutes=30
+)  # with a process that is there and says nothing; one that died is noticed at once
+_POLL_SECONDS = 0.02  # seconds between two looks for an answer
+_REQUIRED_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
-class _Place:
+class _TorchrunEnvironment:
     """What torchrun says about this process."""
 
     rank: int
     size: int
-    local: int  # among those of this machine
-    neighbours: int  # how many this machine has
-    meeting: str  # where all of them meet
+    local_rank: int  # among those of this machine
+    local_size: int  # how many this machine has
+    address: str  # where all of them meet
 
 
 @contextmanager
-def joined(device: torch.device, *, backend: str | None = None, patience: timedelta = PATIENCE) -> Iterator[Ranks]:
+def join_process_group(
+    device: torch.device, *, backend: str | None = None, patience: timedelta = COLLECTIVE_TIMEOUT
+) -> Iterator[ProcessGroup]:
     """This process among those that torchrun started, while the context lasts.
 
     Args:
@@ -55,46 +59,46 @@ def joined(device: torch.device, *, backend: str | None = None, patience: timede
         BadInput: A machine has fewer GPUs than processes.
         Unreachable: The processes did not find each other, or one is lost.
     """
-    place = _place()
+    place = _read_torchrun_environment()
     if place is None:
-        yield Ranks(device=device)
+        yield ProcessGroup(device=device)
         return
     on_gpu = device.type == "cuda"
     chosen = backend or ("nccl" if on_gpu and dist.is_nccl_available() else "gloo")
     if on_gpu:
-        device = _own_gpu(device, place, shared=chosen != "nccl")
+        device = _choose_gpu(device, place, shared=chosen != "nccl")
         torch.cuda.set_device(device)
-    ranks = Ranks(place.rank, place.size, chosen, device)
-    _meet(ranks, place.meeting, patience)
+    ranks = ProcessGroup(place.rank, place.size, chosen, device)
+    _init_process_group(ranks, place.address, patience)
     well = False
     try:
         yield ranks
-        ranks.any(False)  # all of them are done: whoever leaves early would be missed
+        ranks.check_any(False)  # all of them are done: whoever leaves early would be missed
         well = True
     finally:
         if well or chosen == "gloo":  # nccl would wait for what a lost process will never send
             dist.destroy_process_group()
 
 
-def _meet(ranks: Ranks, where: str, patience: timedelta) -> None:
+def _init_process_group(ranks: ProcessGroup, where: str, patience: timedelta) -> None:
     """Make the process group; raises `Unreachable`."""
     from torch.distributed.rendezvous import rendezvous
 
     rank, size = ranks.rank, ranks.size
     own_gpu = ranks.device if ranks.backend == "nccl" else None
     try:
-        store = fresh(next(rendezvous("env://", timeout=patience))[0], rank, size, patience)
+        store = open_fresh_store(next(rendezvous("env://", timeout=patience))[0], rank, size, patience)
         dist.init_process_group(
             ranks.backend, store=store, rank=rank, world_size=size, timeout=patience, device_id=own_gpu
         )
     except (RuntimeError, ValueError) as error:
         raise Unreachable(
-            f"the {size} processes of this run did not meet at {where} ({reason(error)}): "
+            f"the {size} processes of this run did not meet at {where} ({describe_error(error)}): "
             "is that address right, and can every machine reach it?"
         ) from error
 
 
-def fresh(store: Store, rank: int, size: int, patience: timedelta = PATIENCE) -> Store:
+def open_fresh_store(store: Store, rank: int, size: int, patience: timedelta = COLLECTIVE_TIMEOUT) -> Store:
     """A part of the store, the same in all processes, in which none has written yet.
 
     Processes that torchrun started again find what the dead ones wrote, and would call on them. So each but the first
@@ -116,38 +120,38 @@ def fresh(store: Store, rank: int, size: int, patience: timedelta = PATIENCE) ->
                 raise RuntimeError(f"process {other} did not come")
             word = store.get(f"eqkin/word-of-{other}").decode()
             store.set(f"eqkin/answer-to-{word}", name)
-            time.sleep(_PAUSE)
+            time.sleep(_POLL_SECONDS)
     return PrefixStore(name, store)
 
 
-def refuse_company(what: str) -> None:
+def require_single_process(what: str) -> None:
     """Raise `BadInput` where torchrun started several processes, for what one process has to do."""
-    place = _place()
+    place = _read_torchrun_environment()
     if place is not None and place.size > 1:
         raise BadInput(f"{what} runs in one process: start it without torchrun")
 
 
-def _place() -> _Place | None:
+def _read_torchrun_environment() -> _TorchrunEnvironment | None:
     """Where torchrun put this process; None without torchrun."""
     told = os.environ
-    if not all(told.get(name) for name in _NEEDED):
+    if not all(told.get(name) for name in _REQUIRED_VARIABLES):
         return None
     try:
         rank, size = int(told["RANK"]), int(told["WORLD_SIZE"])
         local, neighbours = int(told.get("LOCAL_RANK", 0)), int(told.get("LOCAL_WORLD_SIZE", 1))
     except ValueError as error:
         raise BadInput(f"RANK, WORLD_SIZE and LOCAL_RANK are numbers that torchrun sets ({error})") from error
-    return _Place(rank, size, local, neighbours, f"{told['MASTER_ADDR']}:{told['MASTER_PORT']}")
+    return _TorchrunEnvironment(rank, size, local, neighbours, f"{told['MASTER_ADDR']}:{told['MASTER_PORT']}")
 
 
-def _own_gpu(device: torch.device, place: _Place, *, shared: bool) -> torch.device:
+def _choose_gpu(device: torch.device, place: _TorchrunEnvironment, *, shared: bool) -> torch.device:
     there = torch.cuda.device_count()
     if device == torch.device("cuda"):  # whichever
-        if place.local >= there:
+        if place.local_rank >= there:
             raise BadInput(
-                f"there are {place.neighbours} processes on this machine and {there} GPUs: --nproc-per-node {there}"
+                f"there are {place.local_size} processes on this machine and {there} GPUs: --nproc-per-node {there}"
             )
-        return torch.device("cuda", place.local)
-    if place.neighbours > 1 and not shared:
-        raise BadInput(f"{device} would be the GPU of all {place.neighbours} processes: use --device cuda")
+        return torch.device("cuda", place.local_rank)
+    if place.local_size > 1 and not shared:
+        raise BadInput(f"{device} would be the GPU of all {place.local_size} processes: use --device cuda")
     return device

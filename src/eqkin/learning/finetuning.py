@@ -14,31 +14,31 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from eqkin.errors import BadInput, LearningFailed
+from eqkin.errors import BadInput, TrainingFailed
 from eqkin.learning.descent import Descent, descend
-from eqkin.learning.info_nce import TEMPERATURE, info_nce
+from eqkin.learning.info_nce import INFO_NCE_TEMPERATURE, info_nce
 from eqkin.learning.towers import Floats, Integers, Tower
 
-RATES = (3e-5, 1e-4, 3e-4, 1e-3)
+LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 
 
 @dataclass(frozen=True)
-class Settings:
+class FinetuningConfig:
     """How to finetune."""
 
     batch: int = 1_024  # pairs a step, at most all there are
     epochs: int = 20  # at most
-    rates: tuple[float, ...] = RATES  # learning rates to choose from, each falling to 0
-    temperature: float = TEMPERATURE
+    rates: tuple[float, ...] = LEARNING_RATES  # learning rates to choose from, each falling to 0
+    temperature: float = INFO_NCE_TEMPERATURE
     seed: int = 0
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As JSON would have it."""
         return asdict(self) | {"rates": list(self.rates)}
 
 
 @dataclass(frozen=True)
-class Choice:
+class FinetuningChoice:
     """What was best on the validation pairs."""
 
     candidate: str
@@ -46,7 +46,7 @@ class Choice:
     epochs: int
     score: float  # there
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As JSON would have it."""
         return asdict(self) | {"learning_rate": None if math.isnan(self.learning_rate) else self.learning_rate}
 
@@ -56,9 +56,9 @@ def finetune(
     pairs: Integers,
     validation: Integers,
     judge: Callable[[Floats], float],
-    settings: Settings,
+    settings: FinetuningConfig,
     tell: Callable[[str], None] = lambda message: None,
-) -> tuple[Tower, Choice]:
+) -> tuple[Tower, FinetuningChoice]:
     """Finetune towers, and give the best.
 
     Args:
@@ -78,14 +78,16 @@ def finetune(
     """
     if len(pairs) < 2 or not len(validation):
         raise BadInput(f"{len(pairs)} pairs to learn from and {len(validation)} to choose on are too few to finetune")
-    best: _Try | None = None
-    failed: LearningFailed | None = None
+    best: _Trial | None = None
+    failed: TrainingFailed | None = None
     for name, make in candidates.items():
         for rate in settings.rates:
-            tried = _Try(name, make(), pairs, lambda tower: judge(tower.vectors(validation.T.ravel())), settings)
+            tried = _Trial(
+                name, make(), pairs, lambda tower: judge(tower.compute_vectors(validation.T.ravel())), settings
+            )
             try:
-                tried.learn(rate)
-            except LearningFailed as error:
+                tried.run(rate)
+            except TrainingFailed as error:
                 failed = error
                 tell(f"{name}, learning rate {rate:g}: {error}")
                 continue
@@ -101,40 +103,40 @@ def finetune(
     return best.tower.eval(), best.choice
 
 
-class _Try:
+class _Trial:
     """One descent, looked at after every epoch."""
 
     def __init__(
-        self, name: str, tower: Tower, pairs: Integers, judge: Callable[[Tower], float], settings: Settings
+        self, name: str, tower: Tower, pairs: Integers, judge: Callable[[Tower], float], settings: FinetuningConfig
     ) -> None:
         self.tower, self._name, self._settings = tower, name, settings
         self._pairs, self._judge = pairs, judge
         self._batch = min(settings.batch, len(pairs))
         self._steps = len(pairs) // self._batch  # an epoch; what does not fill a batch waits for the next shuffle
-        self.choice = Choice(name, math.nan, 0, -1.0)
+        self.choice = FinetuningChoice(name, math.nan, 0, -1.0)
         self.state: dict[str, Tensor] = {}
 
-    def learn(self, rate: float) -> None:
+    def run(self, rate: float) -> None:
         """All epochs at one learning rate."""
-        self._look(math.nan, 0)
+        self._evaluate(math.nan, 0)
         self._rate = rate
         descent = Descent(self._steps * self._settings.epochs, rate)
-        descend(self.tower, self._loss, descent)
-        self._look(rate, self._settings.epochs)
+        descend(self.tower, self._compute_loss, descent)
+        self._evaluate(rate, self._settings.epochs)
 
-    def _loss(self, step: int) -> Tensor:
+    def _compute_loss(self, step: int) -> Tensor:
         epoch, at = divmod(step, self._steps)
         if at == 0 and epoch:
-            self._look(self._rate, epoch)
+            self._evaluate(self._rate, epoch)
         if at == 0:
             self._order = np.random.default_rng([self._settings.seed, epoch]).permutation(len(self._pairs))
         chosen = self._pairs[self._order[at * self._batch : (at + 1) * self._batch]]
         left, right = self.tower(chosen.T.ravel()).chunk(2)
         return info_nce(left, right, self._settings.temperature)
 
-    def _look(self, rate: float, epochs: int) -> None:
+    def _evaluate(self, rate: float, epochs: int) -> None:
         """Keep the state if it is the best so far."""
         reached = self._judge(self.tower)
         if reached > self.choice.score:
-            self.choice = Choice(self._name, rate, epochs, reached)
+            self.choice = FinetuningChoice(self._name, rate, epochs, reached)
             self.state = {name: tensor.detach().clone() for name, tensor in self.tower.state_dict().items()}

@@ -32,7 +32,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass
-class Snapshot:
+class LibraryContents:
     """What a library held at one moment."""
 
     papers: list[tuple[int, str, str]]  # id, key, work; by work, then by key
@@ -42,34 +42,34 @@ class Snapshot:
     segments: list[tuple[int, Forest]]  # number of the first tree, and trees
 
 
-def snapshot(library: Library) -> Snapshot:
+def read_library(library: Library) -> LibraryContents:
     """Look at a library in one transaction, so that a writer who goes on meanwhile does no harm."""
-    with library.reading(), _transaction(library.connection) as connection:
-        papers = [(row[0], row[1], _work(row[1], row[2])) for row in connection.execute(_PAPERS)]
+    with library.translate_errors(), _begin_transaction(library.connection) as connection:
+        papers = [(row[0], row[1], _normalise_work(row[1], row[2])) for row in connection.execute(_PAPERS)]
         papers.sort(key=lambda paper: (paper[2], paper[1]))
-        equations = _integers(connection, _EQUATIONS, 5)
-        paper = ranks(np.array([row[0] for row in papers], np.int64), equations[:, 0])
+        equations = _fetch_integers(connection, _EQUATIONS, 5)
+        paper = find_positions(np.array([row[0] for row in papers], np.int64), equations[:, 0])
         equations = equations[np.lexsort((equations[:, 2], equations[:, 1], paper))]
         words = gather_words(connection, equations[:, [0, 1, 4]])
-        citations = _integers(connection, _CITATIONS, 2)
+        citations = _fetch_integers(connection, _CITATIONS, 2)
         files = connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
         # opened before the transaction ends: until then nobody deletes them
         segments = [(int(first), open_forest(library.folder / "forest" / file)) for first, file in files]
-    return Snapshot(papers, equations, words, citations, segments)
+    return LibraryContents(papers, equations, words, citations, segments)
 
 
-def ranks(ids: Integers, wanted: Integers) -> Integers:
+def find_positions(ids: Integers, wanted: Integers) -> Integers:
     """Where each wanted id stands in `ids`, which are distinct."""
     order = np.argsort(ids)
     return order[np.searchsorted(ids[order], wanted)]
 
 
-def _work(key: str, work: str) -> str:
+def _normalise_work(key: str, work: str) -> str:
     return (work or key).replace("\0", "\ufffd")  # a zero character would end a string on disk
 
 
 @contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+def _begin_transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
     connection.execute("BEGIN")
     try:
         yield connection
@@ -78,11 +78,11 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]
             connection.execute("ROLLBACK")
 
 
-def _integers(connection: sqlite3.Connection, query: str, columns: int) -> Integers:
+def _fetch_integers(connection: sqlite3.Connection, query: str, columns: int) -> Integers:
     return np.fromiter(chain.from_iterable(connection.execute(query)), np.int64).reshape(-1, columns)
 
 
-def gather(segments: list[tuple[int, Forest]], trees: Integers) -> Forest:
+def gather_trees(segments: list[tuple[int, Forest]], trees: Integers) -> Forest:
     """A canonical forest of the trees with these numbers, in this order; raises `CorruptData`."""
     sizes = np.zeros(len(trees), np.int64)
     parts: list[tuple[Forest, Integers, Integers]] = []  # a segment, which of its trees, and where they go
@@ -94,29 +94,31 @@ def gather(segments: list[tuple[int, Forest]], trees: Integers) -> Forest:
     if not sizes.all():
         raise CorruptData("an equation's tree is in no forest file")
     offsets = np.concatenate(([0], np.cumsum(sizes)))
-    known = [_union(getattr(segment, name) for _, segment in segments) for name in ("tags", "attributes", "texts")]
+    known = [
+        _number_strings(getattr(segment, name) for _, segment in segments) for name in ("tags", "attributes", "texts")
+    ]
     tag, attribute, text = (np.empty(offsets[-1], np.min_scalar_type(len(index))) for index in known)
     n_children = np.empty(offsets[-1], np.result_type(np.uint8, *(segment.n_children for _, segment in segments)))
     for segment, chosen, here in parts:
-        source = _nodes(segment.offsets[:-1][chosen], sizes[here])
-        target = _nodes(offsets[:-1][here], sizes[here])
+        source = _expand_ranges(segment.offsets[:-1][chosen], sizes[here])
+        target = _expand_ranges(offsets[:-1][here], sizes[here])
         n_children[target] = segment.n_children[source]
-        tag[target] = _renumbered(segment.tags, known[0])[segment.tag[source]]
-        attribute[target] = _renumbered(segment.attributes, known[1])[segment.attribute[source]]
-        text[target] = _renumbered(segment.texts, known[2])[segment.text[source]]
+        tag[target] = _renumber_strings(segment.tags, known[0])[segment.tag[source]]
+        attribute[target] = _renumber_strings(segment.attributes, known[1])[segment.attribute[source]]
+        text[target] = _renumber_strings(segment.texts, known[2])[segment.text[source]]
     tags, attributes, texts = (list(index) for index in known)
-    return Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets).canonical()
+    return Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets).canonicalise()
 
 
-def _union(lists: Iterator[list[str]]) -> dict[str, int]:
+def _number_strings(lists: Iterator[list[str]]) -> dict[str, int]:
     return {string: i for i, string in enumerate(sorted(set(chain.from_iterable(lists))))}
 
 
-def _renumbered(strings: list[str], known: dict[str, int]) -> npt.NDArray[np.unsignedinteger[Any]]:
+def _renumber_strings(strings: list[str], known: dict[str, int]) -> npt.NDArray[np.unsignedinteger[Any]]:
     return np.array([known[string] for string in strings], np.min_scalar_type(len(known)))
 
 
-def _nodes(starts: Integers, sizes: Integers) -> Integers:
+def _expand_ranges(starts: Integers, sizes: Integers) -> Integers:
     """The numbers `starts[i] .. starts[i] + sizes[i] - 1` for all i, one after the other."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(starts - before, sizes) + np.arange(sizes.sum())

@@ -14,18 +14,18 @@ import torch
 from torch import Tensor
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.u_statistics import RankingScore, ranking
+from eqkin.evaluation.u_statistics import RankingScore, score_ranking
 from eqkin.forest import Vocabulary
 from eqkin.learning.corpus import Corpus
-from eqkin.learning.pairs import Sampler
+from eqkin.learning.pairs import TripletSampler
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Batch, Resident
+from eqkin.learning.resident import DeviceBatch, DeviceForest
 from eqkin.network.torch_layers import TreeNetwork
 
 _NODES = {"cuda": 200_000, "cpu": 4_000}  # of a batch to embed
 
 
-class HeldOut:
+class HeldOutEvaluator:
     """Held-out papers on a device.
 
     Args:
@@ -40,48 +40,51 @@ class HeldOut:
 
     def __init__(self, corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device) -> None:
         self._paper = corpus.paper
-        self._resident = Resident(corpus.forest, vocabulary, device)
+        self._resident = DeviceForest(corpus.forest, vocabulary, device)
         try:
-            self._sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
+            self._sampler = TripletSampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device)
         except BadInput as error:
             held = f"the {len(corpus.papers):,} held-out papers are too few to measure on"
             raise BadInput(f"{held} ({error}): hold out more, or others with another split_seed") from error
 
     def embed_all(self, network: TreeNetwork) -> Tensor:
         """Embeddings of all equations of these papers, in the order of the corpus."""
-        return embed(network, self._resident, torch.arange(len(self._resident), device=self._resident.device))
+        return embed_trees(network, self._resident, torch.arange(len(self._resident), device=self._resident.device))
 
     def score(self, network: TreeNetwork, triples: int) -> RankingScore:
         """The ranking score on the first `triples` of a fixed sequence of triples, with its interval."""
         zero = torch.zeros(1, 1, dtype=torch.int64, device=self._resident.device)
-        drawn = self._sampler.draw(zero, triples).trees().view(3, triples)
+        drawn = self._sampler.draw(zero, triples).concatenate().view(3, triples)
         trees, place = torch.unique(drawn, return_inverse=True)
-        vectors = embed(network, self._resident, trees)
+        vectors = embed_trees(network, self._resident, trees)
         anchor, partner, negative = vectors[place]
         papers = self._paper[drawn.T.cpu().numpy()]
-        return ranking(_products(anchor, partner), _products(anchor, negative), papers)
+        return score_ranking(_compute_products(anchor, partner), _compute_products(anchor, negative), papers)
 
 
-def _products(one: Tensor, other: Tensor) -> npt.NDArray[np.float32]:
+def _compute_products(one: Tensor, other: Tensor) -> npt.NDArray[np.float32]:
     products: npt.NDArray[np.float32] = (one * other).sum(1).cpu().numpy()
     return products
 
 
 @torch.no_grad()
-def embed(network: TreeNetwork, resident: Resident, trees: Tensor) -> Tensor:
+def embed_trees(network: TreeNetwork, resident: DeviceForest, trees: Tensor) -> Tensor:
     """Embeddings of some trees as a search would have them: running statistics, nothing hidden or renamed."""
     learning = network.training
     network.eval()
     try:
-        parts = [network(resident.features(batch, torch.float32), batch.trees) for batch in batches(resident, trees)]
+        parts = [
+            network(resident.build_features(batch, torch.float32), batch.trees)
+            for batch in iter_batches(resident, trees)
+        ]
     finally:
         network.train(learning)
     return torch.cat([torch.zeros(0, network.architecture.dimensions, device=resident.device), *parts])
 
 
-def batches(resident: Resident, trees: Tensor) -> Iterator[Batch]:
+def iter_batches(resident: DeviceForest, trees: Tensor) -> Iterator[DeviceBatch]:
     """Some trees in order, in batches that suit the device."""
-    ends = resident.sizes(trees).cumsum(0).cpu().numpy()
+    ends = resident.get_sizes(trees).cumsum(0).cpu().numpy()
     room = _NODES[resident.device.type]
     first = done = 0
     while first < len(trees):

@@ -18,14 +18,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-NODES = 64
+HISTOGRAM_NODES = 64
 
 
 def histogram_loss(
     anchor: Tensor,
     partner: Tensor,
     negative: Tensor,
-    nodes: int = NODES,
+    nodes: int = HISTOGRAM_NODES,
     mean: Callable[[Tensor], Tensor] = lambda masses: masses,
 ) -> Tensor:
     """The loss of m positive pairs against all pairs of anchors and negatives.
@@ -37,17 +37,17 @@ def histogram_loss(
         nodes: R.
         mean: Takes the mean of a histogram over all processes that have a share of the batch's anchors.
     """
-    positive = mean(histogram((anchor * partner).sum(1), nodes))
-    return (mean(histogram((anchor @ negative.T).flatten(), nodes)) * positive.cumsum(0)).sum()
+    positive = mean(compute_histogram((anchor * partner).sum(1), nodes))
+    return (mean(compute_histogram((anchor @ negative.T).flatten(), nodes)) * positive.cumsum(0)).sum()
 
 
-def histogram(similarities: Tensor, nodes: int = NODES) -> Tensor:
+def compute_histogram(similarities: Tensor, nodes: int = HISTOGRAM_NODES) -> Tensor:
     """Masses of the nodes, (nodes,), which sum to 1; similarities outside [-1, 1] count as its ends."""
-    masses: Tensor = _Histogram.apply(similarities, nodes)  # type: ignore[no-untyped-call]
+    masses: Tensor = _HistogramFunction.apply(similarities, nodes)  # type: ignore[no-untyped-call]
     return masses
 
 
-class _Histogram(torch.autograd.Function):
+class _HistogramFunction(torch.autograd.Function):
     @staticmethod
     def forward(similarities: Tensor, nodes: int) -> Tensor:
         at = (similarities.clamp(-1.0, 1.0) + 1.0) * ((nodes - 1) / 2)

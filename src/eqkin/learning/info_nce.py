@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-TEMPERATURE = 0.01
+INFO_NCE_TEMPERATURE = 0.01
 
 
-def info_nce(left: Tensor, right: Tensor, temperature: float = TEMPERATURE) -> Tensor:
+def info_nce(left: Tensor, right: Tensor, temperature: float = INFO_NCE_TEMPERATURE) -> Tensor:
     """The loss of m pairs, each the others' negatives.
 
     Args:

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 
 from eqkin.evaluation.u_statistics import RankingScore
-from eqkin.learning.held_out import HeldOut
-from eqkin.learning.metrics import MetricsFile, read
+from eqkin.learning.held_out import HeldOutEvaluator
+from eqkin.learning.metrics import MetricsFile, read_metrics
 from eqkin.learning.recipes import Recipe
 from eqkin.network.torch_layers import TreeNetwork
 
-METRICS = "metrics.jsonl"
+METRICS_FILE = "metrics.jsonl"
 
 
-class Journal:
+class MetricsLogger:
     """The measurements of one run.
 
     Args:
@@ -26,9 +26,9 @@ class Journal:
         held_out: What to rank; None in all processes but the first, which write nothing.
     """
 
-    def __init__(self, folder: Path, recipe: Recipe, parts: tuple[str, ...], held_out: HeldOut | None) -> None:
+    def __init__(self, folder: Path, recipe: Recipe, parts: tuple[str, ...], held_out: HeldOutEvaluator | None) -> None:
         self._recipe, self._parts, self._held_out = recipe, parts, held_out
-        self._metrics = MetricsFile(folder / METRICS)
+        self._metrics = MetricsFile(folder / METRICS_FILE)
         self.ranking: RankingScore | None = None
         self.last: dict[str, float] = {}  # means of the last record
         self.seconds = 0.0  # of learning, so far
@@ -36,7 +36,7 @@ class Journal:
         self._losses: list[list[float]] = []  # since the last record
         self._logged_seconds = 0.0
 
-    def facts(self) -> dict[str, Any]:
+    def get_state(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
         return {
             "losses": self._losses,
@@ -63,7 +63,7 @@ class Journal:
         now = len(parts) * self._recipe.batch / max(seconds, 1e-9)
         self.speed = now if self.speed == 0 else 0.9 * self.speed + 0.1 * now
 
-    def means(self) -> dict[str, float]:
+    def compute_means(self) -> dict[str, float]:
         """The loss and its parts since the last record."""
         means = np.mean(self._losses, axis=0) if self._losses else np.full(len(self._parts), np.nan)
         return {"loss": float(means.sum())} | dict(zip(self._parts, means.tolist(), strict=True))
@@ -71,7 +71,7 @@ class Journal:
     def log(self, step: int, rate: float) -> None:
         """Write a record of the losses."""
         seconds = self.seconds - self._logged_seconds
-        self.last = self.means()
+        self.last = self.compute_means()
         if self._held_out:
             self._metrics.append(
                 {"step": step, "triplets": step * self._recipe.batch}
@@ -94,6 +94,6 @@ class Journal:
             "step": step, "triplets": step * self._recipe.batch,
             "ranking": interval.score, "low": interval.low, "high": interval.high, "triples": triples,
         }  # fmt: skip
-        if (step, triples) not in ((r["step"], r.get("triples")) for r in read(self._metrics.path)):
+        if (step, triples) not in ((r["step"], r.get("triples")) for r in read_metrics(self._metrics.path)):
             self._metrics.append(record)  # unless a finished run was resumed
         return self.ranking

@@ -7,11 +7,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from eqkin.forest.vocabulary import CHARACTERS
+from eqkin.forest.vocabulary import CHARACTER_SLOTS
 
 
 @triton.jit
-def _compose(flips, one, other, new, old, most, CHARACTERS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+def _compose_kernel(flips, one, other, new, old, most, CHARACTERS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
     row = tl.program_id(0).to(tl.int64)
     character = tl.arange(0, BLOCK)
     became = character
@@ -24,14 +24,14 @@ def _compose(flips, one, other, new, old, most, CHARACTERS: tl.constexpr, BLOCK:
     tl.store(old + row * CHARACTERS + became, character.to(tl.uint8), mask=inside)
 
 
-def compose_transpositions(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+def launch_compose_transpositions(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """See `augmentation`: a program a row, the permutation in registers."""
     rows, most = one.shape
-    new = torch.empty(rows, CHARACTERS, dtype=torch.uint8, device=flips.device)
+    new = torch.empty(rows, CHARACTER_SLOTS, dtype=torch.uint8, device=flips.device)
     old = torch.empty_like(new)
     if rows:
-        _compose[(rows,)](
+        _compose_kernel[(rows,)](
             flips, one.contiguous(), other.contiguous(), new, old, most,
-            CHARACTERS=CHARACTERS, BLOCK=triton.next_power_of_2(CHARACTERS), num_warps=1,
+            CHARACTERS=CHARACTER_SLOTS, BLOCK=triton.next_power_of_2(CHARACTER_SLOTS), num_warps=1,
         )  # fmt: skip
     return new, old

@@ -8,21 +8,23 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from eqkin.learning.pairs import Sampler, Triplets
-from eqkin.learning.randomness import Stream
-from eqkin.learning.ranks import ALONE, Ranks
+from eqkin.learning.pairs import Triplets, TripletSampler
+from eqkin.learning.randomness import RandomStream
+from eqkin.learning.ranks import SINGLE_PROCESS, ProcessGroup
 from eqkin.learning.structure_teacher import COLUMNS, StructureTables
 
-NEAREST = 16
-_SAME = 0.97  # cosine above which two trees are the same but for trifles, and nothing is learned from the pair
+STRUCTURAL_NEIGHBOURS = 16
+_DUPLICATE_COSINE = (
+    0.97  # cosine above which two trees are the same but for trifles, and nothing is learned from the pair
+)
 _DIMENSIONS = 512  # of a random projection that all but keeps cosines
-_NOISE = 0.15  # cosine up to which the projection may feign that two trees have something in common
+_NOISE_COSINE = 0.15  # cosine up to which the projection may feign that two trees have something in common
 _BLOCK = 2_048  # trees compared at a time
-_CANDIDATES = {"cuda": 1 << 19, "cpu": 1 << 16}  # among which to search, at most
+_MAX_CANDIDATES = {"cuda": 1 << 19, "cpu": 1 << 16}  # among which to search, at most
 _ACROSS = 1 << 17  # of them at a time
 
 
-def nearest(tables: StructureTables, paper: Tensor, ranks: Ranks = ALONE) -> Tensor:
+def find_structural_neighbours(tables: StructureTables, paper: Tensor, ranks: ProcessGroup = SINGLE_PROCESS) -> Tensor:
     """The 16 nearest trees of each tree, (trees, 16) int32, by cosine.
 
     Those of its own paper, nearly the same ones and those with nothing in common are left out. Where fewer are left the
@@ -35,44 +37,46 @@ def nearest(tables: StructureTables, paper: Tensor, ranks: Ranks = ALONE) -> Ten
     """
     device, count = paper.device, len(paper)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    vectors = _projected(tables, device, dtype)
-    stride = -(-count // _CANDIDATES[device.type])
+    vectors = _project(tables, device, dtype)
+    stride = -(-count // _MAX_CANDIDATES[device.type])
     candidates = torch.arange(0, count, max(stride, 1), device=device)
-    found = torch.zeros(count, NEAREST, dtype=torch.int32, device=device)
+    found = torch.zeros(count, STRUCTURAL_NEIGHBOURS, dtype=torch.int32, device=device)
     for start in range(ranks.rank * _BLOCK, count, ranks.size * _BLOCK):
         here = torch.arange(start, min(start + _BLOCK, count), device=device)
-        best, place = _best(vectors, paper, here, candidates)
-        place = torch.where(best > _NOISE, place, place[:, :1])
-        found[here] = torch.where(best[:, :1] > _NOISE, place, here[:, None]).int()
-    return ranks.total(found)
+        best, place = _find_best(vectors, paper, here, candidates)
+        place = torch.where(best > _NOISE_COSINE, place, place[:, :1])
+        found[here] = torch.where(best[:, :1] > _NOISE_COSINE, place, here[:, None]).int()
+    return ranks.all_reduce(found)
 
 
-def _best(vectors: Tensor, paper: Tensor, here: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+def _find_best(vectors: Tensor, paper: Tensor, here: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and numbers of the nearest candidates of some trees, the nearest first; what doesn't count has -1."""
-    best = torch.full((len(here), NEAREST), -1.0, device=here.device)
-    place = here[:, None].expand(-1, NEAREST)
+    best = torch.full((len(here), STRUCTURAL_NEIGHBOURS), -1.0, device=here.device)
+    place = here[:, None].expand(-1, STRUCTURAL_NEIGHBOURS)
     for part in candidates.split(_ACROSS):
         cosines = (vectors[here] @ vectors[part].T).float()
-        left_out = (paper[here][:, None] == paper[part]) | (cosines > _SAME)
+        left_out = (paper[here][:, None] == paper[part]) | (cosines > _DUPLICATE_COSINE)
         cosines = torch.cat([best, cosines.masked_fill_(left_out, -1.0)], dim=1)
-        best, order = cosines.topk(NEAREST, dim=1)
-        before = place.gather(1, order.clamp(max=NEAREST - 1))
-        place = torch.where(order < NEAREST, before, part[(order - NEAREST).clamp(min=0)])
+        best, order = cosines.topk(STRUCTURAL_NEIGHBOURS, dim=1)
+        before = place.gather(1, order.clamp(max=STRUCTURAL_NEIGHBOURS - 1))
+        place = torch.where(order < STRUCTURAL_NEIGHBOURS, before, part[(order - STRUCTURAL_NEIGHBOURS).clamp(min=0)])
     return best, place
 
 
-def _projected(tables: StructureTables, device: torch.device, dtype: torch.dtype) -> Tensor:
+def _project(tables: StructureTables, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Vectors of fewer dimensions with about the same cosines, by random signs; of length 1."""
     cells = torch.arange(COLUMNS * _DIMENSIONS, device=device).view(COLUMNS, _DIMENSIONS)
-    signs = (Stream(0, "signs").below(2, torch.zeros((), dtype=torch.int64, device=device), cells) * 2 - 1).to(dtype)
+    signs = (
+        RandomStream(0, "signs").draw_below(2, torch.zeros((), dtype=torch.int64, device=device), cells) * 2 - 1
+    ).to(dtype)
     vectors = torch.empty(len(tables), _DIMENSIONS, dtype=dtype, device=device)
     for here in torch.arange(len(tables), device=device).split(_BLOCK):
-        projected = (tables.dense(here, dtype) @ signs).float()
+        projected = (tables.to_dense(here, dtype) @ signs).float()
         vectors[here] = torch.nn.functional.normalize(projected, dim=1).to(dtype)
     return vectors
 
 
-class KinSampler:
+class NeighbourSampler:
     """Draws anchors and partners as another sampler does, and kin of the anchors in place of negatives.
 
     Args:
@@ -81,8 +85,8 @@ class KinSampler:
         seed: Same seed, same step: same kin.
     """
 
-    def __init__(self, sampler: Sampler, kin: Tensor, *, seed: int) -> None:
-        self._sampler, self._kin, self._stream = sampler, kin, Stream(seed, "kin")
+    def __init__(self, sampler: TripletSampler, kin: Tensor, *, seed: int) -> None:
+        self._sampler, self._kin, self._stream = sampler, kin, RandomStream(seed, "kin")
         self.shares = sampler.shares
 
     @property
@@ -94,5 +98,5 @@ class KinSampler:
         """Anchors, partners and kin of some steps, given as a column of step numbers."""
         drawn = self._sampler.draw(steps, batch)
         index = torch.arange(batch, device=self._kin.device)[None, :]
-        chosen = self._stream.below(self._kin.shape[1], steps, index)
+        chosen = self._stream.draw_below(self._kin.shape[1], steps, index)
         return Triplets(drawn.anchor, drawn.partner, self._kin[drawn.anchor, chosen].long(), drawn.kind)

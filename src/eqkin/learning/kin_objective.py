@@ -14,16 +14,16 @@ from torch.nn import functional
 from eqkin.learning.augmentation import Augmentation
 from eqkin.learning.context_loss import context_loss
 from eqkin.learning.masking import Masking
-from eqkin.learning.material import KinMaterial
-from eqkin.learning.ranks import ALONE, Ranks, own_rows
+from eqkin.learning.material import EqkinTrainingData
+from eqkin.learning.ranks import SINGLE_PROCESS, ProcessGroup, select_rows
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.share import GROUPS, Share
+from eqkin.learning.share import BATCH_GROUPS, LocalBatch
 from eqkin.learning.structure_teacher import structure_loss
 from eqkin.learning.word_loss import WordLoss
-from eqkin.network.torch_network import network_of
+from eqkin.network.torch_network import build_network
 
 
-class KinObjective(nn.Module):
+class EqkinObjective(nn.Module):
     """The network, vectors of words, and the losses of a recipe.
 
     Args:
@@ -35,23 +35,25 @@ class KinObjective(nn.Module):
 
     parts = ("structure", "context", "words")
 
-    def __init__(self, recipe: Recipe, material: KinMaterial, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, recipe: Recipe, material: EqkinTrainingData, dtype: torch.dtype, ranks: ProcessGroup = SINGLE_PROCESS
+    ) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            self.network = network_of(recipe.architecture)
+            self.network = build_network(recipe.architecture)
             self.words = None
             if material.words:
                 self.words = WordLoss(material.words, recipe.architecture.dimensions, seed=recipe.seed, ranks=ranks)
-        self.to(material.resident.device)
-        if not ranks.alone:
-            self.network.share_statistics(ranks.total)
+        self.to(material.forest.device)
+        if not ranks.is_single:
+            self.network.share_statistics(ranks.all_reduce)
         self._recipe, self._material, self._dtype, self._ranks = recipe, material, dtype, ranks
         self._masking = Masking(recipe.masking, seed=recipe.seed) if recipe.masking else None
         self._augmentation = None
         if recipe.transpositions and recipe.renamed:
             self._augmentation = Augmentation(
-                recipe.transpositions, seed=recipe.seed, device=material.resident.device, share=recipe.renamed
+                recipe.transpositions, seed=recipe.seed, device=material.forest.device, share=recipe.renamed
             )
 
     def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
@@ -65,35 +67,35 @@ class KinObjective(nn.Module):
             step: Number of the step, which decides what is renamed and hidden.
         """
         recipe, material, ranks = self._recipe, self._material, self._ranks
-        share = Share.of(trees, material.resident, ranks)
-        embeddings = ranks.gather(self._embeddings(share, nodes, step), GROUPS)
+        share = LocalBatch.from_batch(trees, material.forest, ranks)
+        embeddings = ranks.all_gather(self._embed(share, nodes, step), BATCH_GROUPS)
         paper = material.paper[trees]
-        same = own_rows(paper, share.rows)[:, None] == paper
+        same = select_rows(paper, share.rows)[:, None] == paper
         parts = [embeddings.new_zeros(()) for _ in self.parts]
         if recipe.structure_weight:
-            teacher = material.structure.dense(trees, self._dtype)
+            teacher = material.structure.to_dense(trees, self._dtype)
             taught = structure_loss(embeddings, teacher, same, recipe.temperature, share.rows)
             parts[0] = recipe.structure_weight * taught / ranks.size
         if recipe.context_weight:
-            anchor, partner, _ = embeddings.chunk(GROUPS)
-            anchor_paper, partner_paper, _ = paper.chunk(GROUPS)
+            anchor, partner, _ = embeddings.chunk(BATCH_GROUPS)
+            anchor_paper, partner_paper, _ = paper.chunk(BATCH_GROUPS)
             found = context_loss(anchor, partner, anchor_paper, partner_paper, share.anchors)
             parts[1] = recipe.context_weight * found / ranks.size
         if self.words is not None:
             parts[2] = recipe.words_weight * self.words(embeddings, share.trees, same, step, share.rows)
         return torch.stack(parts)
 
-    def _embeddings(self, share: Share, nodes: Tensor, step: Tensor) -> Tensor:
+    def _embed(self, share: LocalBatch, nodes: Tensor, step: Tensor) -> Tensor:
         """Of this process's trees, with nodes hidden and letters renamed; of length 1."""
-        resident = self._material.resident
+        resident = self._material.forest
         batch = resident.collate(share.trees, nodes)
-        places = share.places(nodes, batch.trees)
+        places = share.compute_positions(nodes, batch.trees)
         renaming = self._augmentation.draw(step, len(share.trees), share.rows) if self._augmentation else None
-        mask = self._masking.draw(step, nodes, batch.trees.count, places) if self._masking else None
-        features = resident.features(batch, self._dtype, renaming=renaming, mask=mask)
-        pooled = self.network.pool(self.network.nodes(features, batch.trees), batch.trees)
+        mask = self._masking.draw(step, nodes, batch.trees.node_count, places) if self._masking else None
+        features = resident.build_features(batch, self._dtype, renaming=renaming, mask=mask)
+        pooled = self.network.pool(self.network.encode_nodes(features, batch.trees), batch.trees)
         return functional.normalize(pooled, dim=1)  # networks of another kind have other lengths
 
-    def beside(self) -> dict[str, Tensor]:
+    def get_extra_weights(self) -> dict[str, Tensor]:
         """Weights to keep beside the network's: none."""
         return {}

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS
-from eqkin.learning.randomness import Stream
+from eqkin.forest.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
+from eqkin.learning.randomness import RandomStream
 
-_ALIGNED = 8
-CLASSES = {"tag": TAGS, "attribute": ATTRIBUTES + 1, "character": CHARACTERS + 1}
+_COLUMN_ALIGNMENT = 8
+MASKING_CLASSES = {"tag": TAG_SLOTS, "attribute": ATTRIBUTE_SLOTS + 1, "character": CHARACTER_SLOTS + 1}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Masking:
     def __init__(self, share: float, *, seed: int) -> None:
         self._share = share
         self._per_mille = math.ceil(1_200 * share)  # room for hidden nodes: a fifth more than expected, and 32
-        self._stream = Stream(seed, "mask")
+        self._stream = RandomStream(seed, "mask")
 
     def draw(self, step: Tensor, nodes: Tensor, count: Tensor, places: Tensor | None = None) -> Mask:
         """The mask of a step; `nodes` are 0, 1, ... and those from `count` on are padding.
@@ -54,7 +54,7 @@ class Masking:
         `places` are the nodes' numbers in the whole batch, which decide; by default `nodes`.
         """
         most = nodes.shape[0] * self._per_mille // 1_000 + 32  # more come up once in 10^7 batches: not guessed
-        hidden = (self._stream.uniform(step, nodes if places is None else places) < self._share) & (nodes < count)
+        hidden = (self._stream.draw_uniform(step, nodes if places is None else places) < self._share) & (nodes < count)
         place = hidden.cumsum(0) - 1
         room = torch.where(hidden & (place < most), place, -1)
         chosen = nodes.new_zeros(most + 1)
@@ -67,7 +67,7 @@ class MaskingHeads(nn.Module):
 
     def __init__(self, width: int) -> None:
         super().__init__()
-        for name, classes in CLASSES.items():
+        for name, classes in MASKING_CLASSES.items():
             setattr(self, name, nn.Linear(width, classes))
 
     def forward(self, nodes: Tensor, mask: Mask, targets: Tensor, count: Tensor | None = None) -> Tensor:
@@ -79,11 +79,11 @@ class MaskingHeads(nn.Module):
             targets: Tag, attribute and character (as classes) of the nodes in `mask.nodes`, (room, 3).
             count: Hidden nodes of the whole batch; by default, those of `mask`.
         """
-        vectors: Tensor = _Rows.apply(nodes, mask.nodes, mask.room)  # type: ignore[no-untyped-call]
-        heads: list[nn.Linear] = [getattr(self, name) for name in CLASSES]
+        vectors: Tensor = _SelectRows.apply(nodes, mask.nodes, mask.room)  # type: ignore[no-untyped-call]
+        heads: list[nn.Linear] = [getattr(self, name) for name in MASKING_CLASSES]
         weight = torch.cat([head.weight for head in heads])
         bias = torch.cat([head.bias for head in heads])
-        room = -len(bias) % _ALIGNED  # one product with a width that matrix units like
+        room = -len(bias) % _COLUMN_ALIGNMENT  # one product with a width that matrix units like
         scores = functional.linear(
             vectors,
             functional.pad(weight, (0, 0, 0, room)).to(vectors.dtype),
@@ -91,14 +91,14 @@ class MaskingHeads(nn.Module):
         ).to(torch.promote_types(vectors.dtype, torch.float32))
         losses = sum(
             functional.cross_entropy(part, targets[:, task], reduction="none")
-            for task, part in enumerate(scores[:, : len(bias)].split(list(CLASSES.values()), dim=1))
+            for task, part in enumerate(scores[:, : len(bias)].split(list(MASKING_CLASSES.values()), dim=1))
         )
         real = torch.arange(vectors.shape[0], device=nodes.device) < mask.count
         among = mask.count if count is None else count
-        return torch.where(real, losses, 0.0).sum() / (len(CLASSES) * among.clamp(min=1))
+        return torch.where(real, losses, 0.0).sum() / (len(MASKING_CLASSES) * among.clamp(min=1))
 
 
-class _Rows(torch.autograd.Function):
+class _SelectRows(torch.autograd.Function):
     """Some rows of a matrix; knowing where each row went, the gradient is a look-up too, not a scattered sum."""
 
     @staticmethod

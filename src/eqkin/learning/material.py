@@ -11,30 +11,30 @@ from torch import Tensor
 from eqkin.errors import BadInput
 from eqkin.forest import Vocabulary
 from eqkin.learning.corpus import Corpus
-from eqkin.learning.kin import KinSampler, nearest
-from eqkin.learning.pairs import Sampler
-from eqkin.learning.ranks import ALONE, Ranks
+from eqkin.learning.kin import NeighbourSampler, find_structural_neighbours
+from eqkin.learning.pairs import TripletSampler
+from eqkin.learning.ranks import SINGLE_PROCESS, ProcessGroup
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Resident
+from eqkin.learning.resident import DeviceForest
 from eqkin.learning.structure_teacher import StructureTables
 from eqkin.learning.word_loss import WordTables
 
 
 @dataclass(frozen=True)
-class Material:
+class TrainingData:
     """What every recipe needs."""
 
-    resident: Resident
-    sampler: Sampler | KinSampler
+    forest: DeviceForest
+    sampler: TripletSampler | NeighbourSampler
 
     @property
     def bytes(self) -> int:
         """Bytes on the device."""
-        return self.resident.bytes + self.sampler.bytes
+        return self.forest.bytes + self.sampler.bytes
 
 
 @dataclass(frozen=True)
-class KinMaterial(Material):
+class EqkinTrainingData(TrainingData):
     """What the loss "kin" needs."""
 
     paper: Tensor  # (trees,) paper of each tree
@@ -48,14 +48,14 @@ class KinMaterial(Material):
         return known + (self.words.bytes if self.words else 0)
 
 
-def material_of(
-    corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device, ranks: Ranks = ALONE
-) -> Material:
+def build_training_data(
+    corpus: Corpus, vocabulary: Vocabulary, recipe: Recipe, device: torch.device, ranks: ProcessGroup = SINGLE_PROCESS
+) -> TrainingData:
     """What a recipe needs of a corpus; raises `BadInput` if nothing can be learned from it."""
-    sampler = Sampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device, balance=recipe.balance)
-    resident = Resident(corpus.forest, vocabulary, device)
+    sampler = TripletSampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device, balance=recipe.balance)
+    resident = DeviceForest(corpus.forest, vocabulary, device)
     if recipe.loss != "kin":
-        return Material(resident, sampler)
+        return TrainingData(resident, sampler)
     if len(corpus.papers) < 2:
         raise BadInput(
             "this recipe tells equations of different papers apart, and there is one to learn from: add more"
@@ -65,5 +65,5 @@ def material_of(
     words = None
     if recipe.words_weight and corpus.words is not None and len(corpus.words.word):
         words = WordTables(corpus.words, device)
-    kin = KinSampler(sampler, nearest(structure, paper, ranks), seed=recipe.seed)
-    return KinMaterial(resident, kin, paper, structure, words)
+    kin = NeighbourSampler(sampler, find_structural_neighbours(structure, paper, ranks), seed=recipe.seed)
+    return EqkinTrainingData(resident, kin, paper, structure, words)

@@ -14,7 +14,7 @@ from typing import Any
 from eqkin.errors import BadInput, StorageFailed
 from eqkin.library.durable import write_file
 
-Record = dict[str, Any]
+MetricsRecord = dict[str, Any]
 
 
 class MetricsFile:
@@ -32,7 +32,7 @@ class MetricsFile:
         if not _is_step(record.get("step")):
             raise BadInput(f"a record of metrics needs a step, a whole number, not {record.get('step')!r}")
         try:
-            line = json.dumps(dict(record), default=_plain).encode() + b"\n"
+            line = json.dumps(dict(record), default=_to_python_number).encode() + b"\n"
         except (TypeError, ValueError, RecursionError) as error:
             raise BadInput(f"a record of metrics has to be JSON ({error})") from error
         try:
@@ -51,18 +51,18 @@ class MetricsFile:
 
         Raises `StorageFailed`; the old records are intact then.
         """
-        content = _content(self.path)
-        kept = b"".join(line + b"\n" for line, record in _records(content) if record["step"] <= step)
+        content = _read_content(self.path)
+        kept = b"".join(line + b"\n" for line, record in _iter_records(content) if record["step"] <= step)
         if kept != content:
             write_file(self.path, kept)
 
 
-def read(path: Path) -> list[Record]:
+def read_metrics(path: Path) -> list[MetricsRecord]:
     """All records in the order in which they were written; none when there is no file. Raises `StorageFailed`."""
-    return [record for _, record in _records(_content(path))]
+    return [record for _, record in _iter_records(_read_content(path))]
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def _content(path: Path) -> bytes:
         raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
 
 
-def _records(content: bytes) -> Iterator[tuple[bytes, Record]]:
+def _iter_records(content: bytes) -> Iterator[tuple[bytes, MetricsRecord]]:
     """Each line that holds a record, without its end, and the record."""
     for line in content.split(b"\n"):
         try:
@@ -86,7 +86,7 @@ def _is_step(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _plain(value: Any) -> Any:
+def _to_python_number(value: Any) -> Any:
     """A number of numpy or torch as one of Python."""
     if getattr(value, "ndim", None) == 0:
         return value.item()

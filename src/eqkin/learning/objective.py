@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from eqkin.learning.augmentation import Augmentation
 from eqkin.learning.histogram import histogram_loss
 from eqkin.learning.masking import Masking, MaskingHeads
-from eqkin.learning.ranks import ALONE, Ranks
+from eqkin.learning.ranks import SINGLE_PROCESS, ProcessGroup
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.resident import Resident
-from eqkin.learning.share import Share
+from eqkin.learning.resident import DeviceForest
+from eqkin.learning.share import LocalBatch
 from eqkin.learning.triplet import triplet_loss
-from eqkin.network.torch_network import network_of
+from eqkin.network.torch_network import build_network
 
 
-class Objective(nn.Module):
+class PaperObjective(nn.Module):
     """The network, its masking heads, and the losses of a recipe.
 
     Args:
@@ -28,15 +28,17 @@ class Objective(nn.Module):
 
     parts = ("similarity", "masking")
 
-    def __init__(self, recipe: Recipe, resident: Resident, dtype: torch.dtype, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, recipe: Recipe, resident: DeviceForest, dtype: torch.dtype, ranks: ProcessGroup = SINGLE_PROCESS
+    ) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
-            self.network = network_of(recipe.architecture)
+            self.network = build_network(recipe.architecture)
             self.heads = MaskingHeads(recipe.architecture.width)
         self.to(resident.device)
-        if not ranks.alone:
-            self.network.share_statistics(ranks.total)
+        if not ranks.is_single:
+            self.network.share_statistics(ranks.all_reduce)
         self._resident, self._dtype, self._ranks, self._loss = resident, dtype, ranks, recipe.loss
         self._masking = Masking(recipe.masking, seed=recipe.seed) if recipe.masking else None
         self._augmentation = None
@@ -54,25 +56,25 @@ class Objective(nn.Module):
             step: Number of the step, which decides what is renamed and hidden.
         """
         resident = self._resident
-        share = Share.of(trees, resident, self._ranks)
+        share = LocalBatch.from_batch(trees, resident, self._ranks)
         batch = resident.collate(share.trees, nodes)
-        places = share.places(nodes, batch.trees)
+        places = share.compute_positions(nodes, batch.trees)
         renaming = self._augmentation.draw(step, len(share.trees), share.rows) if self._augmentation else None
-        mask = self._masking.draw(step, nodes, batch.trees.count, places) if self._masking else None
-        features = resident.features(batch, self._dtype, renaming=renaming, mask=mask)
-        vectors = self.network.nodes(features, batch.trees)
-        similarity = self._similarity(*self.network.pool(vectors, batch.trees).chunk(3)) / self._ranks.size
+        mask = self._masking.draw(step, nodes, batch.trees.node_count, places) if self._masking else None
+        features = resident.build_features(batch, self._dtype, renaming=renaming, mask=mask)
+        vectors = self.network.encode_nodes(features, batch.trees)
+        similarity = self._compute_similarity_loss(*self.network.pool(vectors, batch.trees).chunk(3)) / self._ranks.size
         if mask is None:
             return torch.stack([similarity, torch.zeros_like(similarity)])
-        answers = resident.answers(batch, mask.nodes, renaming)
-        return torch.stack([similarity, self.heads(vectors, mask, answers, self._ranks.total(mask.count))])
+        answers = resident.build_masking_targets(batch, mask.nodes, renaming)
+        return torch.stack([similarity, self.heads(vectors, mask, answers, self._ranks.all_reduce(mask.count))])
 
-    def _similarity(self, anchor: Tensor, partner: Tensor, negative: Tensor) -> Tensor:
+    def _compute_similarity_loss(self, anchor: Tensor, partner: Tensor, negative: Tensor) -> Tensor:
         """The loss on similarities, such that its mean over the processes is that of the whole batch."""
         if self._loss == "triplet":
             return triplet_loss(anchor, partner, negative)
-        return histogram_loss(anchor, partner, self._ranks.gather(negative), mean=self._ranks.mean)
+        return histogram_loss(anchor, partner, self._ranks.all_gather(negative), mean=self._ranks.all_reduce_mean)
 
-    def beside(self) -> dict[str, Tensor]:
+    def get_extra_weights(self) -> dict[str, Tensor]:
         """Weights to keep beside the network's: those of the masking heads, by name."""
         return {f"heads.{name}": tensor for name, tensor in self.heads.state_dict().items()}

@@ -28,9 +28,9 @@ from torch import Tensor
 from eqkin.errors import BadInput
 from eqkin.forest.forest import Array
 from eqkin.learning.corpus import Corpus
-from eqkin.learning.randomness import Stream
+from eqkin.learning.randomness import RandomStream
 
-KINDS = ("section", "paper", "citation")
+CONTEXT_KINDS = ("section", "paper", "citation")
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class Triplets:
     negative: Tensor
     kind: Tensor  # index into KINDS
 
-    def trees(self) -> Tensor:
+    def concatenate(self) -> Tensor:
         """(steps, 3 x batch): anchors, then partners, then negatives."""
         return torch.cat([self.anchor, self.partner, self.negative], dim=1)
 
 
-class Sampler:
+class TripletSampler:
     """Draws triplets from a corpus, on the device where its tables lie.
 
     Args:
@@ -70,9 +70,9 @@ class Sampler:
         section_start = np.searchsorted(corpus.section, np.arange(int(corpus.section.max(initial=-1)) + 2))
         in_paper = np.diff(paper_start)[corpus.paper]
         in_section = np.diff(section_start)[corpus.section]
-        neighbours, neighbour_start = _neighbours(corpus.citations, papers)
+        neighbours, neighbour_start = _find_citation_neighbours(corpus.citations, papers)
         possible = np.stack([in_section > 1, in_paper > 1, np.diff(neighbour_start)[corpus.paper] > 0])
-        possible &= np.array([kind in kinds for kind in KINDS])[:, None]
+        possible &= np.array([kind in kinds for kind in CONTEXT_KINDS])[:, None]
         if not possible.any():
             raise BadInput(
                 f"no equation has a partner by {', '.join(kinds) or 'any kind of context'}: "
@@ -82,14 +82,14 @@ class Sampler:
         if balance:
             _, work, size = np.unique(np.array(corpus.works, object), return_inverse=True, return_counts=True)
             weight *= (size[work].astype(np.float64) ** -balance)[corpus.paper]
-        self.shares = dict(zip(KINDS, (weight.sum(1) / weight.sum()).tolist(), strict=True))
+        self.shares = dict(zip(CONTEXT_KINDS, (weight.sum(1) / weight.sum()).tolist(), strict=True))
         self.trees, self.papers = trees, papers
-        self._chance = self._put(np.cumsum(weight.ravel()))
-        self._paper, self._section = self._put(corpus.paper), self._put(corpus.section)
-        self._paper_start, self._section_start = self._put(paper_start), self._put(section_start)
-        self._neighbours, self._neighbour_start = self._put(neighbours), self._put(neighbour_start)
+        self._chance = self._put_on_device(np.cumsum(weight.ravel()))
+        self._paper, self._section = self._put_on_device(corpus.paper), self._put_on_device(corpus.section)
+        self._paper_start, self._section_start = self._put_on_device(paper_start), self._put_on_device(section_start)
+        self._neighbours, self._neighbour_start = self._put_on_device(neighbours), self._put_on_device(neighbour_start)
         names = ("anchor", "partner", "cited", "paper", "negative")
-        self._streams = {name: Stream(seed, name) for name in names}
+        self._streams = {name: RandomStream(seed, name) for name in names}
 
     @property
     def bytes(self) -> int:
@@ -97,37 +97,39 @@ class Sampler:
         tables = (t for t in vars(self).values() if isinstance(t, Tensor))
         return sum(table.numel() * table.element_size() for table in tables)
 
-    def _put(self, array: npt.NDArray[Any]) -> Tensor:
+    def _put_on_device(self, array: npt.NDArray[Any]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
 
     def draw(self, steps: Tensor, batch: int) -> Triplets:
         """Triplets of some steps, given as a column of step numbers."""
         index = torch.arange(batch, device=self.device)[None, :]
-        target = self._streams["anchor"].uniform(steps, index) * self._chance[-1]
+        target = self._streams["anchor"].draw_uniform(steps, index) * self._chance[-1]
         drawn = torch.searchsorted(self._chance, target, right=True).clamp(max=len(self._chance) - 1)
         kind, anchor = drawn // self.trees, drawn % self.trees
         paper, section = self._paper[anchor].long(), self._section[anchor].long()
         start = torch.where(kind == 0, self._section_start[section], self._paper_start[paper])
         end = torch.where(kind == 0, self._section_start[section + 1], self._paper_start[paper + 1])
-        partner = start + self._streams["partner"].below((end - start - 1).clamp(min=1), steps, index)
+        partner = start + self._streams["partner"].draw_below((end - start - 1).clamp(min=1), steps, index)
         partner += (partner >= anchor).long()
         if len(self._neighbours):
-            partner = torch.where(kind == 2, self._along_citation(paper, steps, index), partner)
-        elsewhere = self._streams["paper"].below(self.papers, steps, index)
-        return Triplets(anchor, partner, self._one_of(elsewhere, "negative", steps, index), kind)
+            partner = torch.where(kind == 2, self._draw_cited(paper, steps, index), partner)
+        elsewhere = self._streams["paper"].draw_below(self.papers, steps, index)
+        return Triplets(anchor, partner, self._draw_from_papers(elsewhere, "negative", steps, index), kind)
 
-    def _along_citation(self, paper: Tensor, steps: Tensor, index: Tensor) -> Tensor:
+    def _draw_cited(self, paper: Tensor, steps: Tensor, index: Tensor) -> Tensor:
         start, end = self._neighbour_start[paper], self._neighbour_start[paper + 1]
-        chosen = start + self._streams["cited"].below((end - start).clamp(min=1), steps, index)
-        return self._one_of(self._neighbours[chosen.clamp(max=len(self._neighbours) - 1)], "partner", steps, index)
+        chosen = start + self._streams["cited"].draw_below((end - start).clamp(min=1), steps, index)
+        return self._draw_from_papers(
+            self._neighbours[chosen.clamp(max=len(self._neighbours) - 1)], "partner", steps, index
+        )
 
-    def _one_of(self, paper: Tensor, name: str, steps: Tensor, index: Tensor) -> Tensor:
+    def _draw_from_papers(self, paper: Tensor, name: str, steps: Tensor, index: Tensor) -> Tensor:
         """Any equation of each paper."""
         start, end = self._paper_start[paper], self._paper_start[paper + 1]
-        return start + self._streams[name].below(end - start, steps, index)
+        return start + self._streams[name].draw_below(end - start, steps, index)
 
 
-def _neighbours(citations: Array, papers: int) -> tuple[Array, Array]:
+def _find_citation_neighbours(citations: Array, papers: int) -> tuple[Array, Array]:
     """Papers that cite or are cited by each paper, one after the other, and where each paper's begin."""
     both = np.concatenate([citations, citations[:, ::-1]]).astype(np.int64).reshape(-1, 2)
     both = np.unique(both, axis=0)

@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Ranks:
+class ProcessGroup:
     """This process among those that learn together. Without others nothing is sent, and sums are what they are of."""
 
     rank: int = 0  # of this process, from 0
@@ -39,138 +39,138 @@ class Ranks:
     device: torch.device = torch.device("cpu")  # where this process computes
 
     @property
-    def alone(self) -> bool:
+    def is_single(self) -> bool:
         """Whether there is no process group."""
         return not self.backend
 
     @property
-    def first(self) -> bool:
+    def is_first(self) -> bool:
         """Whether this is the process that writes and reports."""
         return self.rank == 0
 
     @property
-    def recordable(self) -> bool:
+    def is_recordable(self) -> bool:
         """Whether what is sent may be part of a recorded CUDA graph."""
-        return self.alone or self.backend == "nccl"
+        return self.is_single or self.backend == "nccl"
 
-    def total(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Tensor) -> Tensor:
         """The sum over all processes; differentiable."""
-        if self.alone:
+        if self.is_single:
             return x
-        summed: Tensor = _total(x)
+        summed: Tensor = _all_reduce(x)
         return summed
 
-    def mean(self, x: Tensor) -> Tensor:
+    def all_reduce_mean(self, x: Tensor) -> Tensor:
         """The mean over all processes; differentiable."""
-        return x if self.alone else self.total(x) / self.size
+        return x if self.is_single else self.all_reduce(x) / self.size
 
-    def gather(self, x: Tensor, groups: int = 1) -> Tensor:
+    def all_gather(self, x: Tensor, groups: int = 1) -> Tensor:
         """The rows of all processes, in the order in which one process would have them; differentiable.
 
         Args:
             x: Rows of this process, as many as each other one has.
             groups: How many equal parts `x` consists of (such as anchors, partners and negatives), whose order stays.
         """
-        if self.alone:
+        if self.is_single:
             return x
         rows = x.unflatten(0, (groups, 1, -1))
         room = (0, 0) * (rows.ndim - 2) + (self.rank, self.size - 1 - self.rank)
-        return self.total(functional.pad(rows, room)).flatten(0, 2)
+        return self.all_reduce(functional.pad(rows, room)).flatten(0, 2)
 
-    def rows(self, count: int, groups: int = 1) -> Tensor:
+    def get_own_rows(self, count: int, groups: int = 1) -> Tensor:
         """Which of `count` rows that `gather` gives are this process's own."""
         every = torch.arange(count, device=self.device).view(groups, self.size, -1)
         return every[:, self.rank].flatten()
 
-    def add_up(self, tensors: Sequence[Tensor]) -> None:
+    def all_reduce_(self, tensors: Sequence[Tensor]) -> None:
         """Replace tensors of one precision by their sums over all processes, in one message."""
-        if self.alone:
+        if self.is_single:
             return
         flat = torch.cat([tensor.flatten() for tensor in tensors])
-        with _company():
+        with _translate_errors():
             dist.all_reduce(flat)
         parts = flat.split([tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
 
-    def most(self, number: int) -> int:
+    def find_max(self, number: int) -> int:
         """The largest of the processes' numbers."""
-        if self.alone:
+        if self.is_single:
             return number
         told = torch.tensor(number, device=self.device)
-        with _company():
+        with _translate_errors():
             dist.all_reduce(told, dist.ReduceOp.MAX)
         return int(told)
 
-    def any(self, flag: bool) -> bool:
+    def check_any(self, flag: bool) -> bool:
         """Whether any process says so."""
-        return bool(self.most(flag))
+        return bool(self.find_max(flag))
 
-    def only_first(self, make: Callable[[], T]) -> T | None:
+    def run_on_first(self, make: Callable[[], T]) -> T | None:
         """What `make` gives in the first process, None in the others; an error of eqkin's is raised in all of them."""
-        if self.alone:
+        if self.is_single:
             return make()
         made = None
-        if self.first:
+        if self.is_first:
             try:
                 made = make()
             except EqkinError as error:
-                self._told(f"{type(error).__name__}\0{error}".encode())
+                self._broadcast_bytes(f"{type(error).__name__}\0{error}".encode())
                 raise
-        kind, _, message = self._told(b"").decode().partition("\0")
+        kind, _, message = self._broadcast_bytes(b"").decode().partition("\0")
         if kind:
             raise getattr(errors, kind, EqkinError)(message)
         return made
 
-    def from_first(self, make: Callable[[], bytes]) -> bytes:
+    def broadcast(self, make: Callable[[], bytes]) -> bytes:
         """What `make` gives in the first process, in all of them; so is an error."""
-        made = self.only_first(make)
-        return made if self.alone and made is not None else self._told(made or b"")
+        made = self.run_on_first(make)
+        return made if self.is_single and made is not None else self._broadcast_bytes(made or b"")
 
-    def _told(self, said: bytes) -> bytes:
+    def _broadcast_bytes(self, said: bytes) -> bytes:
         """What the first process says."""
         size = torch.tensor(len(said), device=self.device)
-        with _company():
+        with _translate_errors():
             dist.broadcast(size, 0)
             text = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
-            if self.first:
+            if self.is_first:
                 text.copy_(torch.from_numpy(np.frombuffer(said, np.uint8).copy()))
             dist.broadcast(text, 0)
         return text.cpu().numpy().tobytes()
 
-    def agree(self, what: str, value: str) -> None:
+    def check_same(self, what: str, value: str) -> None:
         """Raise `BadInput` in all processes if they were not given the same."""
-        first = self.from_first(value.encode)
-        if self.any(value.encode() != first):
+        first = self.broadcast(value.encode)
+        if self.check_any(value.encode() != first):
             raise BadInput(f"the processes of this run were given different {what}: all of them need the same")
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = ProcessGroup()
 
 
-def own_rows(x: Tensor, rows: Tensor | None) -> Tensor:
+def select_rows(x: Tensor, rows: Tensor | None) -> Tensor:
     """Some rows; None for all."""
     return x if rows is None else x.index_select(0, rows)
 
 
 @torch.library.custom_op("eqkin::total_of_ranks", mutates_args=())
-def _total(x: Tensor) -> Tensor:
+def _all_reduce(x: Tensor) -> Tensor:
     summed = x.clone(memory_format=torch.contiguous_format)
-    with _company():
+    with _translate_errors():
         dist.all_reduce(summed)
     return summed
 
 
-@_total.register_fake
+@_all_reduce.register_fake
 def _(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-_total.register_autograd(lambda ctx, gradient: _total(gradient))
+_all_reduce.register_autograd(lambda ctx, gradient: _all_reduce(gradient))
 
 
 @contextmanager
-def _company() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Says in our words that another process is gone."""
     try:
         yield
@@ -178,11 +178,11 @@ def _company() -> Iterator[None]:
         raise
     except RuntimeError as error:
         raise Unreachable(
-            f"another process of this run ended, or does not answer any more ({reason(error)}). What it said last may "
+            f"another process of this run ended, or does not answer any more ({describe_error(error)}). What it said last may "
             "tell why; started again with --resume, the run goes on from its last checkpoint"
         ) from error
 
 
-def reason(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """What torch.distributed says went wrong, without the places in its source."""
     return re.sub(r"\[/\S*\] *", "", str(error).strip().partition("\n")[0])[:160]

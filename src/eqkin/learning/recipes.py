@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from eqkin.errors import BadInput
-from eqkin.learning.pairs import KINDS
+from eqkin.learning.pairs import CONTEXT_KINDS
 from eqkin.network.architecture import Architecture
 
 LOSSES = ("histogram", "triplet", "kin")
@@ -21,7 +21,7 @@ class Recipe:
     name: str = "paper"
     architecture: Architecture = field(default_factory=Architecture)
     loss: str = "histogram"  # on similarities: "histogram", "triplet", or "kin" (see `kin_objective`)
-    contexts: tuple[str, ...] = KINDS  # what makes equations related
+    contexts: tuple[str, ...] = CONTEXT_KINDS  # what makes equations related
     masking: float = 0.15  # share of nodes to hide, and by the paper's recipe to guess; 0 for none
     transpositions: float = 32.0  # renamings of symbols an equation; 0 for none
     batch: int = 128  # triplets a step
@@ -46,12 +46,12 @@ class Recipe:
         """How many there are in all."""
         return -(-self.triplets // self.batch)
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The recipe as JSON would have it; what came later and has its default is left out, as it was before."""
         now = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        kept = {k: v for k, v in now.items() if k not in _LATER or v != _LATER[k]}
+        kept = {k: v for k, v in now.items() if k not in _LATER_DEFAULTS or v != _LATER_DEFAULTS[k]}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()} | {
-            "architecture": self.architecture.as_dict()
+            "architecture": self.architecture.to_dict()
         }
 
     @classmethod
@@ -61,11 +61,11 @@ class Recipe:
             return cls(
                 **values | {"architecture": Architecture.from_dict(values["architecture"])}
                 | {"contexts": tuple(values["contexts"])}
-            ).checked()  # fmt: skip
+            ).validate()  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"not a recipe: {error}") from error
 
-    def changed(self, settings: dict[str, str]) -> Recipe:
+    def override(self, settings: dict[str, str]) -> Recipe:
         """The recipe with some settings replaced, given as text (`{"batch": "1024", "width": "64"}`)."""
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "architecture"}
         shape = {f.name: getattr(self.architecture, f.name) for f in dataclasses.fields(self.architecture)}
@@ -73,15 +73,16 @@ class Recipe:
             values = own if name in own else shape
             if name not in values:
                 raise BadInput(f"a recipe has no setting {name!r}; there are {', '.join([*own, *shape])}")
-            values[name] = _read(name, text, values[name])
-        return Recipe(**own, architecture=Architecture(**shape)).checked()
+            values[name] = _parse_setting(name, text, values[name])
+        return Recipe(**own, architecture=Architecture(**shape)).validate()
 
-    def checked(self) -> Recipe:
+    def validate(self) -> Recipe:
         """Itself; raises `BadInput` if a setting makes no sense."""
         shape = self.architecture
         checks = {
             f"loss must be one of {', '.join(LOSSES)}": self.loss in LOSSES,
-            f"contexts must be some of {', '.join(KINDS)}": bool(self.contexts) and set(self.contexts) <= set(KINDS),
+            f"contexts must be some of {', '.join(CONTEXT_KINDS)}": bool(self.contexts)
+            and set(self.contexts) <= set(CONTEXT_KINDS),
             "masking must be in [0, 1)": 0 <= self.masking < 1,
             "transpositions must be in [0, 500]": 0 <= self.transpositions <= 500,
             "batch must be at least 1": self.batch >= 1,
@@ -94,11 +95,12 @@ class Recipe:
             "weight_decay must be in [0, 1)": 0 <= self.weight_decay < 1,
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
             "temperature must be in [0.001, 100]": 0.001 <= self.temperature <= 100,
-            "the weights of the parts must be in [0, 1000]": all(0 <= w <= 1000 for w in self._weights()),
-            "the loss kin needs one of its parts: a weight above 0": self.loss != "kin" or sum(self._weights()) > 0,
+            "the weights of the parts must be in [0, 1000]": all(0 <= w <= 1000 for w in self._get_loss_weights()),
+            "the loss kin needs one of its parts: a weight above 0": self.loss != "kin"
+            or sum(self._get_loss_weights()) > 0,
             "seeds must have at most 64 bits": all(-(2**63) <= s < 2**63 for s in (self.seed, self.split_seed)),
             "width, layers, dimensions must be at least 1": min(shape.width, shape.layers, shape.dimensions) >= 1,
-            f"normalised must be some of the layers 0 to {shape.layers - 1}, and is {_listed(shape.normalised)}": all(
+            f"normalised must be some of the layers 0 to {shape.layers - 1}, and is {_format_tuple(shape.normalised)}": all(
                 isinstance(layer, int) and 0 <= layer < shape.layers for layer in shape.normalised
             ),
         }
@@ -107,11 +109,11 @@ class Recipe:
                 raise BadInput(f"recipe: {message}")
         return self
 
-    def _weights(self) -> tuple[float, float, float]:
+    def _get_loss_weights(self) -> tuple[float, float, float]:
         return self.structure_weight, self.context_weight, self.words_weight
 
 
-_LATER = {  # settings that recipes kept before do not have, with what was done then
+_LATER_DEFAULTS = {  # settings that recipes kept before do not have, with what was done then
     f.name: f.default
     for f in dataclasses.fields(Recipe)
     if f.name in (
@@ -121,24 +123,24 @@ _LATER = {  # settings that recipes kept before do not have, with what was done 
 }  # fmt: skip
 
 
-def _listed(values: tuple[Any, ...]) -> str:
+def _format_tuple(values: tuple[Any, ...]) -> str:
     """As it is written in `--set`."""
     return ",".join(map(str, values))
 
 
-def _read(name: str, text: str, now: Any) -> Any:
+def _parse_setting(name: str, text: str, now: Any) -> Any:
     try:
         if isinstance(now, tuple):
             parts = [part.strip() for part in text.split(",") if part.strip()]
             return tuple(int(part) if part.isdecimal() else part for part in parts)
         if isinstance(now, int):
-            return _whole(text)
+            return _parse_integer(text)
         return type(now)(text)
     except ValueError as error:
         raise BadInput(f"recipe: {name}={text} is no {type(now).__name__}") from error
 
 
-def _whole(text: str) -> int:
+def _parse_integer(text: str) -> int:
     """A whole number, also as `1e6`; raises `ValueError`."""
     if "e" not in text.lower():
         return int(text)
@@ -171,7 +173,7 @@ RECIPES = {
 }
 
 
-def recipe_named(name: str) -> Recipe:
+def get_recipe(name: str) -> Recipe:
     """One of `RECIPES`; raises `BadInput`."""
     if name not in RECIPES:
         raise BadInput(f"there is no recipe {name!r}; there are {', '.join(RECIPES)}")

@@ -23,28 +23,43 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from eqkin.errors import BadInput, LearningFailed, LimitReached
+from eqkin.errors import BadInput, LimitReached, TrainingFailed
 from eqkin.evaluation.u_statistics import RankingScore
 from eqkin.forest import Vocabulary
-from eqkin.learning.checkpoint import Checkpoint, load_checkpoint, pack, run_lock, save_checkpoint, unpack
+from eqkin.learning.checkpoint import (
+    Checkpoint,
+    load_checkpoint,
+    lock_run,
+    pack_checkpoint,
+    save_checkpoint,
+    unpack_checkpoint,
+)
 from eqkin.learning.corpus import Corpus
-from eqkin.learning.held_out import HeldOut
-from eqkin.learning.journal import METRICS, Journal
-from eqkin.learning.material import material_of
-from eqkin.learning.randomness import steps_from
-from eqkin.learning.ranks import ALONE, Ranks
+from eqkin.learning.held_out import HeldOutEvaluator
+from eqkin.learning.journal import METRICS_FILE, MetricsLogger
+from eqkin.learning.material import build_training_data
+from eqkin.learning.randomness import make_step_column
+from eqkin.learning.ranks import SINGLE_PROCESS, ProcessGroup
 from eqkin.learning.recipes import Recipe
-from eqkin.learning.share import check_batch
-from eqkin.learning.steps import Stepper
+from eqkin.learning.share import check_batch_size
+from eqkin.learning.steps import Trainer
 from eqkin.network.model_files import Model
 
-__all__ = ["METRICS", "MODEL", "Outcome", "Pace", "Progress", "Run", "chosen_device"]
+__all__ = [
+    "METRICS_FILE",
+    "MODEL_FOLDER",
+    "TrainingResult",
+    "LoggingConfig",
+    "TrainingProgress",
+    "TrainingRun",
+    "choose_device",
+]
 
-MODEL = "model"
+MODEL_FOLDER = "model"
 
 
 @dataclass(frozen=True)
-class Pace:
+class LoggingConfig:
     """When a run reports, measures and saves; changes nothing in what it learns."""
 
     log_steps: int = 256  # between two records of the losses
@@ -55,7 +70,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """How far a run is."""
 
     step: int
@@ -67,7 +82,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrainingResult:
     """What became of a run."""
 
     step: int
@@ -77,7 +92,7 @@ class Outcome:
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """A run in a folder.
 
     Attributes:
@@ -97,12 +112,12 @@ class Run:
     folder: Path
     device: str = "auto"
     fast: bool = True
-    pace: Pace = field(default_factory=Pace)
-    on_progress: Callable[[Progress], None] = lambda progress: None
+    pace: LoggingConfig = field(default_factory=LoggingConfig)
+    on_progress: Callable[[TrainingProgress], None] = lambda progress: None
     should_stop: Callable[[], bool] = lambda: False
-    ranks: Ranks = ALONE
+    ranks: ProcessGroup = SINGLE_PROCESS
 
-    def start(self, *, resume: bool = False) -> Outcome:
+    def train(self, *, resume: bool = False) -> TrainingResult:
         """Learn until the recipe's last step or until asked to stop.
 
         Args:
@@ -119,44 +134,44 @@ class Run:
             Unreachable: Another process of the run is lost.
         """
         ranks, recipe = self.ranks, self.recipe
-        device = chosen_device(self.device) if ranks.alone else ranks.device
-        check_batch(recipe.batch, ranks)
-        if not ranks.alone:
-            ranks.agree("equations", self.corpus.digest)
-            ranks.agree("recipes", json.dumps(recipe.as_dict()))
+        device = choose_device(self.device) if ranks.is_single else ranks.device
+        check_batch_size(recipe.batch, ranks)
+        if not ranks.is_single:
+            ranks.check_same("equations", self.corpus.digest)
+            ranks.check_same("recipes", json.dumps(recipe.to_dict()))
         learn, held_out = self.corpus.split(recipe.held_out, recipe.split_seed)
         with ExitStack() as held:
-            saved = self._opened(held, resume=resume)
+            saved = self._open_folder(held, resume=resume)
             vocabulary = Vocabulary.learn([learn.forest])
-            measured = ranks.only_first(lambda: HeldOut(held_out, vocabulary, recipe, device))
+            measured = ranks.run_on_first(lambda: HeldOutEvaluator(held_out, vocabulary, recipe, device))
             loop = _Loop(self, learn, measured, vocabulary, device)
             if saved:
                 loop.restore(saved)
             else:
                 loop.journal.rewind(-1)
             if not loop.run():
-                return Outcome(loop.stepper.step, False, loop.journal.ranking, None)
+                return TrainingResult(loop.stepper.step, False, loop.journal.ranking, None)
             return loop.finish()
 
-    def _opened(self, held: ExitStack, *, resume: bool) -> Checkpoint | None:
+    def _open_folder(self, held: ExitStack, *, resume: bool) -> Checkpoint | None:
         """Take the folder's lock, and read its checkpoint; the first process does, and tells the others."""
 
         def opened() -> Checkpoint | None:
-            held.enter_context(run_lock(self.folder))
+            held.enter_context(lock_run(self.folder))
             saved = load_checkpoint(self.folder)
             if saved and not resume:
                 at = f"{self.folder} holds a run at step {saved.facts['step']:,}"
                 raise BadInput(f"{at}: go on with --resume, or choose another folder")
             return saved
 
-        saved = self.ranks.only_first(opened)
-        if self.ranks.alone:
+        saved = self.ranks.run_on_first(opened)
+        if self.ranks.is_single:
             return saved
-        told = self.ranks.from_first(lambda: pack(saved) if saved else b"")
-        return unpack(told) if told else None
+        told = self.ranks.broadcast(lambda: pack_checkpoint(saved) if saved else b"")
+        return unpack_checkpoint(told) if told else None
 
 
-def chosen_device(name: str) -> torch.device:
+def choose_device(name: str) -> torch.device:
     """The device of that name, "auto" being a GPU where there is one; raises `BadInput`."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -173,29 +188,34 @@ class _Loop:
     """The steps of a run, with everything that happens between them."""
 
     def __init__(
-        self, run: Run, learn: Corpus, held_out: HeldOut | None, vocabulary: Vocabulary, device: torch.device
+        self,
+        run: TrainingRun,
+        learn: Corpus,
+        held_out: HeldOutEvaluator | None,
+        vocabulary: Vocabulary,
+        device: torch.device,
     ) -> None:
         self.settings, self.learn, self.vocabulary, self.ranks = run, learn, vocabulary, run.ranks
         recipe = run.recipe
-        material = material_of(learn, vocabulary, recipe, device, run.ranks)
+        material = build_training_data(learn, vocabulary, recipe, device, run.ranks)
         fast = run.fast and device.type == "cuda"
-        self.stepper = Stepper(recipe, material, compiled=fast, recorded=fast, ranks=run.ranks)
+        self.stepper = Trainer(recipe, material, compiled=fast, recorded=fast, ranks=run.ranks)
         self._parts = self.stepper.objective.parts
-        self.journal = Journal(run.folder, recipe, self._parts, held_out)
+        self.journal = MetricsLogger(run.folder, recipe, self._parts, held_out)
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint says beside the arrays."""
         return {
             "step": self.stepper.step,
-            "recipe": self.settings.recipe.as_dict(),
+            "recipe": self.settings.recipe.to_dict(),
             "corpus": self.settings.corpus.digest,
-        } | self.journal.facts()
+        } | self.journal.get_state()
 
     def save(self) -> None:
         """Write a checkpoint; raises `LearningFailed` rather than replace a good one with what is no number."""
-        if not self.ranks.first:
+        if not self.ranks.is_first:
             return
-        arrays = self.stepper.state()
+        arrays = self.stepper.get_state()
         bad = [name for name, array in arrays.items() if not np.isfinite(array).all()]
         if bad:
             self._fail(self.stepper.step - 1, f"it left {bad[0]} with values that are no numbers")
@@ -204,7 +224,7 @@ class _Loop:
     def restore(self, saved: Checkpoint) -> None:
         """Go on from a checkpoint; raises `BadInput` if it is of another run."""
         facts, own = saved.facts, self.facts()
-        kept = facts | {"recipe": Recipe.from_dict(facts["recipe"]).as_dict()}  # an older eqkin may have written it
+        kept = facts | {"recipe": Recipe.from_dict(facts["recipe"]).to_dict()}  # an older eqkin may have written it
         for what in ("recipe", "corpus"):
             if kept[what] != own[what]:
                 raise BadInput(
@@ -219,10 +239,12 @@ class _Loop:
         score_steps = pace.score_steps or -(-steps // 20)
         saved = time.monotonic()
         while self.stepper.step < steps:
-            if self.ranks.any(self.settings.should_stop()):
+            if self.ranks.check_any(self.settings.should_stop()):
                 self.save()
                 return False
-            self._advance(min(steps, *(_next(self.stepper.step, every) for every in (pace.log_steps, score_steps))))
+            self._advance(
+                min(steps, *(_find_next_multiple(self.stepper.step, every) for every in (pace.log_steps, score_steps)))
+            )
             step = self.stepper.step
             if step % pace.log_steps == 0 or step == steps:
                 self.journal.log(step, self.stepper.rate)
@@ -237,7 +259,7 @@ class _Loop:
         stepper, batch = self.stepper, self.settings.recipe.batch
         first, started = stepper.step, time.perf_counter()
         try:
-            parts = stepper.advance(min(stepper.ahead, until - first))
+            parts = stepper.train_steps(min(stepper.ahead, until - first))
         except torch.OutOfMemoryError as error:
             raise LimitReached(
                 f"the device's memory is too small for batches of {batch:,} triplets: try a smaller --batch"
@@ -249,50 +271,54 @@ class _Loop:
             self._fail(first + int(bad[0]), f"the loss is no number: {values}")
         journal, steps = self.journal, self.settings.recipe.steps
         journal.add(parts, seconds)
-        if self.ranks.first:
+        if self.ranks.is_first:
             self.settings.on_progress(
-                Progress(stepper.step, steps, stepper.step * batch, journal.means(), journal.speed, journal.ranking)
+                TrainingProgress(
+                    stepper.step, steps, stepper.step * batch, journal.compute_means(), journal.speed, journal.ranking
+                )
             )
 
     def _fail(self, step: int, reason: str) -> NoReturn:
         recipe, folder = self.settings.recipe, self.settings.folder
-        trees = self.stepper.sampler.draw(steps_from(max(step, 0), 1, self.stepper.device), recipe.batch).trees()[0]
-        names = ", ".join(self.learn.identify(tree) for tree in trees[:5].tolist())
+        trees = self.stepper.sampler.draw(
+            make_step_column(max(step, 0), 1, self.stepper.device), recipe.batch
+        ).concatenate()[0]
+        names = ", ".join(self.learn.get_equation_id(tree) for tree in trees[:5].tolist())
         state = "look for what was saved where the first process runs"
-        if self.settings.ranks.first:
+        if self.settings.ranks.is_first:
             saved = load_checkpoint(folder)
             state = f"{folder} has the state at step {saved.facts['step']:,}" if saved else "nothing was saved yet"
-        raise LearningFailed(
+        raise TrainingFailed(
             f"learning failed at step {step:,}: {reason}. Its batch has {len(trees):,} equations: {names}, ... "
             f"Now {state}. A smaller learning rate may help, in another folder: --set learning_rate=..."
         )
 
-    def finish(self) -> Outcome:
+    def finish(self) -> TrainingResult:
         """Save the state, measure, and write the model."""
         run = self.settings
         self.save()
         score = self.journal.score(self.stepper.step, self.stepper.network, run.pace.final_triples)
         if score is None:
-            return Outcome(self.stepper.step, True, None, None)
+            return TrainingResult(self.stepper.step, True, None, None)
         model = Model(
             architecture=run.recipe.architecture,
             vocabulary=self.vocabulary,
             weights=self.weights(),
-            recipe=run.recipe.as_dict(),
+            recipe=run.recipe.to_dict(),
             training=self._training(score),
         )
-        model.save(run.folder / MODEL)
-        return Outcome(self.stepper.step, True, score, run.folder / MODEL)
+        model.save(run.folder / MODEL_FOLDER)
+        return TrainingResult(self.stepper.step, True, score, run.folder / MODEL_FOLDER)
 
     def weights(self) -> dict[str, Any]:
         """The network's weights under the names of `architecture`, and what the objective keeps beside them."""
-        state = self.stepper.network.state_dict() | self.stepper.objective.beside()
+        state = self.stepper.network.state_dict() | self.stepper.objective.get_extra_weights()
         return {name: tensor.float().cpu().numpy() for name, tensor in state.items()}
 
     def _training(self, score: RankingScore) -> dict[str, Any]:
         return {
             "corpus": self.settings.corpus.digest,
-            "learned_from": self.learn.statistics(),
+            "learned_from": self.learn.compute_statistics(),
             "words": len(self.learn.words.vocabulary) if self.learn.words is not None else 0,
             "contexts": self.stepper.sampler.shares,
             "triplets": self.stepper.step * self.settings.recipe.batch,
@@ -306,6 +332,6 @@ class _Loop:
         }  # fmt: skip
 
 
-def _next(step: int, every: int) -> int:
+def _find_next_multiple(step: int, every: int) -> int:
     """The next multiple of `every` after a step."""
     return (step // every + 1) * every

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from eqkin.errors import BadInput
-from eqkin.learning.ranks import Ranks
-from eqkin.learning.resident import Resident
-from eqkin.network.trees import Trees
+from eqkin.learning.ranks import ProcessGroup
+from eqkin.learning.resident import DeviceForest
+from eqkin.network.trees import TreeBatch
 
-GROUPS = 3  # of a batch: anchors, partners, and negatives or kin
+BATCH_GROUPS = 3  # of a batch: anchors, partners, and negatives or kin
 
 
 @dataclass(frozen=True)
-class Share:
+class LocalBatch:
     """The trees of one process: its anchors, partners and negatives, one after the other."""
 
     trees: Tensor  # (trees,) which ones
@@ -28,33 +28,33 @@ class Share:
     starts: Tensor | None  # (trees,) where their nodes begin there
 
     @classmethod
-    def of(cls, trees: Tensor, resident: Resident, ranks: Ranks) -> Share:
+    def from_batch(cls, trees: Tensor, resident: DeviceForest, ranks: ProcessGroup) -> LocalBatch:
         """The share of this process in a batch of trees."""
-        if ranks.alone:
+        if ranks.is_single:
             return cls(trees, None, None)
-        rows = ranks.rows(len(trees), GROUPS)
-        sizes = resident.sizes(trees)
+        rows = ranks.get_own_rows(len(trees), BATCH_GROUPS)
+        sizes = resident.get_sizes(trees)
         return cls(trees[rows], rows, (sizes.cumsum(0) - sizes)[rows])
 
     @property
     def anchors(self) -> Tensor | None:
         """Where its anchors stand among those of the whole batch."""
-        return None if self.rows is None else self.rows.chunk(GROUPS)[0]
+        return None if self.rows is None else self.rows.chunk(BATCH_GROUPS)[0]
 
-    def places(self, nodes: Tensor, trees: Trees) -> Tensor:
+    def compute_positions(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
         """Where nodes of the share stand in the whole batch, given their places in it; meaningless for padding."""
         if self.starts is None:
             return nodes
         return nodes + (self.starts - trees.offsets[:-1])[trees.tree]
 
 
-def check_batch(batch: int, ranks: Ranks) -> None:
+def check_batch_size(batch: int, ranks: ProcessGroup) -> None:
     """Raise `BadInput` unless all processes can get the same number of triplets."""
     if batch % ranks.size:
         near = max(batch // ranks.size, 1) * ranks.size
         raise BadInput(f"{batch:,} triplets a step cannot be dealt out to {ranks.size} processes: try --batch {near}")
 
 
-def nodes_of_ranks(sizes: Tensor, ranks: Ranks) -> Tensor:
+def count_nodes_per_process(sizes: Tensor, ranks: ProcessGroup) -> Tensor:
     """Nodes of each process's share, (steps, processes), given those of all trees, (steps, trees)."""
-    return sizes.view(len(sizes), GROUPS, ranks.size, -1).sum((1, 3))
+    return sizes.view(len(sizes), BATCH_GROUPS, ranks.size, -1).sum((1, 3))

@@ -20,30 +20,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eqkin.learning.kin_objective import KinObjective
-from eqkin.learning.material import KinMaterial, Material
-from eqkin.learning.objective import Objective
-from eqkin.learning.randomness import steps_from
-from eqkin.learning.ranks import ALONE, Ranks
+from eqkin.learning.kin_objective import EqkinObjective
+from eqkin.learning.material import EqkinTrainingData, TrainingData
+from eqkin.learning.objective import PaperObjective
+from eqkin.learning.randomness import make_step_column
+from eqkin.learning.ranks import SINGLE_PROCESS, ProcessGroup
 from eqkin.learning.recipes import Recipe
 from eqkin.learning.schedule import SCHEDULES
-from eqkin.learning.share import check_batch, nodes_of_ranks
+from eqkin.learning.share import check_batch_size, count_nodes_per_process
 from eqkin.network.torch_layers import TreeNetwork
 
-_AHEAD = 256  # steps drawn at once on a GPU
-_NEWEST = 0.005  # least share of the newest weights in an average
+_STEPS_AHEAD = 256  # steps drawn at once on a GPU
+_MIN_AVERAGE_UPDATE = 0.005  # least share of the newest weights in an average
 
 
-def objective_of(
-    recipe: Recipe, material: Material, dtype: torch.dtype, ranks: Ranks = ALONE
-) -> Objective | KinObjective:
+def build_objective(
+    recipe: Recipe, material: TrainingData, dtype: torch.dtype, ranks: ProcessGroup = SINGLE_PROCESS
+) -> PaperObjective | EqkinObjective:
     """What a recipe minimises."""
-    if isinstance(material, KinMaterial):
-        return KinObjective(recipe, material, dtype, ranks)
-    return Objective(recipe, material.resident, dtype, ranks)
+    if isinstance(material, EqkinTrainingData):
+        return EqkinObjective(recipe, material, dtype, ranks)
+    return PaperObjective(recipe, material.forest, dtype, ranks)
 
 
-class Stepper:
+class Trainer:
     """The state of a run that is under way: weights, optimiser, number of the next step.
 
     Args:
@@ -58,27 +58,33 @@ class Stepper:
     """
 
     def __init__(
-        self, recipe: Recipe, material: Material, *, compiled: bool, recorded: bool, ranks: Ranks = ALONE
+        self,
+        recipe: Recipe,
+        material: TrainingData,
+        *,
+        compiled: bool,
+        recorded: bool,
+        ranks: ProcessGroup = SINGLE_PROCESS,
     ) -> None:
-        check_batch(recipe.batch, ranks)
-        self.recipe, self.resident, self.sampler, self.ranks = recipe, material.resident, material.sampler, ranks
+        check_batch_size(recipe.batch, ranks)
+        self.recipe, self.resident, self.sampler, self.ranks = recipe, material.forest, material.sampler, ranks
         self.device = self.resident.device
         on_gpu = self.device.type == "cuda"
-        self.ahead = _AHEAD if on_gpu else 1
-        self.objective = objective_of(recipe, material, torch.bfloat16 if on_gpu else torch.float32, ranks)
+        self.ahead = _STEPS_AHEAD if on_gpu else 1
+        self.objective = build_objective(recipe, material, torch.bfloat16 if on_gpu else torch.float32, ranks)
         self._average = copy.deepcopy(self.objective.network).requires_grad_(False) if recipe.averaged else None
         self._rate = torch.tensor(recipe.learning_rate, device=self.device)
-        self._optimiser = self._chosen_optimiser(on_gpu)
+        self._optimiser = self._build_optimizer(on_gpu)
         self._forward: Callable[[Tensor, Tensor, Tensor], Tensor] = self.objective
         if compiled:
             self.compile()
-        self._recorder = _Recorder(self.device, ranks) if recorded and ranks.recordable else None
+        self._recorder = _GraphRecorder(self.device, ranks) if recorded and ranks.is_recordable else None
         self.step = 0
         self._now = torch.zeros((), dtype=torch.int64, device=self.device)
         self._trees = torch.zeros(3 * recipe.batch, dtype=torch.int64, device=self.device)
         self._parts = torch.zeros(self.ahead, len(self.objective.parts), device=self.device)
 
-    def _chosen_optimiser(self, on_gpu: bool) -> torch.optim.Optimizer:
+    def _build_optimizer(self, on_gpu: bool) -> torch.optim.Optimizer:
         parameters, decay = self.objective.parameters(), self.recipe.weight_decay
         if not decay:
             return torch.optim.Adam(parameters, lr=self._rate, fused=on_gpu, foreach=False, capturable=on_gpu)
@@ -95,24 +101,24 @@ class Stepper:
         """Compile the objective when it is first used."""
         self._forward = torch.compile(self.objective)
 
-    def advance(self, count: int) -> np.ndarray:
+    def train_steps(self, count: int) -> np.ndarray:
         """Take `count` steps, at most `ahead`; returns the parts of their losses, (count, parts)."""
-        trees = self.sampler.draw(steps_from(self.step, count, self.device), self.recipe.batch).trees()
-        sizes: Sequence[Sequence[int]] = nodes_of_ranks(self.resident.sizes(trees), self.ranks).tolist()
+        trees = self.sampler.draw(make_step_column(self.step, count, self.device), self.recipe.batch).concatenate()
+        sizes: Sequence[Sequence[int]] = count_nodes_per_process(self.resident.get_sizes(trees), self.ranks).tolist()
         self._now.fill_(self.step)
         for row, nodes in zip(trees, sizes, strict=True):
             self._trees.copy_(row)
             if self._recorder is None:
-                self._take(nodes[self.ranks.rank])
+                self._train_step(nodes[self.ranks.rank])
             else:
-                room = room_for(max(nodes))
-                self._recorder.run(room, lambda room=room: self._take(room))  # type: ignore[misc]
+                room = round_up_nodes(max(nodes))
+                self._recorder.run(room, lambda room=room: self._train_step(room))  # type: ignore[misc]
         first = self.step
         self.step += count
         taken = torch.arange(first, self.step, device=self.device) % self.ahead
         return self._parts[taken].cpu().numpy()
 
-    def _take(self, room: int) -> None:
+    def _train_step(self, room: int) -> None:
         """One step, everything on the device."""
         self._optimiser.zero_grad(set_to_none=True)
         nodes = torch.arange(room, device=self.device)
@@ -120,22 +126,22 @@ class Stepper:
         parts = self._forward(self._trees, nodes, self._now)
         parts.sum().backward()
         parts = parts.detach().float()
-        self.ranks.add_up([parts, *(p.grad for p in self.objective.parameters() if p.grad is not None)])
+        self.ranks.all_reduce_([parts, *(p.grad for p in self.objective.parameters() if p.grad is not None)])
         recipe = self.recipe
         warm_up = min(recipe.warm_up, recipe.steps // 10)  # short runs would be over before the rate is up
         schedule = SCHEDULES[recipe.schedule]
         self._rate.copy_(schedule(self._now, peak=recipe.learning_rate, warm_up=warm_up, steps=recipe.steps))
         self._optimiser.step()
         if self._average is not None:
-            self._follow(self._average)
+            self._update_average(self._average)
         self._parts.index_copy_(0, (self._now % self.ahead).view(1), parts[None])
         self._now += 1
 
     @torch.no_grad()
-    def _follow(self, average: TreeNetwork) -> None:
+    def _update_average(self, average: TreeNetwork) -> None:
         """Move the average towards the weights as they are; until averaging begins, all the way."""
         first = self.recipe.steps - round(self.recipe.averaged * self.recipe.steps)
-        share = (1.0 / (self._now - first + 1).clamp(min=1)).clamp(min=_NEWEST)
+        share = (1.0 / (self._now - first + 1).clamp(min=1)).clamp(min=_MIN_AVERAGE_UPDATE)
         now = self.objective.network.state_dict()
         for name, tensor in average.state_dict().items():
             tensor.lerp_(now[name], share.to(tensor.dtype))
@@ -145,7 +151,7 @@ class Stepper:
         """The learning rate of the last step."""
         return float(self._rate)
 
-    def state(self) -> dict[str, np.ndarray]:
+    def get_state(self) -> dict[str, np.ndarray]:
         """Weights, running statistics and the optimiser's averages, by name."""
         state = {f"model.{name}": tensor for name, tensor in self.objective.state_dict().items()}
         for name, parameter in self.objective.named_parameters():
@@ -169,18 +175,18 @@ class Stepper:
         self.step = step
 
 
-def room_for(size: int) -> int:
+def round_up_nodes(size: int) -> int:
     """Nodes to make room for: `size` rounded up to one of at least 64 sizes an octave, a multiple of 64."""
     grain = max(64, 1 << max((size - 1).bit_length() - 7, 0))
     return -(-size // grain) * grain
 
 
-class _Recorder:
+class _GraphRecorder:
     """Runs a function that works on fixed tensors: the first time as it is, later by replaying what it did."""
 
-    def __init__(self, device: torch.device, ranks: Ranks) -> None:
+    def __init__(self, device: torch.device, ranks: ProcessGroup) -> None:
         # while a step is recorded, nccl's own thread looks after what was sent before
-        self._forbidden = "global" if ranks.alone else "thread_local"
+        self._forbidden = "global" if ranks.is_single else "thread_local"
         self._graphs: dict[int, torch.cuda.CUDAGraph | None] = {}
         self._pool = torch.cuda.graph_pool_handle()
         self._stream = torch.cuda.Stream(device)

@@ -10,7 +10,7 @@ Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
-def heaviest(offsets: Integers, weight: Floats, width: int) -> tuple[Integers, Mask]:
+def select_heaviest(offsets: Integers, weight: Floats, width: int) -> tuple[Integers, Mask]:
     """The entries of each row, in their order; of a row with too many, those with the largest weights.
 
     Args:
@@ -23,7 +23,7 @@ def heaviest(offsets: Integers, weight: Floats, width: int) -> tuple[Integers, M
         first entry taken, 0 in an empty row.
     """
     counts = np.minimum(np.diff(offsets), width)
-    taken = np.flatnonzero(_kept(offsets, weight, width))
+    taken = np.flatnonzero(_mark_heaviest(offsets, weight, width))
     starts = np.cumsum(counts) - counts
     row = np.repeat(np.arange(len(counts)), counts)
     table = np.zeros((len(counts), width), np.int64)
@@ -32,7 +32,7 @@ def heaviest(offsets: Integers, weight: Floats, width: int) -> tuple[Integers, M
     return table, np.arange(width) < counts[:, None]
 
 
-def _kept(offsets: Integers, weight: Floats, width: int) -> Mask:
+def _mark_heaviest(offsets: Integers, weight: Floats, width: int) -> Mask:
     """Which entries are among the heaviest of their row."""
     counts = np.diff(offsets)
     row = np.repeat(np.arange(len(counts)), counts)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from eqkin.forest import Forest
-from eqkin.learning.resident import Resident
+from eqkin.learning.resident import DeviceForest
 from eqkin.network.model_files import Model
-from eqkin.network.torch_network import network_of
+from eqkin.network.torch_network import build_network
 
 Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
-_PART = 1_024  # formulas at a time, when nothing is learned
+_BATCH_FORMULAS = 1_024  # formulas at a time, when nothing is learned
 
 
 class Tower(nn.Module):
@@ -28,13 +28,14 @@ class Tower(nn.Module):
         """Vectors of some formulas, (formulas, dimensions)."""
 
     @torch.no_grad()
-    def vectors(self, formulas: Integers) -> Floats:
+    def compute_vectors(self, formulas: Integers) -> Floats:
         """The same as a search would have them: nothing is learned, running statistics are used."""
         learning = self.training
         self.eval()
         try:
             parts = [
-                self(formulas[first : first + _PART]).float().cpu().numpy() for first in range(0, len(formulas), _PART)
+                self(formulas[first : first + _BATCH_FORMULAS]).float().cpu().numpy()
+                for first in range(0, len(formulas), _BATCH_FORMULAS)
             ]
         finally:
             self.train(learning)
@@ -54,8 +55,8 @@ class GraphTower(Tower):
 
     def __init__(self, forest: Forest, model: Model, device: torch.device, *, statistics: bool = False) -> None:
         super().__init__()
-        self.network = network_of(model.architecture, model.weights).to(device)
-        self._resident = Resident(forest, model.vocabulary, device)
+        self.network = build_network(model.architecture, model.weights).to(device)
+        self._resident = DeviceForest(forest, model.vocabulary, device)
         self._sizes = forest.sizes
         self._statistics = statistics
 
@@ -71,6 +72,6 @@ class GraphTower(Tower):
         nodes = torch.arange(int(self._sizes[formulas].sum()), device=resident.device)
         batch = resident.collate(torch.from_numpy(formulas).to(resident.device, non_blocking=True), nodes)
         fast = self.training and resident.device.type == "cuda"
-        features = resident.features(batch, torch.bfloat16 if fast else torch.float32)
+        features = resident.build_features(batch, torch.bfloat16 if fast else torch.float32)
         embeddings: Tensor = self.network(features, batch.trees)
         return embeddings

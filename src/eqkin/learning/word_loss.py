@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.learning.corpus_words import ContextWords
-from eqkin.learning.randomness import Stream
-from eqkin.learning.ranks import ALONE, Ranks, own_rows
-from eqkin.learning.share import GROUPS
-from eqkin.learning.structure_teacher import MASKED
-from eqkin.learning.tables import heaviest
+from eqkin.learning.randomness import RandomStream
+from eqkin.learning.ranks import SINGLE_PROCESS, ProcessGroup, select_rows
+from eqkin.learning.share import BATCH_GROUPS
+from eqkin.learning.structure_teacher import MASKED_LOGIT
+from eqkin.learning.tables import select_heaviest
 
 WORDS = 48  # of an equation that are kept, the rarest
 _LEFT_OUT = 0.5  # share of an equation's words that are left out, others every time
-_SPREAD = 0.1  # of the first vectors
-_FIRST_SCALE, _MOST_SCALE = 1 / 0.07, 100.0  # of cosines; learned
+_INITIAL_DEVIATION = 0.1  # of the first vectors
+_INITIAL_SCALE, _MAX_SCALE = 1 / 0.07, 100.0  # of cosines; learned
 
 
 class WordTables:
@@ -38,7 +38,7 @@ class WordTables:
         self.vocabulary = len(words.vocabulary)
         frequency = np.bincount(words.word, minlength=self.vocabulary)
         rarity = np.log(max(len(words), 1) / np.maximum(frequency, 1)).astype(np.float32)
-        table, real = heaviest(words.offsets, rarity[words.word], WORDS)
+        table, real = select_heaviest(words.offsets, rarity[words.word], WORDS)
         word = np.append(words.word, np.uint16(0))[table]
         weight = np.where(real, rarity[word] if self.vocabulary else np.float32(0), np.float32(0))
         self.word = torch.from_numpy(word.astype(np.int32)).to(device)  # (trees, 48)
@@ -60,11 +60,13 @@ class WordLoss(nn.Module):
         ranks: The processes among which batches are dealt out.
     """
 
-    def __init__(self, tables: WordTables, dimensions: int, *, seed: int = 0, ranks: Ranks = ALONE) -> None:
+    def __init__(
+        self, tables: WordTables, dimensions: int, *, seed: int = 0, ranks: ProcessGroup = SINGLE_PROCESS
+    ) -> None:
         super().__init__()
-        self._tables, self._stream, self._ranks = tables, Stream(seed, "words"), ranks
-        self.vectors = nn.Parameter(torch.randn(tables.vocabulary, dimensions) * _SPREAD)
-        self.scale = nn.Parameter(torch.tensor(math.log(_FIRST_SCALE)))
+        self._tables, self._stream, self._ranks = tables, RandomStream(seed, "words"), ranks
+        self.vectors = nn.Parameter(torch.randn(tables.vocabulary, dimensions) * _INITIAL_DEVIATION)
+        self.scale = nn.Parameter(torch.tensor(math.log(_INITIAL_SCALE)))
 
     def forward(
         self, embeddings: Tensor, trees: Tensor, same: Tensor, step: Tensor, rows: Tensor | None = None
@@ -80,27 +82,27 @@ class WordLoss(nn.Module):
         """
         every = torch.arange(len(embeddings), device=trees.device)
         own = every if rows is None else rows
-        texts, has_words = self._texts(trees, step, own)
+        texts, has_words = self._embed_words(trees, step, own)
         all_texts, all_have = texts, has_words
         if rows is not None:
-            told = self._ranks.gather(torch.cat([texts, has_words[:, None].to(texts.dtype)], dim=1), GROUPS)
+            told = self._ranks.all_gather(torch.cat([texts, has_words[:, None].to(texts.dtype)], dim=1), BATCH_GROUPS)
             all_texts, all_have = told[:, :-1], told[:, -1] > 0
         left_out = (same & (own[:, None] != every)) | ~(has_words[:, None] & all_have)
-        scale = self.scale.exp().clamp(max=_MOST_SCALE)
-        asked = (own_rows(embeddings, rows) @ all_texts.T * scale).masked_fill(left_out, MASKED)
+        scale = self.scale.exp().clamp(max=_MAX_SCALE)
+        asked = (select_rows(embeddings, rows) @ all_texts.T * scale).masked_fill(left_out, MASKED_LOGIT)
         if rows is None:
             both = functional.log_softmax(asked, dim=1).diagonal() + functional.log_softmax(asked, dim=0).diagonal()
         else:
-            answered = (texts @ embeddings.T * scale).masked_fill(left_out, MASKED)
+            answered = (texts @ embeddings.T * scale).masked_fill(left_out, MASKED_LOGIT)
             ways = torch.stack([functional.log_softmax(way, dim=1) for way in (asked, answered)])
             both = ways.gather(2, rows.expand(2, -1)[:, :, None]).sum((0, 2))
         return -0.5 * torch.where(has_words, both, 0.0).sum() / all_have.sum().clamp(min=1)
 
-    def _texts(self, trees: Tensor, step: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+    def _embed_words(self, trees: Tensor, step: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors of the words around some trees, and which have any; `places` decide what is left out."""
         weight = self._tables.weight[trees].to(self.vectors.dtype)
         index = places[:, None] * weight.shape[1] + torch.arange(weight.shape[1], device=trees.device)
-        kept = self._stream.uniform(step, index) >= _LEFT_OUT
+        kept = self._stream.draw_uniform(step, index) >= _LEFT_OUT
         weight = weight * kept
         vectors = functional.embedding(self._tables.word[trees].long(), self.vectors)
         texts = functional.normalize((vectors * weight[:, :, None]).sum(1), dim=1)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
 
-NAME = "library.db"
+DATABASE_NAME = "library.db"
 _SCHEMA = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE papers (
@@ -52,9 +52,9 @@ INSERT INTO state VALUES ('generation', '0');
 """
 
 
-def create(path: Path) -> None:
+def create_database(path: Path) -> None:
     """Make an empty database at `path`."""
-    with translated(path), sqlite3.connect(path) as connection:
+    with translate_sqlite_errors(path), sqlite3.connect(path) as connection:
         connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
 
 
@@ -65,15 +65,15 @@ def connect(path: Path, *, write: bool = False, roaming: bool = False) -> sqlite
     """
     if not path.exists():
         raise CorruptData(f"{path}: the library's database is missing")
-    with translated(path):
+    with translate_sqlite_errors(path):
         try:
             # a reader may have to roll back what a killed writer left: it needs write access where it can have it
-            connection = _open(path, "rw", roaming)
+            connection = _open_connection(path, "rw", roaming)
             connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()
         except sqlite3.OperationalError:
             if write:
                 raise
-            connection = _open(path, "ro", roaming)
+            connection = _open_connection(path, "ro", roaming)
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
         if write:
@@ -84,36 +84,36 @@ def connect(path: Path, *, write: bool = False, roaming: bool = False) -> sqlite
     return connection
 
 
-def _open(path: Path, mode: str, roaming: bool) -> sqlite3.Connection:
-    address = f"file:{_quoted(path)}?mode={mode}"
+def _open_connection(path: Path, mode: str, roaming: bool) -> sqlite3.Connection:
+    address = f"file:{_quote_path(path)}?mode={mode}"
     return sqlite3.connect(address, uri=True, timeout=60, isolation_level=None, check_same_thread=not roaming)
 
 
-def _quoted(path: Path) -> str:
+def _quote_path(path: Path) -> str:
     return str(path.resolve()).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
 
 
 def is_empty(path: Path) -> bool:
     """Whether a database file is of a library that was made and never added to."""
     try:
-        with closing(sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True)) as connection:
+        with closing(sqlite3.connect(f"file:{_quote_path(path)}?mode=ro", uri=True)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if "papers" not in tables:
                 return not tables
-            return generation(connection) == 0
+            return read_generation(connection) == 0
     except (sqlite3.DatabaseError, UnicodeDecodeError, TypeError):
         return path.stat().st_size == 0
 
 
-def generation(connection: sqlite3.Connection) -> int:
+def read_generation(connection: sqlite3.Connection) -> int:
     """How many times the database was committed to."""
     return int(connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()[0])
 
 
 @contextmanager
-def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
+def begin_transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
     """All of the block's changes or none; one generation more."""
-    with translated(path):
+    with translate_sqlite_errors(path):
         connection.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -125,17 +125,19 @@ def transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
             raise
 
 
-_DISK = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
+_DISK_ERROR = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
 
 
 @contextmanager
-def translated(path: Path, remedy: str = "the library is damaged, add its sources to a new one") -> Iterator[None]:
+def translate_sqlite_errors(
+    path: Path, remedy: str = "the library is damaged, add its sources to a new one"
+) -> Iterator[None]:
     """SQLite's errors as eqkin's; `remedy` says what to do about damage."""
     try:
         yield
     except EqkinError:
         raise
     except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
-        if isinstance(error, sqlite3.OperationalError) and _DISK.search(str(error)):
+        if isinstance(error, sqlite3.OperationalError) and _DISK_ERROR.search(str(error)):
             raise StorageFailed(f"{path}: {error}; what was stored before is intact") from error
         raise CorruptData(f"{path}: {error}; {remedy}") from error

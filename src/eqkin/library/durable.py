@@ -37,7 +37,7 @@ def write_stream(path: Path, pieces: Iterable[bytes]) -> None:
         raise
 
 
-def put(temporary: Path, path: Path) -> None:
+def replace_file(temporary: Path, path: Path) -> None:
     """Put a file that was written under another name in its place, for good; raises `OSError`."""
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
@@ -57,7 +57,7 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sha256_of(path: Path) -> str:
+def hash_file(path: Path) -> str:
     """Hex digest of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

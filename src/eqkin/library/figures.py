@@ -8,10 +8,10 @@ from typing import Any
 
 from eqkin.errors import BadInput, StorageFailed
 
-_BLUE = "#3b6ea5"
+_BAR_COLOR = "#3b6ea5"
 
 
-def draw(statistics: dict[str, Any], characters: Sequence[tuple[str, int]], folder: Path) -> list[Path]:
+def draw_figures(statistics: dict[str, Any], characters: Sequence[tuple[str, int]], folder: Path) -> list[Path]:
     """Draw the figures into `folder`, as PNG and SVG; returns what was written."""
     try:
         import matplotlib
@@ -27,17 +27,17 @@ def draw(statistics: dict[str, Any], characters: Sequence[tuple[str, int]], fold
     ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return [path for plot in plots for path in _bars(folder, *plot)]
+        return [path for plot in plots for path in _draw_bars(folder, *plot)]
     except OSError as error:
         raise StorageFailed(f"{folder}: figures could not be written ({error.strerror})") from error
 
 
-def _bars(folder: Path, name: str, title: str, unit: str, bars: Sequence[tuple[str, int]]) -> list[Path]:
+def _draw_bars(folder: Path, name: str, title: str, unit: str, bars: Sequence[tuple[str, int]]) -> list[Path]:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(max(5.0, 0.24 * len(bars) + 2), 3.4), layout="constrained")
     if bars:
-        axes.bar(range(len(bars)), [count for _, count in bars], color=_BLUE)
+        axes.bar(range(len(bars)), [count for _, count in bars], color=_BAR_COLOR)
         long = max(len(label) for label, _ in bars) > 2
         labels = [label.replace("$", r"\$") for label, _ in bars]
         axes.set_xticks(

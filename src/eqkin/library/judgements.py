@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, EqkinError, LimitReached
-from eqkin.library.database import translated
+from eqkin.library.database import translate_sqlite_errors
 from eqkin.limits import LIMITS, Limits
 
-NAME = "judgements.db"
+JUDGEMENTS_NAME = "judgements.db"
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS judgements (
     id INTEGER PRIMARY KEY, latex TEXT NOT NULL, mathml TEXT NOT NULL, words TEXT NOT NULL,
@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS judgements (
     relevant INTEGER NOT NULL, keywords TEXT NOT NULL, time TEXT NOT NULL,
     sha256 TEXT NOT NULL);          -- of all of these
 """
-_WAIT = 30.0  # seconds for another writer
+_LOCK_TIMEOUT_SECONDS = 30.0  # seconds for another writer
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Judgement:
         texts = (self.equation, self.latex, self.mathml, self.words, *self.keywords)
         return sum(len(text) + 1 for text in texts)
 
-    def digest(self) -> str:
+    def compute_digest(self) -> str:
         """Hash of the content."""
         return hashlib.sha256(orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS)).hexdigest()
 
@@ -66,7 +66,7 @@ class EvaluationQuery:
     irrelevant: list[str] = field(default_factory=list)
 
 
-class KeepsJudgements(Protocol):
+class JudgementStore(Protocol):
     """What a web server needs to keep judgements, wherever they are kept."""
 
     def add(self, judgement: Judgement) -> Judgement:
@@ -76,11 +76,11 @@ class KeepsJudgements(Protocol):
         """Evaluation queries: each query once, with its keywords and the equations judged."""
 
 
-class Judgements:
+class LocalJudgements:
     """The judgements of the library in `folder`."""
 
     def __init__(self, folder: Path, limits: Limits = LIMITS) -> None:
-        self.path, self._limits = folder / NAME, limits
+        self.path, self._limits = folder / JUDGEMENTS_NAME, limits
 
     def add(self, judgement: Judgement) -> Judgement:
         """Keep a judgement; it is on disk when this returns. Returns it with its time.
@@ -90,8 +90,8 @@ class Judgements:
             LimitReached: it is too long, or there are too many already.
             StorageFailed: it could not be written.
         """
-        kept = stamped(judgement, self._limits)
-        with self._open() as connection:
+        kept = stamp_judgement(judgement, self._limits)
+        with self._connect() as connection:
             connection.execute("BEGIN IMMEDIATE")
             connection.execute(_SCHEMA)
             if connection.execute("SELECT count(*) FROM judgements").fetchone()[0] >= self._limits.web_judgements:
@@ -100,52 +100,62 @@ class Judgements:
                 raise LimitReached(
                     f"{self._limits.judgements_bytes:,} bytes of judgements are kept, the most there may be"
                 )
-            row = (kept.latex, kept.mathml, kept.words, kept.equation, kept.relevant, _json(kept.keywords), kept.time)
-            connection.execute("INSERT INTO judgements VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, kept.digest()))
+            row = (
+                kept.latex,
+                kept.mathml,
+                kept.words,
+                kept.equation,
+                kept.relevant,
+                _encode_json(kept.keywords),
+                kept.time,
+            )
+            connection.execute(
+                "INSERT INTO judgements VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?)", (*row, kept.compute_digest())
+            )
             connection.execute("COMMIT")
         return kept
 
-    def all(self) -> list[Judgement]:
+    def list_all(self) -> list[Judgement]:
         """All judgements, in the order they came."""
-        return [judgement for judgement, _ in self._rows()]
+        return [judgement for judgement, _ in self._read_rows()]
 
     def export(self) -> list[EvaluationQuery]:
         """Evaluation queries: each query once, with its keywords and the equations judged."""
-        return as_queries(self.all())
+        return group_by_query(self.list_all())
 
-    def problems(self) -> list[str]:
+    def find_problems(self) -> list[str]:
         """What is damaged; nothing if all is well or nobody judged anything yet."""
         if not self.path.exists():
             return []
         try:
-            damaged = sum(judgement.digest() != sha256 for judgement, sha256 in self._rows())
-            with self._open() as connection:
+            damaged = sum(judgement.compute_digest() != sha256 for judgement, sha256 in self._read_rows())
+            with self._connect() as connection:
                 found = [f"{self.path}: {row[0]}" for row in connection.execute("PRAGMA integrity_check(5)")]
         except EqkinError as error:
             return [str(error)]
         wrong = [f"{self.path}: {damaged} judgements do not match their hash"] if damaged else []
         return wrong + [problem for problem in found if not problem.endswith(": ok")]
 
-    def _rows(self) -> Iterable[tuple[Judgement, str]]:
+    def _read_rows(self) -> Iterable[tuple[Judgement, str]]:
         if not self.path.exists():
             return []
-        with self._open() as connection:
+        with self._connect() as connection:
             if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'judgements'").fetchone():
                 return []  # who made the file was stopped before the first one was kept
             rows = connection.execute("SELECT * FROM judgements ORDER BY id").fetchall()
-        return [_judgement(row, self.path) for row in rows]
+        return [_parse_row(row, self.path) for row in rows]
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        with translated(self.path):
-            connection = sqlite3.connect(self.path, timeout=_WAIT, isolation_level=None)
+    def _connect(self) -> Iterator[sqlite3.Connection]:
+        with translate_sqlite_errors(self.path):
+            connection = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT_SECONDS, isolation_level=None)
             with closing(connection):
                 connection.row_factory = sqlite3.Row
                 connection.execute("PRAGMA synchronous = EXTRA")
                 yield connection
 
 
-def stamped(judgement: Judgement, limits: Limits) -> Judgement:
+def stamp_judgement(judgement: Judgement, limits: Limits) -> Judgement:
     """A judgement with the time of now; raises `BadInput` or `LimitReached` if it is none."""
     if not judgement.equation or not (judgement.latex or judgement.mathml or judgement.words):
         raise BadInput("a judgement needs an equation and the query it answers")
@@ -154,7 +164,7 @@ def stamped(judgement: Judgement, limits: Limits) -> Judgement:
     return replace(judgement, time=datetime.now(UTC).isoformat(timespec="milliseconds"))
 
 
-def as_queries(judgements: Iterable[Judgement]) -> list[EvaluationQuery]:
+def group_by_query(judgements: Iterable[Judgement]) -> list[EvaluationQuery]:
     """Judgements in the order they came as queries: each once, with its keywords and the equations judged."""
     queries: dict[tuple[str, str, str], EvaluationQuery] = {}
     verdicts: dict[tuple[str, str, str], dict[str, bool]] = {}
@@ -169,7 +179,7 @@ def as_queries(judgements: Iterable[Judgement]) -> list[EvaluationQuery]:
     return list(queries.values())
 
 
-def _judgement(row: sqlite3.Row, path: Path) -> tuple[Judgement, str]:
+def _parse_row(row: sqlite3.Row, path: Path) -> tuple[Judgement, str]:
     values: dict[str, Any] = {name: row[name] for name in ("equation", "latex", "mathml", "words", "time")}
     try:
         keywords = tuple(orjson.loads(row["keywords"]))
@@ -178,5 +188,5 @@ def _judgement(row: sqlite3.Row, path: Path) -> tuple[Judgement, str]:
     return Judgement(relevant=bool(row["relevant"]), keywords=keywords, **values), str(row["sha256"])
 
 
-def _json(value: object) -> str:
+def _encode_json(value: object) -> str:
     return orjson.dumps(value).decode()

@@ -17,37 +17,37 @@ from eqkin.errors import BadInput, CorruptData, LibraryBusy
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import open_forest
 from eqkin.library import database
-from eqkin.library.manifest import NAME, Manifest
+from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
 from eqkin.library.merging import AddReport, Merger
 from eqkin.library.session import WritingSession, create_library
-from eqkin.library.tasks import Reading, ShardDigests, tasks_of
-from eqkin.library.writer import Writer
-from eqkin.mathml.converter import identity
-from eqkin.mathml.tree import Node, node_of
-from eqkin.sources import MetadataSnapshot, Shard, open_shards, open_source
-from eqkin.sources.arxiv_ids import parse_id
-from eqkin.sources.files import shown
-from eqkin.sources.paper import Item
-from eqkin.workers import Workers, open_workers
+from eqkin.library.tasks import Reading, ShardDigests, iter_tasks
+from eqkin.library.writer import LibraryWriter
+from eqkin.mathml.converter import get_converter_identity
+from eqkin.mathml.tree import Node, to_node
+from eqkin.sources import MetadataSnapshot, Shard, open_source, open_source_shards
+from eqkin.sources.arxiv_ids import parse_arxiv_id
+from eqkin.sources.files import display_path
+from eqkin.sources.paper import SourceItem
+from eqkin.workers import Executor, open_executor
 
 if TYPE_CHECKING:
-    from eqkin.search.engine import Engine
+    from eqkin.search.engine import SearchEngine
     from eqkin.search.results import Filters, PaperHit, Results
-    from eqkin.search.shelves import Shelves
+    from eqkin.search.shelves import LocalBackend
 
 
-class NoSuchTree(BadInput):
+class TreeNotFound(BadInput):
     """A tree is asked for that is not there."""
 
 
 class Library:
     """A folder with papers, sections, equations, citations and trees. Open it with `Library.open`."""
 
-    def __init__(self, folder: Path, manifest: Manifest, connection: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, manifest: LibraryManifest, connection: sqlite3.Connection) -> None:
         self.folder, self.manifest, self.connection = folder, manifest, connection
         self._segments: dict[str, Forest] = {}
-        self._engine: Engine | None = None
-        self._shelves: Shelves | None = None  # what the engine searches
+        self._engine: SearchEngine | None = None
+        self._shelves: LocalBackend | None = None  # what the engine searches
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str], *, create: bool = True) -> Library:
@@ -59,12 +59,12 @@ class Library:
             StorageFailed: the folder cannot be read or written.
         """
         path = Path(folder).expanduser().absolute()
-        if not (path / NAME).exists():
+        if not (path / MANIFEST_NAME).exists():
             if not create:
                 raise BadInput(f"{path}: no library there; make one with `eqkin add PATH --library {path}`")
             create_library(path)
-        manifest = Manifest.load(path)
-        return cls(path, manifest, database.connect(path / database.NAME))
+        manifest = LibraryManifest.load(path)
+        return cls(path, manifest, database.connect(path / database.DATABASE_NAME))
 
     def close(self) -> None:
         """Let the database go."""
@@ -83,7 +83,7 @@ class Library:
         self,
         *sources: str | os.PathLike[str],
         jobs: int = 1,
-        workers: Workers | None = None,
+        workers: Executor | None = None,
         metadata: MetadataSnapshot | str | os.PathLike[str] | None = None,
         progress: Callable[[AddReport], None] | None = None,
     ) -> AddReport:
@@ -113,34 +113,36 @@ class Library:
         report = AddReport()
         if isinstance(metadata, str | os.PathLike):
             metadata = MetadataSnapshot(Path(metadata))
-        workers = workers or open_workers(jobs=jobs)
-        names = {_normalised(source): source for source in [os.fspath(s) for s in sources]}
-        opener = open_shards if workers.grain.shards else open_source
-        opened: dict[str, Iterator[Item] | Iterator[Item | Shard]] = {
-            name: opener(source, metadata=metadata, on_skip=report.skip) for name, source in names.items()
+        workers = workers or open_executor(jobs=jobs)
+        names = {_normalise_source(source): source for source in [os.fspath(s) for s in sources]}
+        opener = open_source_shards if workers.grain.shards else open_source
+        opened: dict[str, Iterator[SourceItem] | Iterator[SourceItem | Shard]] = {
+            name: opener(source, metadata=metadata, on_skip=report.count_skipped) for name, source in names.items()
         }
-        with self._writing() as writer:
+        with self._open_writer() as writer:
             merger = Merger(writer, report)
-            tasks = tasks_of(opened, workers.grain, writer.known, ShardDigests(writer.connection), report.damage)
+            tasks = iter_tasks(
+                opened, workers.grain, writer.find_digest, ShardDigests(writer.connection), report.add_source_error
+            )
             for event in workers.map(Reading(), tasks):
-                merger.take(event)
+                merger.add(event)
                 if progress:
                     progress(report)
-            merger.read_again(lambda name: open_source(names[name], metadata=metadata))
+            merger.reread_stale(lambda name: open_source(names[name], metadata=metadata))
         return report
 
     def remove(self, *sources: str) -> int:
         """Drop papers: by key (`arxiv:1706.03762`), or all that came from a source, a file, or from under a folder."""
         keys: set[str] = set()
-        with self._writing() as writer:
+        with self._open_writer() as writer:
             for source in sources:
-                name = _normalised(source)
+                name = _normalise_source(source)
                 found = self.connection.execute(
                     "SELECT key FROM papers WHERE key IN (?, ?, ?) OR source = ? OR substr(source, 1, ?) = ? "
                     "OR substr(key, 1, ?) = ?",
                     (
                         name,
-                        shown(source),
+                        display_path(source),
                         f"file:{name}",
                         name,
                         len(name) + 1,
@@ -152,35 +154,35 @@ class Library:
                 keys.update(row[0] for row in found)
             return writer.remove(sorted(keys))
 
-    def papers(self) -> list[dict[str, Any]]:
+    def list_papers(self) -> list[dict[str, Any]]:
         """All papers: key, title, authors, year, fields, where each came from, and why it failed if it did."""
-        with self.reading():
+        with self.translate_errors():
             rows = self.connection.execute(
                 "SELECT key, title, authors, year, fields, origin, source, failure FROM papers ORDER BY id"
             ).fetchall()
             return [dict(row) | {name: orjson.loads(row[name]) for name in ("authors", "fields")} for row in rows]
 
-    def engine(self) -> Engine:
+    def open_engine(self) -> SearchEngine:
         """What searches this library with its network; equations added since the last time are embedded first.
 
         Raises:
             StorageFailed: there are such equations, but nothing can be written.
         """
-        from eqkin.index import encoder_of, update
-        from eqkin.index.state import FOLDER, IndexState
-        from eqkin.search.engine import Engine
-        from eqkin.search.shelves import Shelves
+        from eqkin.index import load_encoder, update_index
+        from eqkin.index.state import INDEX_FOLDER, IndexManifest
+        from eqkin.search.engine import SearchEngine
+        from eqkin.search.shelves import LocalBackend
 
         fresh = self._engine is None
         if self._engine is None or self._shelves is None:
-            encoder = encoder_of(self.folder)
-            self._shelves = Shelves(self, encoder.digest)
-            self._engine = Engine(self._shelves, encoder)
+            encoder = load_encoder(self.folder)
+            self._shelves = LocalBackend(self, encoder.digest)
+            self._engine = SearchEngine(self._shelves, encoder)
         state = None
         with suppress(CorruptData):  # then it is made anew
-            state = IndexState.load(self.folder / FOLDER)
-        with self.reading():
-            current = self._engine.encoder.digest, database.generation(self.connection)
+            state = IndexManifest.load(self.folder / INDEX_FOLDER)
+        with self.translate_errors():
+            current = self._engine.encoder.digest, database.read_generation(self.connection)
         stale = state is None or (state.model, state.generation) != current
         if not stale and fresh:
             try:
@@ -190,7 +192,7 @@ class Library:
                 stale = True
         if stale:
             with suppress(LibraryBusy):  # then somebody else is embedding them
-                update(self, self._engine.encoder)
+                update_index(self, self._engine.encoder)
             self._shelves.refresh()
         return self._engine
 
@@ -206,54 +208,54 @@ class Library:
         explain: bool = False,
     ) -> Results:
         """The equations nearest to a formula, to words, or to both; see `eqkin.search.Engine.search`."""
-        from eqkin.search.store import ANYTHING
+        from eqkin.search.store import NO_FILTERS
 
-        return self.engine().search(
-            query, k=k, text=text, filters=filters or ANYTHING, group=group, fold=fold, explain=explain
+        return self.open_engine().search(
+            query, k=k, text=text, filters=filters or NO_FILTERS, group=group, fold=fold, explain=explain
         )
 
     def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
         """Papers related by their mathematics to one of the library (its key) or to a draft (a `Path`)."""
-        return self.engine().similar_papers(paper, k)
+        return self.open_engine().find_similar_papers(paper, k)
 
-    def equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
+    def iter_equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
         """All equations as `eqkin export` writes them."""
-        from eqkin.library.export import equations
+        from eqkin.library.export import export_equations
 
-        return equations(self, failed=failed, mathml=mathml)
+        return export_equations(self, failed=failed, mathml=mathml)
 
-    def tree(self, number: int) -> Node:
+    def get_tree(self, number: int) -> Node:
         """The MathML tree with this number; raises `NoSuchTree`."""
-        with self.reading():
-            for first, forest in self._segments_now():
+        with self.translate_errors():
+            for first, forest in self._open_segments():
                 if first <= number < first + len(forest):
-                    return node_of(forest, number - first)
-        raise NoSuchTree(f"the library has no tree {number}")
+                    return to_node(forest, number - first)
+        raise TreeNotFound(f"the library has no tree {number}")
 
-    def trees(self, numbers: npt.NDArray[np.int64]) -> Forest:
+    def get_trees(self, numbers: npt.NDArray[np.int64]) -> Forest:
         """The trees with these numbers, in that order; raises `NoSuchTree` if one is not there."""
-        with self.reading():
+        with self.translate_errors():
             places, builder = [], ForestBuilder()
-            for first, forest in self._segments_now():
+            for first, forest in self._open_segments():
                 here = np.flatnonzero((numbers >= first) & (numbers < first + len(forest)))
                 if len(here):
                     places.append(here)
                     builder.add_forest(forest.select(numbers[here] - first))
         found = np.concatenate(places) if places else np.zeros(0, np.int64)
         if len(found) < len(numbers):
-            raise NoSuchTree(f"the library has no tree {int(np.delete(numbers, found)[0])}")
+            raise TreeNotFound(f"the library has no tree {int(np.delete(numbers, found)[0])}")
         together = builder.build()
         return together if (np.diff(found) > 0).all() else together.select(np.argsort(found))
 
-    def forests(self) -> Iterator[tuple[npt.NDArray[np.int64], Forest]]:
+    def iter_forests(self) -> Iterator[tuple[npt.NDArray[np.int64], Forest]]:
         """The trees in use, segment by segment in order: their numbers and a forest of them."""
-        with self.reading():
-            for first, forest in self._segments_now():
-                here = self._used(first, len(forest))
+        with self.translate_errors():
+            for first, forest in self._open_segments():
+                here = self._find_used_trees(first, len(forest))
                 if len(here):
                     yield here, forest if len(here) == len(forest) else forest.select(here - first)
 
-    def _used(self, first: int, count: int) -> npt.NDArray[np.int64]:
+    def _find_used_trees(self, first: int, count: int) -> npt.NDArray[np.int64]:
         """Which of so many trees belong to an equation; mostly all do, and then they are not read one by one."""
         between = "FROM equations WHERE tree BETWEEN ? AND ?"
         span = first, first + count - 1
@@ -263,15 +265,15 @@ class Library:
         return np.fromiter((row[0] for row in rows), np.int64)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def translate_errors(self) -> Iterator[None]:
         """What goes wrong while the library is read, as errors of eqkin."""
         try:
-            with database.translated(self.folder / database.NAME):
+            with database.translate_sqlite_errors(self.folder / database.DATABASE_NAME):
                 yield
         except (ValueError, IndexError, KeyError) as error:
             raise CorruptData(f"{self.folder}: damaged ({error!r}); run `eqkin verify`") from error
 
-    def _segments_now(self) -> list[tuple[int, Forest]]:
+    def _open_segments(self) -> list[tuple[int, Forest]]:
         """All segments with the number of their first tree; a writer may be merging some, so one look may fail."""
         for attempt in range(3):
             rows = self.connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
@@ -289,7 +291,7 @@ class Library:
         raise AssertionError
 
     def _check_converter(self) -> None:
-        mine, theirs = identity(), self.manifest.converter
+        mine, theirs = get_converter_identity(), self.manifest.converter
         if mine != theirs:
             raise CorruptData(
                 f"{self.folder}: its trees were made by {theirs.name} {theirs.version}, "
@@ -298,21 +300,21 @@ class Library:
             )
 
     @contextmanager
-    def _writing(self) -> Iterator[Writer]:
+    def _open_writer(self) -> Iterator[LibraryWriter]:
         session = WritingSession(self.folder)
-        with database.translated(self.folder / database.NAME), session as writer:
+        with database.translate_sqlite_errors(self.folder / database.DATABASE_NAME), session as writer:
             yield writer
-        self.manifest = Manifest.load(self.folder)
+        self.manifest = LibraryManifest.load(self.folder)
 
 
-def _normalised(source: str) -> str:
+def _normalise_source(source: str) -> str:
     """One name for a source however it is written: a resolved path, or `arxiv:ID` without version."""
     if source.lower().startswith("arxiv:") or "://" in source:
-        found = parse_id(source)
-        return found.key if found else shown(source)
+        found = parse_arxiv_id(source)
+        return found.key if found else display_path(source)
     if source.startswith("python:") or source == "atlas:":
         return source
     try:
-        return shown(str(Path(source).expanduser().resolve()))
+        return display_path(str(Path(source).expanduser().resolve()))
     except (OSError, ValueError, RuntimeError):
-        return shown(source)
+        return display_path(source)

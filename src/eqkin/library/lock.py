@@ -19,13 +19,13 @@ from eqkin.errors import LibraryBusy, StorageFailed
 if sys.platform == "win32":
     import msvcrt
 
-    def _lock(descriptor: int) -> None:
+    def _lock_file(descriptor: int) -> None:
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 
 else:
     import fcntl
 
-    def _lock(descriptor: int) -> None:
+    def _lock_file(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
@@ -42,7 +42,7 @@ class WriterLock:
         except OSError as error:
             raise StorageFailed(f"{self.path}: cannot write to the library ({error.strerror})") from error
         try:
-            _lock(self._descriptor)
+            _lock_file(self._descriptor)
         except OSError as error:
             holder = os.read(self._descriptor, 500).decode("utf-8", "replace").strip()
             os.close(self._descriptor)

@@ -13,59 +13,59 @@ from pathlib import Path
 
 from eqkin.errors import CorruptData
 from eqkin.library.durable import write_file
-from eqkin.mathml.converter import Identity
+from eqkin.mathml.converter import ConverterIdentity
 
-FORMAT = "eqkin-library"
-VERSION = 1
-NAME = "manifest.json"
+MANIFEST_FORMAT = "eqkin-library"
+MANIFEST_VERSION = 1
+MANIFEST_NAME = "manifest.json"
 
 
 @dataclass(frozen=True)
-class Manifest:
+class LibraryManifest:
     """Identity and state of a library."""
 
-    converter: Identity
+    converter: ConverterIdentity
     generation: int = 0  # of the database when `database` was taken
     database: str = ""  # sha256 of the database file
     sealed: bool = False  # off while a writer is at work: then the hash does not hold yet
-    format: str = FORMAT
-    version: int = VERSION
+    format: str = MANIFEST_FORMAT
+    version: int = MANIFEST_VERSION
 
     def save(self, folder: Path) -> None:
         """Write into the library's folder, in one step."""
         body = json.dumps(asdict(self), indent=1, sort_keys=True)
         write_file(
-            folder / NAME,
-            json.dumps({"checksum": _checksum(body), "manifest": json.loads(body)}, indent=1).encode() + b"\n",
+            folder / MANIFEST_NAME,
+            json.dumps({"checksum": _compute_checksum(body), "manifest": json.loads(body)}, indent=1).encode() + b"\n",
         )
 
-    def opened(self) -> Manifest:
+    def unseal(self) -> LibraryManifest:
         """The manifest while the database is being changed."""
         return replace(self, sealed=False)
 
-    def sealed_at(self, generation: int, database: str) -> Manifest:
+    def seal(self, generation: int, database: str) -> LibraryManifest:
         """The manifest of a finished state of the database."""
         return replace(self, generation=generation, database=database, sealed=True)
 
     @classmethod
-    def load(cls, folder: Path) -> Manifest:
+    def load(cls, folder: Path) -> LibraryManifest:
         """Read from the library's folder; raises `CorruptData`."""
-        path = folder / NAME
+        path = folder / MANIFEST_NAME
         try:
             raw = path.read_bytes()
             outer = json.loads(raw)
             data = outer["manifest"]
             canonical = json.dumps({"checksum": outer["checksum"], "manifest": data}, indent=1).encode() + b"\n"
-            if outer["checksum"] != _checksum(json.dumps(data, indent=1, sort_keys=True)) or raw != canonical:
+            if outer["checksum"] != _compute_checksum(json.dumps(data, indent=1, sort_keys=True)) or raw != canonical:
                 raise ValueError("checksum differs")
-            if data["format"] != FORMAT or data["version"] != VERSION:
+            if data["format"] != MANIFEST_FORMAT or data["version"] != MANIFEST_VERSION:
                 raise CorruptData(
-                    f"{path}: {data['format']} version {data['version']}; this eqkin reads {FORMAT} version {VERSION}"
+                    f"{path}: {data['format']} version {data['version']}; this eqkin reads {MANIFEST_FORMAT} version {MANIFEST_VERSION}"
                 )
-            return cls(Identity(**data.pop("converter")), **data)
+            return cls(ConverterIdentity(**data.pop("converter")), **data)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise CorruptData(f"{path}: damaged manifest ({error}); add the sources to a new library") from error
 
 
-def _checksum(body: str) -> str:
+def _compute_checksum(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from eqkin.errors import EqkinError
-from eqkin.library.reading import Extract, read_item
-from eqkin.library.tasks import Damage, Event, Skipped
-from eqkin.library.writer import Writer
-from eqkin.sources.paper import Item
+from eqkin.library.reading import ParsedPaper, parse_item
+from eqkin.library.tasks import IngestEvent, SkippedFiles, SourceError
+from eqkin.library.writer import LibraryWriter
+from eqkin.sources.paper import SourceItem
 
 
 @dataclass
@@ -26,17 +26,17 @@ class AddReport:
     skipped: Counter[str] = field(default_factory=Counter)  # what was left out within sources, by reason
     peak_bytes: int = 0  # the largest worker's memory
 
-    def skip(self, what: str, why: str) -> None:
+    def count_skipped(self, what: str, why: str) -> None:
         """Note something that was left out within a source."""
         self.skipped[why] += 1
 
-    def damage(self, found: Damage) -> None:
+    def add_source_error(self, found: SourceError) -> None:
         """Note a source that could not be read, or not to its end."""
         self.failed[found.reason] += 1
         self.problems.append(found.message)
         del self.problems[200:]
 
-    def count(self, extract: Extract) -> None:
+    def count_paper(self, extract: ParsedPaper) -> None:
         """Take one more extract into account."""
         self.peak_bytes = max(self.peak_bytes, extract.peak_bytes)
         if extract.unchanged:
@@ -57,44 +57,44 @@ class Merger:
     Workers are told which papers the library had when they were sent; only here is it known what came in between.
     """
 
-    def __init__(self, writer: Writer, report: AddReport) -> None:
+    def __init__(self, writer: LibraryWriter, report: AddReport) -> None:
         self._writer, self._report = writer, report
         self._stale: dict[str, str] = {}  # the source of papers taken for unchanged that were replaced meanwhile
 
-    def take(self, event: Event) -> None:
+    def add(self, event: IngestEvent) -> None:
         """One thing that a worker found."""
-        if isinstance(event, Damage):
-            self._report.damage(event)
-        elif isinstance(event, Skipped):
+        if isinstance(event, SourceError):
+            self._report.add_source_error(event)
+        elif isinstance(event, SkippedFiles):
             self._report.skipped += event.reasons
         else:
-            self._paper(event)
+            self._add_paper(event)
 
-    def _paper(self, extract: Extract) -> None:
-        here = bool(extract.digest) and not extract.failure and extract.digest == self._writer.known(extract.key)
+    def _add_paper(self, extract: ParsedPaper) -> None:
+        here = bool(extract.digest) and not extract.failure and extract.digest == self._writer.find_digest(extract.key)
         if extract.unchanged and not here:
             self._stale[extract.key] = extract.source
             return
         self._stale.pop(extract.key, None)
         extract.unchanged = here
         if not here:
-            self._writer.put(extract)
-        self._report.count(extract)
+            self._writer.add(extract)
+        self._report.count_paper(extract)
 
-    def read_again(self, reopened: Callable[[str], Iterable[Item]]) -> None:
+    def reread_stale(self, reopened: Callable[[str], Iterable[SourceItem]]) -> None:
         """Read what was taken for unchanged and is not: sources hold two versions of a paper, and the last one counts.
 
         `reopened` gives the items of a source again.
         """
         for source in dict.fromkeys(self._stale.values()):
             again = {key for key, of in self._stale.items() if of == source}
-            for item in _to_the_damage(reopened(source)):
+            for item in _iter_until_error(reopened(source)):
                 if item.key in again:
-                    extract = read_item(item, self._writer.known(item.key))
+                    extract = parse_item(item, self._writer.find_digest(item.key))
                     extract.source = source
-                    self._paper(extract)
+                    self._add_paper(extract)
 
 
-def _to_the_damage(items: Iterable[Item]) -> Iterator[Item]:
+def _iter_until_error(items: Iterable[SourceItem]) -> Iterator[SourceItem]:
     with suppress(EqkinError):  # told when they were read first
         yield from items

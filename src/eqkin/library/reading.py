@@ -15,25 +15,25 @@ from eqkin.errors import EqkinError, LimitReached, StorageFailed
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import to_bytes
 from eqkin.latex import Document, Equation, parse
-from eqkin.latex.environments import MATHML, converter_input, is_diagram
+from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.mathml import formulas
-from eqkin.mathml.converter import Converter, Failure, identity
-from eqkin.mathml.tree import forest_of, parse_mathml
-from eqkin.sources.paper import Item, Paper, digest_of, digest_of_paper
-from eqkin.workers import Trouble
+from eqkin.mathml.converter import Converter, Failure, get_converter_identity
+from eqkin.mathml.tree import parse_mathml, to_forest
+from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
+from eqkin.workers import WorkerEnvironmentError
 
 READING_VERSION = "2"  # raise it when the same source would give other content
 _TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)
 # What the disk or the network drive of one machine may answer, and that of another may not.
-_FAULTS = (
+_MACHINE_ERROR_NAMES = (
     *("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOTCONN", "EHOSTDOWN"),
     *("ENOENT", "EACCES", "EPERM"),
 )
-_MACHINE_FAULTS = {getattr(errno, name) for name in _FAULTS if hasattr(errno, name)}
+_MACHINE_ERRNOS = {getattr(errno, name) for name in _MACHINE_ERROR_NAMES if hasattr(errno, name)}
 
 
 @dataclass
-class Record:
+class ParsedEquation:
     """One equation as it is stored; `tree` counts within the paper's forest, -1 for none."""
 
     section: int
@@ -51,7 +51,7 @@ class Record:
 
 
 @dataclass
-class Extract:
+class ParsedPaper:
     """What was read of one paper; with `failure` set, why nothing was."""
 
     key: str
@@ -62,7 +62,7 @@ class Extract:
     packages: list[str] | None = None
     macros: bytes = b""
     sections: list[tuple[int, str, str]] = field(default_factory=list)  # level, title, latex with marks
-    equations: list[Record] = field(default_factory=list)
+    equations: list[ParsedEquation] = field(default_factory=list)
     cites: list[str] = field(default_factory=list)
     forest: bytes = b""
     content: str = ""
@@ -76,7 +76,7 @@ class Extract:
 _converter: Converter | None = None
 
 
-def converter() -> Converter:
+def get_converter() -> Converter:
     """This process's converter."""
     global _converter
     if _converter is None:
@@ -84,75 +84,77 @@ def converter() -> Converter:
     return _converter
 
 
-def read_item(item: Item, known: str, last: bool = True) -> Extract:
+def parse_item(item: SourceItem, known: str, last: bool = True) -> ParsedPaper:
     """Read one item; `known` is the digest the library has for it ("" if none). Never raises for bad input.
 
     Raises `Trouble` where the machine is at fault, unless this is the `last` try.
     """
-    digest = _versioned(item.digest) if item.digest else ""
+    digest = _add_version(item.digest) if item.digest else ""
     if digest and digest == known:
-        return Extract(item.key, item.origin, digest, unchanged=True)
+        return ParsedPaper(item.key, item.origin, digest, unchanged=True)
     try:
         paper = item.load()
         if not digest:
-            digest = _versioned(digest_of_paper(paper))
+            digest = _add_version(hash_paper(paper))
             if digest == known:
-                return Extract(item.key, item.origin, digest, unchanged=True)
-        extract = read_paper(paper, digest)
+                return ParsedPaper(item.key, item.origin, digest, unchanged=True)
+        extract = parse_paper(paper, digest)
     except EqkinError as error:
-        if not last and fault_of_machine(error):
-            raise Trouble(str(error)) from error
-        extract = failed(item.key, item.origin, _class(error), str(error), digest)
+        if not last and is_machine_fault(error):
+            raise WorkerEnvironmentError(str(error)) from error
+        extract = make_failed_paper(item.key, item.origin, _classify_error(error), str(error), digest)
     except (RecursionError, MemoryError) as error:
-        extract = failed(item.key, item.origin, "limit: memory", repr(error), digest)
+        extract = make_failed_paper(item.key, item.origin, "limit: memory", repr(error), digest)
     except Exception as error:  # the border between papers: one that surprises us is not the others' loss
-        if not last and fault_of_machine(error):
-            raise Trouble(f"{item.origin}: {error}") from error
-        extract = failed(item.key, item.origin, "internal error", repr(error), digest)
-    extract.peak_bytes = peak_bytes()
+        if not last and is_machine_fault(error):
+            raise WorkerEnvironmentError(f"{item.origin}: {error}") from error
+        extract = make_failed_paper(item.key, item.origin, "internal error", repr(error), digest)
+    extract.peak_bytes = measure_peak_bytes()
     return extract
 
 
-def fault_of_machine(error: BaseException | None) -> bool:
+def is_machine_fault(error: BaseException | None) -> bool:
     """Whether an error, or what caused it, comes from the machine and not from what was read.
 
     Its disk is full, say, or it does not see a file that another machine may see.
     """
     while error is not None:
-        if isinstance(error, StorageFailed) or (isinstance(error, OSError) and error.errno in _MACHINE_FAULTS):
+        if isinstance(error, StorageFailed) or (isinstance(error, OSError) and error.errno in _MACHINE_ERRNOS):
             return True
         error = error.__cause__
     return False
 
 
-def failed(key: str, origin: str, reason: str, message: str, digest: str = "") -> Extract:
+def make_failed_paper(key: str, origin: str, reason: str, message: str, digest: str = "") -> ParsedPaper:
     """What is stored of a paper that could not be read."""
-    extract = Extract(key, origin, digest, failure=reason, message=message[:1000].encode("utf-8", "replace").decode())
-    extract.content = content_digest(extract)
+    extract = ParsedPaper(
+        key, origin, digest, failure=reason, message=message[:1000].encode("utf-8", "replace").decode()
+    )
+    extract.content = compute_content_digest(extract)
     return extract
 
 
-def _versioned(digest: str) -> str:
-    return f"{READING_VERSION}.{identity().version}.{digest}"
+def _add_version(digest: str) -> str:
+    return f"{READING_VERSION}.{get_converter_identity().version}.{digest}"
 
 
-def _class(error: EqkinError) -> str:
+def _classify_error(error: EqkinError) -> str:
     return "limit" if isinstance(error, LimitReached) else "unreadable"
 
 
-def read_paper(paper: Paper, digest: str) -> Extract:
+def parse_paper(paper: Paper, digest: str) -> ParsedPaper:
     """Sections, equations, trees and citations of a paper."""
     document = parse(paper.text, paper.styles, paper.bibliography)
     records, forest = convert_document(document)
     paper.authors = paper.authors or document.authors
-    extract = Extract(
+    extract = ParsedPaper(
         paper.key,
         paper.origin,
         digest,
         paper,
         title=paper.title or document.title,
         packages=document.packages,
-        macros=_packed_macros(document),
+        macros=_pack_macros(document),
         sections=[(section.level, section.title, section.latex) for section in document.sections],
         equations=records,
         cites=sorted({*document.cites, *paper.cites} - {paper.key.removeprefix("arxiv:")}),
@@ -160,86 +162,88 @@ def read_paper(paper: Paper, digest: str) -> Extract:
     )
     if document.truncated:
         paper.notes.append(f"only its first {len(document.equations)} equations were read")
-    extract.content = content_digest(extract)
+    extract.content = compute_content_digest(extract)
     paper.text = ""  # has done its work; need not travel between processes
     paper.styles, paper.bibliography = [], []
     return extract
 
 
-def convert_document(document: Document) -> tuple[list[Record], Forest]:
+def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
     """Convert a document's equations, each with the macros that hold where it stands."""
     records = [
-        Record(e.section, number, e.mark, e.environment, e.label, _shown(e), "failed")
+        ParsedEquation(e.section, number, e.mark, e.environment, e.label, _get_latex(e), "failed")
         for number, e in enumerate(document.equations)
     ]
     builder, trees = ForestBuilder(), 0
     for epoch, macros in enumerate(document.macros):
-        chosen = [i for i, e in enumerate(document.equations) if e.epoch == epoch and e.environment != MATHML]
+        chosen = [
+            i for i, e in enumerate(document.equations) if e.epoch == epoch and e.environment != MATHML_ENVIRONMENT
+        ]
         drawn = {i for i in chosen if is_diagram(document.equations[i].body)}
         chosen = [i for i in chosen if i not in drawn]
         for i in drawn:
             records[i].status = "diagram"
         if not chosen:
             continue
-        texts = [converter_input(document.equations[i].environment, document.equations[i].body) for i in chosen]
-        conversion = formulas.convert(converter(), texts, document.packages, macros)
+        texts = [to_converter_input(document.equations[i].environment, document.equations[i].body) for i in chosen]
+        conversion = formulas.convert_formulas(get_converter(), texts, document.packages, macros)
         builder.add_forest(conversion.forest)
         for i, outcome in zip(chosen, conversion.outcomes, strict=True):
-            _note(records[i], outcome, trees)
+            _apply_outcome(records[i], outcome, trees)
         trees += len(conversion.forest)
     for record, equation in zip(records, document.equations, strict=True):
-        if equation.environment == MATHML:
-            trees += _read_mathml(record, equation, builder, trees)
-    return _in_order(records, builder.build())
+        if equation.environment == MATHML_ENVIRONMENT:
+            trees += _convert_mathml(record, equation, builder, trees)
+    return _sort_trees(records, builder.build())
 
 
-def _note(record: Record, outcome: formulas.Outcome, before: int) -> None:
+def _apply_outcome(record: ParsedEquation, outcome: formulas.FormulaOutcome, before: int) -> None:
     if outcome.failure is None:
         record.tree = before + outcome.tree
         record.status = "degraded" if outcome.unknown else "converted"
         record.unknown, record.repaired = " ".join(outcome.unknown), outcome.repaired
-    elif formulas.is_diagram(outcome.failure):
+    elif formulas.is_diagram_failure(outcome.failure):
         record.status = "diagram"
     else:
-        _fail(record, outcome.failure)
+        _set_failure(record, outcome.failure)
 
 
-def _fail(record: Record, failure: Failure) -> None:
+def _set_failure(record: ParsedEquation, failure: Failure) -> None:
     record.reason, record.message = failure.reason, failure.message[:300]
 
 
-def _read_mathml(record: Record, equation: Equation, builder: ForestBuilder, before: int) -> int:
+def _convert_mathml(record: ParsedEquation, equation: Equation, builder: ForestBuilder, before: int) -> int:
     try:
-        builder.add_forest(forest_of(parse_mathml(equation.body)))
+        builder.add_forest(to_forest(parse_mathml(equation.body)))
     except EqkinError as error:
-        _fail(record, Failure(f"MathML: {_class(error)}", str(error)))
+        _set_failure(record, Failure(f"MathML: {_classify_error(error)}", str(error)))
         return 0
     record.status, record.tree = "converted", before
     return 1
 
 
-def _in_order(records: list[Record], forest: Forest) -> tuple[list[Record], Forest]:
+def _sort_trees(records: list[ParsedEquation], forest: Forest) -> tuple[list[ParsedEquation], Forest]:
     """Trees in the order of their equations, strings sorted: the same content is the same bytes."""
     order = [record.tree for record in records if record.tree >= 0]
     for rank, record in enumerate(record for record in records if record.tree >= 0):
         record.tree = rank
-    return records, (forest if order == list(range(len(forest))) else forest.select(order)).canonical()
+    return records, (forest if order == list(range(len(forest))) else forest.select(order)).canonicalise()
 
 
-def _shown(equation: Equation) -> str:
-    if equation.environment != MATHML:
+def _get_latex(equation: Equation) -> str:
+    if equation.environment != MATHML_ENVIRONMENT:
         return equation.body
     annotation = _TEX_ANNOTATION.search(equation.body)
     return html.unescape(annotation[1]).strip() if annotation else ""
 
 
-def _packed_macros(document: Document) -> bytes:
+def _pack_macros(document: Document) -> bytes:
     """The document's macros, so that its LaTeX can be converted again without its source."""
     table = document.macros[0] if document.macros else {}
     return zstandard.compress(orjson.dumps(list(table.values())), 1) if table else b""
 
 
-def content_digest(extract: Extract) -> str:
+def compute_content_digest(extract: ParsedPaper) -> str:
     """Digest of all that is stored of a paper; `verify` computes it again from the database and the forest."""
     paper = extract.paper or Paper(extract.key, "")
     described = [
@@ -262,10 +266,10 @@ def content_digest(extract: Extract) -> str:
         extract.message,
         extract.equations,
     ]
-    return digest_of(orjson.dumps(described, default=str), extract.macros, extract.forest)
+    return hash_parts(orjson.dumps(described, default=str), extract.macros, extract.forest)
 
 
-def peak_bytes() -> int:
+def measure_peak_bytes() -> int:
     """The most memory this process has held so far, 0 where the system does not tell."""
     try:
         import resource

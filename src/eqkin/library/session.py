@@ -6,11 +6,11 @@ from pathlib import Path
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
 from eqkin.library import database
-from eqkin.library.durable import sha256_of, sync_folder
+from eqkin.library.durable import hash_file, sync_folder
 from eqkin.library.lock import WriterLock
-from eqkin.library.manifest import NAME, Manifest
-from eqkin.library.writer import Writer
-from eqkin.mathml.converter import identity
+from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
+from eqkin.library.writer import LibraryWriter
+from eqkin.mathml.converter import get_converter_identity
 
 
 class WritingSession:
@@ -20,13 +20,13 @@ class WritingSession:
         self.folder = folder
         self.lock = WriterLock(folder)
 
-    def __enter__(self) -> Writer:
+    def __enter__(self) -> LibraryWriter:
         self.lock.__enter__()
         try:
-            self.manifest = Manifest.load(self.folder)  # as the last writer left it
-            self.connection = database.connect(self.folder / database.NAME, write=True)
-            self.writer = Writer(self.folder, self.connection, self._unseal)
-            self.writer.sweep()
+            self.manifest = LibraryManifest.load(self.folder)  # as the last writer left it
+            self.connection = database.connect(self.folder / database.DATABASE_NAME, write=True)
+            self.writer = LibraryWriter(self.folder, self.connection, self._unseal)
+            self.writer.delete_unused_files()
         except BaseException:
             self.lock.__exit__(None, None, None)
             raise
@@ -36,7 +36,7 @@ class WritingSession:
         try:
             # what was read before an interruption, or before the cluster that read it was lost, is kept
             if kind is None or issubclass(kind, KeyboardInterrupt | Unreachable):
-                self.writer.tidy()
+                self.writer.compact()
             self._seal()
         except OSError as problem:
             raise StorageFailed(
@@ -48,13 +48,13 @@ class WritingSession:
 
     def _unseal(self) -> None:
         if self.manifest.sealed:
-            self.manifest = self.manifest.opened()
+            self.manifest = self.manifest.unseal()
             self.manifest.save(self.folder)
 
     def _seal(self) -> None:
         if not self.manifest.sealed:
-            content = sha256_of(self.folder / database.NAME)
-            self.manifest = self.manifest.sealed_at(database.generation(self.connection), content)
+            content = hash_file(self.folder / database.DATABASE_NAME)
+            self.manifest = self.manifest.seal(database.read_generation(self.connection), content)
             self.manifest.save(self.folder)
 
 
@@ -63,22 +63,26 @@ def create_library(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
         # what a library being made may have left behind when it was killed
-        ours = {"lock", "forest", database.NAME, f"{database.NAME}-journal"}
-        strangers = [p.name for p in path.iterdir() if p.name not in ours and not p.name.startswith(f".{NAME}.")]
+        ours = {"lock", "forest", database.DATABASE_NAME, f"{database.DATABASE_NAME}-journal"}
+        strangers = [
+            p.name for p in path.iterdir() if p.name not in ours and not p.name.startswith(f".{MANIFEST_NAME}.")
+        ]
         if strangers:
             raise BadInput(
                 f"{path}: the folder is not empty and not a library (it holds {strangers[0]}); choose another one"
             )
         with WriterLock(path):
-            if (path / NAME).exists():
+            if (path / MANIFEST_NAME).exists():
                 return  # someone else was faster
-            if (path / database.NAME).exists() and not database.is_empty(path / database.NAME):
-                raise CorruptData(f"{path}: holds {database.NAME} but no {NAME}; it was not touched")
+            if (path / database.DATABASE_NAME).exists() and not database.is_empty(path / database.DATABASE_NAME):
+                raise CorruptData(f"{path}: holds {database.DATABASE_NAME} but no {MANIFEST_NAME}; it was not touched")
             (path / "forest").mkdir(exist_ok=True)
-            for leftover in path.glob(f"{database.NAME}*"):  # of a library that was being made when it was killed
+            for leftover in path.glob(
+                f"{database.DATABASE_NAME}*"
+            ):  # of a library that was being made when it was killed
                 leftover.unlink()
-            database.create(path / database.NAME)
-            Manifest(identity()).sealed_at(0, sha256_of(path / database.NAME)).save(path)
+            database.create_database(path / database.DATABASE_NAME)
+            LibraryManifest(get_converter_identity()).seal(0, hash_file(path / database.DATABASE_NAME)).save(path)
             sync_folder(path.parent)
     except OSError as error:
         raise StorageFailed(f"{path}: no library can be made there ({error.strerror or error})") from error

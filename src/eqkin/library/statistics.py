@@ -11,25 +11,25 @@ from typing import Any
 import numpy as np
 import orjson
 
-from eqkin.forest.vocabulary import counts
+from eqkin.forest.vocabulary import count_symbols
 from eqkin.library.library import Library
 
 
-def statistics(library: Library) -> dict[str, Any]:
+def compute_statistics(library: Library) -> dict[str, Any]:
     """Counts of papers, equations by outcome, failure reasons, fields, kinds, languages, tree sizes, bytes on disk."""
-    with library.reading():
-        return _statistics(library)
+    with library.translate_errors():
+        return _collect_statistics(library)
 
 
-def _statistics(library: Library) -> dict[str, Any]:
-    one = _scalar(library.connection)
-    tally = _tally(library.connection)
+def _collect_statistics(library: Library) -> dict[str, Any]:
+    one = _make_counter(library.connection)
+    tally = _make_group_counter(library.connection)
     status = tally("SELECT status, count(*) FROM equations GROUP BY 1")
     fields: Counter[str] = Counter()
     for (value,) in library.connection.execute("SELECT fields FROM papers WHERE failure = ''"):
         names = orjson.loads(value)
-        fields[subject_area(names[0]) if names else "(none)"] += 1
-    sizes = [forest.sizes for _, forest in library.forests()]
+        fields[parse_subject_area(names[0]) if names else "(none)"] += 1
+    sizes = [forest.sizes for _, forest in library.iter_forests()]
     nodes = np.concatenate(sizes) if sizes else np.zeros(0)
     return {
         "library": str(library.folder),
@@ -46,7 +46,7 @@ def _statistics(library: Library) -> dict[str, Any]:
             "diagrams": status.get("diagram", 0),
             "failed": tally("SELECT reason, count(*) FROM equations WHERE status = 'failed' GROUP BY 1"),
         },
-        "unknown_commands": _unknown(library.connection),
+        "unknown_commands": _count_unknown_commands(library.connection),
         "fields": dict(fields.most_common()),
         "kinds": tally("SELECT kind, count(*) FROM papers WHERE failure = '' GROUP BY 1"),
         "languages": tally("SELECT lang, count(*) FROM papers WHERE failure = '' AND lang != '' GROUP BY 1"),
@@ -59,27 +59,27 @@ def _statistics(library: Library) -> dict[str, Any]:
     }
 
 
-def subject_area(field: str) -> str:
+def parse_subject_area(field: str) -> str:
     """The subject area of an arXiv category (`math.AG` -> `math`); other fields stand for themselves."""
     return field.split(".", 1)[0]
 
 
-def characters(library: Library) -> Counter[str]:
+def count_characters(library: Library) -> Counter[str]:
     """How often each character stands in a leaf of the library's trees."""
-    return counts(forest for _, forest in library.forests())[2]
+    return count_symbols(forest for _, forest in library.iter_forests())[2]
 
 
-def _scalar(connection: sqlite3.Connection) -> Callable[[str], int]:
+def _make_counter(connection: sqlite3.Connection) -> Callable[[str], int]:
     return lambda query: int(connection.execute(query).fetchone()[0])
 
 
-def _tally(connection: sqlite3.Connection) -> Callable[[str], dict[str, int]]:
+def _make_group_counter(connection: sqlite3.Connection) -> Callable[[str], dict[str, int]]:
     return lambda query: dict(
         sorted(((row[0], row[1]) for row in connection.execute(query)), key=lambda pair: (-pair[1], pair[0]))
     )
 
 
-def _unknown(connection: sqlite3.Connection) -> dict[str, int]:
+def _count_unknown_commands(connection: sqlite3.Connection) -> dict[str, int]:
     """The commands nobody defines, most used first."""
     commands: Counter[str] = Counter()
     for (names,) in connection.execute("SELECT unknown FROM equations WHERE unknown != ''"):

@@ -16,19 +16,19 @@ from eqkin.errors import CorruptData, StorageFailed
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import from_bytes, open_forest, to_bytes
 from eqkin.library import database
-from eqkin.library.durable import sha256_of
-from eqkin.library.judgements import Judgements
+from eqkin.library.durable import hash_file
+from eqkin.library.judgements import LocalJudgements
 from eqkin.library.library import Library
 from eqkin.library.lock import WriterLock
-from eqkin.library.manifest import NAME, Manifest
-from eqkin.library.reading import Extract, Record, content_digest, failed
+from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
+from eqkin.library.reading import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
 from eqkin.sources.paper import Paper
 
-_INDEX = "index"  # the folder of what is derived from the library
+_INDEX_FOLDER = "index"  # the folder of what is derived from the library
 
 
 @dataclass
-class Verdict:
+class VerificationReport:
     """What `verify` found: `problems` is empty if the library is whole."""
 
     papers: int = 0
@@ -39,29 +39,29 @@ class Verdict:
     content: str = ""  # digest of the whole content, equal for libraries with the same papers however they were built
 
 
-def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verdict:
+def verify(folder: Path, progress: Callable[[int], None] | None = None) -> VerificationReport:
     """Check everything in a library's folder; `progress` is called with the number of papers checked so far.
 
     Raises:
         BadInput: there is no library.
         LibraryBusy: a writer is at work.
     """
-    verdict = Verdict()
+    verdict = VerificationReport()
     with ExitStack() as stack:
-        if (folder / NAME).exists():
+        if (folder / MANIFEST_NAME).exists():
             with suppress(StorageFailed):  # where nobody can write, no writer disturbs
                 stack.enter_context(WriterLock(folder))
-            if (folder / _INDEX).is_dir():
+            if (folder / _INDEX_FOLDER).is_dir():
                 with suppress(StorageFailed):
-                    stack.enter_context(WriterLock(folder / _INDEX))
+                    stack.enter_context(WriterLock(folder / _INDEX_FOLDER))
         try:
             library = stack.enter_context(Library.open(folder, create=False))
             _check_database(library, library.manifest, verdict)
             segments = _check_segments(library, verdict)
             _check_papers(library, segments, verdict, progress)
-            _check_strays(library, verdict)
+            _check_unused_files(library, verdict)
             _check_index(library, verdict)
-            verdict.problems += Judgements(folder).problems()
+            verdict.problems += LocalJudgements(folder).find_problems()
         except (CorruptData, StorageFailed) as error:
             verdict.problems.append(str(error))
         except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
@@ -69,12 +69,12 @@ def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verdi
     return verdict
 
 
-def _check_database(library: Library, manifest: Manifest, verdict: Verdict) -> None:
-    path = library.folder / database.NAME
-    generation = database.generation(library.connection)
+def _check_database(library: Library, manifest: LibraryManifest, verdict: VerificationReport) -> None:
+    path = library.folder / database.DATABASE_NAME
+    generation = database.read_generation(library.connection)
     if not manifest.sealed:
         verdict.notes.append("the last writer was stopped before it finished; run its command again to complete it")
-    elif generation != manifest.generation or sha256_of(path) != manifest.database:
+    elif generation != manifest.generation or hash_file(path) != manifest.database:
         verdict.problems.append(f"{path}: does not match the hash in the manifest")
     for row in library.connection.execute("PRAGMA integrity_check(20)"):
         if row[0] != "ok":
@@ -83,7 +83,7 @@ def _check_database(library: Library, manifest: Manifest, verdict: Verdict) -> N
         verdict.problems.append(f"{path}: a row of {row[0]} refers to a missing row of {row[2]}")
 
 
-def _check_segments(library: Library, verdict: Verdict) -> list[tuple[int, Forest]]:
+def _check_segments(library: Library, verdict: VerificationReport) -> list[tuple[int, Forest]]:
     segments: list[tuple[int, Forest]] = []
     expected = None
     for row in library.connection.execute("SELECT * FROM segments ORDER BY first").fetchall():
@@ -108,12 +108,15 @@ def _check_segments(library: Library, verdict: Verdict) -> list[tuple[int, Fores
 
 
 def _check_papers(
-    library: Library, segments: list[tuple[int, Forest]], verdict: Verdict, progress: Callable[[int], None] | None
+    library: Library,
+    segments: list[tuple[int, Forest]],
+    verdict: VerificationReport,
+    progress: Callable[[int], None] | None,
 ) -> None:
     starts = np.array([first for first, _ in segments], np.int64)
     digest, before = sha256(), ""
     for row in library.connection.execute("SELECT * FROM papers ORDER BY key"):
-        extract, trees = stored_extract(library.connection, row)
+        extract, trees = load_parsed_paper(library.connection, row)
         verdict.papers += 1
         verdict.equations += len(extract.equations)
         verdict.trees += len(trees)
@@ -121,10 +124,10 @@ def _check_papers(
         before = "\n"
         try:
             if row["failure"]:
-                extract = failed(row["key"], row["origin"], row["failure"], row["message"])
+                extract = make_failed_paper(row["key"], row["origin"], row["failure"], row["message"])
             else:
-                extract.forest = to_bytes(_select(segments, starts, trees).canonical())
-            if content_digest(extract) != row["content"]:
+                extract.forest = to_bytes(_select_trees(segments, starts, trees).canonicalise())
+            if compute_content_digest(extract) != row["content"]:
                 verdict.problems.append(f"paper {row['key']}: its content does not match its digest")
         except (CorruptData, IndexError) as error:
             verdict.problems.append(f"paper {row['key']}: {error}")
@@ -133,7 +136,7 @@ def _check_papers(
     verdict.content = digest.hexdigest()
 
 
-def _select(
+def _select_trees(
     segments: list[tuple[int, Forest]], starts: np.ndarray[tuple[int], np.dtype[np.int64]], trees: list[int]
 ) -> Forest:
     """A paper's trees; they lie side by side in one segment."""
@@ -146,7 +149,7 @@ def _select(
     return forest.select(np.array(trees) - first)
 
 
-def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Extract, list[int]]:
+def load_parsed_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[ParsedPaper, list[int]]:
     """A paper as it was read, from its rows, and the numbers of its trees."""
     paper = Paper(
         row["key"],
@@ -167,14 +170,14 @@ def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Ex
         "SELECT id, level, title, latex FROM sections WHERE paper = ? ORDER BY number", (row["id"],)
     ).fetchall()
     number_of = {section["id"]: number for number, section in enumerate(sections)}
-    records: list[Record] = []
+    records: list[ParsedEquation] = []
     trees: list[int] = []
     for e in connection.execute("SELECT * FROM equations WHERE paper = ? ORDER BY number", (row["id"],)):
         tree = -1 if e["tree"] is None else len(trees)
         if e["tree"] is not None:
             trees.append(e["tree"])
         records.append(
-            Record(
+            ParsedEquation(
                 number_of[e["section"]],
                 e["number"],
                 e["mark"],
@@ -193,7 +196,7 @@ def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Ex
         c[0] for c in connection.execute("SELECT cited FROM citations WHERE paper = ? ORDER BY cited", (row["id"],))
     ]
     packages = None if row["packages"] is None else orjson.loads(row["packages"])
-    extract = Extract(
+    extract = ParsedPaper(
         row["key"],
         row["origin"],
         row["digest"],
@@ -210,7 +213,7 @@ def stored_extract(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple[Ex
     return extract, trees
 
 
-def _check_strays(library: Library, verdict: Verdict) -> None:
+def _check_unused_files(library: Library, verdict: VerificationReport) -> None:
     used = {row[0] for row in library.connection.execute("SELECT file FROM segments")}
     strays = [path.name for path in (library.folder / "forest").iterdir() if path.name not in used]
     if strays:
@@ -219,9 +222,9 @@ def _check_strays(library: Library, verdict: Verdict) -> None:
         )
 
 
-def _check_index(library: Library, verdict: Verdict) -> None:
+def _check_index(library: Library, verdict: VerificationReport) -> None:
     """What searching needs beside the library; made by a package that knows this one, so it is asked for only here."""
-    if (library.folder / _INDEX).is_dir():
+    if (library.folder / _INDEX_FOLDER).is_dir():
         from eqkin.index.verify import check_index
 
         problems, notes = check_index(library)

@@ -16,30 +16,30 @@ import orjson
 from eqkin.errors import CorruptData
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import from_bytes, open_forest, to_bytes
-from eqkin.library.database import transaction
-from eqkin.library.durable import sha256_of, write_file
-from eqkin.library.reading import Extract, failed
+from eqkin.library.database import begin_transaction
+from eqkin.library.durable import hash_file, write_file
+from eqkin.library.reading import ParsedPaper, make_failed_paper
 from eqkin.sources.paper import Paper
 
 _BATCH_EQUATIONS = 10_000
 _BATCH_PAPERS = 2_000
 _BATCH_SECONDS = 20.0
-_MANY_SEGMENTS = 16
-_SMALL_SEGMENT = 64_000_000  # bytes; larger ones are left as they are
-_DEAD_SHARE = 0.5  # of trees that belong to no equation any more, above which all trees are rewritten
+_MAX_SEGMENTS = 16
+_MAX_MERGED_BYTES = 64_000_000  # bytes; larger ones are left as they are
+_MAX_DEAD_FRACTION = 0.5  # of trees that belong to no equation any more, above which all trees are rewritten
 
 
-class Writer:
+class LibraryWriter:
     """Collects extracts and commits them batch by batch. The caller holds the writer lock."""
 
     def __init__(self, folder: Path, connection: sqlite3.Connection, unseal: Callable[[], None]) -> None:
         self.folder, self.connection, self._unseal = folder, connection, unseal
         self.database = folder / "library.db"
-        self._batch: dict[str, Extract] = {}
+        self._batch: dict[str, ParsedPaper] = {}
         self._equations = 0
         self._since = time.monotonic()
 
-    def known(self, key: str) -> str:
+    def find_digest(self, key: str) -> str:
         """The digest the library, or the batch under way, has for a paper; "" if it has none or could not read it."""
         waiting = self._batch.get(key)
         if waiting is not None:
@@ -47,9 +47,9 @@ class Writer:
         row = self.connection.execute("SELECT digest FROM papers WHERE key = ? AND failure = ''", (key,)).fetchone()
         return str(row[0]) if row else ""
 
-    def put(self, extract: Extract) -> None:
+    def add(self, extract: ParsedPaper) -> None:
         """Add or replace a paper; it is safe on disk after the next `flush`. A failure never replaces a paper."""
-        if extract.failure and self.known(extract.key):
+        if extract.failure and self.find_digest(extract.key):
             return
         self._batch[extract.key] = extract
         self._equations += len(extract.equations)
@@ -61,18 +61,18 @@ class Writer:
         """Commit what was put: the forest file first, then the rows that refer to it."""
         if self._batch:
             latest = list(self._batch.values())
-            first = self._next_tree()
+            first = self._find_next_tree()
             builder = ForestBuilder()
             for extract in latest:
                 if extract.forest:
                     builder.add_forest(from_bytes(extract.forest))
             forest = builder.build()
             segment = self._write_segment(to_bytes(forest), first, len(forest)) if len(forest) else None
-            with self._transaction():
+            with self._begin_transaction():
                 if segment:
                     self._insert_segment(segment)
                 for extract in latest:
-                    self._store(extract, first)
+                    self._store_paper(extract, first)
                     first += sum(e.tree >= 0 for e in extract.equations)
             self._batch.clear()
             self._equations = 0
@@ -83,22 +83,22 @@ class Writer:
         self.flush()
         if not keys:
             return 0
-        with self._transaction():
+        with self._begin_transaction():
             cursor = self.connection.executemany("DELETE FROM papers WHERE key = ?", [(key,) for key in keys])
         return cursor.rowcount
 
-    def tidy(self) -> None:
+    def compact(self) -> None:
         """Merge small segments when there are many, and drop trees nobody uses when they are most."""
         self.flush()
         segments = self.connection.execute("SELECT * FROM segments ORDER BY first").fetchall()
         stored = sum(row["count"] for row in segments)
         (live,) = self.connection.execute("SELECT count(tree) FROM equations").fetchone()
-        dropped = stored - live > _DEAD_SHARE * stored and self._drop_dead(segments)
-        if not dropped and len(segments) > _MANY_SEGMENTS:
-            self._merge(segments)
-        self.sweep()
+        dropped = stored - live > _MAX_DEAD_FRACTION * stored and self._drop_dead_trees(segments)
+        if not dropped and len(segments) > _MAX_SEGMENTS:
+            self._merge_segments(segments)
+        self.delete_unused_files()
 
-    def sweep(self) -> None:
+    def delete_unused_files(self) -> None:
         """Delete forest files no row refers to: left by a killed writer, or merged away."""
         used = {row[0] for row in self.connection.execute("SELECT file FROM segments")}
         for path in (self.folder / "forest").iterdir():
@@ -107,15 +107,15 @@ class Writer:
         for path in self.folder.glob(".*.tmp"):
             path.unlink(missing_ok=True)
 
-    def _transaction(self) -> AbstractContextManager[None]:
+    def _begin_transaction(self) -> AbstractContextManager[None]:
         self._unseal()
-        return transaction(self.connection, self.database)
+        return begin_transaction(self.connection, self.database)
 
-    def _store(self, extract: Extract, first: int) -> None:
+    def _store_paper(self, extract: ParsedPaper, first: int) -> None:
         """Write one paper's rows; one that the database refuses is stored as failed."""
         self.connection.execute("SAVEPOINT paper")
         try:
-            self._replace(extract, first)
+            self._replace_paper(extract, first)
         except (
             OverflowError,
             ValueError,
@@ -124,12 +124,12 @@ class Writer:
             sqlite3.ProgrammingError,
         ) as error:
             self.connection.execute("ROLLBACK TO paper")
-            refused = failed(extract.key, extract.origin, "internal error", repr(error))
+            refused = make_failed_paper(extract.key, extract.origin, "internal error", repr(error))
             refused.source = extract.source
-            self._replace(refused, first)
+            self._replace_paper(refused, first)
         self.connection.execute("RELEASE paper")
 
-    def _next_tree(self) -> int:
+    def _find_next_tree(self) -> int:
         """A number no tree ever had: vectors are kept by the numbers of trees."""
         row = self.connection.execute(
             "SELECT max(n) FROM (SELECT max(first + count) AS n FROM segments "
@@ -141,12 +141,12 @@ class Writer:
         generation = self.connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()[0]
         path = self.folder / "forest" / f"{first:010d}-{generation}.safetensors"
         write_file(path, content)
-        return first, count, path.name, sha256_of(path), len(content)
+        return first, count, path.name, hash_file(path), len(content)
 
     def _insert_segment(self, segment: tuple[int, int, str, str, int]) -> None:
         self.connection.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", segment)
 
-    def _replace(self, extract: Extract, first: int) -> None:
+    def _replace_paper(self, extract: ParsedPaper, first: int) -> None:
         execute = self.connection.execute
         execute("DELETE FROM papers WHERE key = ?", (extract.key,))
         paper = extract.paper or Paper(extract.key, "")
@@ -160,16 +160,16 @@ class Writer:
                 extract.digest,
                 extract.content,
                 extract.title,
-                _json(paper.authors),
+                _encode_json(paper.authors),
                 paper.year,
-                _json(paper.fields),
+                _encode_json(paper.fields),
                 paper.lang,
                 paper.license,
                 paper.group,
                 paper.abstract,
-                None if extract.packages is None else _json(extract.packages),
+                None if extract.packages is None else _encode_json(extract.packages),
                 extract.macros,
-                _json(paper.notes),
+                _encode_json(paper.notes),
                 extract.failure,
                 extract.message,
             ),
@@ -202,20 +202,20 @@ class Writer:
         )
         self.connection.executemany("INSERT INTO citations VALUES (?, ?)", [(owner, cited) for cited in extract.cites])
 
-    def _merge(self, segments: list[sqlite3.Row]) -> None:
+    def _merge_segments(self, segments: list[sqlite3.Row]) -> None:
         """Neighbouring small segments become one file; trees keep their numbers."""
         runs: list[list[sqlite3.Row]] = [[]]
         for row in segments:
             run = runs[-1]
             follows = not run or run[-1]["first"] + run[-1]["count"] == row["first"]
-            if not follows or row["bytes"] + sum(r["bytes"] for r in run) > _SMALL_SEGMENT:
+            if not follows or row["bytes"] + sum(r["bytes"] for r in run) > _MAX_MERGED_BYTES:
                 runs.append([])
             runs[-1].append(row)
         for run in runs:
             if len(run) > 1:
-                self._join(run)
+                self._join_segments(run)
 
-    def _checked(self, row: sqlite3.Row) -> Forest:
+    def _read_segment(self, row: sqlite3.Row) -> Forest:
         """A segment whose content was compared with its hash: damage is never copied under a new one."""
         path = self.folder / "forest" / row["file"]
         content = path.read_bytes()
@@ -223,42 +223,42 @@ class Writer:
             raise CorruptData(f"{path}: does not match its hash; run `eqkin verify`")
         return from_bytes(content)
 
-    def _join(self, run: list[sqlite3.Row]) -> None:
+    def _join_segments(self, run: list[sqlite3.Row]) -> None:
         builder = ForestBuilder()
         for row in run:
-            builder.add_forest(self._checked(row))
+            builder.add_forest(self._read_segment(row))
         forest = builder.build()
         segment = self._write_segment(to_bytes(forest), run[0]["first"], len(forest))
-        with self._transaction():
+        with self._begin_transaction():
             self.connection.executemany("DELETE FROM segments WHERE first = ?", [(row["first"],) for row in run])
             self._insert_segment(segment)
 
-    def _drop_dead(self, segments: list[sqlite3.Row]) -> bool:
+    def _drop_dead_trees(self, segments: list[sqlite3.Row]) -> bool:
         """Put a single node in the place of each tree nobody uses, if that saves much; whether it does.
 
         The others keep their numbers: vectors are kept by them, and readers that opened the index ask for them.
         """
-        used = [self._live(row) for row in segments]
+        used = [self._find_live_trees(row) for row in segments]
         forests = [open_forest(self.folder / "forest" / row["file"]) for row in segments]
         nodes = sum(int(forest.offsets[-1]) for forest in forests)
         needed = [int(forest.sizes[here].sum()) for forest, here in zip(forests, used, strict=True)]
         dead = sum(len(forest) - len(here) for forest, here in zip(forests, used, strict=True))
-        if nodes - sum(needed) - dead <= _DEAD_SHARE * nodes:
+        if nodes - sum(needed) - dead <= _MAX_DEAD_FRACTION * nodes:
             return False
         new = []
         for row, here in zip(segments, used, strict=True):
             if len(here):
-                content = to_bytes(_with_stubs(self._checked(row), here))
+                content = to_bytes(_replace_dead_trees(self._read_segment(row), here))
                 new.append(self._write_segment(content, row["first"], row["count"]))
-        following = str(self._next_tree())
-        with self._transaction():
+        following = str(self._find_next_tree())
+        with self._begin_transaction():
             self.connection.execute("DELETE FROM segments")
             self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (following,))
             for segment in new:
                 self._insert_segment(segment)
         return True
 
-    def _live(self, row: sqlite3.Row) -> npt.NDArray[np.int64]:
+    def _find_live_trees(self, row: sqlite3.Row) -> npt.NDArray[np.int64]:
         """The places within a segment of the trees in use."""
         first = row["first"]
         found = self.connection.execute(
@@ -267,7 +267,7 @@ class Writer:
         return np.fromiter((tree[0] - first for tree in found), np.int64)
 
 
-def _with_stubs(forest: Forest, kept: npt.NDArray[np.int64]) -> Forest:
+def _replace_dead_trees(forest: Forest, kept: npt.NDArray[np.int64]) -> Forest:
     """A forest with a single node in the place of each tree that is not to be kept."""
     builder = ForestBuilder()
     builder.add_forest(forest.select(kept))
@@ -277,5 +277,5 @@ def _with_stubs(forest: Forest, kept: npt.NDArray[np.int64]) -> Forest:
     return builder.build().select(order)
 
 
-def _json(value: object) -> str:
+def _encode_json(value: object) -> str:
     return orjson.dumps(value).decode()

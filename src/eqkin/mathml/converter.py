@@ -25,11 +25,13 @@ from eqkin.errors import CorruptData
 from eqkin.forest.forest import Forest, ForestBuilder
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro
-from eqkin.latex.packages import PRELUDES, providers
+from eqkin.latex.packages import PRELUDES, find_providers
 from eqkin.limits import LIMITS, Limits
 
-_LIMITS = (JSTimeoutException, JSOOMException, JSEvalException)
-_STARTING = Lock()  # V8 sets itself up with its first engine; if two threads start one at once, it may end the process
+_LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
+_START_LOCK = (
+    Lock()
+)  # V8 sets itself up with its first engine; if two threads start one at once, it may end the process
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Identity:
+class ConverterIdentity:
     """Which converter made a tree; stored in every library, never mixed within one."""
 
     name: str
@@ -52,7 +54,7 @@ class Identity:
 
 
 @cache
-def _sources() -> tuple[Identity, str]:
+def _load_sources() -> tuple[ConverterIdentity, str]:
     package = resources.files("eqkin.mathml")
     try:
         meta = orjson.loads(package.joinpath("katex.json").read_bytes())
@@ -64,16 +66,16 @@ def _sources() -> tuple[Identity, str]:
     if hashlib.sha256(script).hexdigest() != meta["sha256"]:
         raise CorruptData("the bundled KaTeX script does not match its recorded hash; install eqkin again")
     ours = [package.joinpath(name).read_text("utf-8") for name in ("macros.js", "document.js", "trees.js")]
-    return Identity(meta["name"], meta["version"], meta["sha256"]), "\n".join([script.decode("utf-8"), *ours])
+    return ConverterIdentity(meta["name"], meta["version"], meta["sha256"]), "\n".join([script.decode("utf-8"), *ours])
 
 
-def identity() -> Identity:
+def get_converter_identity() -> ConverterIdentity:
     """Name, version and hash of the bundled converter."""
-    return _sources()[0]
+    return _load_sources()[0]
 
 
 @dataclass(frozen=True)
-class Trees:
+class ConvertedFormulas:
     """What became of some formulas."""
 
     forest: Forest  # of those that converted, in order
@@ -81,16 +83,16 @@ class Trees:
     unknown: list[list[str]]  # for each formula the unknown commands shown in it by name
 
 
-class _Collector:
+class _AnswerCollector:
     """Puts the engine's answers together."""
 
-    def __init__(self, failures: _Classifier) -> None:
+    def __init__(self, failures: _FailureClassifier) -> None:
         self._classifier = failures
         self._builder = ForestBuilder()
         self._failures: list[Failure | None] = []
         self._unknown: list[list[str]] = []
 
-    def take(self, answer: str) -> None:
+    def add_answer(self, answer: str) -> None:
         """An answer: a line of JSON (strings, outcomes), then the nodes, a character a number."""
         line, _, nodes = answer.partition("\n")
         header = orjson.loads(line)
@@ -110,14 +112,14 @@ class _Collector:
         columns = np.frombuffer(nodes.encode("utf-16-le"), "<u2").reshape(4, -1).astype(np.int64) - 1
         self._builder.add_columns(header["tags"], header["attributes"], header["texts"], list(columns), sizes)
 
-    def fail(self, what: str) -> None:
+    def add_failure(self, what: str) -> None:
         """A formula for which the engine ran out of `what`."""
         self._failures.append(Failure(f"limit: {what}", f"the converter ran out of {what}"))
         self._unknown.append([])
 
-    def result(self) -> Trees:
+    def build(self) -> ConvertedFormulas:
         """What was collected."""
-        return Trees(self._builder.build(), self._failures, self._unknown)
+        return ConvertedFormulas(self._builder.build(), self._failures, self._unknown)
 
 
 class Converter:
@@ -128,9 +130,11 @@ class Converter:
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
         self._document: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
-        self._failures = _Classifier()
+        self._failures = _FailureClassifier()
 
-    def open_document(self, packages: Sequence[str], definitions: Iterable[Macro], formulas: Sequence[str]) -> Trees:
+    def open_document(
+        self, packages: Sequence[str], definitions: Iterable[Macro], formulas: Sequence[str]
+    ) -> ConvertedFormulas:
         """Begin with a document: its packages, definitions, all of its formulas. Returns the trees of the first batch.
 
         An undefined command that some known package provides is taken from there; one that nobody provides becomes a
@@ -140,26 +144,26 @@ class Converter:
         self._document = {
             "packages": ["latex", *(name for name in packages if name in PRELUDES)],
             "definitions": list(definitions),
-            "formulas": [_encodable(formula) for formula in formulas],
+            "formulas": [_remove_nuls(formula) for formula in formulas],
         }
-        trees = _Collector(self._failures)
+        trees = _AnswerCollector(self._failures)
         try:
-            document = _json(self._document | {"first": size})
-            trees.take(self._call("openDocument", document, self._seconds(min(len(formulas), size))))
-        except _LIMITS:
+            document = _to_json(self._document | {"first": size})
+            trees.add_answer(self._call("openDocument", document, self._compute_timeout(min(len(formulas), size))))
+        except _LIMIT_ERRORS:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
-            self._batch(formulas[:size], True, trees)
-        return trees.result()
+            self._convert_batch(formulas[:size], True, trees)
+        return trees.build()
 
-    def trees(self, formulas: Sequence[str], *, display: bool = True) -> Trees:
+    def convert(self, formulas: Sequence[str], *, display: bool = True) -> ConvertedFormulas:
         """Convert formulas with the macros of the document that was opened last."""
-        trees = _Collector(self._failures)
+        trees = _AnswerCollector(self._failures)
         size = self.limits.batch_formulas
         for start in range(0, len(formulas), size):
-            self._batch(formulas[start : start + size], display, trees)
-        return trees.result()
+            self._convert_batch(formulas[start : start + size], display, trees)
+        return trees.build()
 
-    def markup(self, formulas: Sequence[str]) -> list[str | None]:
+    def render_markup(self, formulas: Sequence[str]) -> list[str | None]:
         """KaTeX's own markup of formulas, to compare trees with."""
         payload = orjson.dumps({"formulas": formulas, "displayMode": True}).decode()
         pages: list[str | None] = orjson.loads(self._call("markup", payload, self.limits.batch_seconds))
@@ -170,20 +174,20 @@ class Converter:
         self._engine = None
         self._finish()
 
-    def _batch(self, formulas: Sequence[str], display: bool, trees: _Collector) -> None:
+    def _convert_batch(self, formulas: Sequence[str], display: bool, trees: _AnswerCollector) -> None:
         alone = len(formulas) == 1
-        payload = _json({"formulas": [_encodable(f) for f in formulas], "displayMode": display})
+        payload = _to_json({"formulas": [_remove_nuls(f) for f in formulas], "displayMode": display})
         try:
-            trees.take(self._call("convert", payload, self._seconds(len(formulas))))
-        except _LIMITS as error:
+            trees.add_answer(self._call("convert", payload, self._compute_timeout(len(formulas))))
+        except _LIMIT_ERRORS as error:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             if alone:
-                trees.fail("time" if isinstance(error, JSTimeoutException) else "memory")
+                trees.add_failure("time" if isinstance(error, JSTimeoutException) else "memory")
             else:
                 for formula in formulas:
-                    self._batch([formula], display, trees)
+                    self._convert_batch([formula], display, trees)
 
-    def _seconds(self, formulas: int) -> float:
+    def _compute_timeout(self, formulas: int) -> float:
         return min(self.limits.batch_seconds, max(formulas, 1) * self.limits.formula_seconds)
 
     def _call(self, function: str, payload: str, seconds: float) -> str:
@@ -193,40 +197,40 @@ class Converter:
 
     def _run(self, engine: MiniRacer, function: str, payload: str, seconds: float) -> str:
         # one evaluation is one trip to the engine's thread; calling a function object would be three
-        answer = engine.eval(f"{function}({_json(payload)})", timeout_sec=seconds)
+        answer = engine.eval(f"{function}({_to_json(payload)})", timeout_sec=seconds)
         return answer if isinstance(answer, str) else ""
 
     def _start(self) -> MiniRacer:
-        with _STARTING:
+        with _START_LOCK:
             engine = MiniRacer()
-            self._finish = weakref.finalize(self, _finish, engine)  # runs also when the interpreter exits
+            self._finish = weakref.finalize(self, _close_engine, engine)  # runs also when the interpreter exits
             try:
-                engine.eval(_sources()[1])
+                engine.eval(_load_sources()[1])
             except JSEvalException as error:
                 raise CorruptData(f"the bundled converter does not start ({error}); install eqkin again") from error
         engine.set_hard_memory_limit(self.limits.converter_bytes)
         seconds = self.limits.batch_seconds
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
-        self._run(engine, "setLimits", _json(limits), seconds)
-        self._run(engine, "setPrelude", _prelude_json(), seconds)
-        with suppress(*_LIMITS):  # the document that was open when the last engine was given up
-            self._run(engine, "openDocument", _json(self._document | {"first": 0}), seconds)
+        self._run(engine, "setLimits", _to_json(limits), seconds)
+        self._run(engine, "setPrelude", _encode_preludes(), seconds)
+        with suppress(*_LIMIT_ERRORS):  # the document that was open when the last engine was given up
+            self._run(engine, "openDocument", _to_json(self._document | {"first": 0}), seconds)
         return engine
 
 
-def _finish(engine: MiniRacer) -> None:
+def _close_engine(engine: MiniRacer) -> None:
     """Close an engine in order: one that was just stopped still has an answer under way, which nobody would receive."""
-    with suppress(*_LIMITS):
+    with suppress(*_LIMIT_ERRORS):
         engine.eval("0", timeout_sec=1.0)
     engine.close()
 
 
-def _encodable(formula: str) -> str:
+def _remove_nuls(formula: str) -> str:
     """NULs mean nothing in a formula."""
     return formula.replace("\0", "")
 
 
-def _json(value: object) -> str:
+def _to_json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
     except TypeError:  # half a surrogate pair somewhere
@@ -234,12 +238,12 @@ def _json(value: object) -> str:
 
 
 @cache
-def _prelude_json() -> str:
+def _encode_preludes() -> str:
     packages = {name: list(table.values()) for name, table in PRELUDES.items()}
-    return _json({"packages": packages, "providers": providers()})
+    return _to_json({"packages": packages, "providers": find_providers()})
 
 
-class _Classifier:
+class _FailureClassifier:
     """Turns the converter's messages into countable reasons."""
 
     _UNDEFINED = re.compile(

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from eqkin.forest.forest import Forest, ForestBuilder
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro
-from eqkin.mathml.converter import Converter, Failure, Trees
-from eqkin.mathml.repairs import repaired
+from eqkin.mathml.converter import ConvertedFormulas, Converter, Failure
+from eqkin.mathml.repairs import repair_formula
 
-_REPAIRS = 4  # rounds; a mended formula may show another slip
+_REPAIR_ROUNDS = 4  # rounds; a mended formula may show another slip
 _DIAGRAM_ENVIRONMENT = re.compile(r"No such environment: (?:tikz|xy|picture|feyn|CD|quantikz|prooftree|axis|pgf)")
 
 
 @dataclass
-class Outcome:
+class FormulaOutcome:
     """What became of one formula."""
 
     tree: int = -1  # index in the forest, -1 if it failed
@@ -36,10 +36,10 @@ class Conversion:
     """Trees of a document's formulas and what became of each."""
 
     forest: Forest
-    outcomes: list[Outcome]
+    outcomes: list[FormulaOutcome]
 
 
-def convert(
+def convert_formulas(
     converter: Converter,
     formulas: Sequence[str],
     packages: Iterable[str] | None = None,
@@ -48,14 +48,14 @@ def convert(
     """Convert the formulas of one document; `packages` None means that its preamble is not known."""
     attempts = _Attempts(converter, list(formulas))
     first = converter.open_document(list(packages or []), (definitions or {}).values(), formulas)
-    attempts.take(range(len(first.failures)), first)
-    attempts.make(range(len(first.failures), len(formulas)))
+    attempts.record_results(range(len(first.failures)), first)
+    attempts.try_formulas(range(len(first.failures), len(formulas)))
     refused = [outcome.failure for outcome in attempts.outcomes]
-    for _ in range(_REPAIRS):
-        again = attempts.mend()
+    for _ in range(_REPAIR_ROUNDS):
+        again = attempts.repair_failed()
         if not again:
             break
-        attempts.make(again)
+        attempts.try_formulas(again)
     for outcome, failure in zip(attempts.outcomes, refused, strict=True):
         if outcome.failure is not None:  # what is wrong with the formula as written, not as mended in vain
             outcome.failure, outcome.repaired = failure, False
@@ -68,14 +68,14 @@ class _Attempts:
     def __init__(self, converter: Converter, texts: list[str]) -> None:
         self.converter, self.texts = converter, texts
         self.builder, self.trees = ForestBuilder(), 0
-        self.outcomes = [Outcome() for _ in texts]
+        self.outcomes = [FormulaOutcome() for _ in texts]
 
-    def make(self, indices: Sequence[int]) -> None:
+    def try_formulas(self, indices: Sequence[int]) -> None:
         """Try these formulas (again)."""
         if indices:
-            self.take(indices, self.converter.trees([self.texts[i] for i in indices]))
+            self.record_results(indices, self.converter.convert([self.texts[i] for i in indices]))
 
-    def take(self, indices: Sequence[int], trees: Trees) -> None:
+    def record_results(self, indices: Sequence[int], trees: ConvertedFormulas) -> None:
         """Put the results of an attempt in their places."""
         self.builder.add_forest(trees.forest)
         for i, failure, names in zip(indices, trees.failures, trees.unknown, strict=True):
@@ -85,17 +85,17 @@ class _Attempts:
                 outcome.tree = self.trees
                 self.trees += 1
 
-    def mend(self) -> list[int]:
+    def repair_failed(self) -> list[int]:
         """Repair formulas that failed; returns those that changed."""
         again = []
         for i, outcome in enumerate(self.outcomes):
-            text = repaired(self.texts[i], outcome.failure) if outcome.failure else ""
+            text = repair_formula(self.texts[i], outcome.failure) if outcome.failure else ""
             if text and text != self.texts[i]:
                 self.texts[i], outcome.repaired = text, True
                 again.append(i)
         return again
 
 
-def is_diagram(failure: Failure) -> bool:
+def is_diagram_failure(failure: Failure) -> bool:
     """Whether a formula failed because it draws a picture."""
     return failure.command in DIAGRAM_COMMANDS or _DIAGRAM_ENVIRONMENT.match(failure.message) is not None

@@ -15,10 +15,10 @@ _UNDERSCORE = re.compile(r"(?<!\\)_")
 _TRAILING_BACKSLASH = re.compile(r"\\+\s*$")
 _SCRIPTED_LIMITS = re.compile(r"([_^])\s*\\limits(?![A-Za-z])")
 _BARE_RADICAND = re.compile(r"(\\sqrt\s*+\[[^\[\]]*+\])\s*+(\\[A-Za-z]+(?:\s*+\{(?:[^{}]++|\{[^{}]*+\})*+\})+)")
-_PICA = re.compile(r"\\\\\s*\[[^\]]*\]")
+_ROW_SPACE = re.compile(r"\\\\\s*\[[^\]]*\]")
 
 
-def _align(text: str, failure: Failure) -> str:
+def _wrap_in_aligned(text: str, failure: Failure) -> str:
     return rf"\begin{{aligned}}{text}\end{{aligned}}"
 
 
@@ -26,7 +26,7 @@ def _brace_scripts(text: str, failure: Failure) -> str:
     return _SCRIPTED_COMMAND.sub(r"\1{\2}", text)
 
 
-def _limits_first(text: str, failure: Failure) -> str:
+def _move_limits_first(text: str, failure: Failure) -> str:
     return _SCRIPTED_LIMITS.sub(r"\\limits\1", text)
 
 
@@ -56,36 +56,36 @@ def _drop_at(text: str, failure: Failure) -> str:
     return text[:at] + text[at + 1 :] if 0 <= at < len(text) else text
 
 
-def _close(text: str, failure: Failure) -> str:
+def _close_group(text: str, failure: Failure) -> str:
     return text + "}"
 
 
 def _drop_row_space(text: str, failure: Failure) -> str:
-    return _PICA.sub(r"\\\\ ", text)
+    return _ROW_SPACE.sub(r"\\\\ ", text)
 
 
-def _drop_end(text: str, failure: Failure) -> str:
+def _drop_trailing_backslash(text: str, failure: Failure) -> str:
     return _TRAILING_BACKSLASH.sub("", text)
 
 
 _REPAIRS: tuple[tuple[re.Pattern[str], tuple[Callable[[str, Failure], str], ...]], ...] = (
-    (re.compile(r"Expected 'EOF', got '&'"), (_align,)),
+    (re.compile(r"Expected 'EOF', got '&'"), (_wrap_in_aligned,)),
     (
         re.compile(r"Got function|Expected group (?:after|as)"),
-        (_limits_first, _escape_underscores, _brace_scripts, _open_group_at),
+        (_move_limits_first, _escape_underscores, _brace_scripts, _open_group_at),
     ),
     (re.compile(r"Can't use function '(?:\$|\\[()])'"), (_drop_dollars,)),
     (re.compile(r"Double (?:sub|super)script"), (_open_group_at,)),
     (re.compile(r"got '_'|Expected 'EOF', got '\^'"), (_escape_underscores, _open_group_at)),
     (re.compile(r"'\\right'|Expected & or|'\\middle'|\\middle without|delimiter"), (_drop_left_right,)),
-    (re.compile(r"got 'EOF'|Unexpected end of input"), (_brace_radicand, _close)),
+    (re.compile(r"got 'EOF'|Unexpected end of input"), (_brace_radicand, _close_group)),
     (re.compile(r"Expected 'EOF', got '\}'|Extra \}"), (_drop_at,)),
     (re.compile(r"Invalid (?:size|unit)"), (_drop_row_space,)),
-    (re.compile(r"Unexpected character"), (_drop_end, _drop_at)),
+    (re.compile(r"Unexpected character"), (_drop_trailing_backslash, _drop_at)),
 )
 
 
-def repaired(text: str, failure: Failure) -> str:
+def repair_formula(text: str, failure: Failure) -> str:
     """The formula with the first repair applied that fits the failure and changes something, or "" if there is none."""
     if failure.command:
         return ""

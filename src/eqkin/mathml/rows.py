@@ -14,18 +14,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from eqkin.mathml.tree import Node, numbers
+from eqkin.mathml.tree import Node, number_nodes
 
-_ROWS = frozenset({"mrow", "mstyle", "mpadded", "math", "maction"})
-_ONE_ROW = frozenset({"msqrt", "menclose", "merror", "mtd"})  # their children are members of one row
-_BLANK = frozenset({"mspace", "mphantom", "maligngroup", "malignmark"})
-_INVISIBLE = frozenset({"", "\u200b", "\u2061", "\u2062", "\u2063", "\u2064"})
-_SCRIPTS = {"munder": "msub", "mover": "msup", "munderover": "msubsup"}
-_BOTH_SCRIPTS = {"msubsup": "msub", "munderover": "munder"}  # and what is left without the upper one
-_SAME = {"-": "−", "*": "∗", "|": "∣", "‖": "∥", "〈": "⟨", "〉": "⟩", "·": "⋅", "⋯": "…", "'": "′"}  # noqa: RUF001
-_NO_LETTERS = frozenset("∣∥/.!")  # which the converter takes for letters at times
+_DISSOLVED_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math", "maction"})
+_ONE_ROW_TAGS = frozenset({"msqrt", "menclose", "merror", "mtd"})  # their children are members of one row
+_BLANK_TAGS = frozenset({"mspace", "mphantom", "maligngroup", "malignmark"})
+_INVISIBLE_TEXTS = frozenset({"", "\u200b", "\u2061", "\u2062", "\u2063", "\u2064"})
+_SCRIPT_TAGS = {"munder": "msub", "mover": "msup", "munderover": "msubsup"}
+_DOUBLE_SCRIPT_TAGS = {"msubsup": "msub", "munderover": "munder"}  # and what is left without the upper one
+_EQUIVALENT_TEXTS = {"-": "−", "*": "∗", "|": "∣", "‖": "∥", "〈": "⟨", "〉": "⟩", "·": "⋅", "⋯": "…", "'": "′"}  # noqa: RUF001
+_SIGNS_AS_LETTERS = frozenset("∣∥/.!")  # which the converter takes for letters at times
 _OPENING, _CLOSING, _BARS = frozenset("([{⟨⌊⌈"), frozenset(")]}⟩⌋⌉"), frozenset("∣∥")
-_FINAL = frozenset(".,;")
+_FINAL_PUNCTUATION = frozenset(".,;")
 _ELLIPSES = frozenset("…⋯⋮⋱")
 _SIGNS = frozenset("+−±∓")  # noqa: RUF001
 _RELATIONS = frozenset("=≠<>≤≥⩽⩾≪≫≡∼≃≈≅∝≺≻≔←→↔⇐⇒⇔↦↪⟵⟶⟷⟸⟹⟺⟼")  # noqa: RUF001
@@ -33,13 +33,13 @@ _INFIX = _RELATIONS | _SIGNS | frozenset("∈∉∋⊂⊆⊊⊃⊇∣∤∥⟂�
 
 
 @dataclass(frozen=True, eq=False)
-class Item:
+class RowItem:
     """A member of a row."""
 
     code: int  # the same for items that say the same
     tag: str
     text: str
-    slots: tuple[Row, ...]  # what it holds in fixed places
+    slots: tuple[ItemRow, ...]  # what it holds in fixed places
     node: Node | None  # where it comes from; None for a sign that the tree only implies
     number: int  # of that node, breadth first; -1 for none
     covers: tuple[int, ...]  # numbers of the nodes it consists of, without those below them
@@ -64,23 +64,23 @@ class Item:
         """Whether something has to stand after it."""
         return self.tag == "mo" and self.text in _INFIX
 
-    def as_node(self) -> Node:
+    def to_node(self) -> Node:
         """It as a tree of its own."""
         if self.node is None or not self.slots:
             return self.node or Node(self.tag, text=self.text)
         tag, slots, attributes = self.node.tag, self.slots, dict(self.node.attributes)
-        if tag in _BOTH_SCRIPTS and self.tag == "msub":
-            tag = _BOTH_SCRIPTS[tag]
-        elif tag in _BOTH_SCRIPTS:
+        if tag in _DOUBLE_SCRIPT_TAGS and self.tag == "msub":
+            tag = _DOUBLE_SCRIPT_TAGS[tag]
+        elif tag in _DOUBLE_SCRIPT_TAGS:
             slots = (*slots[0].items[0].slots, slots[1])
-        return Node(tag, attributes, "", [slot.as_node() for slot in slots])
+        return Node(tag, attributes, "", [slot.to_node() for slot in slots])
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class ItemRow:
     """Members side by side; what stands in a slot is a row, be it of one."""
 
-    items: tuple[Item, ...]
+    items: tuple[RowItem, ...]
 
     @cached_property
     def codes(self) -> tuple[int, ...]:
@@ -90,16 +90,16 @@ class Row:
     @cached_property
     def partners(self) -> tuple[int, ...]:
         """For a bracket that is closed in this row, or closes one, the place of the other; else its own."""
-        return _partners(self.items)
+        return _match_brackets(self.items)
 
-    def as_node(self) -> Node:
+    def to_node(self) -> Node:
         """It as a tree of its own."""
-        return as_node(self.items)
+        return build_node(self.items)
 
 
-def as_node(items: Sequence[Item]) -> Node:
+def build_node(items: Sequence[RowItem]) -> Node:
     """A run of items as a tree of its own."""
-    return items[0].as_node() if len(items) == 1 else Node("mrow", children=[item.as_node() for item in items])
+    return items[0].to_node() if len(items) == 1 else Node("mrow", children=[item.to_node() for item in items])
 
 
 class RowReader:
@@ -115,82 +115,82 @@ class RowReader:
         copied._codes = dict(self._codes)
         return copied
 
-    def read(self, root: Node) -> Row:
+    def read(self, root: Node) -> ItemRow:
         """A tree as a row."""
-        self._numbers = numbers(root)
-        items = self._row([root]).items
+        self._numbers = number_nodes(root)
+        items = self._read_row([root]).items
         end = len(items)
-        while end > 1 and not items[end - 1].slots and items[end - 1].text in _FINAL:
+        while end > 1 and not items[end - 1].slots and items[end - 1].text in _FINAL_PUNCTUATION:
             end -= 1
-        return Row(items[:end])
+        return ItemRow(items[:end])
 
-    def _row(self, nodes: Iterable[Node]) -> Row:
-        return Row(tuple(self._squared([item for node in nodes for item in self._items(node)])))
+    def _read_row(self, nodes: Iterable[Node]) -> ItemRow:
+        return ItemRow(tuple(self._attach_scripts([item for node in nodes for item in self._read_items(node)])))
 
-    def _items(self, node: Node) -> list[Item]:
+    def _read_items(self, node: Node) -> list[RowItem]:
         tag = node.tag
-        if tag in _BLANK or (not node.children and tag not in ("mn", "mi", "mo", "ms", "mtext")):
+        if tag in _BLANK_TAGS or (not node.children and tag not in ("mn", "mi", "mo", "ms", "mtext")):
             return []
-        if tag in _ROWS:
-            return [item for child in node.children for item in self._items(child)]
+        if tag in _DISSOLVED_TAGS:
+            return [item for child in node.children for item in self._read_items(child)]
         if tag == "mfenced":
-            return self._fenced(node)
+            return self._read_fenced(node)
         if tag == "mtable" and _is_alignment(node):
             cells = [cell for line in node.children for cell in (line.children or [line])]
-            return [item for cell in cells for child in cell.children or [cell] for item in self._items(child)]
+            return [item for cell in cells for child in cell.children or [cell] for item in self._read_items(child)]
         if node.children:
-            held = [node.children] if tag in _ONE_ROW else [[child] for child in node.children]
-            return [self._item(tag, "", tuple(self._row(nodes) for nodes in held), node)]
+            held = [node.children] if tag in _ONE_ROW_TAGS else [[child] for child in node.children]
+            return [self._make_item(tag, "", tuple(self._read_row(nodes) for nodes in held), node)]
         text = " ".join(node.text.split())
-        text = _SAME.get(text, text)
-        if text in _INVISIBLE or (tag == "mtext" and not text.strip()):
+        text = _EQUIVALENT_TEXTS.get(text, text)
+        if text in _INVISIBLE_TEXTS or (tag == "mtext" and not text.strip()):
             return []
-        return [self._item("mo" if tag == "mi" and text in _NO_LETTERS else tag, text, (), node)]
+        return [self._make_item("mo" if tag == "mi" and text in _SIGNS_AS_LETTERS else tag, text, (), node)]
 
-    def _item(
-        self, tag: str, text: str, slots: tuple[Row, ...], node: Node | None, covers: tuple[int, ...] = ()
-    ) -> Item:
-        tag = _SCRIPTS.get(tag, tag)
+    def _make_item(
+        self, tag: str, text: str, slots: tuple[ItemRow, ...], node: Node | None, covers: tuple[int, ...] = ()
+    ) -> RowItem:
+        tag = _SCRIPT_TAGS.get(tag, tag)
         if tag == "msubsup":
-            tag, slots = "msup", (Row((self._item("msub", "", slots[:2], node, covers),)), slots[2])
+            tag, slots = "msup", (ItemRow((self._make_item("msub", "", slots[:2], node, covers),)), slots[2])
         variant = node.attributes.get("mathvariant", "") if node is not None and tag != "mo" else ""
         key = tag, text, "" if variant == "normal" else variant, tuple(slot.codes for slot in slots)
         number = self._numbers[id(node)] if node is not None else -1
         code = self._codes.setdefault(key, len(self._codes))
-        return Item(code, tag, text, slots, node, number, covers or ((number,) if number >= 0 else ()))
+        return RowItem(code, tag, text, slots, node, number, covers or ((number,) if number >= 0 else ()))
 
-    def _fenced(self, node: Node) -> list[Item]:
+    def _read_fenced(self, node: Node) -> list[RowItem]:
         separators = node.attributes.get("separators", ",").replace(" ", "")
-        items = [self._item("mo", node.attributes.get("open", "("), (), None)]
+        items = [self._make_item("mo", node.attributes.get("open", "("), (), None)]
         for place, child in enumerate(node.children):
             if place and separators:
-                items.append(self._item("mo", separators[min(place, len(separators)) - 1], (), None))
-            items += self._items(child)
-        return [*items, self._item("mo", node.attributes.get("close", ")"), (), None)]
+                items.append(self._make_item("mo", separators[min(place, len(separators)) - 1], (), None))
+            items += self._read_items(child)
+        return [*items, self._make_item("mo", node.attributes.get("close", ")"), (), None)]
 
-    def _squared(self, items: list[Item]) -> list[Item]:
+    def _attach_scripts(self, items: list[RowItem]) -> list[RowItem]:
         """Give scripts of a closing bracket to all that is in the brackets."""
-        done: list[Item] = []
+        done: list[RowItem] = []
         for item in items:
-            base, scripts = item, list[Item]()
+            base, scripts = item, list[RowItem]()
             while base.tag in ("msub", "msup") and len(base.slots[0].items) == 1:
                 scripts.append(base)
                 base = base.slots[0].items[0]
             if scripts and not base.slots and base.text in _CLOSING | _BARS:
                 inside = (*done, base)
-                start = _partners(inside)[-1]
+                start = _match_brackets(inside)[-1]
                 if start < len(done):
                     covers = tuple(number for part in done[start:] for number in part.covers) + item.covers
-                    row = Row(inside[start:])
+                    row = ItemRow(inside[start:])
                     for script in reversed(scripts):
-                        item = self._item(script.tag, "", (row, script.slots[1]), script.node, covers)
-                        row = Row((item,))
+                        item = self._make_item(script.tag, "", (row, script.slots[1]), script.node, covers)
+                        row = ItemRow((item,))
                     del done[start:]
             done.append(item)
         return done
 
 
-def _partners(items: Sequence[Item]) -> tuple[int, ...]:
+def _match_brackets(items: Sequence[RowItem]) -> tuple[int, ...]:
     partners = list(range(len(items)))
     stack: list[int] = []
     for place, item in enumerate(items):

@@ -19,12 +19,12 @@ from eqkin.errors import BadInput, LimitReached
 from eqkin.forest.forest import Forest, ForestBuilder
 from eqkin.limits import LIMITS, Limits
 
-TAGS = frozenset(
+MATHML_TAGS = frozenset(
     "mi mn mo ms mtext mspace mrow mfrac msqrt mroot mstyle merror mpadded mphantom mfenced menclose msub msup"
     " msubsup munder mover"
     " munderover mmultiscripts mprescripts none mtable mtr mtd mlabeledtr maligngroup malignmark maction mglyph".split()
 )
-ATTRIBUTES = frozenset(
+MATHML_ATTRIBUTES = frozenset(
     "accent accentunder align bevelled close columnalign columnlines columnspacing columnspan columnwidth depth"
     " displaystyle equalcolumns"
     " equalrows fence form frame framespacing height largeop linebreak linethickness lquote lspace"
@@ -35,11 +35,11 @@ ATTRIBUTES = frozenset(
     " subscriptshift superscriptshift"
     " symmetric voffset width".split()
 )
-_LEAVES = frozenset("mi mn mo ms mtext mspace".split())
-_ROWS = frozenset("mrow mtd mstyle mpadded mphantom menclose msqrt merror math".split())
+_LEAF_TAGS = frozenset("mi mn mo ms mtext mspace".split())
+_ROW_LIKE_TAGS = frozenset("mrow mtd mstyle mpadded mphantom menclose msqrt merror math".split())
 _SMALL_SPACES = "\u2004\u2005\u2006\u2009\u200a\u2063"  # in a row of their own they mean nothing
 _BLANKS = re.compile(r"[ \t\r\n]+")
-_DROPPED = frozenset("annotation annotation-xml".split())
+_DROPPED_TAGS = frozenset("annotation annotation-xml".split())
 _ENTITY = re.compile(r"&([A-Za-z][A-Za-z0-9]*);")
 _XML_ENTITIES = frozenset({"amp", "lt", "gt", "quot", "apos"})
 _UNSAFE_VALUE = re.compile(r"[<>&\"'`\x00-\x1f]|url\(|javascript:|expression\(", re.IGNORECASE)
@@ -55,15 +55,15 @@ class Node:
     children: list[Node] = field(default_factory=list)
 
 
-class _Reader:
+class _MathmlReader:
     def __init__(self, limits: Limits) -> None:
         self.limits, self.nodes, self.skipping = limits, 0, 0
         self.root = Node("math")
         self.stack = [self.root]
 
-    def start(self, name: str, attributes: dict[str, str]) -> None:
+    def start_element(self, name: str, attributes: dict[str, str]) -> None:
         name = name.rpartition(":")[2].rpartition("}")[2].lower()
-        if self.skipping or name in _DROPPED:
+        if self.skipping or name in _DROPPED_TAGS:
             self.skipping += 1
             return
         self.nodes += 1
@@ -72,31 +72,40 @@ class _Reader:
         if len(self.stack) > self.limits.tree_depth:
             raise LimitReached(f"MathML nested deeper than {self.limits.tree_depth}")
         transparent = name in ("math", "semantics")
-        kept = {k: v for k, v in attributes.items() if k in ATTRIBUTES and len(v) < 100 and not _UNSAFE_VALUE.search(v)}
-        node = Node(name if name in TAGS else "mrow", {} if transparent else kept)
+        kept = {
+            k: v
+            for k, v in attributes.items()
+            if k in MATHML_ATTRIBUTES and len(v) < 100 and not _UNSAFE_VALUE.search(v)
+        }
+        node = Node(name if name in MATHML_TAGS else "mrow", {} if transparent else kept)
         if transparent:
             node.tag = "math"
         self.stack[-1].children.append(node)
         self.stack.append(node)
 
-    def end(self, name: str) -> None:
+    def end_element(self, name: str) -> None:
         if self.skipping:
             self.skipping -= 1
             return
         node = self.stack.pop()
-        if node.children and node.tag in _LEAVES:
+        if node.children and node.tag in _LEAF_TAGS:
             node.tag = "mrow"  # a token holds text alone; KaTeX puts whole expressions into <mo>
-        node.text = _BLANKS.sub(" ", node.text).strip(" ") if node.tag in _LEAVES else ""
-        if node.tag == "mtext" and node.text and self.stack[-1].tag in _ROWS and not node.text.strip(_SMALL_SPACES):
+        node.text = _BLANKS.sub(" ", node.text).strip(" ") if node.tag in _LEAF_TAGS else ""
+        if (
+            node.tag == "mtext"
+            and node.text
+            and self.stack[-1].tag in _ROW_LIKE_TAGS
+            and not node.text.strip(_SMALL_SPACES)
+        ):
             self.stack[-1].children.pop()
         if len(node.text) > self.limits.leaf_chars:
             raise LimitReached(f"MathML text longer than {self.limits.leaf_chars} characters")
 
-    def data(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         if not self.skipping:
             self.stack[-1].text += text
 
-    def refuse(self, *_: object) -> int:
+    def refuse_declaration(self, *_: object) -> int:
         raise BadInput("MathML with a document type or entity declaration is refused")
 
 
@@ -105,23 +114,25 @@ def parse_mathml(markup: str, limits: Limits = LIMITS) -> Node:
     if len(markup) > limits.mathml_chars:
         raise LimitReached(f"MathML longer than {limits.mathml_chars} characters")
     markup = _ENTITY.sub(lambda m: m[0] if m[1] in _XML_ENTITIES else escape(html5.get(m[1] + ";", "?")), markup)
-    reader = _Reader(limits)
+    reader = _MathmlReader(limits)
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = (
-        reader.start,
-        reader.end,
-        reader.data,
+        reader.start_element,
+        reader.end_element,
+        reader.add_text,
     )
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = reader.refuse
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = (
+        reader.refuse_declaration
+    )
     parser.buffer_text = True
     try:
         parser.Parse(markup.encode("utf-8", "replace"), True)
     except expat.ExpatError as error:
         raise BadInput(f"not well-formed MathML: {error}") from error
-    return _unwrap(reader.root)
+    return _unwrap_math(reader.root)
 
 
-def _unwrap(root: Node) -> Node:
+def _unwrap_math(root: Node) -> Node:
     """The node below `<math>` and `<semantics>`; several become one `mrow`."""
     children = root.children
     while len(children) == 1 and children[0].tag == "math":
@@ -134,7 +145,7 @@ def _unwrap(root: Node) -> Node:
     return flat[0] if len(flat) == 1 else Node("mrow", children=flat)
 
 
-def forest_of(root: Node) -> Forest:
+def to_forest(root: Node) -> Forest:
     """A forest of this one tree."""
     tags: dict[str, int] = {}
     attributes: dict[str, int] = {}
@@ -154,7 +165,7 @@ def forest_of(root: Node) -> Forest:
     return builder.build()
 
 
-def node_of(forest: Forest, index: int) -> Node:
+def to_node(forest: Forest, index: int) -> Node:
     """The tree at `index` of a forest as nodes."""
     start, end = int(forest.offsets[index]), int(forest.offsets[index + 1])
     nodes: list[Node] = []
@@ -176,15 +187,15 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
     """
     block = ' display="block"' if display else ""
     pieces = [f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>']
-    number = numbers(root) if classes is not None else {}
+    number = number_nodes(root) if classes is not None else {}
     stack: list[Node | str] = [root]
     while stack:
         item = stack.pop()
         if isinstance(item, str):
             pieces.append(item)
             continue
-        tag = item.tag if item.tag in TAGS else "mrow"
-        allowed = {k: v for k, v in item.attributes.items() if k in ATTRIBUTES and not _UNSAFE_VALUE.search(v)}
+        tag = item.tag if item.tag in MATHML_TAGS else "mrow"
+        allowed = {k: v for k, v in item.attributes.items() if k in MATHML_ATTRIBUTES and not _UNSAFE_VALUE.search(v)}
         if classes is not None:
             allowed["data-node"] = str(number[id(item)])
             allowed |= {"class": classes[number[id(item)]]} if number[id(item)] in classes else {}
@@ -199,7 +210,7 @@ def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | 
     return "".join(pieces) + "</math>"
 
 
-def numbers(root: Node) -> dict[int, int]:
+def number_nodes(root: Node) -> dict[int, int]:
     """Each node's number, breadth first, by its identity."""
     nodes = [root]
     for node in nodes:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from eqkin.milvus.schema import DEFAULT
+from eqkin.milvus.schema import DEFAULT_COLLECTION
 
 if TYPE_CHECKING:
     from eqkin.milvus.judgements import MilvusJudgements
-    from eqkin.milvus.store import MilvusStore
+    from eqkin.milvus.store import MilvusBackend
 
-__all__ = ["DEFAULT", "open_judgements", "open_store"]
+__all__ = ["DEFAULT_COLLECTION", "open_judgements", "open_backend"]
 
 
-def open_store(uri: str, collection: str, model_digest: str) -> MilvusStore:
+def open_backend(uri: str, collection: str, model_digest: str) -> MilvusBackend:
     """A collection to search, for queries of a model; it is looked at before this returns.
 
     Raises:
         BadInput: there is no such collection, it is of another model, or pymilvus is not installed.
         Unreachable: the server does not answer.
     """
-    from eqkin.milvus.store import MilvusStore
+    from eqkin.milvus.store import MilvusBackend
 
-    store = MilvusStore(uri, collection, model_digest)
-    store.state()
+    store = MilvusBackend(uri, collection, model_digest)
+    store.get_state()
     return store
 
 

@@ -16,10 +16,10 @@ from urllib.parse import unquote, urlsplit
 
 from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
 
-SECONDS = 8.0  # that a call may take
-LONG = 30.0  # and one that writes, makes or loads a collection
-_BREATH = 0.3  # seconds after which a call that found no connection is made once more
-_OPTIONS = {
+CALL_SECONDS = 8.0  # that a call may take
+WRITE_SECONDS = 30.0  # and one that writes, makes or loads a collection
+_RETRY_PAUSE = 0.3  # seconds after which a call that found no connection is made once more
+_GRPC_OPTIONS = {
     "grpc.keepalive_permit_without_calls": 0,  # Milvus Lite hangs up on whoever calls to hear that it is there
     "grpc.keepalive_time_ms": 60_000,
     "grpc.use_local_subchannel_pool": 1,  # a new connection does not inherit the waiting time of a broken one
@@ -31,8 +31,8 @@ _OPTIONS = {
 _SCHEMES = ("http", "https", "tcp", "unix")
 _NO_COLLECTION, _NOT_LOADED = 100, frozenset({101, 103, 106})
 _NOT_READY, _EXHAUSTED = frozenset({1, 2}), frozenset({3, 4, 7, 8, 9})
-_WAITING = re.compile(r"not ready|unavailable|timeout|timed out|fail connecting|not available", re.IGNORECASE)
-_BARRED = "UNAUTHENTICATED", "PERMISSION_DENIED"
+_NOT_READY_MESSAGE = re.compile(r"not ready|unavailable|timeout|timed out|fail connecting|not available", re.IGNORECASE)
+_DENIED = "UNAUTHENTICATED", "PERMISSION_DENIED"
 
 
 class NoSuchCollection(BadInput):
@@ -47,7 +47,7 @@ class _Refused(Unreachable):
     """Nobody takes the call."""
 
 
-class Connection:
+class MilvusConnection:
     """A Milvus server. May be shared between threads.
 
     Args:
@@ -59,10 +59,10 @@ class Connection:
     """
 
     def __init__(self, uri: str) -> None:
-        self.uri, self.shown, self._token = address(uri)
+        self.uri, self.shown, self._token = parse_address(uri)
         self._client: Any = None
         self._connecting = threading.Lock()
-        pymilvus()
+        import_pymilvus()
 
     def call(self, method: str, collection: str = "", *, seconds: float | None = None, **arguments: Any) -> Any:
         """Call a method of `pymilvus.MilvusClient`; a collection that is not loaded is loaded first.
@@ -78,26 +78,26 @@ class Connection:
             StorageFailed: the server refuses: out of memory or disk, or something of its own is wrong.
             Unreachable: it does not answer, does not let us in, or has not loaded the collection yet.
         """
-        seconds = seconds or SECONDS
+        seconds = seconds or CALL_SECONDS
         try:
-            return self._once(method, collection, seconds, arguments)
+            return self._call_once(method, collection, seconds, arguments)
         except _NotLoaded:
             self.load(collection)
         except _Refused:  # a connection that was cut while nobody used it is noticed now
-            time.sleep(_BREATH)
-        return self._once(method, collection, seconds, arguments)
+            time.sleep(_RETRY_PAUSE)
+        return self._call_once(method, collection, seconds, arguments)
 
     def load(self, collection: str, seconds: float | None = None) -> None:
         """Load a collection into the server's memory; raises `Unreachable` if that takes longer than a moment."""
         try:
-            self._once("load_collection", collection, seconds or SECONDS, {})
+            self._call_once("load_collection", collection, seconds or CALL_SECONDS, {})
         except (StorageFailed, Unreachable) as error:
             raise Unreachable(f"{self.shown}: is loading its collection {collection}; try again in a moment") from error
 
     @property
     def version(self) -> str:
         """The server's version, in its own words."""
-        return str(self._once("get_server_version", "", SECONDS, {}))
+        return str(self._call_once("get_server_version", "", CALL_SECONDS, {}))
 
     def close(self) -> None:
         """Let the connection go."""
@@ -106,25 +106,25 @@ class Connection:
                 self._client.close()
                 self._client = None
 
-    def _once(self, method: str, collection: str, seconds: float, arguments: dict[str, Any]) -> Any:
+    def _call_once(self, method: str, collection: str, seconds: float, arguments: dict[str, Any]) -> Any:
         import grpc
 
         named = {"collection_name": collection} if collection else {}
         try:
-            return getattr(self._connected(), method)(**named, timeout=seconds, **arguments)
-        except (pymilvus().MilvusException, grpc.RpcError, ValueError) as error:
-            raise self._translated(error, collection) from error
+            return getattr(self._get_client(), method)(**named, timeout=seconds, **arguments)
+        except (import_pymilvus().MilvusException, grpc.RpcError, ValueError) as error:
+            raise self._translate_error(error, collection) from error
 
-    def _connected(self) -> Any:
+    def _get_client(self) -> Any:
         with self._connecting:
             if self._client is None:
                 token = self._token or os.environ.get("MILVUS_TOKEN", "")
-                self._client = pymilvus().MilvusClient(
-                    uri=self.uri, token=token, timeout=SECONDS, dedicated=True, grpc_options=_OPTIONS
+                self._client = import_pymilvus().MilvusClient(
+                    uri=self.uri, token=token, timeout=CALL_SECONDS, dedicated=True, grpc_options=_GRPC_OPTIONS
                 )
             return self._client
 
-    def _translated(self, error: Exception, collection: str) -> EqkinError:
+    def _translate_error(self, error: Exception, collection: str) -> EqkinError:
         code = getattr(error, "code", None)
         code = code() if callable(code) else code  # gRPC's errors have a method of that name
         message = str(getattr(error, "message", "") or getattr(error, "details", lambda: "")() or error)
@@ -135,17 +135,17 @@ class Connection:
             )
         if code in _NOT_LOADED:
             return _NotLoaded(f"{self.shown}: its collection {collection} is not loaded; try again in a moment")
-        if getattr(code, "name", "") in _BARRED:
-            return Unreachable(f"{self.shown}: Milvus does not let us in ({_short(message)}); set MILVUS_TOKEN")
-        if _is_status(code) or code in _NOT_READY and _WAITING.search(message):
+        if getattr(code, "name", "") in _DENIED:
+            return Unreachable(f"{self.shown}: Milvus does not let us in ({_shorten(message)}); set MILVUS_TOKEN")
+        if _is_grpc_status(code) or code in _NOT_READY and _NOT_READY_MESSAGE.search(message):
             slow = getattr(code, "name", "") == "DEADLINE_EXCEEDED"
             kind = Unreachable if slow else _Refused
-            return kind(f"{self.shown}: Milvus does not answer ({_short(message)}); is it running?")
+            return kind(f"{self.shown}: Milvus does not answer ({_shorten(message)}); is it running?")
         what = "out of memory, disk or quota" if code in _EXHAUSTED else "refused"
-        return StorageFailed(f"{self.shown}: Milvus: {what} ({_short(message)})")
+        return StorageFailed(f"{self.shown}: Milvus: {what} ({_shorten(message)})")
 
 
-def pymilvus() -> Any:
+def import_pymilvus() -> Any:
     """The client library, with its log quiet: what went wrong is in the errors that are raised.
 
     Raises:
@@ -161,7 +161,7 @@ def pymilvus() -> Any:
     return module
 
 
-def address(uri: str) -> tuple[str, str, str]:
+def parse_address(uri: str) -> tuple[str, str, str]:
     """An address without user and password, as pymilvus takes it and as it may be shown, and `user:password`.
 
     Raises:
@@ -192,12 +192,12 @@ def address(uri: str) -> tuple[str, str, str]:
     return parts._replace(netloc=place).geturl(), shown, unquote(user)
 
 
-def _is_status(code: object) -> bool:
+def _is_grpc_status(code: object) -> bool:
     """Whether a code is one of gRPC's, not of Milvus."""
     import grpc
 
     return isinstance(code, grpc.StatusCode)
 
 
-def _short(message: str) -> str:
+def _shorten(message: str) -> str:
     return " ".join(message.split())[:300]

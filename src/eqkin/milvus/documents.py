@@ -5,51 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from eqkin.milvus.connection import LONG, Connection
-from eqkin.milvus.expressions import listed
-from eqkin.milvus.keys import END, part_key
-from eqkin.milvus.rows import Row, document, document_rows
-from eqkin.milvus.schema import papers_of
+from eqkin.milvus.connection import WRITE_SECONDS, MilvusConnection
+from eqkin.milvus.expressions import format_list
+from eqkin.milvus.keys import KEY_END, hash_part
+from eqkin.milvus.rows import Row, build_document_rows, parse_document
+from eqkin.milvus.schema import name_papers_collection
 
-AT_ONCE = 16_384  # the most rows that Milvus gives
-_KEYS = 1_000  # of rows with long texts asked for at once
+MAX_ROWS = 16_384  # the most rows that Milvus gives
+_KEYS_PER_CALL = 1_000  # of rows with long texts asked for at once
 
 
-def read_all(connection: Connection, collection: str, keys: Iterable[int], *, strong: bool = False) -> dict[int, Any]:
+def read_records(
+    connection: MilvusConnection, collection: str, keys: Iterable[int], *, strong: bool = False
+) -> dict[int, Any]:
     """The records of keys; those that are not there are left out, and those that are just being written."""
-    rows = fetch(connection, papers_of(collection), keys, ("record", "parts", "content"), strong=strong)
-    further = [part_key(key, at) for key, row in rows.items() for at in range(1, row["parts"])]
-    parts = fetch(connection, papers_of(collection), further, ("record", "content"), strong=strong)
+    rows = fetch_rows(
+        connection, name_papers_collection(collection), keys, ("record", "parts", "content"), strong=strong
+    )
+    further = [hash_part(key, at) for key, row in rows.items() for at in range(1, row["parts"])]
+    parts = fetch_rows(connection, name_papers_collection(collection), further, ("record", "content"), strong=strong)
     found = {}
     for key, row in rows.items():
-        whole = [row, *(parts.get(part_key(key, at), {}) for at in range(1, row["parts"]))]
+        whole = [row, *(parts.get(hash_part(key, at), {}) for at in range(1, row["parts"]))]
         if all(part.get("content") == row["content"] for part in whole):
-            found[key] = document([part["record"] for part in whole])
+            found[key] = parse_document([part["record"] for part in whole])
     return found
 
 
-def read(connection: Connection, collection: str, key: int) -> Any:
+def read_record(connection: MilvusConnection, collection: str, key: int) -> Any:
     """The record of a key as it is now; None if there is none."""
-    return read_all(connection, collection, [key], strong=True).get(key)
+    return read_records(connection, collection, [key], strong=True).get(key)
 
 
-def write(connection: Connection, collection: str, key: int, record: Any, content: str = "") -> None:
+def write_record(connection: MilvusConnection, collection: str, key: int, record: Any, content: str = "") -> None:
     """Keep a record under a key that is no paper's."""
-    for row in document_rows(key, record, content):
-        connection.call("upsert", papers_of(collection), seconds=LONG, data=[row])
+    for row in build_document_rows(key, record, content):
+        connection.call("upsert", name_papers_collection(collection), seconds=WRITE_SECONDS, data=[row])
 
 
-def fetch(
-    connection: Connection, collection: str, keys: Iterable[int], fields: Iterable[str], *, strong: bool = False
+def fetch_rows(
+    connection: MilvusConnection, collection: str, keys: Iterable[int], fields: Iterable[str], *, strong: bool = False
 ) -> dict[int, Row]:
     """Rows by their keys."""
     wanted, found = list(keys), dict[int, Row]()
-    for start in range(0, len(wanted), _KEYS):
-        part = wanted[start : start + _KEYS]
+    for start in range(0, len(wanted), _KEYS_PER_CALL):
+        part = wanted[start : start + _KEYS_PER_CALL]
         rows = connection.call(
             "query",
             collection,
-            filter=f"key in {listed(part)}",
+            filter=f"key in {format_list(part)}",
             output_fields=["key", *fields],
             limit=len(part),
             consistency_level="Strong" if strong else "Bounded",
@@ -58,14 +62,14 @@ def fetch(
     return found
 
 
-def scan(
-    connection: Connection,
+def scan_rows(
+    connection: MilvusConnection,
     collection: str,
     fields: Iterable[str],
     condition: str = "",
     *,
     rows: int,
-    below: int = END,
+    below: int = KEY_END,
     strong: bool = True,
 ) -> Iterator[Row]:
     """All rows of a collection with keys below a number that meet a condition; `rows` is about how many there are.
@@ -73,7 +77,7 @@ def scan(
     Keys are spread evenly, so ranges of them are parts of about the same size. With `strong`, what was written before
     is there: the server is told to wait for it once, which is enough for all parts.
     """
-    pieces = max(1, -(-rows // (AT_ONCE // 4)))
+    pieces = max(1, -(-rows // (MAX_ROWS // 4)))
     edges = [below * at // pieces for at in range(pieces + 1)]
     waiting = list(zip(edges[:-1], edges[1:], strict=True))[::-1]
     names = ["key", *fields]
@@ -83,21 +87,21 @@ def scan(
         found = connection.call(
             "query",
             collection,
-            seconds=LONG,
+            seconds=WRITE_SECONDS,
             filter=f"{part} and {condition}" if condition else part,
             output_fields=names,
-            limit=AT_ONCE,
+            limit=MAX_ROWS,
             consistency_level="Strong" if strong else "Bounded",
         )
         strong = False
-        if len(found) == AT_ONCE and end - first > 1:  # there may be more
+        if len(found) == MAX_ROWS and end - first > 1:  # there may be more
             middle = (first + end) // 2
             waiting += [(middle, end), (first, middle)]
         else:
             yield from found
 
 
-def count(connection: Connection, collection: str, *, strong: bool = False) -> int:
+def count_rows(connection: MilvusConnection, collection: str, *, strong: bool = False) -> int:
     """How many rows a collection has."""
     level = "Strong" if strong else "Bounded"
     (row,) = connection.call("query", collection, filter="", output_fields=["count(*)"], consistency_level=level)

@@ -9,11 +9,11 @@ from dataclasses import asdict
 import orjson
 
 from eqkin.errors import CorruptData, LimitReached
-from eqkin.library.judgements import EvaluationQuery, Judgement, as_queries, stamped
+from eqkin.library.judgements import EvaluationQuery, Judgement, group_by_query, stamp_judgement
 from eqkin.limits import LIMITS, Limits
 from eqkin.milvus import documents
-from eqkin.milvus.connection import LONG, Connection, NoSuchCollection
-from eqkin.milvus.schema import checked_name, prepare_judgements
+from eqkin.milvus.connection import WRITE_SECONDS, MilvusConnection, NoSuchCollection
+from eqkin.milvus.schema import check_name, prepare_judgements
 from eqkin.milvus.texts import fitted, restored
 
 
@@ -27,8 +27,8 @@ class MilvusJudgements:
     """
 
     def __init__(self, uri: str, collection: str, limits: Limits = LIMITS) -> None:
-        self._connection, self._limits = Connection(uri), limits
-        self._collection = f"{checked_name(collection)}_judgements"
+        self._connection, self._limits = MilvusConnection(uri), limits
+        self._collection = f"{check_name(collection)}_judgements"
         self._writing = threading.Lock()  # Milvus Lite takes one writer at a time
 
     def add(self, judgement: Judgement) -> Judgement:
@@ -39,7 +39,7 @@ class MilvusJudgements:
             LimitReached: it is too long, or there are too many already.
             Unreachable: the server does not answer.
         """
-        kept = stamped(judgement, self._limits)
+        kept = stamp_judgement(judgement, self._limits)
         record = fitted(orjson.dumps(asdict(kept)).decode())
         if record is None:
             raise LimitReached("a judgement that does not fit into Milvus")
@@ -47,22 +47,22 @@ class MilvusJudgements:
         with self._writing:
             if self._count() >= self._limits.web_judgements:
                 raise LimitReached(f"{self._limits.web_judgements:,} judgements are kept, the most there may be")
-            self._connection.call("insert", self._collection, seconds=LONG, data=[row])
+            self._connection.call("insert", self._collection, seconds=WRITE_SECONDS, data=[row])
         return kept
 
-    def all(self) -> list[Judgement]:
+    def list_all(self) -> list[Judgement]:
         """All judgements, in the order of their times."""
         try:
-            total = documents.count(self._connection, self._collection, strong=True)
-            rows = list(documents.scan(self._connection, self._collection, ("time", "record"), rows=total))
+            total = documents.count_rows(self._connection, self._collection, strong=True)
+            rows = list(documents.scan_rows(self._connection, self._collection, ("time", "record"), rows=total))
         except NoSuchCollection:  # nobody judged anything yet
             return []
         rows.sort(key=lambda row: (row["time"], row["key"]))
-        return [_judgement(row["record"]) for row in rows]
+        return [_parse_judgement(row["record"]) for row in rows]
 
     def export(self) -> list[EvaluationQuery]:
         """Evaluation queries: each query once, with its keywords and the equations judged."""
-        return as_queries(self.all())
+        return group_by_query(self.list_all())
 
     def close(self) -> None:
         """Let the connection go."""
@@ -70,13 +70,13 @@ class MilvusJudgements:
 
     def _count(self) -> int:
         try:
-            return documents.count(self._connection, self._collection)
+            return documents.count_rows(self._connection, self._collection)
         except NoSuchCollection:
             prepare_judgements(self._connection, self._collection)
             return 0
 
 
-def _judgement(record: str) -> Judgement:
+def _parse_judgement(record: str) -> Judgement:
     try:
         values = orjson.loads(restored(record))
         return Judgement(**values | {"keywords": tuple(values["keywords"])})

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-ABOUT, LEASE, BEGUN = 0, 1, 2  # rows among the papers that are none
-_OWN = 16  # numbers below are not given to names
-END = 1 << 63  # all keys are below
+SUMMARY_KEY, LEASE_KEY, PENDING_KEY = 0, 1, 2  # rows among the papers that are none
+_RESERVED_KEYS = 16  # numbers below are not given to names
+KEY_END = 1 << 63  # all keys are below
 
 
-def key_of(name: str) -> int:
+def hash_name(name: str) -> int:
     """63 bits of the hash of a name; two of 30 million names share a key once in twenty thousand collections."""
     number = int.from_bytes(blake2b(name.encode(errors="surrogatepass"), digest_size=8).digest(), "big") >> 1
-    return number if number >= _OWN else number + _OWN
+    return number if number >= _RESERVED_KEYS else number + _RESERVED_KEYS
 
 
-def equation_key(paper: str, number: int) -> int:
+def hash_equation(paper: str, number: int) -> int:
     """Of the equation with a number in the paper with a key."""
-    return key_of(f"{paper}#{number}")
+    return hash_name(f"{paper}#{number}")
 
 
-def part_key(paper: int, part: int) -> int:
+def hash_part(paper: int, part: int) -> int:
     """Of a further part of what is kept of a paper that does not fit into one row."""
-    return key_of(f"{paper}/{part}")
+    return hash_name(f"{paper}/{part}")

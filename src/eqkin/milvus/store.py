@@ -11,30 +11,30 @@ from typing import Any
 
 from eqkin.errors import BadInput, Unreachable
 from eqkin.milvus import documents
-from eqkin.milvus.connection import Connection, NoSuchCollection
-from eqkin.milvus.desk import MilvusDesk
-from eqkin.milvus.keys import ABOUT
-from eqkin.milvus.schema import DEFAULT, Abilities, Origin, check_model, checked_name, origin_of
+from eqkin.milvus.connection import MilvusConnection, NoSuchCollection
+from eqkin.milvus.desk import MilvusSnapshot
+from eqkin.milvus.keys import SUMMARY_KEY
+from eqkin.milvus.schema import DEFAULT_COLLECTION, CollectionInfo, ServerFeatures, check_model, check_name, read_info
 
-_FRESH = 5.0  # seconds for which what is known of a collection is taken to be true
+_STATE_SECONDS = 5.0  # seconds for which what is known of a collection is taken to be true
 
 
 @dataclass(frozen=True)
-class State:
+class CollectionState:
     """What is known of a collection."""
 
-    origin: Origin
-    able: Abilities
+    origin: CollectionInfo
+    able: ServerFeatures
     equations: int
     about: dict[str, Any]  # what the last push that came to its end said
 
     @property
-    def moment(self) -> tuple[int, str]:
+    def version(self) -> tuple[int, str]:
         """Another value whenever the collection may have changed."""
         return self.equations, str(self.about.get("time", ""))
 
 
-class MilvusStore:
+class MilvusBackend:
     """A collection, for queries of a model.
 
     The first desk connects; one that comes when the server is away raises `Unreachable`, the next one tries again.
@@ -48,27 +48,27 @@ class MilvusStore:
         BadInput: the address or the name is none, or pymilvus is not installed.
     """
 
-    def __init__(self, uri: str, collection: str = DEFAULT, model: str = "") -> None:
-        self.connection = Connection(uri)
-        self.collection, self.model = checked_name(collection), model
-        self._state: tuple[float, State] | None = None
+    def __init__(self, uri: str, collection: str = DEFAULT_COLLECTION, model: str = "") -> None:
+        self.connection = MilvusConnection(uri)
+        self.collection, self.model = check_name(collection), model
+        self._state: tuple[float, CollectionState] | None = None
         self._looking = threading.Lock()
 
     @contextmanager
-    def desk(self) -> Iterator[MilvusDesk]:
+    def snapshot(self) -> Iterator[MilvusSnapshot]:
         """A desk to read at; raises `Unreachable` if the server does not answer, or its collection is not ours."""
         try:
-            state = self.state()
+            state = self.get_state()
         except BadInput as error:  # nothing that whoever searches could mend
             raise Unreachable(str(error)) from error
         try:
-            yield MilvusDesk(self.connection, self.collection, state)
+            yield MilvusSnapshot(self.connection, self.collection, state)
         except NoSuchCollection as error:  # dropped since it was looked at
             with self._looking:
                 self._state = None
             raise Unreachable(str(error)) from error
 
-    def state(self) -> State:
+    def get_state(self) -> CollectionState:
         """What is known of the collection, asked again every few seconds: another one may have taken its place.
 
         Raises:
@@ -77,18 +77,18 @@ class MilvusStore:
         """
         with self._looking:
             now = time.monotonic()
-            if self._state is None or now - self._state[0] > _FRESH:
+            if self._state is None or now - self._state[0] > _STATE_SECONDS:
                 self._state = None
-                self._state = now, self._look()
+                self._state = now, self._read_state()
             return self._state[1]
 
     def close(self) -> None:
         """Let the connection go."""
         self.connection.close()
 
-    def _look(self) -> State:
-        origin = origin_of(self.connection, self.collection)
+    def _read_state(self) -> CollectionState:
+        origin = read_info(self.connection, self.collection)
         check_model(self.connection, self.collection, origin, self.model)
-        about = documents.read_all(self.connection, self.collection, [ABOUT]).get(ABOUT) or {}
-        equations = documents.count(self.connection, self.collection)
-        return State(origin, Abilities.of(self.connection), equations, about)
+        about = documents.read_records(self.connection, self.collection, [SUMMARY_KEY]).get(SUMMARY_KEY) or {}
+        equations = documents.count_rows(self.connection, self.collection)
+        return CollectionState(origin, ServerFeatures.detect(self.connection), equations, about)

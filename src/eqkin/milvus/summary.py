@@ -9,15 +9,15 @@ from typing import Any
 
 from eqkin import __version__
 from eqkin.milvus import documents
-from eqkin.milvus.connection import Connection
+from eqkin.milvus.connection import MilvusConnection
 from eqkin.milvus.expressions import NO_YEAR
-from eqkin.milvus.keys import ABOUT
-from eqkin.milvus.schema import papers_of
+from eqkin.milvus.keys import SUMMARY_KEY
+from eqkin.milvus.schema import name_papers_collection
 
-_COUNTED = ("equations", "missing", "year", "fields")
+_COUNTED_FIELDS = ("equations", "missing", "year", "fields")
 
 
-def summarise(connection: Connection, collection: str, library: str, tick: Callable[[], None]) -> int:
+def summarise(connection: MilvusConnection, collection: str, library: str, tick: Callable[[], None]) -> int:
     """Count the papers of a collection, whatever libraries they came from. Returns how many equations it has.
 
     Args:
@@ -26,12 +26,12 @@ def summarise(connection: Connection, collection: str, library: str, tick: Calla
         library: what was pushed last.
         tick: called again and again meanwhile.
     """
-    name = papers_of(collection)
+    name = name_papers_collection(collection)
     fields: Counter[str] = Counter()
     years: Counter[int] = Counter()
     total: Counter[str] = Counter()
-    rows = documents.count(connection, name, strong=True)
-    for row in documents.scan(connection, name, _COUNTED, "equations >= 0", rows=rows):
+    rows = documents.count_rows(connection, name, strong=True)
+    for row in documents.scan_rows(connection, name, _COUNTED_FIELDS, "equations >= 0", rows=rows):
         tick()
         total.update(papers=1, equations=row["equations"], missing=row["missing"])
         if row["equations"]:
@@ -43,5 +43,5 @@ def summarise(connection: Connection, collection: str, library: str, tick: Calla
     about["years"] = {str(year): years[year] for year in sorted(years)}
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
     about |= {"library": library, "eqkin": __version__, "time": time}
-    documents.write(connection, collection, ABOUT, about, time)
-    return documents.count(connection, collection, strong=True)
+    documents.write_record(connection, collection, SUMMARY_KEY, about, time)
+    return documents.count_rows(connection, collection, strong=True)

@@ -9,7 +9,7 @@ import zstandard
 
 from eqkin.errors import CorruptData
 from eqkin.limits import LIMITS
-from eqkin.milvus.schema import TEXT_BYTES
+from eqkin.milvus.schema import MAX_TEXT_BYTES
 
 _PACKED = "zstd+base64:"  # a text that begins so is packed, too
 _MOST = 64 * LIMITS.mathml_chars  # bytes of an unpacked text
@@ -18,10 +18,10 @@ _MOST = 64 * LIMITS.mathml_chars  # bytes of an unpacked text
 def fitted(text: str) -> str | None:
     """A text as it is kept: as it is, packed if it is long, None if it does not even fit then."""
     encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= TEXT_BYTES and not text.startswith(_PACKED):
+    if len(encoded) <= MAX_TEXT_BYTES and not text.startswith(_PACKED):
         return text
     packed = _packed(encoded)
-    return packed if len(packed) <= TEXT_BYTES else None
+    return packed if len(packed) <= MAX_TEXT_BYTES else None
 
 
 def split(text: str) -> list[str]:
@@ -30,7 +30,7 @@ def split(text: str) -> list[str]:
     if whole is not None:
         return [whole]
     packed = _packed(text.encode("utf-8", "replace"))
-    return [packed[start : start + TEXT_BYTES] for start in range(0, len(packed), TEXT_BYTES)]
+    return [packed[start : start + MAX_TEXT_BYTES] for start in range(0, len(packed), MAX_TEXT_BYTES)]
 
 
 def restored(kept: str) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.index.state import FOLDER, IndexState
+from eqkin.index.state import INDEX_FOLDER, IndexManifest
 from eqkin.index.vectors import Floats, Integers, VectorFiles
 from eqkin.library import Library
 
@@ -25,9 +25,9 @@ class LibraryVectors:
             BadInput: the library is not indexed, or with another model.
             CorruptData: a file is damaged.
         """
-        folder = library.folder / FOLDER
+        folder = library.folder / INDEX_FOLDER
         while True:
-            state = IndexState.load(folder)
+            state = IndexManifest.load(folder)
             if state is None:
                 raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
             if state.model != model:
@@ -37,13 +37,13 @@ class LibraryVectors:
             try:
                 return cls(VectorFiles(folder, state.files, state.dimensions))
             except CorruptData:
-                if IndexState.load(folder) == state:  # otherwise an updater has just replaced files
+                if IndexManifest.load(folder) == state:  # otherwise an updater has just replaced files
                     raise
 
     def has(self, trees: Integers) -> npt.NDArray[np.bool_]:
         """Which trees have a vector."""
-        return self._files.rows.has(trees)
+        return self._files.rows.find_known(trees)
 
     def take(self, trees: Integers) -> Floats:
         """The vectors of trees that have one, in their order."""
-        return self._files.take(self._files.rows.of(trees))
+        return self._files.take(self._files.rows.find_rows(trees))

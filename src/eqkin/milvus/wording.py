@@ -10,48 +10,48 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 
-from eqkin.index.words import parts
-from eqkin.latex.prose import plain_text
-from eqkin.milvus.expressions import cut
-from eqkin.milvus.schema import TEXT_BYTES
+from eqkin.index.words import split_query
+from eqkin.latex.prose import to_plain_text
+from eqkin.milvus.expressions import truncate
+from eqkin.milvus.schema import MAX_TEXT_BYTES
 from eqkin.search.results import EquationRecord
 
-_HEADING, _TITLE = 3, 2  # times they count
-_ABSTRACT = 1_000  # characters of it
-_LONG = 30_000  # characters of all together
-_NONE = "equation"  # stands for no words at all
+_HEADING_WEIGHT, _TITLE_WEIGHT = 3, 2  # times they count
+_MAX_ABSTRACT_CHARS = 1_000  # characters of it
+_MAX_TEXT_CHARS = 30_000  # characters of all together
+_NO_WORDS = "equation"  # stands for no words at all
 _SCHEMA = """
 CREATE VIRTUAL TABLE text USING fts5(words, content='', tokenize='porter unicode61 remove_diacritics 2');
 CREATE VIRTUAL TABLE found USING fts5vocab(text, instance);
 """
 
 
-def around(equations: Sequence[EquationRecord], abstract: str) -> list[str]:
+def build_texts(equations: Sequence[EquationRecord], abstract: str) -> list[str]:
     """The words around each equation of a paper, as they are kept: blanks around each word, a bar between parts."""
-    abstract = plain_text(abstract)[:_ABSTRACT]
+    abstract = to_plain_text(abstract)[:_MAX_ABSTRACT_CHARS]
     passages: list[str] = []
     for equation in equations:
-        title, heading = plain_text(equation.paper.title), plain_text(equation.section)
-        passages += [text[:_LONG] for text in (title, heading, equation.before, equation.after, abstract)]
-    read = [" ".join(words) for words in words_of(passages)]
+        title, heading = to_plain_text(equation.paper.title), to_plain_text(equation.section)
+        passages += [text[:_MAX_TEXT_CHARS] for text in (title, heading, equation.before, equation.after, abstract)]
+    read = [" ".join(words) for words in stem_words(passages)]
     kept = []
     for start in range(0, len(read), 5):
         title, heading, before, after, rest = read[start : start + 5]
-        said = [*[heading] * _HEADING, *[title] * _TITLE, before, after, rest]
-        kept.append(cut(f" {' | '.join(filter(None, said)) or _NONE} ", TEXT_BYTES))
+        said = [*[heading] * _HEADING_WEIGHT, *[title] * _TITLE_WEIGHT, before, after, rest]
+        kept.append(truncate(f" {' | '.join(filter(None, said)) or _NO_WORDS} ", MAX_TEXT_BYTES))
     return kept
 
 
-def asked(text: str) -> tuple[list[str], list[str]]:
+def parse_query(text: str) -> tuple[list[str], list[str]]:
     """The words of a query, each once, and those phrases of them that have to occur as they are."""
-    required, optional = parts(text)
-    phrases = [words for words in words_of([phrase.strip('"') for phrase in required]) if words]
-    others = words_of([word.strip('"') for word in optional])
+    required, optional = split_query(text)
+    phrases = [words for words in stem_words([phrase.strip('"') for phrase in required]) if words]
+    others = stem_words([word.strip('"') for word in optional])
     words = dict.fromkeys(word for group in (phrases, others) for each in group for word in each)
     return list(words), [" ".join(phrase) for phrase in phrases]
 
 
-def words_of(passages: Sequence[str]) -> list[list[str]]:
+def stem_words(passages: Sequence[str]) -> list[list[str]]:
     """The words of each passage, in order."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_SCHEMA)

@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS
+from eqkin.forest.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 
-FEATURES = TAGS + ATTRIBUTES + CHARACTERS
+FEATURES = TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS
 NORM_EPSILON = 1e-5  # added to the variance in batch normalisation
 SQUARE_EPSILON = 1e-6  # added to the mean square before its root is taken
-SUM, MIX = KINDS = ("sum", "mix")
-TERMS = 5  # of a mix: the node, its parent, its children, the sibling to its left, the one to its right
+SUM, MIX = ARCHITECTURE_KINDS = ("sum", "mix")
+MIX_TERMS = 5  # of a mix: the node, its parent, its children, the sibling to its left, the one to its right
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ class Architecture:
             object.__setattr__(self, "normalised", ())
 
     @property
-    def pooled(self) -> int:
+    def pooled_width(self) -> int:
         """Numbers of a tree before the output's product."""
         return 2 * self.width if self.kind == MIX else self.width
 
-    def as_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The shape as JSON would have it; `kind` is left out of the paper's, as it was when there was no other."""
         values = asdict(self) | {"normalised": list(self.normalised)}
         if self.kind == SUM:
@@ -75,12 +75,16 @@ class Architecture:
         """What `as_dict` gave; raises `TypeError`, `KeyError` or `ValueError` for anything else."""
         numbers = {name: int(values[name]) for name in ("width", "layers", "dimensions")}
         kind = values.get("kind", SUM)
-        if values.keys() - {"kind"} != {*numbers, "normalised"} or min(numbers.values()) < 1 or kind not in KINDS:
+        if (
+            values.keys() - {"kind"} != {*numbers, "normalised"}
+            or min(numbers.values()) < 1
+            or kind not in ARCHITECTURE_KINDS
+        ):
             raise ValueError("not the shape of a network")
         return cls(**numbers, normalised=tuple(int(layer) for layer in values["normalised"]), kind=kind)
 
 
-def sinusoids(positions: int, width: int) -> npt.NDArray[np.float32]:
+def compute_sinusoids(positions: int, width: int) -> npt.NDArray[np.float32]:
     """Fixed position vectors (Vaswani et al. 2017), one row for each position from 0 on.
 
     E(p)_2k = sin(p / 10000^(2k / width)), E(p)_2k+1 = cos(p / 10000^(2k / width))

@@ -13,18 +13,18 @@ import numpy as np
 from eqkin.errors import BadInput, CorruptData
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.network.architecture import MIX
-from eqkin.network.inference import SumNetwork
-from eqkin.network.layout import Floats, blocks
-from eqkin.network.mix_inference import MixNetwork
-from eqkin.network.model_files import DESCRIPTION, Model
+from eqkin.network.inference import NumpySumNetwork
+from eqkin.network.layout import Floats, iter_blocks
+from eqkin.network.mix_inference import NumpyMixNetwork
+from eqkin.network.model_files import DESCRIPTION_FILE, Model
 
 if TYPE_CHECKING:
     from eqkin.mathml.converter import Converter
 
 MODELS = Path(__file__).parent / "models"  # those that come with eqkin, by their names
-NAMES = ("eqkin", "paper")
-DEFAULT = next((name for name in NAMES if (MODELS / name / DESCRIPTION).is_file()), NAMES[-1])
-BUNDLED = MODELS / DEFAULT
+MODEL_NAMES = ("eqkin", "paper")
+DEFAULT_MODEL = next((name for name in MODEL_NAMES if (MODELS / name / DESCRIPTION_FILE).is_file()), MODEL_NAMES[-1])
+BUNDLED_MODEL = MODELS / DEFAULT_MODEL
 
 
 class Encoder:
@@ -32,7 +32,7 @@ class Encoder:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        self._network = MixNetwork(model) if model.architecture.kind == MIX else SumNetwork(model)
+        self._network = NumpyMixNetwork(model) if model.architecture.kind == MIX else NumpySumNetwork(model)
         self._converter: Converter | None = None
         self._converting = threading.Lock()
 
@@ -48,11 +48,11 @@ class Encoder:
             BadInput: there is no model in the folder.
             CorruptData: it is damaged or of an unknown version, or eqkin was installed without it.
         """
-        name = DEFAULT if model is None else model
-        if name not in NAMES:
+        name = DEFAULT_MODEL if model is None else model
+        if name not in MODEL_NAMES:
             return cls(Model.load(Path(name).expanduser()))
         folder = MODELS / name
-        if not (folder / DESCRIPTION).is_file():
+        if not (folder / DESCRIPTION_FILE).is_file():
             raise CorruptData(f"eqkin was installed without its weights ({folder}); install it again with pip")
         return cls(Model.load(folder))
 
@@ -72,14 +72,14 @@ class Encoder:
         Raises:
             BadInput: a formula cannot be read; the message names it.
         """
-        return self.embed(self.trees(formulas))
+        return self.embed(self.parse_formulas(formulas))
 
-    def trees(self, formulas: Sequence[str]) -> Forest:
+    def parse_formulas(self, formulas: Sequence[str]) -> Forest:
         """The trees of LaTeX formulas as `encode` reads them: each by itself, whatever stands beside it."""
-        from eqkin.latex.entities import decoded
-        from eqkin.latex.formula import typed_formula
+        from eqkin.latex.entities import decode_entities
+        from eqkin.latex.formula import clean_typed_formula
         from eqkin.mathml.converter import Converter
-        from eqkin.mathml.typed import convert_typed
+        from eqkin.mathml.typed import convert_typed_formula
 
         if isinstance(formulas, str):
             raise BadInput("a list of formulas is needed, not a single string")
@@ -87,8 +87,8 @@ class Encoder:
         with self._converting:
             self._converter = self._converter or Converter()
             for number, formula in enumerate(formulas):
-                text = typed_formula(decoded(formula.encode("utf-8", "replace").decode()).text)
-                conversion = convert_typed(self._converter, text)
+                text = clean_typed_formula(decode_entities(formula.encode("utf-8", "replace").decode()).text)
+                conversion = convert_typed_formula(self._converter, text)
                 failure = conversion.outcomes[0].failure
                 if failure is not None:
                     where = f" at character {failure.position + 1}" if failure.position >= 0 else ""
@@ -104,7 +104,7 @@ class Encoder:
             CorruptData: the arrays describe no trees.
         """
         vectors = np.empty((len(forest), self.dimensions), np.float32)
-        for trees, part in blocks(forest):
+        for trees, part in iter_blocks(forest):
             vectors[trees] = self._network.embed(part)
             if progress:
                 progress(trees.stop)

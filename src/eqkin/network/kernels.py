@@ -14,7 +14,7 @@ _MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # of column_moments: n
 
 
 @triton.jit
-def _rows(  # noqa: ANN202
+def _load_rows(  # noqa: ANN202
     x, gate, shift, slope, rows, mask, columns, width, GATED: tl.constexpr, AFFINE: tl.constexpr  # noqa: ANN001
 ):  # fmt: skip
     """Vectors of some nodes in single precision, zero where masked out or gated off."""
@@ -30,7 +30,7 @@ def _rows(  # noqa: ANN202
 
 
 @triton.jit
-def _neighbour_sum(  # noqa: ANN202
+def _neighbour_sum_kernel(  # noqa: ANN202
     x, gate, shifts, slopes, parent, first_child, n_children, out, width,  # noqa: ANN001
     GATED: tl.constexpr, AFFINE: tl.constexpr, RECTIFY: tl.constexpr, CHILDREN: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
@@ -46,17 +46,17 @@ def _neighbour_sum(  # noqa: ANN202
         slope = tl.load(slopes + columns, mask=columns < width, other=0.0).to(tl.float32)
     rows = tl.where(tl.arange(0, 2) == 0, node, above)  # the node itself, and its parent if it has one
     there = (rows >= 0) & (above > -2)
-    total = tl.sum(_rows(x, gate, shift, slope, rows, there, columns, width, GATED, AFFINE), axis=0)
+    total = tl.sum(_load_rows(x, gate, shift, slope, rows, there, columns, width, GATED, AFFINE), axis=0)
     for child in range(first, last, CHILDREN):
         some = child + tl.arange(0, CHILDREN)
-        total += tl.sum(_rows(x, gate, shift, slope, some, some < last, columns, width, GATED, AFFINE), axis=0)
+        total += tl.sum(_load_rows(x, gate, shift, slope, some, some < last, columns, width, GATED, AFFINE), axis=0)
     if RECTIFY:
         total = tl.where(total < 0, 0.0, total)  # unlike maximum, this keeps NaN
     at = node.to(tl.int64) * width + columns
     tl.store(out + at, total.to(out.dtype.element_ty), mask=columns < width)
 
 
-def neighbour_sum(
+def launch_neighbour_sum(
     x: Tensor,
     gate: Tensor | None,
     parent: Tensor,
@@ -72,7 +72,7 @@ def neighbour_sum(
     out = torch.empty_like(x)
     affine = shift is not None and slope is not None
     if nodes:
-        _neighbour_sum[(nodes,)](
+        _neighbour_sum_kernel[(nodes,)](
             x, x if gate is None else gate.contiguous(),
             x if shift is None else shift.contiguous(), x if slope is None else slope.contiguous(),
             parent, first_child, n_children, out, width,
@@ -83,7 +83,7 @@ def neighbour_sum(
 
 
 @triton.jit
-def _column_moments(  # noqa: ANN202
+def _column_moments_kernel(  # noqa: ANN202
     x, sums, squares, nodes, width, ROWS: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr  # noqa: ANN001
 ):  # fmt: skip
     block = tl.program_id(0)
@@ -102,13 +102,13 @@ def _column_moments(  # noqa: ANN202
     tl.store(squares + at, tl.sum(squared, axis=0), mask=columns < width)
 
 
-def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+def launch_column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """Sums of each column and of its squares, in single precision: in blocks, then over the blocks."""
     nodes, width = x.shape
     blocks = triton.cdiv(nodes, _MOMENT_ROWS * _MOMENT_STEPS)
     partial = x.new_zeros(2, blocks, width, dtype=torch.float32)
     if nodes:
-        _column_moments[(blocks, triton.cdiv(width, _MOMENT_COLUMNS))](
+        _column_moments_kernel[(blocks, triton.cdiv(width, _MOMENT_COLUMNS))](
             x.contiguous(), partial[0], partial[1], nodes, width,
             ROWS=_MOMENT_ROWS, STEPS=_MOMENT_STEPS, COLUMNS=_MOMENT_COLUMNS,
         )  # fmt: skip
@@ -116,7 +116,7 @@ def column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @triton.jit
-def _segment_mean(x, offsets, out, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # noqa: ANN001, ANN202
+def _segment_mean_kernel(x, offsets, out, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # noqa: ANN001, ANN202
     tree = tl.program_id(0)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     start = tl.load(offsets + tree)
@@ -130,12 +130,12 @@ def _segment_mean(x, offsets, out, width, ROWS: tl.constexpr, COLUMNS: tl.conste
     tl.store(out + tree.to(tl.int64) * width + columns, total / (end - start), mask=columns < width)
 
 
-def segment_mean(x: Tensor, offsets: Tensor) -> Tensor:
+def launch_segment_mean(x: Tensor, offsets: Tensor) -> Tensor:
     """See `tree_mean`."""
     trees, width = len(offsets) - 1, x.shape[1]
     out = x.new_empty(trees, width, dtype=torch.float32)
     if trees:
-        _segment_mean[(trees, triton.cdiv(width, _MEAN_COLUMNS))](
+        _segment_mean_kernel[(trees, triton.cdiv(width, _MEAN_COLUMNS))](
             x.contiguous(), offsets, out, width, ROWS=_MEAN_ROWS, COLUMNS=_MEAN_COLUMNS, num_warps=_MEAN_WARPS
         )
     return out

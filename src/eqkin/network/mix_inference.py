@@ -9,29 +9,38 @@ import numpy as np
 
 from eqkin.forest import Forest
 from eqkin.network.architecture import SQUARE_EPSILON
-from eqkin.network.inference import PADDING, Network, Weights, Work, folded_norm, rectify, single, sum_trees
-from eqkin.network.layout import Floats, Layout
+from eqkin.network.inference import (
+    PADDING_COLUMNS,
+    Buffers,
+    NumpyNetwork,
+    Weights,
+    fold_norm,
+    rectify,
+    sum_trees,
+    to_float32,
+)
+from eqkin.network.layout import Floats, NodeLayout
 from eqkin.network.model_files import Model
 
-_TINY = np.float32(1e-12)
+_MIN_LENGTH = np.float32(1e-12)
 
 
-class MixNetwork(Network):
+class NumpyMixNetwork(NumpyNetwork):
     """Weights of the kind "mix" made ready for embedding trees."""
 
     def _prepare(self, model: Model, weights: Weights) -> None:
         self._layers = []
         for layer in range(model.architecture.layers):
-            scale, shift = folded_norm(weights, layer)
+            scale, shift = fold_norm(weights, layer)
             weight = weights[f"layers.{layer}.weight"].T * scale
-            self._layers.append((single(weights[f"layers.{layer}.mix"]), single(np.vstack((weight, shift)))))
-        self._output, self._output_bias = single(weights["output.weight"].T), single(weights["output.bias"])
+            self._layers.append((to_float32(weights[f"layers.{layer}.mix"]), to_float32(np.vstack((weight, shift)))))
+        self._output, self._output_bias = to_float32(weights["output.weight"].T), to_float32(weights["output.bias"])
 
     def embed(self, forest: Forest) -> Floats:
         """Embeddings of all trees: (trees, dimensions), of length 1."""
         pooled = np.empty((len(forest), 2 * self.width), np.float32)
         means, squares = pooled[:, : self.width], pooled[:, self.width :]
-        for trees, nodes in self._ordered(forest):
+        for trees, nodes in self._iter_ordered(forest):
             offsets = forest.offsets[trees.start : trees.stop + 1]
             sum_trees(nodes, offsets, means[trees])
             np.square(nodes, out=nodes)
@@ -39,10 +48,10 @@ class MixNetwork(Network):
         pooled /= forest.sizes[:, None].astype(np.float32)
         np.sqrt(squares + np.float32(SQUARE_EPSILON), out=squares)
         embeddings: Floats = pooled @ self._output + self._output_bias
-        embeddings /= np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), _TINY)
+        embeddings /= np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), _MIN_LENGTH)
         return embeddings
 
-    def _run(self, layout: Layout, work: Work) -> None:
+    def _run_layers(self, layout: NodeLayout, work: Buffers) -> None:
         rows = len(layout.order)
         nodes, mixed, moved = work.nodes[:rows], work.summed[:rows], work.moved[:rows]
         mixed[:, self.width] = 1.0
@@ -53,7 +62,7 @@ class MixNetwork(Network):
             rectify(moved, out=moved)
             nodes += moved
 
-    def _mix(self, terms: Floats, layout: Layout, work: Work) -> None:
+    def _mix(self, terms: Floats, layout: NodeLayout, work: Buffers) -> None:
         """Put the mixes of each node of `work.nodes` and its neighbours into `work.summed`."""
         own, from_parent, from_children, from_left, from_right = terms
         width, roots = self.width, layout.roots
@@ -63,7 +72,7 @@ class MixNetwork(Network):
         np.multiply(work.nodes[:roots], own, out=work.summed[:roots, :width])
         for families in layout.families:
             children = work.nodes[families.rows].reshape(-1, families.size, width)
-            mixed = work.summed[families.rows].reshape(-1, families.size, width + PADDING)[:, :, :width]
+            mixed = work.summed[families.rows].reshape(-1, families.size, width + PADDING_COLUMNS)[:, :, :width]
             scratch = work.moved[families.rows].reshape(children.shape)[:, 1:]
             np.multiply(children, own, out=mixed)
             mixed += parents[families.numbers, None]

@@ -12,13 +12,13 @@ from torch.nn import functional
 
 from eqkin.errors import CorruptData
 from eqkin.limits import LIMITS
-from eqkin.network.architecture import NORM_EPSILON, Architecture, sinusoids
-from eqkin.network.trees import Trees
+from eqkin.network.architecture import NORM_EPSILON, Architecture, compute_sinusoids
+from eqkin.network.trees import TreeBatch
 
 _NORM_MOMENTUM = 0.1  # of batch normalisation's running statistics
 
 Moments = tuple[Tensor, Tensor] | None  # sum and sum of squares over all nodes, where the running statistics won't do
-Total = Callable[[Tensor], Tensor]  # the sum over all processes that learn together, differentiable
+AllReduce = Callable[[Tensor], Tensor]  # the sum over all processes that learn together, differentiable
 
 
 class TreeNetwork(nn.Module):
@@ -28,26 +28,26 @@ class TreeNetwork(nn.Module):
         super().__init__()
         self.architecture = architecture
 
-    def nodes(self, features: Tensor, trees: Trees) -> Tensor:
+    def encode_nodes(self, features: Tensor, trees: TreeBatch) -> Tensor:
         """The last layer's vector of every node: (nodes, 256) features -> (nodes, width)."""
         raise NotImplementedError
 
-    def pool(self, nodes: Tensor, trees: Trees) -> Tensor:
+    def pool(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
         """Embeddings of trees from the vectors of their nodes: (trees, dimensions)."""
         raise NotImplementedError
 
-    def forward(self, features: Tensor, trees: Trees) -> Tensor:
+    def forward(self, features: Tensor, trees: TreeBatch) -> Tensor:
         """Embeddings of trees: (trees, dimensions)."""
-        return self.pool(self.nodes(features, trees), trees)
+        return self.pool(self.encode_nodes(features, trees), trees)
 
-    def share_statistics(self, total: Total) -> None:
+    def share_statistics(self, total: AllReduce) -> None:
         """Normalise by the nodes and trees of all processes that learn together."""
         for module in self.modules():
             if isinstance(module, BatchStatistics):
                 module.total = total
 
     @classmethod
-    def of_weights(cls, architecture: Architecture, weights: dict[str, Any]) -> Self:
+    def from_weights(cls, architecture: Architecture, weights: dict[str, Any]) -> Self:
         """The network with given weights (numpy arrays; others than its own are ignored); raises `CorruptData`."""
         network = cls(architecture)
         own = network.state_dict()
@@ -68,11 +68,13 @@ class PositionalLinear(nn.Module):
 
     def __init__(self, features: int, width: int, alpha: float = 1.0) -> None:
         super().__init__()
-        self.weight, self.bias = linear(features, width)
+        self.weight, self.bias = make_linear(features, width)
         self.alpha = nn.Parameter(torch.tensor(alpha))
-        self.register_buffer("positions", torch.from_numpy(sinusoids(LIMITS.tree_nodes, width)), persistent=False)
+        self.register_buffer(
+            "positions", torch.from_numpy(compute_sinusoids(LIMITS.tree_nodes, width)), persistent=False
+        )
 
-    def moved(self, features: Tensor, trees: Trees) -> Tensor:
+    def project(self, features: Tensor, trees: TreeBatch) -> Tensor:
         """(nodes, features) -> (nodes, width)."""
         dtype = features.dtype
         moved = functional.linear(features, self.weight.to(dtype), self.bias.to(dtype))
@@ -101,7 +103,7 @@ class _AddRows(torch.autograd.Function):
 class BatchStatistics(nn.Module):
     """What normalises by the batch, which may be dealt out to several processes."""
 
-    total: Total | None = None  # None: this process has all of it
+    total: AllReduce | None = None  # None: this process has all of it
 
 
 class NodeNorm(BatchStatistics):
@@ -132,18 +134,18 @@ class NodeNorm(BatchStatistics):
                 total, squares, count = every.split([len(total), len(squares), 1])
             mean = total / count
             variance = (squares / count - mean.square()).clamp(min=0.0)
-            follow(self.mean, mean, _NORM_MOMENTUM)
-            follow(self.variance, variance, _NORM_MOMENTUM)
+            update_average(self.mean, mean, _NORM_MOMENTUM)
+            update_average(self.variance, variance, _NORM_MOMENTUM)
         scale = self.weight * torch.rsqrt(variance + NORM_EPSILON)
         return scale, self.bias - mean * scale
 
 
-def linear(inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
+def make_linear(inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
     """Weight and bias of a linear map, drawn as torch draws them."""
     layer = nn.Linear(inputs, outputs)
     return layer.weight, layer.bias
 
 
-def follow(average: Tensor, value: Tensor, momentum: float) -> None:
+def update_average(average: Tensor, value: Tensor, momentum: float) -> None:
     """Move a running average towards a value."""
     average.copy_(torch.lerp(average, value.detach().to(average.dtype), momentum))

@@ -17,20 +17,20 @@ from eqkin.network.torch_layers import (
     NodeNorm,
     PositionalLinear,
     TreeNetwork,
-    follow,
-    linear,
+    make_linear,
+    update_average,
 )
-from eqkin.network.tree_sum import tree_mean, tree_sum, tree_sum_with_moments
-from eqkin.network.trees import Trees
+from eqkin.network.tree_sum import average_trees, sum_neighbours, sum_neighbours_with_moments
+from eqkin.network.trees import TreeBatch
 
 _SOFT_NORM_MOMENTUM = 0.01  # of the soft norm's running averages
-_TINY = 1e-12
+_EPSILON = 1e-12
 
 
-def network_of(architecture: Architecture, weights: dict[str, Any] | None = None) -> TreeNetwork:
+def build_network(architecture: Architecture, weights: dict[str, Any] | None = None) -> TreeNetwork:
     """A network of the architecture's kind: with fresh weights, to learn; or with given ones, see `of_weights`."""
     kind = MixNetwork if architecture.kind == MIX else GraphNetwork
-    return kind(architecture) if weights is None else kind.of_weights(architecture, weights)
+    return kind(architecture) if weights is None else kind.from_weights(architecture, weights)
 
 
 class GraphNetwork(TreeNetwork):
@@ -47,7 +47,7 @@ class GraphNetwork(TreeNetwork):
         self.output = nn.Linear(architecture.width, architecture.dimensions)
         self.soft_norm = SoftNorm()
 
-    def nodes(self, features: Tensor, trees: Trees) -> Tensor:
+    def encode_nodes(self, features: Tensor, trees: TreeBatch) -> Tensor:
         """The last layer's vector of every node: (nodes, 256) features -> (nodes, width)."""
         x: Tensor
         x, moments = self.first(features, trees)
@@ -55,9 +55,9 @@ class GraphNetwork(TreeNetwork):
             x, moments = layer(x, moments, trees)
         return x
 
-    def pool(self, nodes: Tensor, trees: Trees) -> Tensor:
+    def pool(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
         """Embeddings of trees from the vectors of their nodes: (trees, dimensions), soft-normalised."""
-        embedding: Tensor = self.soft_norm(self.output(tree_mean(nodes, trees)))
+        embedding: Tensor = self.soft_norm(self.output(average_trees(nodes, trees)))
         return embedding
 
 
@@ -68,9 +68,9 @@ class PositionalConvolution(PositionalLinear):
         super().__init__(features, width)
         self.then_normalised = then_normalised
 
-    def forward(self, features: Tensor, trees: Trees) -> tuple[Tensor, Moments]:
+    def forward(self, features: Tensor, trees: TreeBatch) -> tuple[Tensor, Moments]:
         """(nodes, features) -> (nodes, width)."""
-        return _summed(self.moved(features, trees), trees, moments=self.training and self.then_normalised)
+        return _sum_and_rectify(self.project(features, trees), trees, moments=self.training and self.then_normalised)
 
 
 class TreeConvolution(nn.Module):
@@ -79,25 +79,25 @@ class TreeConvolution(nn.Module):
     def __init__(self, width: int, *, normalised: bool, then_normalised: bool) -> None:
         super().__init__()
         self.then_normalised = then_normalised
-        self.weight, self.bias = linear(width, width)
+        self.weight, self.bias = make_linear(width, width)
         self.norm = NodeNorm(width) if normalised else None
 
-    def forward(self, x: Tensor, moments: Moments, trees: Trees) -> tuple[Tensor, Moments]:
+    def forward(self, x: Tensor, moments: Moments, trees: TreeBatch) -> tuple[Tensor, Moments]:
         """(nodes, width) -> (nodes, width)."""
         weight, bias = self.weight, self.bias
         if self.norm is not None:  # W (scale x + shift) + b = (W scale) x + (W shift + b)
-            scale, shift = self.norm(moments, trees.count)
+            scale, shift = self.norm(moments, trees.node_count)
             weight, bias = weight * scale, bias + weight @ shift
         moved = functional.linear(x, weight.to(x.dtype), bias.to(x.dtype))
-        return _summed(moved, trees, moments=self.training and self.then_normalised)
+        return _sum_and_rectify(moved, trees, moments=self.training and self.then_normalised)
 
 
-def _summed(x: Tensor, trees: Trees, *, moments: bool) -> tuple[Tensor, Moments]:
+def _sum_and_rectify(x: Tensor, trees: TreeBatch, *, moments: bool) -> tuple[Tensor, Moments]:
     """The rectified tree sum, with its moments if asked for."""
     if moments:
-        y, total, squares = tree_sum_with_moments(x, trees)
+        y, total, squares = sum_neighbours_with_moments(x, trees)
         return y, (total, squares)
-    return tree_sum(x, trees, rectify=True), None
+    return sum_neighbours(x, trees, rectify=True), None
 
 
 class SoftNorm(BatchStatistics):
@@ -119,13 +119,15 @@ class SoftNorm(BatchStatistics):
         mean, deviation = self.mean, self.deviation
         if self.training:
             norms = torch.linalg.vector_norm(x, dim=1)
-            mean = self._mean(norms)
-            deviation = (self._mean((norms - mean).square()) + _TINY).sqrt()  # differentiable where all norms are equal
-            follow(self.mean, mean, _SOFT_NORM_MOMENTUM)
-            follow(self.deviation, deviation, _SOFT_NORM_MOMENTUM)
-        return x / (mean + deviation + _TINY)
+            mean = self._compute_mean(norms)
+            deviation = (
+                self._compute_mean((norms - mean).square()) + _EPSILON
+            ).sqrt()  # differentiable where all norms are equal
+            update_average(self.mean, mean, _SOFT_NORM_MOMENTUM)
+            update_average(self.deviation, deviation, _SOFT_NORM_MOMENTUM)
+        return x / (mean + deviation + _EPSILON)
 
-    def _mean(self, values: Tensor) -> Tensor:
+    def _compute_mean(self, values: Tensor) -> Tensor:
         if self.total is None:
             return values.mean()
         sums = self.total(torch.stack([values.sum(), torch.full_like(values[0], len(values))]))

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eqkin.network.trees import PADDING, Trees
+from eqkin.network.trees import PADDING, TreeBatch
 
 
-def tree_mix(x: Tensor, terms: Tensor, trees: Trees) -> Tensor:
+def mix_neighbours(x: Tensor, terms: Tensor, trees: TreeBatch) -> Tensor:
     """Mixes of each node's vector and its neighbours', (nodes, width), by five rows of numbers, (5, width).
 
     Padding comes out as zeros. The result has the precision of `x`; sums are taken in that of `terms`, if it is higher.
@@ -32,10 +32,10 @@ def tree_mix(x: Tensor, terms: Tensor, trees: Trees) -> Tensor:
 @torch.library.custom_op("eqkin::tree_mix", mutates_args=())
 def _tree_mix(x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor) -> Tensor:
     if x.device.type == "cuda":
-        from eqkin.network.mix_kernels import neighbour_mix
+        from eqkin.network.mix_kernels import launch_neighbour_mix
 
-        return neighbour_mix(x, terms, parent, first_child, n_children, backwards=False)
-    return _mixed(x, terms, parent, n_children, backwards=False)
+        return launch_neighbour_mix(x, terms, parent, first_child, n_children, backwards=False)
+    return _mix_on_cpu(x, terms, parent, n_children, backwards=False)
 
 
 @_tree_mix.register_fake
@@ -49,11 +49,13 @@ def _tree_mix_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of `x` and of `terms`, given that of the mixes; they have no gradients of their own."""
     if x.device.type == "cuda":
-        from eqkin.network.mix_kernels import neighbour_mix, term_products
+        from eqkin.network.mix_kernels import launch_neighbour_mix, launch_term_products
 
-        of_terms = term_products(back, x, parent, n_children).to(terms.dtype)
-        return neighbour_mix(back, terms, parent, first_child, n_children, backwards=True), of_terms
-    return _mixed(back, terms, parent, n_children, backwards=True), _products(back, x, terms, parent, n_children)
+        of_terms = launch_term_products(back, x, parent, n_children).to(terms.dtype)
+        return launch_neighbour_mix(back, terms, parent, first_child, n_children, backwards=True), of_terms
+    return _mix_on_cpu(back, terms, parent, n_children, backwards=True), _compute_term_gradients(
+        back, x, terms, parent, n_children
+    )
 
 
 @_tree_mix_gradient.register_fake
@@ -65,30 +67,30 @@ def _(
     )
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _gradient(ctx: Any, back: Tensor) -> tuple[Tensor | None, ...]:
+def _compute_gradient(ctx: Any, back: Tensor) -> tuple[Tensor | None, ...]:
     of_x, of_terms = _tree_mix_gradient(back, *ctx.saved_tensors)
     return of_x, of_terms, None, None, None
 
 
-_tree_mix.register_autograd(_gradient, setup_context=_keep)
+_tree_mix.register_autograd(_compute_gradient, setup_context=_save_inputs)
 
 
-def _pairs(parent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _find_pairs(parent: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Which nodes have a parent, these parents, and which nodes have a sibling before them."""
     inner = torch.nonzero(parent >= 0).squeeze(1)
     right = torch.nonzero((parent[1:] == parent[:-1]) & (parent[1:] >= 0)).squeeze(1) + 1
     return inner, parent[inner].long(), right
 
 
-def _mixed(x: Tensor, terms: Tensor, parent: Tensor, n_children: Tensor, *, backwards: bool) -> Tensor:
+def _mix_on_cpu(x: Tensor, terms: Tensor, parent: Tensor, n_children: Tensor, *, backwards: bool) -> Tensor:
     """The mix; backwards each pair has its roles swapped."""
     dtype = torch.promote_types(x.dtype, terms.dtype)
     wide, rows = x.to(dtype), terms.to(dtype)
-    inner, above, right = _pairs(parent)
+    inner, above, right = _find_pairs(parent)
     left, share = right - 1, 1 / n_children[above].to(dtype)[:, None]
     y = torch.where((parent > PADDING)[:, None], wide * rows[0], 0.0)
     pairs = [(inner, above, rows[1]), (above, inner, rows[2] * share), (right, left, rows[3]), (left, right, rows[4])]
@@ -98,11 +100,11 @@ def _mixed(x: Tensor, terms: Tensor, parent: Tensor, n_children: Tensor, *, back
     return y.to(x.dtype).contiguous()
 
 
-def _products(back: Tensor, x: Tensor, terms: Tensor, parent: Tensor, n_children: Tensor) -> Tensor:
+def _compute_term_gradients(back: Tensor, x: Tensor, terms: Tensor, parent: Tensor, n_children: Tensor) -> Tensor:
     """For each of the five terms, the sum over nodes of what came back times what went in."""
     dtype = torch.promote_types(x.dtype, terms.dtype)
     back, x = back.to(dtype), x.to(dtype)
-    inner, above, right = _pairs(parent)
+    inner, above, right = _find_pairs(parent)
     real = parent > PADDING
     share = 1 / n_children[above].to(dtype)[:, None]
     sums = [

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eqkin.network.trees import Trees
+from eqkin.network.trees import TreeBatch
 
 
-def tree_moments(x: Tensor, trees: Trees) -> tuple[Tensor, Tensor]:
+def compute_tree_moments(x: Tensor, trees: TreeBatch) -> tuple[Tensor, Tensor]:
     """Means of the vectors of each tree's nodes and of their squares, in single precision or better."""
     mean, square = _tree_moments(x, trees.tree, trees.offsets)
     return mean, square
@@ -22,9 +22,9 @@ def tree_moments(x: Tensor, trees: Trees) -> tuple[Tensor, Tensor]:
 @torch.library.custom_op("eqkin::tree_moments", mutates_args=())
 def _tree_moments(x: Tensor, tree: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     if x.device.type == "cuda":
-        from eqkin.network.mix_kernels import segment_moments
+        from eqkin.network.mix_kernels import launch_segment_moments
 
-        return segment_moments(x, offsets)
+        return launch_segment_moments(x, offsets)
     n = int(offsets[-1])
     wide = x[:n].to(torch.promote_types(x.dtype, torch.float32))
     sums = wide.new_zeros(2, len(offsets) - 1, x.shape[1])
@@ -40,11 +40,11 @@ def _(x: Tensor, tree: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     return x.new_empty(shape, dtype=dtype), x.new_empty(shape, dtype=dtype)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _save_inputs(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs)
 
 
-def _gradient(ctx: Any, of_mean: Tensor, of_square: Tensor) -> tuple[Tensor | None, ...]:
+def _compute_gradient(ctx: Any, of_mean: Tensor, of_square: Tensor) -> tuple[Tensor | None, ...]:
     x, tree, offsets = ctx.saved_tensors
     real = torch.arange(tree.shape[0], device=tree.device) < offsets[-1]
     sizes = offsets.diff()[:, None]
@@ -52,4 +52,4 @@ def _gradient(ctx: Any, of_mean: Tensor, of_square: Tensor) -> tuple[Tensor | No
     return torch.where(real[:, None], spread, 0.0).to(x.dtype), None, None
 
 
-_tree_moments.register_autograd(_gradient, setup_context=_keep)
+_tree_moments.register_autograd(_compute_gradient, setup_context=_save_inputs)

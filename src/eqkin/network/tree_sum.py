@@ -17,22 +17,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from eqkin.network.trees import PADDING, Trees
+from eqkin.network.trees import PADDING, TreeBatch
 
 
-def tree_sum(x: Tensor, trees: Trees, *, rectify: bool = False) -> Tensor:
+def sum_neighbours(x: Tensor, trees: TreeBatch, *, rectify: bool = False) -> Tensor:
     """Sum of each node's vector and those of its parent and children; negative sums become 0 if `rectify`."""
     summed: Tensor = _tree_sum(x, None, trees.parent, trees.first_child, trees.n_children, rectify)
     return summed
 
 
-def tree_mean(x: Tensor, trees: Trees) -> Tensor:
+def average_trees(x: Tensor, trees: TreeBatch) -> Tensor:
     """Mean of the vectors of each tree's nodes, in single precision or better."""
     means: Tensor = _tree_mean(x, trees.tree, trees.offsets)
     return means
 
 
-def tree_sum_with_moments(x: Tensor, trees: Trees) -> tuple[Tensor, Tensor, Tensor]:
+def sum_neighbours_with_moments(x: Tensor, trees: TreeBatch) -> tuple[Tensor, Tensor, Tensor]:
     """The rectified sum, and over all nodes the sum of its values and of their squares, each (width,).
 
     Batch normalisation needs the moments. Taken here, their gradient costs no pass over the nodes of its own.
@@ -53,9 +53,9 @@ def _tree_sum(
     slope: Tensor | None = None,
 ) -> Tensor:
     if x.device.type == "cuda":
-        from eqkin.network.kernels import neighbour_sum
+        from eqkin.network.kernels import launch_neighbour_sum
 
-        return neighbour_sum(x, gate, parent, first_child, n_children, rectify, shift, slope)
+        return launch_neighbour_sum(x, gate, parent, first_child, n_children, rectify, shift, slope)
     if gate is not None:
         if shift is not None and slope is not None:
             x = (x + shift + slope * gate).to(x.dtype)
@@ -82,13 +82,13 @@ def _(
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-def _keep_for_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_for_sum(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     _, gate, parent, first_child, n_children, rectify, shift, _ = inputs
     ctx.affine = shift is not None
     ctx.save_for_backward(gate, output if rectify else None, parent, first_child, n_children)
 
 
-def _sum_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def _compute_sum_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     gate, output, parent, first_child, n_children = ctx.saved_tensors
     if ctx.affine:
         raise NotImplementedError("a tree sum with moments has no second derivative")
@@ -96,7 +96,7 @@ def _sum_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return back if gate is None else torch.where(gate > 0, back, 0.0), *(None,) * 7
 
 
-_tree_sum.register_autograd(_sum_gradient, setup_context=_keep_for_sum)
+_tree_sum.register_autograd(_compute_sum_gradient, setup_context=_save_for_sum)
 
 
 @torch.library.custom_op("eqkin::tree_sum_with_moments", mutates_args=())
@@ -105,9 +105,9 @@ def _tree_sum_with_moments(
 ) -> tuple[Tensor, Tensor, Tensor]:
     y = _tree_sum(x, None, parent, first_child, n_children, True)
     if x.device.type == "cuda":
-        from eqkin.network.kernels import column_moments
+        from eqkin.network.kernels import launch_column_moments
 
-        return y, *column_moments(y)
+        return y, *launch_column_moments(y)
     wide = y.to(torch.promote_types(y.dtype, torch.float32))
     return y, wide.sum(0), wide.square().sum(0)
 
@@ -119,25 +119,27 @@ def _(x: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor) -> tup
     return y, x.new_empty(x.shape[1], dtype=dtype), x.new_empty(x.shape[1], dtype=dtype)
 
 
-def _keep_for_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+def _save_for_moments(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
     ctx.save_for_backward(output[0], *inputs[1:])
 
 
-def _moments_gradient(ctx: Any, back: Tensor, of_total: Tensor, of_squares: Tensor) -> tuple[Tensor | None, ...]:
+def _compute_moments_gradient(
+    ctx: Any, back: Tensor, of_total: Tensor, of_squares: Tensor
+) -> tuple[Tensor | None, ...]:
     y, parent, first_child, n_children = ctx.saved_tensors
     gradient = _tree_sum(back, y, parent, first_child, n_children, False, of_total, 2 * of_squares)
     return gradient, None, None, None
 
 
-_tree_sum_with_moments.register_autograd(_moments_gradient, setup_context=_keep_for_moments)
+_tree_sum_with_moments.register_autograd(_compute_moments_gradient, setup_context=_save_for_moments)
 
 
 @torch.library.custom_op("eqkin::tree_mean", mutates_args=())
 def _tree_mean(x: Tensor, tree: Tensor, offsets: Tensor) -> Tensor:
     if x.device.type == "cuda":
-        from eqkin.network.kernels import segment_mean
+        from eqkin.network.kernels import launch_segment_mean
 
-        return segment_mean(x, offsets)
+        return launch_segment_mean(x, offsets)
     n = int(offsets[-1])
     wide = x[:n].to(torch.promote_types(x.dtype, torch.float32))
     sums = wide.new_zeros(len(offsets) - 1, x.shape[1]).index_add_(0, tree[:n], wide)
@@ -150,17 +152,17 @@ def _(x: Tensor, tree: Tensor, offsets: Tensor) -> Tensor:
     return x.new_empty(offsets.shape[0] - 1, x.shape[1], dtype=dtype)
 
 
-def _keep_for_mean(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+def _save_for_mean(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     x, tree, offsets = inputs
     ctx.dtype = x.dtype
     ctx.save_for_backward(tree, offsets)
 
 
-def _mean_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def _compute_mean_gradient(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     tree, offsets = ctx.saved_tensors
     real = torch.arange(tree.shape[0], device=tree.device) < offsets[-1]
     spread = (gradient / offsets.diff()[:, None]).to(ctx.dtype)[tree]
     return torch.where(real[:, None], spread, 0.0), None, None
 
 
-_tree_mean.register_autograd(_mean_gradient, setup_context=_keep_for_mean)
+_tree_mean.register_autograd(_compute_mean_gradient, setup_context=_save_for_mean)

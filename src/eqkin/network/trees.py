@@ -13,7 +13,7 @@ ROOT, PADDING = -1, -2  # in place of a parent
 
 
 @dataclass(frozen=True)
-class Trees:
+class TreeBatch:
     """The structure of a batch of trees in breadth-first order, tree after tree.
 
     Nodes may be followed by padding, so that batches of different sizes can run through the same recorded graph of
@@ -28,22 +28,22 @@ class Trees:
     offsets: Tensor  # (trees + 1,) int32, first node of each tree
 
     @property
-    def count(self) -> Tensor:
+    def node_count(self) -> Tensor:
         """How many nodes there are without padding, as a tensor of its own device."""
         return self.offsets[-1]
 
     @classmethod
-    def of_forest(cls, forest: Forest, device: torch.device | str = "cpu") -> Trees:
+    def from_forest(cls, forest: Forest, device: torch.device | str = "cpu") -> TreeBatch:
         """The structure of all trees of a forest."""
-        parent = torch.from_numpy(forest.parent())
+        parent = torch.from_numpy(forest.compute_parent())
         roots = torch.from_numpy(forest.offsets[:-1].copy())
         parent[roots] = ROOT
         sizes = torch.from_numpy(forest.sizes)
         return cls(
             parent=parent.int().to(device),
-            first_child=torch.from_numpy(forest.first_child()).int().to(device),
+            first_child=torch.from_numpy(forest.compute_first_child()).int().to(device),
             n_children=torch.from_numpy(forest.n_children.astype("int32")).to(device),
-            position=torch.from_numpy(forest.position()).int().to(device),
+            position=torch.from_numpy(forest.compute_position()).int().to(device),
             tree=torch.arange(len(forest)).repeat_interleave(sizes).to(device),
             offsets=torch.from_numpy(forest.offsets.copy()).int().to(device),
         )

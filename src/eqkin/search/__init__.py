@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from eqkin.search.engine import Engine as Engine
+    from eqkin.search.engine import SearchEngine as SearchEngine
     from eqkin.search.query import OversizedFormula as OversizedFormula
     from eqkin.search.query import Preview as Preview
     from eqkin.search.query import Problem as Problem
@@ -17,7 +17,7 @@ _HOME = {
     "Engine": "engine", "Filters": "results", "OversizedFormula": "query", "Preview": "query", "Problem": "query",
     "UnreadableFormula": "query",
 }  # fmt: skip
-__all__ = ["Engine", "Filters", "OversizedFormula", "Preview", "Problem", "UnreadableFormula"]
+__all__ = ["SearchEngine", "Filters", "OversizedFormula", "Preview", "Problem", "UnreadableFormula"]
 
 
 def __getattr__(name: str) -> Any:

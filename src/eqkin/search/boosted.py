@@ -15,7 +15,7 @@ from eqkin.errors import CorruptData
 from eqkin.library.durable import write_file
 
 Floats = npt.NDArray[np.float32]
-_ARRAYS = ("feature", "threshold", "left", "right", "value", "first")
+_ARRAY_NAMES = ("feature", "threshold", "left", "right", "value", "first")
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class BoostedTrees:
 
     def save(self, path: Path) -> None:
         """Write to a file; raises `StorageFailed`."""
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
-        write_file(path, safetensors.save(arrays | {"features": _bytes("\n".join(self.features))}))
+        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAY_NAMES}
+        write_file(path, safetensors.save(arrays | {"features": _encode_text("\n".join(self.features))}))
 
     @classmethod
     def load(cls, path: Path) -> BoostedTrees:
@@ -63,14 +63,14 @@ class BoostedTrees:
         try:
             arrays = safetensors.load(path.read_bytes())
             features = tuple(arrays["features"].tobytes().decode().split("\n"))
-            loaded = cls(features, *(arrays[name] for name in _ARRAYS))
+            loaded = cls(features, *(arrays[name] for name in _ARRAY_NAMES))
         except (OSError, SafetensorError, KeyError, ValueError) as error:
             raise CorruptData(f"{path}: the ranking's weights cannot be read ({error}); install eqkin again") from error
-        if not loaded._sound():
+        if not loaded._is_sound():
             raise CorruptData(f"{path}: the ranking's weights are no trees; install eqkin again")
         return loaded
 
-    def _sound(self) -> bool:
+    def _is_sound(self) -> bool:
         """Whether all is there and every way leads down to a leaf: children come after their parents."""
         nodes, numbers = (self.feature, self.threshold, self.left, self.right, self.value), (self.threshold, self.value)
         if self.feature.ndim != 2 or not self.feature.size or len({array.shape for array in nodes}) > 1:
@@ -84,5 +84,5 @@ class BoostedTrees:
         return bool(((leaf | inner) & known).all())
 
 
-def _bytes(text: str) -> npt.NDArray[np.uint8]:
+def _encode_text(text: str) -> npt.NDArray[np.uint8]:
     return np.frombuffer(text.encode(), np.uint8)

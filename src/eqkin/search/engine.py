@@ -12,34 +12,37 @@ import numpy as np
 
 from eqkin.errors import BadInput
 from eqkin.forest import Forest
-from eqkin.index import encoder_of
+from eqkin.index import load_encoder
 from eqkin.library import Library
 from eqkin.limits import LIMITS
-from eqkin.mathml.tree import Node, node_of, to_mathml
+from eqkin.mathml.tree import Node, to_mathml, to_node
 from eqkin.network.encoder import Encoder
 from eqkin.search import candidates, papers, plane, ranking
 from eqkin.search import explain as explaining
-from eqkin.search.candidates import Query, Request, counted, query_of
+from eqkin.search.candidates import QueryFeatures, Request, check_k, make_query_features
 from eqkin.search.query import FormulaReader, Preview
 from eqkin.search.ranker import Ranker
-from eqkin.search.ranker import bundled as bundled_ranker
+from eqkin.search.ranker import load_bundled_ranker as bundled_ranker
 from eqkin.search.ranking import Candidate
 from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, Results
-from eqkin.search.shelves import Shelves, folder_of
-from eqkin.search.store import ANYTHING, Desk, Facets, Floats, NoSuchEquation, Store
-from eqkin.search.wildcards import Pattern, without_wildcards
+from eqkin.search.shelves import LocalBackend, get_folder
+from eqkin.search.store import NO_FILTERS, Facets, Floats, NoSuchEquation, SearchBackend, Snapshot
+from eqkin.search.wildcards import Pattern, replace_wildcards
 
 K = TypeVar("K")
 V = TypeVar("V")
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
-_CLOSELY = 50  # candidates whose trees are compared to tell whether they are the same
-_A_HIT = 2  # and so many for each hit of a long list
-_LONG, _WORTH = 1.0, 20.0  # what took more seconds is good for so many times as long, whatever changes
-_MAPS = 4  # of different sizes that are kept
-_PER_PAPER = 2  # hits of one paper, if there are enough others
+_MIN_COMPARED = 50  # candidates whose trees are compared to tell whether they are the same
+_COMPARED_PER_HIT = 2  # and so many for each hit of a long list
+_SLOW_SECONDS, _SLOW_LIFETIME_FACTOR = (
+    1.0,
+    20.0,
+)  # what took more seconds is good for so many times as long, whatever changes
+_MAX_CACHED_MAPS = 4  # of different sizes that are kept
+HITS_PER_PAPER = 2  # hits of one paper, if there are enough others
 
 
-class Engine:
+class SearchEngine:
     """Searches a collection.
 
     Args:
@@ -52,30 +55,30 @@ class Engine:
 
     def __init__(
         self,
-        collection: Library | str | os.PathLike[str] | Store,
+        collection: Library | str | os.PathLike[str] | SearchBackend,
         encoder: Encoder | None = None,
         *,
         ranker: Ranker | None = None,
-        per_paper: int = _PER_PAPER,
+        per_paper: int = HITS_PER_PAPER,
     ) -> None:
         self.ranker = ranker or bundled_ranker()
         self.formulas = FormulaReader()
         self.per_paper = per_paper
         if isinstance(collection, Library | str | os.PathLike):
-            folder = folder_of(collection)
-            self.encoder = encoder or encoder_of(folder)
-            self.store: Store = Shelves(folder, self.encoder.digest)
+            folder = get_folder(collection)
+            self.encoder = encoder or load_encoder(folder)
+            self.store: SearchBackend = LocalBackend(folder, self.encoder.digest)
         else:
             self.encoder, self.store = encoder or Encoder.load(), collection
-        self._facets = _Latest[None, Facets](1)
-        self._maps = _Latest[int, MapPoints](_MAPS)
+        self._facets = _VersionedCache[None, Facets](1)
+        self._maps = _VersionedCache[int, MapPoints](_MAX_CACHED_MAPS)
 
     def close(self) -> None:
         """Let the collection and the converters go."""
         self.store.close()
         self.formulas.close()
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> SearchEngine:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -87,7 +90,7 @@ class Engine:
         *,
         k: int = 10,
         text: str = "",
-        filters: Filters = ANYTHING,
+        filters: Filters = NO_FILTERS,
         group: bool = True,
         fold: bool = True,
         explain: bool = False,
@@ -112,23 +115,25 @@ class Engine:
         if not query.strip():
             if not request.text:
                 raise BadInput("nothing to look for: give a formula, words, or both")
-            return self._answer(request, None, None)
+            return self._search_snapshot(request, None, None)
         start = time.perf_counter()
         formula = self.formulas.read(query)
         request.seconds["conversion"] = time.perf_counter() - start
         root = formula.root
         request.latex, request.mathml = formula.latex, to_mathml(root)
         pattern = Pattern(root) if formula.wildcards else None
-        query_ = self._query(without_wildcards(formula.forest) if pattern else formula.forest, request, pattern)
-        return self._answer(request, query_, root if explain else None)
+        query_ = self._extract_features(
+            replace_wildcards(formula.forest) if pattern else formula.forest, request, pattern
+        )
+        return self._search_snapshot(request, query_, root if explain else None)
 
-    def like(
+    def find_similar(
         self,
         equation: str,
         *,
         k: int = 10,
         text: str = "",
-        filters: Filters = ANYTHING,
+        filters: Filters = NO_FILTERS,
         group: bool = True,
         fold: bool = True,
         explain: bool = False,
@@ -139,34 +144,36 @@ class Engine:
             BadInput: there is no such equation, or it could not be read when it was added.
         """
         request = Request(k, text, filters, group, fold, explain)
-        with self.store.desk() as desk:
-            record = desk.equation(_text(equation))
+        with self.store.snapshot() as desk:
+            record = desk.get_equation(_clean_name(equation))
             if record.tree < 0:
                 raise BadInput(f"{record.id}: could not be read when it was added, so it has no kin")
-            forest = desk.forest(np.array([record.tree]))
+            forest = desk.get_trees(np.array([record.tree]))
         request.latex, request.mathml, request.without = record.latex, record.mathml, record.tree
-        return self._answer(request, self._query(forest, request), node_of(forest, 0) if explain else None)
+        return self._search_snapshot(
+            request, self._extract_features(forest, request), to_node(forest, 0) if explain else None
+        )
 
     def preview(self, latex: str) -> Preview:
         """A formula as MathML, or what is wrong with it and where; raises nothing for what was typed."""
         return self.formulas.preview(latex)
 
-    def equation(self, name: str) -> EquationRecord:
+    def get_equation(self, name: str) -> EquationRecord:
         """The equation with an id; raises `BadInput` if there is none."""
-        with self.store.desk() as desk:
-            return desk.equation(_text(name))
+        with self.store.snapshot() as desk:
+            return desk.get_equation(_clean_name(name))
 
-    def paper(self, key: str) -> PaperPage:
+    def get_paper(self, key: str) -> PaperPage:
         """A paper with its equations by section; raises `BadInput` if there is none."""
-        with self.store.desk() as desk:
-            return desk.paper(_text(key))
+        with self.store.snapshot() as desk:
+            return desk.get_paper(_clean_name(key))
 
     def has_paper(self, key: str) -> bool:
         """Whether the collection has a paper with this key."""
-        with self.store.desk() as desk:
-            return _text(key) in desk.papers([_text(key)])
+        with self.store.snapshot() as desk:
+            return _clean_name(key) in desk.get_papers([_clean_name(key)])
 
-    def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
+    def find_similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
         """Papers related by their mathematics to a paper of the collection or to a draft, which is not added.
 
         Args:
@@ -176,33 +183,33 @@ class Engine:
         Raises:
             BadInput: there is no such paper or file, or it has no equations.
         """
-        k = counted(k)
+        k = check_k(k)
         if isinstance(paper, str):
-            with self.store.desk() as desk:
-                return papers.related(desk, papers.of_collection(desk, _text(paper)), k)
-        return self.similar_to_draft(os.fspath(paper), k)
+            with self.store.snapshot() as desk:
+                return papers.find_related_papers(desk, papers.load_query_paper(desk, _clean_name(paper)), k)
+        return self.find_papers_similar_to_draft(os.fspath(paper), k)
 
-    def similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
+    def find_papers_similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
         """The same for anything `eqkin add` can read: a path, `arxiv:ID`, `python:PACKAGE`."""
-        k = counted(k)
-        subject = papers.of_draft(source, self.encoder)
-        with self.store.desk() as desk:
-            return papers.related(desk, subject, k)
+        k = check_k(k)
+        subject = papers.read_draft(source, self.encoder)
+        with self.store.snapshot() as desk:
+            return papers.find_related_papers(desk, subject, k)
 
-    def map(self, limit: int = 20_000) -> MapPoints:
+    def build_map(self, limit: int = 20_000) -> MapPoints:
         """The collection's equations on a plane, evenly thinned out to `limit`; the same every time."""
-        limit = min(counted(limit, LIMITS.map_points), LIMITS.map_points)
-        with self.store.desk() as desk:
+        limit = min(check_k(limit, LIMITS.map_points), LIMITS.map_points)
+        with self.store.snapshot() as desk:
             if not len(desk):
-                return plane.points(desk, np.zeros(0, np.int64))
-            return self._maps.get(desk.moment, limit, lambda: plane.points(desk, desk.spread(limit)))
+                return plane.project_equations(desk, np.zeros(0, np.int64))
+            return self._maps.get(desk.version, limit, lambda: plane.project_equations(desk, desk.sample_keys(limit)))
 
-    def facets(self) -> Facets:
+    def count_facets(self) -> Facets:
         """Equations of the whole collection by field (most frequent first) and by year (in order)."""
-        with self.store.desk() as desk:
-            return self._facets.get(desk.moment, None, desk.facets)
+        with self.store.snapshot() as desk:
+            return self._facets.get(desk.version, None, desk.count_facets)
 
-    def _vector(self, forest: Forest) -> Floats:
+    def _embed(self, forest: Forest) -> Floats:
         (vector,) = self.encoder.embed(forest)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
@@ -210,33 +217,35 @@ class Engine:
         unit: Floats = vector / np.float32(length)
         return unit
 
-    def _query(self, forest: Forest, request: Request, pattern: Pattern | None = None) -> Query:
+    def _extract_features(self, forest: Forest, request: Request, pattern: Pattern | None = None) -> QueryFeatures:
         start = time.perf_counter()
-        query = query_of(forest, self._vector(forest), pattern)
+        query = make_query_features(forest, self._embed(forest), pattern)
         request.seconds["embedding"] = time.perf_counter() - start
         return query
 
-    def _answer(self, request: Request, query: Query | None, root: Node | None) -> Results:
-        with self.store.desk() as desk:
+    def _search_snapshot(self, request: Request, query: QueryFeatures | None, root: Node | None) -> Results:
+        with self.store.snapshot() as desk:
             try:
-                return self._found(desk, request, query, root)
+                return self._run_pipeline(desk, request, query, root)
             except NoSuchEquation:  # removed between two looks: the next does not find it
-                return self._found(desk, request, query, root)
+                return self._run_pipeline(desk, request, query, root)
 
-    def _found(self, desk: Desk, request: Request, query: Query | None, root: Node | None) -> Results:
-        clock = _Clock(request.seconds)
-        found = candidates.find(desk, request, query, self.ranker)
-        clock.lap("candidates")
-        fields, years = candidates.count(found)
-        chosen = self._chosen(desk, request, found)
-        clock.lap("ranking")
-        hits = _hits(desk, chosen)
-        clock.lap("records")
+    def _run_pipeline(
+        self, desk: Snapshot, request: Request, query: QueryFeatures | None, root: Node | None
+    ) -> Results:
+        clock = _Stopwatch(request.seconds)
+        found = candidates.retrieve(desk, request, query, self.ranker)
+        clock.record("candidates")
+        fields, years = candidates.count_facets(found)
+        chosen = self._choose(desk, request, found)
+        clock.record("ranking")
+        hits = _build_hits(desk, chosen)
+        clock.record("records")
         marked = ""
         if root is not None:
-            hits = _explained(desk, root, hits, query.pattern if query else None)
-            marked = explaining.marked_mathml(root, {})
-            clock.lap("explaining")
+            hits = _explain_hits(desk, root, hits, query.pattern if query else None)
+            marked = explaining.mark_mathml(root, {})
+            clock.record("explaining")
         return Results(
             request.latex,
             request.mathml,
@@ -249,50 +258,54 @@ class Engine:
             desk.missing,
         )
 
-    def _chosen(self, desk: Desk, request: Request, found: list[Candidate]) -> list[Candidate]:
+    def _choose(self, desk: Snapshot, request: Request, found: list[Candidate]) -> list[Candidate]:
         if request.fold and found:
-            vectors = desk.vectors(np.array([candidate.place.key for candidate in found], np.int64))
-            closely = max(_CLOSELY, _A_HIT * request.k)
-            found = ranking.folded(found, vectors, lambda key: node_of(desk.forest(np.array([key])), 0), closely)
-        return ranking.grouped(found, request.k, self.per_paper if request.group else request.k)
+            vectors = desk.get_vectors(np.array([candidate.ref.key for candidate in found], np.int64))
+            closely = max(_MIN_COMPARED, _COMPARED_PER_HIT * request.k)
+            found = ranking.deduplicate(
+                found, vectors, lambda key: to_node(desk.get_trees(np.array([key])), 0), closely
+            )
+        return ranking.limit_per_paper(found, request.k, self.per_paper if request.group else request.k)
 
 
-def _text(name: str) -> str:
+def _clean_name(name: str) -> str:
     """A name as UTF-8 can write it: no key has what it cannot."""
     return name.encode("utf-8", "replace").decode()
 
 
-class _Clock:
+class _Stopwatch:
     def __init__(self, seconds: dict[str, float]) -> None:
         self.seconds, self.start = seconds, time.perf_counter()
 
-    def lap(self, stage: str) -> None:
+    def record(self, stage: str) -> None:
         now = time.perf_counter()
         self.seconds[stage] = now - self.start
         self.start = now
 
 
-def _hits(desk: Desk, chosen: Sequence[Candidate]) -> list[Hit]:
-    found = desk.records(candidate.place.key for candidate in chosen)
+def _build_hits(desk: Snapshot, chosen: Sequence[Candidate]) -> list[Hit]:
+    found = desk.get_records(candidate.ref.key for candidate in chosen)
     hits = []
     for candidate in chosen:
-        record = found.get(candidate.place.key)
+        record = found.get(candidate.ref.key)
         if record is not None:  # it was removed a moment ago
-            named = tuple(place.name for place in candidate.same)
-            hits.append(Hit(record, candidate.score, candidate.similarity, candidate.words, named, candidate.more))
+            named = tuple(place.name for place in candidate.duplicates)
+            hits.append(
+                Hit(record, candidate.score, candidate.similarity, candidate.text_score, named, candidate.hidden)
+            )
     return hits
 
 
-def _explained(desk: Desk, root: Node, hits: Sequence[Hit], pattern: Pattern | None) -> list[Hit]:
-    forest = desk.forest(np.array([hit.equation.tree for hit in hits], np.int64))
-    found = explaining.explained(root, [node_of(forest, at) for at in range(len(hits))], pattern)
+def _explain_hits(desk: Snapshot, root: Node, hits: Sequence[Hit], pattern: Pattern | None) -> list[Hit]:
+    forest = desk.get_trees(np.array([hit.equation.tree for hit in hits], np.int64))
+    found = explaining.explain_hits(root, [to_node(forest, at) for at in range(len(hits))], pattern)
     return [
         replace(hit, pairings=why.pairings, marked=why.marked, renaming=why.renaming, bindings=why.bindings)
         for hit, why in zip(hits, found, strict=True)
     ]
 
 
-class _Latest(Generic[K, V]):
+class _VersionedCache(Generic[K, V]):
     """What was worked out of a collection as it is now; forgotten when that changes, or when it gets too much.
 
     What took long is kept for a while nevertheless: a large collection may change every few seconds.
@@ -316,6 +329,6 @@ class _Latest(Generic[K, V]):
             start = time.monotonic()
             kept[key] = make()
             took = time.monotonic() - start
-            if took > _LONG:
-                self._good_until[key] = time.monotonic() + _WORTH * took
+            if took > _SLOW_SECONDS:
+                self._good_until[key] = time.monotonic() + _SLOW_LIFETIME_FACTOR * took
         return kept[key]

@@ -16,18 +16,18 @@ import numpy as np
 
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.mathml.placeholders import is_wildcard
-from eqkin.mathml.tree import Node, forest_of, to_mathml
+from eqkin.mathml.tree import Node, to_forest, to_mathml
 from eqkin.search.results import Pairing
-from eqkin.search.wildcards import Match, Pattern, without_wildcards
-from eqkin.structure.order import ranks_and_sizes
-from eqkin.structure.tiles import Tiling, tiles
-from eqkin.structure.tokens import LONGEST, Tokens, tokens_of
+from eqkin.search.wildcards import Pattern, PatternMatch, replace_wildcards
+from eqkin.structure.order import compute_ranks_and_sizes
+from eqkin.structure.tiles import Alignment, align_tokens
+from eqkin.structure.tokens import MAX_TOKENS, Tokens, extract_tokens
 
-_SAME = 1.0  # similarity of parts with the same label
-_RENAMED = 0.75  # ... of letters with different names
-_BOUND = 0.5  # ... of a wildcard and what it stands for
-_LEVELS = 3  # classes by which a page can shade a match: what a wildcard stands for, renamed, the same
-_ROWS = frozenset({"mrow", "mstyle", "mpadded", "math"})
+_SAME_SIMILARITY = 1.0  # similarity of parts with the same label
+_RENAMED_SIMILARITY = 0.75  # ... of letters with different names
+_WILDCARD_SIMILARITY = 0.5  # ... of a wildcard and what it stands for
+_SHADE_LEVELS = 3  # classes by which a page can shade a match: what a wildcard stands for, renamed, the same
+_ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Explanation:
     marked: str = ""  # the hit's MathML, nodes numbered, those that answer the query marked
 
 
-def explained(query: Node, hits: Sequence[Node], pattern: Pattern | None = None) -> list[Explanation]:
+def explain_hits(query: Node, hits: Sequence[Node], pattern: Pattern | None = None) -> list[Explanation]:
     """Why each of some trees answers a query.
 
     Args:
@@ -49,52 +49,57 @@ def explained(query: Node, hits: Sequence[Node], pattern: Pattern | None = None)
         pattern: The query as a pattern, if it has wildcards.
     """
     matches = [pattern.match(hit) if pattern is not None else None for hit in hits]
-    rest = _tiled(query, [hit for hit, match in zip(hits, matches, strict=True) if match is None])
+    rest = _explain_by_tiling(query, [hit for hit, match in zip(hits, matches, strict=True) if match is None])
     return [
-        next(rest) if match is None else _matched(query, hit, match) for hit, match in zip(hits, matches, strict=True)
+        next(rest) if match is None else _explain_match(query, hit, match)
+        for hit, match in zip(hits, matches, strict=True)
     ]
 
 
-def _matched(query: Node, hit: Node, match: Match) -> Explanation:
-    wild = {number for number, node in enumerate(_nodes(query)) if is_wildcard(node)}
-    pairings = tuple(Pairing(ours, theirs, _BOUND if ours in wild else _SAME) for ours, theirs in match.pairs)
+def _explain_match(query: Node, hit: Node, match: PatternMatch) -> Explanation:
+    wild = {number for number, node in enumerate(_list_nodes(query)) if is_wildcard(node)}
+    pairings = tuple(
+        Pairing(ours, theirs, _WILDCARD_SIMILARITY if ours in wild else _SAME_SIMILARITY)
+        for ours, theirs in match.pairs
+    )
     bindings = tuple((name, to_mathml(part, display=False)) for name, part in match.bindings.items())
-    return Explanation(pairings, bindings=bindings, marked=marked_mathml(hit, hit_marks(pairings)))
+    return Explanation(pairings, bindings=bindings, marked=mark_mathml(hit, collect_hit_marks(pairings)))
 
 
-def _tiled(query: Node, hits: Sequence[Node]) -> Iterator[Explanation]:
+def _explain_by_tiling(query: Node, hits: Sequence[Node]) -> Iterator[Explanation]:
     if not hits:
         return
     builder = ForestBuilder()
-    builder.add_forest(without_wildcards(forest_of(query)))  # leaves in the same places
+    builder.add_forest(replace_wildcards(to_forest(query)))  # leaves in the same places
     for hit in hits:
-        builder.add_forest(forest_of(hit))
+        builder.add_forest(to_forest(hit))
     forest = builder.build()
-    tokens = tokens_of(forest)
+    tokens = extract_tokens(forest)
     ours, *others = (
-        _Parts(_nodes(root), spans) for root, spans in zip((query, *hits), _spans(forest, tokens), strict=True)
+        _TreeParts(_list_nodes(root), spans)
+        for root, spans in zip((query, *hits), _compute_spans(forest, tokens), strict=True)
     )
     for at, (hit, theirs) in enumerate(zip(hits, others, strict=True), 1):
-        tiling = tiles(tokens, tokens, at)
-        pairings = _pairings(ours, theirs, tiling)
-        renaming = _renaming(ours.nodes, theirs.nodes, tiling)
-        yield Explanation(pairings, renaming, (), marked_mathml(hit, hit_marks(pairings)))
+        tiling = align_tokens(tokens, tokens, at)
+        pairings = _pair_nodes(ours, theirs, tiling)
+        renaming = _find_renaming(ours.nodes, theirs.nodes, tiling)
+        yield Explanation(pairings, renaming, (), mark_mathml(hit, collect_hit_marks(pairings)))
 
 
-class _Parts:
+class _TreeParts:
     """A tree's nodes, breadth first, and which tokens are below each (and itself): a run of them."""
 
     def __init__(self, nodes: list[Node], spans: list[tuple[int, int]]) -> None:
         self.nodes, self.spans = nodes, spans
         self.rows: dict[tuple[int, int], list[int]] = defaultdict(list)  # with the same tokens, the outer one first
         for number, (node, span) in enumerate(zip(nodes, spans, strict=True)):
-            if node.tag in _ROWS and node.children and span[0] < span[1]:
+            if node.tag in _ROW_TAGS and node.children and span[0] < span[1]:
                 self.rows[span].append(number)
 
 
-def _spans(forest: Forest, tokens: Tokens) -> list[list[tuple[int, int]]]:
+def _compute_spans(forest: Forest, tokens: Tokens) -> list[list[tuple[int, int]]]:
     """For each tree and each of its nodes, which tokens are below; none where some of them were left out."""
-    rank, size = ranks_and_sizes(forest.n_children, forest.offsets)
+    rank, size = compute_ranks_and_sizes(forest.n_children, forest.offsets)
     start = rank + np.repeat(forest.offsets[:-1], forest.sizes)
     is_token = np.zeros(len(rank), np.int64)
     within = tokens.node >= 0
@@ -102,17 +107,17 @@ def _spans(forest: Forest, tokens: Tokens) -> list[list[tuple[int, int]]]:
     before = np.concatenate(([0], np.cumsum(is_token)))
     first = np.repeat(before[forest.offsets[:-1]], forest.sizes)
     begin, end = before[start] - first, before[start + size] - first
-    begin = np.where(end >= LONGEST, end, begin)
+    begin = np.where(end >= MAX_TOKENS, end, begin)
     spans = list(zip(begin.tolist(), end.tolist(), strict=True))
     return [spans[i:j] for i, j in zip(forest.offsets[:-1].tolist(), forest.offsets[1:].tolist(), strict=True)]
 
 
-def _pairings(ours: _Parts, theirs: _Parts, tiling: Tiling) -> tuple[Pairing, ...]:
+def _pair_nodes(ours: _TreeParts, theirs: _TreeParts, tiling: Alignment) -> tuple[Pairing, ...]:
     """Pairs of nodes, each in one at most: leaves that are paired, and what has nothing but these below."""
     partner = dict(tiling.places)
     nodes = dict(tiling.pairs)
     values = {
-        node: _SAME if same and not is_wildcard(ours.nodes[node]) else _RENAMED
+        node: _SAME_SIMILARITY if same and not is_wildcard(ours.nodes[node]) else _RENAMED_SIMILARITY
         for node, same in zip(nodes, tiling.same, strict=True)
     }
     alike = dict(zip(partner, values.values(), strict=True))
@@ -122,7 +127,7 @@ def _pairings(ours: _Parts, theirs: _Parts, tiling: Tiling) -> tuple[Pairing, ..
             if number in nodes and not theirs.nodes[nodes[number]].children:
                 answers[number] = Pairing(number, nodes[number], values[number])
             continue
-        there = _image(partner, start, end)
+        there = _map_span(partner, start, end)
         if there is None:
             continue
         if number in nodes:
@@ -135,7 +140,7 @@ def _pairings(ours: _Parts, theirs: _Parts, tiling: Tiling) -> tuple[Pairing, ..
     return tuple(answers.values())
 
 
-def _renaming(ours: list[Node], theirs: list[Node], tiling: Tiling) -> tuple[tuple[str, str], ...]:
+def _find_renaming(ours: list[Node], theirs: list[Node], tiling: Alignment) -> tuple[tuple[str, str], ...]:
     """Letters and their other names; a wildcard that no match explains is a letter like others."""
     same = dict(zip(tiling.pairs, tiling.same, strict=True))
     letters = ((ours[pair[0]], theirs[pair[1]], same[pair]) for pair in tiling.letters)
@@ -146,7 +151,7 @@ def _renaming(ours: list[Node], theirs: list[Node], tiling: Tiling) -> tuple[tup
     )
 
 
-def _image(partner: dict[int, int], start: int, end: int) -> tuple[int, int] | None:
+def _map_span(partner: dict[int, int], start: int, end: int) -> tuple[int, int] | None:
     """The run of tokens that answers a run of the query's tokens, all of it; None if there is none."""
     there = [partner[place] for place in range(start, end) if place in partner]
     if not there or len(there) < end - start or max(there) - min(there) + 1 != len(there):
@@ -154,28 +159,28 @@ def _image(partner: dict[int, int], start: int, end: int) -> tuple[int, int] | N
     return min(there), max(there) + 1
 
 
-def _nodes(root: Node) -> list[Node]:
+def _list_nodes(root: Node) -> list[Node]:
     nodes = [root]
     for node in nodes:
         nodes.extend(node.children)
     return nodes
 
 
-def marked_mathml(root: Node, similarity: dict[int, float]) -> str:
+def mark_mathml(root: Node, similarity: dict[int, float]) -> str:
     """MathML whose nodes carry their number as `data-node`, matched ones also a class: `kin kin-1` to `kin kin-3`.
 
     Args:
         root: the tree.
         similarity: of the matched nodes, by their number, breadth first.
     """
-    classes = {number: f"kin kin-{_level(value)}" for number, value in similarity.items()}
+    classes = {number: f"kin kin-{_choose_level(value)}" for number, value in similarity.items()}
     return to_mathml(root, classes=classes)
 
 
-def hit_marks(pairings: Iterable[Pairing]) -> dict[int, float]:
+def collect_hit_marks(pairings: Iterable[Pairing]) -> dict[int, float]:
     """The hit's side of pairings, for `marked_mathml`."""
     return {pairing.hit_node: pairing.similarity for pairing in pairings}
 
 
-def _level(similarity: float) -> int:
-    return min(max(int(similarity * (_LEVELS + 1)) - 1, 1), _LEVELS)
+def _choose_level(similarity: float) -> int:
+    return min(max(int(similarity * (_SHADE_LEVELS + 1)) - 1, 1), _SHADE_LEVELS)

@@ -14,31 +14,31 @@ from eqkin.library import Library
 from eqkin.search.results import Filters
 
 
-def allowed_trees(library: Library, filters: Filters) -> npt.NDArray[np.int64] | None:
+def select_trees(library: Library, filters: Filters) -> npt.NDArray[np.int64] | None:
     """The trees that a search with these filters may give, in ascending order; None for all."""
-    conditions, values = _conditions(library.connection, filters)
+    conditions, values = _build_conditions(library.connection, filters)
     if not conditions:
         return None
     query = (
         f"SELECT tree FROM equations WHERE paper IN (SELECT p.id FROM papers p WHERE {' AND '.join(conditions)}) "
         "AND tree IS NOT NULL ORDER BY tree"
     )
-    with library.reading():
+    with library.translate_errors():
         rows = library.connection.execute(query, values).fetchall()
     return np.fromiter((row[0] for row in rows), np.int64, len(rows))
 
 
-def allowed_papers(library: Library, filters: Filters) -> list[str] | None:
+def select_papers(library: Library, filters: Filters) -> list[str] | None:
     """Keys of the papers that a search with these filters may give; None for all."""
-    conditions, values = _conditions(library.connection, filters)
+    conditions, values = _build_conditions(library.connection, filters)
     if not conditions:
         return None
-    with library.reading():
+    with library.translate_errors():
         rows = library.connection.execute(f"SELECT p.key FROM papers p WHERE {' AND '.join(conditions)}", values)
         return [row[0] for row in rows]
 
 
-def checked(filters: Filters) -> Filters:
+def check_filters(filters: Filters) -> Filters:
     """The filters as a value that can be compared and kept, whatever sequences they were given as.
 
     Raises:
@@ -58,7 +58,7 @@ def checked(filters: Filters) -> Filters:
     return Filters(first_year=filters.first_year, last_year=filters.last_year, **texts)
 
 
-def _conditions(connection: sqlite3.Connection, filters: Filters) -> tuple[list[str], list[str | int]]:
+def _build_conditions(connection: sqlite3.Connection, filters: Filters) -> tuple[list[str], list[str | int]]:
     conditions: list[str] = []
     values: list[str | int] = []
 
@@ -68,7 +68,7 @@ def _conditions(connection: sqlite3.Connection, filters: Filters) -> tuple[list[
 
     if filters.fields:
         chosen = "SELECT value FROM json_each(?)"
-        add(f"EXISTS (SELECT 1 FROM json_each(p.fields) AS f WHERE f.value IN ({chosen}))", _json(filters.fields))
+        add(f"EXISTS (SELECT 1 FROM json_each(p.fields) AS f WHERE f.value IN ({chosen}))", _to_json(filters.fields))
     if filters.first_year is not None:
         add("p.year >= ?", filters.first_year)
     if filters.last_year is not None:
@@ -76,23 +76,23 @@ def _conditions(connection: sqlite3.Connection, filters: Filters) -> tuple[list[
     if filters.authors:
         connection.create_function("has_author", 2, _has_author, deterministic=True)
         for author in filters.authors:
-            add("has_author(p.authors, ?)", simplified(author))
+            add("has_author(p.authors, ?)", simplify_name(author))
     if filters.papers:
-        add("p.key IN (SELECT value FROM json_each(?))", _json(filters.papers))
+        add("p.key IN (SELECT value FROM json_each(?))", _to_json(filters.papers))
     if filters.without_papers:
-        add("p.key NOT IN (SELECT value FROM json_each(?))", _json(filters.without_papers))
+        add("p.key NOT IN (SELECT value FROM json_each(?))", _to_json(filters.without_papers))
     return conditions, values
 
 
 def _has_author(authors: str, part: str) -> bool:
-    return any(part in simplified(name) for name in orjson.loads(authors))
+    return any(part in simplify_name(name) for name in orjson.loads(authors))
 
 
-def simplified(name: str) -> str:
+def simplify_name(name: str) -> str:
     """A name without case and accents, so that Schrodinger finds Schrödinger."""
     parts = unicodedata.normalize("NFKD", name.casefold())
     return " ".join("".join(letter for letter in parts if not unicodedata.combining(letter)).split())
 
 
-def _json(values: tuple[str, ...]) -> str:
+def _to_json(values: tuple[str, ...]) -> str:
     return orjson.dumps(values).decode()

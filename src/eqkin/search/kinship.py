@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.forest import Forest
-from eqkin.structure.frequencies import Frequencies, bundled
-from eqkin.structure.matches import Runs, common_runs
-from eqkin.structure.sequences import STEPS, common_sequences
-from eqkin.structure.simplified import Simplifier
-from eqkin.structure.terms import FAMILIES, Terms, terms_of
-from eqkin.structure.tokens import Tokens, tokens_of
+from eqkin.structure.frequencies import DocumentFrequencies, load_bundled_frequencies
+from eqkin.structure.matches import CommonSubstrings, find_common_substrings
+from eqkin.structure.sequences import IDF_STEPS, score_common_subsequences
+from eqkin.structure.simplified import Normaliser
+from eqkin.structure.terms import TERM_FAMILIES, Terms, extract_terms
+from eqkin.structure.tokens import Tokens, extract_tokens
 
-BEST = 150  # candidates the others are compared with
-_SHORT = 56  # tokens of a short formula
-_FEW = 100  # formulas that are not worth parting
-_PIVOT = 0.35  # how much a candidate's size counts against it: 0 not at all, 0.5 as in a cosine
-_TINY = np.float32(1e-9)
+STANDARDISED_OVER = 150  # candidates the others are compared with
+_SHORT_FORMULA_TOKENS = 56  # tokens of a short formula
+_MIN_TO_SPLIT = 100  # formulas that are not worth parting
+_LENGTH_PIVOT = 0.35  # how much a candidate's size counts against it: 0 not at all, 0.5 as in a cosine
+_EPSILON = np.float32(1e-9)
 
 Floats = npt.NDArray[np.float32]
 Matrix = npt.NDArray[np.float32]
@@ -37,25 +37,30 @@ SIMILARITIES = (
     "run", "run.of_query", "renamed_run", "renamed_run.of_query", "renamed_run.of_formula", "renamed_run.heaviest",
     "sequence", "sequence.cosine", "sequence.of_query", "sequence.of_formula",
 )  # fmt: skip
-PLAIN = {"counted": 1.0, "vector": 1.0, "sequence": 0.4, "renamed_run": 0.4}  # what is added up, without learning
+LINEAR_WEIGHTS = {
+    "counted": 1.0,
+    "vector": 1.0,
+    "sequence": 0.4,
+    "renamed_run": 0.4,
+}  # what is added up, without learning
 SIZES = ("size", "size_of_query", "ratio")
 FEATURES = (*SIMILARITIES, *SIZES, *(f"{name}.relative" for name in SIMILARITIES))
 
 
 @dataclass(frozen=True)
-class Profile:
+class FormulaFeatures:
     """What is counted of some formulas, ready to be compared."""
 
     terms: Terms
     weight: Floats  # (terms,) of each term: saturated count, by the root of its idf
     norms: Matrix  # (families, formulas) sums of squared weights
     tokens: Tokens
-    worth: Matrix  # (formulas, longest) of each token: its label's idf, in whole `STEPS`
+    token_idf: Matrix  # (formulas, longest) of each token: its label's idf, in whole `STEPS`
 
     def __len__(self) -> int:
         return len(self.terms)
 
-    def select(self, places: npt.NDArray[np.int64]) -> Profile:
+    def select(self, places: npt.NDArray[np.int64]) -> FormulaFeatures:
         """Profiles of some of the formulas, in that order."""
         offsets = self.terms.offsets
         counts = (offsets[1:] - offsets[:-1])[places]
@@ -65,11 +70,13 @@ class Profile:
             np.concatenate(([0], ends)), self.terms.code[kept], self.terms.family[kept], self.terms.count[kept]
         )
         tokens = self.tokens.select(places)
-        worth = self.worth[np.ix_(places, np.arange(tokens.label.shape[1]))]
-        return Profile(terms, self.weight[kept], self.norms[:, places], tokens, worth)
+        worth = self.token_idf[np.ix_(places, np.arange(tokens.label.shape[1]))]
+        return FormulaFeatures(terms, self.weight[kept], self.norms[:, places], tokens, worth)
 
 
-def profile(forest: Forest, frequencies: Frequencies | None = None, *, tokens: bool = True) -> Profile:
+def extract_features(
+    forest: Forest, frequencies: DocumentFrequencies | None = None, *, tokens: bool = True
+) -> FormulaFeatures:
     """The profile of all trees of a forest.
 
     Args:
@@ -77,116 +84,126 @@ def profile(forest: Forest, frequencies: Frequencies | None = None, *, tokens: b
         frequencies: Of terms; by default those that come with eqkin.
         tokens: Whether runs are to be compared; what is only `counted` needs none.
     """
-    simplify = Simplifier(forest)
-    terms = terms_of(forest, simplify=simplify)
-    frequencies, counts = frequencies or bundled(), terms.count.astype(np.float32)
-    weight = 2 * counts / (counts + 1) * np.sqrt(frequencies.idf(terms.code))
+    simplify = Normaliser(forest)
+    terms = extract_terms(forest, simplify=simplify)
+    frequencies, counts = frequencies or load_bundled_frequencies(), terms.count.astype(np.float32)
+    weight = 2 * counts / (counts + 1) * np.sqrt(frequencies.compute_idf(terms.code))
     place = terms.family * np.int64(len(terms)) + np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
-    norms = np.bincount(place, weight * weight, len(FAMILIES) * len(terms)).reshape(len(FAMILIES), len(terms))
-    found = tokens_of(forest, simplify=simplify) if tokens else Tokens.none(len(forest))
+    norms = np.bincount(place, weight * weight, len(TERM_FAMILIES) * len(terms)).reshape(len(TERM_FAMILIES), len(terms))
+    found = extract_tokens(forest, simplify=simplify) if tokens else Tokens.make_empty(len(forest))
     worth = np.zeros(found.label.shape, np.float32)
     some = found.exact > 0
-    worth[some] = np.round(frequencies.idf(found.label[some]) * STEPS) / STEPS
-    return Profile(terms, weight.astype(np.float32), norms.astype(np.float32), found, worth)
+    worth[some] = np.round(frequencies.compute_idf(found.label[some]) * IDF_STEPS) / IDF_STEPS
+    return FormulaFeatures(terms, weight.astype(np.float32), norms.astype(np.float32), found, worth)
 
 
-def overlaps(query: Profile, formulas: Profile) -> Matrix:
+def compute_overlaps(query: FormulaFeatures, formulas: FormulaFeatures) -> Matrix:
     """Sums of products of the weights of common terms, (families, formulas), of the first formula of `query`."""
     count = len(formulas)
     codes, weights = query.terms.code[: query.terms.offsets[1]], query.weight[: query.terms.offsets[1]]
     if not len(codes):
-        return np.zeros((len(FAMILIES), count), np.float32)
+        return np.zeros((len(TERM_FAMILIES), count), np.float32)
     places = np.minimum(np.searchsorted(codes, formulas.terms.code), len(codes) - 1)
     common = np.flatnonzero(codes[places] == formulas.terms.code)
     formula = np.searchsorted(formulas.terms.offsets, common, "right") - 1
     products = weights[places[common]] * formulas.weight[common]
     at = formulas.terms.family[common] * np.int64(count) + formula
-    sums = np.bincount(at, products, len(FAMILIES) * count)
-    return sums.reshape(len(FAMILIES), count).astype(np.float32)
+    sums = np.bincount(at, products, len(TERM_FAMILIES) * count)
+    return sums.reshape(len(TERM_FAMILIES), count).astype(np.float32)
 
 
-def counted(query: Profile, formulas: Profile) -> Floats:
+def compute_structural_overlap(query: FormulaFeatures, formulas: FormulaFeatures) -> Floats:
     """How much counted structure each formula shares with the query; for choosing whom to look at closely."""
-    common = overlaps(query, formulas).sum(axis=0)
-    return pivoted(common, query.norms[:, 0].sum(), formulas.norms.sum(axis=0))
+    common = compute_overlaps(query, formulas).sum(axis=0)
+    return normalise_by_length(common, query.norms[:, 0].sum(), formulas.norms.sum(axis=0))
 
 
-def similarities(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
+def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats) -> Matrix:
     """The features `SIMILARITIES`, (formulas, features), of the first formula of `query`."""
-    common, ours, theirs = overlaps(query, formulas), query.norms[:, 0], formulas.norms
+    common, ours, theirs = compute_overlaps(query, formulas), query.norms[:, 0], formulas.norms
     found = {"vector": cosines}
-    for at, family in enumerate(FAMILIES):
-        found |= _shares(family, common[at], ours[at], theirs[at])
-    found |= _shares("all", common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
-    found["counted"] = pivoted(common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
-    groups = _by_length(formulas.tokens.length)
-    parts = [_of_tokens(query, formulas.tokens.select(group), formulas.worth[group]) for group in groups]
+    for at, family in enumerate(TERM_FAMILIES):
+        found |= _compute_shares(family, common[at], ours[at], theirs[at])
+    found |= _compute_shares("all", common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
+    found["counted"] = normalise_by_length(common.sum(axis=0), ours.sum(), theirs.sum(axis=0))
+    groups = _split_by_length(formulas.tokens.length)
+    parts = [_compare_tokens(query, formulas.tokens.select(group), formulas.token_idf[group]) for group in groups]
     back = np.argsort(np.concatenate(groups), kind="stable")
     found |= {name: np.concatenate([part[name] for part in parts])[back] for name in parts[0]}
     return np.stack([found[name] for name in SIMILARITIES], axis=1).astype(np.float32)
 
 
-def _by_length(length: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
+def _split_by_length(length: npt.NDArray[np.int64]) -> list[npt.NDArray[np.int64]]:
     """Places of short formulas and of long ones: tables of tokens are as wide as the longest, and most are short."""
-    if len(length) <= _FEW:
+    if len(length) <= _MIN_TO_SPLIT:
         return [np.arange(len(length))]
-    return [np.flatnonzero(length <= _SHORT), np.flatnonzero(length > _SHORT)]
+    return [np.flatnonzero(length <= _SHORT_FORMULA_TOKENS), np.flatnonzero(length > _SHORT_FORMULA_TOKENS)]
 
 
-def _of_tokens(query: Profile, tokens: Tokens, worth: Matrix) -> dict[str, Floats]:
+def _compare_tokens(query: FormulaFeatures, tokens: Tokens, worth: Matrix) -> dict[str, Floats]:
     """What compares tokens with those of the first formula of `query`; `worth` is what each of the tokens is worth."""
     found: dict[str, Floats] = {}
     for name, renamed in (("run", False), ("renamed_run", True)):
-        found |= _run_shares(name, common_runs(query.tokens, tokens, renamed=renamed), query, tokens)
-    sequence = common_sequences(query.tokens, query.worth[0], tokens)
-    ours, theirs = query.worth[0].sum(), worth.sum(axis=1)
-    found |= _shares("sequence", sequence, ours, theirs)
-    return found | {"sequence": pivoted(sequence, ours, theirs)}
+        found |= _compute_substring_shares(
+            name, find_common_substrings(query.tokens, tokens, renamed=renamed), query, tokens
+        )
+    sequence = score_common_subsequences(query.tokens, query.token_idf[0], tokens)
+    ours, theirs = query.token_idf[0].sum(), worth.sum(axis=1)
+    found |= _compute_shares("sequence", sequence, ours, theirs)
+    return found | {"sequence": normalise_by_length(sequence, ours, theirs)}
 
 
-def plain(columns: Matrix) -> Floats:
+def compute_linear_score(columns: Matrix) -> Floats:
     """What needs no learning, of the features: a weighted mean of `PLAIN`."""
-    total = sum(weight * columns[:, SIMILARITIES.index(name)] for name, weight in PLAIN.items())
-    return np.asarray(total / sum(PLAIN.values()), np.float32)
+    total = sum(weight * columns[:, SIMILARITIES.index(name)] for name, weight in LINEAR_WEIGHTS.items())
+    return np.asarray(total / sum(LINEAR_WEIGHTS.values()), np.float32)
 
 
-def features(query: Profile, formulas: Profile, cosines: Floats) -> Matrix:
+def build_feature_matrix(query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats) -> Matrix:
     """All of `FEATURES`, (formulas, features), of the first formula of `query`."""
-    alike = similarities(query, formulas, cosines)
+    alike = compute_similarities(query, formulas, cosines)
     ours, theirs = np.log1p(query.tokens.length[0]), np.log1p(formulas.tokens.length)
     sizes = np.stack((theirs, np.full(len(formulas), ours), theirs - ours), axis=1)
     order = alike[:, SIMILARITIES.index("counted")] + alike[:, SIMILARITIES.index("vector")]
-    best = alike[np.argsort(-order, kind="stable")[:BEST]] if len(alike) else np.zeros((1, alike.shape[1]), np.float32)
+    best = (
+        alike[np.argsort(-order, kind="stable")[:STANDARDISED_OVER]]
+        if len(alike)
+        else np.zeros((1, alike.shape[1]), np.float32)
+    )
     relative = (alike - best.mean(axis=0)) / (best.std(axis=0) + np.float32(0.01))
     return np.concatenate((alike, sizes, relative), axis=1).astype(np.float32)
 
 
-def _shares(name: str, common: Floats, ours: np.floating, theirs: Floats) -> dict[str, Floats]:
+def _compute_shares(name: str, common: Floats, ours: np.floating, theirs: Floats) -> dict[str, Floats]:
     """Of common weight: the cosine, the share of the query, the share of the formula."""
     return {
-        f"{name}.cosine": common / np.sqrt(ours * theirs + _TINY),
-        f"{name}.of_query": common / (ours + _TINY),
-        f"{name}.of_formula": common / (theirs + _TINY),
+        f"{name}.cosine": common / np.sqrt(ours * theirs + _EPSILON),
+        f"{name}.of_query": common / (ours + _EPSILON),
+        f"{name}.of_formula": common / (theirs + _EPSILON),
     }
 
 
-def pivoted(common: Floats, ours: Floats | np.floating, theirs: Floats) -> Floats:
+def normalise_by_length(common: Floats, ours: Floats | np.floating, theirs: Floats) -> Floats:
     """Common weight by the query's length and a power of the formula's, in which long formulas lose less."""
-    alike: Floats = common / (np.sqrt(ours + _TINY) * (theirs + _TINY) ** _PIVOT * (ours + _TINY) ** (0.5 - _PIVOT))
+    alike: Floats = common / (
+        np.sqrt(ours + _EPSILON) * (theirs + _EPSILON) ** _LENGTH_PIVOT * (ours + _EPSILON) ** (0.5 - _LENGTH_PIVOT)
+    )
     return alike
 
 
-def _run_shares(name: str, runs: Runs, query: Profile, tokens: Tokens) -> dict[str, Floats]:
+def _compute_substring_shares(
+    name: str, runs: CommonSubstrings, query: FormulaFeatures, tokens: Tokens
+) -> dict[str, Floats]:
     """Of common runs: the longest, what is covered of the query and of the formula, the one that is worth most."""
     length = int(query.tokens.length[0])
     ours, theirs = max(length, 1), np.maximum(tokens.length, 1)
     names = query.tokens.kind[0, :length] != query.tokens.label[0, :length]
-    worth = np.concatenate((np.zeros(1, np.float32), np.cumsum(np.where(names, 1, query.worth[0, :length]))))
+    worth = np.concatenate((np.zeros(1, np.float32), np.cumsum(np.where(names, 1, query.token_idf[0, :length]))))
     ends = np.arange(1, length + 1)
     heaviest = (worth[1:] - worth[ends - runs.query]).max(axis=1, initial=0)
     return {
         name: (runs.longest / ours).astype(np.float32),
-        f"{name}.of_query": (runs.of_query().sum(axis=1) / ours).astype(np.float32),
-        f"{name}.of_formula": (runs.of_formula().sum(axis=1) / theirs).astype(np.float32),
-        f"{name}.heaviest": (heaviest / (worth[-1] + _TINY)).astype(np.float32),
+        f"{name}.of_query": (runs.mark_query().sum(axis=1) / ours).astype(np.float32),
+        f"{name}.of_formula": (runs.mark_formula().sum(axis=1) / theirs).astype(np.float32),
+        f"{name}.heaviest": (heaviest / (worth[-1] + _EPSILON)).astype(np.float32),
     }

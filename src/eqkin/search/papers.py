@@ -20,23 +20,23 @@ import numpy as np
 from eqkin.errors import BadInput
 from eqkin.forest import ForestBuilder
 from eqkin.forest.storage import from_bytes
-from eqkin.library.reading import Extract, read_item
+from eqkin.library.reading import ParsedPaper, parse_item
 from eqkin.limits import LIMITS
-from eqkin.mathml.tree import node_of, to_mathml
+from eqkin.mathml.tree import to_mathml, to_node
 from eqkin.network.encoder import Encoder
 from eqkin.search import records
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
-from eqkin.search.store import Desk, Floats, Keys
+from eqkin.search.store import Floats, Keys, Snapshot
 from eqkin.sources import open_source
 
-_NEIGHBOURS = 100  # K, in a library of some size
-_SHARE = 20  # in a small one, one neighbour in so many equations
-_PAIRS = 10  # matches of a paper that count
-_SHOWN = 5  # and are given as evidence
+_MAX_NEIGHBOURS = 100  # K, in a library of some size
+_EQUATIONS_PER_NEIGHBOUR = 20  # in a small one, one neighbour in so many equations
+_SCORED_PAIRS = 10  # matches of a paper that count
+_SHOWN_PAIRS = 5  # and are given as evidence
 
 
 @dataclass(frozen=True)
-class Subject:
+class QueryPaper:
     """The paper that others are compared with."""
 
     keys: frozenset[str]  # papers of the collection that are not answers
@@ -45,28 +45,28 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class _Match:
-    worth: float
+class _EquationPair:
+    gain: float
     cosine: float
     ours: int  # among the subject's equations
     theirs: int  # key
 
 
-def of_collection(desk: Desk, key: str) -> Subject:
+def load_query_paper(desk: Snapshot, key: str) -> QueryPaper:
     """A paper of the collection.
 
     Raises:
         BadInput: it is not there, or none of its equations has a vector.
     """
-    if key not in desk.papers([key]):
+    if key not in desk.get_papers([key]):
         raise BadInput(f"the library has no paper {key[:200]!r}")
-    equations = _thinned(desk.of_papers([key]))
+    equations = _thin_out(desk.list_keys([key]))
     if not len(equations):
         raise BadInput(f"{key}: none of its equations can be searched for; if it was added lately, run `eqkin index`")
-    return Subject(frozenset({key}), desk.vectors(equations), equations.tolist())
+    return QueryPaper(frozenset({key}), desk.get_vectors(equations), equations.tolist())
 
 
-def of_draft(source: str, encoder: Encoder) -> Subject:
+def read_draft(source: str, encoder: Encoder) -> QueryPaper:
     """A draft, or several files of one, read but not added.
 
     Raises:
@@ -74,81 +74,87 @@ def of_draft(source: str, encoder: Encoder) -> Subject:
     """
     builder, equations, keys, problems = ForestBuilder(), list[EquationRecord](), set[str](), list[str]()
     for item in open_source(source):
-        extract = read_item(item, "")
+        extract = parse_item(item, "")
         keys.add(extract.key)
         if extract.failure:
             problems.append(extract.message)
             continue
         builder.add_forest(from_bytes(extract.forest))
-        equations.extend(_draft_records(extract))
+        equations.extend(_build_draft_records(extract))
         if len(equations) > LIMITS.draft_equations:
             break
     if not equations:
         reason = problems[0] if problems else "no equations in it that could be read"
         raise BadInput(reason if source in reason else f"{source}: {reason}")
-    chosen = _thinned(np.arange(len(equations)))
+    chosen = _thin_out(np.arange(len(equations)))
     vectors = encoder.embed(builder.build().select(chosen))
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return Subject(frozenset(keys), vectors, [equations[i] for i in chosen.tolist()])
+    return QueryPaper(frozenset(keys), vectors, [equations[i] for i in chosen.tolist()])
 
 
-def related(desk: Desk, subject: Subject, k: int) -> list[PaperHit]:
+def find_related_papers(desk: Snapshot, subject: QueryPaper, k: int) -> list[PaperHit]:
     """The papers whose equations are nearest to the subject's, best first."""
-    neighbours = max(2, min(_NEIGHBOURS, len(desk) // _SHARE))
-    own = desk.of_papers(subject.keys)
+    neighbours = max(2, min(_MAX_NEIGHBOURS, len(desk) // _EQUATIONS_PER_NEIGHBOUR))
+    own = desk.list_keys(subject.keys)
     wanted = min(neighbours + len(own), 2 * neighbours + 100)
-    cosines, keys = desk.nearest(subject.vectors, wanted)
-    cosines, keys = _without(cosines, keys, own, neighbours)
+    cosines, keys = desk.search_vectors(subject.vectors, wanted)
+    cosines, keys = _drop_own_equations(cosines, keys, own, neighbours)
     baseline = np.array([row[t >= 0][-1] if (t >= 0).any() else 1.0 for row, t in zip(cosines, keys, strict=True)])
-    places = desk.places({key for key in keys.ravel().tolist() if key >= 0})
-    matches: dict[str, list[_Match]] = defaultdict(list)
+    places = desk.get_refs({key for key in keys.ravel().tolist() if key >= 0})
+    matches: dict[str, list[_EquationPair]] = defaultdict(list)
     for ours, (row, found, base) in enumerate(zip(cosines.tolist(), keys.tolist(), baseline.tolist(), strict=True)):
         for cosine, key in zip(row, found, strict=True):
             if key in places and cosine > base:
-                matches[places[key].paper].append(_Match(cosine - base, cosine, ours, key))
-    most = float(np.sort(1 - baseline)[::-1][:_PAIRS].sum())
-    ranked = sorted(((_best(found), paper) for paper, found in matches.items()), key=lambda p: (-_sum(p[0]), p[1]))
-    known = desk.papers(paper for _, paper in ranked[:k])
-    return _hits(desk, subject, [(known[paper], best) for best, paper in ranked[:k] if paper in known], most)
+                matches[places[key].paper].append(_EquationPair(cosine - base, cosine, ours, key))
+    most = float(np.sort(1 - baseline)[::-1][:_SCORED_PAIRS].sum())
+    ranked = sorted(
+        ((_select_pairs(found), paper) for paper, found in matches.items()), key=lambda p: (-_sum_gains(p[0]), p[1])
+    )
+    known = desk.get_papers(paper for _, paper in ranked[:k])
+    return _build_paper_hits(
+        desk, subject, [(known[paper], best) for best, paper in ranked[:k] if paper in known], most
+    )
 
 
-def _best(matches: Iterable[_Match]) -> list[_Match]:
+def _select_pairs(matches: Iterable[_EquationPair]) -> list[_EquationPair]:
     """The matches of one paper that count: each equation of either side once, those that say most first."""
     ours: set[int] = set()
     theirs: set[int] = set()
-    best: list[_Match] = []
-    for match in sorted(matches, key=lambda m: (-m.worth, m.ours, m.theirs)):
+    best: list[_EquationPair] = []
+    for match in sorted(matches, key=lambda m: (-m.gain, m.ours, m.theirs)):
         if match.ours not in ours and match.theirs not in theirs:
             ours.add(match.ours)
             theirs.add(match.theirs)
             best.append(match)
-            if len(best) == _PAIRS:
+            if len(best) == _SCORED_PAIRS:
                 break
     return best
 
 
-def _sum(matches: Iterable[_Match]) -> float:
-    return sum(match.worth for match in matches)
+def _sum_gains(matches: Iterable[_EquationPair]) -> float:
+    return sum(match.gain for match in matches)
 
 
-def _hits(desk: Desk, subject: Subject, ranked: list[tuple[PaperRecord, list[_Match]]], most: float) -> list[PaperHit]:
-    keys = {match.theirs for _, best in ranked for match in best[:_SHOWN]}
-    ours = {match.ours for _, best in ranked for match in best[:_SHOWN]}
+def _build_paper_hits(
+    desk: Snapshot, subject: QueryPaper, ranked: list[tuple[PaperRecord, list[_EquationPair]]], most: float
+) -> list[PaperHit]:
+    keys = {match.theirs for _, best in ranked for match in best[:_SHOWN_PAIRS]}
+    ours = {match.ours for _, best in ranked for match in best[:_SHOWN_PAIRS]}
     keys |= {key for key in (subject.equations[i] for i in ours) if isinstance(key, int)}
-    found = desk.records(sorted(keys))
+    found = desk.get_records(sorted(keys))
     hits = []
     for paper, best in ranked:
         pairs = []
-        for match in best[:_SHOWN]:
+        for match in best[:_SHOWN_PAIRS]:
             mine = subject.equations[match.ours]
             record = found.get(mine) if isinstance(mine, int) else mine
             if record is not None and match.theirs in found:
                 pairs.append((record, found[match.theirs], match.cosine))
-        hits.append(PaperHit(paper, min(_sum(best) / most, 1.0) if most > 0 else 0.0, tuple(pairs)))
+        hits.append(PaperHit(paper, min(_sum_gains(best) / most, 1.0) if most > 0 else 0.0, tuple(pairs)))
     return hits
 
 
-def _without(cosines: Floats, keys: Keys, own: Keys, keep: int) -> tuple[Floats, Keys]:
+def _drop_own_equations(cosines: Floats, keys: Keys, own: Keys, keep: int) -> tuple[Floats, Keys]:
     """Neighbours without the subject's own equations, the first `keep` of each row."""
     gone = (keys < 0) | np.isin(keys, own)
     order = np.argsort(gone, axis=1, kind="stable")[:, :keep]
@@ -156,14 +162,14 @@ def _without(cosines: Floats, keys: Keys, own: Keys, keep: int) -> tuple[Floats,
     return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(keys, order, axis=1)
 
 
-def _thinned(values: Keys) -> Keys:
+def _thin_out(values: Keys) -> Keys:
     """At most as many as the limit says, evenly spread."""
     if len(values) <= LIMITS.draft_equations:
         return values
     return values[np.linspace(0, len(values) - 1, LIMITS.draft_equations).round().astype(np.int64)]
 
 
-def _draft_records(extract: Extract) -> list[EquationRecord]:
+def _build_draft_records(extract: ParsedPaper) -> list[EquationRecord]:
     forest = from_bytes(extract.forest)
     paper = extract.paper
     record = PaperRecord(
@@ -178,8 +184,8 @@ def _draft_records(extract: Extract) -> list[EquationRecord]:
     for equation in extract.equations:
         if equation.tree >= 0:
             _, heading, latex = extract.sections[equation.section]
-            before, after = records.prose_around(latex, equation.mark)
-            mathml = to_mathml(node_of(forest, equation.tree))
+            before, after = records.read_context(latex, equation.mark)
+            mathml = to_mathml(to_node(forest, equation.tree))
             name = f"{extract.key}#{equation.number}"
             equations.append(
                 EquationRecord(name, -1, equation.latex, mathml, equation.label, heading, before, after, record)

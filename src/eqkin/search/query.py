@@ -11,19 +11,21 @@ from queue import LifoQueue
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.forest import Forest
-from eqkin.latex.entities import decoded
-from eqkin.latex.formula import typed_formula
-from eqkin.latex.rewriting import Rewritten
+from eqkin.latex.entities import decode_entities
+from eqkin.latex.formula import clean_typed_formula
+from eqkin.latex.rewriting import RewrittenText
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure
-from eqkin.mathml.placeholders import Placeholders, named, spelled, wildcards_of, with_placeholders
-from eqkin.mathml.tree import Node, forest_of, node_of, parse_mathml, to_mathml
-from eqkin.mathml.typed import convert_typed
+from eqkin.mathml.placeholders import Placeholders, find_wildcards, insert_placeholders, label_wildcards, restore_names
+from eqkin.mathml.tree import Node, parse_mathml, to_forest, to_mathml, to_node
+from eqkin.mathml.typed import convert_typed_formula
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
-_MARKUP = re.compile(r"\s*(?:<\?xml\b|<!--|<!DOCTYPE\b|<(?:[A-Za-z][\w.-]*:)?(?:math|m[a-z]+)\b[^<>]*>)", re.IGNORECASE)
-_DOCUMENT = re.compile(r"\\begin\s*\{document\}")
-_CONVERTERS = 2  # engines that read formulas side by side; a slow formula holds up one of them
+_MARKUP_START = re.compile(
+    r"\s*(?:<\?xml\b|<!--|<!DOCTYPE\b|<(?:[A-Za-z][\w.-]*:)?(?:math|m[a-z]+)\b[^<>]*>)", re.IGNORECASE
+)
+_DOCUMENT_START = re.compile(r"\\begin\s*\{document\}")
+_DEFAULT_CONVERTERS = 2  # engines that read formulas side by side; a slow formula holds up one of them
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class UnreadableFormula(BadInput):
     """A query's formula cannot be read; `problem` says where it is wrong."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(_sentence(problem))
+        super().__init__(_describe(problem))
         self.problem = problem
 
 
@@ -47,7 +49,7 @@ class OversizedFormula(LimitReached):
     """A query's formula is larger or slower than allowed."""
 
     def __init__(self, problem: Problem) -> None:
-        super().__init__(_sentence(problem))
+        super().__init__(_describe(problem))
         self.problem = problem
 
 
@@ -64,7 +66,7 @@ class Formula:
     @property
     def root(self) -> Node:
         """Its tree."""
-        return node_of(self.forest, 0)
+        return to_node(self.forest, 0)
 
     @property
     def mathml(self) -> str:
@@ -85,7 +87,7 @@ class Preview:
 class FormulaReader:
     """Reads formulas for any number of threads, with a few converters."""
 
-    def __init__(self, converters: int = _CONVERTERS) -> None:
+    def __init__(self, converters: int = _DEFAULT_CONVERTERS) -> None:
         self.converters = converters
         self._converters: LifoQueue[Converter] = LifoQueue()
         for _ in range(converters):
@@ -105,15 +107,15 @@ class FormulaReader:
         text = text.encode("utf-8", "replace").decode()
         if not text.strip():
             raise UnreadableFormula(Problem("the formula is empty", 0, "empty"))
-        plain = Rewritten(text) if is_mathml(text) or len(text) > LIMITS.latex_chars else decoded(text)
+        plain = RewrittenText(text) if is_mathml(text) or len(text) > LIMITS.latex_chars else decode_entities(text)
         try:
             formula = (
                 self._read_mathml(plain.text) if is_mathml(plain.text) else self._read_latex(plain.text, wildcards)
             )
         except (UnreadableFormula, OversizedFormula) as error:
-            raise _moved(error, plain) from error.__cause__
+            raise _move_error(error, plain) from error.__cause__
         latex = text.strip() if formula.latex else ""
-        found = wildcards_of(formula.root) if wildcards else ()
+        found = find_wildcards(formula.root) if wildcards else ()
         return replace(formula, latex=latex, wildcards=found)
 
     def preview(self, text: str) -> Preview:
@@ -132,7 +134,7 @@ class FormulaReader:
             self._converters.put(converter)
 
     @contextmanager
-    def _converter(self) -> Iterator[Converter]:
+    def _borrow_converter(self) -> Iterator[Converter]:
         converter = self._converters.get()
         try:
             yield converter
@@ -144,21 +146,21 @@ class FormulaReader:
             raise OversizedFormula(
                 Problem(f"the formula is longer than {LIMITS.latex_chars:,} characters", reason="limit: size")
             )
-        signed = with_placeholders(text) if wildcards else Placeholders(Rewritten(text), {})
-        typed = typed_formula(signed.formula.text)
+        signed = insert_placeholders(text) if wildcards else Placeholders(RewrittenText(text), {})
+        typed = clean_typed_formula(signed.formula.text)
         if not typed.strip():
             raise UnreadableFormula(Problem("the formula is empty", 0, "empty"))
-        with self._converter() as converter:
-            conversion = convert_typed(converter, typed)
+        with self._borrow_converter() as converter:
+            conversion = convert_typed_formula(converter, typed)
         outcome = conversion.outcomes[0]
         if outcome.failure is not None:
-            failure = replace(outcome.failure, message=spelled(outcome.failure.message, signed.names))
-            raise _moved(_error(failure, typed, signed.formula.text), signed.formula)
+            failure = replace(outcome.failure, message=restore_names(outcome.failure.message, signed.names))
+            raise _move_error(_make_error(failure, typed, signed.formula.text), signed.formula)
         forest = conversion.forest if len(conversion.forest) == 1 else conversion.forest.select([outcome.tree])
         if signed.names:
-            root = node_of(forest, 0)
-            named(root, signed.names)
-            forest = forest_of(root)
+            root = to_node(forest, 0)
+            label_wildcards(root, signed.names)
+            forest = to_forest(root)
         return Formula(text, forest, outcome.unknown, outcome.repaired)
 
     def _read_mathml(self, text: str) -> Formula:
@@ -167,16 +169,16 @@ class FormulaReader:
         except LimitReached as error:
             raise OversizedFormula(Problem(str(error), reason="limit: size")) from error
         except EqkinError as error:
-            raise UnreadableFormula(Problem(str(error), _place_in_markup(text, error), "MathML")) from error
-        return Formula("", forest_of(root))
+            raise UnreadableFormula(Problem(str(error), _locate_in_markup(text, error), "MathML")) from error
+        return Formula("", to_forest(root))
 
 
 def is_mathml(text: str) -> bool:
     """Whether a text is meant as MathML rather than LaTeX."""
-    return _MARKUP.match(text) is not None
+    return _MARKUP_START.match(text) is not None
 
 
-def formula_in_file(path: Path) -> str:
+def read_formula_file(path: Path) -> str:
     """The text of a file that holds one formula.
 
     Raises:
@@ -194,24 +196,26 @@ def formula_in_file(path: Path) -> str:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
-    if _DOCUMENT.search(text):
+    if _DOCUMENT_START.search(text):
         raise BadInput(f"{path}: a whole document, not a formula; `eqkin similar-papers` finds papers related to it")
     return text
 
 
-def _error(failure: Failure, typed: str, text: str) -> UnreadableFormula | OversizedFormula:
-    position = _place(failure.position, typed, text) if failure.position >= 0 else -1
+def _make_error(failure: Failure, typed: str, text: str) -> UnreadableFormula | OversizedFormula:
+    position = _locate(failure.position, typed, text) if failure.position >= 0 else -1
     problem = Problem(failure.message, position, failure.reason)
     return OversizedFormula(problem) if failure.reason.startswith("limit") else UnreadableFormula(problem)
 
 
-def _moved(error: UnreadableFormula | OversizedFormula, text: Rewritten) -> UnreadableFormula | OversizedFormula:
+def _move_error(
+    error: UnreadableFormula | OversizedFormula, text: RewrittenText
+) -> UnreadableFormula | OversizedFormula:
     """The same error, with its place in the text as it was before it was rewritten."""
     at = error.problem.position
-    return type(error)(replace(error.problem, position=text.place(at))) if at >= 0 else error
+    return type(error)(replace(error.problem, position=text.find_origin(at))) if at >= 0 else error
 
 
-def _place(units: int, typed: str, text: str) -> int:
+def _locate(units: int, typed: str, text: str) -> int:
     """Where the converter's position lies in the text as given, which may have lost `$`, labels or an environment."""
     at = len(typed.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore"))  # it counts in UTF-16
     start = text.find(typed)
@@ -225,7 +229,7 @@ def _place(units: int, typed: str, text: str) -> int:
     return -1
 
 
-def _place_in_markup(text: str, error: EqkinError) -> int:
+def _locate_in_markup(text: str, error: EqkinError) -> int:
     """The character that expat names by line and column."""
     match = re.search(r"line (\d+), column (\d+)", str(error))
     if match is None:
@@ -235,6 +239,6 @@ def _place_in_markup(text: str, error: EqkinError) -> int:
     return min(sum(len(before) + 1 for before in lines[:line]) + column, len(text))
 
 
-def _sentence(problem: Problem) -> str:
+def _describe(problem: Problem) -> str:
     where = f" at character {problem.position + 1}" if problem.position >= 0 else ""
     return f"the formula cannot be read: {problem.message}{where}"

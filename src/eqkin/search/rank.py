@@ -13,18 +13,18 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.forest import Forest, ForestBuilder
-from eqkin.mathml.tree import node_of
+from eqkin.mathml.tree import to_node
 from eqkin.network.encoder import Encoder
 from eqkin.search.query import Formula, FormulaReader, OversizedFormula, UnreadableFormula
-from eqkin.search.ranker import CLOSELY, Ranker, bundled, similarity
-from eqkin.search.wildcards import Pattern, matches_first, without_wildcards
+from eqkin.search.ranker import RERANK_DEPTH, Ranker, compute_relevance, load_bundled_ranker
+from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
 
-_UNREADABLE = -1.0  # below any score
-_TOPICS = 128  # whose scores are in memory together
+_UNREADABLE_SCORE = -1.0  # below any score
+_TOPICS_PER_BATCH = 128  # whose scores are in memory together
 
 
 @dataclass
-class Formulas:
+class EncodedFormulas:
     """Formulas with their names, and trees and vectors of length 1 of those that could be read."""
 
     names: list[str]
@@ -67,29 +67,31 @@ def read_lines(path: Path) -> list[str]:
         raise BadInput(f"{path}: not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
-def encode(
+def encode_formulas(
     table: Iterable[tuple[str, str]], encoder: Encoder, reader: FormulaReader, *, wildcards: bool = False
-) -> Formulas:
+) -> EncodedFormulas:
     """Trees and vectors of named formulas; in topics there may be wildcards, which then are letters of their own."""
     given, builder = list(table), ForestBuilder()
     names = [name for name, _ in given]
     problems: dict[str, str] = {}
     patterns: dict[str, Pattern] = {}
     with ThreadPoolExecutor(reader.converters) as pool:  # the converters work outside of Python's lock
-        for name, read in zip(names, pool.map(lambda row: _tried(reader, row[1], wildcards), given), strict=True):
+        for name, read in zip(names, pool.map(lambda row: _try_to_read(reader, row[1], wildcards), given), strict=True):
             if isinstance(read, str):
                 problems[name] = read
                 continue
             if read.wildcards:
                 patterns[name] = Pattern(read.root)
-            builder.add_forest(without_wildcards(read.forest) if read.wildcards else read.forest)
+            builder.add_forest(replace_wildcards(read.forest) if read.wildcards else read.forest)
     forest = builder.build()
     vectors = encoder.embed(forest)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return Formulas(names, forest, (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32), problems, patterns)
+    return EncodedFormulas(
+        names, forest, (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32), problems, patterns
+    )
 
 
-def _tried(reader: FormulaReader, latex: str, wildcards: bool) -> Formula | str:
+def _try_to_read(reader: FormulaReader, latex: str, wildcards: bool) -> Formula | str:
     """A formula, or why it cannot be read."""
     try:
         return reader.read(latex, wildcards=wildcards)
@@ -97,27 +99,31 @@ def _tried(reader: FormulaReader, latex: str, wildcards: bool) -> Formula | str:
         return str(error)
 
 
-def run_lines(topics: Formulas, formulas: Formulas, tag: str = "eqkin", ranker: Ranker | None = None) -> Iterator[str]:
+def iter_run_lines(
+    topics: EncodedFormulas, formulas: EncodedFormulas, tag: str = "eqkin", ranker: Ranker | None = None
+) -> Iterator[str]:
     """Lines `topic Q0 formula rank score tag` that rank all formulas for each topic; unreadable ones come last."""
-    rows = _rows(topics, formulas, ranker or bundled())
+    rows = _iter_scores(topics, formulas, ranker or load_bundled_ranker())
     unreadable = [name for name in formulas.names if name in formulas.problems]
     names = [*formulas.readable, *unreadable]
     for topic in topics.names:
-        scores = np.full(len(names), _UNREADABLE)
+        scores = np.full(len(names), _UNREADABLE_SCORE)
         if topic not in topics.problems:
             found = next(rows)
             if topic in topics.patterns:
-                closely = np.argsort(-found, kind="stable")[:CLOSELY].tolist()
-                found = matches_first(found, topics.patterns[topic], partial(node_of, formulas.forest), closely)
+                closely = np.argsort(-found, kind="stable")[:RERANK_DEPTH].tolist()
+                found = rank_matches_first(found, topics.patterns[topic], partial(to_node, formulas.forest), closely)
             scores[: len(found)] = found
         order = np.argsort(-scores, kind="stable")
         for rank, number in enumerate(order.tolist(), 1):
             yield f"{topic} Q0 {names[number]} {rank} {scores[number]:.6f} {tag}\n"
 
 
-def _rows(topics: Formulas, formulas: Formulas, ranker: Ranker) -> Iterator[npt.NDArray[np.float32]]:
+def _iter_scores(
+    topics: EncodedFormulas, formulas: EncodedFormulas, ranker: Ranker
+) -> Iterator[npt.NDArray[np.float32]]:
     """The scores of all readable formulas for each readable topic."""
-    for start in range(0, len(topics.forest), _TOPICS):
-        some = np.arange(start, min(start + _TOPICS, len(topics.forest)))
+    for start in range(0, len(topics.forest), _TOPICS_PER_BATCH):
+        some = np.arange(start, min(start + _TOPICS_PER_BATCH, len(topics.forest)))
         asked = topics.forest.select(some)
-        yield from similarity(asked, topics.vectors[some], formulas.forest, formulas.vectors, ranker)
+        yield from compute_relevance(asked, topics.vectors[some], formulas.forest, formulas.vectors, ranker)

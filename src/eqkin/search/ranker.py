@@ -21,15 +21,15 @@ from eqkin.errors import CorruptData
 from eqkin.forest import Forest
 from eqkin.search import kinship
 from eqkin.search.boosted import BoostedTrees
-from eqkin.search.kinship import FEATURES, SIMILARITIES, Profile, profile
+from eqkin.search.kinship import FEATURES, SIMILARITIES, FormulaFeatures, extract_features
 
-BUNDLED = Path(__file__).parent / "ranking.safetensors"
-CLOSELY = 1_000  # formulas of a collection that are compared by everything
-_BLOCK = 20_000  # formulas of a collection that are profiled at a time
-VECTOR_WEIGHT = 0.7  # of the first step
-PLAIN_WEIGHT = 1.7  # lambda
-_RUN = SIMILARITIES.index("run")
-_SAME = 0.99  # cosine of formulas that are the same; those cut to so many tokens may differ further on
+BUNDLED_RANKER = Path(__file__).parent / "ranking.safetensors"
+RERANK_DEPTH = 1_000  # formulas of a collection that are compared by everything
+_BLOCK_FORMULAS = 20_000  # formulas of a collection that are profiled at a time
+FIRST_STAGE_VECTOR_WEIGHT = 0.7  # of the first step
+LINEAR_SCORE_WEIGHT = 1.7  # lambda
+_SUBSTRING_COLUMN = SIMILARITIES.index("run")
+_SAME_FORMULA_COSINE = 0.99  # cosine of formulas that are the same; those cut to so many tokens may differ further on
 
 Floats = npt.NDArray[np.float32]
 
@@ -43,11 +43,11 @@ class Ranker:
         self._learned = learned
 
     @classmethod
-    def load(cls, path: Path = BUNDLED) -> Ranker:
+    def load(cls, path: Path = BUNDLED_RANKER) -> Ranker:
         """The ranking in a file, by default the one that comes with eqkin; raises `CorruptData`."""
         return cls(BoostedTrees.load(path))
 
-    def scores(self, query: Profile, formulas: Profile, cosines: Floats) -> Floats:
+    def score(self, query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats) -> Floats:
         """How related each formula is to the first one of `query`, in [0, 1].
 
         Args:
@@ -57,12 +57,20 @@ class Ranker:
         """
         if not len(formulas):
             return np.zeros(0, np.float32)
-        columns = kinship.features(query, formulas, cosines)
-        total = (PLAIN_WEIGHT * kinship.plain(columns) + self._learned(columns)) / (1 + PLAIN_WEIGHT)
-        equal = (columns[:, _RUN] == 1) & (formulas.tokens.length == query.tokens.length[0]) & (cosines > _SAME)
+        columns = kinship.build_feature_matrix(query, formulas, cosines)
+        total = (LINEAR_SCORE_WEIGHT * kinship.compute_linear_score(columns) + self._learned(columns)) / (
+            1 + LINEAR_SCORE_WEIGHT
+        )
+        equal = (
+            (columns[:, _SUBSTRING_COLUMN] == 1)
+            & (formulas.tokens.length == query.tokens.length[0])
+            & (cosines > _SAME_FORMULA_COSINE)
+        )
         return np.where(equal, 1, np.clip(total, 0, 1)).astype(np.float32)
 
-    def all_scores(self, query: Profile, formulas: Profile, cosines: Floats, without: int = -1) -> Floats:
+    def score_collection(
+        self, query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats, without: int = -1
+    ) -> Floats:
         """The same for a collection of any size: beyond the best `CLOSELY`, formulas keep the order of the first step.
 
         Args:
@@ -71,9 +79,11 @@ class Ranker:
             cosines: Of the query's vector and each of theirs.
             without: A formula of the collection that is no candidate: its score is 0.
         """
-        return self._in_two_steps(query, kinship.counted(query, formulas), cosines, formulas.select, without)
+        return self._score_in_two_stages(
+            query, kinship.compute_structural_overlap(query, formulas), cosines, formulas.select, without
+        )
 
-    def scores_of(self, query: Profile, counted: Floats, cosines: Floats, formulas: Forest) -> Floats:
+    def score_forest(self, query: FormulaFeatures, counted: Floats, cosines: Floats, formulas: Forest) -> Floats:
         """The same for a collection that is too large to have all its tokens in memory.
 
         Args:
@@ -82,23 +92,25 @@ class Ranker:
             cosines: Of the query's vector and each of theirs.
             formulas: The collection's trees.
         """
-        return self._in_two_steps(query, counted, cosines, lambda places: profile(formulas.select(places)))
+        return self._score_in_two_stages(
+            query, counted, cosines, lambda places: extract_features(formulas.select(places))
+        )
 
-    def _in_two_steps(
+    def _score_in_two_stages(
         self,
-        query: Profile,
+        query: FormulaFeatures,
         counted: Floats,
         cosines: Floats,
-        profiles: Callable[[npt.NDArray[np.int64]], Profile],
+        profiles: Callable[[npt.NDArray[np.int64]], FormulaFeatures],
         without: int = -1,
     ) -> Floats:
-        plain = counted + VECTOR_WEIGHT * cosines
+        plain = counted + FIRST_STAGE_VECTOR_WEIGHT * cosines
         if without >= 0:
             plain[without] = -np.inf
         order = np.argsort(-plain, kind="stable")[: len(plain) - (without >= 0)]
-        best, rest = order[:CLOSELY], order[CLOSELY:]
+        best, rest = order[:RERANK_DEPTH], order[RERANK_DEPTH:]
         scores = np.zeros(len(plain), np.float32)
-        scores[best] = self.scores(query, profiles(best), cosines[best])
+        scores[best] = self.score(query, profiles(best), cosines[best])
         if len(rest):  # below all others, in their own order
             least = float(scores[best].min())
             scores[rest] = least * np.linspace(1, 0, len(rest) + 2, dtype=np.float32)[1:-1]
@@ -106,38 +118,38 @@ class Ranker:
 
 
 @cache
-def bundled() -> Ranker:
+def load_bundled_ranker() -> Ranker:
     """The ranking that comes with eqkin, read once."""
     return Ranker.load()
 
 
-def similarity(
+def compute_relevance(
     queries: Forest, query_vectors: Floats, formulas: Forest, vectors: Floats, ranker: Ranker | None = None
 ) -> Floats:
     """How related the engine finds each formula to each query, (queries, formulas); vectors have length 1."""
-    ranker, ours = ranker or bundled(), profile(queries)
+    ranker, ours = ranker or load_bundled_ranker(), extract_features(queries)
     asked = [ours.select(np.array([at])) for at in range(len(ours))]
     scores = np.zeros((len(asked), len(formulas)), np.float32)
-    if len(formulas) <= _BLOCK:
-        theirs = profile(formulas)
+    if len(formulas) <= _BLOCK_FORMULAS:
+        theirs = extract_features(formulas)
         for at, query in enumerate(asked):
-            scores[at] = ranker.all_scores(query, theirs, vectors @ query_vectors[at])
+            scores[at] = ranker.score_collection(query, theirs, vectors @ query_vectors[at])
         return scores
-    for start in range(0, len(formulas), _BLOCK):  # counted structure first, in the place of the scores
-        part = slice(start, min(start + _BLOCK, len(formulas)))
-        theirs = profile(formulas.select(np.arange(part.start, part.stop)), tokens=False)
+    for start in range(0, len(formulas), _BLOCK_FORMULAS):  # counted structure first, in the place of the scores
+        part = slice(start, min(start + _BLOCK_FORMULAS, len(formulas)))
+        theirs = extract_features(formulas.select(np.arange(part.start, part.stop)), tokens=False)
         for at, query in enumerate(asked):
-            scores[at, part] = kinship.counted(query, theirs)
+            scores[at, part] = kinship.compute_structural_overlap(query, theirs)
     for at, query in enumerate(asked):
-        scores[at] = ranker.scores_of(query, scores[at], vectors @ query_vectors[at], formulas)
+        scores[at] = ranker.score_forest(query, scores[at], vectors @ query_vectors[at], formulas)
     return scores
 
 
-def similarity_within(formulas: Forest, vectors: Floats, ranker: Ranker | None = None) -> Floats:
+def compute_relevance_within(formulas: Forest, vectors: Floats, ranker: Ranker | None = None) -> Floats:
     """How related the engine finds the formulas of a collection to each other; none is a candidate for itself."""
-    ranker, all_of_them = ranker or bundled(), profile(formulas)
+    ranker, all_of_them = ranker or load_bundled_ranker(), extract_features(formulas)
     rows = [
-        ranker.all_scores(all_of_them.select(np.array([at])), all_of_them, vectors @ vectors[at], without=at)
+        ranker.score_collection(all_of_them.select(np.array([at])), all_of_them, vectors @ vectors[at], without=at)
         for at in range(len(all_of_them))
     ]
     return np.stack(rows) if rows else np.zeros((0, 0), np.float32)

@@ -10,45 +10,47 @@ from functools import lru_cache
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.latex.prose import EQUATION_MARK, around, plain_text
+from eqkin.latex.prose import EQUATION_MARK, extract_context, to_plain_text
 from eqkin.library import Library
 from eqkin.mathml.tree import to_mathml
 from eqkin.search.results import EquationRecord, PaperPage, PaperRecord
-from eqkin.search.store import Facets, Place
+from eqkin.search.store import EquationRef, Facets
 
-_REACH = 3_000  # characters of LaTeX around an equation that are read as prose
-_PAPER = "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin"
-_EQUATION = f"""
-SELECT e.tree, e.number, e.mark, e.latex, e.label, e.section, s.title AS heading, s.latex AS prose, {_PAPER}
+_CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
+_PAPER_COLUMNS = "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin"
+_SELECT_EQUATIONS = f"""
+SELECT e.tree, e.number, e.mark, e.latex, e.label, e.section, s.title AS heading, s.latex AS prose, {_PAPER_COLUMNS}
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
 """
-_PLACE = "SELECT e.tree, p.key, e.number, e.latex, p.year, p.fields FROM equations e JOIN papers p ON p.id = e.paper"
+_SELECT_REFS = (
+    "SELECT e.tree, p.key, e.number, e.latex, p.year, p.fields FROM equations e JOIN papers p ON p.id = e.paper"
+)
 
 
-def papers_named(library: Library, keys: Iterable[str]) -> dict[str, PaperRecord]:
+def get_papers(library: Library, keys: Iterable[str]) -> dict[str, PaperRecord]:
     """The records of papers by their keys."""
     rows = library.connection.execute(
-        f"SELECT {_PAPER} FROM papers p WHERE p.key IN (SELECT value FROM json_each(?))", (_json(keys),)
+        f"SELECT {_PAPER_COLUMNS} FROM papers p WHERE p.key IN (SELECT value FROM json_each(?))", (_to_json(keys),)
     ).fetchall()
-    return {row["key"]: _paper(row) for row in rows}
+    return {row["key"]: _build_paper(row) for row in rows}
 
 
-def trees_of_papers(library: Library, keys: Iterable[str]) -> list[int]:
+def get_trees_of_papers(library: Library, keys: Iterable[str]) -> list[int]:
     """The trees of papers, in the order in which their equations stand."""
     rows = library.connection.execute(
         "SELECT e.tree FROM papers p JOIN equations e ON e.paper = p.id "
         "WHERE p.key IN (SELECT value FROM json_each(?)) AND e.tree IS NOT NULL ORDER BY p.id, e.number",
-        (_json(keys),),
+        (_to_json(keys),),
     ).fetchall()
     return [row[0] for row in rows]
 
 
 @lru_cache(maxsize=10_000)
-def _names(listed: str) -> tuple[str, ...]:
+def _parse_names(listed: str) -> tuple[str, ...]:
     return tuple(orjson.loads(listed))
 
 
-def facets(library: Library) -> Facets:
+def count_facets(library: Library) -> Facets:
     """All equations by their papers' fields, most frequent first, and by year, in order."""
     rows = library.connection.execute(
         "SELECT p.fields, p.year, count(e.tree) FROM papers p JOIN equations e ON e.paper = p.id GROUP BY p.id"
@@ -56,38 +58,38 @@ def facets(library: Library) -> Facets:
     fields: Counter[str] = Counter()
     years: Counter[int] = Counter()
     for names, year, count in rows:
-        fields.update(dict.fromkeys(_names(names), count))
+        fields.update(dict.fromkeys(_parse_names(names), count))
         if year is not None:
             years[year] += count
     return dict(fields.most_common()), dict(sorted(years.items()))
 
 
-def places_of_trees(library: Library, trees: Iterable[int]) -> dict[int, Place]:
+def get_refs(library: Library, trees: Iterable[int]) -> dict[int, EquationRef]:
     """Where trees stand; those no longer in the library are left out."""
     rows = library.connection.execute(
-        f"{_PLACE} WHERE e.tree IN (SELECT value FROM json_each(?))", (_json(map(int, trees)),)
+        f"{_SELECT_REFS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
-    return {row[0]: Place(row[0], row[1], row[2], row[3], row[4], _names(row[5])) for row in rows}
+    return {row[0]: EquationRef(row[0], row[1], row[2], row[3], row[4], _parse_names(row[5])) for row in rows}
 
 
-def trees_in_sections(library: Library, sections: Iterable[int]) -> dict[int, int]:
+def get_trees_in_sections(library: Library, sections: Iterable[int]) -> dict[int, int]:
     """The trees of sections, each with its section."""
     rows = library.connection.execute(
         "SELECT tree, section FROM equations WHERE section IN (SELECT value FROM json_each(?)) AND tree IS NOT NULL",
-        (_json(map(int, sections)),),
+        (_to_json(map(int, sections)),),
     ).fetchall()
     return {row[0]: row[1] for row in rows}
 
 
-def equations(library: Library, trees: Iterable[int]) -> dict[int, EquationRecord]:
+def get_equations(library: Library, trees: Iterable[int]) -> dict[int, EquationRecord]:
     """The records of trees, with MathML and the prose around."""
     rows = library.connection.execute(
-        f"{_EQUATION} WHERE e.tree IN (SELECT value FROM json_each(?))", (_json(map(int, trees)),)
+        f"{_SELECT_EQUATIONS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
-    return {row["tree"]: _equation(library, row, _paper(row)) for row in rows}
+    return {row["tree"]: _build_equation(library, row, _build_paper(row)) for row in rows}
 
 
-def equation_named(library: Library, name: str) -> EquationRecord:
+def get_equation(library: Library, name: str) -> EquationRecord:
     """The equation `paper-key#number`, or `paper-key#label`.
 
     Raises:
@@ -96,53 +98,55 @@ def equation_named(library: Library, name: str) -> EquationRecord:
     key, _, last = name.rpartition("#")
     where, value = ("e.number = ?", int(last)) if last.isdecimal() and len(last) < 10 else ("e.label = ?", last)
     row = library.connection.execute(
-        f"{_EQUATION} WHERE p.key = ? AND {where} ORDER BY e.number LIMIT 1", (key, value)
+        f"{_SELECT_EQUATIONS} WHERE p.key = ? AND {where} ORDER BY e.number LIMIT 1", (key, value)
     ).fetchone()
     if row is None:
         raise BadInput(f"the library has no equation {name[:200]!r}; an id is PAPER#NUMBER, as a search prints it")
-    return _equation(library, row, _paper(row))
+    return _build_equation(library, row, _build_paper(row))
 
 
-def paper_page(library: Library, key: str) -> PaperPage:
+def get_paper_page(library: Library, key: str) -> PaperPage:
     """A paper and all of its equations; one that did not convert has no MathML and tree -1.
 
     Raises:
         BadInput: the library has no such paper.
     """
-    head = library.connection.execute(f"SELECT {_PAPER}, p.abstract FROM papers p WHERE p.key = ?", (key,)).fetchone()
+    head = library.connection.execute(
+        f"SELECT {_PAPER_COLUMNS}, p.abstract FROM papers p WHERE p.key = ?", (key,)
+    ).fetchone()
     if head is None:
         raise BadInput(f"the library has no paper {key[:200]!r}")
-    paper = _paper(head)
+    paper = _build_paper(head)
     rows = library.connection.execute(
-        f"{_EQUATION} WHERE e.paper = ? ORDER BY s.number, e.number", (head["paper_id"],)
+        f"{_SELECT_EQUATIONS} WHERE e.paper = ? ORDER BY s.number, e.number", (head["paper_id"],)
     ).fetchall()
     sections: dict[int, tuple[str, list[EquationRecord]]] = {}
     for row in rows:
         _, members = sections.setdefault(row["section"], (row["heading"], []))
-        members.append(_equation(library, row, paper))
+        members.append(_build_equation(library, row, paper))
     listed = tuple((heading, tuple(members)) for heading, members in sections.values())
     return PaperPage(paper, head["abstract"], listed)
 
 
-def _paper(row: sqlite3.Row) -> PaperRecord:
+def _build_paper(row: sqlite3.Row) -> PaperRecord:
     return PaperRecord(
         row["key"],
         row["paper_title"],
         tuple(orjson.loads(row["authors"])),
         row["year"],
-        _names(row["fields"]),
+        _parse_names(row["fields"]),
         row["origin"],
     )
 
 
-def _equation(library: Library, row: sqlite3.Row, paper: PaperRecord) -> EquationRecord:
+def _build_equation(library: Library, row: sqlite3.Row, paper: PaperRecord) -> EquationRecord:
     tree = row["tree"]
-    before, after = prose_around(row["prose"], row["mark"])
+    before, after = read_context(row["prose"], row["mark"])
     return EquationRecord(
         id=f"{paper.key}#{row['number']}",
         tree=-1 if tree is None else tree,
         latex=row["latex"],
-        mathml="" if tree is None else to_mathml(library.tree(tree)),
+        mathml="" if tree is None else to_mathml(library.get_tree(tree)),
         label=row["label"],
         section=row["heading"],
         before=before,
@@ -151,7 +155,7 @@ def _equation(library: Library, row: sqlite3.Row, paper: PaperRecord) -> Equatio
     )
 
 
-def prose_around(latex: str, mark: int) -> tuple[str, str]:
+def read_context(latex: str, mark: int) -> tuple[str, str]:
     """The prose before and after an equation; reads only what stands between its neighbours, not the whole section."""
     at = -1
     for _ in range(mark + 1):
@@ -160,13 +164,13 @@ def prose_around(latex: str, mark: int) -> tuple[str, str]:
             return "", ""
     start, end = latex.rfind(EQUATION_MARK, 0, at) + 1, latex.find(EQUATION_MARK, at + 1)
     end = end if end >= 0 else len(latex)
-    if at - start > _REACH:  # cut between paragraphs, so that no inline formula loses its first half
-        start = max(latex.find("\n\n", at - _REACH, at), at - _REACH)
-    if end - at > _REACH:
-        paragraph = latex.rfind("\n\n", at, at + _REACH)
-        end = paragraph if paragraph > 0 else at + _REACH
-    return around(plain_text(latex[start:end]), 0)
+    if at - start > _CONTEXT_CHARS:  # cut between paragraphs, so that no inline formula loses its first half
+        start = max(latex.find("\n\n", at - _CONTEXT_CHARS, at), at - _CONTEXT_CHARS)
+    if end - at > _CONTEXT_CHARS:
+        paragraph = latex.rfind("\n\n", at, at + _CONTEXT_CHARS)
+        end = paragraph if paragraph > 0 else at + _CONTEXT_CHARS
+    return extract_context(to_plain_text(latex[start:end]), 0)
 
 
-def _json(values: Iterable[int | str]) -> str:
+def _to_json(values: Iterable[int | str]) -> str:
     return orjson.dumps(list(values)).decode()

@@ -112,4 +112,4 @@ class MapPoints:
     trees: npt.NDArray[np.int64]
     ids: list[str]
     fields: list[str]  # the first field of each equation's paper, "" if it has none
-    places: npt.NDArray[np.float32]  # (n, 2), in [-1, 1]
+    coordinates: npt.NDArray[np.float32]  # (n, 2), in [-1, 1]

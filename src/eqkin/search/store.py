@@ -22,7 +22,7 @@ Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint32]
 Keys: TypeAlias = npt.NDArray[np.int64]
 Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]
-ANYTHING = Filters()
+NO_FILTERS = Filters()
 
 
 class NoSuchEquation(BadInput):
@@ -30,7 +30,7 @@ class NoSuchEquation(BadInput):
 
 
 @dataclass(frozen=True)
-class Place:
+class EquationRef:
     """Where an equation stands: enough to rank, fold, group and count it."""
 
     key: int
@@ -46,14 +46,14 @@ class Place:
         return f"{self.paper}#{self.number}"
 
 
-class Desk(Protocol):
+class Snapshot(Protocol):
     """One moment of a collection, read by one thread at a time.
 
     All methods raise `Unreachable` if the store is on another machine that does not answer, and what opening it would.
     """
 
     @property
-    def moment(self) -> Hashable:
+    def version(self) -> Hashable:
         """Another value whenever the collection may have changed."""
 
     @property
@@ -63,7 +63,7 @@ class Desk(Protocol):
     def __len__(self) -> int:
         """Equations that can be found."""
 
-    def nearest(self, vectors: Floats, k: int, filters: Filters = ANYTHING) -> tuple[Floats, Keys]:
+    def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """The equations nearest to each vector.
 
         Args:
@@ -75,56 +75,56 @@ class Desk(Protocol):
             Cosines (q, k), best first, and keys (q, k); 0 and -1 where there are fewer hits than `k`.
         """
 
-    def alike(self, codes: Codes, weights: Floats, k: int, filters: Filters = ANYTHING) -> tuple[Floats, Keys]:
+    def search_terms(self, codes: Codes, weights: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """The equations that have most of some terms: sums of the weights of those they have, best first, and keys.
 
         At most `k`, none without a term in common; nothing at all where the store does not know terms.
         """
 
-    def worded(self, text: str, filters: Filters = ANYTHING) -> dict[int, float]:
+    def search_text(self, text: str, filters: Filters = NO_FILTERS) -> dict[int, float]:
         """Equations around which stand the words, with how well these fit, in [0, 1]; raises `BadInput` if it cannot.
 
         At most a few thousand, those that fit best.
         """
 
-    def places(self, keys: Iterable[int]) -> dict[int, Place]:
+    def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Where equations stand; those that are gone are left out."""
 
-    def vectors(self, keys: Keys) -> Floats:
+    def get_vectors(self, keys: Keys) -> Floats:
         """Their unit vectors, in the order of the keys; raises `NoSuchEquation`."""
 
-    def forest(self, keys: Keys) -> Forest:
+    def get_trees(self, keys: Keys) -> Forest:
         """Their trees, in the order of the keys; raises `NoSuchEquation`."""
 
-    def records(self, keys: Iterable[int]) -> dict[int, EquationRecord]:
+    def get_records(self, keys: Iterable[int]) -> dict[int, EquationRecord]:
         """All that is shown of them; those that are gone are left out. `tree` is the key."""
 
-    def equation(self, name: str) -> EquationRecord:
+    def get_equation(self, name: str) -> EquationRecord:
         """The equation `paper-key#number`, or `paper-key#label`; raises `BadInput` if there is none.
 
         One that could not be read when it was added has the key -1.
         """
 
-    def paper(self, key: str) -> PaperPage:
+    def get_paper(self, key: str) -> PaperPage:
         """A paper and all of its equations; raises `BadInput` if there is none."""
 
-    def papers(self, keys: Iterable[str]) -> dict[str, PaperRecord]:
+    def get_papers(self, keys: Iterable[str]) -> dict[str, PaperRecord]:
         """Papers by their keys; those that are not there are left out."""
 
-    def of_papers(self, keys: Iterable[str]) -> Keys:
+    def list_keys(self, keys: Iterable[str]) -> Keys:
         """Keys of the equations of papers that can be found, in the order in which they stand in a paper."""
 
-    def spread(self, limit: int) -> Keys:
+    def sample_keys(self, limit: int) -> Keys:
         """At most about `limit` equations, evenly spread over the collection, ascending; the same every time."""
 
-    def facets(self) -> Facets:
+    def count_facets(self) -> Facets:
         """Equations of the whole collection by field (most frequent first) and by year (in order)."""
 
 
-class Store(Protocol):
+class SearchBackend(Protocol):
     """A collection that can be searched, shared by threads."""
 
-    def desk(self) -> AbstractContextManager[Desk]:
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
         """A desk to read at, for one thread, until the context ends."""
 
     def close(self) -> None:

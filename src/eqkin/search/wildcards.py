@@ -20,17 +20,17 @@ import numpy.typing as npt
 
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.mathml.placeholders import is_wildcard
-from eqkin.mathml.rows import Item, Row, RowReader, as_node
-from eqkin.mathml.tree import Node, forest_of, node_of
+from eqkin.mathml.rows import ItemRow, RowItem, RowReader, build_node
+from eqkin.mathml.tree import Node, to_forest, to_node
 
-STEPS = 10_000  # of one search
-_LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
+MAX_STEPS = 10_000  # of one search
+_FREE_LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
 
 Scores = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
-class Match:
+class PatternMatch:
     """How a tree answers a pattern. Nodes are numbered breadth first, as the forest has them."""
 
     whole: bool  # all of the tree was matched, not a part alone
@@ -44,44 +44,44 @@ class Pattern:
     def __init__(self, root: Node) -> None:
         self._reader = RowReader()
         self._row = self._reader.read(root)
-        self._wild = {item.code: item.text for item in _all_items(self._row) if item.node and is_wildcard(item.node)}
+        self._wild = {item.code: item.text for item in _iter_items(self._row) if item.node and is_wildcard(item.node)}
         self._open = set(self._wild)  # codes of items that hold wildcards
         _mark_open(self._row, self._open)
         self._outer = set(self._row.codes) - self._open
-        self._needed = set(_closed(self._row, self._open))
+        self._needed = set(_iter_closed(self._row, self._open))
 
-    def match(self, root: Node, limit: int = STEPS) -> Match | None:
+    def match(self, root: Node, limit: int = MAX_STEPS) -> PatternMatch | None:
         """The first match of a tree or a part of it; None if there is none within so many steps."""
         row = self._reader.copy().read(root)
-        items = list(_all_items(row))
+        items = list(_iter_items(row))
         if not self._row.items or not self._needed.issubset({item.code for item in items}):
             return None
         rows = [row, *(slot for item in items for slot in item.slots)]
         rows = [inner for inner in rows if self._outer.issubset(inner.codes)]
-        search = _Search(self._wild, self._open, limit)
+        search = _PatternSearch(self._wild, self._open, limit)
         try:
             for search.statements in (False, True):
                 if search.run(_Goal(self._row.items, 0, row, 0, True, None)):
-                    return search.result(whole=True)
+                    return search.build_match(whole=True)
                 for inner in rows:
                     for start in range(len(inner.items) - len(self._row.items) + 1):
                         if search.run(_Goal(self._row.items, 0, inner, start, False, None)):
-                            return search.result(whole=False)
+                            return search.build_match(whole=False)
         except _Exhausted:
             pass
         return None
 
 
-def matches(pattern: Node, tree: Node, limit: int = STEPS) -> Match | None:
+def match_pattern(pattern: Node, tree: Node, limit: int = MAX_STEPS) -> PatternMatch | None:
     """Whether a tree or a part of it has the form of a pattern, and how; None also if that takes too many steps."""
     return Pattern(pattern).match(tree, limit)
 
 
-def without_wildcards(forest: Forest) -> Forest:
+def replace_wildcards(forest: Forest) -> Forest:
     """A query's tree with an identifier for each wildcard: its own letter if that is free, else another one."""
     if not any(text.startswith("?") for text in forest.texts):
         return forest
-    roots = [node_of(forest, index) for index in range(len(forest))]
+    roots = [to_node(forest, index) for index in range(len(forest))]
     nodes = list(roots)
     for node in nodes:
         nodes.extend(node.children)
@@ -89,14 +89,14 @@ def without_wildcards(forest: Forest) -> Forest:
     taken = {node.text for node in nodes}
     names = list(dict.fromkeys(node.text for node in wild))
     letters = {name: name[1:] for name in names if len(name) == 2 and name[1:] not in taken}
-    free = (letter for letter in chain(_LETTERS, (f"x{number}" for number in count())) if letter not in taken)
+    free = (letter for letter in chain(_FREE_LETTERS, (f"x{number}" for number in count())) if letter not in taken)
     taken.update(letters.values())
     letters = {name: letters.get(name) or next(free) for name in names}
     for node in wild:
         node.text, node.attributes = letters[node.text], {}
     builder = ForestBuilder()
     for root in roots:
-        builder.add_forest(forest_of(root))
+        builder.add_forest(to_forest(root))
     return builder.build()
 
 
@@ -107,28 +107,28 @@ class _Exhausted(Exception):
 class _Goal(NamedTuple):
     """Members of a pattern, from one on, have to answer those of a row, from one on; then other goals follow."""
 
-    pattern: tuple[Item, ...]
+    pattern: tuple[RowItem, ...]
     at: int
-    row: Row
+    row: ItemRow
     place: int
     to_end: bool  # of the row
     then: _Goal | None
     length: int = 0  # the least that the wildcard which comes next may stand for; exactly that, if it is bound
 
 
-class _Bound(NamedTuple):
+class _Binding(NamedTuple):
     codes: tuple[int, ...]  # without brackets around
-    run: tuple[Item, ...]
+    run: tuple[RowItem, ...]
 
 
-class _Search:
+class _PatternSearch:
     """Goes through the choices for wildcards, with a stack of those that are left."""
 
     def __init__(self, wild: dict[int, str], unground: set[int], limit: int) -> None:
         self._wild, self._open, self._left = wild, unground, limit
         self.statements = False  # whether any wildcard may hold a relation
-        self._bound: dict[str, _Bound] = {}  # in the order of binding
-        self._pairs: list[tuple[Item, tuple[Item, ...]]] = []
+        self._bound: dict[str, _Binding] = {}  # in the order of binding
+        self._pairs: list[tuple[RowItem, tuple[RowItem, ...]]] = []
         self._choices: list[tuple[_Goal, int, int]] = []
 
     def run(self, goal: _Goal | None) -> bool:
@@ -148,16 +148,16 @@ class _Search:
             failed, goal = self._step(goal)
         return True
 
-    def result(self, whole: bool) -> Match:
+    def build_match(self, whole: bool) -> PatternMatch:
         """How the goal was reached."""
         pairs = {(0, 0)} if whole else set()
         for ours, theirs in self._pairs:
             if ours.code in self._wild:
                 pairs.update((ours.number, number) for item in theirs for number in item.covers)
             else:
-                pairs.update(_paired(ours, theirs[0], deep=ours.code not in self._open))
-        bindings = {name: as_node(bound.run) for name, bound in self._bound.items()}
-        return Match(whole, bindings, tuple(sorted(pairs)))
+                pairs.update(_iter_pairs(ours, theirs[0], deep=ours.code not in self._open))
+        bindings = {name: build_node(bound.run) for name, bound in self._bound.items()}
+        return PatternMatch(whole, bindings, tuple(sorted(pairs)))
 
     def _step(self, goal: _Goal) -> tuple[bool, _Goal | None]:
         """Whether it fails here, and what is left to reach."""
@@ -168,20 +168,22 @@ class _Search:
             return False, goal.then
         item, other = goal.pattern[goal.at], goal.row.items[goal.place]
         if item.code in self._wild:
-            return self._stand_in(goal, self._wild[item.code], room - rest + 1)
-        if item.code != other.code and (item.code not in self._open or not _alike(item, other)):
+            return self._bind_wildcard(goal, self._wild[item.code], room - rest + 1)
+        if item.code != other.code and (item.code not in self._open or not _have_same_slots(item, other)):
             return True, None
-        following = self._after(goal, 1)
+        following = self._advance(goal, 1)
         if item.code != other.code:
             for ours, theirs in zip(reversed(item.slots), reversed(other.slots), strict=True):
                 following = _Goal(ours.items, 0, theirs, 0, True, following)
         return False, following
 
-    def _stand_in(self, goal: _Goal, name: str, most: int) -> tuple[bool, _Goal | None]:
+    def _bind_wildcard(self, goal: _Goal, name: str, most: int) -> tuple[bool, _Goal | None]:
         """Let a wildcard stand for the next few members of the row, and keep the other choices."""
         bound = self._bound.get(name)
         last = goal.to_end and goal.at == len(goal.pattern) - 1
-        lengths = self._again(goal, bound) if bound else self._lengths(goal, most if last else 1, most)
+        lengths = (
+            self._iter_bound_lengths(goal, bound) if bound else self._iter_lengths(goal, most if last else 1, most)
+        )
         length = next(lengths, 0)
         if not length or length > most:
             return True, None
@@ -190,15 +192,15 @@ class _Search:
             self._choices.append((goal._replace(length=more), len(self._bound), len(self._pairs)))
         if bound is None:
             run = goal.row.items[goal.place : goal.place + length]
-            self._bound[name] = _Bound(_without_brackets(goal.row, goal.place, goal.place + length), run)
-        return False, self._after(goal, length)
+            self._bound[name] = _Binding(_strip_brackets(goal.row, goal.place, goal.place + length), run)
+        return False, self._advance(goal, length)
 
-    def _after(self, goal: _Goal, length: int) -> _Goal:
+    def _advance(self, goal: _Goal, length: int) -> _Goal:
         run = goal.row.items[goal.place : goal.place + length]
         self._pairs.append((goal.pattern[goal.at], run))
         return _Goal(goal.pattern, goal.at + 1, goal.row, goal.place + length, goal.to_end, goal.then)
 
-    def _lengths(self, goal: _Goal, least: int, most: int) -> Iterator[int]:
+    def _iter_lengths(self, goal: _Goal, least: int, most: int) -> Iterator[int]:
         """How many members can be an expression, ascending."""
         row, start, least = goal.row, goal.place, max(goal.length, least)
         reach, joins, states = start, True, False
@@ -223,7 +225,7 @@ class _Search:
         code = goal.pattern[goal.at + 1].code if goal.at + 1 < len(goal.pattern) else -1
         return code < 0 or code in self._open or goal.row.codes[place] == code
 
-    def _again(self, goal: _Goal, bound: _Bound) -> Iterator[int]:
+    def _iter_bound_lengths(self, goal: _Goal, bound: _Binding) -> Iterator[int]:
         """How many members say what a wildcard stands for already: as it is, or in brackets."""
         row, start, size = goal.row, goal.place, len(bound.codes)
         self._spend(size)
@@ -239,22 +241,22 @@ class _Search:
             raise _Exhausted
 
 
-def _alike(item: Item, other: Item) -> bool:
+def _have_same_slots(item: RowItem, other: RowItem) -> bool:
     return bool(item.slots) and item.tag == other.tag and len(item.slots) == len(other.slots)
 
 
-def _is_side(pattern: tuple[Item, ...], at: int) -> bool:
+def _is_side(pattern: tuple[RowItem, ...], at: int) -> bool:
     """Whether a member has nothing but relations beside it."""
     return all(item.is_relation for item in pattern[max(at - 1, 0) : at] + pattern[at + 1 : at + 2])
 
 
-def _without_brackets(row: Row, start: int, end: int) -> tuple[int, ...]:
+def _strip_brackets(row: ItemRow, start: int, end: int) -> tuple[int, ...]:
     while end - start > 2 and row.items[start].text == "(" and row.partners[start] == end - 1:
         start, end = start + 1, end - 1
     return row.codes[start:end]
 
 
-def _paired(item: Item, other: Item, deep: bool) -> Iterator[tuple[int, int]]:
+def _iter_pairs(item: RowItem, other: RowItem, deep: bool) -> Iterator[tuple[int, int]]:
     """Numbers of two items that answer each other, and of all below them if they are the same."""
     stack = [(item, other)]
     while stack:
@@ -266,7 +268,7 @@ def _paired(item: Item, other: Item, deep: bool) -> Iterator[tuple[int, int]]:
                 stack.extend(zip(slot.items, slot_there.items, strict=True))
 
 
-def _all_items(row: Row) -> Iterator[Item]:
+def _iter_items(row: ItemRow) -> Iterator[RowItem]:
     """All items of a row and below, from the top down."""
     level = [row]
     while level:
@@ -275,7 +277,7 @@ def _all_items(row: Row) -> Iterator[Item]:
         level = [slot for inner in level for item in inner.items for slot in item.slots]
 
 
-def _mark_open(row: Row, unground: set[int]) -> bool:
+def _mark_open(row: ItemRow, unground: set[int]) -> bool:
     """Add the codes of items that hold something open; whether the row does."""
     found = False
     for item in row.items:
@@ -285,16 +287,18 @@ def _mark_open(row: Row, unground: set[int]) -> bool:
     return found
 
 
-def _closed(row: Row, unground: set[int]) -> Iterator[int]:
+def _iter_closed(row: ItemRow, unground: set[int]) -> Iterator[int]:
     """The codes of the largest items without wildcards."""
     for item in row.items:
         if item.code not in unground:
             yield item.code
         for slot in item.slots if item.code in unground else ():
-            yield from _closed(slot, unground)
+            yield from _iter_closed(slot, unground)
 
 
-def matches_first(scores: Scores, pattern: Pattern, trees: Callable[[int], Node], closely: Iterable[int]) -> Scores:
+def rank_matches_first(
+    scores: Scores, pattern: Pattern, trees: Callable[[int], Node], closely: Iterable[int]
+) -> Scores:
     """Scores in [0, 1] that put what a pattern matches first: whole formulas, then parts of formulas, then the rest.
 
     Args:

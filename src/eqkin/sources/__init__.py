@@ -8,22 +8,22 @@ from pathlib import Path
 
 from eqkin.errors import BadInput
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.archive import LookUp, Shard, eprint_item, expanded, is_bulk
-from eqkin.sources.arxiv import ArxivClient, arxiv_item
-from eqkin.sources.arxiv_ids import id_of_file, parse_id
-from eqkin.sources.bundled import atlas_items
-from eqkin.sources.docstrings import package_items
-from eqkin.sources.documents import SUFFIXES, document_item
-from eqkin.sources.files import OnSkip, head_of, kind_of, shown
-from eqkin.sources.folder import RECORD_SUFFIXES, folder_items, tex_item
+from eqkin.sources.archive import MetadataLookup, Shard, expand_shards, is_bulk_tar, make_eprint_item
+from eqkin.sources.arxiv import ArxivClient, make_arxiv_item
+from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
+from eqkin.sources.bundled import iter_atlas_items
+from eqkin.sources.docstrings import iter_package_items
+from eqkin.sources.documents import DOCUMENT_SUFFIXES, make_document_item
+from eqkin.sources.files import SkipCallback, detect_kind, display_path, read_head
+from eqkin.sources.folder import RECORD_SUFFIXES, iter_folder_items, make_tex_item
 from eqkin.sources.includes import TEX_SUFFIXES
 from eqkin.sources.metadata import MetadataSnapshot
-from eqkin.sources.paper import Item, Paper
-from eqkin.sources.records import record_items
+from eqkin.sources.paper import Paper, SourceItem
+from eqkin.sources.records import iter_record_items
 
-__all__ = ["ArxivClient", "Item", "MetadataSnapshot", "Paper", "Shard", "open_shards", "open_source"]
+__all__ = ["ArxivClient", "SourceItem", "MetadataSnapshot", "Paper", "Shard", "open_source_shards", "open_source"]
 
-READABLE = (
+READABLE_SOURCES = (
     "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .jsonl (also .zst or .gz); an e-print "
     "(.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
 )
@@ -35,8 +35,8 @@ def open_source(
     limits: Limits = LIMITS,
     metadata: MetadataSnapshot | None = None,
     arxiv: ArxivClient | None = None,
-    on_skip: OnSkip | None = None,
-) -> Iterator[Item]:
+    on_skip: SkipCallback | None = None,
+) -> Iterator[SourceItem]:
     """The papers behind one argument of a user.
 
     Args:
@@ -53,83 +53,87 @@ def open_source(
     Raises:
         BadInput: there is no such thing, or it is of a kind that cannot be read.
     """
-    return expanded(open_shards(spec, limits=limits, metadata=metadata, arxiv=arxiv, on_skip=on_skip), on_skip)
+    return expand_shards(
+        open_source_shards(spec, limits=limits, metadata=metadata, arxiv=arxiv, on_skip=on_skip), on_skip
+    )
 
 
-def open_shards(
+def open_source_shards(
     spec: str,
     *,
     limits: Limits = LIMITS,
     metadata: MetadataSnapshot | None = None,
     arxiv: ArxivClient | None = None,
-    on_skip: OnSkip | None = None,
-) -> Iterator[Item | Shard]:
+    on_skip: SkipCallback | None = None,
+) -> Iterator[SourceItem | Shard]:
     """The same with bulk tars unopened, each a `Shard` that can be read elsewhere."""
     if spec.lower().startswith("arxiv:") or re.match(r"https?://", spec, re.IGNORECASE):
-        return iter([arxiv_item(spec, arxiv or ArxivClient(limits=limits))])
+        return iter([make_arxiv_item(spec, arxiv or ArxivClient(limits=limits))])
     if spec == "atlas:":
-        return atlas_items()
+        return iter_atlas_items()
     if spec.startswith("python:"):
-        return package_items(spec.removeprefix("python:"), limits)
-    path = _existing(spec)
+        return iter_package_items(spec.removeprefix("python:"), limits)
+    path = _resolve_existing_path(spec)
     look_up = metadata.get if metadata else None
     if path.is_dir():
-        return folder_items(path, limits, look_up, on_skip)
-    return _file_items(path, limits, look_up)
+        return iter_folder_items(path, limits, look_up, on_skip)
+    return _open_file(path, limits, look_up)
 
 
-def _existing(spec: str) -> Path:
+def _resolve_existing_path(spec: str) -> Path:
     try:
         path = Path(spec).expanduser().resolve()
         exists = path.exists()
     except (OSError, ValueError, RuntimeError) as error:
         raise BadInput(f"{spec!r}: is no path ({error})") from error
     if not exists:
-        hint = f"; for the arXiv paper write arxiv:{spec}" if parse_id(spec) else ""
-        raise BadInput(f"{shown(spec)}: no such file or folder{hint}")
+        hint = f"; for the arXiv paper write arxiv:{spec}" if parse_arxiv_id(spec) else ""
+        raise BadInput(f"{display_path(spec)}: no such file or folder{hint}")
     return path
 
 
-def _file_items(path: Path, limits: Limits, look_up: LookUp | None) -> Iterator[Item | Shard]:
+def _open_file(path: Path, limits: Limits, look_up: MetadataLookup | None) -> Iterator[SourceItem | Shard]:
     """Items of one file: archives by their first bytes, text by its suffix, else by what it looks like."""
-    head = head_of(path, 4096)
-    kind = kind_of(head)
+    head = read_head(path, 4096)
+    kind = detect_kind(head)
     low = path.name.lower()
     if low.endswith(RECORD_SUFFIXES) and kind in ("text", "gzip", "zstd"):
-        return record_items(path, limits)
+        return iter_record_items(path, limits)
     if kind in ("tar", "gzip", "zip"):
-        if is_bulk(path, limits):
+        if is_bulk_tar(path, limits):
             return iter([Shard(path, limits, look_up)])
-        return iter([eprint_item(path, limits, look_up)])
+        return iter([make_eprint_item(path, limits, look_up)])
     if kind != "text":
         what = {"pdf": "PDF only, without its source", "empty": "is empty", "binary": "unknown binary data"}
-        raise BadInput(f"{shown(path)}: {what.get(kind, f'a {kind} file')}; what can be read: {READABLE}")
-    if path.suffix.lower() not in SUFFIXES and _holds_records(head):
-        return record_items(path, limits)
-    return iter([_text_item(path, low, head, limits, look_up)])
+        raise BadInput(
+            f"{display_path(path)}: {what.get(kind, f'a {kind} file')}; what can be read: {READABLE_SOURCES}"
+        )
+    if path.suffix.lower() not in DOCUMENT_SUFFIXES and _looks_like_records(head):
+        return iter_record_items(path, limits)
+    return iter([_open_text_file(path, low, head, limits, look_up)])
 
 
-def _text_item(path: Path, low: str, head: bytes, limits: Limits, look_up: LookUp | None) -> Item:
+def _open_text_file(path: Path, low: str, head: bytes, limits: Limits, look_up: MetadataLookup | None) -> SourceItem:
     suffix = path.suffix.lower()
-    if suffix in SUFFIXES:
-        return document_item(path, SUFFIXES[suffix], limits)
+    if suffix in DOCUMENT_SUFFIXES:
+        return make_document_item(path, DOCUMENT_SUFFIXES[suffix], limits)
     if low.endswith(TEX_SUFFIXES):
-        return tex_item(path, path.parent, limits)
-    if id_of_file(path.name):
-        return eprint_item(path, limits, look_up)
-    kind = _text_kind(head)
+        return make_tex_item(path, path.parent, limits)
+    if parse_file_name(path.name):
+        return make_eprint_item(path, limits, look_up)
+    kind = _guess_text_kind(head)
     if kind is None:
         raise BadInput(
-            f"{shown(path)}: neither its name nor its content tells what it is; what can be read: {READABLE}"
+            f"{display_path(path)}: neither its name nor its content tells what it is; what can be read: {READABLE_SOURCES}"
         )
-    return tex_item(path, path.parent, limits) if kind == "tex" else document_item(path, kind, limits)
+    return make_tex_item(path, path.parent, limits) if kind == "tex" else make_document_item(path, kind, limits)
 
 
-def _holds_records(head: bytes) -> bool:
+def _looks_like_records(head: bytes) -> bool:
     return re.match(rb'\s*\{\s*"(?:doc_id|id|latex|text)"\s*:', head) is not None
 
 
-def _text_kind(head: bytes) -> str | None:
+def _guess_text_kind(head: bytes) -> str | None:
     """What a text of unknown name looks like."""
     if re.match(rb"\s*\{", head) and b'"cells"' in head:
         return "ipynb"

@@ -12,69 +12,69 @@ from typing import BinaryIO
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.arxiv_ids import id_of_file, parse_id
+from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.files import (
     HEAD_BYTES,
-    OnSkip,
-    digest_of_file,
-    failed_item,
-    file_key,
-    kind_of,
+    SkipCallback,
+    detect_kind,
+    display_path,
+    hash_file,
+    make_failed_item,
+    make_file_key,
     open_regular,
-    shown,
 )
-from eqkin.sources.metadata import ArxivMeta, digest_with, enrich
-from eqkin.sources.paper import Item, Paper, digest_of
+from eqkin.sources.metadata import ArxivMetadata, add_metadata_to_digest, apply_metadata
+from eqkin.sources.paper import Paper, SourceItem, hash_parts
 from eqkin.sources.project import read_project
-from eqkin.sources.streams import ByteStream, gunzipped
-from eqkin.sources.tar import TarReader, inside
-from eqkin.sources.zipped import zip_members
+from eqkin.sources.streams import ByteStream, open_gzip
+from eqkin.sources.tar import TarReader, normalize_member_path
+from eqkin.sources.zipped import iter_zip_members
 
-LookUp = Callable[[str], ArxivMeta | None]
+MetadataLookup = Callable[[str], ArxivMetadata | None]
 
-READABLE = "a gzipped or plain .tex file, a tar (also gzipped) or a zip of one paper's files"
-_NOT_TEXT = (
+READABLE_EPRINTS = "a gzipped or plain .tex file, a tar (also gzipped) or a zip of one paper's files"
+_NON_TEXT_SUFFIX_LIST = (
     ".pdf .png .jpg .jpeg .gif .eps .ps .epsf .epsi .svg .bmp .tif .tiff .webp .mp4 .avi .mov .mpg .mp3 .wav .csv .dat "
     ".npy .npz .mat .h5 .hdf5 .pkl .xls .xlsx .doc .docx .ppt .pptx .ttf .otf .pfb .tfm .vf .afm .aux .log .toc .lof "
     ".lot .out .dvi .blg .fls .synctex .exe .so .o .class .jar .py .m .c .cpp .nb .ipynb .bst"
 )
-_SKIPPED_SUFFIXES = tuple(_NOT_TEXT.split())
+_SKIPPED_SUFFIXES = tuple(_NON_TEXT_SUFFIX_LIST.split())
 _NESTED_SUFFIXES = (".tar", ".tgz", ".gz", ".zip", ".bz2", ".xz", ".z", ".7z", ".rar")
-_SAMPLE = 20  # members looked at to tell a bulk tar from one paper's tar
-_BULK_RATIO = 4  # a gzipped bulk tar may unpack to this many times its size: its members are compressed already
-_NESTING = 3  # layers of gzip around one paper
+_BULK_SAMPLE_MEMBERS = 20  # members looked at to tell a bulk tar from one paper's tar
+_MAX_BULK_RATIO = 4  # a gzipped bulk tar may unpack to this many times its size: its members are compressed already
+_MAX_GZIP_LAYERS = 3  # layers of gzip around one paper
 
 
 @dataclass
-class Unpacked:
+class UnpackedEprint:
     """Files of one paper that may hold text, by their path in the archive, and what was left out."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
-def unpack(source: BinaryIO, name: str, limits: Limits = LIMITS) -> Unpacked:
+def unpack_eprint(source: BinaryIO, name: str, limits: Limits = LIMITS) -> UnpackedEprint:
     """Text files of one e-print in any of its forms.
 
     Raises `BadInput` for what holds no TeX or is damaged, `LimitReached` for what unpacks to too much.
     """
     stream = ByteStream(source, name)
-    for _ in range(_NESTING):
-        kind = kind_of(stream.peek(HEAD_BYTES))
+    for _ in range(_MAX_GZIP_LAYERS):
+        kind = detect_kind(stream.peek(HEAD_BYTES))
         if kind == "tar":
             return _unpack_tar(stream, limits)
         if kind == "zip":
             return _unpack_zip(stream, limits)
         if kind == "text":
             raw = stream.read_rest(limits.file_bytes)
-            return Unpacked({_plain_name(name): raw})
+            return UnpackedEprint({_name_plain_file(name): raw})
         if kind != "gzip":
-            raise BadInput(_why_not(kind, name))
-        stream = gunzipped(stream, limits.archive_bytes)
-    raise LimitReached(f"{name}: is compressed more than {_NESTING - 1} times over")
+            raise BadInput(_describe_unreadable(kind, name))
+        stream = open_gzip(stream, limits.archive_bytes)
+    raise LimitReached(f"{name}: is compressed more than {_MAX_GZIP_LAYERS - 1} times over")
 
 
-def _why_not(kind: str, name: str) -> str:
+def _describe_unreadable(kind: str, name: str) -> str:
     if kind == "pdf":
         return f"{name}: PDF only, without its LaTeX source"
     if kind == "postscript":
@@ -82,33 +82,33 @@ def _why_not(kind: str, name: str) -> str:
     if kind == "empty":
         return f"{name}: is empty"
     what = "unknown binary data" if kind == "binary" else f"a {kind} file"
-    return f"{name}: is {what}; what can be read is {READABLE}"
+    return f"{name}: is {what}; what can be read is {READABLE_EPRINTS}"
 
 
-def _plain_name(name: str) -> str:
+def _name_plain_file(name: str) -> str:
     stem = name.rpartition("/")[2].split("!")[-1]
     return (stem.removesuffix(".gz").removesuffix(".tex") or "main") + ".tex"
 
 
-class _Collector:
+class _TextFileCollector:
     """Keeps what may be text, within the caps, and notes the rest."""
 
     def __init__(self, name: str, limits: Limits) -> None:
-        self.unpacked = Unpacked()
+        self.unpacked = UnpackedEprint()
         self._name = name
         self._limits = limits
         self._members = 0
         self._kept = 0
 
-    def wants(self, name: str, size: int, refused: str) -> str | None:
+    def accept(self, name: str, size: int, refused: str) -> str | None:
         """Path to keep the member under, or None; raises `LimitReached` at the caps."""
         self._members += 1
         if self._members > self._limits.paper_members:
             raise LimitReached(f"{self._name}: has more than {self._limits.paper_members:,} members")
-        path = inside(name)
-        reason = f"is a {refused}" if refused else _why_refused(path)
+        path = normalize_member_path(name)
+        reason = f"is a {refused}" if refused else _explain_refusal(path)
         if reason or path is None:
-            self._note(f"member {name!r} {reason}: not read")
+            self._add_note(f"member {name!r} {reason}: not read")
             return None
         if path.lower().endswith(_SKIPPED_SUFFIXES):
             return None
@@ -117,87 +117,87 @@ class _Collector:
             raise LimitReached(f"{self._name}: text files unpack to more than {self._limits.paper_bytes:,} bytes")
         return path
 
-    def _note(self, note: str) -> None:
+    def _add_note(self, note: str) -> None:
         if len(self.unpacked.notes) < 100:
             self.unpacked.notes.append(note)
 
-    def keep(self, path: str, raw: bytes) -> None:
+    def add(self, path: str, raw: bytes) -> None:
         """Take a member's content if its first bytes are those of text."""
-        if kind_of(raw[:HEAD_BYTES]) in ("text", "empty"):
+        if detect_kind(raw[:HEAD_BYTES]) in ("text", "empty"):
             self.unpacked.files[path] = raw
         elif path.lower().endswith((".tex", ".sty", ".bbl", ".bib", ".cls")):
-            self._note(f"member {path!r} is not text: not read")
+            self._add_note(f"member {path!r} is not text: not read")
 
 
-def _why_refused(path: str | None) -> str:
+def _explain_refusal(path: str | None) -> str:
     if path is None:
         return "leads out of the archive"
     return "is an archive within the archive" if path.lower().endswith(_NESTED_SUFFIXES) else ""
 
 
-def _unpack_tar(stream: ByteStream, limits: Limits) -> Unpacked:
-    collector = _Collector(stream.name, limits)
+def _unpack_tar(stream: ByteStream, limits: Limits) -> UnpackedEprint:
+    collector = _TextFileCollector(stream.name, limits)
     bounded = ByteStream(stream, stream.name, limits.archive_bytes)
     reader = TarReader(bounded, limits)
     for entry in reader:
         if entry.is_dir and not entry.refused:
             continue
-        path = collector.wants(entry.name, entry.size, entry.refused)
+        path = collector.accept(entry.name, entry.size, entry.refused)
         if path is not None:
-            collector.keep(path, reader.read(entry.size))
+            collector.add(path, reader.read(entry.size))
     bounded.drain()
     if not reader.complete:
         collector.unpacked.notes.append("the tar has no end mark: it may be truncated")
     return collector.unpacked
 
 
-def _unpack_zip(stream: ByteStream, limits: Limits) -> Unpacked:
-    collector = _Collector(stream.name, limits)
+def _unpack_zip(stream: ByteStream, limits: Limits) -> UnpackedEprint:
+    collector = _TextFileCollector(stream.name, limits)
     raw = stream.read_rest(limits.packed_bytes)
-    for name, size, refused, read in zip_members(raw, stream.name, limits):
-        path = collector.wants(name, size, refused)
+    for name, size, refused, read in iter_zip_members(raw, stream.name, limits):
+        path = collector.accept(name, size, refused)
         if path is not None:
-            collector.keep(path, read())
+            collector.add(path, read())
     return collector.unpacked
 
 
-def paper_from_eprint(source: BinaryIO, key: str, origin: str, limits: Limits = LIMITS) -> Paper:
+def read_eprint(source: BinaryIO, key: str, origin: str, limits: Limits = LIMITS) -> Paper:
     """The paper in one e-print; raises `BadInput` or `LimitReached` as `unpack` and `read_project` do."""
-    unpacked = unpack(source, origin, limits)
+    unpacked = unpack_eprint(source, origin, limits)
     paper = read_project(unpacked.files, key=key, origin=origin, limits=limits)
     paper.notes[:0] = unpacked.notes
-    if key.startswith("arxiv:") and (arxiv_id := parse_id(key)):
+    if key.startswith("arxiv:") and (arxiv_id := parse_arxiv_id(key)):
         paper.year = paper.year or arxiv_id.year
     return paper
 
 
-def eprint_item(path: Path, limits: Limits = LIMITS, look_up: LookUp | None = None) -> Item:
+def make_eprint_item(path: Path, limits: Limits = LIMITS, look_up: MetadataLookup | None = None) -> SourceItem:
     """One e-print file as an item; a file named after an arXiv identifier gets that identifier's key."""
-    arxiv_id = id_of_file(path.name)
-    key = arxiv_id.key if arxiv_id else file_key(path)
+    arxiv_id = parse_file_name(path.name)
+    key = arxiv_id.key if arxiv_id else make_file_key(path)
     meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
     load = partial(_load_eprint_file, str(path), key, limits, meta)
-    return Item(key, shown(path), load, digest_with(digest_of_file(path), meta))
+    return SourceItem(key, display_path(path), load, add_metadata_to_digest(hash_file(path), meta))
 
 
-def _load_eprint_file(path: str, key: str, limits: Limits, meta: ArxivMeta | None) -> Paper:
+def _load_eprint_file(path: str, key: str, limits: Limits, meta: ArxivMetadata | None) -> Paper:
     with open_regular(path) as file:
-        paper = paper_from_eprint(file, key, shown(path), limits)
-    return enrich(paper, meta) if meta else paper
+        paper = read_eprint(file, key, display_path(path), limits)
+    return apply_metadata(paper, meta) if meta else paper
 
 
-def _load_member(raw: bytes, key: str, origin: str, limits: Limits, meta: ArxivMeta | None) -> Paper:
-    paper = paper_from_eprint(io.BytesIO(raw), key, origin, limits)
-    return enrich(paper, meta) if meta else paper
+def _load_member(raw: bytes, key: str, origin: str, limits: Limits, meta: ArxivMetadata | None) -> Paper:
+    paper = read_eprint(io.BytesIO(raw), key, origin, limits)
+    return apply_metadata(paper, meta) if meta else paper
 
 
-def is_bulk(path: Path, limits: Limits = LIMITS) -> bool:
+def is_bulk_tar(path: Path, limits: Limits = LIMITS) -> bool:
     """Whether a file is a tar (plain or gzipped) of many e-prints rather than of one paper's files.
 
     Told by its first members: e-prints are compressed or PDF, or named after arXiv identifiers.
     """
     with open_regular(path) as file:
-        stream = _outer(file, path, limits.archive_bytes)
+        stream = _open_outer_tar(file, path, limits.archive_bytes)
         if stream is None:
             return False
         seen = eprints = 0
@@ -206,27 +206,27 @@ def is_bulk(path: Path, limits: Limits = LIMITS) -> bool:
             for entry in reader:
                 if entry.is_dir or entry.refused:
                     continue
-                packed = kind_of(reader.read(HEAD_BYTES)) == "gzip"
+                packed = detect_kind(reader.read(HEAD_BYTES)) == "gzip"
                 seen += 1
-                eprints += packed or _named_like_eprint(entry.name)
-                if seen == _SAMPLE:
+                eprints += packed or _is_eprint_name(entry.name)
+                if seen == _BULK_SAMPLE_MEMBERS:
                     break
         except (BadInput, LimitReached):
             pass  # the members before the damage decide
     return seen > 0 and eprints * 2 > seen
 
 
-def _named_like_eprint(name: str) -> bool:
-    return name.endswith((".gz", ".pdf")) and id_of_file(name) is not None
+def _is_eprint_name(name: str) -> bool:
+    return name.endswith((".gz", ".pdf")) and parse_file_name(name) is not None
 
 
-def _outer(file: BinaryIO, path: Path, limit: int) -> ByteStream | None:
+def _open_outer_tar(file: BinaryIO, path: Path, limit: int) -> ByteStream | None:
     """The stream of the tar in `file`, None if there is none; of a gzipped one no more than `limit` is unpacked."""
-    stream = ByteStream(file, shown(path))
-    if kind_of(stream.peek(HEAD_BYTES)) == "gzip":
-        stream = gunzipped(stream, limit)
+    stream = ByteStream(file, display_path(path))
+    if detect_kind(stream.peek(HEAD_BYTES)) == "gzip":
+        stream = open_gzip(stream, limit)
     try:
-        return stream if kind_of(stream.peek(HEAD_BYTES)) == "tar" else None
+        return stream if detect_kind(stream.peek(HEAD_BYTES)) == "tar" else None
     except (BadInput, LimitReached):
         return None
 
@@ -237,83 +237,85 @@ class Shard:
 
     path: Path
     limits: Limits = LIMITS
-    look_up: LookUp | None = None
+    look_up: MetadataLookup | None = None
     in_folder: bool = False  # damage is an item that fails, as everywhere in a folder
 
-    def items(self, on_skip: OnSkip | None = None) -> Iterator[Item]:
+    def iter_items(self, on_skip: SkipCallback | None = None) -> Iterator[SourceItem]:
         """Its e-prints; where it is damaged an item that fails, or the error that `members` raises."""
         try:
-            yield from self.members(on_skip)
+            yield from self.iter_members(on_skip)
         except EqkinError as error:
             if not self.in_folder:
                 raise
-            yield self.damaged(error)
+            yield self.make_failed_item(error)
 
-    def members(self, on_skip: OnSkip | None = None) -> Iterator[Item]:
+    def iter_members(self, on_skip: SkipCallback | None = None) -> Iterator[SourceItem]:
         """Its e-prints as `bulk_items` gives them."""
-        return bulk_items(self.path, self.limits, self.look_up, on_skip)
+        return iter_bulk_items(self.path, self.limits, self.look_up, on_skip)
 
-    def damaged(self, error: EqkinError) -> Item:
+    def make_failed_item(self, error: EqkinError) -> SourceItem:
         """An item that stands for what could not be read."""
-        return failed_item(file_key(self.path), shown(self.path), error)
+        return make_failed_item(make_file_key(self.path), display_path(self.path), error)
 
 
-def expanded(parts: Iterator[Item | Shard], on_skip: OnSkip | None) -> Iterator[Item]:
+def expand_shards(parts: Iterator[SourceItem | Shard], on_skip: SkipCallback | None) -> Iterator[SourceItem]:
     """`parts` with the items of each shard in its place."""
     for part in parts:
         if isinstance(part, Shard):
-            yield from part.items(on_skip)
+            yield from part.iter_items(on_skip)
         else:
             yield part
 
 
-def bulk_items(
-    path: Path, limits: Limits = LIMITS, look_up: LookUp | None = None, on_skip: OnSkip | None = None
-) -> Iterator[Item]:
+def iter_bulk_items(
+    path: Path, limits: Limits = LIMITS, look_up: MetadataLookup | None = None, on_skip: SkipCallback | None = None
+) -> Iterator[SourceItem]:
     """The e-prints of a bulk tar, in order, each with its compressed bytes.
 
     PDF members go to `on_skip`. Raises `BadInput` where the tar is damaged and `LimitReached` where a gzipped one
     unpacks to far more than a tar of compressed members can, after all members before that.
     """
     with open_regular(path) as file:
-        stream = _outer(file, path, max(limits.archive_bytes, _BULK_RATIO * os.fstat(file.fileno()).st_size))
+        stream = _open_outer_tar(
+            file, path, max(limits.archive_bytes, _MAX_BULK_RATIO * os.fstat(file.fileno()).st_size)
+        )
         if stream is None:
-            raise BadInput(f"{shown(path)}: is not a tar of e-prints")
+            raise BadInput(f"{display_path(path)}: is not a tar of e-prints")
         reader = TarReader(stream, limits)
         for entry in reader:
-            origin = f"{shown(path)}!{entry.name}"
+            origin = f"{display_path(path)}!{entry.name}"
             if entry.is_dir:
                 continue
             if entry.refused:
-                _skip(on_skip, origin, entry.refused)
+                _report_skipped(on_skip, origin, entry.refused)
                 continue
-            item = _bulk_member(reader, entry.name, entry.size, origin, path, limits, look_up)
+            item = _read_bulk_member(reader, entry.name, entry.size, origin, path, limits, look_up)
             if item is None:
-                _skip(on_skip, origin, "PDF only")
+                _report_skipped(on_skip, origin, "PDF only")
             else:
                 yield item
         if not reader.complete:
-            raise BadInput(f"{shown(path)}: is truncated (no end mark); the members before the end were read")
+            raise BadInput(f"{display_path(path)}: is truncated (no end mark); the members before the end were read")
 
 
-def _bulk_member(
-    reader: TarReader, name: str, size: int, origin: str, path: Path, limits: Limits, look_up: LookUp | None
-) -> Item | None:
+def _read_bulk_member(
+    reader: TarReader, name: str, size: int, origin: str, path: Path, limits: Limits, look_up: MetadataLookup | None
+) -> SourceItem | None:
     """Item of the current member, None for a PDF."""
-    arxiv_id = id_of_file(name)
-    key = arxiv_id.key if arxiv_id else f"{file_key(path)}!{name}"
+    arxiv_id = parse_file_name(name)
+    key = arxiv_id.key if arxiv_id else f"{make_file_key(path)}!{name}"
     head = reader.read(HEAD_BYTES)
-    if kind_of(head) == "pdf":
+    if detect_kind(head) == "pdf":
         return None
     if size > limits.packed_bytes:
         error = LimitReached(f"{origin}: is larger than {limits.packed_bytes:,} bytes")
-        return failed_item(key, origin, error)
+        return make_failed_item(key, origin, error)
     raw = head + reader.read(size)
     meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
     load = partial(_load_member, raw, key, origin, limits, meta)
-    return Item(key, origin, load, digest_with(digest_of(raw), meta))
+    return SourceItem(key, origin, load, add_metadata_to_digest(hash_parts(raw), meta))
 
 
-def _skip(on_skip: OnSkip | None, what: str, why: str) -> None:
+def _report_skipped(on_skip: SkipCallback | None, what: str, why: str) -> None:
     if on_skip is not None:
         on_skip(what, why)

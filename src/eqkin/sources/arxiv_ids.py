@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from eqkin.latex.citations import ARCHIVES, normalise
+from eqkin.latex.citations import ARXIV_ARCHIVES, normalise_arxiv_id
 
 _ID = re.compile(r"(?P<base>(?:[a-zA-Z][a-zA-Z.-]{0,20}/)?[0-9.]{7,10})(?:v(?P<version>[1-9][0-9]{0,2}))?")
-_OLD_FILE = re.compile(rf"(?P<archive>{ARCHIVES})(?:\.[A-Z]{{2}})?[/_]?(?P<number>[0-9]{{7}}(?:v[0-9]{{1,3}})?)")
+_OLD_FILE = re.compile(rf"(?P<archive>{ARXIV_ARCHIVES})(?:\.[A-Z]{{2}})?[/_]?(?P<number>[0-9]{{7}}(?:v[0-9]{{1,3}})?)")
 _PREFIX = re.compile(
     r"(?:arxiv\s*+:\s*+)?(?:(?:https?://)?(?:[a-z0-9]++\.){0,5}arxiv\.org/(?:abs|pdf|html|e-print|src|format|ps)/)?",
     re.IGNORECASE,
 )
-_NAME_CHARS = 100  # no file named after an identifier has a longer name
+_MAX_NAME_CHARS = 100  # no file named after an identifier has a longer name
 _SUFFIXES = re.compile(r"(?:\.(?:gz|tgz|tar|tex|pdf|zip))+\Z", re.IGNORECASE)
 
 
@@ -41,21 +41,21 @@ class ArxivId:
         return int(digits) + (1900 if int(digits) > 90 else 2000)
 
 
-def parse_id(text: str) -> ArxivId | None:
+def parse_arxiv_id(text: str) -> ArxivId | None:
     """The identifier that `text` is: bare, with `arxiv:`, or an address of arxiv.org; None if it is none."""
     text = text.strip().split("?", 1)[0].split("#", 1)[0].rstrip("/")
     prefix = _PREFIX.match(text)
-    return _bare_id(text[prefix.end() if prefix else 0 :].removesuffix(".pdf"))
+    return _parse_bare_id(text[prefix.end() if prefix else 0 :].removesuffix(".pdf"))
 
 
-def id_of_file(name: str) -> ArxivId | None:
+def parse_file_name(name: str) -> ArxivId | None:
     """The identifier a file is named after (`hep-th9901001.gz`, `1706.03762v2.tar.gz`); None if it is none."""
-    stem = _SUFFIXES.sub("", name.rpartition("/")[2][-_NAME_CHARS:])
+    stem = _SUFFIXES.sub("", name.rpartition("/")[2][-_MAX_NAME_CHARS:])
     old = _OLD_FILE.fullmatch(stem)
-    return _bare_id(f"{old['archive']}/{old['number']}" if old else stem)
+    return _parse_bare_id(f"{old['archive']}/{old['number']}" if old else stem)
 
 
-def _bare_id(text: str) -> ArxivId | None:
+def _parse_bare_id(text: str) -> ArxivId | None:
     match = _ID.fullmatch(text)
-    base = normalise(match["base"]) if match else None
+    base = normalise_arxiv_id(match["base"]) if match else None
     return ArxivId(base, int(match["version"] or 0)) if match and base else None

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import zip_longest
 
-from eqkin.sources.includes import STYLE_SUFFIXES, Include, candidates, tokens
-from eqkin.sources.text import decode
+from eqkin.sources.includes import STYLE_SUFFIXES, Include, iter_includes, list_candidate_paths
+from eqkin.sources.text import decode_text
 
 _COMMENT = re.compile(r"(?<!\\)(?:\\\\)*+%")
-_LINE = 2_000  # characters of a line in front of a command in which a comment is looked for
+_MAX_LINE_CHARS = 2_000  # characters of a line in front of a command in which a comment is looked for
 _LOAD = re.compile(
     r"\\(?:usepackage|RequirePackage(?:WithOptions)?|documentclass|documentstyle|LoadClass(?:WithOptions)?)\s{0,20}"
     r"(?:\[(?P<options>[^\]]{0,2000})\]\s{0,20})?\{(?P<names>[^{}]{1,2000})\}"
@@ -25,16 +25,16 @@ _CITE = re.compile(
 _ENTRY = re.compile(r"^[ \t]*@[ \t]*([A-Za-z]{1,30})\s{0,20}[{(]\s{0,20}([^\s,{}()=\"]{0,300})", re.MULTILINE)
 
 
-def live_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+def iter_uncommented_matches(pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     r"""Matches of `pattern` that do not stand in a comment; `\%` is none. The text is not copied for it."""
     for match in pattern.finditer(text):
-        low = max(match.start() - _LINE, 0)
+        low = max(match.start() - _MAX_LINE_CHARS, 0)
         line = text[max(text.rfind("\n", low, match.start()) + 1, low) : match.start()]
         if not _COMMENT.search(line):
             yield match
 
 
-def local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Iterable[str] = ()) -> list[str]:
+def read_local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Iterable[str] = ()) -> list[str]:
     """Texts of the local style and class files `text` loads, and of those they load, each once.
 
     Args:
@@ -44,7 +44,7 @@ def local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Itera
         loaded: paths of style files already known to be loaded.
     """
     folders = (posixpath.dirname(main), "")
-    queue = [*loaded, *_styles_named_in(text, folders, files)]
+    queue = [*loaded, *_find_styles(text, folders, files)]
     seen: set[str] = set()
     styles: list[str] = []
     while queue:
@@ -52,29 +52,31 @@ def local_styles(files: Mapping[str, bytes], main: str, text: str, loaded: Itera
         if path in seen:
             continue
         seen.add(path)
-        style = decode(files[path])
+        style = decode_text(files[path])
         styles.append(style)
-        queue += _styles_named_in(style, (posixpath.dirname(path), *folders), files)
-        for token in tokens(style):
+        queue += _find_styles(style, (posixpath.dirname(path), *folders), files)
+        for token in iter_includes(style):
             if isinstance(token, Include):
-                queue += [p for p in candidates(token.file, (posixpath.dirname(path), *folders)) if p in files][:1]
+                queue += [
+                    p for p in list_candidate_paths(token.file, (posixpath.dirname(path), *folders)) if p in files
+                ][:1]
     return styles
 
 
-def _styles_named_in(text: str, folders: tuple[str, ...], files: Mapping[str, bytes]) -> list[str]:
+def _find_styles(text: str, folders: tuple[str, ...], files: Mapping[str, bytes]) -> list[str]:
     found: list[str] = []
-    for match in live_matches(_LOAD, text):
+    for match in iter_uncommented_matches(_LOAD, text):
         for name in f"{match['names']},{match['options'] or ''}".split(","):
             name = name.strip()
             if not name or "=" in name:
                 continue
             stems = [name] if name.lower().endswith(STYLE_SUFFIXES) else [name + ".sty", name + ".cls"]
-            paths = [path for stem in stems for path in candidates(stem, folders)]
+            paths = [path for stem in stems for path in list_candidate_paths(stem, folders)]
             found += [path for path in paths if path.lower().endswith(STYLE_SUFFIXES) and path in files][:1]
     return found
 
 
-def bibliography(files: Mapping[str, bytes], main: str, text: str, used: set[str], *, stray: bool) -> list[str]:
+def read_bibliography(files: Mapping[str, bytes], main: str, text: str, used: set[str], *, stray: bool) -> list[str]:
     r"""Texts of the paper's `.bbl` and of what it cites from its `.bib` files.
 
     The `.bbl` is the one named like the main file; with `stray`, if there is none, all in the archive. Files in `used`
@@ -84,24 +86,26 @@ def bibliography(files: Mapping[str, bytes], main: str, text: str, used: set[str
     names = [stem + ".bbl"] if stem + ".bbl" in files else []
     if not names and stray:
         names = sorted(name for name in files if name.lower().endswith(".bbl"))
-    texts = [decode(files[name]) for name in names if name not in used]
+    texts = [decode_text(files[name]) for name in names if name not in used]
     folders = (posixpath.dirname(main), "")
-    asked = [name.strip() for match in live_matches(_BIBLIOGRAPHY, text) for name in match.group(1).split(",")]
-    paths = [_bib_path(name, folders, files) for name in asked if name]
+    asked = [
+        name.strip() for match in iter_uncommented_matches(_BIBLIOGRAPHY, text) for name in match.group(1).split(",")
+    ]
+    paths = [_find_bib_file(name, folders, files) for name in asked if name]
     bibs = [path for path in dict.fromkeys(paths) if path]
     if stray and not asked and not texts:
         bibs = sorted(name for name in files if name.lower().endswith(".bib"))
-    cited = {key.strip() for match in live_matches(_CITE, text) for key in match.group(1).split(",")}
-    texts += [cited_entries(decode(files[path]), cited) for path in bibs]
+    cited = {key.strip() for match in iter_uncommented_matches(_CITE, text) for key in match.group(1).split(",")}
+    texts += [select_cited_entries(decode_text(files[path]), cited) for path in bibs]
     return [t for t in texts if t.strip()]
 
 
-def _bib_path(name: str, folders: tuple[str, ...], files: Mapping[str, bytes]) -> str | None:
+def _find_bib_file(name: str, folders: tuple[str, ...], files: Mapping[str, bytes]) -> str | None:
     stem = name if name.lower().endswith(".bib") else name + ".bib"
-    return next((path for path in candidates(stem, folders) if path in files), None)
+    return next((path for path in list_candidate_paths(stem, folders) if path in files), None)
 
 
-def cited_entries(bib: str, cited: set[str]) -> str:
+def select_cited_entries(bib: str, cited: set[str]) -> str:
     """The entries of a BibTeX file with a key in `cited`, and the strings and entries they refer to."""
     if "*" in cited:
         return bib

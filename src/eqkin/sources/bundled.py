@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from eqkin.atlas import articles
-from eqkin.sources.paper import Item, Paper, digest_of
+from eqkin.atlas import list_articles
+from eqkin.sources.paper import Paper, SourceItem, hash_parts
 
 
-def atlas_items() -> Iterator[Item]:
+def iter_atlas_items() -> Iterator[SourceItem]:
     """One item an article; its field is its name."""
-    for article in articles():
+    for article in list_articles():
         field = article.name.removesuffix(".tex")
         text = article.read_text("utf-8")
-        yield Item(f"atlas:{field}", f"atlas/{article.name}", partial(_load, field, text), digest_of(text))
+        yield SourceItem(
+            f"atlas:{field}", f"atlas/{article.name}", partial(_load_article, field, text), hash_parts(text)
+        )
 
 
-def _load(field: str, text: str) -> Paper:
+def _load_article(field: str, text: str) -> Paper:
     return Paper(
         f"atlas:{field}",
         text,

@@ -11,7 +11,7 @@ from pathlib import Path
 from eqkin.errors import StorageFailed
 
 
-def cache_folder() -> Path:
+def get_cache_folder() -> Path:
     """`$EQKIN_CACHE`, else `eqkin` in the user's cache folder (`$XDG_CACHE_HOME` or `~/.cache`)."""
     if own := os.environ.get("EQKIN_CACHE"):
         return Path(own)
@@ -21,13 +21,13 @@ def cache_folder() -> Path:
 
 def make_folder(path: Path) -> Path:
     """`path`, made if it is not there; raises `StorageFailed` if that fails."""
-    with storing(path):
+    with translate_storage_errors(path):
         path.mkdir(parents=True, exist_ok=True)
     return path
 
 
 @contextmanager
-def storing(path: Path) -> Iterator[None]:
+def translate_storage_errors(path: Path) -> Iterator[None]:
     """Makes an error of the disk while `path` is written a `StorageFailed`."""
     try:
         yield
@@ -37,13 +37,13 @@ def storing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def written_whole(target: Path) -> Iterator[Path]:
+def write_atomically(target: Path) -> Iterator[Path]:
     """A path to write to that takes the name `target` only when the block ends without an error; else it is removed.
 
     Raises `StorageFailed` for every error of the disk, also within the block.
     """
     make_folder(target.parent)
-    with storing(target):
+    with translate_storage_errors(target):
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=".new-")
         os.close(handle)
         try:
@@ -57,7 +57,7 @@ def written_whole(target: Path) -> Iterator[Path]:
             raise
 
 
-def lock_alone(handle: int) -> None:
+def lock_exclusively(handle: int) -> None:
     """Hold a file for this process alone, where the system can do that."""
     if os.name == "posix":
         import fcntl

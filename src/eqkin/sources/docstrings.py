@@ -13,30 +13,30 @@ from pathlib import Path
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.files import failed_item, read_capped, shown
-from eqkin.sources.markdown import MarkdownText
-from eqkin.sources.paper import Item, Paper, digest_of
-from eqkin.sources.rest import RestText
-from eqkin.sources.text import clean, heading
+from eqkin.sources.files import display_path, make_failed_item, read_capped
+from eqkin.sources.markdown import MarkdownConverter
+from eqkin.sources.paper import Paper, SourceItem, hash_parts
+from eqkin.sources.rest import RestConverter
+from eqkin.sources.text import clean_text, format_heading
 
 _MATH = re.compile(rb"\.\. math::|:math:`|\$\$|\\begin\{")
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
 
-def package_items(name: str, limits: Limits = LIMITS) -> Iterator[Item]:
+def iter_package_items(name: str, limits: Limits = LIMITS) -> Iterator[SourceItem]:
     """Modules of the installed package or module `name` (`scipy`, `scipy.stats`) that have math, by their names.
 
     Raises `BadInput` if there is no such package here, or none written in Python.
     """
     if not _NAME.fullmatch(name):
         raise BadInput(f"python:{name}: is no name of a package; write for example python:scipy.stats")
-    roots = _locations(name)
+    roots = _find_locations(name)
     if not roots:
         raise BadInput(f"python:{name}: no such package with Python source is installed here")
-    return _module_items(name, roots, limits)
+    return _iter_module_items(name, roots, limits)
 
 
-def _locations(name: str) -> list[Path]:
+def _find_locations(name: str) -> list[Path]:
     """Folders or the file of a package; only finders of the top-level name run, no code of the package does."""
     top, *rest = name.split(".")
     try:
@@ -53,22 +53,22 @@ def _locations(name: str) -> list[Path]:
     return found or [root.with_suffix(".py") for root in roots if rest and root.with_suffix(".py").is_file()]
 
 
-def _module_items(name: str, roots: list[Path], limits: Limits) -> Iterator[Item]:
+def _iter_module_items(name: str, roots: list[Path], limits: Limits) -> Iterator[SourceItem]:
     for root in roots:
-        for path in _python_files(root):
-            module = _module_name(name, root, path)
+        for path in _iter_python_files(root):
+            module = _make_module_name(name, root, path)
             key = f"python:{module}"
             try:
                 raw = read_capped(path, limits.document_bytes)
             except EqkinError as error:
-                yield failed_item(key, shown(path), error)
+                yield make_failed_item(key, display_path(path), error)
                 continue
             if _MATH.search(raw):
                 load = partial(_load_module, str(path), module, limits)
-                yield Item(key, shown(path), load, digest_of(raw))
+                yield SourceItem(key, display_path(path), load, hash_parts(raw))
 
 
-def _python_files(root: Path) -> Iterator[Path]:
+def _iter_python_files(root: Path) -> Iterator[Path]:
     if root.is_file():
         yield root
         return
@@ -77,7 +77,7 @@ def _python_files(root: Path) -> Iterator[Path]:
         yield from (Path(folder, file) for file in sorted(files) if file.endswith(".py"))
 
 
-def _module_name(name: str, root: Path, path: Path) -> str:
+def _make_module_name(name: str, root: Path, path: Path) -> str:
     if path == root:
         return name
     parts = list(path.relative_to(root).with_suffix("").parts)
@@ -87,7 +87,7 @@ def _module_name(name: str, root: Path, path: Path) -> str:
 
 
 def _load_module(path: str, module: str, limits: Limits) -> Paper:
-    paper = read_module(read_capped(path, limits.python_bytes), f"python:{module}", shown(path), module)
+    paper = read_module(read_capped(path, limits.python_bytes), f"python:{module}", display_path(path), module)
     paper.group = "python:" + module.split(".")[0]
     return paper
 
@@ -104,18 +104,21 @@ def read_module(raw: bytes, key: str, origin: str, module: str = "") -> Paper:
             tree = ast.parse(raw)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadInput(f"{origin}: is not Python that can be read ({error})") from error
-    texts = [heading(1, name.replace("_", r"\_")) + _converted(doc) for name, doc in _docstrings(tree, module)]
-    return Paper(key, clean("\n".join(texts)), origin, kind="python", title=module)
+    texts = [
+        format_heading(1, name.replace("_", r"\_")) + _convert_docstring(doc)
+        for name, doc in _list_docstrings(tree, module)
+    ]
+    return Paper(key, clean_text("\n".join(texts)), origin, kind="python", title=module)
 
 
-def _converted(doc: str) -> str:
+def _convert_docstring(doc: str) -> str:
     """A docstring as LaTeX: reStructuredText, unless its math is written as in Markdown."""
     if ".. math::" not in doc and ":math:" not in doc and ("$$" in doc or "\\begin{" in doc):
-        return MarkdownText(doc).converted()
-    return RestText(doc, 2).converted()
+        return MarkdownConverter(doc).convert()
+    return RestConverter(doc, 2).convert()
 
 
-def _docstrings(tree: ast.Module, module: str) -> list[tuple[str, str]]:
+def _list_docstrings(tree: ast.Module, module: str) -> list[tuple[str, str]]:
     """Qualified names and docstrings in order of appearance."""
     found: list[tuple[str, str]] = []
     stack: list[tuple[str, ast.AST]] = [(module, tree)]

@@ -8,17 +8,17 @@ from pathlib import Path
 
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.docstrings import read_module
-from eqkin.sources.files import digest_of_file, file_key, read_capped, shown
+from eqkin.sources.files import display_path, hash_file, make_file_key, read_capped
 from eqkin.sources.html import read_html
 from eqkin.sources.markdown import read_markdown
 from eqkin.sources.notebook import read_notebook
-from eqkin.sources.paper import Item, Paper
+from eqkin.sources.paper import Paper, SourceItem
 from eqkin.sources.rest import read_rest
 from eqkin.sources.text import refuse_binary
 
-Reader = Callable[[bytes, str, str], Paper]  # raw content, key, origin
+DocumentReader = Callable[[bytes, str, str], Paper]  # raw content, key, origin
 
-READERS: dict[str, Reader] = {
+DOCUMENT_READERS: dict[str, DocumentReader] = {
     "md": read_markdown,
     "ipynb": read_notebook,
     "rst": read_rest,
@@ -26,7 +26,7 @@ READERS: dict[str, Reader] = {
     "python": read_module,
 }
 
-SUFFIXES = {
+DOCUMENT_SUFFIXES = {
     ".md": "md",
     ".markdown": "md",
     ".qmd": "md",
@@ -40,17 +40,17 @@ SUFFIXES = {
 }
 
 
-def document_item(path: Path, kind: str, limits: Limits = LIMITS) -> Item:
+def make_document_item(path: Path, kind: str, limits: Limits = LIMITS) -> SourceItem:
     """A file read by the reader of `kind`, a key of `READERS`."""
-    key = file_key(path)
-    return Item(key, shown(path), partial(load_document, str(path), kind, limits), digest_of_file(path))
+    key = make_file_key(path)
+    return SourceItem(key, display_path(path), partial(load_document, str(path), kind, limits), hash_file(path))
 
 
 def load_document(path: str, kind: str, limits: Limits) -> Paper:
     """The paper in one file, titled like the file if it has no title; raises `BadInput` or `LimitReached`."""
     limit = min(limits.python_bytes if kind == "python" else limits.document_bytes, limits.file_bytes)
     raw = read_capped(path, limit)
-    refuse_binary(raw, shown(path))
-    paper = READERS[kind](raw, file_key(path), shown(path))
-    paper.title = paper.title or Path(shown(path)).stem
+    refuse_binary(raw, display_path(path))
+    paper = DOCUMENT_READERS[kind](raw, make_file_key(path), display_path(path))
+    paper.title = paper.title or Path(display_path(path)).stem
     return paper

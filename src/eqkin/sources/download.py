@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.sources.cache import lock_alone, make_folder, storing, written_whole
+from eqkin.sources.cache import lock_exclusively, make_folder, translate_storage_errors, write_atomically
 
-_PIECE = 1 << 16
-_BUSY = (408, 425, 429, 500, 502, 503, 504)
+_CHUNK_BYTES = 1 << 16
+_RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
-class _Busy(Exception):
+class _RetryableError(Exception):
     """An attempt that failed in a way that may pass; `after` is how many seconds the server asks to wait."""
 
     def __init__(self, reason: str, after: float | None = None) -> None:
@@ -30,7 +30,7 @@ class _Busy(Exception):
         self.after = after
 
 
-def user_agent() -> str:
+def get_user_agent() -> str:
     """What eqkin calls itself towards a server."""
     try:
         return f"eqkin/{metadata.version('eqkin')}"
@@ -45,7 +45,7 @@ class Downloader:
     folder: Path  # of the cache; a file in it keeps the time of the last request
     delay: float = 3.0  # seconds between two requests, what arXiv asks for
     attempts: int = 5
-    patience: float = 120.0  # the longest single wait; a server that asks for more is given up
+    max_wait: float = 120.0  # the longest single wait; a server that asks for more is given up
     timeout: float = 60.0  # of one connection or read
     deadline: float = 600.0  # of everything, waits and further attempts included
     max_bytes: int = 300_000_000
@@ -61,18 +61,18 @@ class Downloader:
         for attempt in range(self.attempts):
             self._wait_for_turn()
             try:
-                with written_whole(target) as path:
-                    self._receive(address, path, until)
+                with write_atomically(target) as path:
+                    self._download(address, path, until)
                 return
-            except _Busy as error:
+            except _RetryableError as error:
                 reason = str(error)
                 wait = error.after if error.after is not None else self.delay * 2**attempt
-                if attempt + 1 == self.attempts or wait > min(self.patience, until - time.monotonic()):
+                if attempt + 1 == self.attempts or wait > min(self.max_wait, until - time.monotonic()):
                     break
                 self.sleep(wait)
         raise BadInput(f"{address}: no answer after {attempt + 1} attempts ({reason}); try again later")
 
-    def _receive(self, address: str, path: Path, until: float) -> None:
+    def _download(self, address: str, path: Path, until: float) -> None:
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -84,15 +84,17 @@ class Downloader:
             urllib.request.UnknownHandler(),
         ):
             opener.add_handler(handler)
-        opener.addheaders = [("User-Agent", user_agent())]
+        opener.addheaders = [("User-Agent", get_user_agent())]
         try:
             with opener.open(address, timeout=self.timeout) as answer:
-                with storing(path), open(path, "wb") as file:
-                    self._copy(answer, file, address, until)
+                with translate_storage_errors(path), open(path, "wb") as file:
+                    self._copy_body(answer, file, address, until)
         except urllib.error.HTTPError as error:
             with error:
-                if error.code in _BUSY:
-                    raise _Busy(f"status {error.code}", _retry_after(error.headers.get("Retry-After"))) from error
+                if error.code in _RETRY_STATUSES:
+                    raise _RetryableError(
+                        f"status {error.code}", _parse_retry_after(error.headers.get("Retry-After"))
+                    ) from error
                 what = "there is no such paper" if error.code in (400, 404, 410) else f"status {error.code}"
                 raise BadInput(f"{address}: {what}") from error
         except ValueError as error:
@@ -100,15 +102,15 @@ class Downloader:
         except (OSError, http.client.HTTPException) as error:
             if isinstance(getattr(error, "reason", None), socket.gaierror):  # waiting does not bring a network back
                 raise BadInput(f"{address}: the name of the server is not known; is there a network?") from error
-            raise _Busy(str(error) or type(error).__name__) from error
+            raise _RetryableError(str(error) or type(error).__name__) from error
 
-    def _copy(self, answer: http.client.HTTPResponse, file: BinaryIO, address: str, until: float) -> None:
+    def _copy_body(self, answer: http.client.HTTPResponse, file: BinaryIO, address: str, until: float) -> None:
         declared = answer.headers.get("Content-Length", "")
         expected = int(declared) if declared.isascii() and declared.isdigit() else None
         if expected is not None and expected > self.max_bytes:
             raise LimitReached(f"{address}: the answer is larger than {self.max_bytes:,} bytes")
         received = 0
-        while piece := _next_piece(answer):
+        while piece := _read_chunk(answer):
             received += len(piece)
             if time.monotonic() > until:
                 raise LimitReached(f"{address}: the download takes longer than {self.deadline:,.0f} seconds")
@@ -116,31 +118,31 @@ class Downloader:
                 raise LimitReached(f"{address}: the answer is larger than {self.max_bytes:,} bytes")
             file.write(piece)
         if expected is not None and received < expected:
-            raise _Busy(f"the answer broke off after {received:,} of {expected:,} bytes")
+            raise _RetryableError(f"the answer broke off after {received:,} of {expected:,} bytes")
 
     def _wait_for_turn(self) -> None:
         """Return when `delay` seconds have passed since the last request of any process that shares the folder."""
         if self.delay <= 0:
             return
         path = make_folder(self.folder) / "last-request"
-        with storing(path), open(path, "a+") as file:
-            lock_alone(file.fileno())  # released when the file is closed
+        with translate_storage_errors(path), open(path, "a+") as file:
+            lock_exclusively(file.fileno())  # released when the file is closed
             file.seek(0)
-            self.sleep(_remaining(file.read(40), self.delay))
+            self.sleep(_compute_remaining_delay(file.read(40), self.delay))
             file.seek(0)
             file.truncate()
             file.write(repr(time.time()))
 
 
-def _next_piece(answer: http.client.HTTPResponse) -> bytes:
+def _read_chunk(answer: http.client.HTTPResponse) -> bytes:
     """What has arrived, without waiting for more; an error of the line may pass, unlike one of the disk."""
     try:
-        return answer.read1(_PIECE)
+        return answer.read1(_CHUNK_BYTES)
     except (OSError, http.client.HTTPException) as error:
-        raise _Busy(str(error) or type(error).__name__) from error
+        raise _RetryableError(str(error) or type(error).__name__) from error
 
 
-def _remaining(last: str, delay: float) -> float:
+def _compute_remaining_delay(last: str, delay: float) -> float:
     """Seconds still to wait; a clock that was set back never makes it more than `delay`."""
     try:
         passed = time.time() - float(last)
@@ -149,7 +151,7 @@ def _remaining(last: str, delay: float) -> float:
     return min(max(delay - passed, 0.0), delay) if passed >= 0 else delay
 
 
-def _retry_after(value: str | None) -> float | None:
+def _parse_retry_after(value: str | None) -> float | None:
     """Seconds from a Retry-After header, which is a number or a date; None if it is neither."""
     if value is None:
         return None

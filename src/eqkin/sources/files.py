@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.sources.paper import Item, Paper
+from eqkin.sources.paper import Paper, SourceItem
 
-OnSkip = Callable[[str, str], None]  # called with what was left out and why
+SkipCallback = Callable[[str, str], None]  # called with what was left out and why
 
 HEAD_BYTES = 1024  # enough to tell any kind of archive
 _BLOCK = 512
@@ -37,7 +37,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
 )
 
 
-def kind_of(head: bytes) -> str:
+def detect_kind(head: bytes) -> str:
     """What the first `HEAD_BYTES` of a file say it is.
 
     One of "empty", "gzip", "tar", "zip", "zstd", "pdf", "postscript", another archive's name, "binary" or "text".
@@ -87,11 +87,11 @@ def open_regular(path: Path | str) -> BinaryIO:
         handle = os.open(path, flags)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ELOOP:
-            raise BadInput(f"{shown(path)}: is a symbolic link; give the file it points to") from error
-        raise BadInput(f"{shown(path)}: cannot be opened ({_reason(error)})") from error
+            raise BadInput(f"{display_path(path)}: is a symbolic link; give the file it points to") from error
+        raise BadInput(f"{display_path(path)}: cannot be opened ({_describe_error(error)})") from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise BadInput(f"{shown(path)}: is not a regular file")
+        raise BadInput(f"{display_path(path)}: is not a regular file")
     return os.fdopen(handle, "rb")
 
 
@@ -102,22 +102,22 @@ def read_capped(path: Path | str, limit: int) -> bytes:
             size = os.fstat(file.fileno()).st_size
             raw = file.read(limit + 1) if size <= limit else None
         except OSError as error:
-            raise BadInput(f"{shown(path)}: cannot be read ({_reason(error)})") from error
+            raise BadInput(f"{display_path(path)}: cannot be read ({_describe_error(error)})") from error
     if raw is None or len(raw) > limit:
-        raise LimitReached(f"{shown(path)}: is larger than {limit:,} bytes; split it or raise the limit")
+        raise LimitReached(f"{display_path(path)}: is larger than {limit:,} bytes; split it or raise the limit")
     return raw
 
 
-def head_of(path: Path | str, size: int = HEAD_BYTES) -> bytes:
+def read_head(path: Path | str, size: int = HEAD_BYTES) -> bytes:
     """First bytes of a regular file; raises `BadInput` if it cannot be read."""
     with open_regular(path) as file:
         try:
             return file.read(size)
         except OSError as error:
-            raise BadInput(f"{shown(path)}: cannot be read ({_reason(error)})") from error
+            raise BadInput(f"{display_path(path)}: cannot be read ({_describe_error(error)})") from error
 
 
-def digest_of_file(path: Path | str) -> str:
+def hash_file(path: Path | str) -> str:
     """Hex digest of a file's content, read in pieces; empty if it cannot be read (loading it will say why)."""
     h = hashlib.blake2b(digest_size=16)
     try:
@@ -129,28 +129,28 @@ def digest_of_file(path: Path | str) -> str:
     return h.hexdigest()
 
 
-def file_key(path: Path | str) -> str:
+def make_file_key(path: Path | str) -> str:
     """Key of a file: `file:` and its resolved absolute path, the same for every spelling of it."""
-    return "file:" + shown(os.path.realpath(path))
+    return "file:" + display_path(os.path.realpath(path))
 
 
-def shown(path: Path | str) -> str:
+def display_path(path: Path | str) -> str:
     """A path as clean text, also when its name is not UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
-def failed_item(key: str, origin: str, error: EqkinError) -> Item:
+def make_failed_item(key: str, origin: str, error: EqkinError) -> SourceItem:
     """An item that stands for what could not be read: its `load` raises `error` again."""
-    return Item(key, origin, partial(_fail, type(error), str(error)))
+    return SourceItem(key, origin, partial(_raise_on_load, type(error), str(error)))
 
 
-def _fail(kind: type[EqkinError], message: str) -> Paper:
-    _raise(kind, message)
+def _raise_on_load(kind: type[EqkinError], message: str) -> Paper:
+    _raise_error(kind, message)
 
 
-def _raise(kind: type[EqkinError], message: str) -> NoReturn:
+def _raise_error(kind: type[EqkinError], message: str) -> NoReturn:
     raise kind(message)
 
 
-def _reason(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -6,13 +6,13 @@ import re
 from collections import Counter
 from xml.sax.saxutils import escape, quoteattr
 
-from eqkin.sources.html_tokens import Tag
+from eqkin.sources.html_tokens import HtmlTag
 
 _XML_NAME = re.compile(r"[a-zA-Z_][\w.-]*\Z", re.ASCII)
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ANNOTATIONS = ("annotation", "annotation-xml")
-_TEX = ("application/x-tex", "tex", "latex", "application/x-latex", "text/x-tex")
-END_MARK = r"\end{eqkinmathml}"
+_TEX_ENCODINGS = ("application/x-tex", "tex", "latex", "application/x-latex", "text/x-tex")
+MATHML_END = r"\end{eqkinmathml}"
 
 
 class MathElement:
@@ -21,7 +21,7 @@ class MathElement:
     `latex` is its LaTeX, from an annotation or `alttext`, if the page has it.
     """
 
-    def __init__(self, tag: Tag, limit: int) -> None:
+    def __init__(self, tag: HtmlTag, limit: int) -> None:
         self.attributes = tag.attributes
         self.too_long = False
         self._limit = limit
@@ -44,30 +44,30 @@ class MathElement:
         """Whether it says that it is a display equation."""
         return self.attributes.get("display") == "block" or self.attributes.get("mode") == "display"
 
-    def tag(self, tag: Tag) -> None:
+    def add_tag(self, tag: HtmlTag) -> None:
         """Take a tag within the element."""
         if not _XML_NAME.match(tag.name):
             return
         if tag.closes:
-            self._close(tag.name)
+            self._close_tag(tag.name)
             return
-        written = tag.name + _attributes(tag.attributes)
+        written = tag.name + _format_attributes(tag.attributes)
         if tag.empty:
-            self._put(f"<{written}/>", tag.name)
+            self._append(f"<{written}/>", tag.name)
             return
         if tag.name in _ANNOTATIONS and not self._annotation:
             self._annotation = len(self._open) + 1
-            self._is_tex = tag.attributes.get("encoding", "").lower() in _TEX
-        self._put(f"<{written}>", tag.name)
+            self._is_tex = tag.attributes.get("encoding", "").lower() in _TEX_ENCODINGS
+        self._append(f"<{written}>", tag.name)
         self._open.append(tag.name)
         self._counts[tag.name] += 1
 
-    def _close(self, name: str) -> None:
+    def _close_tag(self, name: str) -> None:
         if not self._counts[name]:
             return
         while self._open:
             last = self._open[-1]
-            self._put(f"</{last}>", last)
+            self._append(f"</{last}>", last)
             self._open.pop()
             self._counts[last] -= 1
             if self._annotation > len(self._open):
@@ -75,14 +75,14 @@ class MathElement:
             if last == name:
                 return
 
-    def text(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         """Take text within the element."""
         text = _NOT_XML.sub("", text)
         if self._annotation and self._is_tex:
             self._tex.append(text)
-        self._put(escape(text).replace(END_MARK, END_MARK.replace("\\", "&#92;")))
+        self._append(escape(text).replace(MATHML_END, MATHML_END.replace("\\", "&#92;")))
 
-    def _put(self, piece: str, name: str = "") -> None:
+    def _append(self, piece: str, name: str = "") -> None:
         self._size += len(piece)
         if self._size > self._limit:
             self.too_long = True
@@ -91,37 +91,37 @@ class MathElement:
         if not self._annotation and name != "semantics":
             self._shown.append(piece)
 
-    def finished(self) -> str:
+    def to_mathml(self) -> str:
         """The element as MathML."""
         self._close_all()
-        return f"<math{_attributes(self.attributes)}>{''.join(self._whole)}</math>"
+        return f"<math{_format_attributes(self.attributes)}>{''.join(self._whole)}</math>"
 
-    def presentation(self) -> str:
+    def to_presentation(self) -> str:
         """What it shows, without the `<math>` around it and without annotations."""
         self._close_all()
         return "".join(self._shown)
 
     def _close_all(self) -> None:
         if self._open:
-            self._close(self._open[0])
+            self._close_tag(self._open[0])
         while self._open:
-            self._close(self._open[-1])
+            self._close_tag(self._open[-1])
 
 
-def joined(elements: list[MathElement]) -> str:
+def join_elements(elements: list[MathElement]) -> str:
     """Several elements that make up one equation, as one."""
     if len(elements) == 1:
-        return elements[0].finished()
+        return elements[0].to_mathml()
     latex = " ".join(element.latex for element in elements)
     attributes = {"display": "block"} | ({"alttext": latex} if latex.strip() else {})
-    return f"<math{_attributes(attributes)}><mrow>{''.join(e.presentation() for e in elements)}</mrow></math>"
+    return f"<math{_format_attributes(attributes)}><mrow>{''.join(e.to_presentation() for e in elements)}</mrow></math>"
 
 
-def _attributes(attributes: dict[str, str]) -> str:
+def _format_attributes(attributes: dict[str, str]) -> str:
     """Attributes as XML; those with a prefix are dropped, their namespaces are not declared here."""
     written = []
     for name, value in attributes.items():
         if _XML_NAME.match(name):
-            value = quoteattr(_NOT_XML.sub("", value)).replace(END_MARK, END_MARK.replace("\\", "&#92;"))
+            value = quoteattr(_NOT_XML.sub("", value)).replace(MATHML_END, MATHML_END.replace("\\", "&#92;"))
             written.append(f" {name}={value}")
     return "".join(written)

@@ -19,13 +19,13 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _ATTRIBUTE = re.compile(r"""([^\s=/"'<>]{1,200})(?:\s{0,50}=\s{0,50}(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+)))?""")
-_PREFIX = re.compile(r"\A(?:m|mml|mathml|html|h):")
-_RAW_TEXT = ("script", "style", "textarea", "template", "noscript", "iframe", "xmp")
+_NAMESPACE_PREFIX = re.compile(r"\A(?:m|mml|mathml|html|h):")
+_RAW_TEXT_TAGS = ("script", "style", "textarea", "template", "noscript", "iframe", "xmp")
 _FIRST_TAG = re.compile(r"<[a-zA-Z]")
 
 
 @dataclass(frozen=True)
-class Tag:
+class HtmlTag:
     """A start tag, or an end tag if `closes`; `empty` for `<x/>`."""
 
     name: str
@@ -47,7 +47,7 @@ def refuse_entities(text: str, origin: str) -> None:
         raise BadInput(f"{origin}: declares XML entities; such files are refused")
 
 
-def html_tokens(text: str) -> Iterator[Tag | str]:
+def tokenize_html(text: str) -> Iterator[HtmlTag | str]:
     """Tags and the text between them, references resolved; comments and declarations are left out.
 
     The content of a script or style comes as the text behind its start tag.
@@ -65,9 +65,9 @@ def html_tokens(text: str) -> Iterator[Tag | str]:
             yield text[position : end if end >= 0 else len(text)]
             position = end + 3 if end >= 0 else len(text)
         elif match["name"]:
-            tag = _tag(match)
+            tag = _parse_tag(match)
             yield tag
-            if tag.name in _RAW_TEXT and not tag.closes and not tag.empty:
+            if tag.name in _RAW_TEXT_TAGS and not tag.closes and not tag.empty:
                 closing = re.compile(rf"</{tag.name}\b", re.IGNORECASE).search(text, position)
                 end = closing.start() if closing else len(text)
                 yield text[position:end]
@@ -76,12 +76,12 @@ def html_tokens(text: str) -> Iterator[Tag | str]:
         yield html.unescape(text[position:])
 
 
-def _tag(match: re.Match[str]) -> Tag:
-    name = _PREFIX.sub("", match["name"].lower())
+def _parse_tag(match: re.Match[str]) -> HtmlTag:
+    name = _NAMESPACE_PREFIX.sub("", match["name"].lower())
     if match["close"]:
-        return Tag(name, closes=True)
+        return HtmlTag(name, closes=True)
     attributes: dict[str, str] = {}
     for found in _ATTRIBUTE.finditer(match["attributes"]):
         value = found.group(2) or found.group(3) or found.group(4) or ""
         attributes.setdefault(found.group(1).lower(), html.unescape(value))
-    return Tag(name, attributes, empty=match["attributes"].rstrip().endswith("/"))
+    return HtmlTag(name, attributes, empty=match["attributes"].rstrip().endswith("/"))

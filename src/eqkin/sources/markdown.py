@@ -13,11 +13,11 @@ from itertools import islice
 
 from eqkin.sources.frontmatter import split_front_matter
 from eqkin.sources.paper import Paper
-from eqkin.sources.text import decode, display, escape_percent, heading
+from eqkin.sources.text import decode_text, escape_percent, format_display_math, format_heading
 
-INLINE_CHARS = 3_000  # a dollar sign whose partner is further away is money
-_TRIES = 4  # dollar signs that are looked at to find the partner of one
-_PREFIX = 200  # characters of a line in which marks of a quotation are looked for
+MAX_INLINE_CHARS = 3_000  # a dollar sign whose partner is further away is money
+_MAX_CLOSING_TRIES = 4  # dollar signs that are looked at to find the partner of one
+_MAX_QUOTE_PREFIX = 200  # characters of a line in which marks of a quotation are looked for
 
 _TOKEN = re.compile(
     r"""
@@ -49,16 +49,16 @@ _BLANK = re.compile(r"\n(?=[ \t]*\n)")
 _QUOTE = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
 _BOOKDOWN_LABEL = re.compile(r"\(\\#eq:[\w-]{1,100}\)")
 _CLOSING_HASHES = re.compile(r"(?<=[ \t])#++\Z")
-_WORD = re.compile(r"[`$\\]")
+_MARKUP = re.compile(r"[`$\\]")
 
 
 def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
     """The paper in a Markdown file; never raises, any text is some Markdown."""
-    front, body = split_front_matter(decode(raw))
-    converter = MarkdownText(body)
+    front, body = split_front_matter(decode_text(raw))
+    converter = MarkdownConverter(body)
     return Paper(
         key=key,
-        text=converter.converted(),
+        text=converter.convert(),
         origin=origin,
         kind="md",
         title=front.title or converter.first_heading,
@@ -69,7 +69,7 @@ def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
     )
 
 
-class MarkdownText:
+class MarkdownConverter:
     """One Markdown text on its way to LaTeX; `first_heading` is known after `converted`.
 
     Args:
@@ -87,22 +87,22 @@ class MarkdownText:
         self._blanks: list[int] | None = None  # places of blank lines, sought once
         self._ends: dict[str, list[int]] = {}  # places behind the ends of environments, by name
         self._handlers: dict[str, Callable[[re.Match[str]], None]] = {
-            "comment": self._comment,
-            "fence": self._fence,
-            "heading": self._heading,
-            "setext": self._setext,
-            "goodcode": lambda m: self._emit(f"${m['github']}$", m.end()),
-            "code": self._code,
-            "dollars": self._dollars,
-            "dollar": self._dollar,
-            "begin": self._environment,
-            "bracket": self._bracket,
-            "paren": self._paren,
-            "escaped": lambda m: self._emit(m.group(), m.end()),
-            "link": lambda m: self._emit(escape_percent(m["words"]), m.end()),
+            "comment": self._handle_comment,
+            "fence": self._handle_fence,
+            "heading": self._handle_heading,
+            "setext": self._handle_setext,
+            "goodcode": lambda m: self._append(f"${m['github']}$", m.end()),
+            "code": self._handle_code,
+            "dollars": self._handle_dollars,
+            "dollar": self._handle_dollar,
+            "begin": self._handle_environment,
+            "bracket": self._handle_bracket,
+            "paren": self._handle_paren,
+            "escaped": lambda m: self._append(m.group(), m.end()),
+            "link": lambda m: self._append(escape_percent(m["words"]), m.end()),
         }
 
-    def converted(self) -> str:
+    def convert(self) -> str:
         """The text as LaTeX."""
         if "\\begin" in self._text:
             for end in _END.finditer(self._text):
@@ -116,15 +116,15 @@ class MarkdownText:
         self._out.append(escape_percent(self._text[self._position :]))
         return "".join(self._out)
 
-    def _emit(self, latex: str, end: int) -> None:
+    def _append(self, latex: str, end: int) -> None:
         self._out.append(latex)
         self._position = end
 
-    def _find(self, mark: str, start: int) -> int:
+    def _find_next(self, mark: str, start: int) -> int:
         """Place of the next `mark` from `start`, -1 if there is none."""
         places = self._marks.get(mark)
         if places is None:
-            places = self._marks[mark] = _places(self._text, mark)
+            places = self._marks[mark] = _find_positions(self._text, mark)
         at = bisect_left(places, start)
         return places[at] if at < len(places) else -1
 
@@ -134,94 +134,94 @@ class MarkdownText:
         at = bisect_left(self._blanks, start)
         return at < len(self._blanks) and self._blanks[at] < end
 
-    def _unquoted(self, start: int, body: str) -> str:
+    def _strip_quote_marks(self, start: int, body: str) -> str:
         """`body` without labels of bookdown, and without quote marks if it starts at `start` within a quotation."""
-        low = max(start - _PREFIX, 0)
+        low = max(start - _MAX_QUOTE_PREFIX, 0)
         prefix = self._text[max(self._text.rfind("\n", low, start) + 1, low) : start]
         if ">" in prefix and not prefix.strip(" \t>"):
             body = _QUOTE.sub("", body)
         return _BOOKDOWN_LABEL.sub("", body)
 
-    def _comment(self, match: re.Match[str]) -> None:
-        end = self._find("-->", match.end())
+    def _handle_comment(self, match: re.Match[str]) -> None:
+        end = self._find_next("-->", match.end())
         self._position = end + 3 if end >= 0 else match.end()
 
-    def _fence(self, match: re.Match[str]) -> None:
-        closing = _closing_fence(match["mark"]).search(self._text, match.end())
+    def _handle_fence(self, match: re.Match[str]) -> None:
+        closing = _compile_closing_fence(match["mark"]).search(self._text, match.end())
         body = self._text[match.end() : closing.start() if closing else len(self._text)]
         info = match["info"].strip()
         self._position = closing.end() if closing else len(self._text)
         if _RAW_FENCE.fullmatch(info):
             self._out.append(body + "\n")
         elif _MATH_FENCE.match(info):
-            self._out.append(display(self._unquoted(match.start("mark"), body)))
+            self._out.append(format_display_math(self._strip_quote_marks(match.start("mark"), body)))
 
-    def _heading(self, match: re.Match[str]) -> None:
+    def _handle_heading(self, match: re.Match[str]) -> None:
         if self._is_title:
-            self._emit(self._text[match.start() : match.start("title")], match.start("title"))
+            self._append(self._text[match.start() : match.start("title")], match.start("title"))
             return
         title = _CLOSING_HASHES.sub("", match["title"].rstrip())
-        self._put_heading(len(match["hashes"]), title)
+        self._append_heading(len(match["hashes"]), title)
 
-    def _setext(self, match: re.Match[str]) -> None:
-        self._put_heading(1 if match["under"][0] == "=" else 2, match["line"])
+    def _handle_setext(self, match: re.Match[str]) -> None:
+        self._append_heading(1 if match["under"][0] == "=" else 2, match["line"])
 
-    def _put_heading(self, level: int, title: str) -> None:
+    def _append_heading(self, level: int, title: str) -> None:
         title = _ATTRIBUTES.sub("", title).strip()
-        if _WORD.search(title):
-            title = MarkdownText(title, is_title=True).converted()
+        if _MARKUP.search(title):
+            title = MarkdownConverter(title, is_title=True).convert()
         else:
             title = escape_percent(title)
         self.first_heading = self.first_heading or " ".join(title.split())
-        self._out.append(heading(level, title))
+        self._out.append(format_heading(level, title))
 
-    def _code(self, match: re.Match[str]) -> None:
+    def _handle_code(self, match: re.Match[str]) -> None:
         """Drop a code span; back-ticks without partner in the paragraph are just characters."""
         mark = match.group()
-        window = self._text[match.end() : match.end() + INLINE_CHARS]
+        window = self._text[match.end() : match.end() + MAX_INLINE_CHARS]
         blank = _PARAGRAPH.search(window)
         found = re.search(rf"(?<!`){mark}(?!`)", window[: blank.start()] if blank else window)
         if found is not None:
-            self._emit(" ", match.end() + found.end())
+            self._append(" ", match.end() + found.end())
 
-    def _dollars(self, match: re.Match[str]) -> None:
-        end = self._find("$$", match.end())
+    def _handle_dollars(self, match: re.Match[str]) -> None:
+        end = self._find_next("$$", match.end())
         if end < 0:
-            self._emit(r"\$\$", match.end())
+            self._append(r"\$\$", match.end())
             return
-        self._out.append(display(self._unquoted(match.start(), self._text[match.end() : end])))
+        self._out.append(format_display_math(self._strip_quote_marks(match.start(), self._text[match.end() : end])))
         attributes = _ATTRIBUTES.match(self._text, end + 2)
         self._position = attributes.end() if attributes else end + 2
 
-    def _dollar(self, match: re.Match[str]) -> None:
+    def _handle_dollar(self, match: re.Match[str]) -> None:
         """Inline math by Pandoc's rule: no space inside the signs, no digit behind the second."""
-        end = _inline_end(self._text, match.end())
+        end = _find_inline_end(self._text, match.end())
         if end is None:
-            self._emit(r"\$", match.end())
+            self._append(r"\$", match.end())
         else:
-            self._emit(self._text[match.start() : end], end)
+            self._append(self._text[match.start() : end], end)
 
-    def _environment(self, match: re.Match[str]) -> None:
+    def _handle_environment(self, match: re.Match[str]) -> None:
         ends = self._ends.get(match["env"], [])
         at = bisect_left(ends, match.end())
         if at < len(ends):
-            body = self._unquoted(match.start(), self._text[match.start() : ends[at]])
-            self._emit(body, ends[at])
+            body = self._strip_quote_marks(match.start(), self._text[match.start() : ends[at]])
+            self._append(body, ends[at])
 
-    def _bracket(self, match: re.Match[str]) -> None:
+    def _handle_bracket(self, match: re.Match[str]) -> None:
         closing = match.group()[:-1] + "]"
-        end = self._find(closing, match.end())
+        end = self._find_next(closing, match.end())
         if end >= 0 and not self._has_blank_line(match.end(), end):
-            self._emit(display(self._text[match.end() : end]), end + len(closing))
+            self._append(format_display_math(self._text[match.end() : end]), end + len(closing))
 
-    def _paren(self, match: re.Match[str]) -> None:
+    def _handle_paren(self, match: re.Match[str]) -> None:
         closing = match.group()[:-1] + ")"
-        end = self._find(closing, match.end())
-        if 0 <= end <= match.end() + INLINE_CHARS:
-            self._emit(f"${self._text[match.end() : end].strip()}$", end + len(closing))
+        end = self._find_next(closing, match.end())
+        if 0 <= end <= match.end() + MAX_INLINE_CHARS:
+            self._append(f"${self._text[match.end() : end].strip()}$", end + len(closing))
 
 
-def _places(text: str, mark: str) -> list[int]:
+def _find_positions(text: str, mark: str) -> list[int]:
     """Where `mark` stands in `text`; dollar signs behind a backslash do not count."""
     if mark == "$$":
         return [m.start(1) for m in re.finditer(r"\\[\s\S]|(\$\$)", text) if m.group(1)]
@@ -229,20 +229,20 @@ def _places(text: str, mark: str) -> list[int]:
 
 
 @lru_cache(maxsize=64)
-def _closing_fence(mark: str) -> re.Pattern[str]:
+def _compile_closing_fence(mark: str) -> re.Pattern[str]:
     return re.compile(rf"^[ \t>]{{0,40}}{mark[0]}{{{len(mark)},}}[ \t]*$", re.MULTILINE)
 
 
-def _inline_end(text: str, start: int) -> int | None:
+def _find_inline_end(text: str, start: int) -> int | None:
     """End of the inline math that starts at `start`, behind its dollar sign; None if it is no math."""
-    window = text[start : start + INLINE_CHARS]
+    window = text[start : start + MAX_INLINE_CHARS]
     blank = _PARAGRAPH.search(window)
     if blank:
         window = window[: blank.start()]
     if not window or window[0].isspace():
         return None
     signs = (match.start() for match in re.finditer(r"\\[\s\S]|\$", window) if match.group() == "$")
-    for sign in islice(signs, _TRIES):
+    for sign in islice(signs, _MAX_CLOSING_TRIES):
         end = start + sign + 1
         if sign == 0 or window[sign - 1].isspace():
             return None

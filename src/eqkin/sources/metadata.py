@@ -14,19 +14,35 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.arxiv_ids import parse_id
-from eqkin.sources.cache import cache_folder, lock_alone, make_folder, storing, written_whole
-from eqkin.sources.files import open_regular, shown
-from eqkin.sources.lines import Line, is_packed, lines_of
-from eqkin.sources.paper import Paper, digest_of
-from eqkin.sources.text import clean
+from eqkin.sources.arxiv_ids import parse_arxiv_id
+from eqkin.sources.cache import (
+    get_cache_folder,
+    lock_exclusively,
+    make_folder,
+    translate_storage_errors,
+    write_atomically,
+)
+from eqkin.sources.files import display_path, open_regular
+from eqkin.sources.lines import TextLine, is_compressed, iter_lines
+from eqkin.sources.paper import Paper, hash_parts
+from eqkin.sources.text import clean_text
 
-_FORMAT = 1  # of the look-up table
-_KEPT = ("id", "title", "authors_parsed", "authors", "categories", "abstract", "versions", "update_date", "license")
+_TABLE_FORMAT = 1  # of the look-up table
+_STORED_FIELDS = (
+    "id",
+    "title",
+    "authors_parsed",
+    "authors",
+    "categories",
+    "abstract",
+    "versions",
+    "update_date",
+    "license",
+)
 
 
 @dataclass(frozen=True)
-class ArxivMeta:
+class ArxivMetadata:
     """Metadata of one arXiv paper."""
 
     arxiv_id: str
@@ -38,15 +54,15 @@ class ArxivMeta:
     license: str = ""
 
 
-def digest_with(digest: str, meta: ArxivMeta | None) -> str:
+def add_metadata_to_digest(digest: str, meta: ArxivMetadata | None) -> str:
     """Digest of a source with the metadata its paper gets; that of the source alone if there is none."""
     if meta is None or not digest:
         return digest
     about = (meta.arxiv_id, meta.title, str(meta.year), meta.abstract, meta.license)
-    return digest_of(digest, *about, digest_of(*meta.authors), digest_of(*meta.fields))
+    return hash_parts(digest, *about, hash_parts(*meta.authors), hash_parts(*meta.fields))
 
 
-def enrich(paper: Paper, meta: ArxivMeta) -> Paper:
+def apply_metadata(paper: Paper, meta: ArxivMetadata) -> Paper:
     """`paper` itself, with what `meta` knows put into it; what `meta` leaves empty stays as it was."""
     paper.title = meta.title or paper.title
     paper.authors = list(meta.authors) or paper.authors
@@ -79,46 +95,49 @@ class MetadataSnapshot:
         self._limits = limits
         with open_regular(self._path):
             info = self._path.stat()
-        name = digest_of(str(_FORMAT), shown(self._path), str(info.st_size), str(info.st_mtime_ns))
-        self._table = make_folder(folder or cache_folder()) / f"metadata-{name}.sqlite"
+        name = hash_parts(str(_TABLE_FORMAT), display_path(self._path), str(info.st_size), str(info.st_mtime_ns))
+        self._table = make_folder(folder or get_cache_folder()) / f"metadata-{name}.sqlite"
         if not self._table.exists():
-            self._build()
+            self._build_table()
 
-    def _at_hand(self) -> Path:
+    def _ensure_table(self) -> Path:
         """The table, made again in this machine's cache if it is not there: another machine may have made it."""
         if not self._table.exists():
-            self._table = make_folder(cache_folder()) / self._table.name
+            self._table = make_folder(get_cache_folder()) / self._table.name
             lock = self._table.with_suffix(".lock")
-            with storing(lock), open(lock, "a") as file:  # processes that start side by side make it once
-                lock_alone(file.fileno())
+            with (
+                translate_storage_errors(lock),
+                open(lock, "a") as file,
+            ):  # processes that start side by side make it once
+                lock_exclusively(file.fileno())
                 if not self._table.exists():
-                    self._build()
+                    self._build_table()
         return self._table
 
-    def get(self, arxiv_id: str) -> ArxivMeta | None:
+    def get(self, arxiv_id: str) -> ArxivMetadata | None:
         """Metadata of one paper, None if the snapshot does not have it; raises `CorruptData` for a damaged table."""
-        parsed = parse_id(arxiv_id)
+        parsed = parse_arxiv_id(arxiv_id)
         if parsed is None:
             return None
-        place = self._at_hand().as_uri()
+        place = self._ensure_table().as_uri()
         try:
             with closing(sqlite3.connect(f"{place}?mode=ro", uri=True)) as table:
                 row = table.execute("SELECT place, record FROM papers WHERE id = ?", (parsed.base,)).fetchone()
             if row is None:
                 return None
-            raw = zlib.decompress(row[1]) if row[1] is not None else self._line_at(row[0])
-            return meta_of_record(orjson.loads(raw))
+            raw = zlib.decompress(row[1]) if row[1] is not None else self._read_line(row[0])
+            return parse_snapshot_record(orjson.loads(raw))
         except (sqlite3.Error, zlib.error, orjson.JSONDecodeError) as error:
             raise CorruptData(f"{self._table}: the look-up table is damaged ({error}); delete it") from error
 
-    def _line_at(self, offset: int) -> bytes:
+    def _read_line(self, offset: int) -> bytes:
         with open_regular(self._path) as file:
             file.seek(offset)
             return file.readline(self._limits.line_bytes)
 
-    def _build(self) -> None:
-        rows = _rows(lines_of(self._path, self._limits.line_bytes), is_packed(self._path))
-        with written_whole(self._table) as target:
+    def _build_table(self) -> None:
+        rows = _iter_rows(iter_lines(self._path, self._limits.line_bytes), is_compressed(self._path))
+        with write_atomically(self._table) as target:
             try:
                 with closing(sqlite3.connect(target)) as table:
                     table.execute("PRAGMA journal_mode = OFF")  # a table half written never gets its name
@@ -129,52 +148,52 @@ class MetadataSnapshot:
             except sqlite3.Error as error:
                 raise StorageFailed(f"{self._table.parent}: the look-up table cannot be written ({error})") from error
             if not count:
-                raise BadInput(f"{shown(self._path)}: holds no arXiv metadata (JSON lines with an id each)")
+                raise BadInput(f"{display_path(self._path)}: holds no arXiv metadata (JSON lines with an id each)")
 
 
-def _rows(lines: Iterator[Line], packed: bool) -> Iterator[tuple[str, int, bytes | None]]:
+def _iter_rows(lines: Iterator[TextLine], packed: bool) -> Iterator[tuple[str, int, bytes | None]]:
     """A row of the table for each line that is a record with an identifier; other lines are passed over."""
     for line in lines:
         try:
             record = orjson.loads(line.raw or b"")
         except orjson.JSONDecodeError:
             continue
-        parsed = parse_id(str(record.get("id", ""))) if isinstance(record, dict) else None
+        parsed = parse_arxiv_id(str(record.get("id", ""))) if isinstance(record, dict) else None
         if parsed is not None:
-            kept = {name: record[name] for name in _KEPT if name in record}
+            kept = {name: record[name] for name in _STORED_FIELDS if name in record}
             yield parsed.base, line.offset, zlib.compress(orjson.dumps(kept), 1) if packed else None
 
 
-def meta_of_record(record: dict[str, Any]) -> ArxivMeta:
+def parse_snapshot_record(record: dict[str, Any]) -> ArxivMetadata:
     """Metadata from one record of the snapshot; fields of an unexpected type are left empty."""
     parsed = record.get("authors_parsed")
-    authors = [_name(parts) for parts in parsed if isinstance(parts, list)] if isinstance(parsed, list) else []
+    authors = [_join_name(parts) for parts in parsed if isinstance(parts, list)] if isinstance(parsed, list) else []
     if not authors and isinstance(record.get("authors"), str):
         authors = [name.strip() for name in record["authors"].replace(" and ", ",").split(",")]
-    return ArxivMeta(
+    return ArxivMetadata(
         arxiv_id=str(record.get("id", "")),
-        title=_prose(record.get("title")),
+        title=_normalize_text(record.get("title")),
         authors=tuple(name for name in authors if name),
-        year=_year(record),
-        fields=tuple(_prose(record.get("categories")).split()),
-        abstract=_prose(record.get("abstract")),
-        license=_prose(record.get("license")),
+        year=_find_year(record),
+        fields=tuple(_normalize_text(record.get("categories")).split()),
+        abstract=_normalize_text(record.get("abstract")),
+        license=_normalize_text(record.get("license")),
     )
 
 
-def _name(parts: list[Any]) -> str:
+def _join_name(parts: list[Any]) -> str:
     """`["Doe", "Jane", "Jr."]` as "Jane Doe Jr."."""
     last, first, suffix, *_ = [p if isinstance(p, str) else "" for p in [*parts, "", "", ""]]
-    return clean(" ".join(f"{first} {last} {suffix}".split()))
+    return clean_text(" ".join(f"{first} {last} {suffix}".split()))
 
 
-def _prose(value: Any) -> str:
-    return clean(" ".join(value.split())) if isinstance(value, str) else ""
+def _normalize_text(value: Any) -> str:
+    return clean_text(" ".join(value.split())) if isinstance(value, str) else ""
 
 
-def _year(record: dict[str, Any]) -> int | None:
+def _find_year(record: dict[str, Any]) -> int | None:
     """Year of the first version: from the identifier, which is always there, else the last update."""
-    parsed = parse_id(str(record.get("id", "")))
+    parsed = parse_arxiv_id(str(record.get("id", "")))
     if parsed is not None:
         return parsed.year
     date = str(record.get("update_date", ""))[:4]

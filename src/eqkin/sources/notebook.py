@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from eqkin.errors import BadInput
-from eqkin.sources.markdown import MarkdownText
+from eqkin.sources.markdown import MarkdownConverter
 from eqkin.sources.paper import Paper
-from eqkin.sources.text import clean, decode, display, heading
+from eqkin.sources.text import clean_text, decode_text, format_display_math, format_heading
 
 _DELIMITERS = re.compile(r"\A\s*(?:\$\$(.*)\$\$|\$(.*)\$|\\\[(.*)\\\]|\\\((.*)\\\))\s*\Z", re.DOTALL)
 
@@ -18,7 +18,7 @@ _DELIMITERS = re.compile(r"\A\s*(?:\$\$(.*)\$\$|\$(.*)\$|\\\[(.*)\\\]|\\\((.*)\\
 def read_notebook(raw: bytes, key: str, origin: str) -> Paper:
     """The paper in a notebook; raises `BadInput` if it is not one."""
     try:
-        book = json.loads(decode(raw))
+        book = json.loads(decode_text(raw))
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{origin}: is not a notebook ({error})") from error
     if not isinstance(book, dict) or not (
@@ -27,17 +27,17 @@ def read_notebook(raw: bytes, key: str, origin: str) -> Paper:
         raise BadInput(f"{origin}: is not a notebook (JSON without cells)")
     title = ""
     texts: list[str] = []
-    for cell in _cells(book):
-        text, first_heading = _cell_text(cell)
+    for cell in _iter_cells(book):
+        text, first_heading = _convert_cell(cell)
         title = title or first_heading
         texts.append(text)
     metadata = book.get("metadata")
     own_title = metadata.get("title") if isinstance(metadata, dict) else None
     title = own_title if isinstance(own_title, str) and own_title.strip() else title
-    return Paper(key, clean("\n\n".join(texts)), origin, kind="ipynb", title=clean(title))
+    return Paper(key, clean_text("\n\n".join(texts)), origin, kind="ipynb", title=clean_text(title))
 
 
-def _cells(book: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _iter_cells(book: dict[str, Any]) -> Iterator[dict[str, Any]]:
     sheets = book.get("worksheets")
     lists = [book.get("cells")] + [s.get("cells") for s in sheets or [] if isinstance(s, dict)]
     for cells in lists:
@@ -45,39 +45,39 @@ def _cells(book: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from (cell for cell in cells if isinstance(cell, dict))
 
 
-def _joined(value: Any) -> str:
+def _join_lines(value: Any) -> str:
     """A multi-line string, which notebooks keep as a string or a list of lines."""
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
     return value if isinstance(value, str) else ""
 
 
-def _cell_text(cell: dict[str, Any]) -> tuple[str, str]:
+def _convert_cell(cell: dict[str, Any]) -> tuple[str, str]:
     """Text of a cell and its first heading."""
     kind = cell.get("cell_type")
-    source = clean(_joined(cell.get("source")))
+    source = clean_text(_join_lines(cell.get("source")))
     if kind == "markdown":
-        converter = MarkdownText(source)
-        return converter.converted(), converter.first_heading
+        converter = MarkdownConverter(source)
+        return converter.convert(), converter.first_heading
     if kind == "heading":
         level = cell.get("level")
-        return heading(level if isinstance(level, int) else 1, source), source.strip()
+        return format_heading(level if isinstance(level, int) else 1, source), source.strip()
     if kind == "raw":
         metadata = cell.get("metadata")
         mime = metadata.get("raw_mimetype") or metadata.get("format") if isinstance(metadata, dict) else ""
         return (source, "") if mime in ("text/latex", "latex") else ("", "")
     outputs = cell.get("outputs")
     if kind == "code" and isinstance(outputs, list):
-        return "".join(_output_text(output) for output in outputs if isinstance(output, dict)), ""
+        return "".join(_convert_output(output) for output in outputs if isinstance(output, dict)), ""
     return "", ""
 
 
-def _output_text(output: dict[str, Any]) -> str:
+def _convert_output(output: dict[str, Any]) -> str:
     """A LaTeX output as display math; tables and other environments of text stay as they are."""
     data = output.get("data")
-    latex = _joined((data if isinstance(data, dict) else {}).get("text/latex") or output.get("latex")).strip()
+    latex = _join_lines((data if isinstance(data, dict) else {}).get("text/latex") or output.get("latex")).strip()
     match = _DELIMITERS.match(latex)
     if match:
         body = next(group for group in match.groups() if group is not None)
-        return display(re.sub(r"\A\s*\\displaystyle\b", "", body))
+        return format_display_math(re.sub(r"\A\s*\\displaystyle\b", "", body))
     return f"\n{latex}\n" if latex else ""

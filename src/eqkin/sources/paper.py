@@ -35,7 +35,7 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class Item:
+class SourceItem:
     """A paper to be read: cheap to make and to send to another process.
 
     `load` is a picklable callable (a module-level function or `functools.partial` of one) that returns the paper and
@@ -50,14 +50,14 @@ class Item:
     digest: str = ""
 
 
-def digest_of_paper(paper: Paper) -> str:
+def hash_paper(paper: Paper) -> str:
     """Hex digest of a loaded paper: of its texts and of all that is known about it, not of where it lies."""
     about = (paper.title, paper.year, paper.lang, paper.license, paper.group, paper.abstract)
     lists = (paper.authors, paper.fields, paper.styles, paper.bibliography, paper.cites)
-    return digest_of(paper.text, *map(str, about), *(digest_of(*values) for values in lists))
+    return hash_parts(paper.text, *map(str, about), *(hash_parts(*values) for values in lists))
 
 
-def digest_of(*parts: bytes | str) -> str:
+def hash_parts(*parts: bytes | str) -> str:
     """Hex digest of several byte or text strings, unambiguous about where one ends."""
     h = hashlib.blake2b(digest_size=16)
     for part in parts:

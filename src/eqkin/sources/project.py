@@ -10,10 +10,17 @@ import orjson
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.attachments import bibliography, local_styles
-from eqkin.sources.includes import STYLE_SUFFIXES, TEX_SUFFIXES, Expander, Include, candidates, tokens
+from eqkin.sources.attachments import read_bibliography, read_local_styles
+from eqkin.sources.includes import (
+    STYLE_SUFFIXES,
+    TEX_SUFFIXES,
+    Include,
+    IncludeExpander,
+    iter_includes,
+    list_candidate_paths,
+)
 from eqkin.sources.paper import Paper
-from eqkin.sources.text import decode, refuse_binary
+from eqkin.sources.text import decode_text, refuse_binary
 
 _CLASS = re.compile(
     rb"^[^%\n\r]*\\document(class|style)(?![a-zA-Z])(?:\s*\[[^\]]{0,2000}\])?\s*\{?([^}\s]{0,60})", re.M
@@ -22,52 +29,52 @@ _BEGIN = re.compile(rb"^[^%\n\r]*\\begin\s*\{document\}", re.M)
 _COMMAND = re.compile(rb"\\[a-zA-Z]{2,}|\$")
 _TEXT_COMMAND = re.compile(r"\\[a-zA-Z]{2,}|\$")
 _PLAIN_END = re.compile(rb"\\bye\b|\\end\b(?!\s*\{)")
-_GOOD_NAMES = ("main", "paper", "ms", "article", "manuscript", "root", "thesis", "draft")
+_USUAL_MAIN_NAMES = ("main", "paper", "ms", "article", "manuscript", "root", "thesis", "draft")
 _NOT_MAIN = (*STYLE_SUFFIXES, ".bbl", ".bib", ".bst", ".txt", ".md", ".cfg", ".xxx", ".json", ".yaml", ".yml", ".html")
 
 
-def is_main(raw: bytes) -> bool:
+def is_main_file(raw: bytes) -> bool:
     r"""Whether a file is a complete document: `\documentclass` or `\documentstyle`, outside of comments."""
     return _CLASS.search(raw) is not None
 
 
-def included_files(text: str) -> list[Include]:
+def list_includes(text: str) -> list[Include]:
     r"""The files `text` asks for with `\input` and its kin."""
-    return [token for token in tokens(text) if isinstance(token, Include)]
+    return [token for token in iter_includes(text) if isinstance(token, Include)]
 
 
-def choose_main(files: Mapping[str, bytes], name: str) -> str:
+def choose_main_file(files: Mapping[str, bytes], name: str) -> str:
     """Path of the main file among one paper's files; raises `BadInput` if none holds TeX.
 
     A complete document first; among several the one a `00README` names, then one with a usual name, the one that
     includes most, the one highest in the folders, the largest. Without any: the largest that no other includes.
     """
     texts = [path for path in files if path.lower().endswith(TEX_SUFFIXES) and files[path].strip()]
-    if not any(is_main(files[path]) for path in texts):
+    if not any(is_main_file(files[path]) for path in texts):
         texts += [path for path in files if path not in texts and _may_be_tex(path, files[path])]
     if not texts:
         raise BadInput(f"{name}: holds no TeX file")
     if len(texts) == 1:
         return texts[0]
-    included = _included_by_others(files, texts)
-    preferred = _toplevel_files(files)
-    return max(texts, key=lambda path: _rank(path, files[path], path in preferred, path in included))
+    included = _find_included_files(files, texts)
+    preferred = _read_toplevel_names(files)
+    return max(texts, key=lambda path: _rank_main_file(path, files[path], path in preferred, path in included))
 
 
 def _may_be_tex(path: str, raw: bytes) -> bool:
     return not path.lower().endswith(_NOT_MAIN) and _COMMAND.search(raw) is not None
 
 
-def _rank(path: str, raw: bytes, preferred: bool, included: bool) -> tuple[object, ...]:
+def _rank_main_file(path: str, raw: bytes, preferred: bool, included: bool) -> tuple[object, ...]:
     declared = _CLASS.search(raw)
     class_name = declared.group(2) if declared else b""
     complete = declared is not None and class_name not in (b"standalone", b"subfiles", b"subfile")
     begins = _BEGIN.search(raw) is not None
     stem = posixpath.splitext(posixpath.basename(path))[0].lower()
-    named = len(_GOOD_NAMES) - _GOOD_NAMES.index(stem) if stem in _GOOD_NAMES else 0
-    if not named and stem.startswith(_GOOD_NAMES):
+    named = len(_USUAL_MAIN_NAMES) - _USUAL_MAIN_NAMES.index(stem) if stem in _USUAL_MAIN_NAMES else 0
+    if not named and stem.startswith(_USUAL_MAIN_NAMES):
         named = 1
-    includes = len(included_files(decode(raw))) if complete and len(raw) < 5_000_000 else 0
+    includes = len(list_includes(decode_text(raw))) if complete and len(raw) < 5_000_000 else 0
     whole = begins or _PLAIN_END.search(raw) is not None
     inverted = tuple(-ord(c) for c in path)  # the last tie-break: the first in the alphabet
     return (
@@ -84,23 +91,23 @@ def _rank(path: str, raw: bytes, preferred: bool, included: bool) -> tuple[objec
     )
 
 
-def _toplevel_files(files: Mapping[str, bytes]) -> set[str]:
+def _read_toplevel_names(files: Mapping[str, bytes]) -> set[str]:
     """Main files as arXiv's `00README.XXX` or `00README.json` names them."""
     found: set[str] = set()
     for path in files:
         base = posixpath.basename(path).lower()
         if base.startswith("00readme") and len(files[path]) < 1_000_000:
-            text = decode(files[path])
-            found |= _named_in_json(text) if base.endswith(".json") else _named_in_lines(text)
+            text = decode_text(files[path])
+            found |= _parse_readme_json(text) if base.endswith(".json") else _parse_readme_lines(text)
     return found
 
 
-def _named_in_lines(text: str) -> set[str]:
+def _parse_readme_lines(text: str) -> set[str]:
     words = (line.split(None, 2) for line in text.split("\n"))
     return {first for first, *rest in words if rest and rest[0] == "toplevelfile"} if "toplevelfile" in text else set()
 
 
-def _named_in_json(text: str) -> set[str]:
+def _parse_readme_json(text: str) -> set[str]:
     try:
         record = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -110,12 +117,12 @@ def _named_in_json(text: str) -> set[str]:
     return {name for e in entries if e.get("usage") == "toplevel" and isinstance(name := e.get("filename"), str)}
 
 
-def _included_by_others(files: Mapping[str, bytes], paths: Iterable[str]) -> set[str]:
+def _find_included_files(files: Mapping[str, bytes], paths: Iterable[str]) -> set[str]:
     included: set[str] = set()
     for path in paths:
-        for include in included_files(decode(files[path])):
+        for include in list_includes(decode_text(files[path])):
             folders = (posixpath.dirname(path), "")
-            found = [p for p in candidates(include.file, folders) if p in files and p != path]
+            found = [p for p in list_candidate_paths(include.file, folders) if p in files and p != path]
             included.update(found[:1])
     return included
 
@@ -144,9 +151,9 @@ def read_project(
         LimitReached: the includes are too deep, too many, or add up to too much.
     """
     if main is None:
-        main = choose_main(files, origin)
+        main = choose_main_file(files, origin)
     refuse_binary(files[main], origin)
-    expander = Expander(files, limits)
+    expander = IncludeExpander(files, limits)
     try:
         text = expander.expand(main)
     except LimitReached as error:
@@ -154,6 +161,6 @@ def read_project(
     if stray and _TEXT_COMMAND.search(text) is None:
         withdrawn = "auto-ignore" in text[:1000]
         raise BadInput(f"{origin}: " + ("was withdrawn: holds no paper" if withdrawn else "holds no TeX"))
-    styles = expander.preambles + local_styles(files, main, text, expander.loaded)
-    bibliographies = bibliography(files, main, text, expander.used, stray=stray)
+    styles = expander.preambles + read_local_styles(files, main, text, expander.loaded)
+    bibliographies = read_bibliography(files, main, text, expander.used, stray=stray)
     return Paper(key, text, origin, styles=styles, bibliography=bibliographies, notes=expander.notes)

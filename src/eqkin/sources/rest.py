@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 
 from eqkin.sources.paper import Paper
-from eqkin.sources.text import clean, decode, display, escape_percent, heading
+from eqkin.sources.text import clean_text, decode_text, escape_percent, format_display_math, format_heading
 
 _ADORNMENT = re.compile(r"([!-/:-@\[-`{-~])\1{1,}[ \t]*\Z")
 _DIRECTIVE = re.compile(r"[ \t]*\.\.[ \t]+(?:\|[^|\n]{1,100}\|[ \t]+)?([A-Za-z][\w:.+-]{0,60})::[ \t]*(.*)\Z")
 _OPTION = re.compile(r"[ \t]*:([A-Za-z][\w -]{0,40}):[ \t]*(.*)\Z")
 _COMMENT = re.compile(r"[ \t]*\.\.(?:[ \t]|\Z)")
 _TARGET = re.compile(r"[ \t]*\.\.[ \t]+(?:_|\[)")
-_DROPPED = frozenset(
+_DROPPED_DIRECTIVES = frozenset(
     "code code-block sourcecode highlight literalinclude include doctest testcode testsetup testcleanup testoutput "
     "ipython plot jupyter-execute image figure raw toctree autosummary automodule autoclass autofunction index "
     "parsed-literal productionlist prompt graphviz digraph mermaid only-html currentmodule module csv-table "
@@ -27,12 +27,12 @@ _INLINE_PIECES = re.compile(rf"{_ROLE_MATH.pattern}|{_LITERAL.pattern}|{_ROLE.pa
 
 def read_rest(raw: bytes, key: str, origin: str) -> Paper:
     """The paper in a reStructuredText file; never raises, any text is some reStructuredText."""
-    converter = RestText(decode(raw))
-    text = converter.converted()
+    converter = RestConverter(decode_text(raw))
+    text = converter.convert()
     return Paper(key, text, origin, kind="rst", title=converter.first_heading)
 
 
-class RestText:
+class RestConverter:
     """One reStructuredText on its way to LaTeX.
 
     Args:
@@ -42,36 +42,36 @@ class RestText:
 
     def __init__(self, text: str, top_level: int = 1) -> None:
         self.first_heading = ""
-        self._lines = [line.expandtabs(8).rstrip() for line in clean(text).split("\n")]
+        self._lines = [line.expandtabs(8).rstrip() for line in clean_text(text).split("\n")]
         self._top = top_level
         self._styles: list[str] = []
         self._out: list[str] = []
         self._prose: list[str] = []
         self._at = 0
 
-    def converted(self) -> str:
+    def convert(self) -> str:
         """The text as LaTeX."""
         while self._at < len(self._lines):
             line = self._lines[self._at]
             directive = _DIRECTIVE.match(line)
             if directive:
-                self._directive(directive)
+                self._handle_directive(directive)
             elif _TARGET.match(line):
                 self._at += 1
             elif _COMMENT.match(line):
-                self._flush()
-                self._block()
-            elif not self._heading():
-                self._line(line)
-        self._flush()
+                self._flush_prose()
+                self._take_block()
+            elif not self._try_heading():
+                self._handle_line(line)
+        self._flush_prose()
         return "".join(self._out)
 
-    def _flush(self) -> None:
+    def _flush_prose(self) -> None:
         if self._prose:
-            self._out.append(inline("\n".join(self._prose)) + "\n")
+            self._out.append(convert_inline("\n".join(self._prose)) + "\n")
             self._prose = []
 
-    def _line(self, line: str) -> None:
+    def _handle_line(self, line: str) -> None:
         """A line of prose; what a `::` or a prompt announces is code and passed over."""
         if line.lstrip().startswith((">>> ", "... ")):
             while self._at < len(self._lines) and self._lines[self._at]:
@@ -79,31 +79,31 @@ class RestText:
             return
         if line.endswith("::"):
             self._prose.append(line[:-1])
-            self._flush()
-            self._block()
+            self._flush_prose()
+            self._take_block()
             return
         self._prose.append(line)
         if not line:
-            self._flush()
+            self._flush_prose()
         self._at += 1
 
-    def _block(self) -> list[str]:
+    def _take_block(self) -> list[str]:
         """Lines below the current one that are indented deeper; the current line and they are passed over."""
-        indent = _indent(self._lines[self._at])
+        indent = _measure_indent(self._lines[self._at])
         start = self._at + 1
         end = start
-        while end < len(self._lines) and (not self._lines[end] or _indent(self._lines[end]) > indent):
+        while end < len(self._lines) and (not self._lines[end] or _measure_indent(self._lines[end]) > indent):
             end += 1
         self._at = end
         return self._lines[start:end]
 
-    def _directive(self, match: re.Match[str]) -> None:
+    def _handle_directive(self, match: re.Match[str]) -> None:
         name = match.group(1).lower().rpartition(":")[2]
-        self._flush()
+        self._flush_prose()
         if name == "math":
-            self._math(match.group(2), self._block())
-        elif name in _DROPPED:
-            block = self._block()
+            self._append_math(match.group(2), self._take_block())
+        elif name in _DROPPED_DIRECTIVES:
+            block = self._take_block()
             if name == "raw" and match.group(2).strip() == "latex":
                 self._out.append("\n".join(block) + "\n")
         else:  # a note, a theorem: its content is read like the rest
@@ -111,9 +111,9 @@ class RestText:
             self._at += 1
             while self._at < len(self._lines) and _OPTION.match(self._lines[self._at]):
                 self._at += 1
-            self._flush()
+            self._flush_prose()
 
-    def _math(self, argument: str, block: list[str]) -> None:
+    def _append_math(self, argument: str, block: list[str]) -> None:
         """Equations of one directive, separated by blank lines; with `:nowrap:` its content as it is."""
         first = next((i for i, line in enumerate(block) if not line), len(block))
         options = [option for line in block[:first] if (option := _OPTION.match(line))]
@@ -125,42 +125,44 @@ class RestText:
             return
         for equation in re.split(r"\n[ \t]*\n", content):
             body = equation.strip()
-            if _aligned(body):
+            if _needs_alignment(body):
                 body = rf"\begin{{aligned}}{body}\end{{aligned}}"
-            self._out.append(display(body))
+            self._out.append(format_display_math(body))
 
-    def _heading(self) -> bool:
+    def _try_heading(self) -> bool:
         """Put the heading that starts at the current line, if there is one."""
         lines, at = self._lines, self._at
         over = _ADORNMENT.match(lines[at]) if lines[at] and at + 2 < len(lines) else None
         if over and lines[at + 2] == lines[at] and lines[at + 1].strip() and not _ADORNMENT.match(lines[at + 1]):
-            self._put_heading(over.group(1) * 2, lines[at + 1])
+            self._append_heading(over.group(1) * 2, lines[at + 1])
             self._at += 3
             return True
         under = _ADORNMENT.match(lines[at + 1]) if at + 1 < len(lines) else None
         title = lines[at]
         if not under or not title or self._prose or _ADORNMENT.match(title):
             return False
-        if len(lines[at + 1].strip()) < min(len(title.strip()), 4) or _indent(title) != _indent(lines[at + 1]):
+        if len(lines[at + 1].strip()) < min(len(title.strip()), 4) or _measure_indent(title) != _measure_indent(
+            lines[at + 1]
+        ):
             return False
-        self._put_heading(under.group(1), title)
+        self._append_heading(under.group(1), title)
         self._at += 2
         return True
 
-    def _put_heading(self, style: str, title: str) -> None:
-        self._flush()
+    def _append_heading(self, style: str, title: str) -> None:
+        self._flush_prose()
         if style not in self._styles:
             self._styles.append(style)
-        title = inline(title.strip())
+        title = convert_inline(title.strip())
         self.first_heading = self.first_heading or title
-        self._out.append(heading(self._top + self._styles.index(style), title))
+        self._out.append(format_heading(self._top + self._styles.index(style), title))
 
 
-def _indent(line: str) -> int:
+def _measure_indent(line: str) -> int:
     return len(line) - len(line.lstrip())
 
 
-def _aligned(body: str) -> bool:
+def _needs_alignment(body: str) -> bool:
     r"""Whether `&` or `\\` stand in `body` outside of all environments, where only an alignment may have them."""
     depth = 0
     for match in re.finditer(r"\\begin\s?\{|\\end\s?\{|\\\\|\\.|&", body):
@@ -174,7 +176,7 @@ def _aligned(body: str) -> bool:
     return False
 
 
-def inline(text: str) -> str:
+def convert_inline(text: str) -> str:
     r"""Prose with its roles: `:math:` as `$...$`, other roles and links as their words, literals dropped."""
 
     def put(match: re.Match[str]) -> str:

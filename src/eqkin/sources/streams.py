@@ -11,11 +11,11 @@ import zstandard
 
 from eqkin.errors import BadInput, LimitReached
 
-_PIECE = 1 << 16
-_FAULTS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
+_CHUNK_BYTES = 1 << 16
+_DECOMPRESSION_ERRORS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 
 
-class Readable(Protocol):
+class ReadableStream(Protocol):
     """What a stream reads from: gives up to `size` bytes, none at the end."""
 
     def read(self, size: int = -1, /) -> bytes:
@@ -30,7 +30,7 @@ class ByteStream:
     what the messages call the source. `limit` None means unbounded (the outer tar of a bulk archive).
     """
 
-    def __init__(self, source: Readable, name: str, limit: int | None = None) -> None:
+    def __init__(self, source: ReadableStream, name: str, limit: int | None = None) -> None:
         self.name = name
         self.position = 0
         self._source = source
@@ -55,7 +55,7 @@ class ByteStream:
         self.position += len(parts[0])
         missing = size - len(parts[0])
         while missing:
-            piece = self._pull(min(missing, _PIECE))
+            piece = self._pull(min(missing, _CHUNK_BYTES))
             if not piece:
                 break
             parts.append(piece)
@@ -67,7 +67,7 @@ class ByteStream:
         """All that is left; `LimitReached` above `limit` bytes."""
         parts: list[bytes] = []
         total = 0
-        while piece := self.read(_PIECE):
+        while piece := self.read(_CHUNK_BYTES):
             parts.append(piece)
             total += len(piece)
             if limit is not None and total > limit:
@@ -77,7 +77,7 @@ class ByteStream:
     def skip(self, size: int) -> bool:
         """Pass over `size` bytes; False if the stream ended before."""
         while size > 0:
-            piece = self.read(min(size, _PIECE))
+            piece = self.read(min(size, _CHUNK_BYTES))
             if not piece:
                 return False
             size -= len(piece)
@@ -85,13 +85,13 @@ class ByteStream:
 
     def drain(self) -> None:
         """Read to the end, which checks the check sum of compressed data."""
-        while self.read(_PIECE):
+        while self.read(_CHUNK_BYTES):
             pass
 
     def _pull(self, size: int) -> bytes:
         try:
             piece = self._source.read(size)
-        except _FAULTS as error:
+        except _DECOMPRESSION_ERRORS as error:
             what = "is truncated" if isinstance(error, EOFError) else "is damaged"
             raise BadInput(f"{self.name}: {what} ({error})") from error
         if self._limit is not None and self.position + len(self._ahead) + len(piece) > self._limit:
@@ -99,13 +99,13 @@ class ByteStream:
         return piece
 
 
-def gunzipped(stream: ByteStream, limit: int | None) -> ByteStream:
+def open_gzip(stream: ByteStream, limit: int | None) -> ByteStream:
     """The unpacked content of a gzip stream, unpacked piece by piece as it is read."""
     source = gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[call-overload]
     return ByteStream(source, stream.name, limit)
 
 
-class _ZstdFrames:
+class _ZstdReader:
     """Unpacks zstd frames one after the other.
 
     The library's own reader takes a truncated frame for the end. A small piece of input unpacks to at most some 30 MB.
@@ -129,6 +129,6 @@ class _ZstdFrames:
         return data
 
 
-def unzstd(stream: ByteStream, limit: int | None) -> ByteStream:
+def open_zstd(stream: ByteStream, limit: int | None) -> ByteStream:
     """The unpacked content of a zstd stream of one or several frames."""
-    return ByteStream(_ZstdFrames(stream), stream.name, limit)
+    return ByteStream(_ZstdReader(stream), stream.name, limit)

@@ -16,8 +16,8 @@ from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.streams import ByteStream
 
-_BLOCK = 512
-_NAMES = {
+_BLOCK_BYTES = 512
+_REFUSED_TYPES = {
     tarfile.SYMTYPE: "symbolic link",
     tarfile.LNKTYPE: "hard link",
     tarfile.CHRTYPE: "device",
@@ -63,40 +63,40 @@ class TarReader:
         return data
 
     def __iter__(self) -> Iterator[TarEntry]:
-        while (entry := self._next_entry()) is not None:
+        while (entry := self._read_entry()) is not None:
             self._left = entry.size
             yield entry
-            padding = -entry.size % _BLOCK
+            padding = -entry.size % _BLOCK_BYTES
             if not self._stream.skip(self._left):
                 raise BadInput(f"{self._stream.name}: is truncated within member {entry.name!r}")
             self._stream.skip(padding)
 
-    def _next_entry(self) -> TarEntry | None:
+    def _read_entry(self) -> TarEntry | None:
         """Header of the next member with what its extended headers say; None at the end."""
         long_name = ""
         pax: dict[str, str] = {}
         budget = self._limits.member_header_bytes
         while True:
-            info = self._header()
+            info = self._read_header()
             if info is None:
                 return None
             if info.type not in (_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SOLARIS_PAX):
-                return _entry(info, long_name, pax)
-            budget -= _BLOCK + info.size
+                return _build_entry(info, long_name, pax)
+            budget -= _BLOCK_BYTES + info.size
             if budget < 0:
                 raise LimitReached(f"{self._stream.name}: a member's header is larger than allowed")
-            body = self._body(info.size)
+            body = self._read_body(info.size)
             if info.type == _LONG_NAME:
                 long_name = body.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")
             elif info.type != _LONG_LINK and info.type != _PAX_GLOBAL:
-                pax.update(_pax_records(body))
+                pax.update(_parse_pax_records(body))
 
-    def _header(self) -> tarfile.TarInfo | None:
-        block = self._stream.read(_BLOCK)
+    def _read_header(self) -> tarfile.TarInfo | None:
+        block = self._stream.read(_BLOCK_BYTES)
         if not block:
             return None
         if not block.strip(b"\0"):
-            self.complete = len(block) == _BLOCK
+            self.complete = len(block) == _BLOCK_BYTES
             return None
         try:
             info = tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
@@ -105,24 +105,24 @@ class TarReader:
         if info.size < 0:
             raise BadInput(f"{self._stream.name}: damaged tar header (negative size)")
         if info.type == tarfile.GNUTYPE_SPARSE and block[482]:
-            while self._body(_BLOCK)[504]:
+            while self._read_body(_BLOCK_BYTES)[504]:
                 pass
         return info
 
-    def _body(self, size: int) -> bytes:
-        padded = size + -size % _BLOCK
+    def _read_body(self, size: int) -> bytes:
+        padded = size + -size % _BLOCK_BYTES
         body = self._stream.read(padded)
         if len(body) < padded:
             raise BadInput(f"{self._stream.name}: is truncated within a header")
         return body[:size]
 
 
-def _entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> TarEntry:
+def _build_entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> TarEntry:
     name = pax.get("path") or long_name or info.name
     size = info.size
     if (declared := pax.get("size", "")).isascii() and declared.isdigit() and len(declared) < 20:
         size = int(declared)
-    refused = "" if info.isreg() or info.isdir() else _NAMES.get(info.type, "special file")
+    refused = "" if info.isreg() or info.isdir() else _REFUSED_TYPES.get(info.type, "special file")
     if info.issparse() or any(key.startswith("GNU.sparse.") for key in pax):
         refused = "sparse file"
     if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
@@ -131,7 +131,7 @@ def _entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> TarEnt
     return TarEntry(name, size, info.isdir(), refused)
 
 
-def _pax_records(body: bytes) -> dict[str, str]:
+def _parse_pax_records(body: bytes) -> dict[str, str]:
     """Key-value pairs of a pax header; what does not parse ends it."""
     records: dict[str, str] = {}
     position = 0
@@ -145,7 +145,7 @@ def _pax_records(body: bytes) -> dict[str, str]:
     return records
 
 
-def inside(name: str) -> str | None:
+def normalize_member_path(name: str) -> str | None:
     """A member's or an include's path in normal form; None if it leads out of the source or is no path at all."""
     name = name.replace("\\", "/").strip()
     if not name or name.startswith(("/", "~", "|")) or "\0" in name or re.match(r"[A-Za-z]:", name):

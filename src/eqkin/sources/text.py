@@ -27,21 +27,21 @@ _INPUTENC = {
 _SURROGATE = re.compile("[\x00\ud800-\udfff]")
 _BARE_PERCENT = re.compile(r"(\\.)|%", re.DOTALL)
 _DISPLAY = re.compile(r"\\begin\{((?:equation|align|alignat|flalign|gather|multline|eqnarray|displaymath)\*?)\}")
-_LEVELS = ("section", "subsection", "subsubsection", "paragraph", "subparagraph")
+_HEADING_COMMANDS = ("section", "subsection", "subsubsection", "paragraph", "subparagraph")
 
 
 _CONTROLS = bytes(code for code in range(1, 32) if code not in b"\t\n\v\f\r\x1b")
-_SAMPLE = 100_000
+_BINARY_SAMPLE_BYTES = 100_000
 
 
 def refuse_binary(raw: bytes, name: str) -> None:
     """Raise `BadInput` for data that is no text in any encoding: many control characters (zeros may be UTF-16)."""
-    sample = raw[:_SAMPLE]
+    sample = raw[:_BINARY_SAMPLE_BYTES]
     if len(sample) - len(sample.translate(None, _CONTROLS)) > 0.04 * len(sample) + 8:
         raise BadInput(f"{name}: binary data, not text")
 
 
-def decode(raw: bytes) -> str:
+def decode_text(raw: bytes) -> str:
     r"""Text of a source file, whatever it was written with; never raises.
 
     UTF-8 (also with a byte order mark), UTF-16 with one, else the encoding `\usepackage[...]{inputenc}` declares,
@@ -55,7 +55,7 @@ def decode(raw: bytes) -> str:
             text = raw.decode("utf-8")
         except UnicodeDecodeError:
             text = _decode_legacy(raw)
-    return clean(text)
+    return clean_text(text)
 
 
 def _decode_legacy(raw: bytes) -> str:
@@ -67,7 +67,7 @@ def _decode_legacy(raw: bytes) -> str:
         return raw.decode("latin-1")
 
 
-def clean(text: str) -> str:
+def clean_text(text: str) -> str:
     r"""`text` without NULs and lone surrogates, with `\n` as its only line end."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -83,13 +83,13 @@ def escape_percent(prose: str) -> str:
     return _BARE_PERCENT.sub(lambda m: m.group(1) or r"\%", prose)
 
 
-def heading(level: int, title: str) -> str:
+def format_heading(level: int, title: str) -> str:
     r"""A heading of `level` 1, 2, ... as `\section{title}` and so on, on lines of its own."""
-    title = balanced(" ".join(title.split()))
-    return f"\n\n\\{_LEVELS[min(max(level, 1), len(_LEVELS)) - 1]}{{{title}}}\n\n"
+    title = escape_unbalanced_braces(" ".join(title.split()))
+    return f"\n\n\\{_HEADING_COMMANDS[min(max(level, 1), len(_HEADING_COMMANDS)) - 1]}{{{title}}}\n\n"
 
 
-def display(latex: str) -> str:
+def format_display_math(latex: str) -> str:
     r"""`latex` as one display equation: `\[...\]`, or as it is if it is one display environment already.
 
     Blank lines are taken out, they may not stand in math; blank input gives nothing.
@@ -103,7 +103,7 @@ def display(latex: str) -> str:
     return f"\n\\[\n{body}\n\\]\n"
 
 
-def balanced(text: str) -> str:
+def escape_unbalanced_braces(text: str) -> str:
     r"""`text` with every brace that has no partner escaped as `\{` or `\}`, so that it can stand in an argument."""
     opened: list[int] = []
     stray: set[int] = set()

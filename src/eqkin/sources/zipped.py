@@ -19,33 +19,42 @@ _ZIP64_LOCATOR = b"PK\x06\x07"
 _ZIP64_LOCATOR_BYTES = 20
 _COMMENT_BYTES = 1 << 16
 _ENTRY_BYTES = 1_000  # generous for one entry of the central directory
-_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError, KeyError)
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    KeyError,
+)
 
-Member = tuple[str, int, str, Callable[[], bytes]]  # name, size, why it is refused, read
+ZipMember = tuple[str, int, str, Callable[[], bytes]]  # name, size, why it is refused, read
 
 
-def zip_members(raw: bytes, name: str, limits: Limits = LIMITS) -> Iterator[Member]:
+def iter_zip_members(raw: bytes, name: str, limits: Limits = LIMITS) -> Iterator[ZipMember]:
     """Files of a zip with a function that reads each, never more than the size it declares.
 
     Raises `BadInput` for a damaged zip, `LimitReached` if its directory alone is beyond the caps.
     """
-    end = _end_record(raw)
+    end = _find_end_record(raw)
     if end < 0 or len(raw) < end + _END_BYTES:
         raise BadInput(f"{name}: is a truncated zip file")
     if _has_more_members(raw, end, limits.paper_members):
         raise LimitReached(f"{name}: has more than {limits.paper_members:,} members")
     try:
         archive = zipfile.ZipFile(io.BytesIO(raw))
-    except _FAULTS as error:
+    except _ZIP_ERRORS as error:
         raise BadInput(f"{name}: is a damaged zip file ({error})") from error
     with archive:
         for info in archive.infolist():
             if not info.is_dir():
-                read = partial(_read, archive, info, name)
-                yield info.filename, info.file_size, _refused(info), read
+                read = partial(_read_member, archive, info, name)
+                yield info.filename, info.file_size, _explain_refusal(info), read
 
 
-def _end_record(raw: bytes) -> int:
+def _find_end_record(raw: bytes) -> int:
     """Where the end record stands, found exactly as `zipfile` finds it; -1 if there is none."""
     last = len(raw) - _END_BYTES
     if last >= 0 and raw.startswith(_END_RECORD, last) and raw.endswith(b"\0\0"):
@@ -68,16 +77,16 @@ def _has_more_members(raw: bytes, end: int, cap: int) -> bool:
     return directory_bytes > cap * _ENTRY_BYTES or raw.count(_ENTRY, start, end) > cap
 
 
-def _refused(info: zipfile.ZipInfo) -> str:
+def _explain_refusal(info: zipfile.ZipInfo) -> str:
     mode = info.external_attr >> 16
     if mode and stat.S_ISLNK(mode):
         return "symbolic link"
     return "encrypted file" if info.flag_bits & 1 else ""
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> bytes:
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> bytes:
     try:
         with archive.open(info) as file:
             return file.read(info.file_size)
-    except _FAULTS as error:
+    except _ZIP_ERRORS as error:
         raise BadInput(f"{name}: member {info.filename!r} is damaged ({error})") from error

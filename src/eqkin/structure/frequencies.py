@@ -21,34 +21,34 @@ from safetensors import numpy as safetensors
 from eqkin.errors import CorruptData
 from eqkin.forest import Forest
 from eqkin.library.durable import write_file
-from eqkin.structure.terms import terms_of
+from eqkin.structure.terms import extract_terms
 
-BUNDLED = Path(__file__).parent / "frequencies.safetensors"
-RARE = 4  # formulas a term that is not kept stands for
-_KEPT = 24  # formulas a term that is kept has at least, of a large corpus
-_LEAST_IDF = 0.1
-_BITS = 20  # of a code by which it is looked up
-_SHIFT = np.uint32(32 - _BITS)
+BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
+RARE_TERM_COUNT = 4  # formulas a term that is not kept stands for
+_MIN_FORMULAS = 24  # formulas a term that is kept has at least, of a large corpus
+_MIN_IDF = 0.1
+_BUCKET_BITS = 20  # of a code by which it is looked up
+_BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
 
-Codes = npt.NDArray[np.uint32]
+TermCodes = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Frequencies:
+class DocumentFrequencies:
     """Document frequencies of terms."""
 
     formulas: int  # there are
-    codes: Codes  # of terms, ascending
+    codes: TermCodes  # of terms, ascending
     counts: npt.NDArray[np.uint32]  # formulas that have each
 
     @classmethod
-    def of(cls, forest: Forest, kept: int = _KEPT) -> Frequencies:
+    def from_forest(cls, forest: Forest, kept: int = _MIN_FORMULAS) -> DocumentFrequencies:
         """Those of a forest; terms of fewer than `kept` trees are left out."""
-        codes, counts = np.unique(terms_of(forest).code, return_counts=True)
+        codes, counts = np.unique(extract_terms(forest).code, return_counts=True)
         often = counts >= kept
         return cls(len(forest), codes[often], counts[often].astype(np.uint32))
 
-    def save(self, path: Path = BUNDLED) -> None:
+    def save(self, path: Path = BUNDLED_FREQUENCIES) -> None:
         """Write to a file; raises `StorageFailed`."""
         arrays: dict[str, npt.NDArray[Any]] = {
             "formulas": np.array([self.formulas], np.int64),
@@ -58,7 +58,7 @@ class Frequencies:
         write_file(path, safetensors.save(arrays))
 
     @classmethod
-    def load(cls, path: Path = BUNDLED) -> Frequencies:
+    def load(cls, path: Path = BUNDLED_FREQUENCIES) -> DocumentFrequencies:
         """What `save` wrote; raises `CorruptData`."""
         try:
             arrays = safetensors.load(path.read_bytes())
@@ -67,51 +67,51 @@ class Frequencies:
             raise CorruptData(
                 f"{path}: the frequencies of terms cannot be read ({error}); install eqkin again"
             ) from error
-        if not loaded._sound():
+        if not loaded._is_valid():
             raise CorruptData(f"{path}: no frequencies of terms; install eqkin again")
         return loaded
 
-    def idf(self, codes: Codes) -> npt.NDArray[np.float32]:
+    def compute_idf(self, codes: TermCodes) -> npt.NDArray[np.float32]:
         """What each term is worth."""
-        worth = np.full(len(codes), self._worth(np.array([RARE]))[0], np.float32)
+        worth = np.full(len(codes), self._compute_weights(np.array([RARE_TERM_COUNT]))[0], np.float32)
         if len(self.codes):
-            place = self._first.take(codes >> _SHIFT)
-            for step in range(self._most):  # four times as fast as to search all of them
+            place = self._bucket_starts.take(codes >> _BUCKET_SHIFT)
+            for step in range(self._max_bucket_size):  # four times as fast as to search all of them
                 at = np.minimum(place + step, len(self.codes) - 1)
                 found = np.flatnonzero(self.codes.take(at) == codes)
-                worth[found] = self._idf.take(at[found])
+                worth[found] = self._idf_weights.take(at[found])
         return worth
 
-    def _sound(self) -> bool:
+    def _is_valid(self) -> bool:
         """Whether codes can be looked up, and no term is in more formulas than there are."""
         return (
             self.codes.dtype == self.counts.dtype == np.uint32
             and self.codes.ndim == 1
             and self.codes.shape == self.counts.shape
             and bool((self.codes[1:] > self.codes[:-1]).all())
-            and self.formulas >= RARE
+            and self.formulas >= RARE_TERM_COUNT
             and int(self.counts.max(initial=0)) <= self.formulas
         )
 
-    def _worth(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-        return (np.log((1 + self.formulas) / (1 + counts.astype(np.float64))) + _LEAST_IDF).astype(np.float32)
+    def _compute_weights(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        return (np.log((1 + self.formulas) / (1 + counts.astype(np.float64))) + _MIN_IDF).astype(np.float32)
 
     @cached_property
-    def _most(self) -> int:
+    def _max_bucket_size(self) -> int:
         """Codes with the same first bits."""
-        return int(np.diff(self._first).max())
+        return int(np.diff(self._bucket_starts).max())
 
     @cached_property
-    def _idf(self) -> npt.NDArray[np.float32]:
-        return self._worth(self.counts)
+    def _idf_weights(self) -> npt.NDArray[np.float32]:
+        return self._compute_weights(self.counts)
 
     @cached_property
-    def _first(self) -> npt.NDArray[np.int32]:
+    def _bucket_starts(self) -> npt.NDArray[np.int32]:
         """The first kept code of each run of codes with the same first bits, and the end."""
-        return np.searchsorted(self.codes >> _SHIFT, np.arange((1 << _BITS) + 1)).astype(np.int32)
+        return np.searchsorted(self.codes >> _BUCKET_SHIFT, np.arange((1 << _BUCKET_BITS) + 1)).astype(np.int32)
 
 
 @cache
-def bundled() -> Frequencies:
+def load_bundled_frequencies() -> DocumentFrequencies:
     """The frequencies eqkin comes with, read once."""
-    return Frequencies.load()
+    return DocumentFrequencies.load()

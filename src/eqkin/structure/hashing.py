@@ -11,40 +11,40 @@ import numpy.typing as npt
 Codes = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_FIRST_MULTIPLIER, _SECOND_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _BASE = 0xD1342543DE82EF95  # odd, so that its powers have inverses
 
 
-def hashes(names: Iterable[str]) -> Codes:
+def hash_strings(names: Iterable[str]) -> Codes:
     """A code for each string."""
     digests = (hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
-def combined(first: Codes, second: Codes) -> Codes:
+def combine_hashes(first: Codes, second: Codes) -> Codes:
     """Codes of pairs; the order matters (Steele et al. 2014, SplitMix)."""
     code = first * _GOLDEN + second
     code ^= code >> np.uint64(30)
-    code *= _FIRST
+    code *= _FIRST_MULTIPLIER
     code ^= code >> np.uint64(27)
-    code *= _SECOND
+    code *= _SECOND_MULTIPLIER
     code ^= code >> np.uint64(31)
     return code
 
 
-def powers(count: int) -> tuple[Codes, Codes]:
+def compute_powers(count: int) -> tuple[Codes, Codes]:
     """The first powers of a fixed odd number modulo 2^64, from the power 0, and their inverses."""
-    return _powers(_BASE, count), _powers(pow(_BASE, -1, 1 << 64), count)
+    return _compute_powers_of(_BASE, count), _compute_powers_of(pow(_BASE, -1, 1 << 64), count)
 
 
-def sums_before(values: Codes) -> Codes:
+def compute_prefix_sums(values: Codes) -> Codes:
     """Sums modulo 2^64 of all values before each, and of all of them at the end."""
     sums = np.zeros(len(values) + 1, np.uint64)
     np.cumsum(values, out=sums[1:])
     return sums
 
 
-def _powers(base: int, count: int) -> Codes:
+def _compute_powers_of(base: int, count: int) -> Codes:
     factors = np.full(count, base, np.uint64)
     factors[:1] = 1
     np.cumprod(factors, out=factors)

@@ -18,13 +18,13 @@ import numpy.typing as npt
 
 from eqkin.structure.tokens import Tokens
 
-LEAST = 3  # tokens of a run that says something
+MIN_SUBSTRING = 3  # tokens of a run that says something
 
 Lengths = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Runs:
+class CommonSubstrings:
     """Common runs of one query and some formulas."""
 
     query: Lengths  # (formulas, tokens of the query) longest run that ends at each token of the query
@@ -36,16 +36,16 @@ class Runs:
         longest: npt.NDArray[np.int64] = self.query.max(axis=1, initial=0).astype(np.int64)
         return longest
 
-    def of_query(self) -> npt.NDArray[np.bool_]:
+    def mark_query(self) -> npt.NDArray[np.bool_]:
         """Which tokens of the query are in a run of at least `LEAST`, for each formula."""
-        return covered(self.query)
+        return mark_covered(self.query)
 
-    def of_formula(self) -> npt.NDArray[np.bool_]:
+    def mark_formula(self) -> npt.NDArray[np.bool_]:
         """Which tokens of each formula are."""
-        return covered(self.formula)
+        return mark_covered(self.formula)
 
 
-def common_runs(query: Tokens, formulas: Tokens, *, renamed: bool) -> Runs:
+def find_common_substrings(query: Tokens, formulas: Tokens, *, renamed: bool) -> CommonSubstrings:
     """The runs of the first formula of `query` and each of `formulas`.
 
     Args:
@@ -70,10 +70,10 @@ def common_runs(query: Tokens, formulas: Tokens, *, renamed: bool) -> Runs:
         best[:, at] = now[:, 1:].max(axis=1, initial=0)
         np.maximum(ending, now[:, 1:], out=ending)
         before, now = now, before
-    return Runs(best, ending)
+    return CommonSubstrings(best, ending)
 
 
-def covered(ends: Lengths, least: int = LEAST) -> npt.NDArray[np.bool_]:
+def mark_covered(ends: Lengths, least: int = MIN_SUBSTRING) -> npt.NDArray[np.bool_]:
     """Which tokens are inside a run of at least `least`, given how long a run ends at each."""
     place = np.arange(ends.shape[1])
     first = np.where(ends >= least, place - ends + 1, ends.shape[1])  # of the run that ends there

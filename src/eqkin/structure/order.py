@@ -15,28 +15,28 @@ from eqkin.forest.forest import Array
 
 Numbers = npt.NDArray[np.int32]
 
-BLOCK = 1_000_000  # nodes worked on at a time
+NODES_PER_BLOCK = 1_000_000  # nodes worked on at a time
 
 
-def preorder(forest: Forest, block: int = BLOCK) -> Numbers:
+def compute_preorder(forest: Forest, block: int = NODES_PER_BLOCK) -> Numbers:
     """Each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order."""
     rank = np.empty(len(forest.n_children), np.int32)
-    for trees, nodes in blocks(forest.offsets, block):
+    for trees, nodes in iter_blocks(forest.offsets, block):
         offsets = forest.offsets[trees.start : trees.stop + 1] - nodes.start
-        rank[nodes], _ = ranks_and_sizes(forest.n_children[nodes], offsets)
+        rank[nodes], _ = compute_ranks_and_sizes(forest.n_children[nodes], offsets)
     return rank
 
 
-def depth_first(forest: Forest) -> npt.NDArray[np.int64]:
+def order_depth_first(forest: Forest) -> npt.NDArray[np.int64]:
     """The nodes, tree after tree, each tree's in depth-first order: what is indexed by it comes in that order."""
-    places = preorder(forest).astype(np.int64)
+    places = compute_preorder(forest).astype(np.int64)
     places += np.repeat(forest.offsets[:-1], forest.sizes)
     order = np.empty_like(places)
     order[places] = np.arange(len(places))
     return order
 
 
-def blocks(offsets: npt.NDArray[np.int64], size: int = BLOCK) -> Iterator[tuple[slice, slice]]:
+def iter_blocks(offsets: npt.NDArray[np.int64], size: int = NODES_PER_BLOCK) -> Iterator[tuple[slice, slice]]:
     """Consecutive trees, or sequences, of at most so many nodes together: which they are, and which nodes they have.
 
     A tree with more nodes is a block of its own.
@@ -48,7 +48,7 @@ def blocks(offsets: npt.NDArray[np.int64], size: int = BLOCK) -> Iterator[tuple[
         first = last
 
 
-def ranks_and_sizes(n_children: Array, offsets: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
+def compute_ranks_and_sizes(n_children: Array, offsets: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
     """Rank in depth-first order and nodes of the subtree, for each node of some trees.
 
     Sizes are added up from the leaves, then ranks go from the roots down:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqkin.structure.hashing import Codes, combined, hashes, powers, sums_before
-from eqkin.structure.simplified import Places, Simplified
+from eqkin.structure.hashing import Codes, combine_hashes, compute_powers, compute_prefix_sums, hash_strings
+from eqkin.structure.simplified import NormalNodes, Places
 
-MOST = 24  # nodes of a run
+MAX_NGRAM_NODES = 24  # nodes of a run
 
 
 @dataclass(frozen=True)
-class Runs:
+class SiblingNgrams:
     """Runs of so many members."""
 
     first: Places  # (runs,) where each starts
@@ -27,38 +27,40 @@ class Runs:
     renamed: Codes  # (runs,) with identifiers renamed by first occurrence
 
 
-def runs(nodes: Simplified, following: Places) -> tuple[Runs, Runs]:
+def find_sibling_ngrams(nodes: NormalNodes, following: Places) -> tuple[SiblingNgrams, SiblingNgrams]:
     """The runs of two members and those of three.
 
     Args:
         nodes: Trees.
         following: The next sibling of each node, -1 if there is none.
     """
-    token = combined(nodes.label, nodes.n_children.astype(np.uint64))
-    up, down = powers(len(token))
-    new = hashes(["new identifier"])
-    exact = sums_before(token * up)
+    token = combine_hashes(nodes.label, nodes.n_children.astype(np.uint64))
+    up, down = compute_powers(len(token))
+    new = hash_strings(["new identifier"])
+    exact = compute_prefix_sums(token * up)
     token[nodes.identifier] = new
-    renamed = sums_before(token * up)
-    back = _back(nodes)
-    repeated = back < MOST
+    renamed = compute_prefix_sums(token * up)
+    back = _find_distance_back(nodes)
+    repeated = back < MAX_NGRAM_NODES
     again = np.flatnonzero(repeated)
     back = back[again]
-    correction = (combined(new, back.astype(np.uint64)) - new) * up[again]
+    correction = (combine_hashes(new, back.astype(np.uint64)) - new) * up[again]
     before = np.concatenate(([0], np.cumsum(repeated)))  # repeated identifiers before each node
 
-    def coded(first: Places, last: Places) -> Runs:
+    def coded(first: Places, last: Places) -> SiblingNgrams:
         end = last + nodes.size[last]
-        small = end - first <= MOST
+        small = end - first <= MAX_NGRAM_NODES
         first, end = first[small], end[small]
         start, count = before[first], before[end] - before[first]
         ends = np.concatenate(([0], np.cumsum(count)))
         pair = np.repeat(start - ends[:-1], count) + np.arange(ends[-1])
         within = again[pair] - back[pair] >= np.repeat(first, count)
-        sums = sums_before(np.where(within, correction[pair], np.uint64(0)))
+        sums = compute_prefix_sums(np.where(within, correction[pair], np.uint64(0)))
         changed = sums[ends[1:]] - sums[ends[:-1]]
         scale = down[first]
-        return Runs(first, (exact[end] - exact[first]) * scale, (renamed[end] - renamed[first] + changed) * scale)
+        return SiblingNgrams(
+            first, (exact[end] - exact[first]) * scale, (renamed[end] - renamed[first] + changed) * scale
+        )
 
     first = np.flatnonzero((following >= 0) & nodes.row[nodes.parent])
     second = following[first]
@@ -66,13 +68,13 @@ def runs(nodes: Simplified, following: Places) -> tuple[Runs, Runs]:
     return coded(first, second), coded(first[longer], following[second[longer]])
 
 
-def _back(nodes: Simplified) -> Places:
+def _find_distance_back(nodes: NormalNodes) -> Places:
     """How many nodes back, be it in another tree, the same identifier stands; `MOST` if nowhere, or further back."""
-    back = np.full(len(nodes.tree), MOST)
+    back = np.full(len(nodes.tree), MAX_NGRAM_NODES)
     places = np.flatnonzero(nodes.identifier)
     if not len(places):
         return back
     names, place = np.divmod(np.sort(nodes.name[places] * len(back) + places), len(back))
     same = names[1:] == names[:-1]
-    back[place[1:][same]] = np.minimum(np.diff(place)[same], MOST)
+    back[place[1:][same]] = np.minimum(np.diff(place)[same], MAX_NGRAM_NODES)
     return back

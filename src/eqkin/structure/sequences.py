@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from eqkin.structure.tokens import Tokens
 
-OTHER_NAME = 0.5  # what another letter or another number in the place of one is worth
-STEPS = 16  # an idf of 1 has so many: whole numbers are faster
+RENAMED_TOKEN_WEIGHT = 0.5  # what another letter or another number in the place of one is worth
+IDF_STEPS = 16  # an idf of 1 has so many: whole numbers are faster
 
 Floats = npt.NDArray[np.float32]
 
 
-def common_sequences(query: Tokens, worth: Floats, formulas: Tokens) -> Floats:
+def score_common_subsequences(query: Tokens, worth: Floats, formulas: Tokens) -> Floats:
     """What the heaviest common sequence of the first formula of `query` and each of `formulas` is worth.
 
     Args:
@@ -33,8 +33,8 @@ def common_sequences(query: Tokens, worth: Floats, formulas: Tokens) -> Floats:
     length = int(query.length[0])
     label, kind = np.ascontiguousarray(formulas.label.T), np.ascontiguousarray(formulas.kind.T)
     best = np.zeros((len(label) + 1, len(formulas)), np.uint16)
-    equal = np.round(worth[:length] * STEPS).astype(np.uint16)
-    other = np.minimum(equal, np.uint16(OTHER_NAME * STEPS))
+    equal = np.round(worth[:length] * IDF_STEPS).astype(np.uint16)
+    other = np.minimum(equal, np.uint16(RENAMED_TOKEN_WEIGHT * IDF_STEPS))
     for at in range(length):
         wanted, named = query.kind[0, at], query.label[0, at]
         agree = kind == wanted
@@ -45,5 +45,5 @@ def common_sequences(query: Tokens, worth: Floats, formulas: Tokens) -> Floats:
             gain[label == named] = equal[at]
         np.maximum(best[1:], best[:-1] + gain, out=best[1:])
         np.maximum.accumulate(best, axis=0, out=best)
-    total: Floats = best[-1].astype(np.float32) / np.float32(STEPS)
+    total: Floats = best[-1].astype(np.float32) / np.float32(IDF_STEPS)
     return total

@@ -22,14 +22,14 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.forest import Forest
-from eqkin.structure.hashing import Codes, combined, hashes
-from eqkin.structure.order import blocks
-from eqkin.structure.runs import runs
-from eqkin.structure.simplified import Places, Simplified, Simplifier
+from eqkin.structure.hashing import Codes, combine_hashes, hash_strings
+from eqkin.structure.order import iter_blocks
+from eqkin.structure.runs import find_sibling_ngrams
+from eqkin.structure.simplified import Normaliser, NormalNodes, Places
 
-FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
+TERM_FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
 
-_BLOCK = 200_000  # nodes worked on at a time
+_NODES_PER_BLOCK = 200_000  # nodes worked on at a time
 _FAMILY_BITS = 4
 
 
@@ -46,7 +46,7 @@ class Terms:
         return len(self.offsets) - 1
 
 
-def terms_of(forest: Forest, block: int = _BLOCK, simplify: Simplifier | None = None) -> Terms:
+def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, simplify: Normaliser | None = None) -> Terms:
     """The terms of each tree of a forest; a tree of blanks has none.
 
     Args:
@@ -54,50 +54,50 @@ def terms_of(forest: Forest, block: int = _BLOCK, simplify: Simplifier | None = 
         block: Nodes worked on at a time; makes no difference to the terms.
         simplify: That of the forest, if there is one already.
     """
-    simplify, seeds = simplify or Simplifier(forest), hashes(FAMILIES)
+    simplify, seeds = simplify or Normaliser(forest), hash_strings(TERM_FAMILIES)
     sizes = np.zeros(len(forest) + 1, np.int64)
-    parts = [_counted(np.zeros(0, np.uint64))[1:]]
-    for trees, nodes in blocks(forest.offsets, block):
+    parts = [_count_terms(np.zeros(0, np.uint64))[1:]]
+    for trees, nodes in iter_blocks(forest.offsets, block):
         keys = [
-            _keys(tree, combined(seeds[at : at + 1], code), at)
-            for at, (tree, code) in enumerate(_families(simplify(trees, nodes)))
+            _make_keys(tree, combine_hashes(seeds[at : at + 1], code), at)
+            for at, (tree, code) in enumerate(_iter_families(simplify(trees, nodes)))
         ]
-        tree, code, family, count = _counted(np.concatenate(keys))
+        tree, code, family, count = _count_terms(np.concatenate(keys))
         sizes[trees.start + 1 : trees.stop + 1] = np.bincount(tree, minlength=trees.stop - trees.start)
         parts.append((code, family, count))
     codes, families, counts = zip(*parts, strict=True)
     return Terms(np.cumsum(sizes), np.concatenate(codes), np.concatenate(families), np.concatenate(counts))
 
 
-def _families(nodes: Simplified) -> Iterator[tuple[Places, Codes]]:
+def _iter_families(nodes: NormalNodes) -> Iterator[tuple[Places, Codes]]:
     """Tree and 64-bit code of every term, family by family."""
     tree, label, slot, parent = nodes.tree, nodes.label, nodes.slot, nodes.parent
     yield tree, label
     below = np.flatnonzero(parent >= 0)
-    yield tree[below], combined(slot[below], label[below])
+    yield tree[below], combine_hashes(slot[below], label[below])
     further = below[parent[parent[below]] >= 0]
-    way = combined(slot[parent[further]], slot[further])
-    yield tree[further], combined(way, label[further])
-    anonymous = np.where(nodes.identifier[further], hashes(["any identifier"])[0], label[further])
-    yield tree[further], combined(way, anonymous)
-    following = _following(nodes)
+    way = combine_hashes(slot[parent[further]], slot[further])
+    yield tree[further], combine_hashes(way, label[further])
+    anonymous = np.where(nodes.identifier[further], hash_strings(["any identifier"])[0], label[further])
+    yield tree[further], combine_hashes(way, anonymous)
+    following = _find_next_siblings(nodes)
     first = np.flatnonzero(following >= 0)
-    yield tree[first], combined(label[first], label[following[first]])
-    two, three = runs(nodes, following)
+    yield tree[first], combine_hashes(label[first], label[following[first]])
+    two, three = find_sibling_ngrams(nodes, following)
     yield tree[two.first], two.exact
     yield tree[three.first], three.exact
     yield tree[two.first], two.renamed
     yield tree[three.first], three.renamed
 
 
-def _following(nodes: Simplified) -> Places:
+def _find_next_siblings(nodes: NormalNodes) -> Places:
     """The next sibling of each node; -1 if there is none."""
     end = np.arange(len(nodes.parent)) + nodes.size
     parent = np.append(nodes.parent, -1)
     return np.where((parent[end] == nodes.parent) & (nodes.parent >= 0), end, -1)
 
 
-def _keys(tree: Places, code: Codes, family: int) -> Codes:
+def _make_keys(tree: Places, code: Codes, family: int) -> Codes:
     """Numbers that sort by tree, then by the first 32 bits of the code."""
     key = tree.astype(np.uint64) << np.uint64(32)
     key |= code >> np.uint64(32)
@@ -106,7 +106,7 @@ def _keys(tree: Places, code: Codes, family: int) -> Codes:
     return key
 
 
-def _counted(
+def _count_terms(
     keys: Codes,
 ) -> tuple[Places, npt.NDArray[np.uint32], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
     """Tree, code, family and count of the distinct terms."""

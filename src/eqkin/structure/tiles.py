@@ -14,16 +14,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqkin.structure.tokens import NEW, Table, Tokens
+from eqkin.structure.tokens import NEW_LETTER, CodeTable, Tokens
 
-LEAST = 2  # tokens of a tile
-TELLING = 3  # tokens of a tile that can tell that a letter has another name; a shorter one may be chance
-_RUNS = 200  # longest common runs that are looked at
-_STEPS = 4_000  # tokens looked at before a tiling ends as it is
+MIN_TILE = 2  # tokens of a tile
+MIN_RENAMING_TILE = 3  # tokens of a tile that can tell that a letter has another name; a shorter one may be chance
+_MAX_RUNS = 200  # longest common runs that are looked at
+_MAX_STEPS = 4_000  # tokens looked at before a tiling ends as it is
 
 
 @dataclass(frozen=True)
-class Tiling:
+class Alignment:
     """Tokens that answer each other, by the query's order."""
 
     places: tuple[tuple[int, int], ...]  # in the query's and the formula's sequence
@@ -32,26 +32,26 @@ class Tiling:
     letters: tuple[tuple[int, int], ...]  # one pair of nodes for each letter that has a partner, in the query's order
 
 
-def tiles(query: Tokens, formulas: Tokens, at: int = 0) -> Tiling:
+def align_tokens(query: Tokens, formulas: Tokens, at: int = 0) -> Alignment:
     """What the first formula of `query` and one of `formulas` have in common."""
     tiling = _Tiler(query, formulas, at)
-    tiling.lay()
-    tiling.fill()
+    tiling.lay_tiles()
+    tiling.fill_gaps()
     partners = sorted(tiling.partner.items())
     ours, theirs = query.node[0].tolist(), formulas.node[at].tolist()
     seen: dict[int, tuple[int, int]] = {}
     for i, j in partners:
         if tiling.ours.letter[i] >= 0:
             seen.setdefault(tiling.ours.letter[i], (ours[i], theirs[j]))
-    return Tiling(
+    return Alignment(
         tuple(partners),
         tuple((ours[i], theirs[j]) for i, j in partners),
-        tuple(tiling.same(i, j) for i, j in partners),
+        tuple(tiling.is_same(i, j) for i, j in partners),
         tuple(seen.values()),
     )
 
 
-class _Sequence:
+class _TokenSequence:
     """One formula's tokens as lists; letters are numbered in the order they come."""
 
     def __init__(self, tokens: Tokens, at: int) -> None:
@@ -63,7 +63,7 @@ class _Sequence:
         for place, back in enumerate(tokens.distance[at, :length].tolist()):
             if not back:
                 self.letter.append(-1)
-            elif back == NEW:
+            elif back == NEW_LETTER:
                 self.letter.append(letters)
                 letters += 1
             else:
@@ -72,18 +72,18 @@ class _Sequence:
 
 class _Tiler:
     def __init__(self, query: Tokens, formulas: Tokens, at: int) -> None:
-        self.ours, self.theirs = _Sequence(query, 0), _Sequence(formulas, at)
-        self._runs = _common_runs(query.shape[0, : query.length[0]], formulas.shape[at, : formulas.length[at]])
+        self.ours, self.theirs = _TokenSequence(query, 0), _TokenSequence(formulas, at)
+        self._runs = _find_common_runs(query.shape[0, : query.length[0]], formulas.shape[at, : formulas.length[at]])
         self.partner: dict[int, int] = {}  # by the query's token
         self._taken: set[int] = set()
         self._name: dict[int, int] = {}  # the renaming, by the query's letter
         self._named: dict[int, int] = {}  # ... and back
-        self._steps = _STEPS
+        self._steps = _MAX_STEPS
 
-    def same(self, i: int, j: int) -> bool:
+    def is_same(self, i: int, j: int) -> bool:
         return self.ours.exact[i] == self.theirs.exact[j]
 
-    def lay(self) -> None:
+    def lay_tiles(self) -> None:
         """Lay the longest possible tile, again and again.
 
         What a run can give only shrinks while others are laid, so it is looked at again when its turn comes.
@@ -92,8 +92,8 @@ class _Tiler:
         heapq.heapify(heap)
         while heap and self._steps > 0:
             longest, alike, _, i, j, length = heap[0]
-            found = self._window(i, j, length)
-            if found[0] > -LEAST or (found[0] > -TELLING and found[1] > found[0]):
+            found = self._find_window(i, j, length)
+            if found[0] > -MIN_TILE or (found[0] > -MIN_RENAMING_TILE and found[1] > found[0]):
                 heapq.heappop(heap)
                 continue
             start = found[2]
@@ -106,39 +106,39 @@ class _Tiler:
                 self._pair(k, j + k - i)
             after = start + size
             for first, left in ((i, start - i), (after, i + length - after)):
-                if left >= LEAST:
+                if left >= MIN_TILE:
                     heapq.heappush(heap, (-left, -left, first, first, j + first - i, left))
 
-    def fill(self) -> None:
+    def fill_gaps(self) -> None:
         """Pair what stands alone and says the same, in order, between tiles that follow each other in both formulas."""
         if not self.partner:
             if 1 in (len(self.ours.exact), len(self.theirs.exact)):  # too short for a tile
-                self._fill(0, len(self.ours.exact), 0, len(self.theirs.exact))
+                self._fill_gap(0, len(self.ours.exact), 0, len(self.theirs.exact))
             return
         edges = [(-1, -1), *sorted(self.partner.items()), (len(self.ours.exact), len(self.theirs.exact))]
         for (i, j), (following, then) in zip(edges[:-1], edges[1:], strict=True):
             if following > i + 1 and then > j + 1:
-                self._fill(i + 1, following, j + 1, then)
+                self._fill_gap(i + 1, following, j + 1, then)
 
-    def _fill(self, i: int, i_end: int, j: int, j_end: int) -> None:
+    def _fill_gap(self, i: int, i_end: int, j: int, j_end: int) -> None:
         for place in range(i, i_end):
             for other in range(j, j_end):
                 self._steps -= 1
-                if self._steps < -_STEPS:
+                if self._steps < -_MAX_STEPS:
                     return
-                if other not in self._taken and self._says_the_same(place, other):
+                if other not in self._taken and self._is_equivalent(place, other):
                     self._pair(place, other)
                     j = other + 1
                     break
 
-    def _says_the_same(self, i: int, j: int) -> bool:
+    def _is_equivalent(self, i: int, j: int) -> bool:
         """Whether two tokens do: the same label, or a letter that is known to have that name."""
         ours, theirs = self.ours.letter[i], self.theirs.letter[j]
         if ours < 0 or theirs < 0:
-            return self.same(i, j)
+            return self.is_same(i, j)
         if ours in self._name or theirs in self._named:
             return self._name.get(ours) == theirs and self.ours.shape[i] == self.theirs.shape[j]
-        return self.same(i, j)
+        return self.is_same(i, j)
 
     def _pair(self, i: int, j: int) -> None:
         self.partner[i] = j
@@ -147,7 +147,7 @@ class _Tiler:
             self._name[self.ours.letter[i]] = self.theirs.letter[j]
             self._named[self.theirs.letter[j]] = self.ours.letter[i]
 
-    def _window(self, i: int, j: int, length: int) -> tuple[int, int, int]:
+    def _find_window(self, i: int, j: int, length: int) -> tuple[int, int, int]:
         """The longest part of a run that may be laid: its length and what is known of it, negative; its start.
 
         A window slides over the run: it grows token by token and loses those in front that contradict the new one.
@@ -160,7 +160,7 @@ class _Tiler:
         self._steps -= length
         for place in range(i, i + length):
             mine, other = ours.letter[place], theirs.letter[place + shift]
-            if place in self.partner or place + shift in self._taken or not self._may_be(mine, other):
+            if place in self.partner or place + shift in self._taken or not self._can_rename(mine, other):
                 start, alike = place + 1, 0
                 continue
             if mine >= 0:
@@ -170,23 +170,23 @@ class _Tiler:
                 rival = named.get(other, mine)
                 if rival != mine and names.get(rival) == other:
                     begin = max(begin, last[rival] + 1)
-                alike -= sum(self._known(k, k + shift) for k in range(start, begin))
+                alike -= sum(self._is_known(k, k + shift) for k in range(start, begin))
                 start = begin
                 names[mine], named[other], last[mine] = other, mine, place
-            alike += self._known(place, place + shift)
+            alike += self._is_known(place, place + shift)
             best = min(best, (start - place - 1, -alike, start))
         return best
 
-    def _known(self, i: int, j: int) -> bool:
+    def _is_known(self, i: int, j: int) -> bool:
         """Whether two tokens of one shape are the same, or letters of which that is known already."""
-        return self.same(i, j) or self._name.get(self.ours.letter[i]) == self.theirs.letter[j]
+        return self.is_same(i, j) or self._name.get(self.ours.letter[i]) == self.theirs.letter[j]
 
-    def _may_be(self, mine: int, other: int) -> bool:
+    def _can_rename(self, mine: int, other: int) -> bool:
         """Whether the renaming so far lets one letter be another."""
         return mine < 0 or (self._name.get(mine, other) == other and self._named.get(other, mine) == mine)
 
 
-def _common_runs(ours: Table, theirs: Table) -> list[tuple[int, int, int]]:
+def _find_common_runs(ours: CodeTable, theirs: CodeTable) -> list[tuple[int, int, int]]:
     """The longest runs of equal codes, none part of another: where they start in both, and their length."""
     if not len(ours) or not len(theirs):
         return []
@@ -198,6 +198,6 @@ def _common_runs(ours: Table, theirs: Table) -> list[tuple[int, int, int]]:
     starts, ends = np.lexsort((i, j - i)), np.lexsort((i_end, j_end - i_end))  # diagonal by diagonal
     i, j = i[starts], j[starts]
     length = i_end[ends] - i + 1
-    chosen = np.flatnonzero(length >= LEAST)
-    chosen = chosen[np.lexsort((j[chosen], i[chosen], -length[chosen]))][:_RUNS]
+    chosen = np.flatnonzero(length >= MIN_TILE)
+    chosen = chosen[np.lexsort((j[chosen], i[chosen], -length[chosen]))][:_MAX_RUNS]
     return list(zip(i[chosen].tolist(), j[chosen].tolist(), length[chosen].tolist(), strict=True))

@@ -13,28 +13,28 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.forest import Forest
-from eqkin.structure.hashing import combined, hashes
-from eqkin.structure.order import blocks
-from eqkin.structure.simplified import Simplified, Simplifier
-from eqkin.structure.terms import FAMILIES
+from eqkin.structure.hashing import combine_hashes, hash_strings
+from eqkin.structure.order import iter_blocks
+from eqkin.structure.simplified import Normaliser, NormalNodes
+from eqkin.structure.terms import TERM_FAMILIES
 
-LONGEST = 192  # tokens of a formula that are compared; the rest of a longer one is left out
-LETTER, NUMBER = np.uint32(1), np.uint32(2)
-NEW = 255  # distance of a letter that has not stood before, or too far back
-_BLOCK = 200_000  # nodes worked on at a time
+MAX_TOKENS = 192  # tokens of a formula that are compared; the rest of a longer one is left out
+LETTER_KIND, NUMBER_KIND = np.uint32(1), np.uint32(2)
+NEW_LETTER = 255  # distance of a letter that has not stood before, or too far back
+_NODES_PER_BLOCK = 200_000  # nodes worked on at a time
 
-Table = npt.NDArray[np.uint32]
+CodeTable = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
 class Tokens:
     """Sequences of tokens, one a row, padded with zeros; (trees, longest)."""
 
-    exact: Table  # code of label and place; 0 for padding alone
-    shape: Table  # the same, whatever the letter
+    exact: CodeTable  # code of label and place; 0 for padding alone
+    shape: CodeTable  # the same, whatever the letter
     distance: npt.NDArray[np.uint8]  # to where the letter stood last; 0 for what is no letter
-    label: Table  # code of the label, wherever it stands: that of its term
-    kind: Table  # the same, but `LETTER` for all letters and `NUMBER` for all numbers
+    label: CodeTable  # code of the label, wherever it stands: that of its term
+    kind: CodeTable  # the same, but `LETTER` for all letters and `NUMBER` for all numbers
     node: npt.NDArray[np.int32]  # number of the node in its tree, breadth first; -1 for padding
     length: npt.NDArray[np.int64]  # (trees,) tokens of each
 
@@ -42,7 +42,7 @@ class Tokens:
         return len(self.length)
 
     @classmethod
-    def none(cls, trees: int) -> Tokens:
+    def make_empty(cls, trees: int) -> Tokens:
         """No tokens of so many trees."""
         table = np.zeros((trees, 0), np.uint32)
         distance, node = table.astype(np.uint8), table.astype(np.int32)
@@ -58,28 +58,37 @@ class Tokens:
         )  # fmt: skip
 
 
-def tokens_of(forest: Forest, longest: int = LONGEST, simplify: Simplifier | None = None) -> Tokens:
+def extract_tokens(forest: Forest, longest: int = MAX_TOKENS, simplify: Normaliser | None = None) -> Tokens:
     """The tokens of each tree of a forest, the first `longest` of them; `simplify` is that of the forest, if known."""
-    simplify = simplify or Simplifier(forest)
-    row, letter, family = hashes(["mrow", "any letter", FAMILIES[0]])
+    simplify = simplify or Normaliser(forest)
+    row, letter, family = hash_strings(["mrow", "any letter", TERM_FAMILIES[0]])
     is_number = np.array([tag == "mn" for tag in forest.tags], bool)
     lengths = np.zeros(len(forest), np.int64)
     parts = []
-    for trees, nodes in blocks(forest.offsets, _BLOCK):
+    for trees, nodes in iter_blocks(forest.offsets, _NODES_PER_BLOCK):
         left = simplify(trees, nodes)
         kept = np.flatnonzero(~left.row)
         tree = left.tree[kept] + trees.start
         counts = np.bincount(tree, minlength=len(forest))
         place = np.arange(len(kept)) - (np.cumsum(counts) - counts)[tree]
-        slot = np.where(left.parent[kept] < 0, combined(row[None], np.zeros(1, np.uint64)), left.slot[kept])
-        exact = combined(slot, left.label[kept])
-        shape = np.where(left.identifier[kept], combined(slot, letter[None]), exact)
+        slot = np.where(left.parent[kept] < 0, combine_hashes(row[None], np.zeros(1, np.uint64)), left.slot[kept])
+        exact = combine_hashes(slot, left.label[kept])
+        shape = np.where(left.identifier[kept], combine_hashes(slot, letter[None]), exact)
         within = place < longest
-        label = _code(combined(family[None], left.label[kept]))
-        kind = np.where(is_number[forest.tag[nodes][left.node[kept]]], NUMBER, label)
-        kind[left.identifier[kept]] = LETTER
+        label = _shorten_code(combine_hashes(family[None], left.label[kept]))
+        kind = np.where(is_number[forest.tag[nodes][left.node[kept]]], NUMBER_KIND, label)
+        kind[left.identifier[kept]] = LETTER_KIND
         number = left.node[kept] - forest.offsets[tree] + nodes.start
-        columns = (tree, place, _code(exact), _code(shape), _distances(left, kept, place), label, kind, number)
+        columns = (
+            tree,
+            place,
+            _shorten_code(exact),
+            _shorten_code(shape),
+            _compute_distances(left, kept, place),
+            label,
+            kind,
+            number,
+        )
         parts.append([column[within] for column in columns])
         lengths += np.minimum(counts, longest)
     width = int(lengths.max(initial=0))
@@ -95,12 +104,14 @@ def tokens_of(forest: Forest, longest: int = LONGEST, simplify: Simplifier | Non
     return tokens
 
 
-def _code(code: npt.NDArray[np.uint64]) -> Table:
-    short: Table = np.maximum(code >> np.uint64(32), np.uint64(1)).astype(np.uint32)
+def _shorten_code(code: npt.NDArray[np.uint64]) -> CodeTable:
+    short: CodeTable = np.maximum(code >> np.uint64(32), np.uint64(1)).astype(np.uint32)
     return short
 
 
-def _distances(nodes: Simplified, kept: npt.NDArray[np.int64], place: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+def _compute_distances(
+    nodes: NormalNodes, kept: npt.NDArray[np.int64], place: npt.NDArray[np.int64]
+) -> npt.NDArray[np.uint8]:
     """How many tokens before each letter the same one stood last."""
     distance = np.zeros(len(kept), np.uint8)
     letters = np.flatnonzero(nodes.identifier[kept])
@@ -109,6 +120,6 @@ def _distances(nodes: Simplified, kept: npt.NDArray[np.int64], place: npt.NDArra
         same = (nodes.tree[kept[order[1:]]] == nodes.tree[kept[order[:-1]]]) & (
             nodes.name[kept[order[1:]]] == nodes.name[kept[order[:-1]]]
         )
-        back = np.where(same, np.minimum(place[order[1:]] - place[order[:-1]], NEW), NEW)
-        distance[order] = np.concatenate(([NEW], back))
+        back = np.where(same, np.minimum(place[order[1:]] - place[order[:-1]], NEW_LETTER), NEW_LETTER)
+        distance[order] = np.concatenate(([NEW_LETTER], back))
     return distance

@@ -12,81 +12,85 @@ from starlette.responses import Response
 
 from eqkin.library.judgements import Judgement
 from eqkin.search.results import MapPoints
-from eqkin.web.errors import WebError, bad_request, found
-from eqkin.web.exports import export as exported
-from eqkin.web.parameters import FORMAT, KEY, PAPERS, POINTS, Q, read
-from eqkin.web.query import Query
-from eqkin.web.service import Json, service
+from eqkin.web.errors import WebError, find_or_404, make_bad_request
+from eqkin.web.exports import export_results as exported
+from eqkin.web.parameters import EXPORT_FORMAT, FORMULA, PAPER_COUNT, PAPER_KEY, POINT_LIMIT, read_parameters
+from eqkin.web.query import WebQuery
+from eqkin.web.service import JsonResponse, get_state
 
-_KEYWORD_CHARS = 200
+_MAX_KEYWORD_CHARS = 200
 
 
 async def search(request: Request) -> Response:
     """A result list."""
-    server = service(request)
-    return Json(await server.queue.run(Query.of(request.query_params, explain=False).answer, server.engine))
+    server = get_state(request)
+    return JsonResponse(
+        await server.queue.run(WebQuery.from_params(request.query_params, explain=False).run, server.engine)
+    )
 
 
-async def facets(request: Request) -> Response:
+async def get_facets(request: Request) -> Response:
     """Fields and years with their counts: of a query's candidates, or of the whole library."""
-    server = service(request)
-    query = Query.of(request.query_params, explain=False)
-    if query.asks:
-        results = await server.queue.run(query.answer, server.engine)
-        return Json({"fields": results.fields, "years": results.years})
-    fields, years = await server.queue.run(server.engine.facets)
-    return Json({"fields": fields, "years": years})
+    server = get_state(request)
+    query = WebQuery.from_params(request.query_params, explain=False)
+    if query.is_given:
+        results = await server.queue.run(query.run, server.engine)
+        return JsonResponse({"fields": results.fields, "years": results.years})
+    fields, years = await server.queue.run(server.engine.count_facets)
+    return JsonResponse({"fields": fields, "years": years})
 
 
-async def preview(request: Request) -> Response:
+async def get_preview(request: Request) -> Response:
     """A formula as MathML, or what is wrong with it and where."""
-    server = service(request)
-    given = read(request.query_params, [Q])["q"]
+    server = get_state(request)
+    given = read_parameters(request.query_params, [FORMULA])["q"]
     if not given.strip():
-        raise bad_request("q: a formula is needed")
+        raise make_bad_request("q: a formula is needed")
     shown = await server.queue.run(server.engine.preview, given)
     if shown.problem is not None:
         position = shown.problem.position
         raise WebError(400, "bad_formula", shown.problem.message, position if position >= 0 else None)
-    return Json({"mathml": shown.mathml, "unknown": shown.unknown, "repaired": shown.repaired})
+    return JsonResponse({"mathml": shown.mathml, "unknown": shown.unknown, "repaired": shown.repaired})
 
 
-async def equation(request: Request) -> Response:
+async def get_equation(request: Request) -> Response:
     """One equation."""
-    server = service(request)
-    return Json(await server.queue.run(found, server.engine.equation, request.path_params["id"]))
+    server = get_state(request)
+    return JsonResponse(await server.queue.run(find_or_404, server.engine.get_equation, request.path_params["id"]))
 
 
-async def paper(request: Request) -> Response:
+async def get_paper(request: Request) -> Response:
     """A paper and its equations by section."""
-    server = service(request)
-    return Json(await server.queue.run(found, server.engine.paper, page_key(request)))
+    server = get_state(request)
+    return JsonResponse(await server.queue.run(find_or_404, server.engine.get_paper, read_paper_key(request)))
 
 
-async def similar_papers(request: Request) -> Response:
+async def get_similar_papers(request: Request) -> Response:
     """Papers related to one by their mathematics, with the pairs of equations that say so."""
-    server = service(request)
-    k = read(request.query_params, [PAPERS])["k"]
-    return Json(await server.queue.run(found, server.engine.similar_papers, page_key(request), k))
+    server = get_state(request)
+    k = read_parameters(request.query_params, [PAPER_COUNT])["k"]
+    return JsonResponse(
+        await server.queue.run(find_or_404, server.engine.find_similar_papers, read_paper_key(request), k)
+    )
 
 
-def page_key(request: Request) -> str:
+def read_paper_key(request: Request) -> str:
     """The key of the paper a request is about: in its path, or as a parameter."""
-    key = request.path_params.get("key") or read(request.query_params, [KEY])["key"]
+    key = request.path_params.get("key") or read_parameters(request.query_params, [PAPER_KEY])["key"]
     if not key:
-        raise bad_request("key: the paper's key is needed")
+        raise make_bad_request("key: the paper's key is needed")
     return str(key)
 
 
-async def plane(request: Request) -> Response:
+async def get_map(request: Request) -> Response:
     """The library's equations on a plane."""
-    server = service(request)
-    limit = read(request.query_params, [POINTS])["limit"]
-    points = await server.queue.run(server.engine.map, limit)
-    return Json(_compact(points))
+    server = get_state(request)
+    limit = read_parameters(request.query_params, [POINT_LIMIT])["limit"]
+    points = await server.queue.run(server.engine.build_map, limit)
+    return JsonResponse(_to_columns(points))
 
 
-def _compact(points: MapPoints) -> dict[str, Any]:
+def _to_columns(points: MapPoints) -> dict[str, Any]:
     """The map with each field's name once."""
     names = sorted(set(points.fields))
     number = {name: i for i, name in enumerate(names)}
@@ -94,65 +98,65 @@ def _compact(points: MapPoints) -> dict[str, Any]:
         "ids": points.ids,
         "names": names,
         "fields": [number[name] for name in points.fields],
-        "x": points.places[:, 0].astype(float).round(4).tolist(),
-        "y": points.places[:, 1].astype(float).round(4).tolist(),
+        "x": points.coordinates[:, 0].astype(float).round(4).tolist(),
+        "y": points.coordinates[:, 1].astype(float).round(4).tolist(),
     }
 
 
 async def export(request: Request) -> Response:
     """A result list as a file."""
-    server = service(request)
-    form = read(request.query_params, [FORMAT])["format"]
-    results = await server.queue.run(Query.of(request.query_params, explain=False).answer, server.engine)
+    server = get_state(request)
+    form = read_parameters(request.query_params, [EXPORT_FORMAT])["format"]
+    results = await server.queue.run(WebQuery.from_params(request.query_params, explain=False).run, server.engine)
     content, media_type, name = exported(results, form)
     return Response(content, headers={"Content-Disposition": f'attachment; filename="{name}"'}, media_type=media_type)
 
 
-async def health(request: Request) -> Response:
+async def get_health(request: Request) -> Response:
     """That the server is there, which of its processes answers, and how busy that is; never waits for work."""
-    queue, processes = service(request).queue, getattr(request.app.state, "processes", 1)
-    return Json({"status": "ok", "under_way": queue.under_way, "process": os.getpid(), "processes": processes})
+    queue, processes = get_state(request).queue, getattr(request.app.state, "processes", 1)
+    return JsonResponse({"status": "ok", "under_way": queue.under_way, "process": os.getpid(), "processes": processes})
 
 
-async def judgements(request: Request) -> Response:
+async def get_judgements(request: Request) -> Response:
     """What people said of results, as evaluation queries."""
-    server = service(request)
-    return Json({"queries": await server.queue.run(server.judgements.export)})
+    server = get_state(request)
+    return JsonResponse({"queries": await server.queue.run(server.judgements.export)})
 
 
 async def judge(request: Request) -> Response:
     """Keep what someone says of a result."""
-    server = service(request)
+    server = get_state(request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise WebError(415, "unsupported_media_type", "a judgement is sent as application/json")
     try:
         async with asyncio.timeout(server.limits.web_seconds):
-            judgement = _judgement(await request.body())
+            judgement = _parse_judgement(await request.body())
     except TimeoutError:
         raise WebError(408, "request_timeout", "the body took too long", headers={"Connection": "close"}) from None
 
     def keep() -> Judgement:
-        found(server.engine.equation, judgement.equation)
+        find_or_404(server.engine.get_equation, judgement.equation)
         return server.judgements.add(judgement)
 
-    return Json(await server.queue.run(keep), 201)
+    return JsonResponse(await server.queue.run(keep), 201)
 
 
-def _judgement(body: bytes) -> Judgement:
+def _parse_judgement(body: bytes) -> Judgement:
     try:
         given = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise bad_request(f"the body is not JSON: {error}") from error
+        raise make_bad_request(f"the body is not JSON: {error}") from error
     if not isinstance(given, dict):
-        raise bad_request("the body is no JSON object")
+        raise make_bad_request("the body is no JSON object")
     texts = {name: given.get(name, "") for name in ("equation", "latex", "mathml", "words")}
     for name, value in texts.items():
         if not isinstance(value, str):
-            raise bad_request(f"{name}: a string is needed")
+            raise make_bad_request(f"{name}: a string is needed")
     keywords = given.get("keywords", [])
     if not isinstance(keywords, list) or not all(isinstance(word, str) for word in keywords):
-        raise bad_request("keywords: a list of strings is needed")
+        raise make_bad_request("keywords: a list of strings is needed")
     if not isinstance(given.get("relevant"), bool):
-        raise bad_request("relevant: true or false is needed")
-    words = tuple(word.strip()[:_KEYWORD_CHARS] for word in keywords if word.strip())
+        raise make_bad_request("relevant: true or false is needed")
+    words = tuple(word.strip()[:_MAX_KEYWORD_CHARS] for word in keywords if word.strip())
     return Judgement(relevant=given["relevant"], keywords=words, **texts)

@@ -13,22 +13,22 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from eqkin.errors import EqkinError
-from eqkin.library.judgements import KeepsJudgements
+from eqkin.library.judgements import JudgementStore
 from eqkin.limits import LIMITS, Limits
-from eqkin.search.engine import Engine
+from eqkin.search.engine import SearchEngine
 from eqkin.web import api, openapi, pages
-from eqkin.web.errors import WebError, answer
-from eqkin.web.guards import Guard
-from eqkin.web.routes import ROUTES
-from eqkin.web.service import Service
+from eqkin.web.errors import WebError, handle_error
+from eqkin.web.guards import SecurityMiddleware
+from eqkin.web.routes import API_ROUTES
+from eqkin.web.service import ServerState
 from eqkin.web.work import WorkQueue
 
-STATIC = Path(__file__).parent / "static"
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+STATIC_FOLDER = Path(__file__).parent / "static"
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 def create_app(
-    engine: Engine, judgements: KeepsJudgements, *, limits: Limits = LIMITS, hosts: Sequence[str] = LOOPBACK
+    engine: SearchEngine, judgements: JudgementStore, *, limits: Limits = LIMITS, hosts: Sequence[str] = LOOPBACK_HOSTS
 ) -> Starlette:
     """The application over an engine.
 
@@ -38,7 +38,7 @@ def create_app(
         limits: bounds on requests.
         hosts: names by which requests may call the server; empty: any.
     """
-    server = Service(engine, judgements, limits, WorkQueue(limits))
+    server = ServerState(engine, judgements, limits, WorkQueue(limits))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -47,20 +47,20 @@ def create_app(
 
     app = Starlette(
         routes=[
-            Route("/", pages.home),
-            Route("/search", pages.search),
+            Route("/", pages.show_home),
+            Route("/search", pages.show_search),
             Route("/search.json", api.search),
-            Route("/paper", pages.paper),
-            Route("/paper.json", pages.paper_json),
-            Route("/map", pages.plane),
-            Route("/map.json", api.plane),
-            Route("/api", openapi.api_page),
-            Route("/openapi.json", openapi.openapi),
-            *(Route(route.path, route.endpoint, methods=[route.method]) for route in ROUTES),
-            Mount("/static", StaticFiles(directory=STATIC)),
+            Route("/paper", pages.show_paper),
+            Route("/paper.json", pages.get_paper_json),
+            Route("/map", pages.show_map),
+            Route("/map.json", api.get_map),
+            Route("/api", openapi.show_api_page),
+            Route("/openapi.json", openapi.get_openapi),
+            *(Route(route.path, route.endpoint, methods=[route.method]) for route in API_ROUTES),
+            Mount("/static", StaticFiles(directory=STATIC_FOLDER)),
         ],
-        middleware=[Middleware(Guard, limits=limits, hosts=hosts)],
-        exception_handlers={kind: answer for kind in (WebError, EqkinError, HTTPException)},
+        middleware=[Middleware(SecurityMiddleware, limits=limits, hosts=hosts)],
+        exception_handlers={kind: handle_error for kind in (WebError, EqkinError, HTTPException)},
         lifespan=lifespan,
     )
     app.state.service = server

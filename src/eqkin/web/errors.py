@@ -19,7 +19,7 @@ from eqkin.search.query import OversizedFormula, UnreadableFormula
 
 T = TypeVar("T")
 _LOG = logging.getLogger("eqkin.web")
-_FAMILY: dict[type[EqkinError], tuple[int, str]] = {
+_STATUS_OF_ERROR: dict[type[EqkinError], tuple[int, str]] = {
     BadInput: (400, "bad_input"),
     LimitReached: (400, "limit_reached"),
     CorruptData: (500, "corrupt_data"),
@@ -29,7 +29,7 @@ _FAMILY: dict[type[EqkinError], tuple[int, str]] = {
 }
 
 
-_TOLD = {
+_PUBLIC_MESSAGES = {
     "corrupt_data": "the library is damaged; the server's log says where",
     "library_busy": "another process is writing to the library; come again in a second",
     "storage_failed": "the library's disk, or the database behind this server, refuses; the server's log says why",
@@ -47,42 +47,42 @@ class WebError(Exception):
     position: int | None = None  # of the character in the formula where it went wrong, from 0
     headers: dict[str, str] = field(default_factory=dict)
 
-    def body(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The error as JSON."""
         told: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.position is not None:
             told["position"] = self.position
         return {"error": told}
 
-    def response(self) -> Response:
+    def to_response(self) -> Response:
         """The error as an answer for programs."""
-        return Response(orjson.dumps(self.body()), self.status, self.headers, "application/json")
+        return Response(orjson.dumps(self.to_dict()), self.status, self.headers, "application/json")
 
 
-def bad_request(message: str) -> WebError:
+def make_bad_request(message: str) -> WebError:
     """A request that cannot be understood."""
     return WebError(400, "bad_request", message)
 
 
-def not_found(message: str) -> WebError:
+def make_not_found(message: str) -> WebError:
     """Something that is not there."""
     return WebError(404, "not_found", message)
 
 
-def found(look: Callable[..., T], key: str, *arguments: Any) -> T:
+def find_or_404(look: Callable[..., T], key: str, *arguments: Any) -> T:
     """What a look-up by a key gives; one that nobody has is not there."""
     try:
         return look(key, *arguments)
     except BadInput as error:
-        raise not_found(str(error)) from error
+        raise make_not_found(str(error)) from error
 
 
-def busy(message: str) -> WebError:
+def make_busy_error(message: str) -> WebError:
     """Too much to do at the moment."""
     return WebError(503, "busy", message, headers={"Retry-After": str(LIMITS.web_retry_seconds)})
 
 
-def of_exception(error: Exception) -> WebError:
+def to_web_error(error: Exception) -> WebError:
     """What an exception is for the one who asked."""
     if isinstance(error, WebError):
         return error
@@ -90,18 +90,18 @@ def of_exception(error: Exception) -> WebError:
         phrase = HTTPStatus(error.status_code).phrase
         code = phrase.lower().replace(" ", "_").replace("-", "_")
         return WebError(error.status_code, code, error.detail, headers=dict(error.headers or {}))
-    for family, (status, code) in _FAMILY.items():
+    for family, (status, code) in _STATUS_OF_ERROR.items():
         if isinstance(error, family):
-            return _known(error, status, code)
+            return _convert_known_error(error, status, code)
     _LOG.error("a request failed", exc_info=error)
     return WebError(500, "internal", "something went wrong that should not; the server's log says what")
 
 
-def _known(error: EqkinError, status: int, code: str) -> WebError:
+def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
     if status >= 500:  # the message names files of the server
         _LOG.error("%s", error)
         headers = {"Retry-After": str(LIMITS.web_retry_seconds)} if status == 503 else {}
-        return WebError(status, code, _TOLD[code], headers=headers)
+        return WebError(status, code, _PUBLIC_MESSAGES[code], headers=headers)
     if isinstance(error, UnreadableFormula | OversizedFormula):
         problem = error.problem
         code = "bad_formula" if isinstance(error, UnreadableFormula) else code
@@ -109,14 +109,14 @@ def _known(error: EqkinError, status: int, code: str) -> WebError:
     return WebError(status, code, str(error))
 
 
-async def answer(request: Request, error: Exception) -> Response:
+async def handle_error(request: Request, error: Exception) -> Response:
     """The handler for every exception: JSON for programs, a page for people who asked for one."""
-    told = of_exception(error)
+    told = to_web_error(error)
     if wants_page(request):
-        from eqkin.web.pages import error_page
+        from eqkin.web.pages import render_error
 
-        return error_page(request, told)
-    return told.response()
+        return render_error(request, told)
+    return told.to_response()
 
 
 def wants_page(request: Request) -> bool:

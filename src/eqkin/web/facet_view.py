@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlsplit
 
-from eqkin.markup import Content, Safe, tag
+from eqkin.markup import Content, SafeHtml, tag
 from eqkin.search.results import Results
-from eqkin.web.query import Query
+from eqkin.web.query import WebQuery
 
-_FIELDS = 12  # shown at once
-_YEARS = 12
+_MAX_FIELDS = 12  # shown at once
+_MAX_YEARS = 12
 
 
-def facets(query: Query, results: Results) -> Safe:
+def render_facets(query: WebQuery, results: Results) -> SafeHtml:
     """The column of facets."""
-    parts: list[Content] = [_fields(query, results.fields), _years(query, results.years)]
-    switches = tag("div", tag("h2", "List"), tag("ul", _switches(query)), class_="facet")
+    parts: list[Content] = [_render_fields(query, results.fields), _render_years(query, results.years)]
+    switches = tag("div", tag("h2", "List"), tag("ul", _render_switches(query)), class_="facet")
     summary = tag("summary", "Filters")
     return tag("aside", tag("details", summary, parts, switches, open=True), class_="facets", aria_label="Filters")
 
 
-def _fields(query: Query, counts: dict[str, int]) -> Safe | None:
+def _render_fields(query: WebQuery, counts: dict[str, int]) -> SafeHtml | None:
     chosen = query.filters.fields
     names = [*chosen, *(name for name in counts if name not in chosen)]
     if not names:
@@ -29,28 +29,28 @@ def _fields(query: Query, counts: dict[str, int]) -> Safe | None:
     items = []
     for name in names:
         rest = tuple(other for other in chosen if other != name)
-        narrowed = query.with_filters(fields=rest if name in chosen else (*chosen, name))
-        items.append(_item(name, counts.get(name, 0), narrowed.address(), name in chosen))
-    others = items[_FIELDS:]
+        narrowed = query.replace_filters(fields=rest if name in chosen else (*chosen, name))
+        items.append(_render_item(name, counts.get(name, 0), narrowed.to_url(), name in chosen))
+    others = items[_MAX_FIELDS:]
     more = tag("details", tag("summary", f"{len(others)} more"), tag("ul", others)) if others else None
-    return tag("div", tag("h2", "Field"), tag("ul", items[:_FIELDS]), more, class_="facet", id="facet-field")
+    return tag("div", tag("h2", "Field"), tag("ul", items[:_MAX_FIELDS]), more, class_="facet", id="facet-field")
 
 
-def _years(query: Query, counts: dict[int, int]) -> Safe | None:
+def _render_years(query: WebQuery, counts: dict[int, int]) -> SafeHtml | None:
     first, last = query.filters.first_year, query.filters.last_year
     if not counts and first is None and last is None:
         return None
     items = []
-    for year in sorted(counts, reverse=True)[:_YEARS]:
+    for year in sorted(counts, reverse=True)[:_MAX_YEARS]:
         only = first == last == year
-        narrowed = query.with_filters(first_year=None if only else year, last_year=None if only else year)
-        items.append(_item(str(year), counts[year], narrowed.address(), only))
-    return tag("div", tag("h2", "Year"), tag("ul", items), _span(query), class_="facet", id="facet-year")
+        narrowed = query.replace_filters(first_year=None if only else year, last_year=None if only else year)
+        items.append(_render_item(str(year), counts[year], narrowed.to_url(), only))
+    return tag("div", tag("h2", "Year"), tag("ul", items), _render_year_range(query), class_="facet", id="facet-year")
 
 
-def _span(query: Query) -> Safe:
+def _render_year_range(query: WebQuery) -> SafeHtml:
     """A form for a span of years; what else the query says goes along hidden."""
-    rest = parse_qsl(urlsplit(query.with_filters(first_year=None, last_year=None).address()).query)
+    rest = parse_qsl(urlsplit(query.replace_filters(first_year=None, last_year=None).to_url()).query)
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in rest]
     boxes = [
         tag("input", type="number", name=name, value=value, min=0, max=9999, placeholder=name, aria_label=label)
@@ -62,18 +62,18 @@ def _span(query: Query) -> Safe:
     return tag("form", hidden, boxes, tag("button", "Go", class_="quiet-button"), action="/search", class_="span")
 
 
-def _switches(query: Query) -> list[Safe]:
-    grouped = replace(query, group=not query.group).address()
-    folded = replace(query, fold=not query.fold).address()
-    marked = replace(query, explain=not query.explain).address()
+def _render_switches(query: WebQuery) -> list[SafeHtml]:
+    grouped = replace(query, group=not query.group).to_url()
+    folded = replace(query, fold=not query.fold).to_url()
+    marked = replace(query, explain=not query.explain).to_url()
     return [
-        _item("Few hits a paper", None, grouped, query.group),
-        _item("Fold near-identical", None, folded, query.fold),
-        _item("Mark what matches", None, marked, query.explain),
+        _render_item("Few hits a paper", None, grouped, query.group),
+        _render_item("Fold near-identical", None, folded, query.fold),
+        _render_item("Mark what matches", None, marked, query.explain),
     ]
 
 
-def _item(name: str, count: int | None, address: str, on: bool) -> Safe:
+def _render_item(name: str, count: int | None, address: str, on: bool) -> SafeHtml:
     number = tag("span", f"{count:,}", class_="number") if count is not None else None
     box = tag("span", "✓" if on else "", class_="tick", aria_hidden="true")
     state = tag("span", " (chosen)", class_="hidden-text") if on else None
@@ -84,7 +84,7 @@ def _item(name: str, count: int | None, address: str, on: bool) -> Safe:
     return tag("li", link)
 
 
-def active(query: Query) -> Safe | None:
+def render_active_filters(query: WebQuery) -> SafeHtml | None:
     """The filters that are on, each with a way to take it off."""
     f = query.filters
     chips: list[Content] = []
@@ -92,16 +92,20 @@ def active(query: Query) -> Safe | None:
         for value in values:
             rest = tuple(other for other in values if other != value)
             chips.append(
-                _chip(("not " if kind == "without_papers" else "") + value, query.with_filters(**{kind: rest}))
+                _render_chip(
+                    ("not " if kind == "without_papers" else "") + value, query.replace_filters(**{kind: rest})
+                )
             )
-    chips += [_chip(name, query.with_filters(fields=tuple(o for o in f.fields if o != name))) for name in f.fields]
+    chips += [
+        _render_chip(name, query.replace_filters(fields=tuple(o for o in f.fields if o != name))) for name in f.fields
+    ]
     if f.first_year is not None or f.last_year is not None:
         both = f.first_year == f.last_year
         years = str(f.first_year) if both else f"{f.first_year or '…'} to {f.last_year or '…'}"
-        chips.append(_chip(years, query.with_filters(first_year=None, last_year=None)))
+        chips.append(_render_chip(years, query.replace_filters(first_year=None, last_year=None)))
     return tag("p", "Only ", chips, class_="chips") if chips else None
 
 
-def _chip(text: str, without: Query) -> Safe:
-    close = tag("a", "✕", href=without.address(), aria_label=f"Take off the filter {text}", data_swap=True)
+def _render_chip(text: str, without: WebQuery) -> SafeHtml:
+    close = tag("a", "✕", href=without.to_url(), aria_label=f"Take off the filter {text}", data_swap=True)
     return tag("span", text, " ", close, class_="chip")

@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eqkin.limits import Limits
-from eqkin.web.errors import WebError, answer, bad_request
+from eqkin.web.errors import WebError, handle_error, make_bad_request
 
-POLICY = (
+CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-_PATIENCE = 10  # times a body may be as large as allowed and still be read to its end, for nothing
-_SAFETY = {
-    "Content-Security-Policy": POLICY,
+_DRAIN_FACTOR = 10  # times a body may be as large as allowed and still be read to its end, for nothing
+_SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -26,7 +26,7 @@ _SAFETY = {
 }
 
 
-class Guard:
+class SecurityMiddleware:
     """ASGI middleware around the whole application."""
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Sequence[str] = ()) -> None:
@@ -46,24 +46,24 @@ class Guard:
             started = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _SAFETY.items():
+                for name, value in _SECURITY_HEADERS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-cache")
             await send(message)
 
         try:
-            self._check(scope)
-            body = _CountedBody(receive, self.limits.web_body_bytes)
+            self._check_request(scope)
+            body = _LimitedBody(receive, self.limits.web_body_bytes)
             await self.app(scope, body, guarded_send)
         except Exception as error:
             if started:
                 raise
-            response = await answer(Request(scope), error)
+            response = await handle_error(Request(scope), error)
             await response(scope, receive, guarded_send)
 
-    def _check(self, scope: Scope) -> None:
+    def _check_request(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        host = headers.get("host", "").rsplit(":", 1)[0] if not _bare_ipv6(headers) else headers["host"]
+        host = headers.get("host", "").rsplit(":", 1)[0] if not _has_bare_ipv6_host(headers) else headers["host"]
         if self.hosts and host.lower() not in self.hosts:  # a page elsewhere whose name was made to point here
             raise WebError(421, "misdirected_request", "this server is not known by that name")
         site = headers.get("sec-fetch-site", "same-origin")
@@ -74,37 +74,37 @@ class Guard:
             unquote_to_bytes(scope["query_string"].replace(b"+", b" ")).decode("utf-8")
             unquote_to_bytes(scope.get("raw_path") or b"").decode("utf-8")
         except UnicodeError:
-            raise bad_request("the address is not UTF-8") from None
+            raise make_bad_request("the address is not UTF-8") from None
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.limits.web_body_bytes:
-            raise _too_large(self.limits.web_body_bytes)
+            raise _make_too_large_error(self.limits.web_body_bytes)
 
 
-def _bare_ipv6(headers: Headers) -> bool:
+def _has_bare_ipv6_host(headers: Headers) -> bool:
     return headers.get("host", "").endswith("]")
 
 
-def _too_large(limit: int) -> WebError:
+def _make_too_large_error(limit: int) -> WebError:
     # the rest of the body is not read: the connection cannot be used for another request
     message = f"the request's body is larger than {limit:,} bytes"
     return WebError(413, "too_large", message, headers={"Connection": "close"})
 
 
-class _CountedBody:
+class _LimitedBody:
     """A request's body that raises once it is larger than allowed, whatever its headers said."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive, self._limit, self._seen = receive, limit, 0
 
     async def __call__(self) -> Message:
-        message = await self._next()
+        message = await self._receive_next()
         if self._seen > self._limit:
-            while message.get("more_body") and self._seen < _PATIENCE * self._limit:
-                message = await self._next()  # one who is still sending would not see the answer
-            raise _too_large(self._limit)
+            while message.get("more_body") and self._seen < _DRAIN_FACTOR * self._limit:
+                message = await self._receive_next()  # one who is still sending would not see the answer
+            raise _make_too_large_error(self._limit)
         return message
 
-    async def _next(self) -> Message:
+    async def _receive_next(self) -> Message:
         message = await self._receive()
         self._seen += len(message.get("body", b""))
         return message

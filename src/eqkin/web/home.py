@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
-from eqkin.markup import Safe, tag
-from eqkin.search.engine import Engine
-from eqkin.web.layout import listed
-from eqkin.web.result_view import search_address
+from eqkin.markup import SafeHtml, tag
+from eqkin.search.engine import SearchEngine
+from eqkin.web.layout import join_items
+from eqkin.web.result_view import get_search_url
 
-_UNQUOTED = "!*'()"  # what encodeURIComponent leaves as it is, besides letters and digits
+_UNQUOTED_CHARS = "!*'()"  # what encodeURIComponent leaves as it is, besides letters and digits
 EXAMPLES = {
     "Bayes' law": r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",
     "Ising model": r"E = -\sum_{i<j} J_{ij} s_i s_j",
@@ -26,21 +26,21 @@ EXAMPLES = {
 }
 
 
-def example_cards(engine: Engine) -> list[Safe]:
+def render_example_cards(engine: SearchEngine) -> list[SafeHtml]:
     """The examples, each a link to its results."""
     cards = []
     for name, latex in EXAMPLES.items():
         mathml = engine.preview(latex).mathml
-        link = tag("a", tag("span", name, class_="name"), Safe(mathml), href=search_address(latex), data_swap=True)
+        link = tag("a", tag("span", name, class_="name"), SafeHtml(mathml), href=get_search_url(latex), data_swap=True)
         cards.append(tag("li", link))
     return cards
 
 
-def home_body(engine: Engine, cards: list[Safe]) -> Safe:
+def render_home(engine: SearchEngine, cards: list[SafeHtml]) -> SafeHtml:
     """The body of the empty page."""
-    fields, _ = engine.facets()
+    fields, _ = engine.count_facets()
     chips = [
-        tag("a", name, tag("span", f" {count:,}", class_="quiet"), href="/map#" + quote(name, safe=_UNQUOTED))
+        tag("a", name, tag("span", f" {count:,}", class_="quiet"), href="/map#" + quote(name, safe=_UNQUOTED_CHARS))
         for name, count in fields.items()
     ]
     lead = tag(
@@ -49,7 +49,7 @@ def home_body(engine: Engine, cards: list[Safe]) -> Safe:
         "and the papers they stand in.",
         class_="lead",
     )
-    by_field = tag("section", tag("h2", "In this library"), tag("p", listed(chips[:40])), class_="library")
+    by_field = tag("section", tag("h2", "In this library"), tag("p", join_items(chips[:40])), class_="library")
     return tag(
         "div",
         tag("h1", "Find the kin of an equation"),

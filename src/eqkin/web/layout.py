@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from eqkin.limits import LIMITS
-from eqkin.markup import Content, Safe, join, tag
-from eqkin.web.query import Query
+from eqkin.markup import Content, SafeHtml, join, tag
+from eqkin.web.query import WebQuery
 
-_STYLES = ("base", "form", "results", "pages")
+_STYLESHEETS = ("base", "form", "results", "pages")
 
 
-def page(title: str, body: Content, *, query: Query | None = None, script: str = "page", wide: bool = False) -> str:
+def render_page(
+    title: str, body: Content, *, query: WebQuery | None = None, script: str = "page", wide: bool = False
+) -> str:
     """A whole page around its body; the form shows the query."""
     head = tag(
         "head",
@@ -18,28 +20,26 @@ def page(title: str, body: Content, *, query: Query | None = None, script: str =
         tag("meta", name="color-scheme", content="light dark"),
         tag("title", f"{title} · eqkin" if title else "eqkin: find the kin of an equation"),
         tag("link", rel="icon", href="/static/icon.svg", type="image/svg+xml"),
-        [tag("link", rel="stylesheet", href=f"/static/{name}.css") for name in _STYLES],
+        [tag("link", rel="stylesheet", href=f"/static/{name}.css") for name in _STYLESHEETS],
         tag("script", src="/static/theme.js"),
         tag("script", src=f"/static/{script}.js", type="module"),
     )
     content = tag("main", body, id="main", class_="wide" if wide else None, tabindex="-1")
     skip = tag("a", "Skip to the results", href="#main", class_="skip")
-    return (
-        f"<!doctype html>{tag('html', head, tag('body', skip, _header(query), content, _foot(), _help()), lang='en')}"
-    )
+    return f"<!doctype html>{tag('html', head, tag('body', skip, _render_header(query), content, _render_footer(), _render_help()), lang='en')}"
 
 
-def _header(query: Query | None) -> Safe:
+def _render_header(query: WebQuery | None) -> SafeHtml:
     brand = tag(
         "a", tag("span", "≃", class_="mark", aria_hidden="true"), "eqkin", href="/", class_="brand", title="Home"
     )
     theme = tag("button", type="button", id="theme", class_="icon", title="Light or dark", aria_label="Light or dark")
     keys = tag("button", "?", type="button", id="keys", class_="icon", title="Keyboard", aria_label="Keyboard help")
     links = tag("nav", tag("a", "Map", href="/map"), tag("a", "API", href="/api"), keys, theme, aria_label="Site")
-    return tag("header", tag("div", brand, links, class_="bar"), _form(query or Query()))
+    return tag("header", tag("div", brand, links, class_="bar"), _render_form(query or WebQuery()))
 
 
-def _form(query: Query) -> Safe:
+def _render_form(query: WebQuery) -> SafeHtml:
     formula = tag(
         "textarea",
         query.q,
@@ -82,11 +82,11 @@ def _form(query: Query) -> Safe:
     return tag("form", row, panel, preview, action="/search", role="search", id="form")
 
 
-def _foot() -> Safe:
+def _render_footer() -> SafeHtml:
     return tag("footer", "Everything here runs on this server; nothing is asked from anywhere else.")
 
 
-def _help() -> Safe:
+def _render_help() -> SafeHtml:
     keys = [
         ("/", "to the formula"),
         ("Enter", "search (Shift + Enter: new line)"),
@@ -103,7 +103,7 @@ def _help() -> Safe:
     return tag("dialog", heading, tag("table", rows), close, id="help", aria_labelledby="help-title")
 
 
-def listed(items: list[Safe], separator: str = " · ") -> Safe:
+def join_items(items: list[SafeHtml], separator: str = " · ") -> SafeHtml:
     """Items in one line."""
     pieces: list[Content] = []
     for item in items:

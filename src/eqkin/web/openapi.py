@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.limits import LIMITS
-from eqkin.markup import Safe, join, tag
-from eqkin.web.layout import page
+from eqkin.markup import SafeHtml, join, tag
+from eqkin.web.layout import render_page
 from eqkin.web.parameters import Parameter
-from eqkin.web.routes import ROUTES, ApiRoute
-from eqkin.web.service import Json
+from eqkin.web.routes import API_ROUTES, ApiRoute
+from eqkin.web.service import JsonResponse
 
-_ERROR = {
+_ERROR_SCHEMA = {
     "type": "object",
     "required": ["error"],
     "properties": {
@@ -29,7 +29,7 @@ _ERROR = {
         }
     },
 }
-_JUDGEMENT = {
+_JUDGEMENT_SCHEMA = {
     "type": "object",
     "required": ["equation", "relevant"],
     "properties": {
@@ -43,13 +43,13 @@ _JUDGEMENT = {
 }
 
 
-def document() -> dict[str, Any]:
+def build_document() -> dict[str, Any]:
     """The OpenAPI description."""
     from eqkin import __version__
 
     paths: dict[str, Any] = {}
-    for route in ROUTES:
-        paths.setdefault(_plain(route.path), {})[route.method.lower()] = _operation(route)
+    for route in API_ROUTES:
+        paths.setdefault(_strip_converter(route.path), {})[route.method.lower()] = _describe_operation(route)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -58,24 +58,24 @@ def document() -> dict[str, Any]:
             "description": "Finds the kin of an equation: related equations, and the papers they stand in.",
         },
         "paths": paths,
-        "components": {"schemas": {"Error": _ERROR, "Judgement": _JUDGEMENT}},
+        "components": {"schemas": {"Error": _ERROR_SCHEMA, "Judgement": _JUDGEMENT_SCHEMA}},
     }
 
 
-def _plain(path: str) -> str:
+def _strip_converter(path: str) -> str:
     return path.replace(":path}", "}")
 
 
-def _operation(route: ApiRoute) -> dict[str, Any]:
+def _describe_operation(route: ApiRoute) -> dict[str, Any]:
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in route.names_in_path
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in route.path_parameters
     ]
     done = "201" if route.method == "POST" else "200"
     operation: dict[str, Any] = {
         "summary": route.summary,
         "operationId": f"{route.method.lower()}-{route.endpoint.__name__}",
-        "parameters": in_path + [_described(parameter) for parameter in route.parameters],
+        "parameters": in_path + [_describe_parameter(parameter) for parameter in route.parameters],
         "responses": {
             done: {"description": "Done.", "content": {route.gives: {}}},
             "4XX": {"description": "The request is wrong, or names what is not there.", "content": error},
@@ -88,7 +88,7 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
     return operation
 
 
-def _described(parameter: Parameter) -> dict[str, Any]:
+def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": parameter.kind}
     if parameter.kind == "integer":
         schema |= {"minimum": parameter.low, "maximum": parameter.high}
@@ -103,12 +103,12 @@ def _described(parameter: Parameter) -> dict[str, Any]:
     return {"name": parameter.name, "in": "query", "description": parameter.meaning, "schema": schema}
 
 
-async def openapi(request: Request) -> Response:
+async def get_openapi(request: Request) -> Response:
     """The description for programs."""
-    return Json(document())
+    return JsonResponse(build_document())
 
 
-async def api_page(request: Request) -> Response:
+async def show_api_page(request: Request) -> Response:
     """The description for people."""
     intro = tag(
         "p",
@@ -120,17 +120,23 @@ async def api_page(request: Request) -> Response:
         tag("a", "openapi.json", href="/openapi.json"),
         ".",
     )
-    body = tag("div", tag("h1", "For programs"), intro, [_section(route) for route in ROUTES], class_="prose api")
-    return HTMLResponse(page("For programs", body))
+    body = tag(
+        "div", tag("h1", "For programs"), intro, [_render_route(route) for route in API_ROUTES], class_="prose api"
+    )
+    return HTMLResponse(render_page("For programs", body))
 
 
-def _section(route: ApiRoute) -> Safe:
+def _render_route(route: ApiRoute) -> SafeHtml:
     rows = [
-        tag("tr", tag("td", tag("code", p.name)), tag("td", p.meaning, " ", tag("span", _bounds(p), class_="quiet")))
+        tag(
+            "tr",
+            tag("td", tag("code", p.name)),
+            tag("td", p.meaning, " ", tag("span", _describe_bounds(p), class_="quiet")),
+        )
         for p in route.parameters
     ]
     example = tag("a", route.path + route.example, href=route.path + route.example) if route.example else None
-    head = join([tag("span", route.method, class_="method"), " ", tag("code", _plain(route.path))])
+    head = join([tag("span", route.method, class_="method"), " ", tag("code", _strip_converter(route.path))])
     folded = (
         tag("details", tag("summary", f"{len(rows)} parameter{'' if len(rows) == 1 else 's'}"), tag("table", rows))
         if rows
@@ -140,7 +146,7 @@ def _section(route: ApiRoute) -> Safe:
     return tag("section", tag("h2", head), tag("p", route.summary), folded, tried)
 
 
-def _bounds(parameter: Parameter) -> str:
+def _describe_bounds(parameter: Parameter) -> str:
     if parameter.kind == "integer":
         standard = f", by default {parameter.default}" if parameter.default is not None else ""
         return f"({parameter.low} to {parameter.high}{standard})"

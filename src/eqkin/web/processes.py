@@ -19,18 +19,18 @@ from multiprocessing.connection import Connection
 
 from eqkin import errors
 from eqkin.errors import EqkinError
-from eqkin.web.served import Served
-from eqkin.web.server import GRACE, Server
+from eqkin.web.served import ServeTarget
+from eqkin.web.server import SHUTDOWN_SECONDS, Server
 
 _LOG = logging.getLogger("eqkin.web")
-_LOOK = 0.2  # seconds between two looks at what was asked of this process
-_KILL = GRACE + 3.0  # seconds after which a process that should end is killed
-_QUICK = 10.0  # seconds of life below which a process is not started again at once
-_LONGEST = 30.0  # seconds to the next attempt
+_POLL_SECONDS = 0.2  # seconds between two looks at what was asked of this process
+_KILL_AFTER_SECONDS = SHUTDOWN_SECONDS + 3.0  # seconds after which a process that should end is killed
+_SHORT_LIFE_SECONDS = 10.0  # seconds of life below which a process is not started again at once
+_MAX_RESTART_DELAY = 30.0  # seconds to the next attempt
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-class Processes:
+class ServerSupervisor:
     """The processes that serve one thing.
 
     Args:
@@ -38,9 +38,9 @@ class Processes:
         listener: the socket all of them accept from.
     """
 
-    def __init__(self, served: Served, listener: socket.socket) -> None:
+    def __init__(self, served: ServeTarget, listener: socket.socket) -> None:
         self._served, self._listener = served, listener
-        self._running: list[_Process] = []
+        self._running: list[_ServerProcess] = []
         self._stopping = False
 
     def run(self, ready: Callable[[], None]) -> None:
@@ -49,56 +49,60 @@ class Processes:
         Raises:
             EqkinError: what is served cannot be opened.
         """
-        with self._signals():
+        with self._catch_signals():
             try:
-                self._start(prepare=True)
-                self._wait_for_all()
+                self._start_worker(prepare=True)
+                self._wait_until_ready()
                 for _ in range(self._served.processes - 1):
-                    self._start()
-                self._wait_for_all()
+                    self._start_worker()
+                self._wait_until_ready()
                 if not self._stopping:
                     ready()
                 while not self._stopping:
-                    self._look_after()
+                    self._restart_ended()
             finally:
-                self._stop()
+                self._stop_workers()
 
-    def _start(self, *, prepare: bool = False, delay: float = 0.0) -> None:
+    def _start_worker(self, *, prepare: bool = False, delay: float = 0.0) -> None:
         if not self._stopping:
-            self._running.append(_Process(self._served, self._listener, prepare, delay))
+            self._running.append(_ServerProcess(self._served, self._listener, prepare, delay))
 
-    def _wait_for_all(self) -> None:
+    def _wait_until_ready(self) -> None:
         while not self._stopping and not all(process.ready for process in self._running):
-            _wait(self._running)
+            _wait_for_events(self._running)
             for process in self._running:
                 ended = process.ended  # asked first: what it said before its end is heard then
-                process.listen()
+                process.receive_messages()
                 if ended:
-                    raise process.problem()
+                    raise process.get_failure()
 
-    def _look_after(self) -> None:
+    def _restart_ended(self) -> None:
         """Start again what ended."""
-        _wait(self._running)
+        _wait_for_events(self._running)
         for process in list(self._running):
             ended = process.ended
-            process.listen()
+            process.receive_messages()
             if ended and not self._stopping:
                 self._running.remove(process)
                 lived = time.monotonic() - process.started
-                delay = 0.0 if process.ready and lived > _QUICK else min(max(2 * process.delay, 0.5), _LONGEST)
-                _LOG.warning("%s; another one is started in %g s", process.problem(), delay)
-                self._start(delay=delay)
+                delay = (
+                    0.0
+                    if process.ready and lived > _SHORT_LIFE_SECONDS
+                    else min(max(2 * process.delay, 0.5), _MAX_RESTART_DELAY)
+                )
+                _LOG.warning("%s; another one is started in %g s", process.get_failure(), delay)
+                self._start_worker(delay=delay)
 
-    def _stop(self) -> None:
+    def _stop_workers(self) -> None:
         for process in self._running:
             process.terminate()
-        latest = time.monotonic() + _KILL
+        latest = time.monotonic() + _KILL_AFTER_SECONDS
         for process in self._running:
-            process.end(max(latest - time.monotonic(), 0.1))
+            process.join_or_kill(max(latest - time.monotonic(), 0.1))
         self._running.clear()
 
     @contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _catch_signals(self) -> Iterator[None]:
         def stop(*_: object) -> None:
             self._stopping = True
 
@@ -110,16 +114,16 @@ class Processes:
                 signal.signal(number, handler)
 
 
-class _Process:
+class _ServerProcess:
     """One of them, started after a delay."""
 
-    def __init__(self, served: Served, listener: socket.socket, prepare: bool, delay: float) -> None:
+    def __init__(self, served: ServeTarget, listener: socket.socket, prepare: bool, delay: float) -> None:
         self.ready, self.delay = False, delay
         self.started = time.monotonic()
         self._problem: EqkinError | None = None
         spawn = get_context("spawn")  # a copy of this process would have its threads and locks, half of each
         self._pipe, theirs = spawn.Pipe()
-        self._process = spawn.Process(target=serve, args=(served, listener, theirs, prepare, delay), daemon=True)
+        self._process = spawn.Process(target=run_worker, args=(served, listener, theirs, prepare, delay), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -132,7 +136,7 @@ class _Process:
         """What becomes readable when something happens."""
         return [self._process.sentinel, *([] if self._pipe.closed else [self._pipe])]
 
-    def listen(self) -> None:
+    def receive_messages(self) -> None:
         """Take in what it says."""
         with suppress(EOFError, OSError):
             while not self._pipe.closed and self._pipe.poll():
@@ -144,7 +148,7 @@ class _Process:
             return
         self._pipe.close()
 
-    def problem(self) -> EqkinError:
+    def get_failure(self) -> EqkinError:
         """Why it ended."""
         return self._problem or EqkinError(
             f"server process {self._process.pid} ended by itself (exit code {self._process.exitcode})"
@@ -154,7 +158,7 @@ class _Process:
         with suppress(OSError):
             self._process.terminate()
 
-    def end(self, seconds: float) -> None:
+    def join_or_kill(self, seconds: float) -> None:
         """Wait for its end, and end it if it does not."""
         self._process.join(seconds)
         if self._process.is_alive():
@@ -163,24 +167,24 @@ class _Process:
         self._pipe.close()
 
 
-def _wait(processes: list[_Process]) -> None:
-    connection.wait([handle for process in processes for handle in process.handles], _LOOK)
+def _wait_for_events(processes: list[_ServerProcess]) -> None:
+    connection.wait([handle for process in processes for handle in process.handles], _POLL_SECONDS)
 
 
-def serve(served: Served, listener: socket.socket, parent: Connection, prepare: bool, delay: float) -> None:
+def run_worker(served: ServeTarget, listener: socket.socket, parent: Connection, prepare: bool, delay: float) -> None:
     """What a server process does: open what is served, say so, answer until it is told to stop or left alone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all at once; the first process tells the others
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
     time.sleep(delay)
     try:
-        with served.application(prepare=prepare) as app:
+        with served.open_app(prepare=prepare) as app:
             Server(app, ready=lambda: parent.send(("ready", "")), shared=True).run(sockets=[listener])
     except EqkinError as error:
         known = next(kind for kind in type(error).__mro__ if getattr(errors, kind.__name__, None) is kind)
         parent.send((known.__name__, str(error)))
 
 
-def _leave_with(parent: Connection) -> None:
+def _exit_with_parent(parent: Connection) -> None:
     """Stop when the first process is gone, however it went."""
     with suppress(EOFError, OSError):
         parent.recv()

@@ -11,13 +11,13 @@ from starlette.applications import Starlette
 
 from eqkin.errors import EqkinError
 from eqkin.library import Library
-from eqkin.library.judgements import Judgements
-from eqkin.search.engine import Engine
+from eqkin.library.judgements import LocalJudgements
+from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app
 
 
 @dataclass(frozen=True)
-class Served:
+class ServeTarget:
     """A library's folder, or a server's address and a collection's name."""
 
     library: Path | None = None
@@ -30,12 +30,12 @@ class Served:
     def __str__(self) -> str:
         if self.library:
             return str(self.library)
-        from eqkin.milvus.connection import address
+        from eqkin.milvus.connection import parse_address
 
-        return f"the collection {self.collection} of {address(self.milvus)[1]}"  # without a password
+        return f"the collection {self.collection} of {parse_address(self.milvus)[1]}"  # without a password
 
     @contextmanager
-    def application(self, *, prepare: bool = False) -> Iterator[Starlette]:
+    def open_app(self, *, prepare: bool = False) -> Iterator[Starlette]:
         """The application over it, until the context ends.
 
         Args:
@@ -44,28 +44,28 @@ class Served:
         Raises:
             EqkinError: it cannot be opened.
         """
-        with self._library(prepare) if self.library else self._milvus() as app:
+        with self._open_library_app(prepare) if self.library else self._open_milvus_app() as app:
             app.state.processes = self.processes
             with suppress(EqkinError):  # what is first asked need not wait for libraries and files to be opened
                 app.state.service.engine.search("x", k=1)
             yield app
 
     @contextmanager
-    def _library(self, prepare: bool) -> Iterator[Starlette]:
+    def _open_library_app(self, prepare: bool) -> Iterator[Starlette]:
         assert self.library is not None
         with Library.open(self.library, create=False) as opened:
             if prepare:
-                yield create_app(opened.engine(), Judgements(opened.folder), hosts=self.hosts)
+                yield create_app(opened.open_engine(), LocalJudgements(opened.folder), hosts=self.hosts)
             else:
-                with Engine(opened) as engine:
-                    yield create_app(engine, Judgements(opened.folder), hosts=self.hosts)
+                with SearchEngine(opened) as engine:
+                    yield create_app(engine, LocalJudgements(opened.folder), hosts=self.hosts)
 
     @contextmanager
-    def _milvus(self) -> Iterator[Starlette]:
-        from eqkin.milvus import open_judgements, open_store
+    def _open_milvus_app(self) -> Iterator[Starlette]:
+        from eqkin.milvus import open_backend, open_judgements
         from eqkin.network.encoder import Encoder
 
         encoder = Encoder.load(self.model)
-        store = open_store(self.milvus, self.collection, encoder.digest)
-        with Engine(store, encoder) as engine, closing(open_judgements(self.milvus, self.collection)) as kept:
+        store = open_backend(self.milvus, self.collection, encoder.digest)
+        with SearchEngine(store, encoder) as engine, closing(open_judgements(self.milvus, self.collection)) as kept:
             yield create_app(engine, kept, hosts=self.hosts)

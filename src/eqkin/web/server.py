@@ -12,11 +12,11 @@ from threadpoolctl import threadpool_limits
 from eqkin.errors import BadInput
 from eqkin.limits import LIMITS, Limits
 
-GRACE = 3  # seconds that requests under way have when the server stops
+SHUTDOWN_SECONDS = 3  # seconds that requests under way have when the server stops
 _BACKLOG = 512  # connections that wait to be accepted
 
 
-def listen(host: str, port: int) -> socket.socket:
+def open_listener(host: str, port: int) -> socket.socket:
     """A socket that listens; port 0 takes a free one. Raises `BadInput` if the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # with the protocol named, asyncio sends small answers at once; without it each waits 40 ms for the reader's word
@@ -31,7 +31,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def address(listener: socket.socket) -> str:
+def get_url(listener: socket.socket) -> str:
     """Where a browser finds a listening socket."""
     host, port = listener.getsockname()[:2]
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
@@ -66,7 +66,7 @@ class Server(uvicorn.Server):
                 ws="none",
                 http="h11",  # the one that bounds headers, whatever else is installed
                 timeout_keep_alive=10,
-                timeout_graceful_shutdown=GRACE,
+                timeout_graceful_shutdown=SHUTDOWN_SECONDS,
                 backlog=1 if shared else _BACKLOG,
                 loop="asyncio",  # the one that heeds that
                 h11_max_incomplete_event_size=limits.web_header_bytes,

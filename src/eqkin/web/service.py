@@ -10,25 +10,25 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eqkin.library.judgements import KeepsJudgements
+from eqkin.library.judgements import JudgementStore
 from eqkin.limits import Limits
-from eqkin.search.engine import Engine
+from eqkin.search.engine import SearchEngine
 from eqkin.web.work import WorkQueue
 
 T = TypeVar("T")
 
 
 @dataclass
-class Service:
+class ServerState:
     """A server's state."""
 
-    engine: Engine
-    judgements: KeepsJudgements
+    engine: SearchEngine
+    judgements: JudgementStore
     limits: Limits
     queue: WorkQueue
     memory: dict[str, Any] = field(default_factory=dict)  # what is worked out once
 
-    def once(self, name: str, function: Callable[[], T]) -> T:
+    def compute_once(self, name: str, function: Callable[[], T]) -> T:
         """What the function gives, worked out at most once (twice, if two ask at the same time)."""
         if name not in self.memory:
             self.memory[name] = function()
@@ -36,13 +36,13 @@ class Service:
         return found
 
 
-def service(request: Request) -> Service:
+def get_state(request: Request) -> ServerState:
     """The state of the server that answers."""
-    found: Service = request.app.state.service
+    found: ServerState = request.app.state.service
     return found
 
 
-class Json(Response):
+class JsonResponse(Response):
     """An answer for programs: records and arrays as JSON."""
 
     media_type = "application/json"

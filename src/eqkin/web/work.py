@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from eqkin.limits import Limits
-from eqkin.web.errors import busy
+from eqkin.web.errors import make_busy_error
 
 T = TypeVar("T")
 
@@ -28,32 +28,32 @@ class WorkQueue:
         What was given up keeps its place until it really ends, so the queue stays bounded.
         """
         if self.under_way >= self._room:
-            raise busy("too many requests at the moment; come again in a second")
+            raise make_busy_error("too many requests at the moment; come again in a second")
         self.under_way += 1
         loop = asyncio.get_running_loop()
         future = self._threads.submit(function, *arguments, **named)
-        future.add_done_callback(lambda done: _soon(loop, self._leave))
+        future.add_done_callback(lambda done: _call_soon(loop, self._release))
         try:
             async with asyncio.timeout(self._seconds):
                 return await asyncio.shield(asyncio.wrap_future(future))
         except TimeoutError:
-            _forget(future)
-            raise busy(f"gave up after {self._seconds:g} seconds") from None
+            _discard_result(future)
+            raise make_busy_error(f"gave up after {self._seconds:g} seconds") from None
 
     def close(self) -> None:
         """Stop taking work; what runs goes on to its end."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         self.under_way -= 1
 
 
-def _soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(function)
 
 
-def _forget(future: Future[Any]) -> None:
+def _discard_result(future: Future[Any]) -> None:
     """Drop a result nobody waits for, and its exception."""
     future.cancel()
     future.add_done_callback(lambda done: done.cancelled() or done.exception())

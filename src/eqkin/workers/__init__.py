@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 
 from eqkin.errors import BadInput
 
-__all__ = ["ENGINES", "Grain", "Tally", "Trouble", "Work", "Workers", "open_workers"]
+__all__ = ["EXECUTOR_NAMES", "Grain", "ExecutorProgress", "WorkerEnvironmentError", "Work", "Executor", "open_executor"]
 
-ENGINES = ("processes", "ray")
+EXECUTOR_NAMES = ("processes", "ray")
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Trouble(Exception):
+class WorkerEnvironmentError(Exception):
     """The machine is at fault, not the task: its disk is full, it does not see a path. Another one may do better."""
 
 
@@ -54,7 +54,7 @@ class Work(ABC, Generic[T, R]):
 
 
 @dataclass
-class Tally:
+class ExecutorProgress:
     """How far the work is: tasks by what became of them, and the nodes of the cluster, 0 for this machine alone."""
 
     done: int = 0
@@ -62,7 +62,7 @@ class Tally:
     retried: int = 0
     nodes: int = 0
 
-    def told(self) -> str:
+    def describe(self) -> str:
         """In words; nothing for this machine alone, whose tasks are small."""
         if not self.nodes:
             return ""
@@ -79,13 +79,13 @@ class Grain:
     shards: bool = False  # tar shards are opened by the workers, and whole ones are tasks
 
 
-class Workers(ABC):
+class Executor(ABC):
     """Those who do the work. A context manager: what was started for it is stopped at its end."""
 
     grain: Grain
 
     def __init__(self) -> None:
-        self.tally = Tally()  # of the last `map`
+        self.tally = ExecutorProgress()  # of the last `map`
 
     @abstractmethod
     def map(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[R]:
@@ -95,7 +95,7 @@ class Workers(ABC):
     def close(self) -> None:
         """Stop what was started."""
 
-    def __enter__(self) -> Workers:
+    def __enter__(self) -> Executor:
         return self
 
     def __exit__(
@@ -104,7 +104,7 @@ class Workers(ABC):
         self.close()
 
 
-def open_workers(engine: str = "processes", jobs: int = 1, address: str | None = None) -> Workers:
+def open_executor(engine: str = "processes", jobs: int = 1, address: str | None = None) -> Executor:
     """Workers by the name of their engine.
 
     Args:
@@ -118,13 +118,13 @@ def open_workers(engine: str = "processes", jobs: int = 1, address: str | None =
         Unreachable: no cluster answers at the address.
     """
     if engine == "ray":
-        from eqkin.workers.ray_cluster import RayCluster
+        from eqkin.workers.ray_cluster import RayExecutor
 
-        return RayCluster(address, jobs)
+        return RayExecutor(address, jobs)
     if engine != "processes":
-        raise BadInput(f"{engine!r}: there is no such engine; choose one of {', '.join(ENGINES)}")
+        raise BadInput(f"{engine!r}: there is no such engine; choose one of {', '.join(EXECUTOR_NAMES)}")
     if address:
         raise BadInput("the address of a Ray cluster is of no use to the engine `processes`; choose --engine ray")
-    from eqkin.workers.processes import Processes
+    from eqkin.workers.processes import LocalExecutor
 
-    return Processes(jobs)
+    return LocalExecutor(jobs)

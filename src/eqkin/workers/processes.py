@@ -20,13 +20,13 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Generic
 
 from eqkin.errors import BadInput
-from eqkin.workers import Grain, R, T, Tally, Work, Workers
+from eqkin.workers import Executor, ExecutorProgress, Grain, R, T, Work
 
-_WARM_UP = 1.0  # seconds of work before processes are worth their start
+_WARM_UP_SECONDS = 1.0  # seconds of work before processes are worth their start
 _work: Work[Any, Any]  # of this process, if it is a worker
 
 
-class Processes(Workers):
+class LocalExecutor(Executor):
     """Up to `jobs` processes; with one, all is done in this process."""
 
     grain = Grain(papers=8, bytes=64_000_000)
@@ -37,14 +37,14 @@ class Processes(Workers):
 
     def map(self, work: Work[T, R], tasks: Iterable[T]) -> Iterator[R]:
         """The results of all tasks, in their order; in processes as soon as there is enough to do."""
-        self.tally = Tally()
+        self.tally = ExecutorProgress()
         tasks = iter(tasks)
         start = time.monotonic()
         for task in tasks:
             parts = work.parts(task)
             for part in parts:
                 yield from work.do(part)
-                if self.jobs > 1 and time.monotonic() - start > _WARM_UP:
+                if self.jobs > 1 and time.monotonic() - start > _WARM_UP_SECONDS:
                     yield from self._parallel(work, chain(parts, tasks))
                     return
             self.tally.done += 1
@@ -80,10 +80,10 @@ class _Pool(Generic[T, R]):
 
     def __init__(self, work: Work[T, R], jobs: int) -> None:
         self._work, self._jobs = work, jobs
-        self._executor = new_executor(work, jobs)
+        self._executor = make_process_pool(work, jobs)
         self.waiting: deque[tuple[T, Future[list[R]]]] = deque()
         try:
-            self._executor.submit(_nothing).result()
+            self._executor.submit(_do_nothing).result()
         except BrokenProcessPool as error:
             raise BadInput(
                 "no worker process could be started: use one job, or a script file whose code stands under "
@@ -93,7 +93,7 @@ class _Pool(Generic[T, R]):
     def submit(self, task: T) -> None:
         future: Future[list[R]]
         try:
-            future = self._executor.submit(do_here, task)
+            future = self._executor.submit(run_task, task)
         except BrokenProcessPool as error:
             future = Future()
             future.set_exception(error)
@@ -113,32 +113,32 @@ class _Pool(Generic[T, R]):
         self.close()
         suspects = [task, *(later for later, _ in self.waiting)]
         self.waiting.clear()
-        results = [result for suspect in suspects for result in part_by_part(self._work, suspect)]
-        self._executor = new_executor(self._work, self._jobs)
+        results = [result for suspect in suspects for result in run_isolated(self._work, suspect)]
+        self._executor = make_process_pool(self._work, self._jobs)
         return results
 
     def close(self) -> None:
         self._executor.shutdown(wait=False, cancel_futures=True)
 
 
-def part_by_part(work: Work[T, R], task: T, last: bool = True) -> Iterator[R]:
+def run_isolated(work: Work[T, R], task: T, last: bool = True) -> Iterator[R]:
     """The results of a task that may end the process it is done in: each part is done in a process that may die.
 
     Raises `Trouble` as `Work.do` does.
     """
-    executor = new_executor(work, 1)
+    executor = make_process_pool(work, 1)
     try:
         for part in work.parts(task, last):
             try:
-                yield from executor.submit(do_here, part, last).result()
+                yield from executor.submit(run_task, part, last).result()
             except BrokenProcessPool:
                 yield from work.given_up(part, "crash", "it ended the process that read it")
-                executor = new_executor(work, 1)
+                executor = make_process_pool(work, 1)
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def new_executor(work: Work[Any, Any], jobs: int) -> ProcessPoolExecutor:
+def make_process_pool(work: Work[Any, Any], jobs: int) -> ProcessPoolExecutor:
     """A pool of processes that `do_here` can be submitted to."""
     # a fresh interpreter each: V8 and threads do not survive a fork
     return ProcessPoolExecutor(
@@ -146,7 +146,7 @@ def new_executor(work: Work[Any, Any], jobs: int) -> ProcessPoolExecutor:
     )
 
 
-def do_here(task: Any, last: bool = True) -> list[Any]:
+def run_task(task: Any, last: bool = True) -> list[Any]:
     """The results of a task, in the worker process that this runs in."""
     return list(_work.do(task, last))
 
@@ -158,13 +158,13 @@ def _prepare_worker(work: Work[Any, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
 
 
-def _end_with(parent: BaseProcess) -> None:
+def _exit_with_parent(parent: BaseProcess) -> None:
     parent.join()
     os._exit(1)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass

@@ -19,9 +19,9 @@ from itertools import islice
 from typing import Any, Generic
 
 from eqkin.errors import BadInput, Unreachable
-from eqkin.workers import Grain, R, T, Tally, Work, Workers
-from eqkin.workers.ray_connection import connect, import_ray, is_refused
-from eqkin.workers.ray_tasks import Outcome, do_task, unpacked
+from eqkin.workers import Executor, ExecutorProgress, Grain, R, T, Work
+from eqkin.workers.ray_connection import connect_ray, import_ray, is_connection_refused
+from eqkin.workers.ray_tasks import TaskOutcome, do_task, unpack_results
 
 _TRIES = 3  # of a task that machines have trouble with
 _LOSSES = 10  # of nodes and processes that a task may survive
@@ -33,7 +33,7 @@ _NOBODY = 300.0  # seconds a cluster may be without any CPU; it may be growing
 _AWAY = 20.0  # seconds the cluster's head may be away; after 60 Ray ends the process
 
 
-class RayCluster(Workers):
+class RayExecutor(Executor):
     """The nodes of a Ray cluster. eqkin has to be installed on each, in the same version.
 
     Args:
@@ -49,7 +49,7 @@ class RayCluster(Workers):
 
     def __init__(self, address: str | None = None, cpus: int = 1) -> None:
         super().__init__()
-        self._connected = connect(address, cpus)
+        self._connected = connect_ray(address, cpus)
         self._ray: Any = import_ray()
         self._cpus = 0
         self._looked = 0.0
@@ -59,7 +59,7 @@ class RayCluster(Workers):
         self._head = self._raylet = ""  # where to look whether they are there; from afar that cannot be seen
         if not self._ray.util.client.ray.is_connected():
             self._head, self._raylet = str(here.gcs_address), self._address_of(self.home)
-        self.cpus()
+        self.count_cpus()
 
     def close(self) -> None:
         """Leave the cluster; one that was started here is stopped."""
@@ -74,10 +74,10 @@ class RayCluster(Workers):
             BadInput: a node has another eqkin, or none.
             Unreachable: the cluster has had no node to work on for minutes.
         """
-        self.tally = Tally(nodes=self.tally.nodes)
+        self.tally = ExecutorProgress(nodes=self.tally.nodes)
         return _Line(self, self._ray, work).results(iter(tasks))
 
-    def nodes(self) -> list[str]:
+    def list_nodes(self) -> list[str]:
         """The nodes that are alive and have CPUs."""
         alive = (node for node in self._ray.nodes() if node["Alive"])
         return [str(node["NodeID"]) for node in alive if node["Resources"].get("CPU", 0)]
@@ -86,7 +86,7 @@ class RayCluster(Workers):
         found = next((n for n in self._ray.nodes() if n["NodeID"] == node), None)
         return f"{found['NodeManagerAddress']}:{found['NodeManagerPort']}" if found else ""
 
-    def cpus(self) -> int:
+    def count_cpus(self) -> int:
         """CPUs of the cluster, looked up now and then; raises `Unreachable` where there is no cluster any more."""
         now = time.monotonic()
         if now - self._looked > _LOOK:
@@ -95,12 +95,12 @@ class RayCluster(Workers):
         return self._cpus
 
     def _look(self, now: float) -> None:
-        if is_refused(self._raylet):  # the process would be ended by Ray in a few seconds, without a word
+        if is_connection_refused(self._raylet):  # the process would be ended by Ray in a few seconds, without a word
             raise Unreachable(f"the part of the Ray cluster on this machine has ended ({self._raylet}){_KEPT}")
-        if not is_refused(self._head):
+        if not is_connection_refused(self._head):
             self._answered = now
             self._cpus = int(self._ray.cluster_resources().get("CPU", 0))
-            self.tally.nodes = max(len(self.nodes()), 1)
+            self.tally.nodes = max(len(self.list_nodes()), 1)
         elif now - self._answered > _AWAY:
             raise Unreachable(f"the head of the Ray cluster does not answer any more ({self._head}){_KEPT}")
         if self._cpus:
@@ -127,7 +127,7 @@ class _Errand(Generic[T]):
 class _Line(Generic[T, R]):
     """Tasks that have been sent and whose results have not been given yet, in order."""
 
-    def __init__(self, cluster: RayCluster, ray: Any, work: Work[T, R]) -> None:
+    def __init__(self, cluster: RayExecutor, ray: Any, work: Work[T, R]) -> None:
         self._cluster, self._ray, self._work = cluster, ray, work
         self._stamp = work.stamp()
         self._sent_work = ray.put(work)
@@ -151,7 +151,7 @@ class _Line(Generic[T, R]):
 
     def _filled(self, tasks: Iterator[T]) -> bool:
         """Send tasks as long as the cluster can use them; whether there are any left to wait for."""
-        cpus = max(self._cluster.cpus(), 1)
+        cpus = max(self._cluster.count_cpus(), 1)
         while self._under_way() < 2 * cpus and len(self._line) < 4 * cpus:
             try:
                 errand = _Errand(next(tasks))
@@ -183,7 +183,7 @@ class _Line(Generic[T, R]):
         if last or self._work.at_home(errand.task):
             node = self._cluster.home
         elif errand.avoided:
-            others = [node for node in self._cluster.nodes() if node not in errand.avoided]
+            others = [node for node in self._cluster.list_nodes() if node not in errand.avoided]
             node = random.choice(others) if others else ""
         return NodeAffinitySchedulingStrategy(node, soft=True) if node else "DEFAULT"
 
@@ -204,7 +204,7 @@ class _Line(Generic[T, R]):
         """Whether a task that ended was done, is to be tried again, or is given up."""
         errors = self._ray.exceptions
         try:
-            outcome: Outcome = self._ray.get(errand.outcome)
+            outcome: TaskOutcome = self._ray.get(errand.outcome)
         except errors.RayTaskError as error:
             if isinstance(error.cause, self._full):
                 self._lost(errand, error.cause)
@@ -220,7 +220,7 @@ class _Line(Generic[T, R]):
         else:
             self._heard(errand, outcome)
 
-    def _heard(self, errand: _Errand[T], outcome: Outcome) -> None:
+    def _heard(self, errand: _Errand[T], outcome: TaskOutcome) -> None:
         if outcome.refused:
             raise BadInput(
                 f"node {outcome.host} of the Ray cluster has {outcome.refused}, this machine {self._stamp}: "
@@ -268,7 +268,7 @@ class _Line(Generic[T, R]):
         if errand.given_up:
             return list(self._work.given_up(errand.task, *errand.given_up))
         try:
-            return unpacked(self._ray.get(errand.results))
+            return unpack_results(self._ray.get(errand.results))
         except self._ray.exceptions.RayError as error:
             self._cluster.tally.done -= 1
             self._lost(errand, error)

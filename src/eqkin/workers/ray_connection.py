@@ -16,10 +16,10 @@ from types import ModuleType
 
 from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
 
-LOCAL = "local"
-_SECONDS = 5.0  # a server may take to answer at all
+LOCAL_CLUSTER = "local"
+_CONNECT_SECONDS = 5.0  # a server may take to answer at all
 # Ray reports what it retries and what dies; eqkin tells that itself. Some of it goes to stdout, where results stand.
-_QUIET = {
+_QUIET_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "(?s).*",
     "RAY_SCHEDULER_EVENTS": "0",
@@ -32,7 +32,7 @@ _SETTINGS = 4
 
 def import_ray() -> ModuleType:
     """Ray, if it is installed; raises `BadInput`."""
-    for name, value in _QUIET.items():
+    for name, value in _QUIET_ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         import ray
@@ -41,7 +41,7 @@ def import_ray() -> ModuleType:
     return ray
 
 
-def connect(address: str | None, cpus: int) -> bool:
+def connect_ray(address: str | None, cpus: int) -> bool:
     """Connect this process to a cluster.
 
     Args:
@@ -58,26 +58,26 @@ def connect(address: str | None, cpus: int) -> bool:
         StorageFailed: a cluster cannot be started here because the disk is full.
     """
     ray = import_ray()
-    address = address or os.environ.get("RAY_ADDRESS") or LOCAL
-    if address != LOCAL:
-        _expect_server(address)
+    address = address or os.environ.get("RAY_ADDRESS") or LOCAL_CLUSTER
+    if address != LOCAL_CLUSTER:
+        _check_server(address)
     if ray.is_initialized():
         return False
-    options: dict[str, object] = {"num_cpus": cpus, "include_dashboard": False} if address == LOCAL else {}
+    options: dict[str, object] = {"num_cpus": cpus, "include_dashboard": False} if address == LOCAL_CLUSTER else {}
     logging.getLogger("ray").setLevel(logging.CRITICAL)
     if "://" not in address:
         options |= {"log_to_driver": False, "logging_level": logging.CRITICAL}
     try:
-        with _signals_kept(), _silence():
+        with _keep_signal_handlers(), _silence_stderr():
             ray.init(address=address, **options)
     except Exception as error:  # Ray raises plain ones, too
-        raise _explained(error, address) from error
+        raise _translate_error(error, address) from error
     return True
 
 
-def _explained(error: Exception, address: str) -> EqkinError:
+def _translate_error(error: Exception, address: str) -> EqkinError:
     reason = (str(error).strip() or repr(error)).splitlines()[0]
-    if address != LOCAL:
+    if address != LOCAL_CLUSTER:
         return Unreachable(
             f"no Ray cluster was found at {address} ({reason}); run the command on a node of the cluster, "
             "with the Python and Ray of its other nodes, and give the address that `ray start --head` printed"
@@ -88,7 +88,7 @@ def _explained(error: Exception, address: str) -> EqkinError:
 
 
 @contextmanager
-def _signals_kept() -> Iterator[None]:
+def _keep_signal_handlers() -> Iterator[None]:
     """Ray takes the signal to end for itself, so that what was read would not be kept."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -101,7 +101,7 @@ def _signals_kept() -> Iterator[None]:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def _silence_stderr() -> Iterator[None]:
     """Ray's native part says that it was told to be silent, to the process's own stderr."""
     try:
         kept = os.dup(2)
@@ -118,16 +118,16 @@ def _silence() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _expect_server(address: str) -> None:
+def _check_server(address: str) -> None:
     """Raise `Unreachable` if no server answers: Ray itself would go on asking for minutes."""
-    place = _last_address() if address == "auto" else address.rpartition("://")[2].partition("/")[0]
+    place = _read_last_address() if address == "auto" else address.rpartition("://")[2].partition("/")[0]
     if not place:
         return  # Ray looks for one among the processes of this machine, which is quick
     host, _, port = place.rpartition(":")
     if not port.isdecimal() or not host:
         raise BadInput(f"{address}: is no address of a Ray cluster; write HOST:PORT, ray://HOST:PORT or auto")
     try:
-        with socket.create_connection((host.strip("[]"), int(port)), _SECONDS) as line:
+        with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS) as line:
             if os.environ.get("RAY_USE_TLS", "0") not in ("", "0"):
                 return
             line.sendall(_GREETING)
@@ -140,12 +140,12 @@ def _expect_server(address: str) -> None:
         )
 
 
-def is_refused(place: str) -> bool:
+def is_connection_refused(place: str) -> bool:
     """Whether nobody is at an address any more; one who is slow to answer is still there."""
     host, _, port = place.rpartition(":")
     try:
         if port.isdecimal():
-            socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
     except ConnectionError:
         return True
     except OSError:
@@ -153,7 +153,7 @@ def is_refused(place: str) -> bool:
     return False
 
 
-def _last_address() -> str:
+def _read_last_address() -> str:
     """The address of the cluster that was last started on this machine; it may have been killed since."""
     try:
         folder = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir())

@@ -10,12 +10,12 @@ from typing import Any
 import zstandard
 
 from eqkin.errors import EqkinError
-from eqkin.workers import Trouble, Work
-from eqkin.workers.processes import part_by_part
+from eqkin.workers import Work, WorkerEnvironmentError
+from eqkin.workers.processes import run_isolated
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskOutcome:
     """Where a task was done, and why it was not; its results travel beside this, which is small."""
 
     host: str
@@ -25,7 +25,7 @@ class Outcome:
     error: str = ""  # what nobody expected
 
 
-def do_task(stamp: str, work: Work[Any, Any], task: Any, last: bool, apart: bool) -> tuple[Outcome, bytes]:
+def do_task(stamp: str, work: Work[Any, Any], task: Any, last: bool, apart: bool) -> tuple[TaskOutcome, bytes]:
     """Do a task; never raises.
 
     Args:
@@ -37,7 +37,7 @@ def do_task(stamp: str, work: Work[Any, Any], task: Any, last: bool, apart: bool
     """
     import ray
 
-    here = Outcome(socket.gethostname(), ray.get_runtime_context().get_node_id())
+    here = TaskOutcome(socket.gethostname(), ray.get_runtime_context().get_node_id())
     try:
         mine = work.stamp()
     except EqkinError as error:
@@ -45,20 +45,20 @@ def do_task(stamp: str, work: Work[Any, Any], task: Any, last: bool, apart: bool
     if mine != stamp:
         return replace(here, refused=mine), b""
     try:
-        results = list(part_by_part(work, task, last) if apart else work.do(task, last))
-        return here, packed(results)
-    except (Trouble, OSError) as error:
+        results = list(run_isolated(work, task, last) if apart else work.do(task, last))
+        return here, pack_results(results)
+    except (WorkerEnvironmentError, OSError) as error:
         return replace(here, trouble=str(error) or repr(error)), b""
     except Exception as error:  # the border between tasks: one that surprises us is not the others' loss
         return replace(here, error=repr(error)), b""
 
 
-def packed(results: list[Any]) -> bytes:
+def pack_results(results: list[Any]) -> bytes:
     """Results as Ray would send them, at a third of the size: text makes up most of them."""
     return zstandard.compress(pickle.dumps(results, pickle.HIGHEST_PROTOCOL), 1)
 
 
-def unpacked(payload: bytes) -> list[Any]:
+def unpack_results(payload: bytes) -> list[Any]:
     """The results in what a node of one's own cluster sent."""
     results: list[Any] = pickle.loads(zstandard.decompress(payload))
     return results

@@ -13,54 +13,62 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.bootstrap import middle, weights
-from eqkin.evaluation.experiments.ablated import FULL, OWN, OWN_SEED, OWN_TITLE, VARIANTS, learned, ranked
-from eqkin.evaluation.experiments.ablation_measured import (
-    Measured,
-    measured_baseline,
-    measured_network,
-    measured_own,
-    vectors_of_trees,
+from eqkin.evaluation.bootstrap import compute_percentile_interval, draw_bootstrap_weights
+from eqkin.evaluation.experiments.ablated import (
+    EQKIN,
+    EQKIN_SEED,
+    EQKIN_TITLE,
+    FULL,
+    VARIANTS,
+    rank_triples,
+    train_variant,
 )
-from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context, trees_alone
-from eqkin.evaluation.experiments.labelled import as_scores, difference, measured_on
+from eqkin.evaluation.experiments.ablation_measured import (
+    AblationScores,
+    check_tree_embedding,
+    measure_baseline,
+    measure_eqkin,
+    measure_variant,
+)
+from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext, drop_text
+from eqkin.evaluation.experiments.labelled import compute_difference, measure_system, to_scores
 from eqkin.evaluation.published import ABLATION_ROWS, LARGE_SCALE_ROWS
-from eqkin.evaluation.results import PAPER, Column, Curve, Plot, Result, Row, Score, Table
+from eqkin.evaluation.results import PAPER, Curve, ExperimentResult, Plot, Score, Table, TableColumn, TableRow
 from eqkin.evaluation.sets.labelled import LabelledSet
-from eqkin.evaluation.sets.triples import Triples
+from eqkin.evaluation.sets.triples import HeldOutTriples
 from eqkin.evaluation.systems.base import System
-from eqkin.evaluation.systems.networks import Network
+from eqkin.evaluation.systems.networks import NetworkSystem
 from eqkin.learning.corpus import Corpus
 
 _COLUMNS = [
-    Column("ranking", "ranking, held out", "percent"),
-    Column("labelled_ranking", "ranking, labelled", "percent"),
-    Column("accuracy", "accuracy, labelled", "percent"),
+    TableColumn("ranking", "ranking, held out", "percent"),
+    TableColumn("labelled_ranking", "ranking, labelled", "percent"),
+    TableColumn("accuracy", "accuracy, labelled", "percent"),
 ]
 _DIFFERENCES = [
-    Column("ranking", "ranking, held out", "number", ""),
-    Column("seeds", "each seed", "text", ""),
-    Column("labelled_ranking", "ranking, labelled", "number", ""),
-    Column("accuracy", "accuracy, labelled", "number", ""),
+    TableColumn("ranking", "ranking, held out", "number", ""),
+    TableColumn("seeds", "each seed", "text", ""),
+    TableColumn("labelled_ranking", "ranking, labelled", "number", ""),
+    TableColumn("accuracy", "accuracy, labelled", "number", ""),
 ]
 _WHERE = {"ranking": "held out", "labelled_ranking": "labelled ranking", "accuracy": "labelled accuracy"}
 _PAPER_TITLES = {"no-histogram": "No histogram loss", "no-masking": "No masking", "no-augmentation": "No augmentation"}
 
 
-def learn(context: Context, corpus: Corpus) -> Triples:
+def train_networks(context: ExperimentContext, corpus: Corpus) -> HeldOutTriples:
     """Learn all networks of the ablation and rank the held-out triples with them; needs trees alone, no converter."""
-    alone = trees_alone(corpus)
-    triples = Triples(alone.split(HELD_OUT, SPLIT)[1], context.scale.triples)
+    alone = drop_text(corpus)
+    triples = HeldOutTriples(alone.split(HELD_OUT_FRACTION, SPLIT_SEED)[1], context.scale.triples)
     for seed in range(context.scale.seeds):
         for variant in VARIANTS:
-            ranked(context, learned(context, alone, variant, seed), triples)
-    ranked(context, learned(context, corpus, OWN, OWN_SEED), triples)
+            rank_triples(context, train_variant(context, alone, variant, seed), triples)
+    rank_triples(context, train_variant(context, corpus, EQKIN, EQKIN_SEED), triples)
     return triples
 
 
-def ablation(
-    context: Context, corpus: Corpus, systems: Sequence[System] = (), labelled: LabelledSet | None = None
-) -> Result:
+def run_ablation(
+    context: ExperimentContext, corpus: Corpus, systems: Sequence[System] = (), labelled: LabelledSet | None = None
+) -> ExperimentResult:
     """The ablation's tables.
 
     Args:
@@ -72,30 +80,30 @@ def ablation(
     Raises:
         BadInput: A baseline gives no vectors of trees or may have seen the held-out half, or there are too few papers.
     """
-    baselines = [vectors_of_trees(system) for system in systems]
-    triples = learn(context, corpus)
-    alone = trees_alone(corpus)
-    half = alone.split(HELD_OUT, SPLIT)[0]
-    networks = {variant: measured_network(context, alone, variant, triples, labelled) for variant in VARIANTS}
-    own = measured_own(context, corpus, triples, labelled)
-    others = [measured_baseline(context, half, system, triples, labelled) for system in baselines]
+    baselines = [check_tree_embedding(system) for system in systems]
+    triples = train_networks(context, corpus)
+    alone = drop_text(corpus)
+    half = alone.split(HELD_OUT_FRACTION, SPLIT_SEED)[0]
+    networks = {variant: measure_variant(context, alone, variant, triples, labelled) for variant in VARIANTS}
+    own = measure_eqkin(context, corpus, triples, labelled)
+    others = [measure_baseline(context, half, system, triples, labelled) for system in baselines]
     table = Table(
         "ablation",
         "Ablation",
         _COLUMNS if labelled else _COLUMNS[:1],
-        [_row(triples, one) for one in (*networks.values(), own, *others)] + ABLATION_ROWS,
-        f"Ranking, held out: share of {len(triples):,} triples of {triples.count_of_papers:,} papers nobody learned "
-        f"from, mean of {context.scale.seeds} seeds ({OWN_TITLE}: one), 95 % interval of an incomplete U-statistic "
+        [_make_row(triples, one) for one in (*networks.values(), own, *others)] + ABLATION_ROWS,
+        f"Ranking, held out: share of {len(triples):,} triples of {triples.paper_count:,} papers nobody learned "
+        f"from, mean of {context.scale.seeds} seeds ({EQKIN_TITLE}: one), 95 % interval of an incomplete U-statistic "
         f"({triples.colours} colours). The paper's rows are on its own papers and its own labelled set.",
     )
-    drawn = weights(triples.count_of_works, context.scale.resamples, 0)
+    drawn = draw_bootstrap_weights(triples.work_count, context.scale.resamples, 0)
     differences = {
-        variant: _difference(triples, one, networks[FULL], drawn)
+        variant: _compute_difference(triples, one, networks[FULL], drawn)
         for variant, one in networks.items()
         if variant != FULL
     }
-    gain = _difference(triples, own, networks[FULL], drawn)
-    return Result(
+    gain = _compute_difference(triples, own, networks[FULL], drawn)
+    return ExperimentResult(
         "ablation",
         "Ablation",
         "Every part of the recipe helps on held-out papers: without the histogram loss the ranking falls by 4.0 "
@@ -103,29 +111,29 @@ def ablation(
         [*_findings(networks, others, differences), _own_finding(own, gain)],
         [
             table,
-            _differences_table(networks, differences),
-            _own_table(own, gain),
-            *_scale(context, networks[FULL], labelled),
+            _make_differences_table(networks, differences),
+            _make_eqkin_table(own, gain),
+            *_make_scale_tables(context, networks[FULL], labelled),
         ],
-        [_plot(differences)],
+        [_make_plot(differences)],
         differences=[
             "Papers are split by work (repository or book), so that no author's notation is on both sides.",
             f"Networks learn from {context.scale.triplets:,} triplets, each seen once, not from a fixed set in epochs.",
             "Labelled columns are of the atlas' groups of kin equations, not of the paper's 103 equations.",
-            f"{OWN_TITLE} is no part of the paper: another network and other teachers, among them the words around "
+            f"{EQKIN_TITLE} is no part of the paper: another network and other teachers, among them the words around "
             "equations. Its settings were chosen with an eye on the atlas.",
         ],
         facts={
             "corpus": f"{len(corpus):,} equations, digest {corpus.digest[:16]}",
             "learned from": f"{len(half):,} equations of {len(half.papers):,} papers",
-            "ranked": f"{len(triples):,} triples of {triples.count_of_papers:,} papers, {triples.colours} colours",
+            "ranked": f"{len(triples):,} triples of {triples.paper_count:,} papers, {triples.colours} colours",
             "triplets": f"{context.scale.triplets:,} a network",
             "seeds": str(context.scale.seeds),
         },
     )
 
 
-def _mean_of(scores: Sequence[dict[str, Score]]) -> dict[str, Score]:
+def _average_scores(scores: Sequence[dict[str, Score]]) -> dict[str, Score]:
     """Means over seeds; the interval is the mean of theirs, since they share what is measured on."""
     return {
         key: Score(*(float(np.mean([getattr(one[key], part) for one in scores])) for part in ("value", "low", "high")))
@@ -133,31 +141,33 @@ def _mean_of(scores: Sequence[dict[str, Score]]) -> dict[str, Score]:
     }
 
 
-def _row(triples: Triples, one: Measured) -> Row:
-    spread = [float(right.mean()) for right in one.right]
+def _make_row(triples: HeldOutTriples, one: AblationScores) -> TableRow:
+    spread = [float(right.mean()) for right in one.correct]
     note = f"seeds: {', '.join(f'{100 * share:.1f}' for share in spread)}" if len(spread) > 1 else ""
-    cells = {"ranking": triples.score_of(float(one.mean.mean())), **_labelled_cells(one)}
-    return Row(one.title, cells, note=note)
+    cells = {"ranking": triples.make_score(float(one.mean.mean())), **_average_labelled_scores(one)}
+    return TableRow(one.title, cells, note=note)
 
 
-def _difference(
-    triples: Triples, one: Measured, full: Measured, drawn: npt.NDArray[np.floating[Any]]
+def _compute_difference(
+    triples: HeldOutTriples, one: AblationScores, full: AblationScores, drawn: npt.NDArray[np.floating[Any]]
 ) -> dict[str, Score]:
     """What a network has less than the full one, in points, by the column's key."""
     values = one.mean - full.mean
-    ends = middle(triples.resampled(values, drawn)) if triples.count_of_works > 1 else ()  # one says nothing of others
+    ends = (
+        compute_percentile_interval(triples.resample(values, drawn)) if triples.work_count > 1 else ()
+    )  # one says nothing of others
     found = {"ranking": Score(float(values.mean()), *ends)}
     if one.labelled:
-        found |= difference(one.labelled, full.labelled)
-    return {key: _points(score) for key, score in found.items()}
+        found |= compute_difference(one.labelled, full.labelled)
+    return {key: _to_points(score) for key, score in found.items()}
 
 
-def _points(share: Score) -> Score:
+def _to_points(share: Score) -> Score:
     low, high = (None if end is None else 100 * end for end in (share.low, share.high))
     return Score(100 * share.value, low, high)
 
 
-def _paper_difference(variant: str) -> dict[str, Score]:
+def _compute_paper_difference(variant: str) -> dict[str, Score]:
     """The same in the paper."""
     rows = {row.title: row.cells for row in ABLATION_ROWS}
     mine, full = rows[_PAPER_TITLES[variant]], rows["Full model"]
@@ -168,13 +178,15 @@ def _paper_difference(variant: str) -> dict[str, Score]:
     }
 
 
-def _differences_table(networks: dict[str, Measured], differences: dict[str, dict[str, Score]]) -> Table:
+def _make_differences_table(networks: dict[str, AblationScores], differences: dict[str, dict[str, Score]]) -> Table:
     rows = []
     for variant, scores in differences.items():
-        pairs = zip(networks[variant].right, networks[FULL].right, strict=True)
+        pairs = zip(networks[variant].correct, networks[FULL].correct, strict=True)
         seeds = ", ".join(f"{100 * (float(a.mean()) - float(b.mean())):+.1f}" for a, b in pairs)
-        rows.append(Row(networks[variant].title, {**scores, "seeds": seeds}))
-    rows += [Row(_PAPER_TITLES[variant], dict(_paper_difference(variant)), PAPER) for variant in differences]
+        rows.append(TableRow(networks[variant].title, {**scores, "seeds": seeds}))
+    rows += [
+        TableRow(_PAPER_TITLES[variant], dict(_compute_paper_difference(variant)), PAPER) for variant in differences
+    ]
     caption = (
         "Points more (+) or less (-) than the full model's, on the same triples and labelled equations, mean over "
         "seeds; 95 % intervals by bootstrap over works, and over labels. How much the seeds differ is not "
@@ -184,35 +196,37 @@ def _differences_table(networks: dict[str, Measured], differences: dict[str, dic
     return Table("ablation-differences", "What is lost when a part is left out", columns, rows, caption)
 
 
-def _own_table(own: Measured, gain: dict[str, Score]) -> Table:
+def _make_eqkin_table(own: AblationScores, gain: dict[str, Score]) -> Table:
     caption = (
         "Points more (+) or less (-) than the paper's full recipe, mean of its seeds, on the same triples and labelled "
         "equations; 95 % intervals by bootstrap over works, and over labels. One seed of eqkin's recipe."
     )
     columns = [column for column in _DIFFERENCES if column.key in gain]
     return Table(
-        "ablation-eqkin", "eqkin's recipe instead of the paper's", columns, [Row(own.title, dict(gain))], caption
+        "ablation-eqkin", "eqkin's recipe instead of the paper's", columns, [TableRow(own.title, dict(gain))], caption
     )
 
 
-def _own_finding(own: Measured, gain: dict[str, Score]) -> str:
+def _own_finding(own: AblationScores, gain: dict[str, Score]) -> str:
     words = ", ".join(f"{where} {_signed(gain[key])}" for key, where in _WHERE.items() if key in gain)
     share = 100 * float(own.mean.mean())
-    return f"{OWN_TITLE} ranks {share:.1f} % of the held-out triples right; points over the paper's: {words}."
+    return f"{EQKIN_TITLE} ranks {share:.1f} % of the held-out triples right; points over the paper's: {words}."
 
 
-def _scale(context: Context, full: Measured, labelled: LabelledSet | None) -> list[Table]:
+def _make_scale_tables(context: ExperimentContext, full: AblationScores, labelled: LabelledSet | None) -> list[Table]:
     """What more papers and triplets are worth on labelled equations (the paper's second table)."""
     if labelled is None:
         return []
-    bundled = Network("paper", "Bundled network", "paper", device=context.device)
+    bundled = NetworkSystem("paper", "Bundled network", "paper", device=context.device)
     training, recipe = bundled.model.training, bundled.model.recipe
     papers = training.get("learned_from", {}).get("papers", 0)
     rows = [
-        Row(f"{_millions(context.scale.triplets)} triplets, half of the works", _labelled_cells(full)),
-        Row(
-            f"{_millions(recipe.get('triplets', 0))} triplets of {papers:,} papers (bundled)",
-            dict(as_scores(measured_on(context, bundled, labelled))),
+        TableRow(
+            f"{_format_count(context.scale.triplets)} triplets, half of the works", _average_labelled_scores(full)
+        ),
+        TableRow(
+            f"{_format_count(recipe.get('triplets', 0))} triplets of {papers:,} papers (bundled)",
+            dict(to_scores(measure_system(context, bundled, labelled))),
         ),
     ]
     caption = (
@@ -221,18 +235,18 @@ def _scale(context: Context, full: Measured, labelled: LabelledSet | None) -> li
     return [Table("ablation-scale", "More papers, more triplets", _COLUMNS[1:], rows + LARGE_SCALE_ROWS, caption)]
 
 
-def _millions(count: int) -> str:
+def _format_count(count: int) -> str:
     return f"{count / 1e6:.0f} M" if count >= 1_000_000 else f"{count:,}"
 
 
-def _labelled_cells(one: Measured) -> dict[str, Score | str]:
-    return dict(_mean_of([as_scores(found) for found in one.labelled]))
+def _average_labelled_scores(one: AblationScores) -> dict[str, Score | str]:
+    return dict(_average_scores([to_scores(found) for found in one.labelled]))
 
 
-def _plot(differences: dict[str, dict[str, Score]]) -> Plot:
+def _make_plot(differences: dict[str, dict[str, Score]]) -> Plot:
     titles: list[float | str] = [VARIANTS[variant][0] for variant in differences]
     ours = [scores["ranking"] for scores in differences.values()]
-    theirs = [_paper_difference(variant)["ranking"].value for variant in differences]
+    theirs = [_compute_paper_difference(variant)["ranking"].value for variant in differences]
     return Plot(
         "ablation-differences",
         "Left out: change of the held-out ranking",
@@ -275,7 +289,7 @@ def _verdict(found: set[str]) -> str:
 
 
 def _findings(
-    networks: dict[str, Measured], others: Sequence[Measured], differences: dict[str, dict[str, Score]]
+    networks: dict[str, AblationScores], others: Sequence[AblationScores], differences: dict[str, dict[str, Score]]
 ) -> list[str]:
     held_out = {variant: scores["ranking"] for variant, scores in differences.items()}
     verdicts = {variant: _holds(score) for variant, score in held_out.items()}

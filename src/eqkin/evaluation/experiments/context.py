@@ -5,41 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from eqkin.evaluation.scale import FULL, Scale
-from eqkin.evaluation.store import Store
+from eqkin.evaluation.scale import FULL_SCALE, ExperimentScale
+from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems.base import System
 from eqkin.learning.corpus import Corpus
 
-HELD_OUT = 0.5  # share of the papers that baselines and ablations never see
-SPLIT = 0  # seed of that split
+HELD_OUT_FRACTION = 0.5  # share of the papers that baselines and ablations never see
+SPLIT_SEED = 0  # seed of that split
 
 
 @dataclass(frozen=True)
-class Context:
+class ExperimentContext:
     """The surroundings of an experiment."""
 
-    store: Store
-    scale: Scale = FULL
+    cache: ResultCache
+    scale: ExperimentScale = FULL_SCALE
     device: str = "auto"  # for what learns with torch
-    tell: Callable[[str], None] = lambda message: None  # progress, a line at a time
+    log: Callable[[str], None] = lambda message: None  # progress, a line at a time
 
     def fit(self, system: System, learn: Corpus) -> System:
         """Make a system learn from a corpus, or load what it learned before."""
         if system.settings:
-            self.tell(f"{system.title}: learning, or loading what was learned")
+            self.log(f"{system.title}: learning, or loading what was learned")
             key = {"system": system.name, "settings": system.settings, "corpus": learn.digest}
-            folder = self.store.fitted(system.name, key, lambda part: system.fit(learn, part))
+            folder = self.cache.get_or_fit(system.name, key, lambda part: system.fit(learn, part))
             system.fit(learn, folder)
             system.learned_from = learn.digest
-        return self.keep(system)
+        return self.attach_cache(system)
 
-    def keep(self, system: System) -> System:
+    def attach_cache(self, system: System) -> System:
         """Have a system's vectors kept, where they are worth it."""
-        system.store = self.store
+        system.cache = self.cache
         return system
 
 
-def trees_alone(corpus: Corpus) -> Corpus:
+def drop_text(corpus: Corpus) -> Corpus:
     """The corpus without the words around its equations, which only eqkin's own recipe learns from.
 
     What learns from trees alone is found in the store again, whether the corpus has words or not.

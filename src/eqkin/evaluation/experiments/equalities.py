@@ -12,28 +12,28 @@ from functools import partial
 from typing import Any
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.experiments.context import HELD_OUT, SPLIT, Context, trees_alone
-from eqkin.evaluation.experiments.equalities_closely import CANDIDATES
-from eqkin.evaluation.experiments.equalities_findings import DEPTH, Found, Measured, findings
-from eqkin.evaluation.experiments.equalities_systems import BATCH, DEPTHS, ENTRIES, OWN_EPOCHS, Field
+from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext, drop_text
+from eqkin.evaluation.experiments.equalities_closely import RERANK_DEPTH
+from eqkin.evaluation.experiments.equalities_findings import MAIN_DEPTH, EntryHits, PairSetResult, findings
+from eqkin.evaluation.experiments.equalities_systems import BATCH_SIZE, DEPTHS, ENTRIES, EQKIN_EPOCHS, Contestants
 from eqkin.evaluation.published import EQUALITIES_ROWS, EQUALITIES_SIZES
-from eqkin.evaluation.results import Column, Curve, Plot, Result, Row, Table
-from eqkin.evaluation.sets.equalities import RATIO, SMALLEST, Neighbours
+from eqkin.evaluation.results import Curve, ExperimentResult, Plot, Table, TableColumn, TableRow
+from eqkin.evaluation.sets.equalities import MAX_SIZE_RATIO, MIN_SIDE_NODES, NeighbouringSides
 from eqkin.evaluation.sets.pairs import PairSet
-from eqkin.evaluation.sets.triples import unpacked
-from eqkin.evaluation.store import digest
-from eqkin.evaluation.systems.base import forest_digest
+from eqkin.evaluation.sets.triples import unpack_bits
+from eqkin.evaluation.store import compute_digest
+from eqkin.evaluation.systems.base import compute_forest_digest
 from eqkin.learning.corpus import Corpus
 
 NAME = "equalities"
 TITLES = {"equalities": "Equalities", "relations": "Relations", "inequalities": "Inequalities"}  # in the paper's order
-SWEPT = ("graph", "bag-of-words")  # whose batches are varied, on the equalities
-_COLUMNS = [Column(f"r{depth}", f"R@{depth}") for depth in DEPTHS]
+SWEPT_ENTRIES = ("graph", "bag-of-words")  # whose batches are varied, on the equalities
+_COLUMNS = [TableColumn(f"r{depth}", f"R@{depth}") for depth in DEPTHS]
 
 
-def equalities(
-    context: Context, corpus: Corpus, systems: Sequence[str] | None = None, sets: Sequence[str] | None = None
-) -> Result:
+def run_equalities(
+    context: ExperimentContext, corpus: Corpus, systems: Sequence[str] | None = None, sets: Sequence[str] | None = None
+) -> ExperimentResult:
     """Measure systems on pairs of sides.
 
     Args:
@@ -46,86 +46,86 @@ def equalities(
     Raises:
         BadInput: There is no such system or set, there are too few pairs, or what a system needs is not installed.
     """
-    systems, sets = _known(systems, ENTRIES, "system"), _known(sets, TITLES, "set of pairs")
-    alone = trees_alone(corpus)
-    learn, held_out = alone.split(HELD_OUT, SPLIT)
-    field = Field(context, alone, learn, corpus)
-    found, tables, facts = [], [], _facts(context, corpus, held_out)
-    context.tell("taking equations apart")
-    neighbours = Neighbours.of(held_out.forest)
+    systems, sets = _check_names(systems, ENTRIES, "system"), _check_names(sets, TITLES, "set of pairs")
+    alone = drop_text(corpus)
+    learn, held_out = alone.split(HELD_OUT_FRACTION, SPLIT_SEED)
+    field = Contestants(context, alone, learn, corpus)
+    found, tables, facts = [], [], _describe_data(context, corpus, held_out)
+    context.log("taking equations apart")
+    neighbours = NeighbouringSides.read(held_out.forest)
     for name in sets:
-        pairs = PairSet.of(held_out, name, context.scale.pairs, neighbours=neighbours)
-        measured = _Set(field, pairs)
-        lines = {system: measured.line(system, BATCH) for system in systems}
-        swept = [system for system in SWEPT if system in systems] if name == NAME else []
-        sweep = [measured.line(system, batch) for system in swept for batch in measured.batches]
-        found.append(Found(TITLES[name], lines, sweep, pairs.clusters, context.scale.resamples))
-        tables.append(_table(name, found[-1], pairs))
-        facts |= {name: _sizes(pairs)}
+        pairs = PairSet.split(held_out, name, context.scale.pairs, neighbours=neighbours)
+        measured = _PairSetMeasurements(field, pairs)
+        lines = {system: measured.measure_entry(system, BATCH_SIZE) for system in systems}
+        swept = [system for system in SWEPT_ENTRIES if system in systems] if name == NAME else []
+        sweep = [measured.measure_entry(system, batch) for system in swept for batch in measured.batches]
+        found.append(PairSetResult(TITLES[name], lines, sweep, pairs.clusters, context.scale.resamples))
+        tables.append(_make_table(name, found[-1], pairs))
+        facts |= {name: _format_sizes(pairs)}
     swept_sets = [one for one in found if one.sweep]
-    return Result(
+    return ExperimentResult(
         NAME,
         "Finding the other side of an equality",
         "Finetuned, the graph network finds the other side among the first ten and hundred more often than the "
         "transformer, a bag of words and fastText, in this order, on all three sets, often by far; at the first place "
         "all are close.",
         findings(found),
-        [*tables, *(_sweep_table(one) for one in swept_sets)],
-        [_sweep_plot(one) for one in swept_sets],
+        [*tables, *(_make_sweep_table(one) for one in swept_sets)],
+        [_make_sweep_plot(one) for one in swept_sets],
         differences=_DIFFERENCES,
         facts=facts,
     )
 
 
-class _Set:
+class _PairSetMeasurements:
     """One set of pairs, and what is measured on it."""
 
-    def __init__(self, field: Field, pairs: PairSet) -> None:
+    def __init__(self, field: Contestants, pairs: PairSet) -> None:
         self._field, self._pairs = field, pairs
         self._key = {
             "set": pairs.name,
-            "sides": forest_digest(pairs.pairs.forest),
-            "parts": digest([part.tolist() for part in (pairs.learn, pairs.check, pairs.test)]),
+            "sides": compute_forest_digest(pairs.pairs.forest),
+            "parts": compute_digest([part.tolist() for part in (pairs.train, pairs.validation, pairs.test)]),
         }
 
     @property
     def batches(self) -> list[int]:
         """Those of the sweep that the pairs suffice for."""
-        return [batch for batch in self._field.context.scale.batches if batch <= len(self._pairs.learn)]
+        return [batch for batch in self._field.context.scale.batches if batch <= len(self._pairs.train)]
 
-    def line(self, system: str, batch: int) -> Measured:
+    def measure_entry(self, system: str, batch: int) -> EntryHits:
         """What a system found, measured now or before."""
-        batch = min(batch, len(self._pairs.learn))
-        key = self._key | self._field.key(system, batch)
+        batch = min(batch, len(self._pairs.train))
+        key = self._key | self._field.make_cache_key(system, batch)
         measure = partial(self._field.measure, system, self._pairs, batch)
-        kept: dict[str, Any] = self._field.context.store.measured(NAME, key, measure)
-        found = {depth: unpacked(kept["hits"][str(depth)], kept["queries"]) for depth in DEPTHS}
-        return Measured(system, batch, found, kept.get("choice", {}))
+        kept: dict[str, Any] = self._field.context.cache.get_or_measure(NAME, key, measure)
+        found = {depth: unpack_bits(kept["hits"][str(depth)], kept["queries"]) for depth in DEPTHS}
+        return EntryHits(system, batch, found, kept.get("choice", {}))
 
 
-def _known(names: Sequence[str] | None, all_: dict[str, Any], what: str) -> list[str]:
+def _check_names(names: Sequence[str] | None, all_: dict[str, Any], what: str) -> list[str]:
     for name in names or ():
         if name not in all_:
             raise BadInput(f"there is no {what} {name!r}; there are {', '.join(all_)}")
     return [name for name in all_ if names is None or name in names]
 
 
-def _table(name: str, found: Found, pairs: PairSet) -> Table:
+def _make_table(name: str, found: PairSetResult, pairs: PairSet) -> Table:
     rows = []
     for entry, line in found.lines.items():
         how = "finetuned" if ENTRIES[entry].finetuned else "as it is"
-        cells = {f"r{depth}": found.score(line, depth) for depth in DEPTHS}
-        rows.append(Row(f"{ENTRIES[entry].title}, {how}", dict(cells), note=_note(line)))
+        cells = {f"r{depth}": found.compute_score(line, depth) for depth in DEPTHS}
+        rows.append(TableRow(f"{ENTRIES[entry].title}, {how}", dict(cells), note=_format_choice(line)))
     caption = (
         f"{2 * len(pairs.test):,} sides ask for their other side among {2 * len(pairs.test) - 1:,}; finetuned on "
-        f"{len(pairs.learn):,} other pairs with batches of {min(BATCH, len(pairs.learn)):,}. 95 % intervals by "
+        f"{len(pairs.train):,} other pairs with batches of {min(BATCH_SIZE, len(pairs.train)):,}. 95 % intervals by "
         f"bootstrap over the {len(set(pairs.clusters.tolist()))} works tested on. The paper's figures are of its own "
         f"{EQUALITIES_SIZES[name]:,} pairs."
     )
     return Table(f"{NAME}-{name}", TITLES[name], _COLUMNS, [*rows, *EQUALITIES_ROWS[name]], caption)
 
 
-def _note(line: Measured) -> str:
+def _format_choice(line: EntryHits) -> str:
     """What was chosen on the validation part."""
     chosen = []
     if "candidate" in line.choice:
@@ -133,16 +133,16 @@ def _note(line: Measured) -> str:
         chosen += [] if candidate == "network" else [candidate]
         chosen += [f"learning rate {rate:g}, epochs {epochs}"] if rate else ["no epoch was better than none"]
     if "counted" in line.choice:
-        chosen.append(f"counted structure weighs {line.choice['counted']:g}, the first {CANDIDATES} compared closely")
+        chosen.append(f"counted structure weighs {line.choice['counted']:g}, the first {RERANK_DEPTH} compared closely")
     return ", ".join(chosen)
 
 
-def _sweep_table(found: Found) -> Table:
+def _make_sweep_table(found: PairSetResult) -> Table:
     rows = [
-        Row(
+        TableRow(
             f"{ENTRIES[line.entry].title}, {line.batch:,}",
-            {f"r{depth}": found.score(line, depth) for depth in DEPTHS},
-            note=_note(line),
+            {f"r{depth}": found.compute_score(line, depth) for depth in DEPTHS},
+            note=_format_choice(line),
         )
         for line in found.sweep
     ]
@@ -150,11 +150,11 @@ def _sweep_table(found: Found) -> Table:
     return Table(f"{NAME}-batches", f"{found.title}: batch size in finetuning", _COLUMNS, rows, caption)
 
 
-def _sweep_plot(found: Found) -> Plot:
+def _make_sweep_plot(found: PairSetResult) -> Plot:
     curves = []
     for entry in dict.fromkeys(line.entry for line in found.sweep):
         lines = [line for line in found.sweep if line.entry == entry]
-        scores = [found.score(line, DEPTH) for line in lines]
+        scores = [found.compute_score(line, MAIN_DEPTH) for line in lines]
         curves.append(
             Curve(
                 ENTRIES[entry].title,
@@ -165,18 +165,18 @@ def _sweep_plot(found: Found) -> Plot:
             )
         )
     title = f"{found.title}: effect of the batch size"
-    return Plot(f"{NAME}-batches", title, "pairs a batch", f"R@{DEPTH}", curves, log_x=True)
+    return Plot(f"{NAME}-batches", title, "pairs a batch", f"R@{MAIN_DEPTH}", curves, log_x=True)
 
 
-def _sizes(pairs: PairSet) -> str:
+def _format_sizes(pairs: PairSet) -> str:
     works = len(set(pairs.work.tolist()))
     return (
-        f"{len(pairs.pairs):,} pairs from {works} works: {len(pairs.learn):,} to learn from, {len(pairs.check):,} to "
+        f"{len(pairs.pairs):,} pairs from {works} works: {len(pairs.train):,} to learn from, {len(pairs.validation):,} to "
         f"choose on, {len(pairs.test):,} to test on"
     )
 
 
-def _facts(context: Context, corpus: Corpus, held_out: Corpus) -> dict[str, str]:
+def _describe_data(context: ExperimentContext, corpus: Corpus, held_out: Corpus) -> dict[str, str]:
     return {
         "corpus": f"{len(corpus):,} equations, digest {corpus.digest[:16]}",
         "pairs from": f"{len(held_out):,} equations of {len(held_out.papers):,} papers",
@@ -187,7 +187,7 @@ def _facts(context: Context, corpus: Corpus, held_out: Corpus) -> dict[str, str]
 
 _DIFFERENCES = [
     "Trees are split at relation signs, not LaTeX by regular expressions; the rules (a side has at least "
-    f"{SMALLEST} nodes, the larger at most {RATIO:g} times those of the smaller, no side occurs twice) were fixed "
+    f"{MIN_SIDE_NODES} nodes, the larger at most {MAX_SIZE_RATIO:g} times those of the smaller, no side occurs twice) were fixed "
     "beforehand.",
     "Pairs are halved by work, so that no author's notation is on both sides; the paper does not say how.",
     "Search is exact, by cosine; the paper's is approximate. The query is not in the list, ties count against it, and "
@@ -200,9 +200,9 @@ _DIFFERENCES = [
     "Batches of all sizes see the pairs equally often, so large ones take fewer steps; the paper does not say how it "
     "compared them.",
     "eqkin, which the paper does not have, adds counted structure to the cosine, with a weight chosen on that tenth, "
-    f"and puts the best {CANDIDATES} in order by what boosted trees learn from that tenth. It also takes "
+    f"and puts the best {RERANK_DEPTH} in order by what boosted trees learn from that tenth. It also takes "
     "into account how close a candidate is to other sides of the list; the other systems compare two sides alone. "
-    f"It is finetuned with one learning rate for at most {OWN_EPOCHS} epochs. What a term is worth to it was counted "
+    f"It is finetuned with one learning rate for at most {EQKIN_EPOCHS} epochs. What a term is worth to it was counted "
     "over all papers, those of the pairs among them, without a look at what belongs together.",
     "The bag of words keeps a random vector for labels that no pair to learn from has.",
 ]

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.bootstrap import mean_interval
-from eqkin.evaluation.experiments.equalities_systems import ENTRIES, rates_of
+from eqkin.evaluation.bootstrap import bootstrap_mean
+from eqkin.evaluation.experiments.equalities_systems import ENTRIES, get_learning_rates
 from eqkin.evaluation.results import Score
 
-ORDER = ("graph", "transformer", "bag-of-words", "fasttext")  # the paper's, by R@10 on every set
-DEPTH = 10  # which the order is of
+PAPER_ORDER = ("graph", "transformer", "bag-of-words", "fasttext")  # the paper's, by R@10 on every set
+MAIN_DEPTH = 10  # which the order is of
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class EntryHits:
     """Which sides found their other side."""
 
     entry: str
@@ -29,39 +29,39 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class PairSetResult:
     """All that was measured on one set."""
 
     title: str
-    lines: Mapping[str, Measured]
-    sweep: Sequence[Measured]  # with batches of several sizes
+    lines: Mapping[str, EntryHits]
+    sweep: Sequence[EntryHits]  # with batches of several sizes
     clusters: npt.NDArray[np.int64]  # the work of each side
     resamples: int
 
-    def score(self, one: Measured, depth: int) -> Score:
+    def compute_score(self, one: EntryHits, depth: int) -> Score:
         """The share that found it, with its interval."""
-        return mean_interval(one.found[depth], self.clusters, resamples=self.resamples)
+        return bootstrap_mean(one.found[depth], self.clusters, resamples=self.resamples)
 
-    def difference(self, one: str, other: str, depth: int = DEPTH) -> Score:
+    def compute_difference(self, one: str, other: str, depth: int = MAIN_DEPTH) -> Score:
         """How much larger the first share is, in points."""
         values = 100.0 * (self.lines[one].found[depth].astype(float) - self.lines[other].found[depth])
-        return mean_interval(values, self.clusters, resamples=self.resamples)
+        return bootstrap_mean(values, self.clusters, resamples=self.resamples)
 
 
-def findings(found: Sequence[Found]) -> list[str]:
+def findings(found: Sequence[PairSetResult]) -> list[str]:
     """Sentences; the first says whether the paper's order holds."""
     said = [_verdict(found)]
     said += [text for one in found for text in (_order(one), _worth(one), _edges(one)) if text]
     return said + [text for one in found for text in _batches(one)]
 
 
-def _verdict(found: Sequence[Found]) -> str:
-    steps = [one.difference(*step) for one in found for step in _steps(one)]
+def _verdict(found: Sequence[PairSetResult]) -> str:
+    steps = [one.compute_difference(*step) for one in found for step in _steps(one)]
     for_it, against = sum(_above(step) for step in steps), sum(_below(step) for step in steps)
     open_ = len(steps) - for_it - against
     counted = (
         f"of {len(steps)} pairs of neighbours in the paper's order (graph network, transformer, bag of words, "
-        f"fastText; R@{DEPTH} on each set, finetuned) {for_it} stand as there, {against} the other way round, and "
+        f"fastText; R@{MAIN_DEPTH} on each set, finetuned) {for_it} stand as there, {against} the other way round, and "
         f"{open_} cannot be told apart"
     )
     if not steps:
@@ -75,24 +75,24 @@ def _verdict(found: Sequence[Found]) -> str:
     return f"{'Holds in part' if for_it else 'Does not hold'}: {counted}."
 
 
-def _steps(one: Found) -> list[tuple[str, str]]:
-    return list(pairwise([entry for entry in ORDER if entry in one.lines]))
+def _steps(one: PairSetResult) -> list[tuple[str, str]]:
+    return list(pairwise([entry for entry in PAPER_ORDER if entry in one.lines]))
 
 
-def _order(one: Found) -> str:
-    present = [entry for entry in ORDER if entry in one.lines]
+def _order(one: PairSetResult) -> str:
+    present = [entry for entry in PAPER_ORDER if entry in one.lines]
     if not present:
         return ""
-    scores = {entry: one.score(one.lines[entry], DEPTH) for entry in present}
+    scores = {entry: one.compute_score(one.lines[entry], MAIN_DEPTH) for entry in present}
     ours = sorted(present, key=lambda entry: -scores[entry].value)
     shares = ", ".join(f"{ENTRIES[entry].title} {_share(scores[entry])}" for entry in ours)
     steps = "; ".join(
-        f"{ENTRIES[a].title} over {ENTRIES[b].title}: {_points(one.difference(a, b))}" for a, b in _steps(one)
+        f"{ENTRIES[a].title} over {ENTRIES[b].title}: {_points(one.compute_difference(a, b))}" for a, b in _steps(one)
     )
-    return f"{one.title}, finetuned, R@{DEPTH}: {shares}." + (f" Differences in points: {steps}." if steps else "")
+    return f"{one.title}, finetuned, R@{MAIN_DEPTH}: {shares}." + (f" Differences in points: {steps}." if steps else "")
 
 
-def _worth(one: Found) -> str:
+def _worth(one: PairSetResult) -> str:
     """What finetuning and pretraining are worth."""
     asked = {
         "eqkin over the finetuned transformer": ("eqkin", "transformer"),
@@ -103,44 +103,44 @@ def _worth(one: Found) -> str:
         "the finetuned graph network over the best that learns nothing": ("graph", _best(one)),
     }
     said = [
-        f"{what}: {_points(one.difference(a, b))}"
+        f"{what}: {_points(one.compute_difference(a, b))}"
         for what, (a, b) in asked.items()
         if a in one.lines and b in one.lines
     ]
-    return f"{one.title}, R@{DEPTH}, worth in points: {'; '.join(said)}." if said else ""
+    return f"{one.title}, R@{MAIN_DEPTH}, worth in points: {'; '.join(said)}." if said else ""
 
 
-def _edges(one: Found) -> str:
+def _edges(one: PairSetResult) -> str:
     """Who chose the largest rate on offer, and so may gain from a larger one or from more steps."""
     names = [
         ENTRIES[entry].title
         for entry, line in one.lines.items()
-        if len(rates_of(entry)) > 1 and line.choice.get("learning_rate") == rates_of(entry)[-1]
+        if len(get_learning_rates(entry)) > 1 and line.choice.get("learning_rate") == get_learning_rates(entry)[-1]
     ]
     if not names:
         return ""
     return f"{one.title}: {', '.join(names)} chose the largest learning rate on offer, and may gain from more steps."
 
 
-def _best(one: Found) -> str:
+def _best(one: PairSetResult) -> str:
     """The best entry that learns nothing at all, or an empty name."""
     names = [
         name for name in ("bag-of-words-as-is", "log-bag-of-words", "tfidf-tree", "tree-pairs") if name in one.lines
     ]
-    return max(names, key=lambda name: one.lines[name].found[DEPTH].mean(), default="")
+    return max(names, key=lambda name: one.lines[name].found[MAIN_DEPTH].mean(), default="")
 
 
-def _batches(one: Found) -> list[str]:
+def _batches(one: PairSetResult) -> list[str]:
     said = []
     for entry in dict.fromkeys(line.entry for line in one.sweep):
         lines = sorted((line for line in one.sweep if line.entry == entry), key=lambda line: line.batch)
         if len(lines) < 2:
             continue
-        shares = ", ".join(f"{line.batch:,}: {line.found[DEPTH].mean():.3f}" for line in lines)
-        values = 100.0 * (lines[-1].found[DEPTH].astype(float) - lines[0].found[DEPTH])
-        change = mean_interval(values, one.clusters, resamples=one.resamples)
+        shares = ", ".join(f"{line.batch:,}: {line.found[MAIN_DEPTH].mean():.3f}" for line in lines)
+        values = 100.0 * (lines[-1].found[MAIN_DEPTH].astype(float) - lines[0].found[MAIN_DEPTH])
+        change = bootstrap_mean(values, one.clusters, resamples=one.resamples)
         said.append(
-            f"{one.title}, {ENTRIES[entry].title}, R@{DEPTH} by batch size: {shares}. From the smallest to the largest "
+            f"{one.title}, {ENTRIES[entry].title}, R@{MAIN_DEPTH} by batch size: {shares}. From the smallest to the largest "
             f"it changes by {_points(change)} points; with as many epochs, so fewer steps, larger batches are "
             + (
                 "better"

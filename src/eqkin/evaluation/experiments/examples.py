@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eqkin.evaluation.experiments.bayes_law import states_bayes_law, states_total_probability
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.results import Example, Hit, Result
-from eqkin.evaluation.sets.library_formulas import content_digest
-from eqkin.evaluation.sets.relevance import section_text
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.results import ExampleHit, ExperimentResult, WorkedExample
+from eqkin.evaluation.sets.library_formulas import compute_content_digest
+from eqkin.evaluation.sets.relevance import make_section_text
 from eqkin.library import Library
 from eqkin.mathml.tree import parse_mathml
 from eqkin.network.encoder import Encoder
 from eqkin.search import results as searching
-from eqkin.search.engine import Engine
+from eqkin.search.engine import SearchEngine
 
-BAYES = r"P(d \mid s) = \frac{P(d,s)}{P(s)}"
-ISING = r"\sum_{i<j} w_{ij} s_i s_j + \sum_i \theta_i s_i"
-NAMES = {"Boltzmann machine": re.compile(r"\bboltzmann machine"), "Ising": re.compile(r"\bising\b")}
-_FIRST = 20  # results that are looked at
-_LISTED = 10  # results that are shown
+BAYES_QUERY = r"P(d \mid s) = \frac{P(d,s)}{P(s)}"
+ISING_QUERY = r"\sum_{i<j} w_{ij} s_i s_j + \sum_i \theta_i s_i"
+MODEL_PATTERNS = {"Boltzmann machine": re.compile(r"\bboltzmann machine"), "Ising": re.compile(r"\bising\b")}
+_SEARCH_DEPTH = 20  # results that are looked at
+_SHOWN_HITS = 10  # results that are shown
 _CLAIM = (
     "A search for a conditional probability finds Bayes' law in other words, and as the first result that is something "
     "else, the fourth, the law of total probability. A search for the energy of the Ising model finds, among the first "
@@ -36,20 +36,24 @@ JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper WHERE p.key 
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ExampleResults:
     """What one of the queries found."""
 
     latex: str
     mathml: str
     hits: Sequence[searching.Hit]
 
-    def example(self, title: str, notes: dict[int, str], caption: str) -> Example:
+    def to_example(self, title: str, notes: dict[int, str], caption: str) -> WorkedExample:
         """The first results and those that have a note, by their place in the list."""
-        shown = sorted({*range(min(_LISTED, len(self.hits))), *notes})
-        return Example(title, self.latex, self.mathml, [_hit(self.hits[at], at, notes) for at in shown], caption)
+        shown = sorted({*range(min(_SHOWN_HITS, len(self.hits))), *notes})
+        return WorkedExample(
+            title, self.latex, self.mathml, [_to_example_hit(self.hits[at], at, notes) for at in shown], caption
+        )
 
 
-def examples(context: Context, library: Library | str | os.PathLike[str], encoder: Encoder | None = None) -> Result:
+def run_examples(
+    context: ExperimentContext, library: Library | str | os.PathLike[str], encoder: Encoder | None = None
+) -> ExperimentResult:
     """Search a library for both, as the search engine answers a person.
 
     Args:
@@ -62,19 +66,19 @@ def examples(context: Context, library: Library | str | os.PathLike[str], encode
     """
     if not isinstance(library, Library):
         with Library.open(library, create=False) as opened:
-            return examples(context, opened, encoder)
-    with Engine(library, encoder) as engine:
-        context.tell("searching for Bayes' law and the Ising model")
-        bayes, ising = _search(engine, BAYES), _search(engine, ISING)
+            return run_examples(context, opened, encoder)
+    with SearchEngine(library, encoder) as engine:
+        context.log("searching for Bayes' law and the Ising model")
+        bayes, ising = _search_example(engine, BAYES_QUERY), _search_example(engine, ISING_QUERY)
         model = engine.encoder.digest
-    with library.reading():
+    with library.translate_errors():
         equations, papers = library.connection.execute(_SIZE).fetchone()
     law, laws, total = _bayes(bayes)
     models, spoken = _ising(library, ising)
     other = laws.index(False) if False in laws else None  # the first result that is something else
     held = [any(laws), total is not None and total == other, *(at is not None for at in spoken.values())]
     word = "Holds" if all(held) else "Holds in part" if any(held) else "Does not hold"
-    return Result(
+    return ExperimentResult(
         "examples",
         "Worked examples",
         _CLAIM,
@@ -87,19 +91,19 @@ def examples(context: Context, library: Library | str | os.PathLike[str], encode
             "model a result is about, by whether its section, or its paper's title or abstract, names it.",
         ],
         facts={
-            "library": f"{equations:,} equations in {papers:,} papers, digest {content_digest(library)[:16]}",
+            "library": f"{equations:,} equations in {papers:,} papers, digest {compute_content_digest(library)[:16]}",
             "network": model[:16],
-            "results looked at": f"{_FIRST} of each query",
+            "results looked at": f"{_SEARCH_DEPTH} of each query",
         },
     )
 
 
-def _search(engine: Engine, latex: str) -> _Found:
-    found = engine.search(latex, k=_FIRST)
-    return _Found(latex, found.mathml, found.hits)
+def _search_example(engine: SearchEngine, latex: str) -> _ExampleResults:
+    found = engine.search(latex, k=_SEARCH_DEPTH)
+    return _ExampleResults(latex, found.mathml, found.hits)
 
 
-def _bayes(found: _Found) -> tuple[Example, list[bool], int | None]:
+def _bayes(found: _ExampleResults) -> tuple[WorkedExample, list[bool], int | None]:
     """The example, which results state the law, and the place of the first law of total probability."""
     trees = [parse_mathml(hit.equation.mathml) for hit in found.hits]
     laws = [states_bayes_law(tree) for tree in trees]
@@ -116,7 +120,7 @@ def _bayes(found: _Found) -> tuple[Example, list[bool], int | None]:
     if total is not None and total not in notes:
         notes[total] = "the first law of total probability"
     caption = f"{sum(laws)} of the first {len(laws)} results state Bayes' law."
-    return found.example("Bayes' law", notes, caption), laws, total
+    return found.to_example("Bayes' law", notes, caption), laws, total
 
 
 def _bayes_words(laws: Sequence[bool], total: int | None) -> str:
@@ -128,22 +132,22 @@ def _bayes_words(laws: Sequence[bool], total: int | None) -> str:
     return f"{said}; the law of total probability comes at place {total + 1}."
 
 
-def _ising(library: Library, found: _Found) -> tuple[Example, dict[str, int | None]]:
+def _ising(library: Library, found: _ExampleResults) -> tuple[WorkedExample, dict[str, int | None]]:
     """The example, and the first result that speaks of each of the models."""
-    texts = [_texts(library, hit) for hit in found.hits]
+    texts = [_read_texts(library, hit) for hit in found.hits]
     spoken: dict[str, int | None] = {}
     counts, notes = {}, dict[int, str]()
-    for name, pattern in NAMES.items():
+    for name, pattern in MODEL_PATTERNS.items():
         named = [at for at, text in enumerate(texts) if pattern.search(text)]
         counts[name], spoken[name] = len(named), named[0] if named else None
         if named:
             said = f"the first result that speaks of {name}"
             notes[named[0]] = f"{notes[named[0]]}; {said}" if named[0] in notes else said
     caption = ", ".join(f"{count} speak of {name}" for name, count in counts.items())
-    return found.example("Ising model", notes, f"Of the first {len(texts)} results {caption}."), spoken
+    return found.to_example("Ising model", notes, f"Of the first {len(texts)} results {caption}."), spoken
 
 
-def _ising_words(found: _Found, spoken: dict[str, int | None]) -> str:
+def _ising_words(found: _ExampleResults, spoken: dict[str, int | None]) -> str:
     said = [
         f"none speaks of {name}" if at is None else f"the first that speaks of {name} comes at place {at + 1}"
         for name, at in spoken.items()
@@ -151,21 +155,21 @@ def _ising_words(found: _Found, spoken: dict[str, int | None]) -> str:
     return f"Among the first {len(found.hits)} results for the energy of the Ising model {', '.join(said)}."
 
 
-def _texts(library: Library, hit: searching.Hit) -> str:
+def _read_texts(library: Library, hit: searching.Hit) -> str:
     """What stands around an equation and those folded into it: section, title and abstract."""
     found = []
     for name in (hit.equation.id, *hit.same):
         key, _, number = name.rpartition("#")
-        with library.reading():
+        with library.translate_errors():
             row = library.connection.execute(_SECTION, (key, int(number))).fetchone()
         if row is not None:
             heading, prose, title, abstract = row
-            found += [section_text(heading, prose), section_text(title, abstract)]
+            found += [make_section_text(heading, prose), make_section_text(title, abstract)]
     return "\n".join(found)
 
 
-def _hit(hit: searching.Hit, at: int, notes: dict[int, str]) -> Hit:
+def _to_example_hit(hit: searching.Hit, at: int, notes: dict[int, str]) -> ExampleHit:
     record = hit.equation
     where = record.paper.title or record.paper.key
     where += f", {record.section}" if record.section else ""
-    return Hit(at + 1, record.latex, record.mathml, where, notes.get(at, ""))
+    return ExampleHit(at + 1, record.latex, record.mathml, where, notes.get(at, ""))

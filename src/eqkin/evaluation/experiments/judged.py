@@ -7,25 +7,25 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.evaluation.bootstrap import mean_interval, p_text
-from eqkin.evaluation.compare import TIES, Line, against, compare
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.metrics.grades import RELEVANT
-from eqkin.evaluation.metrics.measures import JUDGED
-from eqkin.evaluation.results import Column, Curve, Plot, Result, Row, Score, Table
-from eqkin.evaluation.sets.judged import JudgedSet, Run, read_run
+from eqkin.evaluation.bootstrap import bootstrap_mean, format_p
+from eqkin.evaluation.compare import TIE_SEED, SystemScores, against, compare
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.metrics.grades import MIN_RELEVANT_GRADE
+from eqkin.evaluation.metrics.measures import JUDGED_MEASURES
+from eqkin.evaluation.results import Curve, ExperimentResult, Plot, Score, Table, TableColumn, TableRow
+from eqkin.evaluation.sets.judged import JudgedSet, RankedLists, read_run
 from eqkin.evaluation.systems.base import System
 
 
-def judged(
-    context: Context,
+def run_judged(
+    context: ExperimentContext,
     systems: Sequence[System],
     given: JudgedSet | Path,
     *,
-    runs: Mapping[str, Run | Path] | None = None,
-    published: Sequence[Row] = (),
+    runs: Mapping[str, RankedLists | Path] | None = None,
+    published: Sequence[TableRow] = (),
     baseline: str = "",
-) -> Result:
+) -> ExperimentResult:
     """Measure systems that have learned what they have to on a judged set.
 
     Args:
@@ -42,51 +42,54 @@ def judged(
     data = JudgedSet.read(given) if isinstance(given, Path) else given
     lists = {title: read_run(run) if isinstance(run, Path) else run for title, run in (runs or {}).items()}
     lines = compare(
-        systems, data.topics, data.formulas, data.qrels, JUDGED,
+        systems, data.topics, data.formulas, data.qrels, JUDGED_MEASURES,
         context=context, baseline=baseline, runs=lists, experiment="judged",
     )  # fmt: skip
     base = next(line for line in lines if not line.p)
-    tables = [_scores(data, lines, [*data.published, *published])]
+    tables = [_make_scores_table(data, lines, [*data.published, *published])]
     if len(lines) > 1:
-        tables.append(_differences(data, lines, base, context.scale.resamples))
-    tables.append(_topics(data, lines))
-    return Result(
+        tables.append(_make_differences_table(data, lines, base, context.scale.resamples))
+    tables.append(_make_topics_table(data, lines))
+    return ExperimentResult(
         f"judged-{data.name}",
         f"Judged formulas: {data.name}",
         "The paper has no judged set; this one compares its method with today's peers by what people found related.",
         _findings(lines, base),
         tables,
-        [_plot(data, lines)],
-        differences=[warning for system in systems for warning in system.warnings([data.name])],
-        facts=_facts(data, lists) | {"resamples": f"{context.scale.resamples:,}", "order of ties": f"seed {TIES}"},
+        [_make_plot(data, lines)],
+        differences=[warning for system in systems for warning in system.list_warnings([data.name])],
+        facts=_describe_data(data, lists)
+        | {"resamples": f"{context.scale.resamples:,}", "order of ties": f"seed {TIE_SEED}"},
     )
 
 
-def _scores(data: JudgedSet, lines: Sequence[Line], published: Sequence[Row]) -> Table:
-    rows = [Row(line.title, dict(line.scores)) for line in lines]
+def _make_scores_table(data: JudgedSet, lines: Sequence[SystemScores], published: Sequence[TableRow]) -> Table:
+    rows = [TableRow(line.title, dict(line.scores)) for line in lines]
     return Table(
         f"judged-{data.name}",
         f"Judged formulas: {data.name}",
-        [Column(measure.key, measure.title) for measure in JUDGED],
+        [TableColumn(measure.key, measure.title) for measure in JUDGED_MEASURES],
         rows + list(published),
         f"Means over {len(data.topics)} topics; all {len(data.formulas):,} formulas are ranked for each, and those not "
-        f"judged for it are dropped (the prime). Grades from {RELEVANT} on count as relevant, nDCG' is graded. "
+        f"judged for it are dropped (the prime). Grades from {MIN_RELEVANT_GRADE} on count as relevant, nDCG' is graded. "
         "Intervals: 95 %, bootstrap over topics. Published figures come without intervals.",
     )
 
 
-def _differences(data: JudgedSet, lines: Sequence[Line], base: Line, resamples: int) -> Table:
+def _make_differences_table(
+    data: JudgedSet, lines: Sequence[SystemScores], base: SystemScores, resamples: int
+) -> Table:
     columns, rows = [], []
-    for measure in JUDGED:
-        columns += [Column(measure.key, measure.title, best=""), Column(f"p_{measure.key}", "p", "text", "")]
+    for measure in JUDGED_MEASURES:
+        columns += [TableColumn(measure.key, measure.title, best=""), TableColumn(f"p_{measure.key}", "p", "text", "")]
     for line in lines:
         if line is base:
             continue
         cells: dict[str, Score | str] = {}
         for key, p in line.p.items():
-            cells[key] = mean_interval(np.subtract(line.values[key], base.values[key]), resamples=resamples)
-            cells[f"p_{key}"] = p_text(p)
-        rows.append(Row(line.title, cells))
+            cells[key] = bootstrap_mean(np.subtract(line.values[key], base.values[key]), resamples=resamples)
+            cells[f"p_{key}"] = format_p(p)
+        rows.append(TableRow(line.title, cells))
     return Table(
         f"judged-{data.name}-differences",
         f"Differences to {base.title}: {data.name}",
@@ -97,35 +100,35 @@ def _differences(data: JudgedSet, lines: Sequence[Line], base: Line, resamples: 
     )
 
 
-def _topics(data: JudgedSet, lines: Sequence[Line]) -> Table:
-    measure = JUDGED[0]
-    columns = [Column("formula", "formula", "text", ""), Column("related", "related", "number", "")]
-    columns += [Column(f"system-{number}", line.title, best="") for number, line in enumerate(lines)]
+def _make_topics_table(data: JudgedSet, lines: Sequence[SystemScores]) -> Table:
+    measure = JUDGED_MEASURES[0]
+    columns = [TableColumn("formula", "formula", "text", ""), TableColumn("related", "related", "number", "")]
+    columns += [TableColumn(f"system-{number}", line.title, best="") for number, line in enumerate(lines)]
     rows = []
     for at, (topic, latex) in enumerate(zip(data.topics.names, data.topics.formulas.latex or (), strict=True)):
         cells: dict[str, Score | str] = {"formula": latex}
-        cells["related"] = Score(float(sum(grade >= RELEVANT for grade in data.qrels[topic].values())))
+        cells["related"] = Score(float(sum(grade >= MIN_RELEVANT_GRADE for grade in data.qrels[topic].values())))
         cells |= {f"system-{number}": Score(line.values[measure.key][at]) for number, line in enumerate(lines)}
-        rows.append(Row(topic, cells))
+        rows.append(TableRow(topic, cells))
     return Table(
         f"judged-{data.name}-topics",
         f"{measure.title} by topic: {data.name}",
         columns,
         rows,
-        f"Related: formulas with a grade from {RELEVANT} on. One topic's figure has no interval; the means have.",
+        f"Related: formulas with a grade from {MIN_RELEVANT_GRADE} on. One topic's figure has no interval; the means have.",
         quotes=True,
     )
 
 
-def _plot(data: JudgedSet, lines: Sequence[Line]) -> Plot:
+def _make_plot(data: JudgedSet, lines: Sequence[SystemScores]) -> Plot:
     curves = []
     for line in lines:
-        found = [line.scores[measure.key] for measure in JUDGED]
+        found = [line.scores[measure.key] for measure in JUDGED_MEASURES]
         known = all(score.low is not None for score in found)
         curves.append(
             Curve(
                 line.title,
-                [measure.title for measure in JUDGED],
+                [measure.title for measure in JUDGED_MEASURES],
                 [score.value for score in found],
                 [score.low or 0.0 for score in found] if known else [],
                 [score.high or 0.0 for score in found] if known else [],
@@ -134,9 +137,9 @@ def _plot(data: JudgedSet, lines: Sequence[Line]) -> Plot:
     return Plot(f"judged-{data.name}", f"Judged formulas: {data.name}", "", "mean over topics", curves, "bar")
 
 
-def _findings(lines: Sequence[Line], base: Line) -> list[str]:
+def _findings(lines: Sequence[SystemScores], base: SystemScores) -> list[str]:
     found = []
-    for measure in JUDGED:
+    for measure in JUDGED_MEASURES:
         best = max(lines, key=lambda line: line.scores[measure.key].value)
         score = best.scores[measure.key]
         sentence = f"{best.title} has the best {measure.title}, {_share(score.value)}"
@@ -154,7 +157,7 @@ def _share(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}".removeprefix("0")
 
 
-def _facts(data: JudgedSet, runs: Mapping[str, Run]) -> dict[str, str]:
+def _describe_data(data: JudgedSet, runs: Mapping[str, RankedLists]) -> dict[str, str]:
     unreadable = len(data.formulas.problems)
     facts = {
         "topics": f"{len(data.topics):,}, digest {data.topics.digest}",
@@ -165,8 +168,8 @@ def _facts(data: JudgedSet, runs: Mapping[str, Run]) -> dict[str, str]:
         facts["unreadable formulas"] = f"{unreadable}; ranked last by systems that read trees"
     if data.topics.problems:
         facts["unreadable topics"] = f"{', '.join(data.topics.problems)}; nothing found by systems that read trees"
-    if data.missing:
-        facts["judged formulas that are not there"] = f"{data.missing}, all of grade 0"
+    if data.missing_formulas:
+        facts["judged formulas that are not there"] = f"{data.missing_formulas}, all of grade 0"
     for title, run in runs.items():
         absent = len(set(data.topics.names) - run.keys())
         if absent:

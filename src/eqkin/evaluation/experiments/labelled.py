@@ -11,28 +11,36 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.bootstrap import RESAMPLES, mean_interval, middle, p_text, sign_flip, two_sided, weights
+from eqkin.evaluation.bootstrap import (
+    RESAMPLES,
+    bootstrap_mean,
+    compute_percentile_interval,
+    compute_sign_flip_p,
+    compute_two_sided_p,
+    draw_bootstrap_weights,
+    format_p,
+)
 from eqkin.evaluation.compare import against
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.metrics.label_triples import right_triples, share, triples
-from eqkin.evaluation.metrics.nearest import nearest_labels
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.metrics.label_triples import compute_ranking_scores, count_correct_triples, count_triples
+from eqkin.evaluation.metrics.nearest import score_nearest_labels
 from eqkin.evaluation.published import LARGE_SCALE_ROWS
-from eqkin.evaluation.results import Column, Result, Row, Score, Table
+from eqkin.evaluation.results import ExperimentResult, Score, Table, TableColumn, TableRow
 from eqkin.evaluation.sets.labelled import LabelledSet
-from eqkin.evaluation.systems.base import Formulas, System, products, unit
+from eqkin.evaluation.systems.base import FormulaSet, System, compute_products, normalize_rows
 from eqkin.network.encoder import Encoder
-from eqkin.search.ranker import similarity_within
+from eqkin.search.ranker import compute_relevance_within
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 
 SEED = 0  # of the resamples, the same for all systems: differences are taken within a resample
-_DECIMALS = 6  # of similarities: what differs by less is a tie, in whatever order a machine adds
+_TIE_DECIMALS = 6  # of similarities: what differs by less is a tie, in whatever order a machine adds
 _COLUMNS = [
-    Column("accuracy", "accuracy", "percent"),
-    Column("labelled_ranking", "ranking", "percent"),
-    Column("strict", "ranking, ties wrong", "percent"),
+    TableColumn("accuracy", "accuracy", "percent"),
+    TableColumn("labelled_ranking", "ranking", "percent"),
+    TableColumn("strict", "ranking, ties wrong", "percent"),
 ]
-_TESTS = [Column(f"p_{column.key}", f"p, {column.title}", "text", "") for column in _COLUMNS[:2]]
+_TESTS = [TableColumn(f"p_{column.key}", f"p, {column.title}", "text", "") for column in _COLUMNS[:2]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,12 +50,12 @@ class LabelledScores:
     accuracy: Score  # leave-one-out 1-NN
     ranking: Score  # of triples, ties right: the paper's
     strict: Score  # of triples, ties wrong
-    right: npt.NDArray[np.float64]  # each query's part in the accuracy
+    correct: npt.NDArray[np.float64]  # each query's part in the accuracy
     groups: npt.NDArray[np.int64]  # the number of each query's label
     rankings: npt.NDArray[np.float64]  # the ranking in each resample; NaN where no triple was drawn
 
 
-def scores(
+def score_labels(
     similarity: Floats, labels: Sequence[str], *, resamples: int = RESAMPLES, seed: int = SEED
 ) -> LabelledScores:
     """Leave-one-out 1-NN accuracy and ranking of equations by their similarities.
@@ -73,63 +81,67 @@ def scores(
         raise BadInput("no label stands there twice: no equation has a neighbour to find")
     if not np.isfinite(similarity).all():
         raise BadInput("a similarity is no number")
-    near = np.round(similarity.astype(np.float64), _DECIMALS)
-    right = nearest_labels(near, groups)
-    drawn = np.concatenate((np.ones((1, len(names)), np.float32), weights(len(names), resamples, seed)))
-    total = triples(groups)
-    loose, strict = (share(counts, total, drawn) for counts in right_triples((near + near.T) / 2, groups))
+    near = np.round(similarity.astype(np.float64), _TIE_DECIMALS)
+    right = score_nearest_labels(near, groups)
+    drawn = np.concatenate((np.ones((1, len(names)), np.float32), draw_bootstrap_weights(len(names), resamples, seed)))
+    total = count_triples(groups)
+    loose, strict = (
+        compute_ranking_scores(counts, total, drawn) for counts in count_correct_triples((near + near.T) / 2, groups)
+    )
     asked = ~np.isnan(right)
     return LabelledScores(
-        mean_interval(right[asked], groups[asked], resamples=resamples, seed=seed),
-        Score(float(loose[0]), *middle(loose[1:])),
-        Score(float(strict[0]), *middle(strict[1:])),
+        bootstrap_mean(right[asked], groups[asked], resamples=resamples, seed=seed),
+        Score(float(loose[0]), *compute_percentile_interval(loose[1:])),
+        Score(float(strict[0]), *compute_percentile_interval(strict[1:])),
         right[asked],
         groups[asked],
         loose[1:],
     )
 
 
-def embedding_similarity(formulas: Formulas, encoder: Encoder) -> Floats:
+def compute_embedding_similarity(formulas: FormulaSet, encoder: Encoder) -> Floats:
     """The cosine of all pairs' vectors; for vectors of length 1 it orders as their Euclidean distance does."""
-    vectors = unit(encoder.embed(formulas.forest))
-    return products(vectors, vectors)
+    vectors = normalize_rows(encoder.embed(formulas.forest))
+    return compute_products(vectors, vectors)
 
 
-def engine_similarity(formulas: Formulas, encoder: Encoder) -> Floats:
+def compute_engine_similarity(formulas: FormulaSet, encoder: Encoder) -> Floats:
     """How related the search engine finds each formula to each other one; none is a candidate for itself."""
-    vectors = np.asarray(unit(encoder.embed(formulas.forest)), np.float32)
-    return similarity_within(formulas.forest, vectors)
+    vectors = np.asarray(normalize_rows(encoder.embed(formulas.forest)), np.float32)
+    return compute_relevance_within(formulas.forest, vectors)
 
 
-def summary(labelled_set: LabelledSet, encoder: Encoder | None = None, resamples: int = RESAMPLES) -> dict[str, Any]:
+def summarize(labelled_set: LabelledSet, encoder: Encoder | None = None, resamples: int = RESAMPLES) -> dict[str, Any]:
     """Both scores of the search engine and of its vectors alone, in percent: what `eqkin evaluate labelled` gives."""
     encoder = encoder or Encoder.load()
     formulas, labels = labelled_set.equations.formulas, labelled_set.labels
-    ranked, embedded = engine_similarity(formulas, encoder), embedding_similarity(formulas, encoder)
-    found = scores(ranked, labels, resamples=resamples)
-    alone = found if np.array_equal(ranked, embedded) else scores(embedded, labels, resamples=resamples)
+    ranked, embedded = compute_engine_similarity(formulas, encoder), compute_embedding_similarity(formulas, encoder)
+    found = score_labels(ranked, labels, resamples=resamples)
+    alone = found if np.array_equal(ranked, embedded) else score_labels(embedded, labels, resamples=resamples)
     return {
-        "accuracy": _percent(found.accuracy.value),
-        "ranking": _percent(found.ranking.value),
-        "embedding": {"accuracy": _percent(alone.accuracy.value), "ranking": _percent(alone.ranking.value)},
-        "intervals": _intervals(found) | {"embedding": _intervals(alone)},
+        "accuracy": _to_percent(found.accuracy.value),
+        "ranking": _to_percent(found.ranking.value),
+        "embedding": {"accuracy": _to_percent(alone.accuracy.value), "ranking": _to_percent(alone.ranking.value)},
+        "intervals": _to_percent_intervals(found) | {"embedding": _to_percent_intervals(alone)},
         "equations": len(labels),
         "labels": len(set(labels)),
     }
 
 
-def _intervals(found: LabelledScores) -> dict[str, Any]:
+def _to_percent_intervals(found: LabelledScores) -> dict[str, Any]:
     return {
-        "accuracy": [_percent(found.accuracy.low), _percent(found.accuracy.high)],
-        "ranking": [_percent(found.ranking.low), _percent(found.ranking.high)],
+        "accuracy": [_to_percent(found.accuracy.low), _to_percent(found.accuracy.high)],
+        "ranking": [_to_percent(found.ranking.low), _to_percent(found.ranking.high)],
     }
 
 
-def _percent(share: float | None) -> float | None:
+def _to_percent(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 4)
 
 
-def labelled(context: Context, systems: Sequence[System], sets: Sequence[LabelledSet]) -> Result:
+def run_labelled(
+    context: ExperimentContext, systems: Sequence[System], sets: Sequence[LabelledSet]
+) -> ExperimentResult:
     """Both scores of systems that have learned what they have to, on labelled sets; tested against the first system.
 
     Raises:
@@ -142,36 +154,36 @@ def labelled(context: Context, systems: Sequence[System], sets: Sequence[Labelle
     tables, findings = [], []
     facts = {"resamples": f"{context.scale.resamples:,}", "seed": str(SEED)}
     for given in sets:
-        measured = [measured_on(context, system, given) for system in systems]
-        tests = [_tests(one, measured[0]) for one in measured[1:]]
-        tables.append(_table(given, systems, measured, tests))
+        measured = [measure_system(context, system, given) for system in systems]
+        tests = [_compute_p_values(one, measured[0]) for one in measured[1:]]
+        tables.append(_make_table(given, systems, measured, tests))
         findings += _findings(given, systems, measured, tests)
-        facts[given.name] = _fact(given)
-    return Result(
+        facts[given.name] = _describe_set(given)
+    return ExperimentResult(
         "labelled",
         "Labelled equations",
         "On 103 equations in 13 categories the paper's best networks reach 84.0 % accuracy of the nearest neighbour "
         "and a ranking of 76.2 %, more than the bitmap CNN before them (68.3 %, 71.9 %).",
         findings,
-        [*tables, _paper_table()],
+        [*tables, _make_paper_table()],
         differences=[
             "Scores have intervals, by drawing labels again with their equations (bootstrap); the paper gives none.",
             "Equally near neighbours count with the share of them that is right; equations whose label nobody shares "
             "are no queries, but may stand in others' way.",
             "A ranking with ties counted as wrong stands beside the paper's: there, similarities that are all the same "
             "would be perfect.",
-            *(warning for system in systems for warning in system.warnings([given.name for given in sets])),
+            *(warning for system in systems for warning in system.list_warnings([given.name for given in sets])),
         ],
         facts=facts,
     )
 
 
-def as_scores(found: dict[str, Any]) -> dict[str, Score]:
+def to_scores(found: dict[str, Any]) -> dict[str, Score]:
     """Accuracy and ranking of what was measured, by the keys of the columns."""
     return {column.key: Score(*found[column.key]) for column in _COLUMNS[:2]}
 
 
-def difference(found: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> dict[str, Score]:
+def compute_difference(found: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]]) -> dict[str, Score]:
     """Means of what was measured on one set, less those of others, with intervals of the paired differences."""
     accuracy = np.mean([one["right"] for one in found], axis=0) - np.mean([one["right"] for one in other], axis=0)
     mine, theirs = (np.mean([np.array(one["rankings"], np.float64) for one in many], axis=0) for many in (found, other))
@@ -179,14 +191,14 @@ def difference(found: Sequence[dict[str, Any]], other: Sequence[dict[str, Any]])
         [one["labelled_ranking"][0] for one in other]
     )
     return {
-        "accuracy": mean_interval(accuracy, np.array(found[0]["groups"]), resamples=max(len(mine), 1), seed=SEED),
-        "labelled_ranking": Score(float(ranking), *middle(mine - theirs)),
+        "accuracy": bootstrap_mean(accuracy, np.array(found[0]["groups"]), resamples=max(len(mine), 1), seed=SEED),
+        "labelled_ranking": Score(float(ranking), *compute_percentile_interval(mine - theirs)),
     }
 
 
-def measured_on(context: Context, system: System, given: LabelledSet) -> dict[str, Any]:
+def measure_system(context: ExperimentContext, system: System, given: LabelledSet) -> dict[str, Any]:
     """What a system reaches on a set, from the store if it was measured before."""
-    context.tell(f"{system.title}: {len(given):,} labelled equations of {given.name}")
+    context.log(f"{system.title}: {len(given):,} labelled equations of {given.name}")
     resamples = context.scale.resamples
     key = {
         "system": system.name, "settings": system.settings, "learned_from": system.learned_from,
@@ -195,36 +207,38 @@ def measured_on(context: Context, system: System, given: LabelledSet) -> dict[st
 
     def measure() -> dict[str, Any]:
         formulas = given.equations.formulas
-        found = scores(system.rank(formulas, formulas), given.labels, resamples=resamples)
+        found = score_labels(system.rank(formulas, formulas), given.labels, resamples=resamples)
         return {
-            "accuracy": _plain(found.accuracy), "labelled_ranking": _plain(found.ranking),
-            "strict": _plain(found.strict), "right": found.right.tolist(),
+            "accuracy": _to_list(found.accuracy), "labelled_ranking": _to_list(found.ranking),
+            "strict": _to_list(found.strict), "right": found.correct.tolist(),
             "groups": found.groups.tolist(), "rankings": found.rankings.tolist(),
         }  # fmt: skip
 
-    return context.store.measured("labelled", key, measure)
+    return context.cache.get_or_measure("labelled", key, measure)
 
 
-def _plain(score: Score) -> list[float | None]:
+def _to_list(score: Score) -> list[float | None]:
     return [score.value, score.low, score.high]
 
 
-def _tests(measured: dict[str, Any], baseline: dict[str, Any]) -> dict[str, float]:
+def _compute_p_values(measured: dict[str, Any], baseline: dict[str, Any]) -> dict[str, float]:
     """The p-values of the differences in accuracy and in ranking."""
     one, other = (np.array(found["rankings"], np.float64) for found in (measured, baseline))  # None becomes NaN
     return {
-        "accuracy": sign_flip(*(np.bincount(found["groups"], found["right"]) for found in (measured, baseline))),
-        "labelled_ranking": two_sided(one - other),
+        "accuracy": compute_sign_flip_p(
+            *(np.bincount(found["groups"], found["right"]) for found in (measured, baseline))
+        ),
+        "labelled_ranking": compute_two_sided_p(one - other),
     }
 
 
-def _table(
+def _make_table(
     given: LabelledSet, systems: Sequence[System], measured: Sequence[dict[str, Any]], tests: Sequence[dict[str, float]]
 ) -> Table:
     rows = []
     for system, found, p in zip(systems, measured, [{}, *tests], strict=True):
         cells: dict[str, Score | str] = {column.key: Score(*found[column.key]) for column in _COLUMNS}
-        rows.append(Row(system.title, cells | {f"p_{key}": p_text(value) for key, value in p.items()}))
+        rows.append(TableRow(system.title, cells | {f"p_{key}": format_p(value) for key, value in p.items()}))
     return Table(
         f"labelled-{given.name}",
         f"Labelled equations: {given.name}",
@@ -238,7 +252,7 @@ def _table(
     )
 
 
-def _paper_table() -> Table:
+def _make_paper_table() -> Table:
     caption = "On the paper's own 103 equations in 13 categories, so not comparable with other sets."
     return Table("labelled-paper", "The paper's figures", _COLUMNS[:2], LARGE_SCALE_ROWS, caption)
 
@@ -262,9 +276,9 @@ def _findings(
     return sentences
 
 
-def _fact(given: LabelledSet) -> str:
+def _describe_set(given: LabelledSet) -> str:
     alone = sum(count == 1 for count in Counter(given.labels).values())
     text = f"{len(given):,} equations, {len(set(given.labels)):,} labels, digest {given.digest}"
     text += f"; {alone} with a label of their own" if alone else ""
-    text += f"; {given.repeated} written the same as another" if given.repeated else ""
+    text += f"; {given.duplicates} written the same as another" if given.duplicates else ""
     return text + (f"; {len(given.skipped)} unreadable ones left out" if given.skipped else "")

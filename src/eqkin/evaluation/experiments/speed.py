@@ -7,21 +7,27 @@ from pathlib import Path
 from typing import Any
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.experiments.speed_parts import Part, encoding, finding, learning, searching
-from eqkin.evaluation.results import Result
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.experiments.speed_parts import (
+    SpeedPart,
+    make_encoding_part,
+    make_index_part,
+    make_search_part,
+    make_training_part,
+)
+from eqkin.evaluation.results import ExperimentResult
 from eqkin.evaluation.sets.json_file import read_json
 
-_PARTS: dict[str, Callable[[Any], Part]] = {
-    "train": learning,
-    "index": finding,
-    "encode": encoding,
-    "search": searching,
+_PARTS: dict[str, Callable[[Any], SpeedPart]] = {
+    "train": make_training_part,
+    "index": make_index_part,
+    "encode": make_encoding_part,
+    "search": make_search_part,
 }
 _TOLD_BY = {"train": "batches", "index": "systems", "encode": "numpy_trees_per_second", "search": "searches_per_second"}
 
 
-def speed(context: Context, figures: dict[str, Any]) -> Result:
+def run_speed(context: ExperimentContext, figures: dict[str, Any]) -> ExperimentResult:
     """Put what benchmarks measured beside the paper's figures.
 
     Args:
@@ -34,13 +40,13 @@ def speed(context: Context, figures: dict[str, Any]) -> Result:
     """
     known = {name: figures[name] for name in _PARTS if name in figures}
     if not known:
-        raise BadInput(f"no benchmarks to report: give what {_commands(_PARTS)} print")
-    context.tell(f"speed: {', '.join(known)}")
-    parts = [_part(name, content) for name, content in known.items()]
+        raise BadInput(f"no benchmarks to report: give what {_list_commands(_PARTS)} print")
+    context.log(f"speed: {', '.join(known)}")
+    parts = [_read_part(name, content) for name, content in known.items()]
     left_out = [name for name in _PARTS if name not in known]
     machines = figures.get("machines", {})
     facts = {f"machine of {name}": str(machines.get(name, "not told")) for name in known}
-    return Result(
+    return ExperimentResult(
         "speed",
         "Speed and size",
         "Learning takes in about 1,300 triplets a second on a GTX 1080, reading from disk not counted; the index of all"
@@ -56,7 +62,7 @@ def speed(context: Context, figures: dict[str, Any]) -> Result:
             " the median and the 99th percentile over all of them are shown instead.",
             *(text for part in parts for text in part.differences),
         ],
-        facts=facts | {"commands": _commands(known)},
+        facts=facts | {"commands": _list_commands(known)},
     )
 
 
@@ -72,14 +78,14 @@ def read_figures(paths: Iterable[Path]) -> dict[str, Any]:
         first = content[0] if isinstance(content, list) and content else content
         name = next((name for name, key in _TOLD_BY.items() if isinstance(first, dict) and key in first), None)
         if name is None:
-            raise BadInput(f"{path}: not what {_commands(_PARTS)} print")
+            raise BadInput(f"{path}: not what {_list_commands(_PARTS)} print")
         figures[name] = content
         if "machine" in first:
             figures.setdefault("machines", {})[name] = first["machine"]
     return figures
 
 
-def _part(name: str, content: Any) -> Part:
+def _read_part(name: str, content: Any) -> SpeedPart:
     try:
         return _PARTS[name](content)
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -87,9 +93,9 @@ def _part(name: str, content: Any) -> Part:
 
 
 def _silent(names: Iterable[str]) -> list[str]:
-    listed = _commands(names)
+    listed = _list_commands(names)
     return [f"Not measured: {listed}."] if listed else []
 
 
-def _commands(names: Iterable[str]) -> str:
+def _list_commands(names: Iterable[str]) -> str:
     return ", ".join(f"`eqkin bench {name} --json`" for name in names)

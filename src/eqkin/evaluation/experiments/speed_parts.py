@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eqkin.evaluation.published import EQUATIONS, INDEX_BYTES, SPEED_ROWS, TRIPLETS_PER_SECOND
-from eqkin.evaluation.results import Column, Curve, Plot, Row, Score, Table
+from eqkin.evaluation.results import Curve, Plot, Score, Table, TableColumn, TableRow
 
 _PAPER_BATCH = 128
 _DELTA = 0.05
 
 
 @dataclass(frozen=True)
-class Part:
+class SpeedPart:
     """What is reported of one benchmark."""
 
     tables: list[Table]
@@ -23,25 +23,25 @@ class Part:
     differences: list[str] = field(default_factory=list)
 
 
-def learning(figures: dict[str, Any]) -> Part:
+def make_training_part(figures: dict[str, Any]) -> SpeedPart:
     """`eqkin bench train`: triplets a second, for each size of batch."""
     columns = [
-        Column("batch", "Batch", "number", best=""),
-        Column("triplets", "Triplets a second", "number", best=""),
-        Column("ratio", "Times the paper", "number", best=""),
-        Column("limit", "Of the matrix products alone", "percent", best=""),
+        TableColumn("batch", "Batch", "number", best=""),
+        TableColumn("triplets", "Triplets a second", "number", best=""),
+        TableColumn("ratio", "Times the paper", "number", best=""),
+        TableColumn("limit", "Of the matrix products alone", "percent", best=""),
     ]
     batches, memory = figures["batches"], figures["memory"]
     names = {"ours": "eqkin", "geometric": "torch-geometric, eager", "geometric_compiled": "torch-geometric, compiled"}
     names["limit"] = "Matrix products alone"
     rows = [
-        Row(title, _scores(batch=one["batch"], triplets=one[key], ratio=one[key] / TRIPLETS_PER_SECOND,
+        TableRow(title, _make_scores(batch=one["batch"], triplets=one[key], ratio=one[key] / TRIPLETS_PER_SECOND,
                            limit=one[key] / one["limit"]))
         for one in batches
         for key, title in names.items()
         if one[key]
     ]  # fmt: skip
-    paper = replace(SPEED_ROWS[0], cells=SPEED_ROWS[0].cells | _scores(batch=_PAPER_BATCH, ratio=1))
+    paper = replace(SPEED_ROWS[0], cells=SPEED_ROWS[0].cells | _make_scores(batch=_PAPER_BATCH, ratio=1))
     caption = (
         "The same batches for all, of real equations with both losses; each speed is the mean of one stretch of"
         " steps after a warm-up."
@@ -54,7 +54,7 @@ def learning(figures: dict[str, Any]) -> Part:
     ]  # fmt: skip
     curves.append(Curve("paper, GTX 1080, batch 128", ["the paper"], [TRIPLETS_PER_SECOND]))
     plot = Plot("training", "Triplets a second in learning", "", "triplets a second", curves, kind="bar")
-    return Part([table], [*_learning_findings(batches), _memory(memory)], [plot])
+    return SpeedPart([table], [*_learning_findings(batches), _memory(memory)], [plot])
 
 
 def _learning_findings(batches: list[dict[str, Any]]) -> list[str]:
@@ -82,22 +82,22 @@ def _memory(memory: dict[str, Any]) -> str:
     )
 
 
-def finding(figures: dict[str, Any]) -> Part:
+def make_index_part(figures: dict[str, Any]) -> SpeedPart:
     """`eqkin bench index`: size, recall and time of finding the nearest vectors."""
     systems, queries = figures["systems"], figures["queries"]
     columns = [
-        Column("bytes", "Bytes a vector", "number", "low"),
-        Column("gigabytes", "GB for 28.97 M", "number", "low"),
-        Column("recall_10", "Recall@10", best=""),
-        Column("recall_100", "Recall@100", best=""),
-        Column("p50", "Median, ms", "number", "low"),
-        Column("p99", "99th percentile, ms", "number", "low"),
-        Column("seconds", "Built in, s", "number", "low"),
+        TableColumn("bytes", "Bytes a vector", "number", "low"),
+        TableColumn("gigabytes", "GB for 28.97 M", "number", "low"),
+        TableColumn("recall_10", "Recall@10", best=""),
+        TableColumn("recall_100", "Recall@100", best=""),
+        TableColumn("p50", "Median, ms", "number", "low"),
+        TableColumn("p99", "99th percentile, ms", "number", "low"),
+        TableColumn("seconds", "Built in, s", "number", "low"),
     ]
     rows = [
-        Row(one["name"], _scores(bytes=one["bytes_a_vector"], gigabytes=one["bytes_a_vector"] * EQUATIONS / 1e9,
+        TableRow(one["name"], _make_scores(bytes=one["bytes_a_vector"], gigabytes=one["bytes_a_vector"] * EQUATIONS / 1e9,
                                  p50=one["p50_ms"], p99=one["p99_ms"], seconds=one["build_seconds"])
-            | {key: _recall(one, key, queries) for key in ("recall_10", "recall_100")})
+            | {key: _make_recall_score(one, key, queries) for key in ("recall_10", "recall_100")})
         for one in systems
     ]  # fmt: skip
     caption = (
@@ -110,7 +110,7 @@ def finding(figures: dict[str, Any]) -> Part:
     difference = (
         f"The index was measured with {figures['vectors']:,} vectors; its size for {EQUATIONS:,} is reckoned in"
     )
-    return Part([table], told, differences=[f"{difference} proportion.", *figures["notes"]])
+    return SpeedPart([table], told, differences=[f"{difference} proportion.", *figures["notes"]])
 
 
 def _index_findings(systems: list[dict[str, Any]], figures: dict[str, Any]) -> list[str]:
@@ -130,7 +130,7 @@ def _index_findings(systems: list[dict[str, Any]], figures: dict[str, Any]) -> l
     return told
 
 
-def _recall(system: dict[str, Any], key: str, queries: int) -> Score:
+def _make_recall_score(system: dict[str, Any], key: str, queries: int) -> Score:
     """A mean over queries, each between 0 and 1, with Hoeffding's interval; exact search is right by definition."""
     share = float(system[key])
     if system["name"].startswith("exact"):
@@ -139,65 +139,73 @@ def _recall(system: dict[str, Any], key: str, queries: int) -> Score:
     return Score(share, max(0.0, share - half), min(1.0, share + half))
 
 
-def encoding(figures: dict[str, Any]) -> Part:
+def make_encoding_part(figures: dict[str, Any]) -> SpeedPart:
     """`eqkin bench encode`: how fast trees become vectors, and a single formula."""
     columns = [
-        Column("trees", "Equations a second", "number"),
-        Column("gflops", "GFLOP/s", "number"),
-        Column("limit", "Of the bare products", "percent"),
+        TableColumn("trees", "Equations a second", "number"),
+        TableColumn("gflops", "GFLOP/s", "number"),
+        TableColumn("limit", "Of the bare products", "percent"),
     ]
     rows = [
-        Row(title, _scores(trees=figures[f"{key}_trees_per_second"], gflops=figures[f"{key}_gflops"],
+        TableRow(title, _make_scores(trees=figures[f"{key}_trees_per_second"], gflops=figures[f"{key}_gflops"],
                            limit=figures[f"{key}_to_products"]))
         for key, title in (("numpy", "eqkin, numpy"), ("torch", "torch, eager"))
         if f"{key}_gflops" in figures
     ]  # fmt: skip
-    rows.append(Row("Matrix products alone", _scores(gflops=figures["products_gflops"]), note="what is possible"))
+    rows.append(
+        TableRow("Matrix products alone", _make_scores(gflops=figures["products_gflops"]), note="what is possible")
+    )
     rate = f"{figures['numpy_trees_per_second']:,.0f}"
     caption = f"{figures['trees']:,.0f} trees with {figures['nodes']:,.0f} nodes, on a CPU; medians of rounds."
     tables = [Table("encoding", "From trees to vectors", [replace(c, best="") for c in columns], rows, caption)]
     told = [f"Without a GPU {rate} equations a second become vectors."]
     if figures["formulas"]:
         stages = {"formula": "LaTeX to vector", "conversion": "of it, LaTeX to tree", "encoding": "tree to vector"}
-        timed = [_percentiles(title, figures, f"{key}_median_ms", f"{key}_p99_ms") for key, title in stages.items()]
+        timed = [
+            _make_percentile_row(title, figures, f"{key}_median_ms", f"{key}_p99_ms") for key, title in stages.items()
+        ]
         caption = f"{figures['formulas']:,.0f} formulas of the atlas, one by one."
         tables.append(Table("formula", "One formula at a time", _TIMES, timed, caption))
         told.append(
             f"A formula takes {figures['formula_median_ms']:.1f} ms from LaTeX to vector in the median,"
             f" {figures['formula_p99_ms']:.1f} ms in the 99th percentile."
         )
-    return Part(tables, told)
+    return SpeedPart(tables, told)
 
 
-_TIMES = [Column("p50", "Median, ms", "number", ""), Column("p99", "99th percentile, ms", "number", "")]
+_TIMES = [TableColumn("p50", "Median, ms", "number", ""), TableColumn("p99", "99th percentile, ms", "number", "")]
 
 
-def searching(reports: list[dict[str, Any]]) -> Part:
+def make_search_part(reports: list[dict[str, Any]]) -> SpeedPart:
     """`eqkin bench search`: how long a search takes, for some numbers of clients."""
-    columns = [Column("rate", "Searches a second", "number", ""), *_TIMES, Column("errors", "Errors", "number", "")]
+    columns = [
+        TableColumn("rate", "Searches a second", "number", ""),
+        *_TIMES,
+        TableColumn("errors", "Errors", "number", ""),
+    ]
     rows = []
     for one in reports:
         title = "1 client" if one["clients"] == 1 else f"{one['clients']:,} clients at once"
-        row = _percentiles(title, one, "whole_p50_ms", "whole_p99_ms")
-        rows.append(replace(row, cells=row.cells | _scores(rate=one["searches_per_second"], errors=one["errors"])))
+        row = _make_percentile_row(title, one, "whole_p50_ms", "whole_p99_ms")
+        rows.append(replace(row, cells=row.cells | _make_scores(rate=one["searches_per_second"], errors=one["errors"])))
     first = reports[0]
     start = f"{first['first_answer_ms'] / 1e3:.2f} s from the start to the first answer"
     caption = f"{first['searches']:,} searches each; {start}."
     tables = [Table("search", "Searches end to end", columns, rows, caption)]
     names = [key.removesuffix("_p50_ms") for key in first if key.endswith("_p50_ms") and key != "whole_p50_ms"]
     if names:
-        timed = [_percentiles(name, first, f"{name}_p50_ms", f"{name}_p99_ms") for name in names]
+        timed = [_make_percentile_row(name, first, f"{name}_p50_ms", f"{name}_p99_ms") for name in names]
         tables.append(Table("stages", f"Stages of a search, {rows[0].title}", _TIMES, timed))
     told = (
         f"A search takes {first['whole_p50_ms']:.1f} ms in the median and {first['whole_p99_ms']:.1f} ms in the 99th"
         f" percentile ({rows[0].title}); the paper gives no such figure."
     )
-    return Part(tables, [told])
+    return SpeedPart(tables, [told])
 
 
-def _percentiles(title: str, figures: dict[str, Any], p50: str, p99: str) -> Row:
-    return Row(title, _scores(p50=figures[p50], p99=figures[p99]))
+def _make_percentile_row(title: str, figures: dict[str, Any], p50: str, p99: str) -> TableRow:
+    return TableRow(title, _make_scores(p50=figures[p50], p99=figures[p99]))
 
 
-def _scores(**figures: float) -> dict[str, Score | str]:
+def _make_scores(**figures: float) -> dict[str, Score | str]:
     return {key: Score(float(value)) for key, value in figures.items()}

@@ -16,26 +16,26 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.metrics.average_precision import unnormalised_average_precision
-from eqkin.evaluation.metrics.precision import precision
-from eqkin.evaluation.sets.queries import Query
+from eqkin.evaluation.metrics.average_precision import compute_unnormalised_ap
+from eqkin.evaluation.metrics.precision import compute_precision
+from eqkin.evaluation.sets.queries import StudyQuery
 from eqkin.evaluation.sets.relevance import Flags
 
 Values: TypeAlias = dict[str, npt.NDArray[np.float64]]  # a number for each query, by the key of the measure
 
-CUTS = (10, 100, 1_000)
-_RELEVANT = 1  # the grade of a result that counts
+CUTOFFS = (10, 100, 1_000)
+_RELEVANT_GRADE = 1  # the grade of a result that counts
 
 
 @dataclass(frozen=True, eq=False)
-class Judgements:
+class KeywordJudgements:
     """Which equations of a library are relevant to which query."""
 
-    queries: list[Query]
+    queries: list[StudyQuery]
     sections: Flags  # (queries, sections)
     section: npt.NDArray[np.int32]  # (equations,) the section of each
 
-    def of(self, query: int) -> Flags:
+    def is_relevant(self, query: int) -> Flags:
         """Which equations are relevant to a query."""
         relevant: Flags = self.sections[query][self.section]
         return relevant
@@ -53,30 +53,32 @@ class Judgements:
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
+class ResultLists:
     """What one system found."""
 
     name: str
     title: str
     hits: Flags  # (queries, depth) whether each result is relevant, best first
 
-    def at(self, k: int) -> npt.NDArray[np.float64]:
+    def compute_precision(self, k: int) -> npt.NDArray[np.float64]:
         """P@k of each query."""
-        return np.array([precision(row, k, _RELEVANT) for row in self.hits])
+        return np.array([compute_precision(row, k, _RELEVANT_GRADE) for row in self.hits])
 
-    def values(self, judgements: Judgements) -> Values:
+    def compute_measures(self, judgements: KeywordJudgements) -> Values:
         """Every measure of each query."""
         depth = self.hits.shape[1]
-        sums = np.array([unnormalised_average_precision(row, depth, _RELEVANT) for row in self.hits])
-        return {f"p{k}": self.at(k) for k in cuts(depth)} | _averages(sums, judgements, depth)
+        sums = np.array([compute_unnormalised_ap(row, depth, _RELEVANT_GRADE) for row in self.hits])
+        return {f"p{k}": self.compute_precision(k) for k in get_cutoffs(depth)} | _compute_averages(
+            sums, judgements, depth
+        )
 
 
-def cuts(depth: int) -> list[int]:
+def get_cutoffs(depth: int) -> list[int]:
     """Lengths of lists that precision is reported at."""
-    return [k for k in CUTS if k <= depth] or [depth]
+    return [k for k in CUTOFFS if k <= depth] or [depth]
 
 
-def random_values(judgements: Judgements, depth: int) -> Values:
+def compute_random_measures(judgements: KeywordJudgements, depth: int) -> Values:
     """What a random order of all equations is expected to reach for each query.
 
     With R of n equations relevant, P(k) rel(k) is expected to be (R/n) (1 + (k - 1) (R - 1) / (n - 1)) / k.
@@ -85,10 +87,10 @@ def random_values(judgements: Judgements, depth: int) -> Values:
     places = np.arange(1, min(depth, total) + 1)
     others = (relevant - 1) / max(total - 1, 1)
     sums = (relevant / total * (1 + (places - 1) * others) / places).sum(axis=1)
-    filled = {k: min(k, total) / k for k in cuts(depth)}  # a list cannot be longer than the library
-    return {f"p{k}": judgements.shares * filled[k] for k in filled} | _averages(sums, judgements, depth)
+    filled = {k: min(k, total) / k for k in get_cutoffs(depth)}  # a list cannot be longer than the library
+    return {f"p{k}": judgements.shares * filled[k] for k in filled} | _compute_averages(sums, judgements, depth)
 
 
-def _averages(sums: npt.NDArray[np.float64], judgements: Judgements, depth: int) -> Values:
+def _compute_averages(sums: npt.NDArray[np.float64], judgements: KeywordJudgements, depth: int) -> Values:
     possible = np.minimum(judgements.equations, depth)
     return {"umap": sums, "map": sums / np.maximum(possible, 1)}

@@ -9,18 +9,30 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.bootstrap import mean_interval, middle, p_text, sign_flip, weights
-from eqkin.evaluation.compare import SIGNIFICANT
-from eqkin.evaluation.experiments.context import Context
-from eqkin.evaluation.experiments.study_lists import Judgements, Lists, Values, cuts, random_values
+from eqkin.evaluation.bootstrap import (
+    bootstrap_mean,
+    compute_percentile_interval,
+    compute_sign_flip_p,
+    draw_bootstrap_weights,
+    format_p,
+)
+from eqkin.evaluation.compare import SIGNIFICANCE_LEVEL
+from eqkin.evaluation.experiments.context import ExperimentContext
+from eqkin.evaluation.experiments.study_lists import (
+    KeywordJudgements,
+    ResultLists,
+    Values,
+    compute_random_measures,
+    get_cutoffs,
+)
 from eqkin.evaluation.published import STUDY_QUERIES, STUDY_ROWS
-from eqkin.evaluation.report.formatting import show
-from eqkin.evaluation.results import Column, Curve, Plot, Result, Row, Score, Table
+from eqkin.evaluation.report.formatting import format_score
+from eqkin.evaluation.results import Curve, ExperimentResult, Plot, Score, Table, TableColumn, TableRow
 
-RANDOM = "Random order"
-_SINGLE = 100  # results by which single queries are compared
-_LEVELS = (0, 1, 100, 1_000, 10_000)  # relevant equations from which on a query is of the next level
-_STEPS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000)  # lengths of lists in the plot
+RANDOM_TITLE = "Random order"
+_QUERY_CUTOFF = 100  # results by which single queries are compared
+_LEVEL_STARTS = (0, 1, 100, 1_000, 10_000)  # relevant equations from which on a query is of the next level
+_PLOT_CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000)  # lengths of lists in the plot
 _CLAIM = (
     "Over 53 queries the network trained on 5 M triplets and a bag of words are much alike among the first 10 results "
     "(P@10 .504 against .457), but further down the network finds up to 50 % more: P@100 .382 against .317, P@1000 "
@@ -41,13 +53,13 @@ _DIFFERENCES = [
 
 
 @dataclass(frozen=True, eq=False)
-class _Study:
+class _StudyScores:
     """Lists with what is measured on them."""
 
-    context: Context
-    lists: Sequence[Lists]
-    judgements: Judgements
-    baseline: Lists | None
+    context: ExperimentContext
+    lists: Sequence[ResultLists]
+    judgements: KeywordJudgements
+    baseline: ResultLists | None
 
     @property
     def depth(self) -> int:
@@ -59,49 +71,53 @@ class _Study:
         return next((at for at, found in enumerate(self.lists) if found.name == "paper"), 0)
 
     @property
-    def columns(self) -> list[Column]:
-        found = [Column(f"p{k}", f"P@{k}") for k in cuts(self.depth)]
-        return [*found, Column("umap", "uMAP", "number"), Column("map", "MAP")]
+    def columns(self) -> list[TableColumn]:
+        found = [TableColumn(f"p{k}", f"P@{k}") for k in get_cutoffs(self.depth)]
+        return [*found, TableColumn("umap", "uMAP", "number"), TableColumn("map", "MAP")]
 
     @property
-    def single(self) -> int:
-        return max(k for k in cuts(self.depth) if k <= max(_SINGLE, cuts(self.depth)[0]))
+    def query_cutoff(self) -> int:
+        return max(k for k in get_cutoffs(self.depth) if k <= max(_QUERY_CUTOFF, get_cutoffs(self.depth)[0]))
 
     @cached_property
     def values(self) -> list[Values]:
-        return [found.values(self.judgements) for found in self.lists]
+        return [found.compute_measures(self.judgements) for found in self.lists]
 
     @cached_property
-    def chance(self) -> Values:
-        return random_values(self.judgements, self.depth)
+    def random_values(self) -> Values:
+        return compute_random_measures(self.judgements, self.depth)
 
     @cached_property
     def base(self) -> Values | None:
         return None if self.baseline is None else self.values[self.lists.index(self.baseline)]
 
-    def mean(self, values: npt.NDArray[np.float64]) -> Score:
-        return mean_interval(values, resamples=self.context.scale.resamples)
+    def compute_mean(self, values: npt.NDArray[np.float64]) -> Score:
+        return bootstrap_mean(values, resamples=self.context.scale.resamples)
 
 
-def result(
-    context: Context, lists: Sequence[Lists], judgements: Judgements, baseline: str, facts: dict[str, str]
-) -> Result:
+def make_result(
+    context: ExperimentContext,
+    lists: Sequence[ResultLists],
+    judgements: KeywordJudgements,
+    baseline: str,
+    facts: dict[str, str],
+) -> ExperimentResult:
     """What the study found; the claim is about the lists of the paper's network, or else of the first system."""
-    study = _Study(context, lists, judgements, next((found for found in lists if found.name == baseline), None))
-    tables = [_scores(study), _queries(study), _levels(study)]
+    study = _StudyScores(context, lists, judgements, next((found for found in lists if found.name == baseline), None))
+    tables = [_make_scores_table(study), _make_queries_table(study), _make_levels_table(study)]
     if study.baseline is not None and len(lists) > 1:
-        tables.insert(1, _differences(study, study.baseline))
-    return Result(
-        "study", "Search study", _CLAIM, _findings(study), tables, [_plot(study)],
+        tables.insert(1, _make_differences_table(study, study.baseline))
+    return ExperimentResult(
+        "study", "Search study", _CLAIM, _findings(study), tables, [_make_plot(study)],
         differences=_DIFFERENCES, facts=facts,
     )  # fmt: skip
 
 
-def _scores(study: _Study) -> Table:
+def _make_scores_table(study: _StudyScores) -> Table:
     named = [(found.title, values) for found, values in zip(study.lists, study.values, strict=True)]
     rows = [
-        Row(title, {column.key: study.mean(values[column.key]) for column in study.columns})
-        for title, values in [*named, (RANDOM, study.chance)]
+        TableRow(title, {column.key: study.compute_mean(values[column.key]) for column in study.columns})
+        for title, values in [*named, (RANDOM_TITLE, study.random_values)]
     ]
     return Table(
         "study",
@@ -115,18 +131,21 @@ def _scores(study: _Study) -> Table:
     )
 
 
-def _differences(study: _Study, baseline: Lists) -> Table:
+def _make_differences_table(study: _StudyScores, baseline: ResultLists) -> Table:
     columns = []
     for column in study.columns:
-        columns += [Column(column.key, column.title, column.form, ""), Column(f"p_{column.key}", "p", "text", "")]
+        columns += [
+            TableColumn(column.key, column.title, column.form, ""),
+            TableColumn(f"p_{column.key}", "p", "text", ""),
+        ]
     rows = []
     for found, values in zip(study.lists, study.values, strict=True):
         if found is not baseline and study.base is not None:
             cells: dict[str, Score | str] = {}
             for key, base in study.base.items():
-                cells[key] = study.mean(values[key] - base)
-                cells[f"p_{key}"] = p_text(sign_flip(values[key], base))
-            rows.append(Row(found.title, cells))
+                cells[key] = study.compute_mean(values[key] - base)
+                cells[f"p_{key}"] = format_p(compute_sign_flip_p(values[key], base))
+            rows.append(TableRow(found.title, cells))
     return Table(
         "study-differences",
         f"Search study: differences to {baseline.title}",
@@ -137,16 +156,16 @@ def _differences(study: _Study, baseline: Lists) -> Table:
     )
 
 
-def _queries(study: _Study) -> Table:
-    k, judgements = study.single, study.judgements
+def _make_queries_table(study: _StudyScores) -> Table:
+    k, judgements = study.query_cutoff, study.judgements
     precisions = [values[f"p{k}"] for values in study.values]
     columns = [
-        Column("field", "field", "text", ""),
-        Column("sections", "relevant sections", "number", ""),
-        Column("equations", "relevant equations", "number", ""),
-        Column("chance", RANDOM, best=""),
-        *(Column(f"system-{number}", found.title, best="") for number, found in enumerate(study.lists)),
-        Column("paper", "the paper", best=""),
+        TableColumn("field", "field", "text", ""),
+        TableColumn("sections", "relevant sections", "number", ""),
+        TableColumn("equations", "relevant equations", "number", ""),
+        TableColumn("chance", RANDOM_TITLE, best=""),
+        *(TableColumn(f"system-{number}", found.title, best="") for number, found in enumerate(study.lists)),
+        TableColumn("paper", "the paper", best=""),
     ]
     rows = []
     for at in np.lexsort((np.arange(len(precisions[0])), -precisions[0])).tolist():
@@ -155,14 +174,14 @@ def _queries(study: _Study) -> Table:
             "field": query.field,
             "sections": Score(float(judgements.sections[at].sum())),
             "equations": Score(float(judgements.equations[at])),
-            "chance": Score(float(study.chance[f"p{k}"][at])),
+            "chance": Score(float(study.random_values[f"p{k}"][at])),
         }
         cells |= {f"system-{number}": Score(float(one[at])) for number, one in enumerate(precisions)}
         printed = [row.cells["p100"] for row in STUDY_QUERIES if row.title.split(", ")[0] in query.keywords]
-        if query.paper_keywords and printed and k == _SINGLE:
+        if query.paper_keywords and printed and k == _QUERY_CUTOFF:
             cells["paper"] = printed[0]
         note = "" if judgements.equations[at] else "nothing in the library is relevant"
-        rows.append(Row(query.title, cells, note=note))
+        rows.append(TableRow(query.title, cells, note=note))
     return Table(
         "study-queries",
         f"Search study: P@{k} by query",
@@ -173,20 +192,20 @@ def _queries(study: _Study) -> Table:
     )
 
 
-def _levels(study: _Study) -> Table:
+def _make_levels_table(study: _StudyScores) -> Table:
     """P@100 by the number of relevant equations, as the paper proposes for the future."""
-    level = np.searchsorted(_LEVELS, study.judgements.equations, "right") - 1
-    present = [number for number in range(len(_LEVELS)) if (level == number).any()]
-    columns = [Column(f"level{number}", _level_title(number, int((level == number).sum()))) for number in present]
-    key = f"p{study.single}"
+    level = np.searchsorted(_LEVEL_STARTS, study.judgements.equations, "right") - 1
+    present = [number for number in range(len(_LEVEL_STARTS)) if (level == number).any()]
+    columns = [TableColumn(f"level{number}", _format_level(number, int((level == number).sum()))) for number in present]
+    key = f"p{study.query_cutoff}"
     named = [(found.title, values) for found, values in zip(study.lists, study.values, strict=True)]
     rows = [
-        Row(title, {f"level{number}": study.mean(values[key][level == number]) for number in present})
-        for title, values in [*named, (RANDOM, study.chance)]
+        TableRow(title, {f"level{number}": study.compute_mean(values[key][level == number]) for number in present})
+        for title, values in [*named, (RANDOM_TITLE, study.random_values)]
     ]
     return Table(
         "study-levels",
-        f"Search study: P@{study.single} by difficulty",
+        f"Search study: P@{study.query_cutoff} by difficulty",
         columns,
         rows,
         "Queries by how many equations of the library are relevant to them. Intervals: 95 %, bootstrap over queries; a "
@@ -194,22 +213,22 @@ def _levels(study: _Study) -> Table:
     )
 
 
-def _level_title(number: int, queries: int) -> str:
-    low, high = _LEVELS[number], (*_LEVELS, 0)[number + 1] - 1
+def _format_level(number: int, queries: int) -> str:
+    low, high = _LEVEL_STARTS[number], (*_LEVEL_STARTS, 0)[number + 1] - 1
     span = "none" if not low else f"{low:,} or more" if high < 0 else f"{low:,} to {high:,}"
     return f"{span} ({queries:,} {'query' if queries == 1 else 'queries'})"
 
 
-def _plot(study: _Study) -> Plot:
-    steps = [k for k in _STEPS if k <= study.depth]
+def _make_plot(study: _StudyScores) -> Plot:
+    steps = [k for k in _PLOT_CUTOFFS if k <= study.depth]
     curves = []
     for found in study.lists:
-        scores = [study.mean(found.at(k)) for k in steps]
+        scores = [study.compute_mean(found.compute_precision(k)) for k in steps]
         ends = [(score.low, score.high) for score in scores if score.low is not None and score.high is not None]
         low, high = ([pair[0] for pair in ends], [pair[1] for pair in ends]) if len(ends) == len(steps) else ([], [])
         curves.append(Curve(found.title, [*steps], [score.value for score in scores], low, high))
     chance = float(study.judgements.shares.mean())
-    curves.append(Curve(RANDOM, [*steps], [chance] * len(steps)))
+    curves.append(Curve(RANDOM_TITLE, [*steps], [chance] * len(steps)))
     return Plot(
         "study-precision",
         "Search study: precision by the length of the list",
@@ -221,15 +240,15 @@ def _plot(study: _Study) -> Plot:
     )
 
 
-def _findings(study: _Study) -> list[str]:
+def _findings(study: _StudyScores) -> list[str]:
     found = [_verdict(study)]
     for column in study.columns:
-        scores = [study.mean(values[column.key]) for values in study.values]
+        scores = [study.compute_mean(values[column.key]) for values in study.values]
         best = max(range(len(scores)), key=lambda at: scores[at].value)
-        chance = study.mean(study.chance[column.key])
+        chance = study.compute_mean(study.random_values[column.key])
         found.append(
-            f"{study.lists[best].title} has the best {column.title}, {show(scores[best], column.form)}; "
-            f"a random order has {show(chance, column.form)}."
+            f"{study.lists[best].title} has the best {column.title}, {format_score(scores[best], column.form)}; "
+            f"a random order has {format_score(chance, column.form)}."
         )
     none = [query.id for query, count in zip(study.judgements.queries, study.judgements.equations, strict=True)
             if not count]  # fmt: skip
@@ -239,7 +258,7 @@ def _findings(study: _Study) -> list[str]:
     return found
 
 
-def _verdict(study: _Study) -> str:
+def _verdict(study: _StudyScores) -> str:
     """Whether the paper's network finds more than the baseline beyond the first 10 results, and no fewer there."""
     at = study.claimed
     first = study.lists[at]
@@ -248,10 +267,10 @@ def _verdict(study: _Study) -> str:
     signs, said = [], []
     for column in study.columns[:-1]:  # the paper has no MAP
         ours, base = study.values[at][column.key], study.base[column.key]
-        p = sign_flip(ours, base)
-        signs.append(int(np.sign(ours.mean() - base.mean())) if p < SIGNIFICANT else 0)
-        figures = [show(Score(float(values.mean())), column.form) for values in (ours, base)]
-        told = p_text(p) if p_text(p).startswith("<") else f"= {p_text(p)}"
+        p = compute_sign_flip_p(ours, base)
+        signs.append(int(np.sign(ours.mean() - base.mean())) if p < SIGNIFICANCE_LEVEL else 0)
+        figures = [format_score(Score(float(values.mean())), column.form) for values in (ours, base)]
+        told = format_p(p) if format_p(p).startswith("<") else f"= {format_p(p)}"
         said.append(f"{column.title} {' against '.join(figures)} (p {told})")
     if min(signs[1:]) > 0 and signs[0] >= 0:
         word = "Holds"
@@ -262,17 +281,17 @@ def _verdict(study: _Study) -> str:
     return f"{word}: {first.title} against {study.baseline.title}: {', '.join(said)}."
 
 
-def _breadth(study: _Study) -> str:
+def _breadth(study: _StudyScores) -> str:
     """Whether queries with broader keywords do better, as the paper says."""
-    k, shares = study.single, study.judgements.shares
+    k, shares = study.query_cutoff, study.judgements.shares
     reached = study.values[study.claimed][f"p{k}"]
     if len(shares) < 3 or np.ptp(shares) == 0 or np.ptp(reached) == 0:
         return "Whether broader keywords do better cannot be told from so few queries."
-    drawn = weights(len(shares), study.context.scale.resamples).astype(np.int64)
+    drawn = draw_bootstrap_weights(len(shares), study.context.scale.resamples).astype(np.int64)
     every = np.arange(len(shares))
-    low, high = middle([_rank_correlation(shares[places], reached[places])
+    low, high = compute_percentile_interval([_compute_rank_correlation(shares[places], reached[places])
                         for places in (np.repeat(every, row) for row in drawn)])  # fmt: skip
-    rho = _rank_correlation(shares, reached)
+    rho = _compute_rank_correlation(shares, reached)
     word = "do better" if low > 0 else "do worse" if high < 0 else "do neither better nor worse for sure"
     return (
         f"Queries with broader keywords {word}: Spearman's correlation of the relevant share of the library and P@{k} "
@@ -280,7 +299,7 @@ def _breadth(study: _Study) -> str:
     )
 
 
-def _rank_correlation(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+def _compute_rank_correlation(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
     """Spearman's rho; NaN where one of them is constant."""
     ranks = []
     for values in (one, other):

@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.metrics.grades import RELEVANT, Grades, as_grades, relevant
+from eqkin.evaluation.metrics.grades import MIN_RELEVANT_GRADE, Grades, as_grades, count_relevant
 
-DEPTH = 1_000  # of the paper's lists
+PAPER_DEPTH = 1_000  # of the paper's lists
 
 
-def average_precision(ranked: npt.ArrayLike, judged: npt.ArrayLike, level: int = RELEVANT) -> float:
+def compute_ap(ranked: npt.ArrayLike, judged: npt.ArrayLike, level: int = MIN_RELEVANT_GRADE) -> float:
     """AP of one list; relevant formulas that are not in it count as never found.
 
     Args:
@@ -28,14 +28,14 @@ def average_precision(ranked: npt.ArrayLike, judged: npt.ArrayLike, level: int =
     Returns:
         0 to 1; 0 for a topic without a relevant formula, as trec_eval has it.
     """
-    return _precisions(as_grades(ranked), level) / max(1, relevant(as_grades(judged), level))
+    return _sum_precisions(as_grades(ranked), level) / max(1, count_relevant(as_grades(judged), level))
 
 
-def unnormalised_average_precision(ranked: npt.ArrayLike, depth: int = DEPTH, level: int = RELEVANT) -> float:
+def compute_unnormalised_ap(ranked: npt.ArrayLike, depth: int = PAPER_DEPTH, level: int = MIN_RELEVANT_GRADE) -> float:
     """UAP of one list: the sum of the precisions at its relevant places, up to `depth`; 0 to `depth`."""
-    return _precisions(as_grades(ranked)[:depth], level)
+    return _sum_precisions(as_grades(ranked)[:depth], level)
 
 
-def _precisions(ranked: Grades, level: int) -> float:
+def _sum_precisions(ranked: Grades, level: int) -> float:
     places = np.flatnonzero(ranked >= level)
     return float((np.arange(1, len(places) + 1) / (places + 1)).sum())

@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.metrics.grades import RELEVANT, UNJUDGED, Grades, as_grades, relevant
+from eqkin.evaluation.metrics.grades import MIN_RELEVANT_GRADE, UNJUDGED, Grades, as_grades, count_relevant
 
 
-def bpref(ranked: npt.ArrayLike, judged: npt.ArrayLike, level: int = RELEVANT) -> float:
+def compute_bpref(ranked: npt.ArrayLike, judged: npt.ArrayLike, level: int = MIN_RELEVANT_GRADE) -> float:
     """Bpref of one list.
 
     Args:
@@ -26,7 +26,7 @@ def bpref(ranked: npt.ArrayLike, judged: npt.ArrayLike, level: int = RELEVANT) -
         0 to 1; 0 for a topic without a relevant formula.
     """
     grades = as_grades(judged)
-    wanted = relevant(grades, level)
+    wanted = count_relevant(grades, level)
     return _bpref(as_grades(ranked), wanted, len(grades) - wanted, level) if wanted else 0.0
 
 

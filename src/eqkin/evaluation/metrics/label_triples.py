@@ -19,16 +19,16 @@ import numpy.typing as npt
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 Counts: TypeAlias = npt.NDArray[np.float64]  # (labels, labels): pairs of the first, thirds of the second
 
-_CELLS = 8_000_000  # of the tables worked on at once
+_MAX_CELLS = 8_000_000  # of the tables worked on at once
 
 
-def triples(groups: npt.NDArray[np.int64]) -> Counts:
+def count_triples(groups: npt.NDArray[np.int64]) -> Counts:
     """How many triples there are; `groups` (n,) are the numbers of the equations' labels, from 0 on."""
     sizes = np.bincount(groups).astype(np.float64)
     return np.outer(sizes * (sizes - 1) / 2, sizes) * (1 - np.eye(len(sizes)))
 
 
-def right_triples(similarity: Floats, groups: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
+def count_correct_triples(similarity: Floats, groups: npt.NDArray[np.int64]) -> tuple[Counts, Counts]:
     """How many triples are ranked right; first with ties as right, then as wrong.
 
     Args:
@@ -41,7 +41,7 @@ def right_triples(similarity: Floats, groups: npt.NDArray[np.int64]) -> tuple[Co
         members, others = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
         within, across = similarity[np.ix_(members, members)], similarity[np.ix_(members, others)]
         right, ties = np.zeros(len(others)), np.zeros(len(others))
-        block = max(1, _CELLS // max(1, len(others)))
+        block = max(1, _MAX_CELLS // max(1, len(others)))
         for first in range(len(members) - 1):
             for start in range(first + 1, len(members), block):
                 seconds = slice(start, start + block)
@@ -53,7 +53,7 @@ def right_triples(similarity: Floats, groups: npt.NDArray[np.int64]) -> tuple[Co
     return loose, strict
 
 
-def share(right: Counts, total: Counts, weights: Floats) -> npt.NDArray[np.float64]:
+def compute_ranking_scores(right: Counts, total: Counts, weights: Floats) -> npt.NDArray[np.float64]:
     """The score for each row of weights, (m, labels): how often each label was drawn; NaN where there is no triple."""
     drawn = weights.astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from eqkin.evaluation.metrics.grades import Grades, as_grades
 
 
-def ndcg(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None = None) -> float:
+def compute_ndcg(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None = None) -> float:
     """NDCG of one list.
 
     Args:
@@ -25,9 +25,9 @@ def ndcg(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None = None) -> 
     Returns:
         0 to 1; 0 for a topic all of whose grades are 0.
     """
-    ideal = _dcg(np.sort(as_grades(judged))[::-1][:k])
-    return _dcg(as_grades(ranked)[:k]) / ideal if ideal > 0 else 0.0
+    ideal = _compute_dcg(np.sort(as_grades(judged))[::-1][:k])
+    return _compute_dcg(as_grades(ranked)[:k]) / ideal if ideal > 0 else 0.0
 
 
-def _dcg(grades: Grades) -> float:
+def _compute_dcg(grades: Grades) -> float:
     return float((np.maximum(grades, 0) / np.log2(np.arange(2, len(grades) + 2))).sum())

@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 
-def nearest_labels(similarity: npt.NDArray[np.floating[Any]], groups: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def score_nearest_labels(
+    similarity: npt.NDArray[np.floating[Any]], groups: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
     """How right the nearest neighbour of each equation is, 0 to 1; NaN for an equation that is alone in its group.
 
     Args:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.metrics.grades import RELEVANT, Grades, as_grades
+from eqkin.evaluation.metrics.grades import MIN_RELEVANT_GRADE, Grades, as_grades
 
 
-def precision(ranked: npt.ArrayLike, k: int, level: int = RELEVANT) -> float:
+def compute_precision(ranked: npt.ArrayLike, k: int, level: int = MIN_RELEVANT_GRADE) -> float:
     """Share of the first `k` places that a relevant formula stands at; a list that ends earlier has nothing there.
 
     Args:
@@ -22,8 +22,8 @@ def precision(ranked: npt.ArrayLike, k: int, level: int = RELEVANT) -> float:
     """
     if k < 1:
         raise BadInput(f"P@{k}: precision is of the first place at least")
-    return _precision(as_grades(ranked), k, level)
+    return _compute_precision(as_grades(ranked), k, level)
 
 
-def _precision(ranked: Grades, k: int, level: int) -> float:
+def _compute_precision(ranked: Grades, k: int, level: int) -> float:
     return float((ranked[:k] >= level).sum() / k)

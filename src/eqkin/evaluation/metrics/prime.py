@@ -11,7 +11,7 @@ import numpy.typing as npt
 from eqkin.evaluation.metrics.grades import UNJUDGED, Grades, as_grades
 
 
-def prime(ranked: npt.ArrayLike) -> Grades:
+def drop_unjudged(ranked: npt.ArrayLike) -> Grades:
     """The list without its unjudged formulas; the others move up."""
     grades = as_grades(ranked)
     return as_grades(grades[grades != UNJUDGED])

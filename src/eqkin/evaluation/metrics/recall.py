@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.metrics.grades import RELEVANT, as_grades, relevant
+from eqkin.evaluation.metrics.grades import MIN_RELEVANT_GRADE, as_grades, count_relevant
 
 
-def recall(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int, level: int = RELEVANT) -> float:
+def compute_recall(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int, level: int = MIN_RELEVANT_GRADE) -> float:
     """R@k of one list.
 
     Args:
@@ -29,21 +29,21 @@ def recall(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int, level: int = RE
     Returns:
         0 to 1; 0 for a topic without a relevant formula.
     """
-    _check(k)
-    return relevant(as_grades(ranked)[:k], level) / max(1, relevant(as_grades(judged), level))
+    _check_k(k)
+    return count_relevant(as_grades(ranked)[:k], level) / max(1, count_relevant(as_grades(judged), level))
 
 
-def hits(places: npt.NDArray[np.integer[Any]], k: int) -> npt.NDArray[np.float64]:
+def find_hits(places: npt.NDArray[np.integer[Any]], k: int) -> npt.NDArray[np.float64]:
     """R@k of many queries with one right answer each: 1 where it stands among the first `k`, 0 elsewhere.
 
     Args:
         places: The place of each query's answer, the first is 0; negative where it is not in the list.
         k: How far to look, from 1 on.
     """
-    _check(k)
+    _check_k(k)
     return ((places >= 0) & (places < k)).astype(np.float64)
 
 
-def _check(k: int) -> None:
+def _check_k(k: int) -> None:
     if k < 1:
         raise BadInput(f"R@{k}: recall is of the first place at least")

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.evaluation.report.formatting import slug, slugs
-from eqkin.evaluation.results import Result
+from eqkin.evaluation.report.formatting import make_slug, make_slugs
+from eqkin.evaluation.results import ExperimentResult
 from eqkin.library.durable import write_file
 
 # In the order of the report, with the command that runs each.
@@ -62,12 +62,12 @@ def write_report(
     return Written(found, list(missing), written)
 
 
-def load_results(folder: Path) -> list[Result]:
+def load_results(folder: Path) -> list[ExperimentResult]:
     """All results of a folder, in the report's order."""
     is_store = (folder / "results").is_dir()
     folder = folder / "results" if is_store else folder
     try:
-        results = [Result.load(path) for path in sorted(folder.glob("*.json"))]
+        results = [ExperimentResult.load(path) for path in sorted(folder.glob("*.json"))]
     except CorruptData as error:
         if is_store:
             raise
@@ -87,33 +87,34 @@ def _is_of(name: str, experiment: str) -> bool:
     return experiment == name or experiment.startswith(f"{name}-")
 
 
-def _write_latex(results: list[Result], folder: Path) -> list[Path]:
-    from eqkin.evaluation.report.latex import tabular
+def _write_latex(results: list[ExperimentResult], folder: Path) -> list[Path]:
+    from eqkin.evaluation.report.latex import write_latex
 
     tables = [(_full_name(result, table.name), table) for result in results for table in result.tables]
-    names = slugs([name for name, _ in tables])
+    names = make_slugs([name for name, _ in tables])
     return [
-        _write(folder / f"{name}.tex", tabular(table).encode()) for name, (_, table) in zip(names, tables, strict=True)
+        _write(folder / f"{name}.tex", write_latex(table).encode())
+        for name, (_, table) in zip(names, tables, strict=True)
     ]
 
 
-def _write_markdown(results: list[Result], missing: dict[str, str], path: Path) -> list[Path]:
-    from eqkin.evaluation.report.markdown import text
+def _write_markdown(results: list[ExperimentResult], missing: dict[str, str], path: Path) -> list[Path]:
+    from eqkin.evaluation.report.markdown import write_markdown
     from eqkin.evaluation.report.plots import to_png, to_svg
 
     plots = {(i, j): plot for i, result in enumerate(results) for j, plot in enumerate(result.plots)}
-    names = slugs([_full_name(results[i], plot.name) for (i, _), plot in plots.items()])
+    names = make_slugs([_full_name(results[i], plot.name) for (i, _), plot in plots.items()])
     written = []
     for name, plot in zip(names, plots.values(), strict=True):
         written.append(_write(path.parent / "figures" / f"{name}.svg", to_svg(plot)))
         written.append(_write(path.parent / "figures" / f"{name}.png", to_png(plot)))
     pictures = {place: f"figures/{name}" for place, name in zip(plots, names, strict=True)}
-    return [_write(path, text(results, missing, pictures).encode()), *written]
+    return [_write(path, write_markdown(results, missing, pictures).encode()), *written]
 
 
-def _full_name(result: Result, name: str) -> str:
+def _full_name(result: ExperimentResult, name: str) -> str:
     """A table's or plot's name with its experiment's before it, once."""
-    experiment, name = slug(result.experiment), slug(name)
+    experiment, name = make_slug(result.experiment), make_slug(name)
     return name if name == experiment or name.startswith(f"{experiment}-") else f"{experiment}-{name}"
 
 

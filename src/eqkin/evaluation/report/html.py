@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 
 from eqkin.errors import EqkinError
-from eqkin.evaluation.report.formatting import plain, slugs
+from eqkin.evaluation.report.formatting import clean_text, make_slugs
 from eqkin.evaluation.report.html_tables import data, table
 from eqkin.evaluation.report.svg import inline
 from eqkin.evaluation.report.verdict import verdict
-from eqkin.evaluation.results import Example, Hit, Plot, Result
-from eqkin.markup import Safe, join, tag
+from eqkin.evaluation.results import ExampleHit, ExperimentResult, Plot, WorkedExample
+from eqkin.markup import SafeHtml, join, tag
 from eqkin.mathml.tree import parse_mathml, to_mathml
 
 _HOW_TO_READ = (
@@ -23,9 +23,9 @@ _HOW_TO_READ = (
 )
 
 
-def page(results: Sequence[Result], missing: Mapping[str, str]) -> str:
+def page(results: Sequence[ExperimentResult], missing: Mapping[str, str]) -> str:
     """The whole page; `missing` are the experiments not run yet, with the command that runs each."""
-    names = slugs([result.experiment for result in results], taken=("main", "summary"))
+    names = make_slugs([result.experiment for result in results], taken=("main", "summary"))
     style, script = (files(__package__).joinpath(f"report.{kind}").read_text("utf-8") for kind in ("css", "js"))
     head = tag(
         "head",
@@ -35,7 +35,7 @@ def page(results: Sequence[Result], missing: Mapping[str, str]) -> str:
         tag("meta", name="color-scheme", content="light dark"),
         tag("meta", name="referrer", content="no-referrer"),
         tag("title", "The paper's experiments, measured again · eqkin"),
-        tag("style", Safe(style)),
+        tag("style", SafeHtml(style)),
     )
     main = tag(
         "main",
@@ -45,7 +45,7 @@ def page(results: Sequence[Result], missing: Mapping[str, str]) -> str:
     )
     skip = tag("a", "Skip to the results", href="#main", class_="skip")
     frame = tag("div", _contents(results, names), main, class_="frame")
-    body = tag("body", skip, _header(), frame, tag("script", Safe(script)))
+    body = tag("body", skip, _header(), frame, tag("script", SafeHtml(script)))
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
@@ -60,7 +60,7 @@ def _policy(style: str, script: str) -> str:
     )
 
 
-def _header() -> Safe:
+def _header() -> SafeHtml:
     brand = tag("p", tag("span", "≃", class_="mark", aria_hidden="true"), "eqkin", class_="brand")
     cited = tag(
         "p",
@@ -73,15 +73,15 @@ def _header() -> Safe:
     return tag("header", brand, tag("h1", "The paper's experiments, measured again"), cited)
 
 
-def _contents(results: Sequence[Result], names: Sequence[str]) -> Safe:
-    titles = ["Summary", *(plain(result.title) for result in results)]
+def _contents(results: Sequence[ExperimentResult], names: Sequence[str]) -> SafeHtml:
+    titles = ["Summary", *(clean_text(result.title) for result in results)]
     links = [
         tag("li", tag("a", title, href=f"#{name}")) for title, name in zip(titles, ["summary", *names], strict=True)
     ]
     return tag("nav", tag("h2", "Contents"), tag("ol", links), aria_label="Contents", class_="contents")
 
 
-def _summary(results: Sequence[Result], names: Sequence[str], missing: Mapping[str, str]) -> Safe:
+def _summary(results: Sequence[ExperimentResult], names: Sequence[str], missing: Mapping[str, str]) -> SafeHtml:
     return tag(
         "section",
         tag("h2", "Summary", id="summary-title"),
@@ -93,29 +93,35 @@ def _summary(results: Sequence[Result], names: Sequence[str], missing: Mapping[s
     )
 
 
-def _claim(result: Result, name: str) -> Safe:
+def _claim(result: ExperimentResult, name: str) -> SafeHtml:
     found = verdict(result)
     pill = tag("span", found.words, class_=f"pill {found.kind}") if found.words else None
     return tag(
         "article",
-        tag("h3", tag("a", plain(result.title), href=f"#{name}"), pill),
-        tag("dl", tag("dt", "The paper"), tag("dd", plain(result.claim)), tag("dt", "Here"), tag("dd", found.finding)),
+        tag("h3", tag("a", clean_text(result.title), href=f"#{name}"), pill),
+        tag(
+            "dl",
+            tag("dt", "The paper"),
+            tag("dd", clean_text(result.claim)),
+            tag("dt", "Here"),
+            tag("dd", found.finding),
+        ),
     )
 
 
-def _missing(missing: Mapping[str, str]) -> Safe | None:
+def _missing(missing: Mapping[str, str]) -> SafeHtml | None:
     if not missing:
         return None
     listed = [tag("li", name, " ", tag("code", command)) for name, command in missing.items()]
     return tag("div", tag("p", tag("b", "Not run yet:")), tag("ul", listed), class_="missing")
 
 
-def _section(result: Result, name: str) -> Safe:
+def _section(result: ExperimentResult, name: str) -> SafeHtml:
     parts = [
-        tag("h2", plain(result.title), tag("a", "#", href=f"#{name}", class_="here", aria_label="Link to this section"),
+        tag("h2", clean_text(result.title), tag("a", "#", href=f"#{name}", class_="here", aria_label="Link to this section"),
             id=f"{name}-title"),
-        tag("p", tag("b", "The paper: "), plain(result.claim), class_="claim"),
-        tag("ul", [tag("li", plain(finding)) for finding in result.findings], class_="findings"),
+        tag("p", tag("b", "The paper: "), clean_text(result.claim), class_="claim"),
+        tag("ul", [tag("li", clean_text(finding)) for finding in result.findings], class_="findings"),
     ]  # fmt: skip
     parts += [table(content, f"{name}-table-{number}") for number, content in enumerate(result.tables, 1)]
     parts += [_figure(plot, f"{name}-plot-{number}") for number, plot in enumerate(result.plots, 1)]
@@ -123,50 +129,50 @@ def _section(result: Result, name: str) -> Safe:
         parts.append(tag("h3", "Examples"))
         parts += [_example(example) for example in result.examples]
     if result.differences:
-        listed = tag("ul", [tag("li", plain(difference)) for difference in result.differences])
+        listed = tag("ul", [tag("li", clean_text(difference)) for difference in result.differences])
         parts.append(tag("div", tag("h3", "What differs from the paper, and why"), listed, class_="differences"))
     if result.facts:
         parts.append(_facts(result.facts))
     return tag("section", parts, id=name, aria_labelledby=f"{name}-title")
 
 
-def _figure(plot: Plot, name: str) -> Safe:
+def _figure(plot: Plot, name: str) -> SafeHtml:
     caption = tag(
         "figcaption",
-        tag("b", plain(plot.title)),
-        tag("span", plain(plot.caption), class_="caption") if plot.caption else None,
+        tag("b", clean_text(plot.title)),
+        tag("span", clean_text(plot.caption), class_="caption") if plot.caption else None,
     )
-    drawing = Safe(inline(plot, name, plain(plot.title)))
+    drawing = SafeHtml(inline(plot, name, clean_text(plot.title)))
     return tag("figure", caption, tag("div", drawing, class_="drawing", tabindex="0"), data(plot), id=name)
 
 
-def _example(example: Example) -> Safe:
+def _example(example: WorkedExample) -> SafeHtml:
     query = tag("div", tag("span", "Query", class_="rank"), formula(example.mathml, example.latex), class_="query")
     hits = tag("ol", [_hit(hit) for hit in example.hits], class_="hits")
-    caption = tag("p", plain(example.caption), class_="caption") if example.caption else None
-    return tag("article", tag("h4", plain(example.title)), caption, query, hits, class_="example")
+    caption = tag("p", clean_text(example.caption), class_="caption") if example.caption else None
+    return tag("article", tag("h4", clean_text(example.title)), caption, query, hits, class_="example")
 
 
-def _hit(hit: Hit) -> Safe:
-    where = tag("p", plain(hit.where), class_="where") if hit.where else None
-    note = tag("p", plain(hit.note), class_="note") if hit.note else None
+def _hit(hit: ExampleHit) -> SafeHtml:
+    where = tag("p", clean_text(hit.where), class_="where") if hit.where else None
+    note = tag("p", clean_text(hit.note), class_="note") if hit.note else None
     shown = tag("div", formula(hit.mathml, hit.latex), where, note)
     return tag("li", tag("span", tag("span", "Rank ", class_="unseen"), str(hit.rank), class_="rank"), shown)
 
 
-def formula(mathml: str, latex: str) -> Safe:
+def formula(mathml: str, latex: str) -> SafeHtml:
     """A formula as MathML that was cleaned here, or its LaTeX where that cannot be read."""
     try:
-        shown = Safe(to_mathml(parse_mathml(mathml)))
+        shown = SafeHtml(to_mathml(parse_mathml(mathml)))
     except EqkinError:
-        shown = tag("code", plain(latex))
-    return tag("div", shown, class_="formula", tabindex="0", title=plain(latex))
+        shown = tag("code", clean_text(latex))
+    return tag("div", shown, class_="formula", tabindex="0", title=clean_text(latex))
 
 
-def _facts(facts: Mapping[str, str]) -> Safe:
-    listed = join(tag("div", tag("dt", plain(name)), tag("dd", _fact(name, text))) for name, text in facts.items())
+def _facts(facts: Mapping[str, str]) -> SafeHtml:
+    listed = join(tag("div", tag("dt", clean_text(name)), tag("dd", _fact(name, text))) for name, text in facts.items())
     return tag("details", tag("summary", "Data and settings"), tag("dl", listed), class_="facts")
 
 
-def _fact(name: str, text: str) -> Safe | str:
-    return tag("code", plain(text)) if "command" in name.lower() or "digest" in name.lower() else plain(text)
+def _fact(name: str, text: str) -> SafeHtml | str:
+    return tag("code", clean_text(text)) if "command" in name.lower() or "digest" in name.lower() else clean_text(text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from eqkin.evaluation.report.formatting import Cell, cells, heading, origin, plain
-from eqkin.evaluation.results import Column, Row, Table
+from eqkin.evaluation.report.formatting import Cell, clean_text, format_cells, format_heading, get_origin
+from eqkin.evaluation.results import Table, TableColumn, TableRow
 
 _CHARACTERS = {
     "\\": r"\textbackslash{}",
@@ -42,19 +42,19 @@ _LATIN = "\u017f"  # pdflatex knows the letters up to here
 _SPECIAL = re.compile("[" + re.escape("".join(_CHARACTERS)) + "]|-(?=-)")
 
 
-def tabular(table: Table) -> str:
+def write_latex(table: Table) -> str:
     """The table; rows from elsewhere are in italics."""
     shape = "l" + "".join("l" if column.form == "text" else "r" for column in table.columns)
     lines = [
-        f"% {plain(table.title)}",
-        *([f"% {plain(table.caption)}"] if table.caption else []),
+        f"% {clean_text(table.title)}",
+        *([f"% {clean_text(table.caption)}"] if table.caption else []),
         r"% Needs \usepackage{booktabs}.",
-        *_strange(table),
+        *_warn_of_characters(table),
         f"\\begin{{tabular}}{{@{{}}{shape}@{{}}}}",
         r"\toprule",
-        " & ".join(["", *(_heading(column) for column in table.columns)]).strip() + r" \\",
+        " & ".join(["", *(_format_heading(column) for column in table.columns)]).strip() + r" \\",
         r"\midrule",
-        *_rows(table),
+        *_format_rows(table),
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -63,37 +63,37 @@ def tabular(table: Table) -> str:
 
 def escape(text: str) -> str:
     """A text that LaTeX prints as it is."""
-    return _SPECIAL.sub(lambda found: _CHARACTERS.get(found[0], "-{}"), plain(text))
+    return _SPECIAL.sub(lambda found: _CHARACTERS.get(found[0], "-{}"), clean_text(text))
 
 
-def _strange(table: Table) -> list[str]:
+def _warn_of_characters(table: Table) -> list[str]:
     """A word of warning where pdflatex would stop at a character."""
     texts = [column.title for column in table.columns] + [row.title for row in table.rows]
-    texts += [cell.text for line in cells(table) for cell in line]
-    letters = {letter for text in texts for letter in plain(text)}
+    texts += [cell.text for line in format_cells(table) for cell in line]
+    letters = {letter for text in texts for letter in clean_text(text)}
     found = sorted(letter for letter in letters if letter > _LATIN and letter not in _CHARACTERS)
     return [f"% Needs lualatex or xelatex, with a font that has these: {' '.join(found)}"] if found else []
 
 
-def _heading(column: Column) -> str:
-    return escape(heading(column))
+def _format_heading(column: TableColumn) -> str:
+    return escape(format_heading(column))
 
 
-def _rows(table: Table) -> Sequence[str]:
+def _format_rows(table: Table) -> Sequence[str]:
     """A rule stands where rows from here and rows from elsewhere meet."""
     lines: list[str] = []
-    for place, (row, shown) in enumerate(zip(table.rows, cells(table), strict=True)):
-        if place and bool(origin(row)) != bool(origin(table.rows[place - 1])):
+    for place, (row, shown) in enumerate(zip(table.rows, format_cells(table), strict=True)):
+        if place and bool(get_origin(row)) != bool(get_origin(table.rows[place - 1])):
             lines.append(r"\midrule")
-        lines.append(" & ".join([_name(row), *map(_cell, shown)]) + r" \\")
+        lines.append(" & ".join([_format_name(row), *map(_format_cell, shown)]) + r" \\")
     return lines
 
 
-def _name(row: Row) -> str:
-    source = origin(row)
+def _format_name(row: TableRow) -> str:
+    source = get_origin(row)
     return f"\\textit{{{escape(row.title)}}} ({escape(source)})" if source else escape(row.title)
 
 
-def _cell(cell: Cell) -> str:
+def _format_cell(cell: Cell) -> str:
     text = f"\\textbf{{{escape(cell.text)}}}" if cell.best else escape(cell.text)
     return f"{text} {{\\scriptsize {cell.interval.replace('−', '$-$')}}}" if cell.interval else text

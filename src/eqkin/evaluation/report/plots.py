@@ -10,7 +10,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.report.formatting import is_number, plain
+from eqkin.evaluation.report.formatting import clean_text, is_number
 from eqkin.evaluation.results import Curve, Plot
 
 if TYPE_CHECKING:
@@ -52,24 +52,24 @@ _STYLE: dict[Any, Any] = {
 
 def to_svg(plot: Plot, *, text: bool = False) -> bytes:
     """The plot as an SVG file on white; with `text`, letters are text in the reader's font and there is no ground."""
-    return _written(plot, "svg", text)
+    return _render(plot, "svg", text)
 
 
 def to_png(plot: Plot) -> bytes:
     """The plot as a PNG file on white."""
-    return _written(plot, "png", False)
+    return _render(plot, "png", False)
 
 
-def _written(plot: Plot, form: str, text: bool) -> bytes:
+def _render(plot: Plot, form: str, text: bool) -> bytes:
     picture = BytesIO()
-    with styled({"svg.fonttype": "none" if text else "path"}):
+    with apply_style({"svg.fonttype": "none" if text else "path"}):
         metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
         draw(plot).savefig(picture, format=form, dpi=150, transparent=text, metadata=metadata)
     return picture.getvalue()
 
 
 @contextmanager
-def styled(more: dict[Any, Any] | None = None) -> Iterator[None]:
+def apply_style(more: dict[Any, Any] | None = None) -> Iterator[None]:
     """The style of all plots, with some settings more; raises `BadInput` where there is no matplotlib."""
     try:
         import matplotlib
@@ -84,46 +84,50 @@ def draw(plot: Plot) -> Figure:
     """The figure; styles are those in force."""
     from matplotlib.figure import Figure
 
-    curves = [shown for curve in plot.curves if (shown := _finite(curve, log_x=plot.log_x and plot.kind != "bar")).y]
-    labels = _categories(curves) if plot.kind == "bar" or any(isinstance(x, str) for c in curves for x in c.x) else []
-    lying = plot.kind == "bar" and not _upright(labels, len(curves))
+    curves = [
+        shown for curve in plot.curves if (shown := _drop_missing(curve, log_x=plot.log_x and plot.kind != "bar")).y
+    ]
+    labels = (
+        _list_categories(curves) if plot.kind == "bar" or any(isinstance(x, str) for c in curves for x in c.x) else []
+    )
+    lying = plot.kind == "bar" and not _fit_upright(labels, len(curves))
     height = max(2.2, 1.0 + len(labels) * (0.12 + 0.17 * len(curves))) if lying else 3.4
     figure = Figure(figsize=(6.4, min(height, 40.0)), layout="constrained")
     axes = figure.subplots()
     if not curves:
         axes.text(0.5, 0.5, "no figures", ha="center", va="center", transform=axes.transAxes)
     elif plot.kind == "bar":
-        _legend(figure, curves, _bars(axes, curves, labels, lying))
+        _add_legend(figure, curves, _draw_bars(axes, curves, labels, lying))
     else:
-        _legend(figure, curves, _lines(axes, curves, labels, plot.log_x))
+        _add_legend(figure, curves, _draw_lines(axes, curves, labels, plot.log_x))
     across, up = (plot.y_title, plot.x_title) if lying else (plot.x_title, plot.y_title)
-    axes.set_xlabel(_clipped(across, 90))
-    axes.set_ylabel(_clipped(up))
+    axes.set_xlabel(_clip(across, 90))
+    axes.set_ylabel(_clip(up))
     axes.grid(visible=False, axis="y" if lying else "x")
     return figure
 
 
-def _lines(axes: Axes, curves: Sequence[Curve], labels: Sequence[str], log_x: bool) -> list[Any]:
+def _draw_lines(axes: Axes, curves: Sequence[Curve], labels: Sequence[str], log_x: bool) -> list[Any]:
     handles: list[Any] = []
     band = 0.16 if len(curves) <= _CROWD else 0.06
     for number, (curve, colour, marker) in enumerate(zip(curves, cycle(SERIES), cycle(_MARKERS))):
         dashes = _DASHES[min(number // len(SERIES), len(_DASHES) - 1)]
-        x = [labels.index(_label(x)) for x in curve.x] if labels else [float(x) for x in curve.x]
+        x = [labels.index(_format_label(x)) for x in curve.x] if labels else [float(x) for x in curve.x]
         handles += axes.plot(x, curve.y, dashes, color=colour, marker=marker, markersize=4, linewidth=1.6)
         if curve.low and len(x) > 1:
             axes.fill_between(x, curve.low, curve.high, color=colour, alpha=band, linewidth=0)
         elif curve.low:
             axes.vlines(x, curve.low, curve.high, color=colour, alpha=0.5, linewidth=3)
     if labels:
-        axes.set_xticks(range(len(labels)), labels, **_slanted(labels))
+        axes.set_xticks(range(len(labels)), labels, **_choose_rotation(labels))
     elif log_x:
         axes.set_xscale("log")
-        _own_ticks(axes, sorted({float(x) for curve in curves for x in curve.x}))
-    _number_format(axes, "y")
+        _set_ticks(axes, sorted({float(x) for curve in curves for x in curve.x}))
+    _set_number_format(axes, "y")
     return handles
 
 
-def _own_ticks(axes: Axes, places: Sequence[float]) -> None:
+def _set_ticks(axes: Axes, places: Sequence[float]) -> None:
     """Few points name themselves: 128, 256, 512 say more than powers of ten."""
     from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
@@ -133,12 +137,12 @@ def _own_ticks(axes: Axes, places: Sequence[float]) -> None:
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
 
 
-def _bars(axes: Axes, curves: Sequence[Curve], labels: Sequence[str], lying: bool) -> list[Any]:
+def _draw_bars(axes: Axes, curves: Sequence[Curve], labels: Sequence[str], lying: bool) -> list[Any]:
     handles: list[Any] = []
     thick = 0.8 / len(curves)
     for number, (curve, colour) in enumerate(zip(curves, cycle(SERIES), strict=False)):
         shift = (number - (len(curves) - 1) / 2) * thick
-        places = [labels.index(_label(x)) + shift for x in curve.x]
+        places = [labels.index(_format_label(x)) + shift for x in curve.x]
         spread = None
         if curve.low:
             spread = [[max(y - low, 0) for y, low in zip(curve.y, curve.low, strict=True)],
@@ -158,11 +162,11 @@ def _bars(axes: Axes, curves: Sequence[Curve], labels: Sequence[str], lying: boo
     else:
         axes.set_xticks(range(len(labels)), labels)
         axes.tick_params(axis="x", length=0)
-    _number_format(axes, "x" if lying else "y")
+    _set_number_format(axes, "x" if lying else "y")
     return handles
 
 
-def _number_format(axes: Axes, which: str) -> None:
+def _set_number_format(axes: Axes, which: str) -> None:
     from matplotlib.ticker import MaxNLocator, ScalarFormatter, StrMethodFormatter
 
     axis = axes.xaxis if which == "x" else axes.yaxis
@@ -173,17 +177,17 @@ def _number_format(axes: Axes, which: str) -> None:
     axis.set_major_formatter(StrMethodFormatter("{x:,.10g}") if large else as_they_are)
 
 
-def _legend(figure: Figure, curves: Sequence[Curve], handles: Sequence[Any]) -> None:
+def _add_legend(figure: Figure, curves: Sequence[Curve], handles: Sequence[Any]) -> None:
     """Above the plot, one entry a curve; a single curve needs none."""
     if len(curves) < 2:
         return
     numbers = [str(number) for number in range(len(curves))]
     legend = figure.legend(handles, numbers, loc="outside upper left", ncols=min(3, len(curves)))
     for entry, curve in zip(legend.get_texts(), curves, strict=True):
-        entry.set_text(_clipped(curve.title))  # afterwards: labels that begin with _ are no labels to matplotlib
+        entry.set_text(_clip(curve.title))  # afterwards: labels that begin with _ are no labels to matplotlib
 
 
-def _finite(curve: Curve, *, log_x: bool) -> Curve:
+def _drop_missing(curve: Curve, *, log_x: bool) -> Curve:
     """What of a curve can be drawn; its intervals only if all of it has one."""
     kept = [
         place
@@ -201,23 +205,23 @@ def _finite(curve: Curve, *, log_x: bool) -> Curve:
     )
 
 
-def _categories(curves: Sequence[Curve]) -> list[str]:
-    return list(dict.fromkeys(_label(x) for curve in curves for x in curve.x))
+def _list_categories(curves: Sequence[Curve]) -> list[str]:
+    return list(dict.fromkeys(_format_label(x) for curve in curves for x in curve.x))
 
 
-def _label(x: float | str) -> str:
-    return _clipped(x) if isinstance(x, str) else f"{x:,.10g}"
+def _format_label(x: float | str) -> str:
+    return _clip(x) if isinstance(x, str) else f"{x:,.10g}"
 
 
-def _clipped(text: str, most: int = _LONG) -> str:
-    text = plain(text)
+def _clip(text: str, most: int = _LONG) -> str:
+    text = clean_text(text)
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def _upright(labels: Sequence[str], curves: int) -> bool:
+def _fit_upright(labels: Sequence[str], curves: int) -> bool:
     return all(len(label) <= _SHORT for label in labels) and len(labels) * curves <= _FEW
 
 
-def _slanted(labels: Sequence[str]) -> dict[str, Any]:
+def _choose_rotation(labels: Sequence[str]) -> dict[str, Any]:
     long = sum(map(len, labels)) > 70
     return {"rotation": 30, "ha": "right"} if long else {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from eqkin.evaluation.report.formatting import plain
-from eqkin.evaluation.results import SMALL_RUN, Result
+from eqkin.evaluation.report.formatting import clean_text
+from eqkin.evaluation.results import SMALL_RUN_SUFFIX, ExperimentResult
 
 _KINDS = {"does not hold": "refuted", "holds in part": "partly", "holds": "holds", "undecided": "undecided"}
 _OPENING = re.compile(rf"({'|'.join(_KINDS)})\s*([:;,.]\s*|$)", re.IGNORECASE)
@@ -21,14 +21,14 @@ class Verdict:
     finding: str  # the rest of it
 
 
-def verdict(result: Result) -> Verdict:
+def verdict(result: ExperimentResult) -> Verdict:
     """What the first finding begins with, such as "Holds in part: ...", and the rest; a small run "says nothing"."""
-    first = plain(result.findings[0]) if result.findings else ""
+    first = clean_text(result.findings[0]) if result.findings else ""
     opening = _OPENING.match(first)
     if not opening:
         return Verdict("", "", first)
     words, rest = opening[1].lower(), first[opening.end() :]
     rest = rest[:1].upper() + rest[1:]
-    if result.title.endswith(SMALL_RUN):
+    if result.title.endswith(SMALL_RUN_SUFFIX):
         return Verdict("says nothing", _KINDS["undecided"], rest)
     return Verdict(words, _KINDS[words], rest)

@@ -24,23 +24,23 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.sets.lines import Kind, LineReader
+from eqkin.evaluation.sets.lines import NodeKind, StatementReader
 from eqkin.forest import Forest
-from eqkin.structure.labels import labels
+from eqkin.structure.labels import label_nodes
 
 Integers = npt.NDArray[np.int64]
 
-SETS: dict[str, frozenset[int]] = {
-    "equalities": frozenset({Kind.EQUAL}),
-    "inequalities": frozenset({Kind.LESS}),
-    "relations": frozenset({Kind.EQUAL, Kind.LESS, Kind.GREATER}),
+PAIR_SIGNS: dict[str, frozenset[int]] = {
+    "equalities": frozenset({NodeKind.EQUAL}),
+    "inequalities": frozenset({NodeKind.LESS}),
+    "relations": frozenset({NodeKind.EQUAL, NodeKind.LESS, NodeKind.GREATER}),
 }
-SMALLEST = 6  # nodes: more than f(x), which has five with the row around it
-RATIO = 1.3
+MIN_SIDE_NODES = 6  # nodes: more than f(x), which has five with the row around it
+MAX_SIZE_RATIO = 1.3
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class SidePairs:
     """Left and right sides: those of pair i are the trees i and len + i."""
 
     forest: Forest
@@ -49,54 +49,56 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.origin)
 
-    def select(self, pairs: Integers) -> Pairs:
+    def select(self, pairs: Integers) -> SidePairs:
         """Some pairs, in that order."""
-        return Pairs(self.forest.select(np.concatenate([pairs, len(self) + pairs])), self.origin[pairs])
+        return SidePairs(self.forest.select(np.concatenate([pairs, len(self) + pairs])), self.origin[pairs])
 
 
-def extract(forest: Forest, signs: frozenset[int]) -> Pairs:
+def extract_pairs(forest: Forest, signs: frozenset[int]) -> SidePairs:
     """The pairs of sides that trees have around some relation signs (one of `SETS`)."""
-    return Neighbours.of(forest).pairs(signs)
+    return NeighbouringSides.read(forest).select_pairs(signs)
 
 
 @dataclass(frozen=True, eq=False)
-class Neighbours:
+class NeighbouringSides:
     """All neighbouring sides of a forest, with the sign between them: the pairs of any set are some of them."""
 
-    sides: Pairs
+    sides: SidePairs
     statement: Integers  # (pairs,) which of its tree's statements each is from
     sign: Integers  # (pairs,)
 
     @classmethod
-    def of(cls, forest: Forest) -> Neighbours:
+    def read(cls, forest: Forest) -> NeighbouringSides:
         """Read all trees that have a sign of any set; takes seconds for 100,000."""
-        reader = LineReader(forest)
-        signs = frozenset[int]().union(*SETS.values())
+        reader = StatementReader(forest)
+        signs = frozenset[int]().union(*PAIR_SIGNS.values())
         trees = np.searchsorted(forest.offsets, np.flatnonzero(np.isin(reader.kind, list(signs))), side="right") - 1
         found = [
             (tree, number, right.sign, left.nodes, right.nodes)
             for tree in np.unique(trees).tolist()
-            for number, statement in enumerate(reader.statements(tree))
+            for number, statement in enumerate(reader.read_statements(tree))
             for left, right in pairwise(statement)
             if right.sign in signs and left.nodes and right.nodes
         ]
         origin, statement, sign = np.array([row[:3] for row in found], np.int64).reshape(-1, 3).T
-        sides = subforest(forest, [row[3] for row in found] + [row[4] for row in found])
-        return cls(Pairs(sides, origin), statement, sign)
+        sides = extract_subforest(forest, [row[3] for row in found] + [row[4] for row in found])
+        return cls(SidePairs(sides, origin), statement, sign)
 
-    def pairs(self, signs: frozenset[int]) -> Pairs:
+    def select_pairs(self, signs: frozenset[int]) -> SidePairs:
         """Those with some signs that make good pairs: one a statement, none with a side that came up before."""
         small, large = np.sort(self.sides.forest.sizes.reshape(2, -1), axis=0)
-        fits = np.flatnonzero((small >= SMALLEST) & (large <= RATIO * small) & np.isin(self.sign, list(signs)))
+        fits = np.flatnonzero(
+            (small >= MIN_SIDE_NODES) & (large <= MAX_SIZE_RATIO * small) & np.isin(self.sign, list(signs))
+        )
         names = np.stack([self.sides.origin[fits], self.statement[fits]], axis=1)
         _, first = np.unique(names, axis=0, return_index=True)
         pairs = self.sides.select(fits[first])
-        return pairs.select(_distinct(pairs.forest))
+        return pairs.select(_find_distinct(pairs.forest))
 
 
-def _distinct(forest: Forest) -> Integers:
+def _find_distinct(forest: Forest) -> Integers:
     """The pairs none of whose sides stands in an earlier one of them."""
-    _, label = labels(forest)
+    _, label = label_nodes(forest)
     content = np.stack([label, forest.n_children.astype(np.int32)], axis=1)
     names = [content[start:end].tobytes() for start, end in pairwise(forest.offsets.tolist())]
     half = len(names) // 2
@@ -109,15 +111,15 @@ def _distinct(forest: Forest) -> Integers:
     return np.array(kept, np.int64)
 
 
-def subforest(forest: Forest, tops: list[list[int]]) -> Forest:
+def extract_subforest(forest: Forest, tops: list[list[int]]) -> Forest:
     """A tree for each list of nodes: the node with all that is below it, several in a row of their own."""
     tags, attributes, texts = (list(strings) for strings in (forest.tags, forest.attributes, forest.texts))
-    row = [_place(tags, "mrow"), _place(attributes, ""), _place(texts, "")]
+    row = [_find_or_append(tags, "mrow"), _find_or_append(attributes, ""), _find_or_append(texts, "")]
     lengths = np.array([len(nodes) for nodes in tops], np.int64)
     several = np.flatnonzero(lengths > 1)
     owner = np.repeat(np.arange(len(tops)), lengths)
     node = np.array([node for nodes in tops for node in nodes], np.int64)
-    levels, first_child, counts = [(owner, node)], forest.first_child(), forest.n_children
+    levels, first_child, counts = [(owner, node)], forest.compute_first_child(), forest.n_children
     while len(node):
         below = counts[node].astype(np.int64)
         owner = np.repeat(owner, below)
@@ -137,7 +139,7 @@ def subforest(forest: Forest, tops: list[list[int]]) -> Forest:
     return Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets)
 
 
-def _place(strings: list[str], wanted: str) -> int:
+def _find_or_append(strings: list[str], wanted: str) -> int:
     """Where a string stands in a list, at whose end it is put if it is missing."""
     if wanted not in strings:
         strings.append(wanted)

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.metrics.measures import JUDGED
-from eqkin.evaluation.results import PAPER, PUBLISHED, Row, Score
+from eqkin.evaluation.metrics.measures import JUDGED_MEASURES
+from eqkin.evaluation.results import PAPER, PUBLISHED, Score, TableRow
 from eqkin.evaluation.sets.json_file import read_json
-from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas, short_name
+from eqkin.evaluation.sets.named_formulas import NamedFormulas, make_name, read_formulas
 from eqkin.search.query import FormulaReader
 from eqkin.search.rank import read_lines, read_table
 
 Qrels: TypeAlias = dict[str, dict[str, int]]  # grade by topic and formula
-Run: TypeAlias = dict[str, list[str]]  # formulas by topic, best first
-TOPICS, FORMULAS, QRELS, PUBLISHED_FIGURES = "topics.tsv", "formulas.tsv", "qrels.txt", "published.json"
+RankedLists: TypeAlias = dict[str, list[str]]  # formulas by topic, best first
+TOPICS_FILE, FORMULAS_FILE, QRELS_FILE, PUBLISHED_FILE = "topics.tsv", "formulas.tsv", "qrels.txt", "published.json"
 _GRADE = re.compile(r"[0-9]{1,4}", re.ASCII)
 
 
@@ -38,26 +38,26 @@ class JudgedSet:
     topics: NamedFormulas
     formulas: NamedFormulas
     qrels: Qrels
-    published: Sequence[Row] = field(default_factory=list)
+    published: Sequence[TableRow] = field(default_factory=list)
 
     @classmethod
     def read(cls, folder: Path, reader: FormulaReader | None = None) -> JudgedSet:
         """The set in a folder; raises `BadInput`."""
-        published = folder / PUBLISHED_FIGURES
-        return cls.of_files(
-            folder / TOPICS, folder / FORMULAS, folder / QRELS, name=short_name(folder),
+        published = folder / PUBLISHED_FILE
+        return cls.read_files(
+            folder / TOPICS_FILE, folder / FORMULAS_FILE, folder / QRELS_FILE, name=make_name(folder),
             published=read_published(published) if published.exists() else (), reader=reader,
         )  # fmt: skip
 
     @classmethod
-    def of_files(
+    def read_files(
         cls,
         topics: Path,
         formulas: Path,
         qrels: Path,
         *,
         name: str = "judged",
-        published: Sequence[Row] = (),
+        published: Sequence[TableRow] = (),
         reader: FormulaReader | None = None,
     ) -> JudgedSet:
         """The set in three files.
@@ -68,9 +68,9 @@ class JudgedSet:
             BadInput: a file cannot be read or is empty, a judgement is of a topic that is not there or finds a formula
                 related that is not there, or a topic has no judgements.
         """
-        asked, given = _table(topics), _table(formulas)
+        asked, given = _read_nonempty_table(topics), _read_nonempty_table(formulas)
         grades = read_qrels(qrels)
-        _check(qrels, grades, {name for name, _ in asked}, {name for name, _ in given})
+        _check_qrels(qrels, grades, {name for name, _ in asked}, {name for name, _ in given})
         reader = reader or FormulaReader()
         return cls(name, read_formulas(asked, reader), read_formulas(given, reader), grades, published)
 
@@ -80,7 +80,7 @@ class JudgedSet:
         return sum(map(len, self.qrels.values()))
 
     @property
-    def missing(self) -> int:
+    def missing_formulas(self) -> int:
         """How many formulas were judged, with grade 0, that are not there."""
         return len({formula for judged in self.qrels.values() for formula in judged} - set(self.formulas.names))
 
@@ -93,7 +93,7 @@ def read_qrels(path: Path) -> Qrels:
             or a formula is judged twice for one topic.
     """
     qrels: Qrels = {}
-    for where, fields in _lines(path):
+    for where, fields in _iter_fields(path):
         if len(fields) != 4:
             raise BadInput(f"{where}: a judgement is `topic 0 formula grade`, four fields, not {len(fields)}")
         topic, _, formula, grade = fields
@@ -107,7 +107,7 @@ def read_qrels(path: Path) -> Qrels:
     return qrels
 
 
-def read_run(path: Path) -> Run:
+def read_run(path: Path) -> RankedLists:
     """A TREC run of any system, `topic Q0 formula rank score tag` a line: formulas by topic, best first.
 
     The score decides, as in trec_eval; where scores are equal (often because they were rounded) the rank does, then the
@@ -117,7 +117,7 @@ def read_run(path: Path) -> Run:
         BadInput: the file cannot be read, is empty, a line is not of this form, or a formula stands twice in a list.
     """
     lists: dict[str, dict[str, tuple[float, int]]] = {}
-    for where, fields in _lines(path):
+    for where, fields in _iter_fields(path):
         try:
             topic, _, formula, rank, score, _ = fields
             place = (-float(score), int(rank))
@@ -133,7 +133,7 @@ def read_run(path: Path) -> Run:
     return {topic: sorted(found, key=found.__getitem__) for topic, found in lists.items()}
 
 
-def read_published(path: Path) -> list[Row]:
+def read_published(path: Path) -> list[TableRow]:
     """Figures of others, which come without intervals.
 
     The file is a JSON list of `{"title": ..., "scores": {measure: number}, "note": ..., "origin": ...}`; measures go by
@@ -145,16 +145,16 @@ def read_published(path: Path) -> list[Row]:
     data = read_json(path, "a list of published figures is needed")
     if not isinstance(data, list):
         raise BadInput(f"{path}: a list of published figures is needed")
-    return [_published(entry, f"{path}, entry {number}") for number, entry in enumerate(data, 1)]
+    return [_parse_published(entry, f"{path}, entry {number}") for number, entry in enumerate(data, 1)]
 
 
-def _published(entry: Any, where: str) -> Row:
+def _parse_published(entry: Any, where: str) -> TableRow:
     try:
         cells: dict[str, Score | str] = {str(key): Score(float(value)) for key, value in entry["scores"].items()}
-        row = Row(str(entry["title"]), cells, entry.get("origin", PUBLISHED), str(entry.get("note", "")))
+        row = TableRow(str(entry["title"]), cells, entry.get("origin", PUBLISHED), str(entry.get("note", "")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput(f'{where}: needs the form {{"title": ..., "scores": {{measure: number}}}}') from error
-    known = [measure.key for measure in JUDGED]
+    known = [measure.key for measure in JUDGED_MEASURES]
     if unknown := sorted(cells.keys() - set(known)):
         raise BadInput(f"{where}: there is no measure {unknown[0]!r}; there are {', '.join(known)}")
     if row.origin not in (PUBLISHED, PAPER):
@@ -162,33 +162,33 @@ def _published(entry: Any, where: str) -> Row:
     return row
 
 
-def _table(path: Path) -> list[tuple[str, str]]:
+def _read_nonempty_table(path: Path) -> list[tuple[str, str]]:
     table = read_table(path)
     if not table:
         raise BadInput(f"{path}: no formulas")
     return table
 
 
-def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
+def _iter_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
     """The fields of each line that is not empty, and where it stands."""
     for number, line in enumerate(read_lines(path), 1):
         if fields := line.split():
             yield f"{path}, line {number}", fields
 
 
-def _check(path: Path, qrels: Mapping[str, Mapping[str, int]], topics: set[str], formulas: set[str]) -> None:
+def _check_qrels(path: Path, qrels: Mapping[str, Mapping[str, int]], topics: set[str], formulas: set[str]) -> None:
     """Raise `BadInput` unless judgements, topics and formulas fit together."""
     unknown = sorted(qrels.keys() - topics)
     if unknown:
-        raise BadInput(f"{path}: judgements for topics that are not there: {_some(unknown)}")
+        raise BadInput(f"{path}: judgements for topics that are not there: {_join_some(unknown)}")
     missing = sorted({formula for judged in qrels.values() for formula, grade in judged.items() if grade} - formulas)
     if missing:  # nobody could find them; those of grade 0 nobody has to
-        raise BadInput(f"{path}: formulas judged related are not there: {_some(missing)}")
+        raise BadInput(f"{path}: formulas judged related are not there: {_join_some(missing)}")
     unjudged = sorted(topics - qrels.keys())
     if unjudged:
-        raise BadInput(f"{path}: topics without judgements, leave them out: {_some(unjudged)}")
+        raise BadInput(f"{path}: topics without judgements, leave them out: {_join_some(unjudged)}")
 
 
-def _some(names: Sequence[str]) -> str:
+def _join_some(names: Sequence[str]) -> str:
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     return ", ".join(names[:5]) + more

@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from eqkin.atlas import articles, kin_groups
+from eqkin.atlas import list_articles, load_equation_groups
 from eqkin.errors import BadInput, CorruptData, LimitReached
 from eqkin.evaluation.sets.json_file import read_json
-from eqkin.evaluation.sets.named_formulas import NamedFormulas, read_formulas, short_name
-from eqkin.evaluation.store import digest
-from eqkin.evaluation.systems.base import Formulas
+from eqkin.evaluation.sets.named_formulas import NamedFormulas, make_name, read_formulas
+from eqkin.evaluation.store import compute_digest
+from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.forest import ForestBuilder
 from eqkin.latex import parse
 from eqkin.library.reading import convert_document
 from eqkin.search.query import FormulaReader
 
-MOST = 5_000  # equations; all pairs of one label are compared with all others
+MAX_EQUATIONS = 5_000  # equations; all pairs of one label are compared with all others
 _FORM = 'a list of {"latex": ..., "label": ...}'
 
 
@@ -40,10 +40,10 @@ class LabelledSet:
     @property
     def digest(self) -> str:
         """Identifies equations and labels."""
-        return digest([self.equations.digest, self.labels])
+        return compute_digest([self.equations.digest, self.labels])
 
     @property
-    def repeated(self) -> int:
+    def duplicates(self) -> int:
         """How many equations stand there more than once, written the same."""
         return sum(count - 1 for count in Counter(self.equations.formulas.latex or ()).values())
 
@@ -60,19 +60,23 @@ def read_labelled(path: Path, *, skip_unreadable: bool = False, reader: FormulaR
         BadInput: the file is not of this form or empty, or a formula cannot be read.
         LimitReached: it has more than `MOST` equations.
     """
-    entries = _entries(path)
+    entries = _read_entries(path)
     read = read_formulas([(str(number), latex) for number, (latex, _) in enumerate(entries, 1)], reader)
     if read.problems and not skip_unreadable:
-        raise BadInput(f"{path}: {_unreadable(read, entries)}; mend such formulas, or skip them (--skip-unreadable)")
+        raise BadInput(
+            f"{path}: {_describe_problems(read, entries)}; mend such formulas, or skip them (--skip-unreadable)"
+        )
     kept = np.flatnonzero(read.readable)
     if not len(kept):
-        raise BadInput(f"{path}: none of its {len(entries):,} formulas can be read; first {_unreadable(read, entries)}")
+        raise BadInput(
+            f"{path}: none of its {len(entries):,} formulas can be read; first {_describe_problems(read, entries)}"
+        )
     equations = NamedFormulas([read.names[place] for place in kept.tolist()], read.formulas.select(kept))
     labels = [entries[place][1] for place in kept.tolist()]
-    return LabelledSet(short_name(path), equations, labels, read.problems)
+    return LabelledSet(make_name(path), equations, labels, read.problems)
 
 
-def atlas_set() -> LabelledSet:
+def load_atlas_set() -> LabelledSet:
     """The kin groups of the bundled atlas: every member of a group, labelled with the group.
 
     Members are read from the articles themselves, with the macros that hold where they stand; no library is needed.
@@ -82,13 +86,13 @@ def atlas_set() -> LabelledSet:
     Raises:
         CorruptData: the groups name an equation twice, or one that is not there.
     """
-    groups = {member: group.id for group in kin_groups() for member in group.equations}
-    if len(groups) != sum(len(group.equations) for group in kin_groups()):
+    groups = {member: group.id for group in load_equation_groups() for member in group.equations}
+    if len(groups) != sum(len(group.equations) for group in load_equation_groups()):
         raise CorruptData("the atlas has an equation in two kin groups; install eqkin again")
     names: list[str] = []
     latex: list[str] = []
     builder = ForestBuilder()
-    for article in articles():
+    for article in list_articles():
         subject = article.name.removesuffix(".tex")
         document = parse(article.read_text("utf-8"))
         wanted = [equation for equation in document.equations if f"{subject}:{equation.label}" in groups]
@@ -102,25 +106,25 @@ def atlas_set() -> LabelledSet:
             f"the atlas' kin groups and articles do not fit ({', '.join(missing[:5])}); install eqkin again"
         )
     return LabelledSet(
-        "atlas", NamedFormulas(names, Formulas(builder.build(), latex)), [groups[name] for name in names]
+        "atlas", NamedFormulas(names, FormulaSet(builder.build(), latex)), [groups[name] for name in names]
     )
 
 
-def _entries(path: Path) -> list[tuple[str, str]]:
+def _read_entries(path: Path) -> list[tuple[str, str]]:
     """LaTeX and label of each entry."""
     data = read_json(path, f"{_FORM} is needed")
     if not isinstance(data, list):
         raise BadInput(f"{path}: {_FORM} is needed")
     if not data:
         raise BadInput(f"{path}: no equations; {_FORM} is needed")
-    if len(data) > MOST:
+    if len(data) > MAX_EQUATIONS:
         raise LimitReached(
-            f"{path}: {len(data):,} equations, and at most {MOST:,} can be compared; give a part of them"
+            f"{path}: {len(data):,} equations, and at most {MAX_EQUATIONS:,} can be compared; give a part of them"
         )
-    return [_entry(entry, f"{path}, entry {number}") for number, entry in enumerate(data, 1)]
+    return [_parse_entry(entry, f"{path}, entry {number}") for number, entry in enumerate(data, 1)]
 
 
-def _entry(entry: Any, where: str) -> tuple[str, str]:
+def _parse_entry(entry: Any, where: str) -> tuple[str, str]:
     latex, label = (entry.get("latex"), entry.get("label")) if isinstance(entry, dict) else (None, None)
     if not isinstance(latex, str):
         raise BadInput(f'{where}: "latex" has to be a formula; {_FORM} is needed')
@@ -129,7 +133,7 @@ def _entry(entry: Any, where: str) -> tuple[str, str]:
     return latex, str(label).strip()
 
 
-def _unreadable(read: NamedFormulas, entries: list[tuple[str, str]]) -> str:
+def _describe_problems(read: NamedFormulas, entries: list[tuple[str, str]]) -> str:
     """The first problems, with the formulas they are in."""
     shown = []
     for name, problem in list(read.problems.items())[:3]:

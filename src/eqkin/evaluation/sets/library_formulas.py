@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.systems.base import Formulas
+from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.learning.corpus import Corpus
 from eqkin.library import Library
 
@@ -21,44 +21,44 @@ _PAPERS = "SELECT key, content FROM papers ORDER BY key"
 _Found = TypeVar("_Found")
 
 
-def formulas_of(library: Library) -> tuple[Corpus, Formulas]:
+def read_library_formulas(library: Library) -> tuple[Corpus, FormulaSet]:
     """The corpus of a library, and its formulas with their LaTeX: tree i of the corpus has `latex[i]`.
 
     Raises:
         BadInput: the library has no equations, or somebody changed it meanwhile.
     """
-    corpus = Corpus.of_library(library)
+    corpus = Corpus.from_library(library)
     if not len(corpus):
         raise BadInput(f"{library.folder}: no equations to work with; fill it with `eqkin add`")
     latex: dict[tuple[str, int], str] = {}
-    with library.reading():
+    with library.translate_errors():
         for key, number, _, text in library.connection.execute(_EQUATIONS):
             latex[key, number] = text
-    return corpus, Formulas(corpus.forest, _in_order(library, corpus, latex))
+    return corpus, FormulaSet(corpus.forest, _sort_by_corpus(library, corpus, latex))
 
 
-def sections_of(library: Library, corpus: Corpus) -> npt.NDArray[np.int64]:
+def read_section_ids(library: Library, corpus: Corpus) -> npt.NDArray[np.int64]:
     """For each section of the corpus (`corpus.section`) its id in the library's database.
 
     Raises:
         BadInput: somebody changed the library meanwhile.
     """
-    with library.reading():
+    with library.translate_errors():
         found = {(key, number): section for key, number, section, _ in library.connection.execute(_EQUATIONS)}
-    of_trees = np.array(_in_order(library, corpus, found), np.int64)
+    of_trees = np.array(_sort_by_corpus(library, corpus, found), np.int64)
     return of_trees[np.unique(corpus.section, return_index=True)[1]]
 
 
-def content_digest(library: Library) -> str:
+def compute_content_digest(library: Library) -> str:
     """Hex SHA-256 of all that a library holds: trees, LaTeX, prose. Quick, since every paper's own digest is kept."""
     total = hashlib.sha256()
-    with library.reading():
+    with library.translate_errors():
         for key, content in library.connection.execute(_PAPERS):
             total.update(f"{key}\0{content}\0".encode("utf-8", "surrogatepass"))
     return total.hexdigest()
 
 
-def _in_order(library: Library, corpus: Corpus, found: dict[tuple[str, int], _Found]) -> list[_Found]:
+def _sort_by_corpus(library: Library, corpus: Corpus, found: dict[tuple[str, int], _Found]) -> list[_Found]:
     """What was found of each equation, in the order of the corpus."""
     keys = [corpus.papers[paper] for paper in corpus.paper.tolist()]
     try:

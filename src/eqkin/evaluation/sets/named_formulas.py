@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.evaluation.systems.base import Formulas
+from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.forest import Forest, ForestBuilder
 from eqkin.forest.storage import to_bytes
-from eqkin.mathml.tree import Node, forest_of
+from eqkin.mathml.tree import Node, to_forest
 from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula
 
 
@@ -26,7 +26,7 @@ class NamedFormulas:
     """Formulas of a collection. Those in `problems` have a tree of one empty row, so that every name has a tree."""
 
     names: Sequence[str]
-    formulas: Formulas
+    formulas: FormulaSet
     problems: dict[str, str] = field(default_factory=dict)  # why some cannot be read, by name
 
     def __len__(self) -> int:
@@ -41,30 +41,30 @@ class NamedFormulas:
     def digest(self) -> str:
         """Identifies names, LaTeX and trees."""
         described = [list(self.names), list(self.formulas.latex or ()), sorted(self.problems)]
-        return hashlib.sha256(orjson.dumps(described) + to_bytes(self.formulas.forest.canonical())).hexdigest()[:16]
+        return hashlib.sha256(orjson.dumps(described) + to_bytes(self.formulas.forest.canonicalise())).hexdigest()[:16]
 
 
 def read_formulas(table: Iterable[tuple[str, str]], reader: FormulaReader | None = None) -> NamedFormulas:
     """Trees of named LaTeX or MathML formulas, each read by itself, as the search reads a query."""
     given, problems, builder = list(table), dict[str, str](), ForestBuilder()
     reader = reader or FormulaReader()
-    empty = forest_of(Node("mrow"))
+    empty = to_forest(Node("mrow"))
     with ThreadPoolExecutor(reader.converters) as pool:  # the converters work outside of Python's lock
-        trees = pool.map(lambda row: _tried(reader, row[1]), given)
+        trees = pool.map(lambda row: _try_reading(reader, row[1]), given)
         for (name, _), read in zip(given, trees, strict=True):
             builder.add_forest(read if isinstance(read, Forest) else empty)
             if not isinstance(read, Forest):
                 problems[name] = read
-    formulas = Formulas(builder.build(), [latex for _, latex in given])
+    formulas = FormulaSet(builder.build(), [latex for _, latex in given])
     return NamedFormulas([name for name, _ in given], formulas, problems)
 
 
-def short_name(path: Path) -> str:
+def make_name(path: Path) -> str:
     """A name for what is in a file or folder: letters, digits and hyphens, fit for the names of tables."""
     return re.sub(r"[^A-Za-z0-9]+", "-", path.resolve().stem).strip("-") or "set"
 
 
-def _tried(reader: FormulaReader, latex: str) -> Forest | str:
+def _try_reading(reader: FormulaReader, latex: str) -> Forest | str:
     """A formula's tree, or why there is none."""
     try:
         return reader.read(latex, wildcards=False).forest

@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.sets.equalities import SETS, Neighbours, Pairs
+from eqkin.evaluation.sets.equalities import PAIR_SIGNS, NeighbouringSides, SidePairs
 from eqkin.learning.corpus import Corpus
 
 Integers = npt.NDArray[np.int64]
 
-TEST = 0.5  # share of the pairs
-CHECK = 0.1  # share of the rest, to choose on
-SEED = 0  # of both splits
+TEST_FRACTION = 0.5  # share of the pairs
+VALIDATION_FRACTION = 0.1  # share of the rest, to choose on
+SPLIT_SEED = 0  # of both splits
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,15 +29,20 @@ class PairSet:
     """Pairs of sides, and who is for what."""
 
     name: str
-    pairs: Pairs
+    pairs: SidePairs
     work: Integers  # (pairs,) number of the work each comes from
-    learn: Integers  # numbers of pairs
-    check: Integers
+    train: Integers  # numbers of pairs
+    validation: Integers
     test: Integers
 
     @classmethod
-    def of(
-        cls, corpus: Corpus, name: str, most: int, test: float = TEST, neighbours: Neighbours | None = None
+    def split(
+        cls,
+        corpus: Corpus,
+        name: str,
+        most: int,
+        test: float = TEST_FRACTION,
+        neighbours: NeighbouringSides | None = None,
     ) -> PairSet:
         """The pairs of a corpus with the signs of one of `SETS`, `most` at most.
 
@@ -51,9 +56,9 @@ class PairSet:
         Raises:
             BadInput: There is no such set, or there are pairs of fewer than three works: none could be parted.
         """
-        if name not in SETS:
-            raise BadInput(f"there is no set {name!r} of pairs; there are {', '.join(SETS)}")
-        pairs = (neighbours or Neighbours.of(corpus.forest)).pairs(SETS[name])
+        if name not in PAIR_SIGNS:
+            raise BadInput(f"there is no set {name!r} of pairs; there are {', '.join(PAIR_SIGNS)}")
+        pairs = (neighbours or NeighbouringSides.read(corpus.forest)).select_pairs(PAIR_SIGNS[name])
         if len(pairs) > most:
             pairs = pairs.select(np.linspace(0, len(pairs), most, endpoint=False).astype(np.int64))
         works = [corpus.works[paper] for paper in corpus.paper[pairs.origin].tolist()]
@@ -62,18 +67,18 @@ class PairSet:
                 f"{name}: {len(pairs):,} pairs from {len(set(works))} works are too few to learn from some, choose on "
                 "some and test on others; add papers of more works"
             )
-        testing = apart(works, test, f"test:{SEED}")
+        testing = split_by_work(works, test, f"test:{SPLIT_SEED}")
         rest = np.flatnonzero(~testing)
-        checking = apart([works[pair] for pair in rest.tolist()], CHECK, f"check:{SEED}")
+        checking = split_by_work([works[pair] for pair in rest.tolist()], VALIDATION_FRACTION, f"check:{SPLIT_SEED}")
         number = np.unique(np.array(works), return_inverse=True)[1].astype(np.int64)
         return cls(name, pairs, number, rest[~checking], rest[checking], np.flatnonzero(testing))
 
-    def sides(self, pairs: Integers) -> Integers:
+    def get_sides(self, pairs: Integers) -> Integers:
         """(n, 2) the trees of some pairs, left and right."""
         return np.stack([pairs, len(self.pairs) + pairs], axis=1)
 
     @property
-    def tested(self) -> Pairs:
+    def test_pairs(self) -> SidePairs:
         """Those to test on."""
         return self.pairs.select(self.test)
 
@@ -83,7 +88,7 @@ class PairSet:
         return np.tile(self.work[self.test], 2)
 
 
-def apart(works: Sequence[str], share: float, seed: str) -> npt.NDArray[np.bool_]:
+def split_by_work(works: Sequence[str], share: float, seed: str) -> npt.NDArray[np.bool_]:
     """Which items are set apart: about a share of them, all of a work or none; at least one work, never all.
 
     Works are taken in an order that depends on the seed and their names alone; one that would be too much is passed

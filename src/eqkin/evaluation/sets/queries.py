@@ -18,19 +18,19 @@ from typing import Any
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.sets.json_file import read_json
-from eqkin.evaluation.sets.relevance import normalised
-from eqkin.evaluation.store import digest
-from eqkin.evaluation.systems.base import Formulas
+from eqkin.evaluation.sets.relevance import normalize
+from eqkin.evaluation.store import compute_digest
+from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.network.encoder import Encoder
 
 BUNDLED = Path(__file__).parents[1] / "queries.json"
-_SHORTEST = 4  # characters of a keyword: it is looked for within words too
-_NAMED = 2  # keywords that stand for a query in a table
+_MIN_KEYWORD_LENGTH = 4  # characters of a keyword: it is looked for within words too
+_TITLE_KEYWORDS = 2  # keywords that stand for a query in a table
 _FIELDS = {"id": str, "field": str, "latex": str, "keywords": list}
 
 
 @dataclass(frozen=True)
-class Query:
+class StudyQuery:
     """A formula to look for."""
 
     id: str
@@ -42,10 +42,10 @@ class Query:
     @property
     def title(self) -> str:
         """Its first keywords, for tables."""
-        return ", ".join([*self.keywords[:_NAMED], *(["..."] if len(self.keywords) > _NAMED else [])])
+        return ", ".join([*self.keywords[:_TITLE_KEYWORDS], *(["..."] if len(self.keywords) > _TITLE_KEYWORDS else [])])
 
 
-def load(path: Path = BUNDLED) -> list[Query]:
+def load_queries(path: Path = BUNDLED) -> list[StudyQuery]:
     """Read queries from a JSON list of objects with `id`, `field`, `latex` and `keywords`.
 
     Raises:
@@ -56,17 +56,17 @@ def load(path: Path = BUNDLED) -> list[Query]:
         raise BadInput(f"{path}: a list of queries is needed")
     queries = []
     for number, entry in enumerate(entries):
-        problem = _problem(entry)
+        problem = _find_problem(entry)
         if problem:
             raise BadInput(f"{path}: query {number + 1}: {problem}")
         entry = entry | {"keywords": tuple(entry["keywords"])}
-        queries.append(Query(**entry))
+        queries.append(StudyQuery(**entry))
         if [query.id for query in queries].count(entry["id"]) > 1:
             raise BadInput(f"{path}: query {number + 1}: a second one with the id {entry['id']!r}")
     return queries
 
 
-def _problem(entry: Any) -> str:
+def _find_problem(entry: Any) -> str:
     """What is wrong with an entry; nothing: ""."""
     if not isinstance(entry, dict):
         return "not an object"
@@ -79,19 +79,19 @@ def _problem(entry: Any) -> str:
     if unknown:
         return f"unknown: {', '.join(unknown)}"
     for keyword in entry["keywords"]:
-        if not isinstance(keyword, str) or len(keyword) < _SHORTEST:
-            return f"keyword {keyword!r}: a text of at least {_SHORTEST} characters is needed"
-        if keyword != normalised(keyword):
-            return f"keyword {keyword!r}: is looked for as {normalised(keyword)!r}, write it so"
+        if not isinstance(keyword, str) or len(keyword) < _MIN_KEYWORD_LENGTH:
+            return f"keyword {keyword!r}: a text of at least {_MIN_KEYWORD_LENGTH} characters is needed"
+        if keyword != normalize(keyword):
+            return f"keyword {keyword!r}: is looked for as {normalize(keyword)!r}, write it so"
     return ""
 
 
-def digest_of(queries: Sequence[Query]) -> str:
+def compute_queries_digest(queries: Sequence[StudyQuery]) -> str:
     """Identifies formulas and keywords."""
-    return digest([asdict(query) for query in queries])
+    return compute_digest([asdict(query) for query in queries])
 
 
-def formulas(queries: Sequence[Query]) -> Formulas:
+def read_query_formulas(queries: Sequence[StudyQuery]) -> FormulaSet:
     """The queries' formulas as systems take them; raises `BadInput` for one that cannot be read, naming it."""
     latex = [query.latex for query in queries]
-    return Formulas(Encoder.load().trees(latex), latex)
+    return FormulaSet(Encoder.load().parse_formulas(latex), latex)

@@ -16,18 +16,18 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.latex.prose import EQUATION_MARK, plain_text
+from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.library import Library
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
-EXACT = 10  # characters up to which a keyword has to stand there as it is
-_BATCH = 500  # sections read at once
+MAX_EXACT_LENGTH = 10  # characters up to which a keyword has to stand there as it is
+_SECTION_BATCH = 500  # sections read at once
 _HYPHENS, _APOSTROPHES = "‐‑‒–—−", "‘’ʼ`´"  # ways to write - and '
 _SECTIONS = "SELECT id, title, latex FROM sections WHERE id IN (SELECT value FROM json_each(?))"
 
 
-def normalised(text: str) -> str:
+def normalize(text: str) -> str:
     """Lower case, one space for any white space, one kind of hyphen and apostrophe."""
     text = unicodedata.normalize("NFC", text).lower()
     if not text.isascii() or "`" in text:
@@ -37,9 +37,9 @@ def normalised(text: str) -> str:
     return " ".join(text.split())
 
 
-def section_text(title: str, latex: str) -> str:
+def make_section_text(title: str, latex: str) -> str:
     """Heading and prose of a section, normalised; a mark stands where a display equation stood."""
-    return normalised(f"{plain_text(title)} {EQUATION_MARK} {plain_text(latex)}")
+    return normalize(f"{to_plain_text(title)} {EQUATION_MARK} {to_plain_text(latex)}")
 
 
 @dataclass(frozen=True)
@@ -51,38 +51,38 @@ class Keyword:
     tail: str = ""
 
     @classmethod
-    def of(cls, text: str) -> Keyword:
+    def parse(cls, text: str) -> Keyword:
         """A keyword as it was written."""
-        text = normalised(text)
-        if len(text) <= EXACT:
+        text = normalize(text)
+        if len(text) <= MAX_EXACT_LENGTH:
             return cls(text)
         return cls(text, text[: len(text) // 2], text[len(text) // 2 :])
 
-    def stands_in(self, text: str) -> bool:
+    def occurs_in(self, text: str) -> bool:
         """Whether it stands in a normalised text: as it is or, if it is long, with at most one slip."""
-        return self._after_head(text) or self._before_tail(text) if self.head else self.text in text
+        return self._matches_after_head(text) or self._matches_before_tail(text) if self.head else self.text in text
 
-    def _after_head(self, text: str) -> bool:
+    def _matches_after_head(self, text: str) -> bool:
         reach = len(self.tail) + 1
         at = text.find(self.head)
         while at >= 0:
             end = at + len(self.head)
-            if _begins_nearly(text[end : end + reach], self.tail):
+            if _starts_with_typo(text[end : end + reach], self.tail):
                 return True
             at = text.find(self.head, at + 1)
         return False
 
-    def _before_tail(self, text: str) -> bool:
+    def _matches_before_tail(self, text: str) -> bool:
         reach, backwards = len(self.head) + 1, self.head[::-1]
         at = text.find(self.tail)
         while at >= 0:
-            if _begins_nearly(text[max(0, at - reach) : at][::-1], backwards):
+            if _starts_with_typo(text[max(0, at - reach) : at][::-1], backwards):
                 return True
             at = text.find(self.tail, at + 1)
         return False
 
 
-def _begins_nearly(text: str, word: str) -> bool:
+def _starts_with_typo(text: str, word: str) -> bool:
     """Whether a text begins with a string at Levenshtein distance 0 or 1 of a word."""
     same = 0
     for ours, theirs in zip(text, word, strict=False):
@@ -96,12 +96,12 @@ def _begins_nearly(text: str, word: str) -> bool:
     return text.startswith(rest, same) or text.startswith(rest, same + 1) or text.startswith(word[same:], same + 1)
 
 
-def mentions(text: str, keywords: Sequence[Keyword]) -> bool:
+def contains_any(text: str, keywords: Sequence[Keyword]) -> bool:
     """Whether one of the keywords stands in a normalised text."""
-    return any(keyword.stands_in(text) for keyword in keywords)
+    return any(keyword.occurs_in(text) for keyword in keywords)
 
 
-def relevant_sections(
+def find_relevant_sections(
     library: Library,
     sections: npt.NDArray[np.int64],
     queries: Sequence[Sequence[str]],
@@ -118,23 +118,23 @@ def relevant_sections(
     Raises:
         BadInput: a section is not there any more.
     """
-    wanted = [[Keyword.of(keyword) for keyword in keywords] for keywords in queries]
+    wanted = [[Keyword.parse(keyword) for keyword in keywords] for keywords in queries]
     found = np.zeros((len(wanted), len(sections)), bool)
     told = 0
-    for start in range(0, len(sections), _BATCH):
-        for at, text in enumerate(_texts(library, sections[start : start + _BATCH].tolist()), start):
-            found[:, at] = [mentions(text, keywords) for keywords in wanted]
-        done = min(start + _BATCH, len(sections))
+    for start in range(0, len(sections), _SECTION_BATCH):
+        for at, text in enumerate(_read_texts(library, sections[start : start + _SECTION_BATCH].tolist()), start):
+            found[:, at] = [contains_any(text, keywords) for keywords in wanted]
+        done = min(start + _SECTION_BATCH, len(sections))
         if 10 * done // len(sections) > told:
             told = 10 * done // len(sections)
             tell(f"keywords looked for in {done:,} of {len(sections):,} sections")
     return found
 
 
-def _texts(library: Library, ids: list[int]) -> list[str]:
-    with library.reading():
+def _read_texts(library: Library, ids: list[int]) -> list[str]:
+    with library.translate_errors():
         rows = library.connection.execute(_SECTIONS, (str(ids),)).fetchall()
-    texts = {row["id"]: section_text(row["title"], row["latex"]) for row in rows}
+    texts = {row["id"]: make_section_text(row["title"], row["latex"]) for row in rows}
     if len(texts) < len(set(ids)):
         raise BadInput(f"{library.folder}: was changed while it was read; run this again")
     return [texts[section] for section in ids]

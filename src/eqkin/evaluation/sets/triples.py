@@ -16,14 +16,14 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.results import Score
-from eqkin.evaluation.systems.base import Formulas, Matrix, row_products
-from eqkin.evaluation.u_statistics import greedy_colours, incomplete_interval
+from eqkin.evaluation.systems.base import FormulaSet, Matrix, compute_row_products
+from eqkin.evaluation.u_statistics import compute_incomplete_interval, count_colours
 from eqkin.learning.corpus import Corpus
 
 SEED = 0
 
 
-class Triples:
+class HeldOutTriples:
     """Triples of a corpus, always the same.
 
     Args:
@@ -37,19 +37,19 @@ class Triples:
     def __init__(self, corpus: Corpus, count: int) -> None:
         import torch
 
-        from eqkin.learning.pairs import KINDS, Sampler
+        from eqkin.learning.pairs import CONTEXT_KINDS, TripletSampler
 
         if count < 1 or not len(corpus):
             raise BadInput("there are no held-out triples to rank: add more papers")
         device = torch.device("cpu")
-        sampler = Sampler(corpus, kinds=KINDS, seed=SEED, device=device)
-        drawn = sampler.draw(torch.zeros(1, 1, dtype=torch.int64), count).trees().view(3, count).numpy()
+        sampler = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=SEED, device=device)
+        drawn = sampler.draw(torch.zeros(1, 1, dtype=torch.int64), count).concatenate().view(3, count).numpy()
         self.trees, place = np.unique(drawn, return_inverse=True)
         self._place = place.reshape(3, count)
         self.papers: npt.NDArray[np.int64] = corpus.paper[drawn].T.astype(np.int64)  # (count, 3)
         works = np.unique(np.array(corpus.works, object), return_inverse=True)[1][self.papers]
         self.works = np.unique(works, return_inverse=True)[1].reshape(count, 3)  # numbers, of those that occur
-        self.formulas = Formulas(corpus.forest.select(self.trees))  # those that occur, each once
+        self.formulas = FormulaSet(corpus.forest.select(self.trees))  # those that occur, each once
         self.key = {"corpus": corpus.digest, "triples": count, "seed": SEED}
 
     def __len__(self) -> int:
@@ -58,19 +58,19 @@ class Triples:
     @cached_property
     def colours(self) -> int:
         """Colours that the triples need, so that no two of one colour share a paper."""
-        return greedy_colours(self.papers)
+        return count_colours(self.papers)
 
-    def correct(self, vectors: Matrix) -> npt.NDArray[np.bool_]:
+    def find_correct(self, vectors: Matrix) -> npt.NDArray[np.bool_]:
         """Which triples are ranked right by the inner products of the formulas' vectors; ties are wrong."""
         anchor, partner, negative = (vectors[place] for place in self._place)
-        return row_products(anchor, partner) > row_products(anchor, negative)
+        return compute_row_products(anchor, partner) > compute_row_products(anchor, negative)
 
-    def score_of(self, share: float) -> Score:
+    def make_score(self, share: float) -> Score:
         """A share of triples that is right, with the interval of an incomplete U-statistic."""
-        interval = incomplete_interval(share, self.colours, len(self))
+        interval = compute_incomplete_interval(share, self.colours, len(self))
         return Score(interval.score, interval.low, interval.high)
 
-    def resampled(
+    def resample(
         self, values: npt.NDArray[np.float64], weights: npt.NDArray[np.floating[Any]]
     ) -> npt.NDArray[np.float64]:
         """Means of values over the triples, works weighted: one for each row of `weights` (resamples, works).
@@ -89,21 +89,21 @@ class Triples:
         return np.array(means)
 
     @property
-    def count_of_works(self) -> int:
+    def work_count(self) -> int:
         """Works that occur."""
         return int(self.works.max()) + 1
 
     @property
-    def count_of_papers(self) -> int:
+    def paper_count(self) -> int:
         """Papers that occur."""
         return len(np.unique(self.papers))
 
 
-def packed(correct: npt.NDArray[np.bool_]) -> str:
+def pack_bits(correct: npt.NDArray[np.bool_]) -> str:
     """Booleans as text."""
     return base64.b85encode(np.packbits(correct).tobytes()).decode()
 
 
-def unpacked(text: str, count: int) -> npt.NDArray[np.bool_]:
+def unpack_bits(text: str, count: int) -> npt.NDArray[np.bool_]:
     """What `packed` made text of."""
     return np.unpackbits(np.frombuffer(base64.b85decode(text), np.uint8), count=count).astype(bool)

@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.evaluation.systems.base import Floats, Formulas, System
+from eqkin.evaluation.systems.base import Floats, FormulaSet, System
 
 _WORKER = "eqkin.evaluation.systems.approach0_worker"
-_BATCH = 200  # formulas sent together
-_SECONDS = 600  # that one answer may take
-_SHARED = "/dev/shm"
-_BYTES = 100_000  # of an index, for each formula
-_ABSENT = -1.0  # score of what is not found; approach0's own are positive
+_FORMULAS_PER_REQUEST = 200  # formulas sent together
+_TIMEOUT_SECONDS = 600  # that one answer may take
+_SHARED_MEMORY = "/dev/shm"
+_INDEX_BYTES_PER_FORMULA = 100_000  # of an index, for each formula
+_MISSING_SCORE = -1.0  # score of what is not found; approach0's own are positive
 
 
 class Approach0(System):
@@ -56,7 +56,7 @@ class Approach0(System):
         self._depth, self._progress = depth, progress
         self.refused = {"formulas": 0, "queries": 0}
 
-    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
         """approach0's scores; -1 for formulas that it does not find.
 
         The index is many small files, 75 kB a formula. Meanwhile they lie in shared memory if that has plenty of room,
@@ -68,14 +68,17 @@ class Approach0(System):
         """
         if queries.latex is None or formulas.latex is None:
             raise BadInput(f"{self.name} ranks LaTeX, and these formulas are known as trees alone")
-        scores = np.full((len(queries), len(formulas)), _ABSENT, np.float32)
+        scores = np.full((len(queries), len(formulas)), _MISSING_SCORE, np.float32)
         self.refused = {"formulas": 0, "queries": 0}
         if not scores.size:
             return scores
-        where = _roomy(len(formulas))
-        with tempfile.TemporaryDirectory(prefix="eqkin-approach0-", dir=where) as folder, _Engine(folder) as engine:
-            engine.lead(queries.latex)
-            self.refused["formulas"] = engine.index(formulas.latex, self._progress)
+        where = _find_roomy_folder(len(formulas))
+        with (
+            tempfile.TemporaryDirectory(prefix="eqkin-approach0-", dir=where) as folder,
+            _Approach0Process(folder) as engine,
+        ):
+            engine.add_leading_documents(queries.latex)
+            self.refused["formulas"] = engine.index_formulas(formulas.latex, self._progress)
             for row, query in zip(scores, queries.latex, strict=True):
                 read, places, found = engine.search(query, self._depth)
                 self.refused["queries"] += not read
@@ -83,7 +86,7 @@ class Approach0(System):
         return scores
 
 
-class _Engine:
+class _Approach0Process:
     """The process that runs approach0."""
 
     def __init__(self, folder: str) -> None:
@@ -92,7 +95,7 @@ class _Engine:
         command = [sys.executable, "-P", "-m", _WORKER, folder]  # -P: nothing is imported from where it is started
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def __enter__(self) -> _Engine:
+    def __enter__(self) -> _Approach0Process:
         return self
 
     def __exit__(
@@ -104,16 +107,18 @@ class _Engine:
             if pipe:
                 pipe.close()
 
-    def lead(self, queries: Sequence[str]) -> None:
+    def add_leading_documents(self, queries: Sequence[str]) -> None:
         """Put documents with the queries in front of the formulas."""
-        for start in range(0, len(queries), _BATCH):
-            self._ask({"lead": list(queries[start : start + _BATCH])}, f"reading queries {start} and following")
+        for start in range(0, len(queries), _FORMULAS_PER_REQUEST):
+            self._ask(
+                {"lead": list(queries[start : start + _FORMULAS_PER_REQUEST])}, f"reading queries {start} and following"
+            )
 
-    def index(self, latex: Sequence[str], progress: Callable[[int], None] | None) -> int:
+    def index_formulas(self, latex: Sequence[str], progress: Callable[[int], None] | None) -> int:
         """Index formulas; returns how many could not be read."""
         refused = 0
-        for start in range(0, len(latex), _BATCH):
-            batch = list(latex[start : start + _BATCH])
+        for start in range(0, len(latex), _FORMULAS_PER_REQUEST):
+            batch = list(latex[start : start + _FORMULAS_PER_REQUEST])
             refused += int(
                 self._ask({"add": batch}, f"indexing formulas {start} to {start + len(batch) - 1}")["refused"]
             )
@@ -136,26 +141,26 @@ class _Engine:
             stdin.flush()
         except BrokenPipeError:
             pass  # it is gone; reading says so
-        if not select.select([stdout], [], [], _SECONDS)[0]:
-            raise LimitReached(f"approach0 took more than {_SECONDS} seconds for {doing}; rank fewer formulas")
+        if not select.select([stdout], [], [], _TIMEOUT_SECONDS)[0]:
+            raise LimitReached(f"approach0 took more than {_TIMEOUT_SECONDS} seconds for {doing}; rank fewer formulas")
         line = stdout.readline()
         if not line:
-            raise BadInput(f"approach0 stopped ({_ending(self._process.wait())}) while {doing}; leave those out")
+            raise BadInput(f"approach0 stopped ({_describe_exit(self._process.wait())}) while {doing}; leave those out")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise BadInput(f"approach0 failed while {doing}: {answer['error']}")
         return answer
 
 
-def _roomy(formulas: int) -> str | None:
+def _find_roomy_folder(formulas: int) -> str | None:
     """Shared memory, if an index of so many formulas fits there four times; else None."""
     try:
-        fits = shutil.disk_usage(_SHARED).free > 4 * formulas * _BYTES
+        fits = shutil.disk_usage(_SHARED_MEMORY).free > 4 * formulas * _INDEX_BYTES_PER_FORMULA
     except OSError:
         return None
-    return _SHARED if fits and os.access(_SHARED, os.W_OK) else None
+    return _SHARED_MEMORY if fits and os.access(_SHARED_MEMORY, os.W_OK) else None
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     """How a process ended, in words."""
     return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

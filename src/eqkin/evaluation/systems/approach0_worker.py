@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 
-class Worker:
+class Approach0Worker:
     """An index in a folder: first written, then searched."""
 
     def __init__(self, folder: str) -> None:
@@ -26,7 +26,7 @@ class Worker:
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked."""
         if "lead" in question:
-            return self._lead([_clean(latex) for latex in question["lead"]])
+            return self._add_leading_document([_clean(latex) for latex in question["lead"]])
         if "add" in question:
             return {"refused": sum(not self._add(_clean(latex)) for latex in question["add"])}
         if "finish" in question:
@@ -37,9 +37,9 @@ class Worker:
             return {}
         return self._search(_clean(question["search"]), question["depth"])
 
-    def _lead(self, queries: list[str]) -> dict[str, Any]:
+    def _add_leading_document(self, queries: list[str]) -> dict[str, Any]:
         """Put a document with queries in front; it is never found."""
-        read = [f"[imath]{latex}[/imath]" for latex in queries if self._reads(latex)]
+        read = [f"[imath]{latex}[/imath]" for latex in queries if self._can_read(latex)]
         if read:
             self._pya0.writer_add_doc(self._writer, content=" ".join(read))
             self._leading += 1
@@ -48,10 +48,10 @@ class Worker:
     def _add(self, latex: str) -> bool:
         number = self._pya0.writer_add_doc(self._writer, content=f"[imath]{latex}[/imath]")
         self._places[number] = len(self._places)
-        return self._reads(latex)
+        return self._can_read(latex)
 
     def _search(self, latex: str, depth: int) -> dict[str, Any]:
-        if not self._reads(latex):
+        if not self._can_read(latex):
             return {"read": False, "places": [], "scores": []}
         query = [{"str": latex, "type": "tex", "field": "content"}]
         found = self._pya0.search(self._index, query, verbose=False, topk=depth + self._leading)
@@ -59,7 +59,7 @@ class Worker:
         places = [self._places[hit["docid"]] for hit in hits]
         return {"read": True, "places": places, "scores": [hit["score"] for hit in hits]}
 
-    def _reads(self, latex: str) -> bool:
+    def _can_read(self, latex: str) -> bool:
         return bool(latex) and self._pya0.parse(latex)[0] == "OK"
 
 
@@ -76,7 +76,7 @@ def main() -> None:
         worker = None
         for line in sys.stdin.buffer:
             try:
-                worker = worker or Worker(sys.argv[1])
+                worker = worker or Approach0Worker(sys.argv[1])
                 answer = worker.answer(json.loads(line))
             except Exception as error:  # told to the asker, who raises it
                 answer = {"error": f"{type(error).__name__}: {error}"}

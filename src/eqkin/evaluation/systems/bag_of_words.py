@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.systems.base import Embedding, Floats, Formulas
-from eqkin.evaluation.systems.terms import Bag, LogTfIdf, counted
-from eqkin.forest.vocabulary import ATTRIBUTES, CHARACTERS, TAGS, Vocabulary
-from eqkin.structure.hashing import hashes
-from eqkin.structure.labels import labels
-from eqkin.structure.order import blocks
+from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
+from eqkin.evaluation.systems.terms import LogTfIdf, TermBag, count_matrix
+from eqkin.forest.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
+from eqkin.structure.hashing import hash_strings
+from eqkin.structure.labels import label_nodes
+from eqkin.structure.order import iter_blocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
     from eqkin.learning.corpus import Corpus
 
-_WIDTH = TAGS + ATTRIBUTES + CHARACTERS
-_FILE = "vocabulary.json"
+_FEATURE_COUNT = TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS
+_VOCABULARY_FILE = "vocabulary.json"
 
 
-class BagOfWords(Embedding):
+class BagOfWords(EmbeddingSystem):
     """The paper's: how often each of 32 tags, 32 attributes and 192 characters is in a tree; cosine."""
 
     name = "bag-of-words"
@@ -40,32 +40,36 @@ class BagOfWords(Embedding):
     @property
     def settings(self) -> dict[str, Any]:
         """The number of features."""
-        return {"features": _WIDTH}
+        return {"features": _FEATURE_COUNT}
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
         """Learn which tags, attributes and characters are frequent, or load that."""
-        if not (folder / _FILE).is_file():
-            Vocabulary.learn([corpus.forest]).save(folder / _FILE)
-        self._vocabulary = Vocabulary.load(folder / _FILE)
+        if not (folder / _VOCABULARY_FILE).is_file():
+            Vocabulary.learn([corpus.forest]).save(folder / _VOCABULARY_FILE)
+        self._vocabulary = Vocabulary.load(folder / _VOCABULARY_FILE)
 
-    def encode(self, formulas: Formulas) -> Floats:
+    def encode(self, formulas: FormulaSet) -> Floats:
         """Counts, (formulas, 256); raises `BadInput` before `fit`."""
         if self._vocabulary is None:
             raise BadInput("the bag of words knows no words yet: fit it first")
         forest = formulas.forest
-        features = self._vocabulary.features(forest)
-        vectors = np.zeros((len(forest), _WIDTH), np.float32)
-        for trees, nodes in blocks(forest.offsets):
+        features = self._vocabulary.extract_features(forest)
+        vectors = np.zeros((len(forest), _FEATURE_COUNT), np.float32)
+        for trees, nodes in iter_blocks(forest.offsets):
             rows = trees.stop - trees.start
-            first = np.repeat(np.arange(rows) * _WIDTH, forest.sizes[trees])  # place of each node's first feature
+            first = np.repeat(
+                np.arange(rows) * _FEATURE_COUNT, forest.sizes[trees]
+            )  # place of each node's first feature
             places = [first + features.tag[nodes]]
             for slots, offsets, before in (
-                (features.attribute, features.attribute_offsets, TAGS),
-                (features.character, features.character_offsets, TAGS + ATTRIBUTES),
+                (features.attribute, features.attribute_offsets, TAG_SLOTS),
+                (features.character, features.character_offsets, TAG_SLOTS + ATTRIBUTE_SLOTS),
             ):
                 ends = offsets[nodes.start : nodes.stop + 1]
                 places.append(np.repeat(first, np.diff(ends)) + before + slots[ends[0] : ends[-1]])
-            vectors[trees] = np.bincount(np.concatenate(places), minlength=rows * _WIDTH).reshape(rows, _WIDTH)
+            vectors[trees] = np.bincount(np.concatenate(places), minlength=rows * _FEATURE_COUNT).reshape(
+                rows, _FEATURE_COUNT
+            )
         return vectors
 
 
@@ -76,14 +80,14 @@ class LogBagOfWords(LogTfIdf):
     title = "Bag of words, log tf-idf"
     bits = 18
 
-    def counts(self, formulas: Formulas) -> csr_matrix:
+    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
         """How often each label is in each formula."""
         forest = formulas.forest
-        names, label = labels(forest)
-        code = hashes(names)
+        names, label = label_nodes(forest)
+        code = hash_strings(names)
 
-        def words(trees: slice, nodes: slice) -> list[Bag]:
+        def words(trees: slice, nodes: slice) -> list[TermBag]:
             row = np.repeat(np.arange(trees.stop - trees.start), forest.sizes[trees])
             return [(row, code[label[nodes]])]
 
-        return counted(forest.offsets, words, self.bits)
+        return count_matrix(forest.offsets, words, self.bits)

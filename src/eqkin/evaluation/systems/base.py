@@ -17,17 +17,17 @@ from eqkin.forest import Forest
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from eqkin.evaluation.store import Store
+    from eqkin.evaluation.store import ResultCache
     from eqkin.learning.corpus import Corpus
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Matrix: TypeAlias = "Floats | csr_matrix"
 
-_MANY = 5_000  # formulas whose vectors are worth keeping
+_MIN_CACHED_FORMULAS = 5_000  # formulas whose vectors are worth keeping
 
 
 @dataclass(frozen=True, eq=False)
-class Formulas:
+class FormulaSet:
     """Formulas as trees, and as LaTeX where that is known."""
 
     forest: Forest
@@ -36,10 +36,10 @@ class Formulas:
     def __len__(self) -> int:
         return len(self.forest)
 
-    def select(self, places: npt.NDArray[np.int64]) -> Formulas:
+    def select(self, places: npt.NDArray[np.int64]) -> FormulaSet:
         """Some of them, in that order."""
         latex = None if self.latex is None else [self.latex[place] for place in places.tolist()]
-        return Formulas(self.forest.select(places), latex)
+        return FormulaSet(self.forest.select(places), latex)
 
 
 class System(ABC):
@@ -60,12 +60,12 @@ class System(ABC):
     needs_latex: bool = False
     learned_from: str = ""
     tuned_on: tuple[str, ...] = ()
-    store: Store | None = None
+    cache: ResultCache | None = None
 
     def fit(self, corpus: Corpus, folder: Path) -> None:  # noqa: B027 - many have nothing to learn
         """Learn what it needs from a corpus and keep it in `folder`; what is there already is loaded instead."""
 
-    def warnings(self, sets: Sequence[str]) -> list[str]:
+    def list_warnings(self, sets: Sequence[str]) -> list[str]:
         """What is to be said of its scores on some sets, given by their names."""
         tuned = ", ".join(name for name in sets if name in self.tuned_on)
         return (
@@ -80,11 +80,11 @@ class System(ABC):
         return {}
 
     @abstractmethod
-    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
         """How related each formula is to each query, (queries, formulas); larger is more related."""
 
 
-class Embedding(System):
+class EmbeddingSystem(System):
     """A system that gives each formula a vector; related is what has a large cosine.
 
     Attributes:
@@ -94,22 +94,28 @@ class Embedding(System):
     slow: bool = False
 
     @abstractmethod
-    def encode(self, formulas: Formulas) -> Matrix:
+    def encode(self, formulas: FormulaSet) -> Matrix:
         """Vectors, one a row, dense or sparse; not necessarily of length 1."""
 
-    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
         """The cosine of each query's vector and each formula's."""
-        return products(unit(self.vectors(queries)), unit(self.vectors(formulas)))
+        return compute_products(
+            normalize_rows(self.encode_cached(queries)), normalize_rows(self.encode_cached(formulas))
+        )
 
-    def vectors(self, formulas: Formulas) -> Matrix:
+    def encode_cached(self, formulas: FormulaSet) -> Matrix:
         """What `encode` gives; vectors of many formulas are looked up, or kept, where that is slow."""
-        if self.store is None or not self.slow or len(formulas) < _MANY:
+        if self.cache is None or not self.slow or len(formulas) < _MIN_CACHED_FORMULAS:
             return self.encode(formulas)
-        key = {"settings": self.settings, "learned_from": self.learned_from, "formulas": forest_digest(formulas.forest)}
-        return self.store.vectors(self.name, key, lambda: np.asarray(self.encode(formulas), np.float32))
+        key = {
+            "settings": self.settings,
+            "learned_from": self.learned_from,
+            "formulas": compute_forest_digest(formulas.forest),
+        }
+        return self.cache.get_or_encode(self.name, key, lambda: np.asarray(self.encode(formulas), np.float32))
 
 
-def forest_digest(forest: Forest) -> str:
+def compute_forest_digest(forest: Forest) -> str:
     """Hex SHA-256 of some trees."""
     total = hashlib.sha256()
     for strings in (forest.tags, forest.attributes, forest.texts):
@@ -119,7 +125,7 @@ def forest_digest(forest: Forest) -> str:
     return total.hexdigest()
 
 
-def unit(vectors: Matrix) -> Matrix:
+def normalize_rows(vectors: Matrix) -> Matrix:
     """Rows divided by their lengths; rows of zeros stay."""
     if isinstance(vectors, np.ndarray):
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -129,13 +135,13 @@ def unit(vectors: Matrix) -> Matrix:
     return normalize(vectors).astype(np.float32)
 
 
-def products(left: Matrix, right: Matrix) -> Floats:
+def compute_products(left: Matrix, right: Matrix) -> Floats:
     """All inner products of two sets of rows, (left, right)."""
     result = left @ right.T
     return np.asarray(result if isinstance(result, np.ndarray) else result.toarray(), np.float32)
 
 
-def row_products(left: Matrix, right: Matrix) -> Floats:
+def compute_row_products(left: Matrix, right: Matrix) -> Floats:
     """The inner product of each row with the other set's row at the same place."""
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return np.asarray(np.einsum("ij,ij->i", left, right), np.float32)

@@ -19,26 +19,26 @@ import torch
 from torch import Tensor, nn
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.systems.base import Embedding, Floats, Formulas
-from eqkin.evaluation.systems.bitmaps.bitmap_file import Packed
-from eqkin.evaluation.systems.bitmaps.gallery import Gallery
-from eqkin.evaluation.systems.bitmaps.network import DIMENSIONS, FINISHED, BitmapNetwork
+from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
+from eqkin.evaluation.systems.bitmaps.bitmap_file import PackedImages
+from eqkin.evaluation.systems.bitmaps.gallery import ImageCache
+from eqkin.evaluation.systems.bitmaps.network import DESCRIPTION_FILE, DIMENSIONS, BitmapNetwork
 from eqkin.evaluation.systems.bitmaps.rendering import VERSION
-from eqkin.evaluation.systems.bitmaps.subset import SUBSET, draw_subset
+from eqkin.evaluation.systems.bitmaps.subset import SUBSET_SEED, draw_subset
 from eqkin.learning.checkpoint import remove_checkpoint
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.descent import Descent, descend
-from eqkin.learning.pairs import KINDS, Sampler
-from eqkin.learning.randomness import steps_from
-from eqkin.learning.run import chosen_device
+from eqkin.learning.pairs import CONTEXT_KINDS, TripletSampler
+from eqkin.learning.randomness import make_step_column
+from eqkin.learning.run import choose_device
 from eqkin.learning.triplet import triplet_loss
 
-_PICTURES = {"cuda": 4_096, "cpu": 64}  # embedded at once
-_TELL_SECONDS = 10.0
+_BATCH_SIZES = {"cuda": 4_096, "cpu": 64}  # embedded at once
+_LOG_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Lesson:
+class BitmapTraining:
     """How a bitmap CNN learns; chosen beforehand, nothing of it was tried out on held-out data."""
 
     bitmaps: int = 100_000  # equations to render and learn from, in whole papers
@@ -54,10 +54,10 @@ class Lesson:
         return -(-self.triplets // self.batch)
 
 
-_LESSON = Lesson()
+_DEFAULT_TRAINING = BitmapTraining()
 
 
-class BitmapCNN(Embedding):
+class BitmapCNN(EmbeddingSystem):
     """Vectors by convolutions over pictures.
 
     Args:
@@ -74,7 +74,7 @@ class BitmapCNN(Embedding):
 
     def __init__(
         self,
-        lesson: Lesson = _LESSON,
+        lesson: BitmapTraining = _DEFAULT_TRAINING,
         *,
         device: str = "auto",
         gallery: Path | None = None,
@@ -83,13 +83,13 @@ class BitmapCNN(Embedding):
     ) -> None:
         self.lesson = lesson
         self._device, self._tell, self._save_seconds = device, tell, save_seconds
-        self._shared, self._gallery = gallery, Gallery(gallery, tell) if gallery else None
+        self._shared, self._gallery = gallery, ImageCache(gallery, tell) if gallery else None
         self._network: BitmapNetwork | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """The lesson, which papers are drawn for it, and how formulas are shown."""
-        return {"lesson": asdict(self.lesson), "subset": SUBSET, "rendering": VERSION}
+        return {"lesson": asdict(self.lesson), "subset": SUBSET_SEED, "rendering": VERSION}
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
         """Learn, going on where an earlier try stopped, or load what was learned.
@@ -100,67 +100,72 @@ class BitmapCNN(Embedding):
             CorruptData: What was rendered or learned is damaged.
             LearningFailed: The loss is no number any more.
         """
-        device = chosen_device(self._device)
-        self._gallery = Gallery(self._shared or folder / "bitmaps", self._tell)
-        if not (folder / FINISHED).is_file():
+        device = choose_device(self._device)
+        self._gallery = ImageCache(self._shared or folder / "bitmaps", self._tell)
+        if not (folder / DESCRIPTION_FILE).is_file():
             folder.mkdir(parents=True, exist_ok=True)
             subset = draw_subset(corpus, self.lesson.bitmaps)
-            learner = _Learner(subset, self._gallery.bitmaps(subset.forest), self.lesson, device)
+            learner = _BitmapObjective(subset, self._gallery.get_images(subset.forest), self.lesson, device)
             facts = self.settings | {"corpus": corpus.digest, "equations": len(subset), "papers": len(subset.papers)}
             lesson = self.lesson
             descent = Descent(lesson.steps, lesson.learning_rate, lesson.warm_up, self._save_seconds)
-            loss = descend(learner, learner.loss, descent, folder, settings=facts, progress=self._progress())
+            loss = descend(
+                learner, learner.compute_loss, descent, folder, settings=facts, progress=self._make_progress()
+            )
             learner.network.save(folder, facts | {"loss": loss})
             remove_checkpoint(folder)
         self._network = BitmapNetwork.load(folder).to(device)
 
-    def _progress(self) -> Callable[[int, int, float], None]:
+    def _make_progress(self) -> Callable[[int, int, float], None]:
         told = time.monotonic()
 
         def tell(step: int, steps: int, loss: float) -> None:
             nonlocal told
-            if step == steps or time.monotonic() - told > _TELL_SECONDS:
+            if step == steps or time.monotonic() - told > _LOG_SECONDS:
                 told = time.monotonic()
                 self._tell(f"{self.title}: step {step:,} of {steps:,}, loss {loss:.3f}")
 
         return tell
 
-    def encode(self, formulas: Formulas) -> Floats:
+    def encode(self, formulas: FormulaSet) -> Floats:
         """Vectors of length 1, (formulas, 64); formulas that are not in the gallery are rendered and kept there.
 
         Raises `BadInput` if nothing was learned, or if something has to be rendered and there is no browser.
         """
         if self._network is None or self._gallery is None:
             raise BadInput("the bitmap CNN has not learned anything yet: call fit first")
-        return embed(self._network, self._gallery.bitmaps(formulas.forest))
+        return embed_bitmaps(self._network, self._gallery.get_images(formulas.forest))
 
 
-class _Learner(nn.Module):
+class _BitmapObjective(nn.Module):
     """The network, the pictures on the device, and the loss of a step."""
 
-    def __init__(self, corpus: Corpus, pictures: Packed, lesson: Lesson, device: torch.device) -> None:
+    def __init__(self, corpus: Corpus, pictures: PackedImages, lesson: BitmapTraining, device: torch.device) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(lesson.seed)
             self.network = BitmapNetwork()
         self.to(device)
         self._pictures, self._device = torch.from_numpy(pictures).to(device), device
-        self._sampler, self._batch = Sampler(corpus, kinds=KINDS, seed=lesson.seed, device=device), lesson.batch
+        self._sampler, self._batch = (
+            TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=lesson.seed, device=device),
+            lesson.batch,
+        )
 
-    def loss(self, step: int) -> Tensor:
+    def compute_loss(self, step: int) -> Tensor:
         """The triplet loss, with margin 1."""
-        trees = self._sampler.draw(steps_from(step, 1, self._device), self._batch).trees()[0]
+        trees = self._sampler.draw(make_step_column(step, 1, self._device), self._batch).concatenate()[0]
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
             vectors = self.network(self._pictures[trees])
         return triplet_loss(*vectors.chunk(3))
 
 
 @torch.no_grad()
-def embed(network: BitmapNetwork, pictures: Packed) -> Floats:
+def embed_bitmaps(network: BitmapNetwork, pictures: PackedImages) -> Floats:
     """Vectors of pictures, some at a time, in single precision."""
     device = network.output.weight.device
     vectors = np.empty((len(pictures), DIMENSIONS), np.float32)
-    size = _PICTURES[device.type]
+    size = _BATCH_SIZES[device.type]
     for start in range(0, len(pictures), size):
         some = torch.from_numpy(pictures[start : start + size]).to(device)
         vectors[start : start + size] = network(some).cpu().numpy()

@@ -14,7 +14,9 @@ from eqkin.network.encoder import Encoder
 from eqkin.network.model_files import Model
 
 
-def embed(model: Model, forest: Forest, device: str = "auto", progress: Callable[[int], None] | None = None) -> Floats:
+def embed_forest(
+    model: Model, forest: Forest, device: str = "auto", progress: Callable[[int], None] | None = None
+) -> Floats:
     """Vectors, one a row.
 
     Args:
@@ -26,29 +28,29 @@ def embed(model: Model, forest: Forest, device: str = "auto", progress: Callable
     Raises:
         BadInput: There is no such device here.
     """
-    if not _on_gpu(device):
+    if not _uses_gpu(device):
         return Encoder(model).embed(forest, progress)
     import torch
 
-    from eqkin.learning.held_out import embed as embed_there
-    from eqkin.learning.resident import Resident
-    from eqkin.learning.run import chosen_device
-    from eqkin.network.torch_network import network_of
+    from eqkin.learning.held_out import embed_trees as embed_there
+    from eqkin.learning.resident import DeviceForest
+    from eqkin.learning.run import choose_device
+    from eqkin.network.torch_network import build_network
 
-    there = chosen_device(device)
-    network = network_of(model.architecture, model.weights).to(there)
-    resident = Resident(forest, model.vocabulary, there)
+    there = choose_device(device)
+    network = build_network(model.architecture, model.weights).to(there)
+    resident = DeviceForest(forest, model.vocabulary, there)
     vectors = embed_there(network, resident, torch.arange(len(forest), device=there))
     return np.asarray(vectors.cpu().numpy(), np.float32)
 
 
-def _on_gpu(device: str) -> bool:
+def _uses_gpu(device: str) -> bool:
     if device == "cpu":
         return False
     if importlib.util.find_spec("torch") is None:
         if device == "auto":
             return False
         raise BadInput(f"{device} cannot be used without torch: pip install 'eqkin[train]'")
-    from eqkin.learning.run import chosen_device
+    from eqkin.learning.run import choose_device
 
-    return chosen_device(device).type == "cuda"
+    return choose_device(device).type == "cuda"

@@ -7,9 +7,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
-from eqkin.evaluation.store import digest
-from eqkin.evaluation.systems.base import Floats, Formulas, System, unit
-from eqkin.evaluation.systems.networks import Network
+from eqkin.evaluation.store import compute_digest
+from eqkin.evaluation.systems.base import Floats, FormulaSet, System, normalize_rows
+from eqkin.evaluation.systems.networks import NetworkSystem
 from eqkin.search import kinship, ranker
 from eqkin.search.ranker import Ranker
 from eqkin.structure import frequencies
@@ -17,7 +17,7 @@ from eqkin.structure import frequencies
 TUNED_ON = ("arqmath-dev", "atlas")  # the ranking learned from both, and the recipe of its vector was chosen by them
 
 
-class Engine(System):
+class EngineSystem(System):
     """The ranking that `eqkin search` and `eqkin rank` rank with.
 
     Args:
@@ -33,29 +33,29 @@ class Engine(System):
 
     def __init__(
         self,
-        weights: Path = ranker.BUNDLED,
+        weights: Path = ranker.BUNDLED_RANKER,
         folder: Path | str | None = None,
         *,
         device: str = "auto",
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self._ranker = Ranker.load(weights)
-        self.vector = Network("eqkin-vector", "eqkin, vector alone", folder, device=device, progress=progress)
+        self.vector = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device, progress=progress)
         facts = [
-            *(sha256(path.read_bytes()).hexdigest() for path in (weights, frequencies.BUNDLED)),
-            kinship.FEATURES, kinship.BEST, ranker.CLOSELY, ranker.VECTOR_WEIGHT, ranker.PLAIN_WEIGHT,
-            kinship.PLAIN,
+            *(sha256(path.read_bytes()).hexdigest() for path in (weights, frequencies.BUNDLED_FREQUENCIES)),
+            kinship.FEATURES, kinship.STANDARDISED_OVER, ranker.RERANK_DEPTH, ranker.FIRST_STAGE_VECTOR_WEIGHT, ranker.LINEAR_SCORE_WEIGHT,
+            kinship.LINEAR_WEIGHTS,
         ]  # fmt: skip
-        self.learned_from = f"{self.vector.learned_from}, ranking {digest(facts)}"
+        self.learned_from = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
 
-    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
         """How related the engine finds each formula to each query; within a collection, none to itself."""
         if queries is formulas:
-            return ranker.similarity_within(formulas.forest, self._vectors(formulas), self._ranker)
-        return ranker.similarity(
-            queries.forest, self._vectors(queries), formulas.forest, self._vectors(formulas), self._ranker
+            return ranker.compute_relevance_within(formulas.forest, self._encode_unit(formulas), self._ranker)
+        return ranker.compute_relevance(
+            queries.forest, self._encode_unit(queries), formulas.forest, self._encode_unit(formulas), self._ranker
         )
 
-    def _vectors(self, formulas: Formulas) -> Floats:
-        self.vector.store = self.store
-        return cast(Floats, unit(self.vector.vectors(formulas)))
+    def _encode_unit(self, formulas: FormulaSet) -> Floats:
+        self.vector.cache = self.cache
+        return cast(Floats, normalize_rows(self.vector.encode_cached(formulas)))

@@ -18,24 +18,24 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from eqkin.errors import BadInput, CorruptData, LearningFailed, StorageFailed
-from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, unit
-from eqkin.evaluation.systems.serialised import Sequences, serialised
-from eqkin.evaluation.systems.terms import installed
+from eqkin.errors import BadInput, CorruptData, StorageFailed, TrainingFailed
+from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, normalize_rows
+from eqkin.evaluation.systems.serialised import TokenSequences, serialize
+from eqkin.evaluation.systems.terms import import_optional
 from eqkin.library.durable import write_file
-from eqkin.structure.labels import labels
+from eqkin.structure.labels import label_nodes
 
 if TYPE_CHECKING:
     from eqkin.learning.corpus import Corpus
 
 _WORDS, _VECTORS = "words.json", "vectors.safetensors"
 _TEXT, _FIRST = "serialised.txt", "first.vec"  # while it learns
-_END = "</s>"  # fastText's word for the end of a line
+_END_OF_LINE = "</s>"  # fastText's word for the end of a line
 _VERSION = 1
 
 
 @dataclass(frozen=True)
-class Settings:
+class FastTextSettings:
     """How skip-grams are learned: fastText's defaults, except that tokens have no parts."""
 
     dimensions: int = 100
@@ -48,14 +48,14 @@ class Settings:
     seed: int = 0  # of the first vectors
 
 
-class FastText(Embedding):
+class FastText(EmbeddingSystem):
     """Mean of skip-gram vectors of the nodes' labels; cosine."""
 
     name = "fasttext"
     title = "fastText"
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings or Settings()
+    def __init__(self, settings: FastTextSettings | None = None) -> None:
+        self._settings = settings or FastTextSettings()
         self._words: dict[str, int] = {}
         self._vectors: Floats = np.zeros((0, self._settings.dimensions), np.float32)
 
@@ -75,22 +75,22 @@ class FastText(Embedding):
             CorruptData: what lies in the folder is damaged.
         """
         if not (folder / _WORDS).is_file():
-            words, vectors = _learned(serialised(corpus.forest), self._settings, folder)
+            words, vectors = _train(serialize(corpus.forest), self._settings, folder)
             content = safetensors.save({"vectors": vectors})
-            described = {"version": _VERSION, "words": words, "sha256": _hash(words, content)}
+            described = {"version": _VERSION, "words": words, "sha256": _compute_hash(words, content)}
             write_file(folder / _VECTORS, content)
             write_file(folder / _WORDS, json.dumps(described, ensure_ascii=False).encode())
-        words, vectors = _load(folder, self._settings.dimensions)
-        self._vectors = np.asarray(unit(vectors), np.float32)
+        words, vectors = _load_vectors(folder, self._settings.dimensions)
+        self._vectors = np.asarray(normalize_rows(vectors), np.float32)
         self._words = {word: at for at, word in enumerate(words)}
 
-    def encode(self, formulas: Formulas) -> Floats:
+    def encode(self, formulas: FormulaSet) -> Floats:
         """Means over the labels that have a vector, (formulas, dimensions); zeros where none has."""
         if not self._words:
             raise BadInput("fastText has learned nothing yet: fit it first")
-        sparse = installed("scipy.sparse")
+        sparse = import_optional("scipy.sparse")
         forest = formulas.forest
-        names, label = labels(forest)
+        names, label = label_nodes(forest)
         word = np.array([self._words.get(name, -1) for name in names], np.int32)[label]
         known = word >= 0
         ends = np.concatenate(([0], np.cumsum(known)))[forest.offsets]
@@ -99,14 +99,14 @@ class FastText(Embedding):
         return np.asarray((occurs @ self._vectors) / np.maximum(np.diff(ends), 1)[:, None], np.float32)
 
 
-def _learned(sequences: Sequences, settings: Settings, folder: Path) -> tuple[list[str], Floats]:
+def _train(sequences: TokenSequences, settings: FastTextSettings, folder: Path) -> tuple[list[str], Floats]:
     """Words and their vectors; `folder` holds the text meanwhile.
 
     Tokens are numbers there, so that nothing in a formula can be taken for a blank or for the end of a line. First
     vectors are given: fastText draws only a tenth of them for each thread (its issue 1061), and with more than one
     thread no two runs learn the same.
     """
-    fasttext = installed("fasttext")
+    fasttext = import_optional("fasttext")
     counts = np.bincount(sequences.token, minlength=len(sequences.names))
     words = np.flatnonzero(counts >= settings.least).tolist()
     if not words:
@@ -123,7 +123,7 @@ def _learned(sequences: Sequences, settings: Settings, folder: Path) -> tuple[li
     except OSError as error:
         raise StorageFailed(f"{folder}: could not be written ({error.strerror or error})") from error
     except (ValueError, RuntimeError) as error:
-        raise LearningFailed(f"fastText gave up ({error}); try a smaller learning rate") from error
+        raise TrainingFailed(f"fastText gave up ({error}); try a smaller learning rate") from error
     finally:
         text.unlink(missing_ok=True)
         first.unlink(missing_ok=True)
@@ -131,15 +131,17 @@ def _learned(sequences: Sequences, settings: Settings, folder: Path) -> tuple[li
     return [sequences.names[word] for word in words], vectors
 
 
-def _write_text(path: Path, sequences: Sequences) -> None:
-    numbered = Sequences([str(number) for number in range(len(sequences.names))], sequences.token, sequences.offsets)
+def _write_text(path: Path, sequences: TokenSequences) -> None:
+    numbered = TokenSequences(
+        [str(number) for number in range(len(sequences.names))], sequences.token, sequences.offsets
+    )
     with path.open("w", encoding="ascii") as file:
-        file.writelines(line + "\n" for line in numbered.lines())
+        file.writelines(line + "\n" for line in numbered.iter_lines())
 
 
-def _write_vectors(path: Path, words: list[int], settings: Settings) -> None:
+def _write_vectors(path: Path, words: list[int], settings: FastTextSettings) -> None:
     """Random first vectors, in the size and form fastText has them."""
-    names = [_END, *map(str, words)]
+    names = [_END_OF_LINE, *map(str, words)]
     size = 1 / settings.dimensions
     vectors = np.random.default_rng(settings.seed).uniform(-size, size, (len(names), settings.dimensions))
     with path.open("w", encoding="ascii") as file:
@@ -148,16 +150,18 @@ def _write_vectors(path: Path, words: list[int], settings: Settings) -> None:
             file.write(f"{name} {' '.join(f'{value:.8f}' for value in vector)}\n")
 
 
-def _hash(words: list[str], vectors: bytes) -> str:
+def _compute_hash(words: list[str], vectors: bytes) -> str:
     return hashlib.sha256(json.dumps(words).encode() + vectors).hexdigest()
 
 
-def _load(folder: Path, dimensions: int) -> tuple[list[str], Floats]:
+def _load_vectors(folder: Path, dimensions: int) -> tuple[list[str], Floats]:
     try:
         described = json.loads((folder / _WORDS).read_bytes())
         words = described["words"]
         content = (folder / _VECTORS).read_bytes()
-        if described.get("sha256", _hash(words, content)) != _hash(words, content):  # older ones have none
+        if described.get("sha256", _compute_hash(words, content)) != _compute_hash(
+            words, content
+        ):  # older ones have none
             raise ValueError("it does not match its hash")
         vectors = safetensors.load(content)["vectors"]
         fits = described["version"] == _VERSION and vectors.dtype == np.float32

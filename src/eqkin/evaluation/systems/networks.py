@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, products
-from eqkin.evaluation.systems.embedding import embed
-from eqkin.evaluation.systems.terms import installed
+from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, compute_products
+from eqkin.evaluation.systems.embedding import embed_forest
+from eqkin.evaluation.systems.terms import import_optional
 from eqkin.forest import Vocabulary
 from eqkin.network.architecture import Architecture
 from eqkin.network.encoder import Encoder
-from eqkin.network.model_files import DESCRIPTION, Model
+from eqkin.network.model_files import DESCRIPTION_FILE, Model
 
 if TYPE_CHECKING:
     from eqkin.learning.corpus import Corpus
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SIMILARITIES = ("cosine", "inner product")
 
 
-class GraphSystem(Embedding):
+class GraphSystem(EmbeddingSystem):
     """A system that embeds with a model.
 
     Args:
@@ -40,12 +40,12 @@ class GraphSystem(Embedding):
     def model(self) -> Model:
         """The network with its vocabulary."""
 
-    def encode(self, formulas: Formulas) -> Floats:
+    def encode(self, formulas: FormulaSet) -> Floats:
         """Vectors, (formulas, dimensions)."""
-        return embed(self.model, formulas.forest, self._device, self._progress)
+        return embed_forest(self.model, formulas.forest, self._device, self._progress)
 
 
-class Network(GraphSystem):
+class NetworkSystem(GraphSystem):
     """A network that was learned before.
 
     Args:
@@ -83,14 +83,14 @@ class Network(GraphSystem):
         """The network with its vocabulary."""
         return self._model
 
-    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
         """Similarities of each query's vector and each formula's."""
         if self._similarity == "cosine":
             return super().rank(queries, formulas)
-        return products(self.vectors(queries), self.vectors(formulas))
+        return compute_products(self.encode_cached(queries), self.encode_cached(formulas))
 
 
-class Untrained(GraphSystem):
+class UntrainedNetwork(GraphSystem):
     """A network with random weights: what the architecture is worth before it learns; only its vocabulary is learned.
 
     Args:
@@ -118,7 +118,7 @@ class Untrained(GraphSystem):
     @property
     def settings(self) -> dict[str, Any]:
         """Architecture and seed."""
-        return {"architecture": self._architecture.as_dict(), "seed": self._seed}
+        return {"architecture": self._architecture.to_dict(), "seed": self._seed}
 
     @property
     def model(self) -> Model:
@@ -129,18 +129,18 @@ class Untrained(GraphSystem):
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
         """Learn the vocabulary and draw the weights, or load both."""
-        if not (folder / DESCRIPTION).is_file():
+        if not (folder / DESCRIPTION_FILE).is_file():
             vocabulary = Vocabulary.learn([corpus.forest])
-            Model(self._architecture, vocabulary, _weights(self._architecture, self._seed)).save(folder)
+            Model(self._architecture, vocabulary, _draw_weights(self._architecture, self._seed)).save(folder)
         self._model = Model.load(folder)
 
 
-def _weights(architecture: Architecture, seed: int) -> dict[str, Any]:
+def _draw_weights(architecture: Architecture, seed: int) -> dict[str, Any]:
     """Random weights, drawn as they are before learning."""
-    torch = installed("torch")
-    from eqkin.network.torch_network import network_of
+    torch = import_optional("torch")
+    from eqkin.network.torch_network import build_network
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network = network_of(architecture)
+        network = build_network(architecture)
     return {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import System
-from eqkin.network.model_files import DESCRIPTION
+from eqkin.network.model_files import DESCRIPTION_FILE
 
 if TYPE_CHECKING:
-    from eqkin.evaluation.experiments.context import Context
+    from eqkin.evaluation.experiments.context import ExperimentContext
 
-_IN_RUN = "model"  # where a run keeps its network
-NAMES = {
+_MODEL_SUBFOLDER = "model"  # where a run keeps its network
+SYSTEM_DESCRIPTIONS = {
     "eqkin": "eqkin's search engine: counted structure, common runs and vectors, weighed by what was learned",
     "eqkin-vector": "its vector alone, by the network of eqkin's own recipe; cosine",
     "paper": "the graph network that comes with eqkin, learned by the paper's recipe; cosine",
@@ -34,7 +34,7 @@ NAMES = {
 }
 
 
-def systems(names: Sequence[str], context: Context | None = None) -> list[System]:
+def make_systems(names: Sequence[str], context: ExperimentContext | None = None) -> list[System]:
     """Systems by their names, or by the folder of a network of one's own; none has learned anything yet.
 
     Args:
@@ -44,130 +44,139 @@ def systems(names: Sequence[str], context: Context | None = None) -> list[System
     Raises:
         BadInput: There is no such system, one is named twice, or what it needs is not installed.
     """
-    from eqkin.evaluation.experiments.context import Context
-    from eqkin.evaluation.store import Store
+    from eqkin.evaluation.experiments.context import ExperimentContext
+    from eqkin.evaluation.store import ResultCache
 
-    unknown = [name for name in names if name not in NAMES and not (_model(name) / DESCRIPTION).is_file()]
+    unknown = [
+        name
+        for name in names
+        if name not in SYSTEM_DESCRIPTIONS and not (_find_model(name) / DESCRIPTION_FILE).is_file()
+    ]
     if unknown:
         raise BadInput(
-            f"there is no system {unknown[0]!r}; there are {', '.join(NAMES)}, and folders that hold a model"
+            f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEM_DESCRIPTIONS)}, and folders that hold a model"
         )
-    context = context or Context(Store(Path("evaluation")))
-    made = [_MAKERS[name](context) if name in NAMES else _own_network(_model(name), context) for name in names]
+    context = context or ExperimentContext(ResultCache(Path("evaluation")))
+    made = [
+        _MAKERS[name](context) if name in SYSTEM_DESCRIPTIONS else _make_own_network(_find_model(name), context)
+        for name in names
+    ]
     for at, system in enumerate(made):
         if system.name in {other.name for other in made[:at]}:
             raise BadInput(f"two systems are called {system.name}; folders of networks need names of their own")
     return made
 
 
-def _model(name: str) -> Path:
+def _find_model(name: str) -> Path:
     """A folder, or the one in it where `eqkin train` put the network."""
-    inside = Path(name) / _IN_RUN
-    return inside if (inside / DESCRIPTION).is_file() else Path(name)
+    inside = Path(name) / _MODEL_SUBFOLDER
+    return inside if (inside / DESCRIPTION_FILE).is_file() else Path(name)
 
 
-def _own_network(folder: Path, context: Context) -> System:
-    from eqkin.evaluation.systems.networks import Network
+def _make_own_network(folder: Path, context: ExperimentContext) -> System:
+    from eqkin.evaluation.systems.networks import NetworkSystem
 
     place = folder.resolve()
-    own = place.parent.name if place.name == _IN_RUN else place.name  # all runs call it the same
+    own = place.parent.name if place.name == _MODEL_SUBFOLDER else place.name  # all runs call it the same
     name = re.sub(r"[^A-Za-z0-9]+", "-", own).strip("-") or "network"
-    return Network(name, name, folder, device=context.device, progress=_progress(name, context))
+    return NetworkSystem(name, name, folder, device=context.device, progress=_make_progress(name, context))
 
 
-def _engine(context: Context) -> System:
-    from eqkin.evaluation.systems.engine import Engine
+def _make_engine(context: ExperimentContext) -> System:
+    from eqkin.evaluation.systems.engine import EngineSystem
 
-    return Engine(device=context.device, progress=_progress(Engine.title, context))
+    return EngineSystem(device=context.device, progress=_make_progress(EngineSystem.title, context))
 
 
-def _vector(context: Context) -> System:
+def _make_vector(context: ExperimentContext) -> System:
     from eqkin.evaluation.systems.engine import TUNED_ON
-    from eqkin.evaluation.systems.networks import Network
+    from eqkin.evaluation.systems.networks import NetworkSystem
 
     title = "eqkin, vector alone"
-    system = Network("eqkin-vector", title, "eqkin", device=context.device, progress=_progress(title, context))
+    system = NetworkSystem(
+        "eqkin-vector", title, "eqkin", device=context.device, progress=_make_progress(title, context)
+    )
     system.tuned_on = TUNED_ON
     return system
 
 
-def _paper(context: Context) -> System:
-    from eqkin.evaluation.systems.networks import Network
+def _make_paper(context: ExperimentContext) -> System:
+    from eqkin.evaluation.systems.networks import NetworkSystem
 
     title = "Graph network (bundled)"
-    return Network("paper", title, "paper", device=context.device, progress=_progress(title, context))
+    return NetworkSystem("paper", title, "paper", device=context.device, progress=_make_progress(title, context))
 
 
-def _untrained(context: Context) -> System:
-    from eqkin.evaluation.systems.networks import Untrained
+def _make_untrained(context: ExperimentContext) -> System:
+    from eqkin.evaluation.systems.networks import UntrainedNetwork
     from eqkin.network.architecture import Architecture
 
     shape = replace(Architecture(), width=context.scale.width)
-    return Untrained(shape, device=context.device, progress=_progress(Untrained.title, context))
+    return UntrainedNetwork(shape, device=context.device, progress=_make_progress(UntrainedNetwork.title, context))
 
 
-def _fasttext(context: Context) -> System:
-    from eqkin.evaluation.systems.fasttext import FastText, Settings
+def _make_fasttext(context: ExperimentContext) -> System:
+    from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
 
-    return FastText(replace(Settings(), epochs=context.scale.fasttext_epochs))
-
-
-def _transformer(context: Context) -> System:
-    from eqkin.evaluation.systems.terms import installed
-
-    installed("torch")
-    from eqkin.evaluation.systems.transformer import Lesson, Transformer
-    from eqkin.evaluation.systems.transformer_network import Shape
-
-    shape = replace(Shape(), layers=context.scale.transformer_layers)
-    lesson = replace(Lesson(), triplets=context.scale.transformer_triplets)
-    return Transformer(shape, lesson, device=context.device, progress=_steps(Transformer.title, context))
+    return FastText(replace(FastTextSettings(), epochs=context.scale.fasttext_epochs))
 
 
-def _bitmap_cnn(context: Context) -> System:
-    from eqkin.evaluation.systems.terms import installed
+def _make_transformer(context: ExperimentContext) -> System:
+    from eqkin.evaluation.systems.terms import import_optional
 
-    installed("torch")
-    from eqkin.evaluation.systems.bitmap_cnn import BitmapCNN, Lesson
+    import_optional("torch")
+    from eqkin.evaluation.systems.transformer import Transformer, TransformerTraining
+    from eqkin.evaluation.systems.transformer_network import TransformerShape
 
-    lesson = replace(Lesson(), bitmaps=context.scale.bitmaps, triplets=context.scale.bitmap_triplets)
-    return BitmapCNN(lesson, device=context.device, gallery=context.store.folder / "bitmaps", tell=context.tell)
+    shape = replace(TransformerShape(), layers=context.scale.transformer_layers)
+    lesson = replace(TransformerTraining(), triplets=context.scale.transformer_triplets)
+    return Transformer(shape, lesson, device=context.device, progress=_make_step_progress(Transformer.title, context))
 
 
-def _approach0(context: Context) -> System:
+def _make_bitmap_cnn(context: ExperimentContext) -> System:
+    from eqkin.evaluation.systems.terms import import_optional
+
+    import_optional("torch")
+    from eqkin.evaluation.systems.bitmap_cnn import BitmapCNN, BitmapTraining
+
+    lesson = replace(BitmapTraining(), bitmaps=context.scale.bitmaps, triplets=context.scale.bitmap_triplets)
+    return BitmapCNN(lesson, device=context.device, gallery=context.cache.folder / "bitmaps", tell=context.log)
+
+
+def _make_approach0(context: ExperimentContext) -> System:
     from eqkin.evaluation.systems.approach0 import Approach0
 
-    return Approach0(progress=_progress(Approach0.title, context))
+    return Approach0(progress=_make_progress(Approach0.title, context))
 
 
-def _plain(module: str, name: str) -> Callable[[Context], System]:
+def _make_factory(module: str, name: str) -> Callable[[ExperimentContext], System]:
     """Makes a system that a context decides nothing about."""
 
-    def make(context: Context) -> System:
+    def make(context: ExperimentContext) -> System:
         made: System = getattr(import_module(f"eqkin.evaluation.systems.{module}"), name)()
         return made
 
     return make
 
 
-_MAKERS: dict[str, Callable[[Context], System]] = {
-    "eqkin": _engine,
-    "eqkin-vector": _vector,
-    "paper": _paper,
-    "untrained": _untrained,
-    "bag-of-words": _plain("bag_of_words", "BagOfWords"),
-    "log-bag-of-words": _plain("bag_of_words", "LogBagOfWords"),
-    "tfidf-latex": _plain("tfidf", "TfIdfLatex"),
-    "tfidf-tree": _plain("tfidf", "TfIdfTree"),
-    "tree-pairs": _plain("tree_pairs", "TreePairs"),
-    "fasttext": _fasttext,
-    "transformer": _transformer,
-    "bitmap-cnn": _bitmap_cnn,
-    "approach0": _approach0,
+_MAKERS: dict[str, Callable[[ExperimentContext], System]] = {
+    "eqkin": _make_engine,
+    "eqkin-vector": _make_vector,
+    "paper": _make_paper,
+    "untrained": _make_untrained,
+    "bag-of-words": _make_factory("bag_of_words", "BagOfWords"),
+    "log-bag-of-words": _make_factory("bag_of_words", "LogBagOfWords"),
+    "tfidf-latex": _make_factory("tfidf", "TfIdfLatex"),
+    "tfidf-tree": _make_factory("tfidf", "TfIdfTree"),
+    "tree-pairs": _make_factory("tree_pairs", "TreePairs"),
+    "fasttext": _make_fasttext,
+    "transformer": _make_transformer,
+    "bitmap-cnn": _make_bitmap_cnn,
+    "approach0": _make_approach0,
 }
 
 
-def _progress(title: str, context: Context) -> Callable[[int], None]:
+def _make_progress(title: str, context: ExperimentContext) -> Callable[[int], None]:
     """Tells each time another 10,000 formulas are done."""
     told = 0
 
@@ -177,10 +186,10 @@ def _progress(title: str, context: Context) -> Callable[[int], None]:
             told = 0
         if done - told >= 10_000:
             told = done
-            context.tell(f"{title}: {done:,} formulas")
+            context.log(f"{title}: {done:,} formulas")
 
     return tell
 
 
-def _steps(title: str, context: Context) -> Callable[[int, int, float], None]:
-    return lambda step, steps, loss: context.tell(f"{title}: step {step:,} of {steps:,}, loss {loss:.4f}")
+def _make_step_progress(title: str, context: ExperimentContext) -> Callable[[int, int, float], None]:
+    return lambda step, steps, loss: context.log(f"{title}: step {step:,} of {steps:,}, loss {loss:.4f}")

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.forest import Forest
-from eqkin.structure.labels import labels
-from eqkin.structure.order import Numbers, depth_first
+from eqkin.structure.labels import label_nodes
+from eqkin.structure.order import Numbers, order_depth_first
 
 
 @dataclass(frozen=True)
-class Sequences:
+class TokenSequences:
     """A sequence of tokens for each tree; tokens are indices into `names`."""
 
     names: list[str]  # distinct, not empty, without blanks
@@ -24,7 +24,7 @@ class Sequences:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def lines(self) -> Iterator[str]:
+    def iter_lines(self) -> Iterator[str]:
         """Each sequence as its tokens' names with blanks between."""
         for start in range(0, len(self), 10_000):
             part = self.offsets[start : start + 10_001]
@@ -34,7 +34,7 @@ class Sequences:
                 yield " ".join(words[first:last])
 
 
-def serialised(forest: Forest) -> Sequences:
+def serialize(forest: Forest) -> TokenSequences:
     """The labels of each tree's nodes in depth-first order."""
-    names, label = labels(forest)
-    return Sequences(names, label[depth_first(forest)], forest.offsets)
+    names, label = label_nodes(forest)
+    return TokenSequences(names, label[order_depth_first(forest)], forest.offsets)

@@ -19,17 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.systems.base import Embedding, Floats, Formulas, products
+from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, compute_products
 from eqkin.structure.hashing import Codes
-from eqkin.structure.order import blocks
+from eqkin.structure.order import iter_blocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-Bag = tuple[npt.NDArray[np.int64], Codes]  # formula of each term, counted from the first of them, and the term
+TermBag = tuple[npt.NDArray[np.int64], Codes]  # formula of each term, counted from the first of them, and the term
 
 
-class LogTfIdf(Embedding):
+class LogTfIdf(EmbeddingSystem):
     """A system whose vectors are weighted counts of terms.
 
     Attributes:
@@ -39,22 +39,22 @@ class LogTfIdf(Embedding):
     bits: int = 20
 
     @abstractmethod
-    def counts(self, formulas: Formulas) -> csr_matrix:
+    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
         """How often each term is in each formula, (formulas, 2^bits)."""
 
-    def encode(self, formulas: Formulas, collection: Formulas | None = None) -> csr_matrix:
+    def encode(self, formulas: FormulaSet, collection: FormulaSet | None = None) -> csr_matrix:
         """Rows of length 1; the weights are those of the collection, by default of the formulas themselves."""
-        counted = self.counts(formulas)
-        return _weighing(counted if collection is None else self.counts(collection))(counted)
+        counted = self.count_terms(formulas)
+        return _fit_weights(counted if collection is None else self.count_terms(collection))(counted)
 
-    def rank(self, queries: Formulas, formulas: Formulas) -> Floats:
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
         """Cosines; the weights are those of the formulas."""
-        counted = self.counts(formulas)
-        weigh = _weighing(counted)
-        return products(weigh(self.counts(queries)), weigh(counted))
+        counted = self.count_terms(formulas)
+        weigh = _fit_weights(counted)
+        return compute_products(weigh(self.count_terms(queries)), weigh(counted))
 
 
-def installed(module: str) -> ModuleType:
+def import_optional(module: str) -> ModuleType:
     """A library that comes with the experiments; raises `BadInput` if it is not there."""
     try:
         return import_module(module)
@@ -63,7 +63,9 @@ def installed(module: str) -> ModuleType:
         raise BadInput(f"{module} is not installed ({error}); `pip install 'eqkin[{extra}]'`") from error
 
 
-def counted(offsets: npt.NDArray[np.int64], bags: Callable[[slice, slice], Iterable[Bag]], bits: int) -> csr_matrix:
+def count_matrix(
+    offsets: npt.NDArray[np.int64], bags: Callable[[slice, slice], Iterable[TermBag]], bits: int
+) -> csr_matrix:
     """Counts of terms, one row for each formula.
 
     Args:
@@ -71,9 +73,9 @@ def counted(offsets: npt.NDArray[np.int64], bags: Callable[[slice, slice], Itera
         bags: Gives terms of consecutive formulas: called with which formulas and which nodes they are.
         bits: Decides the number of columns.
     """
-    sparse = installed("scipy.sparse")
+    sparse = import_optional("scipy.sparse")
     parts = []
-    for formulas, nodes in blocks(offsets):
+    for formulas, nodes in iter_blocks(offsets):
         rows, codes = zip(*bags(formulas, nodes), strict=True)
         row, column = np.concatenate(rows), np.concatenate(codes) >> np.uint64(64 - bits)
         shape = (formulas.stop - formulas.start, 1 << bits)
@@ -86,10 +88,10 @@ def counted(offsets: npt.NDArray[np.int64], bags: Callable[[slice, slice], Itera
     return sparse.vstack(parts, "csr")
 
 
-def _weighing(collection: csr_matrix) -> Callable[[csr_matrix], Any]:
+def _fit_weights(collection: csr_matrix) -> Callable[[csr_matrix], Any]:
     """What turns counts into weights by the frequencies in a collection."""
     if not collection.shape[0]:
         return lambda counts: counts
-    text = installed("sklearn.feature_extraction.text")
+    text = import_optional("sklearn.feature_extraction.text")
     weights = text.TfidfTransformer(sublinear_tf=True).fit(collection)
     return lambda counts: weights.transform(counts) if counts.shape[0] else counts

@@ -12,7 +12,7 @@ from eqkin.evaluation.systems.transformer_batches import TreeSet
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork
 from eqkin.forest import Forest
 from eqkin.learning.towers import Integers, Tower
-from eqkin.structure.labels import labels
+from eqkin.structure.labels import label_nodes
 
 DIMENSIONS = (64, 128, 256)  # the paper's choice for its bag of words and fastText
 
@@ -32,7 +32,7 @@ class BagTower(Tower):
 
     def __init__(self, forest: Forest, dimensions: int, seed: int, device: torch.device) -> None:
         super().__init__()
-        names, label = labels(forest)
+        names, label = label_nodes(forest)
         self._label, self._offsets, self._sizes = label.astype(np.int64), forest.offsets, forest.sizes
         first = torch.randn(len(names), dimensions, generator=torch.Generator().manual_seed(seed))
         self.weight = nn.Parameter((first / dimensions**0.5).to(device))
@@ -85,7 +85,7 @@ class TransformerTower(Tower):
 
     def forward(self, formulas: Integers) -> Tensor:
         """Vectors of some formulas, (formulas, dimensions)."""
-        some = self._trees.batch(formulas)
-        features = self._trees.resident.features(some.batch, self.network.precision)
+        some = self._trees.make_batch(formulas)
+        features = self._trees.resident.build_features(some.batch, self.network.precision)
         embeddings: Tensor = self.network(features, some)
         return embeddings

@@ -17,26 +17,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.systems.base import Embedding, Floats, Formulas
+from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
 from eqkin.evaluation.systems.transformer_batches import Integers, TreeSet
-from eqkin.evaluation.systems.transformer_files import FINISHED, load, save
-from eqkin.evaluation.systems.transformer_network import Shape, TransformerNetwork
+from eqkin.evaluation.systems.transformer_files import DESCRIPTION_FILE, load_transformer, save_transformer
+from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
 from eqkin.forest import Forest, Vocabulary
 from eqkin.learning.checkpoint import remove_checkpoint
 from eqkin.learning.corpus import Corpus
 from eqkin.learning.descent import Descent, descend
 from eqkin.learning.histogram import histogram_loss
 from eqkin.learning.masking import Masking, MaskingHeads
-from eqkin.learning.pairs import Sampler
-from eqkin.learning.randomness import steps_from
-from eqkin.learning.run import chosen_device
+from eqkin.learning.pairs import TripletSampler
+from eqkin.learning.randomness import make_step_column
+from eqkin.learning.run import choose_device
 
-_AHEAD = 256  # steps drawn at once
-_NODES = {"cuda": 400_000, "cpu": 16_000}  # of a batch to embed, padding included
+_STEPS_PER_DRAW = 256  # steps drawn at once
+_MAX_BATCH_NODES = {"cuda": 400_000, "cpu": 16_000}  # of a batch to embed, padding included
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TransformerTraining:
     """How a transformer learns; chosen beforehand, nothing of it was tried out on held-out data."""
 
     triplets: int = 3_000_000
@@ -52,7 +52,7 @@ class Lesson:
         return -(-self.triplets // self.batch)
 
 
-class Transformer(Embedding):
+class Transformer(EmbeddingSystem):
     """Vectors by attention among a tree's nodes.
 
     Args:
@@ -68,13 +68,13 @@ class Transformer(Embedding):
 
     def __init__(
         self,
-        shape: Shape | None = None,
-        lesson: Lesson | None = None,
+        shape: TransformerShape | None = None,
+        lesson: TransformerTraining | None = None,
         *,
         device: str = "auto",
         progress: Callable[[int, int, float], None] | None = None,
     ) -> None:
-        self.shape, self.lesson = shape or Shape(), lesson or Lesson()
+        self.shape, self.lesson = shape or TransformerShape(), lesson or TransformerTraining()
         self._device, self._progress = device, progress
         self._network: TransformerNetwork | None = None
         self._vocabulary: Vocabulary | None = None
@@ -106,33 +106,38 @@ class Transformer(Embedding):
             CorruptData: What was learned is damaged.
             LearningFailed: The loss is no number any more.
         """
-        device = chosen_device(self._device)
-        if not (folder / FINISHED).is_file():
+        device = choose_device(self._device)
+        if not (folder / DESCRIPTION_FILE).is_file():
             folder.mkdir(parents=True, exist_ok=True)
             vocabulary = Vocabulary.learn([corpus.forest])
-            learner = _Learner(corpus, vocabulary, self.shape, self.lesson, device)
+            learner = _TransformerObjective(corpus, vocabulary, self.shape, self.lesson, device)
             descent = Descent(self.lesson.steps, self.lesson.learning_rate, self.lesson.warm_up)
             facts = self.settings | {"corpus": corpus.digest}
-            descend(learner, learner.loss, descent, folder, settings=facts, progress=self._progress)
-            save(folder, learner.network, vocabulary, facts)
+            descend(learner, learner.compute_loss, descent, folder, settings=facts, progress=self._progress)
+            save_transformer(folder, learner.network, vocabulary, facts)
             remove_checkpoint(folder)
-        network, self._vocabulary = load(folder, self.shape)
+        network, self._vocabulary = load_transformer(folder, self.shape)
         self._network = network.to(device)
 
-    def encode(self, formulas: Formulas) -> Floats:
+    def encode(self, formulas: FormulaSet) -> Floats:
         """Vectors, (formulas, dimensions)."""
-        return embed(self.network, self.trees(formulas.forest))
+        return embed_trees(self.network, self.prepare_trees(formulas.forest))
 
-    def trees(self, forest: Forest) -> TreeSet:
+    def prepare_trees(self, forest: Forest) -> TreeSet:
         """Trees ready for the network."""
         return TreeSet(forest, self.vocabulary, self.shape.longest, self.network.output.weight.device)
 
 
-class _Learner(nn.Module):
+class _TransformerObjective(nn.Module):
     """The network, its masking heads, and the loss of a step."""
 
     def __init__(
-        self, corpus: Corpus, vocabulary: Vocabulary, shape: Shape, lesson: Lesson, device: torch.device
+        self,
+        corpus: Corpus,
+        vocabulary: Vocabulary,
+        shape: TransformerShape,
+        lesson: TransformerTraining,
+        device: torch.device,
     ) -> None:
         super().__init__()
         with torch.random.fork_rng(devices=[]):
@@ -142,43 +147,43 @@ class _Learner(nn.Module):
         self.to(device)
         self._lesson, self._device = lesson, device
         self._trees = TreeSet(corpus.forest, vocabulary, shape.longest, device)
-        self._sampler = Sampler(corpus, kinds=("paper",), seed=lesson.seed, device=device)
+        self._sampler = TripletSampler(corpus, kinds=("paper",), seed=lesson.seed, device=device)
         self._masking = Masking(lesson.masking, seed=lesson.seed)
-        self._first, self._drawn = -_AHEAD, np.zeros((0, 3 * lesson.batch), np.int64)
+        self._first, self._drawn = -_STEPS_PER_DRAW, np.zeros((0, 3 * lesson.batch), np.int64)
 
-    def loss(self, step: int) -> Tensor:
+    def compute_loss(self, step: int) -> Tensor:
         """Similarity and masking, added."""
-        trees = self._trees.batch(self._triplets(step))
+        trees = self._trees.make_batch(self._draw_triplets(step))
         nodes = torch.arange(len(trees.rank), device=self._device)
         now = torch.full((), step, dtype=torch.int64, device=self._device)
-        mask = self._masking.draw(now, nodes, trees.batch.trees.count)
-        features = self._trees.resident.features(trees.batch, self.network.precision, mask=mask)
-        vectors = self.network.nodes(features, trees)
+        mask = self._masking.draw(now, nodes, trees.batch.trees.node_count)
+        features = self._trees.resident.build_features(trees.batch, self.network.precision, mask=mask)
+        vectors = self.network.encode_nodes(features, trees)
         anchor, partner, negative = functional.normalize(self.network.pool(vectors, trees)).chunk(3)
         similarity = histogram_loss(anchor, partner, negative)
-        hidden: Tensor = self.heads(vectors, mask, self._trees.resident.answers(trees.batch, mask.nodes))
+        hidden: Tensor = self.heads(vectors, mask, self._trees.resident.build_masking_targets(trees.batch, mask.nodes))
         return similarity + hidden
 
-    def _triplets(self, step: int) -> Integers:
+    def _draw_triplets(self, step: int) -> Integers:
         """Anchors, partners and negatives of a step; drawn for many steps at once, so that the device rarely waits."""
-        if not self._first <= step < self._first + _AHEAD:
-            self._first = step - step % _AHEAD
-            drawn = self._sampler.draw(steps_from(self._first, _AHEAD, self._device), self._lesson.batch)
-            self._drawn = drawn.trees().cpu().numpy()
+        if not self._first <= step < self._first + _STEPS_PER_DRAW:
+            self._first = step - step % _STEPS_PER_DRAW
+            drawn = self._sampler.draw(make_step_column(self._first, _STEPS_PER_DRAW, self._device), self._lesson.batch)
+            self._drawn = drawn.concatenate().cpu().numpy()
         triplets: Integers = self._drawn[step - self._first]
         return triplets
 
 
 @torch.no_grad()
-def embed(network: TransformerNetwork, trees: TreeSet) -> Floats:
+def embed_trees(network: TransformerNetwork, trees: TreeSet) -> Floats:
     """Vectors of all trees, some at a time."""
     learning = network.training
     network.eval()
     vectors = np.empty((len(trees), network.shape.dimensions), np.float32)
     try:
-        for part in trees.parts(_NODES[trees.device.type]):
-            some = trees.batch(part)
-            vectors[part] = network(trees.resident.features(some.batch, network.precision), some).cpu().numpy()
+        for part in trees.split_batches(_MAX_BATCH_NODES[trees.device.type]):
+            some = trees.make_batch(part)
+            vectors[part] = network(trees.resident.build_features(some.batch, network.precision), some).cpu().numpy()
     finally:
         network.train(learning)
     return vectors

@@ -17,17 +17,17 @@ import torch
 from torch import Tensor
 
 from eqkin.forest import Forest, Vocabulary
-from eqkin.learning.resident import Batch, Resident
-from eqkin.structure.order import preorder
+from eqkin.learning.resident import DeviceBatch, DeviceForest
+from eqkin.structure.order import compute_preorder
 
 Integers = npt.NDArray[np.int64]
 
 _SHARES = (0.0, 0.5, 0.8, 0.95, 1.0)  # where a sorted batch is cut
-_ALIGNED = 16  # padded lengths are multiples of it: fast attention on GPUs asks for that
+_LENGTH_MULTIPLE = 16  # padded lengths are multiples of it: fast attention on GPUs asks for that
 
 
 @dataclass(frozen=True)
-class Group:
+class PaddedGroup:
     """Trees of similar size in a batch."""
 
     nodes: slice  # theirs, in the batch
@@ -38,12 +38,12 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Sorted:
+class SortedBatch:
     """Some trees, sorted by size."""
 
-    batch: Batch
+    batch: DeviceBatch
     rank: Tensor  # (nodes,) int64, depth-first
-    groups: list[Group]
+    groups: list[PaddedGroup]
     asked: Tensor  # (trees,) int64, where each tree that was asked for stands
 
 
@@ -58,16 +58,16 @@ class TreeSet:
     """
 
     def __init__(self, forest: Forest, vocabulary: Vocabulary, longest: int, device: torch.device) -> None:
-        forest, rank = cut(forest, longest)
+        forest, rank = truncate(forest, longest)
         self.device = device
         self.sizes: Integers = forest.sizes
-        self.resident = Resident(forest, vocabulary, device)
+        self.resident = DeviceForest(forest, vocabulary, device)
         self._rank = torch.from_numpy(rank.astype(np.int16 if longest < 1 << 15 else np.int32)).to(device)
 
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def batch(self, trees: Integers) -> Sorted:
+    def make_batch(self, trees: Integers) -> SortedBatch:
         """Some trees, one may come up several times."""
         order = np.argsort(self.sizes[trees], kind="stable")
         chosen = trees[order]
@@ -82,17 +82,17 @@ class TreeSet:
         rank = self._rank[self.resident.offsets[of_tree][tree] + within].long()
         groups = []
         for first, last in pairwise(sorted({round(share * len(trees)) for share in _SHARES})):
-            length = -(-int(self.sizes[chosen[last - 1]]) // _ALIGNED) * _ALIGNED
+            length = -(-int(self.sizes[chosen[last - 1]]) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
             slots = slice(int(ends[first - 1]) if first else 0, int(ends[last - 1]))
             place = (tree[slots] - first) * length + within[slots]
             keys = torch.arange(length, device=self.device) < offsets.diff()[first:last, None]
-            groups.append(Group(slots, last - first, length, place, keys[:, None, None, :]))
-        return Sorted(batch, rank, groups, torch.from_numpy(asked).to(self.device, non_blocking=True))
+            groups.append(PaddedGroup(slots, last - first, length, place, keys[:, None, None, :]))
+        return SortedBatch(batch, rank, groups, torch.from_numpy(asked).to(self.device, non_blocking=True))
 
-    def parts(self, nodes: int) -> list[Integers]:
+    def split_batches(self, nodes: int) -> list[Integers]:
         """All trees, those of similar size together, in parts that have at most `nodes` nodes when padded."""
         order = np.argsort(self.sizes, kind="stable")
-        lengths = -(-self.sizes[order] // _ALIGNED) * _ALIGNED
+        lengths = -(-self.sizes[order] // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
         parts, first = [], 0
         while first < len(order):
             reach = np.arange(1, min(len(order) - first, nodes // int(lengths[first])) + 1)
@@ -102,16 +102,16 @@ class TreeSet:
         return parts
 
 
-def cut(forest: Forest, longest: int) -> tuple[Forest, npt.NDArray[np.int32]]:
+def truncate(forest: Forest, longest: int) -> tuple[Forest, npt.NDArray[np.int32]]:
     """Trees cut to their first nodes in depth-first order, and the rank of each node that stays.
 
     A node's parent comes before it, so what stays is a tree.
     """
-    rank = preorder(forest)
+    rank = compute_preorder(forest)
     kept = rank < longest
     if kept.all():
         return forest, rank
-    parent = forest.parent()
+    parent = forest.compute_parent()
     child = kept.copy()
     child[forest.offsets[:-1]] = False
     n_children = np.bincount(parent[child], minlength=len(kept))[kept]
@@ -122,13 +122,13 @@ def cut(forest: Forest, longest: int) -> tuple[Forest, npt.NDArray[np.int32]]:
     ), rank[kept]  # fmt: skip
 
 
-def pad(rows: Tensor, group: Group) -> Tensor:
+def pad(rows: Tensor, group: PaddedGroup) -> Tensor:
     """(nodes, width) of a group -> (trees, length, width), zeros where there is no node."""
     padded: Tensor = _Pad.apply(rows, group.place, group.trees * group.length)  # type: ignore[no-untyped-call]
     return padded.view(group.trees, group.length, -1)
 
 
-def unpad(padded: Tensor, group: Group) -> Tensor:
+def unpad(padded: Tensor, group: PaddedGroup) -> Tensor:
     """What `pad` padded."""
     rows: Tensor = _Unpad.apply(padded.flatten(0, 1), group.place)  # type: ignore[no-untyped-call]
     return rows

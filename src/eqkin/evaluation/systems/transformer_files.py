@@ -13,16 +13,16 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
-from eqkin.evaluation.systems.transformer_network import Shape, TransformerNetwork
+from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
 from eqkin.forest import Vocabulary
 from eqkin.library.durable import write_file
 
-FINISHED = "transformer.json"
+DESCRIPTION_FILE = "transformer.json"
 _WEIGHTS, _VOCABULARY = "weights.safetensors", "vocabulary.json"
 _REMEDY = "delete the folder to learn it again"
 
 
-def save(folder: Path, network: TransformerNetwork, vocabulary: Vocabulary, facts: dict[str, Any]) -> None:
+def save_transformer(folder: Path, network: TransformerNetwork, vocabulary: Vocabulary, facts: dict[str, Any]) -> None:
     """Write a network; raises `StorageFailed`."""
     weights = safetensors.save({name: w.detach().float().cpu().numpy() for name, w in network.state_dict().items()})
     words = vocabulary.to_json().encode()
@@ -30,14 +30,14 @@ def save(folder: Path, network: TransformerNetwork, vocabulary: Vocabulary, fact
     write_file(folder / _WEIGHTS, weights)
     write_file(folder / _VOCABULARY, words)
     description = {"shape": asdict(network.shape), "sha256": hashes, "learned": facts}
-    write_file(folder / FINISHED, json.dumps(description, indent=1).encode() + b"\n")
+    write_file(folder / DESCRIPTION_FILE, json.dumps(description, indent=1).encode() + b"\n")
 
 
-def load(folder: Path, shape: Shape) -> tuple[TransformerNetwork, Vocabulary]:
+def load_transformer(folder: Path, shape: TransformerShape) -> tuple[TransformerNetwork, Vocabulary]:
     """Read what `save` wrote, on the CPU; raises `CorruptData` if it is damaged or of another shape."""
     try:
-        description = json.loads((folder / FINISHED).read_bytes())
-        found, hashes = Shape(**description["shape"]), description["sha256"]
+        description = json.loads((folder / DESCRIPTION_FILE).read_bytes())
+        found, hashes = TransformerShape(**description["shape"]), description["sha256"]
         content = {name: (folder / name).read_bytes() for name in (_WEIGHTS, _VOCABULARY)}
         for name, data in content.items():
             if hashlib.sha256(data).hexdigest() != hashes[name]:

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from eqkin.evaluation.systems.transformer_batches import Sorted, pad, unpad
+from eqkin.evaluation.systems.transformer_batches import SortedBatch, pad, unpad
 from eqkin.network.architecture import FEATURES
-from eqkin.network.tree_sum import tree_mean
+from eqkin.network.tree_sum import average_trees
 
-_SPREAD = 0.02  # of the first weights, BERT's
+_INITIAL_DEVIATION = 0.02  # of the first weights, BERT's
 _KERNELS = [  # those that take any length as it comes, and need no plan made for it
     SDPBackend.FLASH_ATTENTION,
     SDPBackend.EFFICIENT_ATTENTION,
@@ -30,7 +30,7 @@ _KERNELS = [  # those that take any length as it comes, and need no plan made fo
 
 
 @dataclass(frozen=True)
-class Shape:
+class TransformerShape:
     """What has to be known to build the network."""
 
     layers: int = 8
@@ -44,23 +44,23 @@ class Shape:
 class TransformerNetwork(nn.Module):
     """Trees to embeddings; on GPUs products are taken in bfloat16, weights stay in float32."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
         self.shape = shape
         self.input = nn.Linear(FEATURES, shape.width)
         self.position = nn.Embedding(shape.longest, shape.width)
         self.input_norm = nn.LayerNorm(shape.width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(TransformerLayer(shape) for _ in range(shape.layers))
         self.norm = nn.LayerNorm(shape.width)
         self.output = nn.Linear(shape.width, shape.dimensions)
-        self.apply(_begin)
+        self.apply(_initialize)
 
     @property
     def precision(self) -> torch.dtype:
         """Of the features it takes."""
         return torch.bfloat16 if self.output.weight.is_cuda else torch.float32
 
-    def nodes(self, features: Tensor, trees: Sorted) -> Tensor:
+    def encode_nodes(self, features: Tensor, trees: SortedBatch) -> Tensor:
         """The last layer's vector of every node: (nodes, 256) features -> (nodes, width)."""
         with torch.autocast(features.device.type, torch.bfloat16, enabled=features.is_cuda), sdpa_kernel(_KERNELS):
             x = self.input_norm(self.input(features) + self.position(trees.rank))
@@ -69,20 +69,20 @@ class TransformerNetwork(nn.Module):
             normed: Tensor = self.norm(x)
         return normed.float()
 
-    def pool(self, nodes: Tensor, trees: Sorted) -> Tensor:
+    def pool(self, nodes: Tensor, trees: SortedBatch) -> Tensor:
         """Embeddings of the trees that were asked for from the vectors of all nodes: (trees, dimensions)."""
-        embedding: Tensor = self.output(tree_mean(nodes, trees.batch.trees))
+        embedding: Tensor = self.output(average_trees(nodes, trees.batch.trees))
         return embedding[trees.asked]
 
-    def forward(self, features: Tensor, trees: Sorted) -> Tensor:
+    def forward(self, features: Tensor, trees: SortedBatch) -> Tensor:
         """Embeddings of the trees that were asked for: (trees, dimensions)."""
-        return self.pool(self.nodes(features, trees), trees)
+        return self.pool(self.encode_nodes(features, trees), trees)
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """Attention, then an inner layer."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: TransformerShape) -> None:
         super().__init__()
         self.heads = shape.heads
         self.attention_norm = nn.LayerNorm(shape.width)
@@ -92,13 +92,13 @@ class Layer(nn.Module):
         self.inner = nn.Linear(shape.width, shape.inner)
         self.outer = nn.Linear(shape.inner, shape.width)
 
-    def forward(self, x: Tensor, trees: Sorted) -> Tensor:
+    def forward(self, x: Tensor, trees: SortedBatch) -> Tensor:
         """(nodes, width) -> (nodes, width)."""
-        x = x + self.attended(self._attention(self.attend(self.attention_norm(x)), trees))
+        x = x + self.attended(self._attend(self.attend(self.attention_norm(x)), trees))
         inner: Tensor = self.outer(functional.gelu(self.inner(self.inner_norm(x))))
         return x + inner
 
-    def _attention(self, asking: Tensor, trees: Sorted) -> Tensor:
+    def _attend(self, asking: Tensor, trees: SortedBatch) -> Tensor:
         """(nodes, 3 x width) -> (nodes, width), each tree by itself."""
         parts = []
         for group in trees.groups:
@@ -109,9 +109,9 @@ class Layer(nn.Module):
         return torch.cat(parts)
 
 
-def _begin(module: nn.Module) -> None:
+def _initialize(module: nn.Module) -> None:
     """First weights, drawn as BERT's are."""
     if isinstance(module, nn.Linear | nn.Embedding):
-        nn.init.normal_(module.weight, std=_SPREAD)
+        nn.init.normal_(module.weight, std=_INITIAL_DEVIATION)
     if isinstance(module, nn.Linear):
         nn.init.zeros_(module.bias)

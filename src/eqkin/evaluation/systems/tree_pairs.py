@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eqkin.evaluation.systems.base import Formulas
-from eqkin.evaluation.systems.terms import Bag, LogTfIdf, counted
-from eqkin.structure.hashing import combined, hashes
-from eqkin.structure.labels import labels
+from eqkin.evaluation.systems.base import FormulaSet
+from eqkin.evaluation.systems.terms import LogTfIdf, TermBag, count_matrix
+from eqkin.structure.hashing import combine_hashes, hash_strings
+from eqkin.structure.labels import label_nodes
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
@@ -24,20 +24,20 @@ class TreePairs(LogTfIdf):
     name = "tree-pairs"
     title = "Tree pairs, log tf-idf"
 
-    def counts(self, formulas: Formulas) -> csr_matrix:
+    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
         """How often each pair is in each formula."""
         forest = formulas.forest
-        names, label = labels(forest)
-        code, parent = hashes(names)[label], forest.parent()
-        nothing, above, beside = hashes(["nothing", "above", "beside"])
+        names, label = label_nodes(forest)
+        code, parent = hash_strings(names)[label], forest.compute_parent()
+        nothing, above, beside = hash_strings(["nothing", "above", "beside"])
 
-        def pairs(trees: slice, nodes: slice) -> list[Bag]:
+        def pairs(trees: slice, nodes: slice) -> list[TermBag]:
             row = np.repeat(np.arange(trees.stop - trees.start), forest.sizes[trees])
             own, up = code[nodes], parent[nodes]
             root = up == np.arange(nodes.start, nodes.stop)
-            children = combined(np.where(root, nothing, code[up]) ^ above, own)
+            children = combine_hashes(np.where(root, nothing, code[up]) ^ above, own)
             next_to = np.flatnonzero((up[:-1] == up[1:]) & ~root[:-1])
-            siblings = combined(own[next_to] ^ beside, own[next_to + 1])
+            siblings = combine_hashes(own[next_to] ^ beside, own[next_to + 1])
             return [(row, children), (row[next_to], siblings)]
 
-        return counted(forest.offsets, pairs, self.bits)
+        return count_matrix(forest.offsets, pairs, self.bits)

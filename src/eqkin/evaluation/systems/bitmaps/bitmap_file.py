@@ -21,27 +21,29 @@ from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, VERSION, WIDTH, I
 from eqkin.library.durable import write_file
 
 FORMAT = "eqkin-bitmaps"
-COLUMNS = -(-WIDTH // 4)  # bytes a row of a picture takes
+ROW_BYTES = -(-WIDTH // 4)  # bytes a row of a picture takes
 
-Packed = npt.NDArray[np.uint8]  # (formulas, COLUMNS, HEIGHT), four pixels a byte, the leftmost in the highest bits
+PackedImages = npt.NDArray[
+    np.uint8
+]  # (formulas, COLUMNS, HEIGHT), four pixels a byte, the leftmost in the highest bits
 Keys = npt.NDArray[np.uint64]
 
-_LEVEL = 12  # of compression; 19 takes 13 times as long for files 6 % smaller
+_COMPRESSION_LEVEL = 12  # of compression; 19 takes 13 times as long for files 6 % smaller
 _SHIFTS = np.array([6, 4, 2, 0], np.uint8)
 
 
-def pack(images: Images) -> Packed:
+def pack(images: Images) -> PackedImages:
     """Pictures in four levels of grey."""
-    levels = np.zeros((len(images), HEIGHT, COLUMNS * 4), np.uint8)
+    levels = np.zeros((len(images), HEIGHT, ROW_BYTES * 4), np.uint8)
     levels[:, :, :WIDTH] = (images.astype(np.uint16) * 3 + 127) // 255
-    fours = levels.reshape(len(images), HEIGHT, COLUMNS, 4) << _SHIFTS
+    fours = levels.reshape(len(images), HEIGHT, ROW_BYTES, 4) << _SHIFTS
     return np.ascontiguousarray(np.bitwise_or.reduce(fours, axis=3).swapaxes(1, 2))
 
 
-def unpack(packed: Packed) -> Images:
+def unpack(packed: PackedImages) -> Images:
     """Pictures with ink from 0 to 255."""
     fours = (packed.swapaxes(1, 2)[..., None] >> _SHIFTS) & 3
-    return np.asarray(fours.reshape(len(packed), HEIGHT, COLUMNS * 4)[:, :, :WIDTH] * np.uint8(85))
+    return np.asarray(fours.reshape(len(packed), HEIGHT, ROW_BYTES * 4)[:, :, :WIDTH] * np.uint8(85))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,22 +55,22 @@ class BitmapFile:
     browser: str  # that rendered it
     _content: bytes
 
-    def pictures(self) -> Packed:
+    def read_images(self) -> PackedImages:
         """The pictures, in the order of the keys; raises `CorruptData`."""
-        size = len(self.keys) * COLUMNS * HEIGHT
+        size = len(self.keys) * ROW_BYTES * HEIGHT
         try:
             data = zstandard.ZstdDecompressor().decompress(self._content, max_output_size=max(size, 1))
         except zstandard.ZstdError as error:
-            raise _damaged(self.path, error) from error
+            raise _make_error(self.path, error) from error
         if len(data) != size:
-            raise _damaged(self.path, "it holds another number of pictures")
-        return np.frombuffer(data, np.uint8).reshape(-1, COLUMNS, HEIGHT)
+            raise _make_error(self.path, "it holds another number of pictures")
+        return np.frombuffer(data, np.uint8).reshape(-1, ROW_BYTES, HEIGHT)
 
 
-def write(folder: Path, keys: Keys, pictures: Packed, browser: str) -> Path:
+def write_bitmaps(folder: Path, keys: Keys, pictures: PackedImages, browser: str) -> Path:
     """Put pictures into a new file of the folder, named by its content; raises `StorageFailed`."""
     body = keys.astype("<u8").tobytes()
-    body += zstandard.ZstdCompressor(level=_LEVEL).compress(pictures.tobytes())
+    body += zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL).compress(pictures.tobytes())
     digest = hashlib.sha256(body).hexdigest()
     header = {"format": FORMAT, "version": VERSION, "browser": browser, "count": len(keys), "digest": digest}
     path = folder / f"{digest[:16]}.bitmaps"
@@ -80,7 +82,7 @@ def write(folder: Path, keys: Keys, pictures: Packed, browser: str) -> Path:
     return path
 
 
-def read(path: Path) -> BitmapFile:
+def read_bitmaps(path: Path) -> BitmapFile:
     """What `write` wrote; raises `CorruptData` if it is damaged or of another version, or `StorageFailed`."""
     try:
         line, _, body = path.read_bytes().partition(b"\n")
@@ -91,13 +93,13 @@ def read(path: Path) -> BitmapFile:
         found = (header["format"], header["version"])
         count, browser, digest = int(header["count"]), str(header["browser"]), header["digest"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _damaged(path, error) from error
+        raise _make_error(path, error) from error
     if found != (FORMAT, VERSION):
         raise CorruptData(f"{path}: pictures of another version of eqkin; delete it to render them again")
     if hashlib.sha256(body).hexdigest() != digest or not 0 <= count * 8 <= len(body):
-        raise _damaged(path, "it does not match its hash")
+        raise _make_error(path, "it does not match its hash")
     return BitmapFile(path, np.frombuffer(body[: count * 8], "<u8").astype(np.uint64), browser, body[count * 8 :])
 
 
-def _damaged(path: Path, why: object) -> CorruptData:
+def _make_error(path: Path, why: object) -> CorruptData:
     return CorruptData(f"{path}: damaged ({why}); delete it to render its pictures again")

@@ -19,15 +19,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from eqkin.errors import CorruptData
-from eqkin.evaluation.systems.bitmaps.bitmap_file import COLUMNS
+from eqkin.evaluation.systems.bitmaps.bitmap_file import ROW_BYTES
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH
 from eqkin.library.durable import write_file
 
 DIMENSIONS = 64
-FINISHED = "bitmap_cnn.json"
+DESCRIPTION_FILE = "bitmap_cnn.json"
 _WEIGHTS = "weights.safetensors"
-_MAPS = 32
-_LEFT = 5  # places of a picture's width that are left after pooling
+_CHANNELS = 32
+_POOLED_WIDTH = 5  # places of a picture's width that are left after pooling
 _REMEDY = "delete the folder to learn it again"
 
 
@@ -37,15 +37,15 @@ class BitmapNetwork(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(1, _MAPS, 3), nn.GELU(), nn.MaxPool2d((2, 4)),
-            nn.Conv2d(_MAPS, _MAPS, 5), nn.GELU(), nn.MaxPool2d((2, 4)),
-            nn.Conv2d(_MAPS, _MAPS, 3), nn.GELU(), nn.MaxPool2d(3),
+            nn.Conv2d(1, _CHANNELS, 3), nn.GELU(), nn.MaxPool2d((2, 4)),
+            nn.Conv2d(_CHANNELS, _CHANNELS, 5), nn.GELU(), nn.MaxPool2d((2, 4)),
+            nn.Conv2d(_CHANNELS, _CHANNELS, 3), nn.GELU(), nn.MaxPool2d(3),
         )  # fmt: skip
-        self.output = nn.Linear(_MAPS * _LEFT, DIMENSIONS)
+        self.output = nn.Linear(_CHANNELS * _POOLED_WIDTH, DIMENSIONS)
 
     def forward(self, packed: Tensor) -> Tensor:
         """(pictures, COLUMNS, HEIGHT) bytes to (pictures, 64)."""
-        vectors: Tensor = self.output(self.layers(unpacked(packed)).flatten(1))
+        vectors: Tensor = self.output(self.layers(unpack_tensor(packed)).flatten(1))
         return functional.normalize(vectors.float())
 
     def save(self, folder: Path, facts: dict[str, Any]) -> None:
@@ -53,14 +53,14 @@ class BitmapNetwork(nn.Module):
         weights = safetensors.save({name: w.detach().cpu().numpy() for name, w in self.state_dict().items()})
         write_file(folder / _WEIGHTS, weights)
         description = {"sha256": hashlib.sha256(weights).hexdigest(), "learned": facts}
-        write_file(folder / FINISHED, json.dumps(description, indent=1).encode() + b"\n")
+        write_file(folder / DESCRIPTION_FILE, json.dumps(description, indent=1).encode() + b"\n")
 
     @classmethod
     def load(cls, folder: Path) -> BitmapNetwork:
         """Read what `save` wrote; raises `CorruptData`."""
         network = cls()
         try:
-            expected = json.loads((folder / FINISHED).read_bytes())["sha256"]
+            expected = json.loads((folder / DESCRIPTION_FILE).read_bytes())["sha256"]
             content = (folder / _WEIGHTS).read_bytes()
             if hashlib.sha256(content).hexdigest() != expected:
                 raise ValueError("the weights do not match their hash")
@@ -71,9 +71,9 @@ class BitmapNetwork(nn.Module):
         return network.eval()
 
 
-def unpacked(packed: Tensor) -> Tensor:
+def unpack_tensor(packed: Tensor) -> Tensor:
     """Pictures as the convolutions take them, (pictures, 1, HEIGHT, WIDTH), ink from 0 to 1."""
     shifts = torch.tensor([6, 4, 2, 0], dtype=torch.uint8, device=packed.device)[:, None]
     levels = (packed[:, :, None, :] >> shifts) & 3
-    levels = levels.view(-1, COLUMNS * 4, HEIGHT)[:, :WIDTH]
+    levels = levels.view(-1, ROW_BYTES * 4, HEIGHT)[:, :WIDTH]
     return levels.transpose(1, 2)[:, None].float() / 3

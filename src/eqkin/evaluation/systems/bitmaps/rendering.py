@@ -31,8 +31,8 @@ Images = npt.NDArray[np.uint8]  # (formulas, HEIGHT, WIDTH), ink is 255
 
 _COLUMNS, _ROWS = 6, 100  # boxes of a page
 _FONT = 16  # pixels; larger ones fit less often, and then formulas have symbols of many sizes
-_NAMES = ("chromium", "chromium-browser", "google-chrome", "/usr/bin/chromium")
-_PATIENCE = 120_000  # milliseconds for a screenshot, on however busy a machine
+_CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "/usr/bin/chromium")
+_SCREENSHOT_MILLISECONDS = 120_000  # milliseconds for a screenshot, on however busy a machine
 _PAGE = f"""<!doctype html><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <style>
@@ -68,7 +68,7 @@ _LINE, _FRACTION = (f"<math>{inner}</math>" for inner in ("<mi>x</mi>", "<mfrac>
 
 def find_chromium() -> str | None:
     """The Chromium that is installed: the one named by EQKIN_CHROMIUM, a usual one, or None for playwright's own."""
-    names = (os.environ.get("EQKIN_CHROMIUM", ""), *_NAMES)
+    names = (os.environ.get("EQKIN_CHROMIUM", ""), *_CHROMIUM_NAMES)
     return next((found for name in names if (found := shutil.which(name))), None)
 
 
@@ -91,7 +91,7 @@ class Renderer:
             raise BadInput(f"rendering formulas needs {error.name}: pip install 'eqkin[eval]'") from error
         self._thread = ThreadPoolExecutor(1, "renderer")
         try:
-            self._session = self._thread.submit(_Session).result()
+            self._session = self._thread.submit(_BrowserSession).result()
         except BaseException:
             self._thread.shutdown()
             raise
@@ -117,7 +117,7 @@ class Renderer:
         return images
 
 
-class _Session:
+class _BrowserSession:
     """The browser and its page; used by one thread alone."""
 
     def __init__(self) -> None:
@@ -139,7 +139,7 @@ class _Session:
         from playwright.sync_api import Error
 
         try:
-            return self._shot(formulas)
+            return self._take_screenshot(formulas)
         except Error:  # the page is gone: a formula was too much for it
             self._stop()
             self._start()
@@ -148,12 +148,12 @@ class _Session:
         half = len(formulas) // 2
         return np.concatenate([self.render(formulas[:half]), self.render(formulas[half:])])
 
-    def _shot(self, formulas: Sequence[str]) -> Images:
+    def _take_screenshot(self, formulas: Sequence[str]) -> Images:
         from PIL import Image
 
         # half a character would be too much for the browser's protocol
         self._tab.evaluate(_SHOW, [formula.encode("utf-8", "replace").decode() for formula in formulas])
-        with Image.open(io.BytesIO(self._tab.screenshot(timeout=_PATIENCE))) as image:
+        with Image.open(io.BytesIO(self._tab.screenshot(timeout=_SCREENSHOT_MILLISECONDS))) as image:
             pixels = np.asarray(image.convert("L"))
         boxes = pixels.reshape(_ROWS, HEIGHT, _COLUMNS, WIDTH).swapaxes(1, 2).reshape(-1, HEIGHT, WIDTH)
         return boxes[: len(formulas)]
@@ -169,8 +169,8 @@ class _Session:
         try:
             self._browser = self._driver.chromium.launch(executable_path=find_chromium(), args=options)
             self.name = f"Chromium {self._browser.version}"
-            self._tab = self._open()
-            line, fraction = (_tall(image) for image in self._shot([_LINE, _FRACTION]))
+            self._tab = self._open_page()
+            line, fraction = (_count_ink_rows(image) for image in self._take_screenshot([_LINE, _FRACTION]))
         except Error as error:
             why = error.message.strip().splitlines()[0]
             raise BadInput(
@@ -181,7 +181,7 @@ class _Session:
             self._stop()
             raise BadInput(f"{self.name} does not show MathML: install version 109 or a newer one")
 
-    def _open(self) -> Page:
+    def _open_page(self) -> Page:
         context = self._browser.new_context(
             viewport={"width": _COLUMNS * WIDTH, "height": _ROWS * HEIGHT}, java_script_enabled=False, offline=True
         )
@@ -196,6 +196,6 @@ class _Session:
             self._browser.close()
 
 
-def _tall(image: Images) -> int:
+def _count_ink_rows(image: Images) -> int:
     """Rows with ink."""
     return int((image > 127).any(axis=1).sum())

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.evaluation.systems.bitmaps.gallery import Gallery, count_empty
+from eqkin.evaluation.systems.bitmaps.gallery import ImageCache, count_empty
 from eqkin.learning.corpus import Corpus
 
-SUBSET = 0  # seed of the parts that experiments use
+SUBSET_SEED = 0  # seed of the parts that experiments use
 
 
 @dataclass(frozen=True)
-class Rendered:
+class RenderReport:
     """What `render_subset` did."""
 
     papers: int
@@ -26,7 +26,7 @@ class Rendered:
     seconds: float
 
 
-def draw_subset(corpus: Corpus, count: int, seed: int = SUBSET) -> Corpus:
+def draw_subset(corpus: Corpus, count: int, seed: int = SUBSET_SEED) -> Corpus:
     """Papers in an order that depends on the seed and their keys alone, until they have `count` equations."""
     equations = np.bincount(corpus.paper, minlength=len(corpus.papers))
     names = [f"{seed}:{key}".encode("utf-8", "surrogatepass") for key in corpus.papers]
@@ -39,15 +39,15 @@ def render_subset(
     corpus: Corpus,
     folder: Path,
     count: int,
-    seed: int = SUBSET,
+    seed: int = SUBSET_SEED,
     *,
     tell: Callable[[str], None] = lambda message: None,
-) -> Rendered:
+) -> RenderReport:
     """Render what `draw_subset` draws into a gallery's folder, where `BitmapCNN` finds it, also on another machine.
 
     What is there already is not rendered again. Raises what `Gallery.bitmaps` raises.
     """
     started = time.monotonic()
     subset = draw_subset(corpus, count, seed)
-    pictures = Gallery(folder, tell).bitmaps(subset.forest)
-    return Rendered(len(subset.papers), len(subset), count_empty(pictures), time.monotonic() - started)
+    pictures = ImageCache(folder, tell).get_images(subset.forest)
+    return RenderReport(len(subset.papers), len(subset), count_empty(pictures), time.monotonic() - started)
