@@ -18,9 +18,9 @@ settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ.get("EQKIN_THOROUGH") else "default")
 
 _TOGETHER = {
-    "tests/milvus/": "milvus",
+    "tests/backends/milvus/": "milvus",
     "tests/search/test_stores.py": "milvus",
-    "tests/workers/test_ray": "ray",
+    "tests/executors/test_ray": "ray",
 }
 
 

@@ -5,9 +5,9 @@ from typer.testing import CliRunner
 
 from eqkin.benchmarks.encode import EncodeReport
 from eqkin.cli import app
+from eqkin.encoder.architecture import Architecture
 from eqkin.library import Library
-from eqkin.network.architecture import Architecture
-from tests.network.models import SMALL_MIX, random_model
+from tests.encoder.models import SMALL_MIX, random_model
 
 runner = CliRunner()
 

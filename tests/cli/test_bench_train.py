@@ -12,11 +12,11 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from eqkin.benchmarks.train import PAPER_EQUATIONS, GeometricNetwork, Memory  # noqa: E402
 from eqkin.cli import app  # noqa: E402
-from eqkin.learning.corpus import Corpus  # noqa: E402
+from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
+from eqkin.encoder.torch_network import GraphNetwork  # noqa: E402
+from eqkin.encoder.trees import TreeBatch  # noqa: E402
 from eqkin.library import Library  # noqa: E402
-from eqkin.network.architecture import FEATURES, Architecture  # noqa: E402
-from eqkin.network.torch_network import GraphNetwork  # noqa: E402
-from eqkin.network.trees import TreeBatch  # noqa: E402
+from eqkin.training.corpus import Corpus  # noqa: E402
 
 runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importing torch-geometric warns of itself

@@ -18,12 +18,12 @@ pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 
 
 from eqkin import Encoder  # noqa: E402
 from eqkin.benchmarks.encode import EncodeReport  # noqa: E402
+from eqkin.encoder.architecture import Architecture  # noqa: E402
 from eqkin.evaluation.experiments.labelled import score_labels  # noqa: E402
 from eqkin.evaluation.report import EXPERIMENTS  # noqa: E402
 from eqkin.evaluation.systems.registry import SYSTEM_DESCRIPTIONS  # noqa: E402
-from eqkin.network.architecture import Architecture  # noqa: E402
 from tests.cli.running import Ended, eqkin  # noqa: E402
-from tests.learning.small import corpus_of  # noqa: E402
+from tests.training.small import corpus_of  # noqa: E402
 
 EQUATIONS = [
     (r"\frac{a}{b}", "fraction"),

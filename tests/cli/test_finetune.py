@@ -13,8 +13,8 @@ pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[tr
 
 from eqkin import Encoder  # noqa: E402
 from tests.cli.running import eqkin  # noqa: E402
+from tests.encoder.models import random_model  # noqa: E402
 from tests.evaluation.pairs import corpus_of_equalities  # noqa: E402
-from tests.network.models import random_model  # noqa: E402
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
 

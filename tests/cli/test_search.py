@@ -85,7 +85,7 @@ def test_nothing_found_tells_of_filters(library):
 
 def test_structure_that_was_not_taken_in_is_told_of(library, monkeypatch):
     assert not _run("search", "x^2", "-l", library, "-k", "1").stderr
-    monkeypatch.setattr("eqkin.search.shelves.Shelves.complete", False)
+    monkeypatch.setattr("eqkin.search.shelves.LocalBackend.complete", False)
     assert "run `eqkin index`" in _run("search", "x^2", "-l", library, "-k", "1").stderr
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from eqkin.cli.search_output import print_results
-from eqkin.mathml.tree import to_mathml
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
 from eqkin.search.wildcards import Pattern
+from eqkin.trees.mathml import to_mathml
 from eqkin.web.query import WebQuery
 from eqkin.web.result_view import render_results
 

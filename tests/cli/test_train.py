@@ -33,8 +33,8 @@ def test_bar_time_left_losses_and_speed_fit_a_terminal_of_80_columns() -> None:
 
 def test_a_run_tells_its_score_as_json(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
-    from eqkin.learning.corpus import Corpus
     from eqkin.library import Library
+    from eqkin.training.corpus import Corpus
 
     with Library.open(tmp_path / "library") as library:
         library.add("atlas:")
@@ -55,8 +55,8 @@ def test_a_run_tells_its_score_as_json(tmp_path: Path) -> None:
 
 def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
-    from eqkin.learning.corpus import Corpus
     from eqkin.library import Library
+    from eqkin.training.corpus import Corpus
 
     with Library.open(tmp_path / "library") as library:
         library.add("atlas:")
@@ -71,7 +71,7 @@ def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path)
 def test_the_help_names_every_setting() -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.cli.train import train
-    from eqkin.learning.recipes import Recipe
+    from eqkin.training.recipes import Recipe
 
     told = set(re.findall(r"\w+", train.__doc__ or ""))
     named = {"name", "batch", "triplets", "seed", "architecture"}  # options of their own, or none

@@ -2,8 +2,8 @@
 
 from functools import cache
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.systems.base import FormulaSet
-from eqkin.network.encoder import Encoder
 
 
 @cache

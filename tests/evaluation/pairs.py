@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from eqkin.learning.corpus import Corpus
-from tests.forest.strategies import build
+from eqkin.training.corpus import Corpus
+from tests.trees.strategies import build
 
 LATIN, GREEK = "abcdefghijkl", "αβγδεζηθικλμ"
 

@@ -11,6 +11,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
+from eqkin.encoder.encoder import Encoder  # noqa: E402
+from eqkin.encoder.model_files import Model  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.bootstrap import draw_bootstrap_weights  # noqa: E402
 from eqkin.evaluation.experiments.ablated import EQKIN, VARIANTS, make_recipe, rank_triples, train_variant  # noqa: E402
@@ -33,12 +35,10 @@ from eqkin.evaluation.sets.triples import HeldOutTriples, unpack_bits  # noqa: E
 from eqkin.evaluation.store import ResultCache, compute_digest  # noqa: E402
 from eqkin.evaluation.systems.bag_of_words import BagOfWords  # noqa: E402
 from eqkin.evaluation.systems.base import System  # noqa: E402
-from eqkin.learning.corpus_words import ContextWords  # noqa: E402
-from eqkin.learning.run import TrainingRun  # noqa: E402
-from eqkin.network.encoder import Encoder  # noqa: E402
-from eqkin.network.model_files import Model  # noqa: E402
+from eqkin.training.corpus_words import ContextWords  # noqa: E402
+from eqkin.training.run import TrainingRun  # noqa: E402
 from tests.evaluation.formulas import formulas  # noqa: E402
-from tests.learning.small import corpus_of  # noqa: E402
+from tests.training.small import corpus_of  # noqa: E402
 
 SCALE = replace(SMALL_SCALE, triplets=256, width=8, triples=200, resamples=50, seeds=2)
 CORPUS = corpus_of([[3, 2], [4], [2, 2], [5]] * 3, ((0, 1), (2, 3), (4, 8)))

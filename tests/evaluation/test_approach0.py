@@ -11,7 +11,7 @@ from eqkin.errors import BadInput, LimitReached
 from eqkin.evaluation.systems import approach0 as module
 from eqkin.evaluation.systems.approach0 import Approach0
 from eqkin.evaluation.systems.base import FormulaSet
-from tests.forest.strategies import build
+from tests.trees.strategies import build
 
 pytest.importorskip("pya0", reason="pya0 has wheels for Linux on x86-64 alone")
 
@@ -64,7 +64,7 @@ def test_no_more_than_the_depth_is_found():
 
 
 def test_nothing_is_printed_and_no_index_is_left(capfd, tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SHARED", str(tmp_path))
+    monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path))
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     told = []
     Approach0(progress=told.append).rank(formulas(r"\frac{x}{"), formulas(r"\frac{x}{", "y"))
@@ -74,10 +74,10 @@ def test_nothing_is_printed_and_no_index_is_left(capfd, tmp_path, monkeypatch):
 
 
 def test_the_index_goes_where_there_is_room(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SHARED", str(tmp_path))
+    monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path))
     assert module._find_roomy_folder(10) == str(tmp_path)
     assert module._find_roomy_folder(10**12) is None
-    monkeypatch.setattr(module, "_SHARED", str(tmp_path / "nowhere"))
+    monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path / "nowhere"))
     assert module._find_roomy_folder(10) is None
 
 
@@ -118,7 +118,7 @@ def test_a_crash_becomes_an_error_that_says_when(tmp_path, monkeypatch):
 
 def test_an_engine_that_hangs_is_given_up(tmp_path, monkeypatch):
     failing(tmp_path, monkeypatch, "sys.stdin.readline()")
-    monkeypatch.setattr(module, "_SECONDS", 1)
+    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 1)
     with pytest.raises(LimitReached, match="took more than 1 seconds"):
         Approach0().rank(formulas("x"), formulas("x", "y"))
 

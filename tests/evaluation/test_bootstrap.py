@@ -31,7 +31,7 @@ def test_weights_count_draws_with_replacement():
 
 def test_weights_do_not_depend_on_how_many_are_made_at_once(monkeypatch):
     whole = draw_bootstrap_weights(7, 30)
-    monkeypatch.setattr("eqkin.evaluation.bootstrap._CELLS", 20)
+    monkeypatch.setattr("eqkin.evaluation.bootstrap._MAX_CELLS", 20)
     assert np.array_equal(draw_bootstrap_weights(7, 30), whole)
 
 
@@ -92,7 +92,7 @@ def test_random_signs_come_close_to_all_signs(monkeypatch):
     generator = np.random.default_rng(4)
     one, other = generator.random(12) + 0.15, generator.random(12)
     exact = compute_sign_flip_p(one, other)
-    monkeypatch.setattr("eqkin.evaluation.bootstrap._EXACT", 0)
+    monkeypatch.setattr("eqkin.evaluation.bootstrap._MAX_EXACT_DIFFERENCES", 0)
     assert 0.01 < exact < 0.9
     assert compute_sign_flip_p(one, other) == pytest.approx(exact, abs=0.015)
     assert (

@@ -13,7 +13,7 @@ from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems import base
 from eqkin.evaluation.systems.base import EmbeddingSystem, FormulaSet
 from tests.evaluation.small_systems import Characters, Sizes
-from tests.learning.small import corpus_of
+from tests.training.small import corpus_of
 
 CORPUS, OTHER = corpus_of([[4], [3]]), corpus_of([[5], [3]])
 
@@ -71,7 +71,7 @@ def test_what_has_no_settings_learns_nothing(context, told, tmp_path):
 
 
 def test_vectors_of_many_formulas_are_encoded_once(context, monkeypatch):
-    monkeypatch.setattr(base, "_MANY", 5)
+    monkeypatch.setattr(base, "_MIN_CACHED_FORMULAS", 5)
     some, few = FormulaSet(CORPUS.forest), FormulaSet(CORPUS.forest.select(np.arange(3)))
     system = context.fit(Mean(), CORPUS)
     first = system.vectors(some)
@@ -83,7 +83,7 @@ def test_vectors_of_many_formulas_are_encoded_once(context, monkeypatch):
 
 
 def test_vectors_depend_on_what_was_learned_how_and_on_the_formulas(context, monkeypatch):
-    monkeypatch.setattr(base, "_MANY", 5)
+    monkeypatch.setattr(base, "_MIN_CACHED_FORMULAS", 5)
     some, others = FormulaSet(CORPUS.forest), FormulaSet(OTHER.forest)
     found = [
         context.fit(Mean(setting), corpus).vectors(formulas)

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
 from eqkin.evaluation.experiments.labelled import compute_engine_similarity
 from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems.base import FormulaSet, normalize_rows
 from eqkin.evaluation.systems.engine import EngineSystem
 from eqkin.evaluation.systems.registry import make_systems
-from eqkin.network.encoder import Encoder
 from eqkin.search import ranker
 from eqkin.search.kinship import extract_features
 from tests.evaluation.formulas import formulas
@@ -52,9 +52,9 @@ def test_in_a_collection_compared_with_itself_none_is_a_candidate_for_itself(eng
 
 def test_a_large_collection_is_ranked_as_a_small_one(engine, some, monkeypatch):
     asked = formulas(*KIN[:3])
-    monkeypatch.setattr(ranker, "CLOSELY", 4)
+    monkeypatch.setattr(ranker, "RERANK_DEPTH", 4)
     whole = engine.rank(asked, some)
-    monkeypatch.setattr(ranker, "_BLOCK", 3)
+    monkeypatch.setattr(ranker, "_BLOCK_FORMULAS", 3)
     np.testing.assert_array_equal(engine.rank(asked, some), whole)
     assert len(set(whole[0].tolist())) == len(some)  # those that are not looked at closely keep their order
 
@@ -75,7 +75,7 @@ def test_its_scores_depend_on_network_and_weights(engine, tmp_path):
 
 
 def test_its_vectors_are_kept_like_those_of_its_network(tmp_path, some, monkeypatch):
-    monkeypatch.setattr("eqkin.evaluation.systems.base._MANY", 5)
+    monkeypatch.setattr("eqkin.evaluation.systems.base._MIN_CACHED_FORMULAS", 5)
     whole, vector = make_systems(["eqkin", "eqkin-vector"])
     for system in (whole, vector):
         system.cache = ResultCache(tmp_path)

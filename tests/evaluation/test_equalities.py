@@ -3,9 +3,9 @@
 import pytest
 
 from eqkin.evaluation.sets.equalities import PAIR_SIGNS, extract_pairs, extract_subforest
-from eqkin.forest import ForestBuilder
-from eqkin.mathml.tree import parse_mathml, to_forest, to_node
-from tests.forest.strategies import build
+from eqkin.trees import ForestBuilder
+from eqkin.trees.mathml import parse_mathml, to_forest, to_node
+from tests.trees.strategies import build
 
 
 def forest(*formulas):

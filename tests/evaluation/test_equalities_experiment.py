@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext
 from eqkin.evaluation.experiments.equalities import run_equalities
@@ -15,13 +16,12 @@ from eqkin.evaluation.results import PAPER, ExperimentResult, Score
 from eqkin.evaluation.scale import SMALL_SCALE
 from eqkin.evaluation.sets.pairs import PairSet, split_by_work
 from eqkin.evaluation.store import ResultCache
-from eqkin.forest import Vocabulary
-from eqkin.learning.finetuning import FinetuningConfig
-from eqkin.network.encoder import Encoder
 from eqkin.search.kinship import compute_structural_overlap, extract_features
+from eqkin.training.finetuning import FinetuningConfig
+from eqkin.trees import Vocabulary
+from tests.encoder.models import random_model
 from tests.evaluation.pairs import corpus_of_equalities, side
-from tests.forest.strategies import build
-from tests.network.models import random_model
+from tests.trees.strategies import build
 
 SCALE = replace(SMALL_SCALE, triplets=300, width=16, triples=100, epochs=3, batches=(16, 32, 4_096), resamples=50)
 SYSTEMS = ["eqkin", "eqkin-as-is", "graph", "bag-of-words", "graph-as-is", "bag-of-words-as-is", "tfidf-tree"]

@@ -11,7 +11,7 @@ from eqkin.evaluation.experiments.examples import BAYES_QUERY, ISING_QUERY, run_
 from eqkin.evaluation.results import ExperimentResult
 from eqkin.evaluation.store import ResultCache
 from eqkin.index import update_index
-from eqkin.mathml.tree import to_node
+from eqkin.trees.mathml import to_node
 
 LAWS = [
     BAYES_QUERY,

@@ -166,7 +166,7 @@ def test_triples_are_the_same_in_small_blocks(monkeypatch):
     similarity = generator.random((40, 40))
     similarity += similarity.T
     whole = count_correct_triples(similarity, groups)
-    monkeypatch.setattr("eqkin.evaluation.metrics.label_triples._CELLS", 100)
+    monkeypatch.setattr("eqkin.evaluation.metrics.label_triples._MAX_CELLS", 100)
     assert np.array_equal(count_correct_triples(similarity, groups), whole)
 
 

@@ -7,6 +7,8 @@ import sys
 import numpy as np
 import pytest
 
+from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.encoder import BUNDLED_MODEL, Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.scale import SMALL_SCALE
@@ -14,10 +16,8 @@ from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from eqkin.evaluation.systems.networks import NetworkSystem, UntrainedNetwork
 from eqkin.evaluation.systems.registry import SYSTEM_DESCRIPTIONS, make_systems
-from eqkin.network.architecture import Architecture
-from eqkin.network.encoder import BUNDLED_MODEL, Encoder
 from tests.evaluation.formulas import formulas
-from tests.learning.small import corpus_of
+from tests.training.small import corpus_of
 
 SHAPE = Architecture(width=16, dimensions=8)
 CORPUS = corpus_of([[6], [4]])

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.ranking_examples import (
     GRADE_RELEVANCE,
@@ -20,7 +21,6 @@ from eqkin.evaluation.sets.judged import JudgedSet
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.sets.named_formulas import NamedFormulas
 from eqkin.evaluation.systems.base import normalize_rows
-from eqkin.network.encoder import Encoder
 from eqkin.search.boosted import BoostedTrees
 from eqkin.search.kinship import FEATURES, LINEAR_WEIGHTS, SIMILARITIES, SIZES, build_feature_matrix, extract_features
 from eqkin.search.ranker import Ranker

@@ -14,8 +14,8 @@ from eqkin.evaluation.systems.bitmaps.bitmap_file import ROW_BYTES, pack, unpack
 from eqkin.evaluation.systems.bitmaps.gallery import ImageCache, compute_tree_keys, count_empty
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH, Renderer, find_chromium
 from eqkin.evaluation.systems.bitmaps.subset import draw_subset, render_subset
-from eqkin.mathml.tree import Node, to_forest, to_mathml, to_node
-from tests.learning.small import corpus_of, some_trees
+from eqkin.trees.mathml import Node, to_forest, to_mathml, to_node
+from tests.training.small import corpus_of, some_trees
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 needs_browser = pytest.mark.skipif(

@@ -2,7 +2,7 @@
 
 from eqkin.evaluation.systems.serialised import serialize
 from tests.evaluation.formulas import formulas
-from tests.forest.strategies import build
+from tests.trees.strategies import build
 
 
 def test_a_formula_is_written_with_the_kinds_of_its_symbols():

@@ -13,6 +13,7 @@ from eqkin.benchmarks.encode import EncodeReport  # noqa: E402
 from eqkin.benchmarks.index import IndexMeasurement, IndexReport  # noqa: E402
 from eqkin.benchmarks.search import SearchReport  # noqa: E402
 from eqkin.benchmarks.train import Memory, TrainingSpeed  # noqa: E402
+from eqkin.encoder.architecture import Architecture  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.experiments.context import ExperimentContext  # noqa: E402
 from eqkin.evaluation.experiments.speed import read_figures, run_speed  # noqa: E402
@@ -21,8 +22,7 @@ from eqkin.evaluation.report.html import page  # noqa: E402
 from eqkin.evaluation.results import PAPER, ExperimentResult, Score  # noqa: E402
 from eqkin.evaluation.scale import SMALL_SCALE  # noqa: E402
 from eqkin.evaluation.store import ResultCache  # noqa: E402
-from eqkin.network.architecture import Architecture  # noqa: E402
-from tests.learning.small import corpus_of  # noqa: E402
+from tests.training.small import corpus_of  # noqa: E402
 
 
 def figures():

@@ -12,12 +12,12 @@ from eqkin.evaluation.systems.base import FormulaSet, compute_products
 from eqkin.evaluation.systems.serialised import serialize
 from eqkin.evaluation.systems.tfidf import TfIdfLatex, TfIdfTree, count_ngrams, tokenize_latex
 from eqkin.evaluation.systems.tree_pairs import TreePairs
-from eqkin.forest.vocabulary import Vocabulary, to_dense
-from eqkin.structure.hashing import combine_hashes, hash_strings
-from eqkin.structure.labels import label_nodes
+from eqkin.trees.hashing import combine_hashes, hash_strings
+from eqkin.trees.labels import label_nodes
+from eqkin.trees.vocabulary import Vocabulary, to_dense
 from tests.evaluation.formulas import formulas
-from tests.forest.strategies import FORESTS, build
-from tests.learning.small import corpus_of
+from tests.training.small import corpus_of
+from tests.trees.strategies import FORESTS, build
 
 LATEX = [
     r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",

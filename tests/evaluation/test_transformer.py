@@ -12,11 +12,11 @@ from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.evaluation.systems.transformer import Transformer, TransformerTraining
 from eqkin.evaluation.systems.transformer_batches import TreeSet, pad, truncate, unpad
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
-from eqkin.forest import Vocabulary
-from eqkin.mathml.tree import to_node
-from eqkin.structure.order import compute_preorder
-from tests.forest.strategies import build
-from tests.learning.small import FORESTS, corpus_of, some_trees
+from eqkin.trees import Vocabulary
+from eqkin.trees.mathml import to_node
+from eqkin.trees.order import compute_preorder
+from tests.training.small import FORESTS, corpus_of, some_trees
+from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 SMALL = TransformerShape(layers=2, width=16, inner=24, heads=2, longest=8, dimensions=4)
@@ -152,7 +152,7 @@ def test_a_descent_that_was_stopped_ends_where_it_would_have(tmp_path, monkeypat
     corpus = corpus_of([[4], [4], [4]])
     whole = Transformer(SMALL, LESSON, device="cpu")
     whole.fit(corpus, tmp_path / "whole")
-    monkeypatch.setattr("eqkin.learning.descent._LOOK_STEPS", 1)
+    monkeypatch.setattr("eqkin.training.descent._LOOK_STEPS", 1)
     monkeypatch.setattr(module, "Descent", lambda *a: module_descent(*a, save_seconds=0.0))
 
     def stop(step, *_):

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
+from eqkin.encoder.torch_network import GraphNetwork  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.bootstrap import compute_percentile_interval, draw_bootstrap_weights  # noqa: E402
 from eqkin.evaluation.sets.triples import SEED, HeldOutTriples, pack_bits, unpack_bits  # noqa: E402
 from eqkin.evaluation.systems.embedding import embed_forest  # noqa: E402
-from eqkin.forest import Vocabulary  # noqa: E402
-from eqkin.learning.held_out import HeldOutEvaluator  # noqa: E402
-from eqkin.learning.pairs import CONTEXT_KINDS, TripletSampler  # noqa: E402
-from eqkin.learning.recipes import Recipe  # noqa: E402
-from eqkin.network.torch_network import GraphNetwork  # noqa: E402
-from tests.learning.small import corpus_of  # noqa: E402
-from tests.network.models import SMALL, random_model  # noqa: E402
+from eqkin.training.held_out import HeldOutEvaluator  # noqa: E402
+from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler  # noqa: E402
+from eqkin.training.recipes import Recipe  # noqa: E402
+from eqkin.trees import Vocabulary  # noqa: E402
+from tests.encoder.models import SMALL, random_model  # noqa: E402
+from tests.training.small import corpus_of  # noqa: E402
 
 CPU = torch.device("cpu")
 CORPUS = corpus_of([[3, 2], [4], [1, 1], [6], [5, 2], [1]], ((0, 1), (3, 5)))

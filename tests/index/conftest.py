@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from eqkin.benchmarks.encode import random_model
-from eqkin.forest import ForestBuilder
+from eqkin.encoder.encoder import Encoder
 from eqkin.index import update_index
 from eqkin.library import Library
-from eqkin.network.encoder import Encoder
+from eqkin.trees import ForestBuilder
 
 
 def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -> Path:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
 from eqkin.index import TextIndex, VectorIndex, nearest, update_index
 from eqkin.index.state import IndexManifest
 from eqkin.library import Library
 from eqkin.library.verify import verify
-from eqkin.network.encoder import Encoder
-from eqkin.structure.terms import extract_terms
+from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
 # For every moment at which something reaches the disk: a child updates the index of a copy and is killed there.
@@ -27,7 +27,7 @@ from eqkin.errors import BadInput
 from eqkin.index import VectorIndex, Words, checked, nearest, structure_update, update, updating, words_update
 from eqkin.library import Library
 from eqkin.library.verify import verify
-from eqkin.network.encoder import Encoder
+from eqkin.encoder.encoder import Encoder
 
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 nearest.FLAT_LIMIT, updating._MANY_FILES, updating._STEP, updating._FILE_SECONDS = 12, 2, 4, 0.0
@@ -138,7 +138,7 @@ def test_an_updater_killed_at_any_moment_loses_nothing(
 def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(nearest, "FLAT_LIMIT", 1_000)
+    monkeypatch.setattr(nearest, "MAX_FLAT_VECTORS", 1_000)
     update_index(atlas, encoder)
     assert not verify(atlas.folder).problems
     trees = VectorIndex.open(atlas, encoder.digest).trees.tolist()

@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, LibraryBusy
 from eqkin.index import VectorIndex, update_index, updating
 from eqkin.index.state import IndexManifest
 from eqkin.library import Library
 from eqkin.library.lock import WriterLock
 from eqkin.library.verify import verify
-from eqkin.network.encoder import Encoder
 from tests.index.conftest import expected, write_note
 
 
@@ -71,7 +71,7 @@ def test_adding_papers_embeds_only_their_equations(library: Library, encoder: En
 def test_adding_one_by_one_gives_the_same_as_all_at_once(
     tmp_path: Path, library: Library, encoder: Encoder, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updating, "_MANY_FILES", 3)
+    monkeypatch.setattr(updating, "_MAX_FILES", 3)
     for number in range(10, 16):
         library.add(write_note(notes, number))
         update_index(library, encoder)
@@ -202,7 +202,7 @@ def test_more_hits_than_vectors_and_queries_without_direction_are_defined(librar
 def test_only_allowed_trees_are_found(
     atlas: Library, encoder: Encoder, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eqkin.index.reader._FEW", few)  # by faiss, or by comparing with each
+    monkeypatch.setattr("eqkin.index.reader._MAX_COMPARED_TREES", few)  # by faiss, or by comparing with each
     index = VectorIndex.open(atlas, encoder.digest)
     queries = encoder.encode(["E = mc^2", "a = b"])
     everything, _ = index.search(queries, len(index))
@@ -232,7 +232,7 @@ def test_a_second_updater_is_refused_and_readers_go_on(library: Library, encoder
 def test_an_interruption_costs_nothing_that_was_embedded(
     library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(updating, "_STEP", 4)
+    monkeypatch.setattr(updating, "_STEP_TREES", 4)
 
     def interrupt(stage: str, done: int, total: int) -> None:
         assert (stage, total) == ("embedding", 15)

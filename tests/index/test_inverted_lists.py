@@ -5,20 +5,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.index import VectorIndex, nearest, update_index, updating
 from eqkin.index.state import FaissEntry, IndexManifest
 from eqkin.library import Library
 from eqkin.library.verify import verify
-from eqkin.network.encoder import Encoder
 from tests.index.conftest import write_note
 
 
 @pytest.fixture(autouse=True)
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "FLAT_LIMIT", 1_000)
+    monkeypatch.setattr(nearest, "MAX_FLAT_VECTORS", 1_000)
     monkeypatch.setattr(updating, "_LEAST_TAIL", 30)
     monkeypatch.setattr(updating, "_TAIL", 60)
-    monkeypatch.setattr("eqkin.index.reader._FEW", 10)
+    monkeypatch.setattr("eqkin.index.reader._MAX_COMPARED_TREES", 10)
 
 
 def _entry(library: Library) -> FaissEntry | None:
@@ -74,7 +74,7 @@ def test_lists_are_trained_anew_when_the_collection_has_grown(
     atlas: Library, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update_index(atlas, encoder)
-    monkeypatch.setattr(updating, "_GROWTH", 1.01)
+    monkeypatch.setattr(updating, "_MAX_GROWTH", 1.01)
     atlas.add(write_note(tmp_path / "notes", 1, 20))
     update_index(atlas, encoder)
     entry = _entry(atlas)
@@ -95,7 +95,7 @@ def test_a_collection_that_became_small_is_searched_exactly(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update_index(atlas, encoder)
-    monkeypatch.setattr(nearest, "FLAT_LIMIT", 2_000)
+    monkeypatch.setattr(nearest, "MAX_FLAT_VECTORS", 2_000)
     assert update_index(atlas, encoder).kind == "IDMap2,Flat"
     assert _entry(atlas) is None
     assert not list((atlas.folder / "index").glob("*.faiss"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
 from eqkin.index import TextIndex, VectorIndex, checked, nearest, update_index
 from eqkin.index.live import list_tree_ids
@@ -15,14 +16,13 @@ from eqkin.index.state import FaissEntry, IndexManifest
 from eqkin.library import Library
 from eqkin.library.lock import WriterLock
 from eqkin.library.verify import verify
-from eqkin.network.encoder import Encoder
 from tests.index.conftest import write_note
 
 
 @pytest.fixture(autouse=True)
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "FLAT_LIMIT", 1_000)
-    monkeypatch.setattr("eqkin.index.reader._FEW", 10)
+    monkeypatch.setattr(nearest, "MAX_FLAT_VECTORS", 1_000)
+    monkeypatch.setattr("eqkin.index.reader._MAX_COMPARED_TREES", 10)
 
 
 def _state(library: Library) -> IndexManifest:
@@ -81,7 +81,7 @@ def test_what_was_found_intact_is_not_read_again_until_it_changes(
     update_index(atlas, encoder, rebuild=True)
     path, _ = _lists(atlas)
     with monkeypatch.context() as patch:
-        patch.setattr(checked, "sha256_of", _refuse)
+        patch.setattr(checked, "hash_file", _refuse)
         VectorIndex.open(atlas, encoder.digest)
         TextIndex.open(atlas)
         update_index(atlas, encoder)
@@ -151,7 +151,7 @@ def test_of_many_later_vectors_some_are_found(
     update_index(atlas, encoder)
     atlas.add(write_note(tmp_path / "notes", 1, 12))
     update_index(atlas, encoder)
-    monkeypatch.setattr(nearest, "FLAT_LIMIT", 10)
+    monkeypatch.setattr(nearest, "MAX_FLAT_VECTORS", 10)
     index = VectorIndex.open(atlas, encoder.digest)
     assert (len(index), index.missing) == (1_413, 2)
     assert index.search(index.get_vectors(index.trees[1_401:1_411]), 1)[0].min() > 0.999

@@ -9,22 +9,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index import TermIndex, VectorIndex, structure, structure_update, update_index
 from eqkin.index.state import INDEX_MANIFEST_NAME, IndexManifest, TermsEntry, _format_manifest
 from eqkin.index.structure_files import TERM_SCHEME, is_indexed, merge_segments, open_segment, write_segment
 from eqkin.library import Library
 from eqkin.library.verify import verify
-from eqkin.mathml.tree import parse_mathml, to_forest
-from eqkin.network.encoder import Encoder
-from eqkin.structure.terms import extract_terms
+from eqkin.trees.mathml import parse_mathml, to_forest
+from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
 
 @pytest.fixture(params=[structure._MAX_DENSE_SCORES, 0], ids=["dense", "sparse"], autouse=True)
 def scoring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways to add up scores: one for each equation, and only those of equations that have a term."""
-    monkeypatch.setattr(structure, "_DENSE", request.param)
+    monkeypatch.setattr(structure, "_MAX_DENSE_SCORES", request.param)
 
 
 def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
@@ -95,9 +95,9 @@ def test_equations_are_found_by_the_terms_they_have(atlas: Library, encoder: Enc
 
 
 def test_files_add_up(library: Library, encoder: Encoder, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(structure_update, "_MANY_FILES", 4)
-    monkeypatch.setattr(structure_update, "_STEP", 4)
-    monkeypatch.setattr(structure_update, "_FILE_TREES", 8)
+    monkeypatch.setattr(structure_update, "_MAX_FILES", 4)
+    monkeypatch.setattr(structure_update, "_STEP_TREES", 4)
+    monkeypatch.setattr(structure_update, "_MAX_FILE_TREES", 8)
     counts = []
     assert update_index(library, encoder).structured == 15
     for number in range(10, 16):
@@ -159,7 +159,7 @@ def test_rare_terms_are_looked_up_first_and_never_too_many(
     sizes = np.cumsum([len(lists[code]) for code in codes.tolist()])
     mixed = np.random.default_rng(2).permutation(30)
     for budget, used in ((int(sizes[9]), 10), (int(sizes[9]) - 1, 9), (0, 3), (10**6, 30)):
-        monkeypatch.setattr(structure, "BUDGET", budget)
+        monkeypatch.setattr(structure, "MAX_POSTINGS_READ", budget)
         scores, trees = index.search(codes[mixed], weights[mixed], 10**6)
         right = dict((tree, score) for score, tree in _by_hand(lists, codes[:used], weights[:used]))
         assert dict(zip(trees.tolist(), scores.tolist(), strict=True)) == pytest.approx(right, rel=1e-5)
@@ -206,8 +206,8 @@ def test_structure_counted_in_another_way_is_made_anew(
     library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("eqkin.index.structure_files.SCHEME", 0)
-        patch.setattr(structure_update, "SCHEME", 0)
+        patch.setattr("eqkin.index.structure_files.TERM_SCHEME", 0)
+        patch.setattr(structure_update, "TERM_SCHEME", 0)
         update_index(library, encoder)
     assert VectorIndex.open(library, encoder.digest).structure is None
     assert any("structure of 15 equations" in note for note in verify(library.folder).notes)
@@ -228,7 +228,7 @@ def test_another_model_has_the_same_structure(library: Library, encoder: Encoder
 def test_an_interruption_costs_nothing_that_was_counted(
     library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(structure_update, "_STEP", 4)
+    monkeypatch.setattr(structure_update, "_STEP_TREES", 4)
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "structure":
@@ -255,7 +255,7 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
 
 
 def test_more_trees_than_16_bits_tell_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eqkin.index.structure.BUDGET", 10**7)  # none of the codes is left out
+    monkeypatch.setattr("eqkin.index.structure.MAX_POSTINGS_READ", 10**7)  # none of the codes is left out
     entry, trees, has = _large(tmp_path)
     index = TermIndex.open(tmp_path, [entry], trees)
     assert index is not None

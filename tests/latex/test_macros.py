@@ -6,7 +6,7 @@ from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
 from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_formulas
-from eqkin.mathml.tree import to_mathml, to_node
+from eqkin.trees.mathml import to_mathml, to_node
 
 
 @pytest.fixture(scope="module")

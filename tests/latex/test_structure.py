@@ -144,7 +144,7 @@ def test_what_follows_the_document_is_not_read():
 def test_the_number_of_equations_is_limited(monkeypatch):
     import dataclasses
 
-    from eqkin.latex import structure
+    from eqkin.latex import outline as structure
 
     monkeypatch.setattr(structure, "LIMITS", dataclasses.replace(structure.LIMITS, equations_per_paper=3))
     document = parse("$$x$$" * 5)

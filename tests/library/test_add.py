@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.forest.storage import open_forest
 from eqkin.latex.prose import extract_context, to_plain_text
 from eqkin.library import Library
 from eqkin.library.export import export_equations
@@ -20,8 +19,9 @@ from eqkin.library.manifest import LibraryManifest
 from eqkin.library.statistics import compute_statistics, count_characters
 from eqkin.library.verify import verify
 from eqkin.mathml.converter import ConverterIdentity
-from eqkin.mathml.tree import to_mathml
 from eqkin.sources.paper import Paper, SourceItem
+from eqkin.trees.files import open_forest
+from eqkin.trees.mathml import to_mathml
 from tests.library.conftest import write_article
 
 
@@ -115,7 +115,7 @@ def test_many_segments_are_merged(library: Library, papers: Path) -> None:
 
 
 def test_two_processes_give_the_same_library_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eqkin.workers.processes._WARM_UP", 0.0)
+    monkeypatch.setattr("eqkin.executors.processes._WARM_UP_SECONDS", 0.0)
     for number in range(20):
         write_article(tmp_path / "papers", number)
     contents = []
@@ -301,9 +301,7 @@ def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> 
 def test_processes_that_cannot_start_are_an_error_and_no_failed_papers(tmp_path: Path) -> None:
     for number in range(3):
         write_article(tmp_path / "papers", number)
-    script = (
-        "from eqkin.library import Library\nfrom eqkin.workers import processes\nimport sys\nprocesses._WARM_UP = 0.0\n"
-    )
+    script = "from eqkin.library import Library\nfrom eqkin.executors import processes\nimport sys\nprocesses._WARM_UP = 0.0\n"
     script += "Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)\n"
     (tmp_path / "unguarded.py").write_text(script)
     command = [sys.executable, tmp_path / "unguarded.py", tmp_path / "library", tmp_path / "papers"]

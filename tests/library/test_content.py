@@ -11,7 +11,7 @@ from eqkin.library import Library
 from eqkin.library.export import export_equations
 from eqkin.library.figures import draw_figures
 from eqkin.library.statistics import compute_statistics, count_characters, parse_subject_area
-from eqkin.mathml.tree import parse_mathml, to_mathml, to_node
+from eqkin.trees.mathml import parse_mathml, to_mathml, to_node
 from tests.library.conftest import write_article
 
 

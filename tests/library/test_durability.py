@@ -239,7 +239,7 @@ def test_a_killed_writer_leaves_no_lock_behind(library: Library, papers: Path) -
 _CRASHING_WORKERS = """
 import multiprocessing, os, sys
 from eqkin.library import Library, reading
-from eqkin.workers import processes
+from eqkin.executors import processes
 parse = reading.parse
 
 def crash(text, *rest):

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from py_mini_racer import MiniRacer
 
-from eqkin.forest.storage import to_bytes
 from eqkin.latex import parse
 from eqkin.latex.environments import is_diagram, to_converter_input
 from eqkin.latex.packages import PRELUDES
 from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, get_converter_identity
 from eqkin.mathml.formulas import convert_formulas
-from eqkin.mathml.tree import to_mathml, to_node
+from eqkin.trees.files import to_bytes
+from eqkin.trees.mathml import to_mathml, to_node
 
 
 def outcome(converter, formula, packages=None, macros=None):

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.forest.storage import to_bytes
 from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
 from eqkin.mathml.formulas import convert_formulas
-from eqkin.mathml.tree import Node, parse_mathml, to_forest, to_json, to_mathml, to_node
+from eqkin.trees.files import to_bytes
+from eqkin.trees.mathml import Node, parse_mathml, to_forest, to_json, to_mathml, to_node
 
 FORMULAS = [
     "x",

@@ -126,7 +126,7 @@ def test_filters_hold_for_words_too(engine):
 
 
 def test_common_words_are_found_in_one_paper_among_many(engine, monkeypatch):
-    monkeypatch.setattr("eqkin.search.shelves._SECTIONS", 3)  # fewer than the sections that have the word
+    monkeypatch.setattr("eqkin.search.shelves._MAX_SECTIONS", 3)  # fewer than the sections that have the word
     for key in ("atlas:algebra", "atlas:analysis", "atlas:probability", "atlas:statistics"):
         hits = engine.search(text="function", filters=Filters(papers=(key,))).hits
         assert hits and {hit.equation.paper.key for hit in hits} == {key}

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from eqkin.mathml.tree import MATHML_ATTRIBUTES, MATHML_TAGS, parse_mathml
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.wildcards import Pattern
+from eqkin.trees.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, parse_mathml
 
 
 @pytest.fixture(scope="module")

@@ -25,8 +25,8 @@ def _labels(results):
 
 def _only_one(monkeypatch):
     """One candidate, the best by vector and structure."""
-    monkeypatch.setattr(candidates, "_CLOSELY", 1)
-    monkeypatch.setattr(candidates, "_A_HIT", 0)
+    monkeypatch.setattr(candidates, "_MIN_CANDIDATES", 1)
+    monkeypatch.setattr(candidates, "_CANDIDATES_PER_HIT", 0)
 
 
 def _structure(engine):

@@ -15,8 +15,8 @@ from eqkin.search.kinship import (
     compute_structural_overlap,
     extract_features,
 )
-from eqkin.structure.frequencies import DocumentFrequencies
-from eqkin.structure.terms import TERM_FAMILIES, extract_terms
+from eqkin.trees.frequencies import DocumentFrequencies
+from eqkin.trees.terms import TERM_FAMILIES, extract_terms
 
 QUERY = r"x^2 + y^2 = \frac{a}{x + y}"
 SAME = r"x^{2}\, + y^2 = \frac{a}{{x} + y}"
@@ -162,7 +162,7 @@ def test_similarities_are_also_compared_with_those_of_the_others(forest):
 def test_they_are_compared_with_the_best_alone(forest, monkeypatch):
     query, cosines = extract_features(forest(QUERY)), np.array([1, 0.9, 0.1, 0.1, 0.1], np.float32)
     formulas = extract_features(forest(SAME, SAME, OTHER, OTHER, OTHER))
-    monkeypatch.setattr(kinship, "BEST", 2)
+    monkeypatch.setattr(kinship, "STANDARDISED_OVER", 2)
     found = build_feature_matrix(query, formulas, cosines)[:, FEATURES.index("vector.relative")]
     assert found == pytest.approx((cosines - 0.95) / 0.06, abs=1e-3)
 

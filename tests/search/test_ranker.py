@@ -89,7 +89,7 @@ def test_a_small_collection_is_ranked_by_everything(given):
 
 
 def test_in_a_large_collection_the_best_are_compared_closely_and_the_rest_keep_their_order(given, monkeypatch):
-    monkeypatch.setattr(ranker, "CLOSELY", 3)
+    monkeypatch.setattr(ranker, "RERANK_DEPTH", 3)
     query, formulas, cosines = given
     scores = load_bundled_ranker().score_collection(query, formulas, cosines)
     order = np.argsort(-(compute_structural_overlap(query, formulas) + ranker.FIRST_STAGE_VECTOR_WEIGHT * cosines))
@@ -113,11 +113,11 @@ def test_one_that_is_no_candidate_has_0_and_does_not_count(given):
 
 def test_a_collection_in_blocks_is_ranked_the_same(forest, units, monkeypatch):
     queries, formulas = forest(QUERY, OTHERS[1]), forest(*FORMULAS)
-    monkeypatch.setattr(ranker, "CLOSELY", 5)
+    monkeypatch.setattr(ranker, "RERANK_DEPTH", 5)
     at_once = compute_relevance(queries, units(queries), formulas, units(formulas))
     assert at_once.shape == (2, len(FORMULAS))
     assert at_once[1].argmax() == FORMULAS.index(OTHERS[1])
-    monkeypatch.setattr(ranker, "_BLOCK", 3)
+    monkeypatch.setattr(ranker, "_BLOCK_FORMULAS", 3)
     assert compute_relevance(queries, units(queries), formulas, units(formulas)) == pytest.approx(at_once, abs=1e-5)
 
 

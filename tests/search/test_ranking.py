@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.mathml.tree import parse_mathml
 from eqkin.search.query import FormulaReader
 from eqkin.search.ranking import Candidate, combine_scores, compute_shape, deduplicate, limit_per_paper, normalise_latex
 from eqkin.search.store import EquationRef
+from eqkin.trees.mathml import parse_mathml
 
 
 @pytest.fixture(scope="module")

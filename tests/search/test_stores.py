@@ -13,11 +13,11 @@ import pytest
 from eqkin import Library
 from eqkin.errors import BadInput
 from eqkin.index import update_index
-from eqkin.mathml.tree import to_node
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.shelves import LocalBackend
 from eqkin.search.store import NoSuchEquation
-from tests.milvus.servers import KINDS, running
+from eqkin.trees.mathml import to_node
+from tests.backends.milvus.servers import KINDS, running
 
 from .conftest import WAVE
 
@@ -49,8 +49,8 @@ def _store(kind, folder, encoder, collection):
     if kind == "library":
         return LocalBackend(folder, encoder.digest)
     server = running(kind)
-    from eqkin.milvus import open_backend
-    from eqkin.milvus.push import push_library
+    from eqkin.backends.milvus import open_backend
+    from eqkin.backends.milvus.push import push_library
 
     with Library.open(folder, create=False) as library:
         push_library(library, server.uri, encoder.digest, collection)
@@ -263,7 +263,7 @@ def test_what_is_gone_is_left_out_or_told(desk):
 
 def test_equations_that_share_terms_are_found(desk, engine, kind):
     from eqkin.search.candidates import make_query_features
-    from eqkin.structure.frequencies import load_bundled_frequencies
+    from eqkin.trees.frequencies import load_bundled_frequencies
 
     forest = engine.formulas.read(BAYES).forest
     codes = make_query_features(forest, np.zeros(64, np.float32)).codes

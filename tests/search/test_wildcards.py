@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eqkin.mathml.tree import number_nodes, to_forest, to_mathml, to_node
 from eqkin.search.query import FormulaReader
 from eqkin.search.wildcards import Pattern, match_pattern, replace_wildcards
+from eqkin.trees.mathml import number_nodes, to_forest, to_mathml, to_node
 
 _READER = FormulaReader(1)
 PYTHAGORAS = "?a^2+?b^2=?c^2"

@@ -356,7 +356,7 @@ def test_gzipped_tar_is_unpacked_no_further_than_the_cap(tmp_path, monkeypatch):
         pulled.append(unpacked)
         return unpacked
 
-    monkeypatch.setattr("eqkin.sources.archive.gunzipped", counted)
+    monkeypatch.setattr("eqkin.sources.archive.open_gzip", counted)
     assert is_bulk_tar(path, SMALL)
     iterator = iter_bulk_items(path, limits=SMALL)
     assert "a=b" in next(iterator).load().text

@@ -15,15 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
+from eqkin.encoder.architecture import FEATURES, SUM, Architecture
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model_files import Model, compute_weight_shapes
 from eqkin.errors import BadInput
-from eqkin.forest import Forest, ForestBuilder, Vocabulary
-from eqkin.forest.storage import from_bytes
 from eqkin.library import Library
 from eqkin.library.reading import ParsedPaper, parse_item
-from eqkin.network.architecture import FEATURES, SUM, Architecture
-from eqkin.network.encoder import Encoder
-from eqkin.network.model_files import Model, compute_weight_shapes
 from eqkin.sources import open_source
+from eqkin.trees import Forest, ForestBuilder, Vocabulary
+from eqkin.trees.files import from_bytes
 
 _ROWS = 2_048  # of the bare products, where they are fastest
 
@@ -186,9 +186,9 @@ def _torch_eager(model: Model, forest: Forest) -> Callable[[], object]:
     """The same network in eager torch over the same trees, put together before; raises ImportError without torch."""
     import torch
 
-    from eqkin.learning.held_out import iter_batches
-    from eqkin.learning.resident import DeviceForest
-    from eqkin.network.torch_network import build_network
+    from eqkin.encoder.torch_network import build_network
+    from eqkin.training.held_out import iter_batches
+    from eqkin.training.resident import DeviceForest
 
     network = build_network(model.architecture, model.weights)
     resident = DeviceForest(forest, model.vocabulary, torch.device("cpu"))

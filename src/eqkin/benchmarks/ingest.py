@@ -20,6 +20,7 @@ from typing import TypeVar
 import orjson
 from py_mini_racer import MiniRacer
 
+from eqkin.executors.processes import make_process_pool, run_task
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.library.reading import ParsedPaper, parse_item
@@ -27,7 +28,6 @@ from eqkin.library.tasks import PaperBatch, PaperTask, Reading
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.paper import SourceItem
-from eqkin.workers.processes import make_process_pool, run_task
 
 T = TypeVar("T")
 _ROUND = 1_000  # papers a round

@@ -16,16 +16,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from eqkin.forest import Vocabulary
-from eqkin.learning.corpus import Corpus
-from eqkin.learning.masking import MASKING_CLASSES
-from eqkin.learning.material import TrainingData, build_training_data
-from eqkin.learning.randomness import make_step_column
-from eqkin.learning.recipes import Recipe
-from eqkin.learning.steps import Trainer
-from eqkin.network.architecture import FEATURES, SUM
-from eqkin.network.torch_network import GraphNetwork, TreeConvolution
-from eqkin.network.trees import TreeBatch
+from eqkin.encoder.architecture import FEATURES, SUM
+from eqkin.encoder.torch_network import GraphNetwork, TreeConvolution
+from eqkin.encoder.trees import TreeBatch
+from eqkin.training.corpus import Corpus
+from eqkin.training.masking import MASKING_CLASSES
+from eqkin.training.material import TrainingData, build_training_data
+from eqkin.training.randomness import make_step_column
+from eqkin.training.recipes import Recipe
+from eqkin.training.steps import Trainer
+from eqkin.trees import Vocabulary
 
 PAPER_TRIPLETS_PER_SECOND = 1_300  # on a GTX 1080
 PAPER_EQUATIONS = 28_973_591

@@ -141,7 +141,7 @@ def encode(
         eqkin bench encode --library papers --trees 20000 --rounds 9
     """
     from eqkin.benchmarks.encode import measure
-    from eqkin.network.model_files import Model
+    from eqkin.encoder.model_files import Model
 
     console = Console(stderr=True)
     with console.status("measuring ...") as status:
@@ -239,8 +239,8 @@ def train(
     """
     require_torch()
     from eqkin.benchmarks.train import Memory, measure
-    from eqkin.learning.recipes import get_recipe
-    from eqkin.learning.run import choose_device
+    from eqkin.training.recipes import get_recipe
+    from eqkin.training.run import choose_device
 
     found = load_corpus(corpus, library)
     figures: list[dict[str, Any]] = []

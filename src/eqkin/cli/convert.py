@@ -69,7 +69,7 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
     from eqkin.latex.formula import clean_typed_formula
     from eqkin.mathml import formulas
     from eqkin.mathml.converter import Converter
-    from eqkin.mathml.tree import to_json, to_mathml, to_node
+    from eqkin.trees.mathml import to_json, to_mathml, to_node
 
     converter = Converter()
     numbered = enumerate((line.encode("utf-8", "replace").decode() for line in lines), 1)

@@ -69,7 +69,7 @@ def demo(
 
 def _show_equation(library: Library, reference: str) -> None:
     from eqkin.latex.prose import extract_context, to_plain_text
-    from eqkin.mathml.tree import to_mathml
+    from eqkin.trees.mathml import to_mathml
 
     key, label = reference.split("#")
     row = library.connection.execute(
@@ -86,8 +86,8 @@ def _show_equation(library: Library, reference: str) -> None:
 
 
 def _embed_equations(library: Library) -> VectorIndex:
+    from eqkin.encoder.encoder import Encoder
     from eqkin.index import VectorIndex, update_index
-    from eqkin.network.encoder import Encoder
 
     encoder = Encoder.load()
     report = update_index(library, encoder)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 
 class ExecutorName(StrEnum):
-    """Who can do the work, see `eqkin.workers`."""
+    """Who can do the work, see `eqkin.executors`."""
 
     processes = "processes"
     ray = "ray"

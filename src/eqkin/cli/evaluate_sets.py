@@ -68,9 +68,9 @@ def labelled(
 
         eqkin evaluate labelled equations.json --systems eqkin,bag-of-words,runs/mine
     """
+    from eqkin.encoder.encoder import Encoder
     from eqkin.evaluation.experiments import labelled as experiment
     from eqkin.evaluation.sets.labelled import load_atlas_set, read_labelled
-    from eqkin.network.encoder import Encoder
 
     if names and model:
         raise BadInput(f"--model is for the engine: name {model} among the --systems instead")

@@ -44,11 +44,11 @@ def tune(
 
         eqkin evaluate tune mine.safetensors --judged arqmath --labelled equations.json --model runs/mine/model
     """
+    from eqkin.encoder.encoder import Encoder
     from eqkin.evaluation.ranking_weights import cross_validate, fit_examples, make_examples
     from eqkin.evaluation.sets.judged import JudgedSet
     from eqkin.evaluation.sets.labelled import load_atlas_set, read_labelled
     from eqkin.evaluation.systems.terms import import_optional
-    from eqkin.network.encoder import Encoder
 
     import_optional("sklearn.ensemble")
     with open_progress(as_json) as tell:

@@ -51,14 +51,14 @@ def finetune(
         eqkin finetune corpus.zst --pairs equalities --batch 4096 --device cuda
     """
     require_torch()
-    from eqkin.learning.distributed import require_single_process
+    from eqkin.training.distributed import require_single_process
 
     require_single_process("finetuning")
     if out.exists() and not out.is_dir():
         raise BadInput(f"{out} is a file, and the network needs a folder: choose another name")
     from eqkin.evaluation.finetuned import finetune_model
     from eqkin.evaluation.report.formatting import format_score
-    from eqkin.learning.finetuning import FinetuningConfig
+    from eqkin.training.finetuning import FinetuningConfig
 
     with open_progress(as_json) as tell:
         found = finetune_model(

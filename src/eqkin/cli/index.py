@@ -17,10 +17,10 @@ from rich.progress import BarColumn, Progress, TimeRemainingColumn
 from eqkin.cli.engine import ExecutorName, ExecutorOption, LiveText, RayAddress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import CorruptData
+from eqkin.executors import Executor, open_executor
 from eqkin.index import UpdateReport, load_encoder, update_index
 from eqkin.index.state import INDEX_FOLDER, IndexManifest
 from eqkin.library import Library
-from eqkin.workers import Executor, open_executor
 
 _STAGE_NAMES = {
     "embedding": "embedding",
@@ -87,7 +87,7 @@ def update_with_progress(
     library: Library, workers: Executor | None = None, *, rebuild: bool = False, model: str | None = None
 ) -> UpdateReport:
     """Update a library's index with its network, or from now on with another one, showing how far it is."""
-    from eqkin.network.encoder import Encoder
+    from eqkin.encoder.encoder import Encoder
 
     encoder = load_encoder(library.folder) if model is None else Encoder.load(model)
     console = Console(stderr=True)

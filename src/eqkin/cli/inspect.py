@@ -174,7 +174,7 @@ def export(
 
 
 def _export_corpus(library: Library, path: Path) -> None:
-    from eqkin.learning.corpus import Corpus
+    from eqkin.training.corpus import Corpus
 
     with Console(stderr=True).status("gathering trees ...") as status:
         corpus = Corpus.from_library(library)

@@ -81,8 +81,8 @@ def open_engine(library: Path, milvus: str, collection: str, model: str | None) 
 
     if not milvus:
         return SearchEngine(library)
-    from eqkin.milvus import open_backend
-    from eqkin.network.encoder import Encoder
+    from eqkin.backends.milvus import open_backend
+    from eqkin.encoder.encoder import Encoder
 
     encoder = Encoder.load(model)
     return SearchEngine(open_backend(milvus, collection, encoder.digest), encoder)

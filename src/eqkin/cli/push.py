@@ -16,7 +16,7 @@ from eqkin.index import load_encoder
 from eqkin.library import Library
 
 if TYPE_CHECKING:
-    from eqkin.milvus.push import PushReport
+    from eqkin.backends.milvus.push import PushReport
 
 _MAX_SHOWN_PROBLEMS = 10
 
@@ -63,7 +63,7 @@ def push(
 
         eqkin add --remove ~/papers/old && eqkin push --milvus http://localhost:19530 --prune
     """
-    from eqkin.milvus.push import push_library as push_library
+    from eqkin.backends.milvus.push import push_library as push_library
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C
     console = Console(stderr=True)

@@ -240,8 +240,8 @@ def rank(
 
         eqkin rank --topics topics.tsv --formulas formulas.tsv --out run.txt
     """
+    from eqkin.encoder.encoder import Encoder
     from eqkin.library.durable import write_stream
-    from eqkin.network.encoder import Encoder
     from eqkin.search.query import FormulaReader
     from eqkin.search.rank import encode_formulas, iter_run_lines, read_table
 

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from eqkin.cli.unicode import to_unicode
-from eqkin.mathml.tree import Node, parse_mathml, to_mathml
 from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results
+from eqkin.trees.mathml import Node, parse_mathml, to_mathml
 from eqkin.web.exports import escape_csv_cell
 from eqkin.web.result_view import lacks_wildcard_match
 

@@ -19,11 +19,11 @@ from eqkin.errors import BadInput
 from eqkin.library import Library
 
 if TYPE_CHECKING:
-    from eqkin.learning.corpus import Corpus
-    from eqkin.learning.ranks import ProcessGroup
-    from eqkin.learning.recipes import Recipe
-    from eqkin.learning.run import TrainingProgress as RunProgress
-    from eqkin.learning.run import TrainingResult, TrainingRun
+    from eqkin.training.corpus import Corpus
+    from eqkin.training.ranks import ProcessGroup
+    from eqkin.training.recipes import Recipe
+    from eqkin.training.run import TrainingProgress as RunProgress
+    from eqkin.training.run import TrainingResult, TrainingRun
 
 
 CorpusFile = Annotated[
@@ -96,8 +96,8 @@ def train(
         torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node1:29400 -m eqkin train --resume
     """
     require_torch()
-    from eqkin.learning.distributed import join_process_group
-    from eqkin.learning.run import TrainingRun, choose_device
+    from eqkin.training.distributed import join_process_group
+    from eqkin.training.run import TrainingRun, choose_device
 
     named = {"triplets": triplets, "batch": batch, "seed": seed}
     changes = dict(_parse_setting(setting) for setting in settings or [])
@@ -120,8 +120,8 @@ def train(
 
 def _load_recipe(name: str, resumed: Path | None, ranks: ProcessGroup) -> Recipe:
     """The recipe of the run to resume, if one is saved there, or the one of that name."""
-    from eqkin.learning.checkpoint import load_checkpoint
-    from eqkin.learning.recipes import Recipe, get_recipe
+    from eqkin.training.checkpoint import load_checkpoint
+    from eqkin.training.recipes import Recipe, get_recipe
 
     def kept() -> bytes:
         saved = load_checkpoint(resumed) if resumed else None
@@ -175,7 +175,7 @@ def _parse_setting(setting: str) -> tuple[str, str]:
 
 def load_corpus(file: Path | None, library: Path) -> Corpus:
     """What to learn from: a packed file, or a library."""
-    from eqkin.learning.corpus import Corpus
+    from eqkin.training.corpus import Corpus
 
     if file is not None:
         return Corpus.load(file)
@@ -234,8 +234,8 @@ class _ProgressLines:
 
 
 def _draw_curves(folder: Path) -> bool:
-    from eqkin.learning import curves
-    from eqkin.learning.run import METRICS_FILE
+    from eqkin.training import curves
+    from eqkin.training.run import METRICS_FILE
 
     try:
         curves.draw_training_curves(folder / METRICS_FILE, folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from eqkin.errors import EqkinError
-from eqkin.mathml.tree import Node, parse_mathml
+from eqkin.trees.mathml import Node, parse_mathml
 
 _SUPERSCRIPTS = dict(zip("0123456789+-−=()abcdefghijklmnoprstuvwxyzABDEGHIJKLMNOPRTUVWβγδθφχ′∗*",
                "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴼᴾᴿᵀᵁⱽᵂᵝᵞᵟᶿᵠᵡ′**", strict=True))  # fmt: skip

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model_files import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import RESAMPLES, bootstrap_mean
 from eqkin.evaluation.metrics.other_sides import compute_mrr, compute_partner_ranks
@@ -16,12 +18,10 @@ from eqkin.evaluation.metrics.recall import find_hits
 from eqkin.evaluation.results import Score
 from eqkin.evaluation.sets.pairs import PairSet
 from eqkin.evaluation.systems.base import Floats
-from eqkin.learning.corpus import Corpus
-from eqkin.network.encoder import Encoder
-from eqkin.network.model_files import DESCRIPTION_FILE, Model
+from eqkin.training.corpus import Corpus
 
 if TYPE_CHECKING:
-    from eqkin.learning.finetuning import FinetuningChoice, FinetuningConfig
+    from eqkin.training.finetuning import FinetuningChoice, FinetuningConfig
 
 DEPTHS = (1, 10, 100)
 _MAX_PAIRS = 1_000_000  # pairs
@@ -70,9 +70,9 @@ def finetune_model(
         BadInput: There is a model in the folder already or none to begin with, or there are too few pairs.
         StorageFailed: The disk refused.
     """
-    from eqkin.learning.finetuning import FinetuningConfig, finetune
-    from eqkin.learning.run import choose_device
-    from eqkin.learning.towers import GraphTower
+    from eqkin.training.finetuning import FinetuningConfig, finetune
+    from eqkin.training.run import choose_device
+    from eqkin.training.towers import GraphTower
 
     if (out / DESCRIPTION_FILE).exists():
         raise BadInput(f"{out} holds a model already: choose another folder")

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.sets.judged import JudgedSet
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import Floats, FormulaSet, normalize_rows
-from eqkin.network.encoder import Encoder
 from eqkin.search import kinship
 from eqkin.search.kinship import FormulaFeatures, extract_features
 from eqkin.search.ranker import FIRST_STAGE_VECTOR_WEIGHT, RERANK_DEPTH

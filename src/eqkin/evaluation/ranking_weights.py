@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import RESAMPLES, bootstrap_mean, compute_percentile_interval
 from eqkin.evaluation.experiments.labelled import score_labels as labelled_scores
@@ -29,7 +30,6 @@ from eqkin.evaluation.sets.judged import JudgedSet
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import Floats
 from eqkin.evaluation.systems.terms import import_optional
-from eqkin.network.encoder import Encoder
 from eqkin.search.boosted import BoostedTrees
 from eqkin.search.kinship import FEATURES, SIZES
 from eqkin.search.ranker import LINEAR_SCORE_WEIGHT

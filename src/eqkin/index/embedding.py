@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Protocol
 from threadpoolctl import threadpool_limits
 
 from eqkin.errors import LimitReached
-from eqkin.forest import Forest
+from eqkin.executors import Work
 from eqkin.index.vectors import Floats, Integers, normalise
-from eqkin.workers import Work
+from eqkin.trees import Forest
 
 if TYPE_CHECKING:
-    from eqkin.network.model_files import Model
+    from eqkin.encoder.model_files import Model
 
 
 class Embedder(Protocol):
@@ -73,7 +73,7 @@ _cached_embedding: Embedding | None = None  # of this process, if it is a worker
 def _load_embedding(model: Model) -> Embedding:
     global _cached_embedding
     if _cached_embedding is None or _cached_embedding._encoder.digest != model.digest:
-        from eqkin.network.encoder import Encoder
+        from eqkin.encoder.encoder import Encoder
 
         _cached_embedding = Embedding(Encoder(model))
     return _cached_embedding

@@ -12,7 +12,7 @@ from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index.state import INDEX_FOLDER, IndexManifest
 
 if TYPE_CHECKING:
-    from eqkin.network.encoder import Encoder
+    from eqkin.encoder.encoder import Encoder
 
 _MODEL_PREFIX = "model-"
 
@@ -23,7 +23,7 @@ def load_encoder(library: Path) -> Encoder:
     Raises:
         CorruptData: the library's own network is damaged or missing.
     """
-    from eqkin.network.encoder import Encoder
+    from eqkin.encoder.encoder import Encoder
 
     state = None
     with suppress(CorruptData):  # then all of it is made anew
@@ -41,7 +41,7 @@ def load_encoder(library: Path) -> Encoder:
 
 def save_model(folder: Path, encoder: object) -> str:
     """Keep an encoder's network in an index's folder; the name it has there, "" for the one that comes with eqkin."""
-    from eqkin.network.encoder import Encoder
+    from eqkin.encoder.encoder import Encoder
 
     if not isinstance(encoder, Encoder) or encoder.digest == _load_bundled_digest():
         return ""
@@ -66,7 +66,7 @@ def find_model_problems(folder: Path, state: IndexManifest) -> list[str]:
 
 
 def _is_model_intact(folder: Path, digest: str) -> bool:
-    from eqkin.network.model_files import Model
+    from eqkin.encoder.model_files import Model
 
     try:
         return Model.load(folder).digest == digest
@@ -76,6 +76,6 @@ def _is_model_intact(folder: Path, digest: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _load_bundled_digest() -> str:
-    from eqkin.network.encoder import Encoder
+    from eqkin.encoder.encoder import Encoder
 
     return Encoder.load().digest

@@ -24,7 +24,7 @@ from eqkin.errors import CorruptData
 from eqkin.index.arrays import Array, open_arrays, write_arrays
 from eqkin.index.state import REBUILD_HINT, TermsEntry
 from eqkin.index.vectors import Floats, Integers
-from eqkin.structure.terms import TERM_FAMILIES, Terms
+from eqkin.trees.terms import TERM_FAMILIES, Terms
 
 # Kinds of terms that are indexed: symbols, what two neighbours are, what three of them look like whatever their names.
 INDEXED_FAMILIES = tuple(map(TERM_FAMILIES.index, ("label", "sibling", "renamed3")))

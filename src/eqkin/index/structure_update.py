@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.forest import Forest
 from eqkin.index.checked import is_intact, require_intact
 from eqkin.index.state import TermsEntry
 from eqkin.index.structure_files import (
@@ -22,7 +21,8 @@ from eqkin.index.structure_files import (
 )
 from eqkin.index.vectors import Integers
 from eqkin.library import Library
-from eqkin.structure.terms import extract_terms
+from eqkin.trees import Forest
+from eqkin.trees.terms import extract_terms
 
 _STEP_TREES = 8_192  # trees between two looks at the clock
 _MAX_FILE_TREES = 500_000  # most in one file

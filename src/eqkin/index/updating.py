@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import CorruptData, StorageFailed
+from eqkin.executors import Executor, open_executor
 from eqkin.index import checked, networks
 from eqkin.index import nearest as faiss_side
 from eqkin.index import structure_update as structure
@@ -28,7 +29,6 @@ from eqkin.library import Library
 from eqkin.library.database import read_generation
 from eqkin.library.durable import sync_folder
 from eqkin.library.lock import WriterLock
-from eqkin.workers import Executor, open_executor
 
 _STEP_TREES = 4_096  # trees embedded between two looks at the clock
 _MAX_FILE_VECTORS = 500_000  # most in one file
@@ -76,7 +76,7 @@ def update_index(
         progress: called now and then with what is being done ("embedding", "structure", "indexing", "words"), how
             much of it is done, and of how much.
         rebuild: make everything anew.
-        workers: who embeds, from `eqkin.workers.open_workers`; by default this process.
+        workers: who embeds, from `eqkin.executors.open_workers`; by default this process.
 
     Raises:
         LibraryBusy: another process is updating this index.

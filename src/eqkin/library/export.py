@@ -10,7 +10,7 @@ import orjson
 
 from eqkin.latex.prose import extract_context, to_plain_text
 from eqkin.library.library import Library
-from eqkin.mathml.tree import to_mathml
+from eqkin.trees.mathml import to_mathml
 
 _EQUATIONS_OF_PAPER = """
 SELECT e.*, p.key, p.title, p.authors, p.year, p.fields, s.title AS heading, s.latex AS prose

@@ -14,8 +14,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, LibraryBusy
-from eqkin.forest import Forest, ForestBuilder
-from eqkin.forest.storage import open_forest
+from eqkin.executors import Executor, open_executor
 from eqkin.library import database
 from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
 from eqkin.library.merging import AddReport, Merger
@@ -23,12 +22,13 @@ from eqkin.library.session import WritingSession, create_library
 from eqkin.library.tasks import Reading, ShardDigests, iter_tasks
 from eqkin.library.writer import LibraryWriter
 from eqkin.mathml.converter import get_converter_identity
-from eqkin.mathml.tree import Node, to_node
 from eqkin.sources import MetadataSnapshot, Shard, open_source, open_source_shards
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import display_path
 from eqkin.sources.paper import SourceItem
-from eqkin.workers import Executor, open_executor
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.files import open_forest
+from eqkin.trees.mathml import Node, to_node
 
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
@@ -94,7 +94,7 @@ class Library:
         Args:
             sources: what `eqkin.sources.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
             jobs: processes to read with, unless `workers` are given.
-            workers: who reads, from `eqkin.workers.open_workers`: processes of this machine, or a Ray cluster. The
+            workers: who reads, from `eqkin.executors.open_workers`: processes of this machine, or a Ray cluster. The
                 library is the same whoever does.
             metadata: arXiv's metadata snapshot or its path, for bulk archives.
             progress: called after every paper with the report so far.

@@ -12,15 +12,15 @@ import orjson
 import zstandard
 
 from eqkin.errors import EqkinError, LimitReached, StorageFailed
-from eqkin.forest import Forest, ForestBuilder
-from eqkin.forest.storage import to_bytes
+from eqkin.executors import WorkerEnvironmentError
 from eqkin.latex import Document, Equation, parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, Failure, get_converter_identity
-from eqkin.mathml.tree import parse_mathml, to_forest
 from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
-from eqkin.workers import WorkerEnvironmentError
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.files import to_bytes
+from eqkin.trees.mathml import parse_mathml, to_forest
 
 READING_VERSION = "2"  # raise it when the same source would give other content
 _TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)

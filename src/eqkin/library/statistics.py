@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from eqkin.forest.vocabulary import count_symbols
 from eqkin.library.library import Library
+from eqkin.trees.vocabulary import count_symbols
 
 
 def compute_statistics(library: Library) -> dict[str, Any]:

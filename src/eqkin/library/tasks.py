@@ -11,12 +11,12 @@ from functools import partial
 from sqlite3 import Connection
 
 from eqkin.errors import EqkinError
+from eqkin.executors import Grain, Work, WorkerEnvironmentError
 from eqkin.library.reading import READING_VERSION, ParsedPaper, is_machine_fault, make_failed_paper, parse_item
 from eqkin.mathml.converter import get_converter_identity
 from eqkin.sources.archive import Shard
 from eqkin.sources.files import display_path
 from eqkin.sources.paper import SourceItem
-from eqkin.workers import Grain, Work, WorkerEnvironmentError
 
 _UNSEEN = "workers have to see the same paths as the machine that runs the command: use a shared file system"
 

@@ -13,8 +13,6 @@ import numpy as np
 import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
-from eqkin.forest import Forest, ForestBuilder
-from eqkin.forest.storage import from_bytes, open_forest, to_bytes
 from eqkin.library import database
 from eqkin.library.durable import hash_file
 from eqkin.library.judgements import LocalJudgements
@@ -23,6 +21,8 @@ from eqkin.library.lock import WriterLock
 from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
 from eqkin.library.reading import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
 from eqkin.sources.paper import Paper
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.files import from_bytes, open_forest, to_bytes
 
 _INDEX_FOLDER = "index"  # the folder of what is derived from the library
 

@@ -14,12 +14,12 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import CorruptData
-from eqkin.forest import Forest, ForestBuilder
-from eqkin.forest.storage import from_bytes, open_forest, to_bytes
 from eqkin.library.database import begin_transaction
 from eqkin.library.durable import hash_file, write_file
 from eqkin.library.reading import ParsedPaper, make_failed_paper
 from eqkin.sources.paper import Paper
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.files import from_bytes, open_forest, to_bytes
 
 _BATCH_EQUATIONS = 10_000
 _BATCH_PAPERS = 2_000

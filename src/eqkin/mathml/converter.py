@@ -22,11 +22,11 @@ import orjson
 from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, MiniRacer
 
 from eqkin.errors import CorruptData
-from eqkin.forest.forest import Forest, ForestBuilder
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro
 from eqkin.latex.packages import PRELUDES, find_providers
 from eqkin.limits import LIMITS, Limits
+from eqkin.trees.forest import Forest, ForestBuilder
 
 _LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
 _START_LOCK = (

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from eqkin.forest.forest import Forest, ForestBuilder
 from eqkin.latex.environments import DIAGRAM_COMMANDS
 from eqkin.latex.macros import Macro
 from eqkin.mathml.converter import ConvertedFormulas, Converter, Failure
 from eqkin.mathml.repairs import repair_formula
+from eqkin.trees.forest import Forest, ForestBuilder
 
 _REPAIR_ROUNDS = 4  # rounds; a mended formula may show another slip
 _DIAGRAM_ENVIRONMENT = re.compile(r"No such environment: (?:tikz|xy|picture|feyn|CD|quantikz|prooftree|axis|pgf)")

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from eqkin.latex.rewriting import RewrittenText, rewrite_matches
-from eqkin.mathml.tree import Node
+from eqkin.trees.mathml import Node
 
 _SIGN_CODES = range(0xA000, 0xA48D)  # Yi syllables; the converter refuses characters of private use
 _TOKEN = re.compile(

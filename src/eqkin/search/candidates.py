@@ -10,10 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.forest import Forest
 from eqkin.index.structure_files import is_indexed
 from eqkin.limits import LIMITS
-from eqkin.mathml.tree import to_node
 from eqkin.search import ranking
 from eqkin.search.filtering import check_filters
 from eqkin.search.kinship import FormulaFeatures, extract_features
@@ -22,7 +20,9 @@ from eqkin.search.ranking import Candidate
 from eqkin.search.results import Filters
 from eqkin.search.store import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.wildcards import Pattern, rank_matches_first
-from eqkin.structure.frequencies import load_bundled_frequencies as bundled_frequencies
+from eqkin.trees import Forest
+from eqkin.trees.frequencies import load_bundled_frequencies as bundled_frequencies
+from eqkin.trees.mathml import to_node
 
 _MIN_CANDIDATES = 40  # equations that are looked at closely for a short list
 _CANDIDATES_PER_HIT = 2  # and for every hit of a long one

@@ -10,13 +10,11 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.forest import Forest
 from eqkin.index import load_encoder
 from eqkin.library import Library
 from eqkin.limits import LIMITS
-from eqkin.mathml.tree import Node, to_mathml, to_node
-from eqkin.network.encoder import Encoder
 from eqkin.search import candidates, papers, plane, ranking
 from eqkin.search import explain as explaining
 from eqkin.search.candidates import QueryFeatures, Request, check_k, make_query_features
@@ -28,6 +26,8 @@ from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperH
 from eqkin.search.shelves import LocalBackend, get_folder
 from eqkin.search.store import NO_FILTERS, Facets, Floats, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.wildcards import Pattern, replace_wildcards
+from eqkin.trees import Forest
+from eqkin.trees.mathml import Node, to_mathml, to_node
 
 K = TypeVar("K")
 V = TypeVar("V")

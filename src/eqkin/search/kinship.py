@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.forest import Forest
-from eqkin.structure.frequencies import DocumentFrequencies, load_bundled_frequencies
-from eqkin.structure.matches import CommonSubstrings, find_common_substrings
-from eqkin.structure.sequences import IDF_STEPS, score_common_subsequences
-from eqkin.structure.simplified import Normaliser
-from eqkin.structure.terms import TERM_FAMILIES, Terms, extract_terms
-from eqkin.structure.tokens import Tokens, extract_tokens
+from eqkin.trees import Forest
+from eqkin.trees.frequencies import DocumentFrequencies, load_bundled_frequencies
+from eqkin.trees.matches import CommonSubstrings, find_common_substrings
+from eqkin.trees.sequences import IDF_STEPS, score_common_subsequences
+from eqkin.trees.simplified import Normaliser
+from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
+from eqkin.trees.tokens import Tokens, extract_tokens
 
 STANDARDISED_OVER = 150  # candidates the others are compared with
 _SHORT_FORMULA_TOKENS = 56  # tokens of a short formula

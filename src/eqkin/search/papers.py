@@ -17,17 +17,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.forest import ForestBuilder
-from eqkin.forest.storage import from_bytes
 from eqkin.library.reading import ParsedPaper, parse_item
 from eqkin.limits import LIMITS
-from eqkin.mathml.tree import to_mathml, to_node
-from eqkin.network.encoder import Encoder
 from eqkin.search import records
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.search.store import Floats, Keys, Snapshot
 from eqkin.sources import open_source
+from eqkin.trees import ForestBuilder
+from eqkin.trees.files import from_bytes
+from eqkin.trees.mathml import to_mathml, to_node
 
 _MAX_NEIGHBOURS = 100  # K, in a library of some size
 _EQUATIONS_PER_NEIGHBOUR = 20  # in a small one, one neighbour in so many equations

@@ -10,15 +10,15 @@ from pathlib import Path
 from queue import LifoQueue
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.forest import Forest
 from eqkin.latex.entities import decode_entities
 from eqkin.latex.formula import clean_typed_formula
 from eqkin.latex.rewriting import RewrittenText
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure
 from eqkin.mathml.placeholders import Placeholders, find_wildcards, insert_placeholders, label_wildcards, restore_names
-from eqkin.mathml.tree import Node, parse_mathml, to_forest, to_mathml, to_node
 from eqkin.mathml.typed import convert_typed_formula
+from eqkin.trees import Forest
+from eqkin.trees.mathml import Node, parse_mathml, to_forest, to_mathml, to_node
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
 _MARKUP_START = re.compile(

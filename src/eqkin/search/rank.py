@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.forest import Forest, ForestBuilder
-from eqkin.mathml.tree import to_node
-from eqkin.network.encoder import Encoder
 from eqkin.search.query import Formula, FormulaReader, OversizedFormula, UnreadableFormula
 from eqkin.search.ranker import RERANK_DEPTH, Ranker, compute_relevance, load_bundled_ranker
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.mathml import to_node
 
 _UNREADABLE_SCORE = -1.0  # below any score
 _TOPICS_PER_BATCH = 128  # whose scores are in memory together

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.forest import Forest
 from eqkin.search import kinship
 from eqkin.search.boosted import BoostedTrees
 from eqkin.search.kinship import FEATURES, SIMILARITIES, FormulaFeatures, extract_features
+from eqkin.trees import Forest
 
 BUNDLED_RANKER = Path(__file__).parent / "ranking.safetensors"
 RERANK_DEPTH = 1_000  # formulas of a collection that are compared by everything

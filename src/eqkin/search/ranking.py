@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.mathml.tree import Node
 from eqkin.search.store import EquationRef
+from eqkin.trees.mathml import Node
 
 TEXT_WEIGHT = 0.25
 _SAME_LATEX_COSINE = 0.8  # cosine from which the same LaTeX means the same formula; below, a macro has two meanings

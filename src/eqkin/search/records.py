@@ -12,9 +12,9 @@ import orjson
 from eqkin.errors import BadInput
 from eqkin.latex.prose import EQUATION_MARK, extract_context, to_plain_text
 from eqkin.library import Library
-from eqkin.mathml.tree import to_mathml
 from eqkin.search.results import EquationRecord, PaperPage, PaperRecord
 from eqkin.search.store import EquationRef, Facets
+from eqkin.trees.mathml import to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
 _PAPER_COLUMNS = "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin"

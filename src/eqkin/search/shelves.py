@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
-from eqkin.forest import Forest
 from eqkin.index import TextIndex, VectorIndex
 from eqkin.index.rows import find_members
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
@@ -29,6 +28,7 @@ from eqkin.search import records
 from eqkin.search.filtering import select_papers, select_trees
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.search.store import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
+from eqkin.trees import Forest
 
 _LOG = logging.getLogger("eqkin.search")
 _LARGE_INDEX = 50_000  # vectors; a smaller index is opened in no time

@@ -1,6 +1,6 @@
 """`Store` and `Desk`: all that searching asks of a collection of equations, wherever that lies.
 
-There are two: `eqkin.search.shelves` reads a library on disk (SQLite, memory-mapped vectors, faiss), `eqkin.milvus`
+There are two: `eqkin.search.shelves` reads a library on disk (SQLite, memory-mapped vectors, faiss), `eqkin.backends.milvus`
 a Milvus server. Equations have whole numbers for keys; what the numbers are is the store's affair.
 """
 
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.forest import Forest
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
+from eqkin.trees import Forest
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint32]

@@ -3,7 +3,7 @@ r"""Queries with wildcards: whether a tree, or a part of it, has the form of a p
 A wildcard stands for an expression: any run of members of a row, the shortest first, whose brackets are closed and
 whose operators have something to work on; or all that stands in a slot (an exponent, a numerator). The same wildcard
 stands for the same everywhere, but for brackets around it. All else in the pattern stands for itself, as
-`eqkin.mathml.rows` reads trees.
+`eqkin.trees.rows` reads trees.
 The search goes through choices in a fixed order: the whole tree first, then its rows from the top down, where only a
 wildcard that is all of a side, as in `?p = ?q`, may hold a relation (`a < b`); then the same with any that hold some.
 """
@@ -18,10 +18,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.forest import Forest, ForestBuilder
 from eqkin.mathml.placeholders import is_wildcard
-from eqkin.mathml.rows import ItemRow, RowItem, RowReader, build_node
-from eqkin.mathml.tree import Node, to_forest, to_node
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.mathml import Node, to_forest, to_node
+from eqkin.trees.rows import ItemRow, RowItem, RowReader, build_node
 
 MAX_STEPS = 10_000  # of one search
 _FREE_LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"

@@ -10,8 +10,8 @@ import orjson
 from eqkin.limits import LIMITS
 from eqkin.markup import Content, SafeHtml, tag
 from eqkin.mathml.placeholders import find_wildcards
-from eqkin.mathml.tree import parse_mathml
 from eqkin.search.results import EquationRecord, Hit, Results
+from eqkin.trees.mathml import parse_mathml
 from eqkin.web import equations as shown
 from eqkin.web.facet_view import render_active_filters, render_facets
 from eqkin.web.parameters import FORMATS

@@ -30,7 +30,7 @@ class ServeTarget:
     def __str__(self) -> str:
         if self.library:
             return str(self.library)
-        from eqkin.milvus.connection import parse_address
+        from eqkin.backends.milvus.connection import parse_address
 
         return f"the collection {self.collection} of {parse_address(self.milvus)[1]}"  # without a password
 
@@ -62,8 +62,8 @@ class ServeTarget:
 
     @contextmanager
     def _open_milvus_app(self) -> Iterator[Starlette]:
-        from eqkin.milvus import open_backend, open_judgements
-        from eqkin.network.encoder import Encoder
+        from eqkin.backends.milvus import open_backend, open_judgements
+        from eqkin.encoder.encoder import Encoder
 
         encoder = Encoder.load(self.model)
         store = open_backend(self.milvus, self.collection, encoder.digest)

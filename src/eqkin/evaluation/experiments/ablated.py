@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from eqkin.encoder.model_files import Model
 from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext
 from eqkin.evaluation.sets.triples import HeldOutTriples, pack_bits
 from eqkin.evaluation.systems.embedding import embed_forest
-from eqkin.learning.corpus import Corpus
-from eqkin.learning.recipes import RECIPES, Recipe
-from eqkin.network.model_files import Model
+from eqkin.training.corpus import Corpus
+from eqkin.training.recipes import RECIPES, Recipe
 
 FULL = "full"
 VARIANTS = {  # title, and what is changed
@@ -46,7 +46,7 @@ def train_variant(context: ExperimentContext, corpus: Corpus, variant: str, seed
     name = variant if variant == EQKIN else f"{recipe.name}-{variant}"
 
     def learn(part: Path) -> None:
-        from eqkin.learning.run import LoggingConfig, TrainingProgress, TrainingRun
+        from eqkin.training.run import LoggingConfig, TrainingProgress, TrainingRun
 
         def tell(progress: TrainingProgress) -> None:
             share, rate = progress.step / progress.steps, progress.triplets_per_second

@@ -38,7 +38,7 @@ from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.sets.triples import HeldOutTriples
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.networks import NetworkSystem
-from eqkin.learning.corpus import Corpus
+from eqkin.training.corpus import Corpus
 
 _COLUMNS = [
     TableColumn("ranking", "ranking, held out", "percent"),

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from eqkin.mathml.tree import Node
+from eqkin.trees.mathml import Node
 
 _BARS = frozenset("|∣")
 _RELATIONS = frozenset({"=", "≡", "≔", ":=", "∝", "∼", "≈"})

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from eqkin.evaluation.systems.base import Floats, compute_row_products
 from eqkin.evaluation.systems.terms import import_optional
 from eqkin.search.kinship import FormulaFeatures, compute_similarities
-from eqkin.structure.tokens import LETTER_KIND, NUMBER_KIND
+from eqkin.trees.tokens import LETTER_KIND, NUMBER_KIND
 
 Integers = npt.NDArray[np.int64]
 SimilarityRows = Callable[[slice], Floats]  # some formulas with all: how alike they are, -inf with themselves

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from eqkin.encoder.model_files import Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.ablated import EQKIN, EQKIN_SEED, FULL, make_recipe, train_variant
 from eqkin.evaluation.experiments.context import ExperimentContext
@@ -25,12 +26,11 @@ from eqkin.evaluation.sets.triples import pack_bits
 from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
 from eqkin.evaluation.systems.embedding import embed_forest
 from eqkin.evaluation.systems.registry import make_systems
-from eqkin.learning.corpus import Corpus
-from eqkin.network.model_files import Model
+from eqkin.training.corpus import Corpus
 
 if TYPE_CHECKING:
-    from eqkin.learning.finetuning import FinetuningConfig
-    from eqkin.learning.towers import Tower
+    from eqkin.training.finetuning import FinetuningConfig
+    from eqkin.training.towers import Tower
 
 DEPTHS = (1, 10, 100)
 BATCH_SIZE = 1_024
@@ -92,7 +92,7 @@ class Contestants:
 
     def make_settings(self, batch: int, name: str) -> FinetuningConfig:
         """How an entry is finetuned."""
-        from eqkin.learning.finetuning import FinetuningConfig
+        from eqkin.training.finetuning import FinetuningConfig
 
         epochs = min(self.context.scale.epochs, EQKIN_EPOCHS) if name == "eqkin" else self.context.scale.epochs
         return FinetuningConfig(batch=batch, epochs=epochs, rates=get_learning_rates(name), seed=SEED)
@@ -117,7 +117,7 @@ class Contestants:
         entry = ENTRIES[name]
         self.context.log(f"{pairs.name}: {entry.title}{f', batches of {batch:,}' if entry.finetuned else ' as it is'}")
         if entry.finetuned:
-            from eqkin.learning.finetuning import finetune
+            from eqkin.training.finetuning import finetune
 
             tower, choice = finetune(
                 self._make_towers(name, pairs),
@@ -168,8 +168,8 @@ class Contestants:
         from eqkin.evaluation.systems.networks import UntrainedNetwork
         from eqkin.evaluation.systems.towers import DIMENSIONS, BagTower, LinearTower, TransformerTower
         from eqkin.evaluation.systems.transformer import Transformer
-        from eqkin.learning.run import choose_device
-        from eqkin.learning.towers import GraphTower
+        from eqkin.training.run import choose_device
+        from eqkin.training.towers import GraphTower
 
         device, forest, base = choose_device(self.context.device), pairs.pairs.forest, ENTRIES[name].base
         if name == "bag-of-words":

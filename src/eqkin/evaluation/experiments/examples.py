@@ -7,16 +7,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.experiments.bayes_law import states_bayes_law, states_total_probability
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.results import ExampleHit, ExperimentResult, WorkedExample
 from eqkin.evaluation.sets.library_formulas import compute_content_digest
 from eqkin.evaluation.sets.relevance import make_section_text
 from eqkin.library import Library
-from eqkin.mathml.tree import parse_mathml
-from eqkin.network.encoder import Encoder
 from eqkin.search import results as searching
 from eqkin.search.engine import SearchEngine
+from eqkin.trees.mathml import parse_mathml
 
 BAYES_QUERY = r"P(d \mid s) = \frac{P(d,s)}{P(s)}"
 ISING_QUERY = r"\sum_{i<j} w_{ij} s_i s_j + \sum_i \theta_i s_i"

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.bootstrap import (
     RESAMPLES,
@@ -28,7 +29,6 @@ from eqkin.evaluation.published import LARGE_SCALE_ROWS
 from eqkin.evaluation.results import ExperimentResult, Score, Table, TableColumn, TableRow
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import FormulaSet, System, compute_products, normalize_rows
-from eqkin.network.encoder import Encoder
 from eqkin.search.ranker import compute_relevance_within
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]

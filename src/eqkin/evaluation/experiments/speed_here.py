@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from eqkin.benchmarks.machine import describe_machine
+from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.sets.library_formulas import compute_content_digest
-from eqkin.learning.corpus import Corpus
 from eqkin.library import Library
-from eqkin.network.encoder import Encoder
+from eqkin.training.corpus import Corpus
 
 _TREES, _VECTORS, _QUERIES, _SECONDS = 10_000, 1_000_000, 500, 10.0  # of a full measurement, at most
 _BATCHES = (1_024, 128)
@@ -78,8 +78,8 @@ def _measure_search(context: ExperimentContext, library: Path) -> list[dict[str,
 
 def _measure_train(context: ExperimentContext, corpus: Corpus) -> dict[str, Any]:
     from eqkin.benchmarks.train import measure
-    from eqkin.learning.recipes import RECIPES
-    from eqkin.learning.run import choose_device
+    from eqkin.training.recipes import RECIPES
+    from eqkin.training.run import choose_device
 
     recipe = RECIPES["paper"].override({"width": str(context.scale.width)})
     batches = [min(batch, context.scale.batches[-1]) for batch in _BATCHES]

@@ -21,8 +21,8 @@ from eqkin.evaluation.sets.queries import StudyQuery
 from eqkin.evaluation.sets.relevance import find_relevant_sections
 from eqkin.evaluation.sets.triples import pack_bits, unpack_bits
 from eqkin.evaluation.systems.base import FormulaSet, System
-from eqkin.learning.corpus import Corpus
 from eqkin.library import Library
+from eqkin.training.corpus import Corpus
 
 NAME = "study"
 BASELINE = "bag-of-words"

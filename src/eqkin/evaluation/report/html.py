@@ -14,7 +14,7 @@ from eqkin.evaluation.report.svg import inline
 from eqkin.evaluation.report.verdict import verdict
 from eqkin.evaluation.results import ExampleHit, ExperimentResult, Plot, WorkedExample
 from eqkin.markup import SafeHtml, join, tag
-from eqkin.mathml.tree import parse_mathml, to_mathml
+from eqkin.trees.mathml import parse_mathml, to_mathml
 
 _HOW_TO_READ = (
     "Figures in brackets are 95 % intervals; the line below a figure draws them, on one scale for a column. The best"

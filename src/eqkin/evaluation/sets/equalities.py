@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.evaluation.sets.lines import NodeKind, StatementReader
-from eqkin.forest import Forest
-from eqkin.structure.labels import label_nodes
+from eqkin.trees import Forest
+from eqkin.trees.labels import label_nodes
 
 Integers = npt.NDArray[np.int64]
 

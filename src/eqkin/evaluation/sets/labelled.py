@@ -16,10 +16,10 @@ from eqkin.evaluation.sets.json_file import read_json
 from eqkin.evaluation.sets.named_formulas import NamedFormulas, make_name, read_formulas
 from eqkin.evaluation.store import compute_digest
 from eqkin.evaluation.systems.base import FormulaSet
-from eqkin.forest import ForestBuilder
 from eqkin.latex import parse
 from eqkin.library.reading import convert_document
 from eqkin.search.query import FormulaReader
+from eqkin.trees import ForestBuilder
 
 MAX_EQUATIONS = 5_000  # equations; all pairs of one label are compared with all others
 _FORM = 'a list of {"latex": ..., "label": ...}'

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import FormulaSet
-from eqkin.learning.corpus import Corpus
 from eqkin.library import Library
+from eqkin.training.corpus import Corpus
 
 _EQUATIONS = """
 SELECT p.key, e.number, e.section, e.latex FROM equations e JOIN papers p ON p.id = e.paper

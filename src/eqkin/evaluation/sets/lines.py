@@ -11,7 +11,7 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.forest import Forest
+from eqkin.trees import Forest
 
 
 class NodeKind(IntEnum):

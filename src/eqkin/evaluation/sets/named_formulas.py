@@ -15,10 +15,10 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.evaluation.systems.base import FormulaSet
-from eqkin.forest import Forest, ForestBuilder
-from eqkin.forest.storage import to_bytes
-from eqkin.mathml.tree import Node, to_forest
 from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.files import to_bytes
+from eqkin.trees.mathml import Node, to_forest
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.sets.json_file import read_json
 from eqkin.evaluation.sets.relevance import normalize
 from eqkin.evaluation.store import compute_digest
 from eqkin.evaluation.systems.base import FormulaSet
-from eqkin.network.encoder import Encoder
 
 BUNDLED = Path(__file__).parents[1] / "queries.json"
 _MIN_KEYWORD_LENGTH = 4  # characters of a keyword: it is looked for within words too

@@ -18,7 +18,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.results import Score
 from eqkin.evaluation.systems.base import FormulaSet, Matrix, compute_row_products
 from eqkin.evaluation.u_statistics import compute_incomplete_interval, count_colours
-from eqkin.learning.corpus import Corpus
+from eqkin.training.corpus import Corpus
 
 SEED = 0
 
@@ -37,7 +37,7 @@ class HeldOutTriples:
     def __init__(self, corpus: Corpus, count: int) -> None:
         import torch
 
-        from eqkin.learning.pairs import CONTEXT_KINDS, TripletSampler
+        from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
 
         if count < 1 or not len(corpus):
             raise BadInput("there are no held-out triples to rank: add more papers")

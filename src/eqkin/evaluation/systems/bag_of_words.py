@@ -14,15 +14,15 @@ import numpy as np
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
 from eqkin.evaluation.systems.terms import LogTfIdf, TermBag, count_matrix
-from eqkin.forest.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
-from eqkin.structure.hashing import hash_strings
-from eqkin.structure.labels import label_nodes
-from eqkin.structure.order import iter_blocks
+from eqkin.trees.hashing import hash_strings
+from eqkin.trees.labels import label_nodes
+from eqkin.trees.order import iter_blocks
+from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from eqkin.learning.corpus import Corpus
+    from eqkin.training.corpus import Corpus
 
 _FEATURE_COUNT = TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS
 _VOCABULARY_FILE = "vocabulary.json"

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.forest import Forest
+from eqkin.trees import Forest
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
     from eqkin.evaluation.store import ResultCache
-    from eqkin.learning.corpus import Corpus
+    from eqkin.training.corpus import Corpus
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Matrix: TypeAlias = "Floats | csr_matrix"

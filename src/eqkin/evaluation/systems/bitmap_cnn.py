@@ -25,13 +25,13 @@ from eqkin.evaluation.systems.bitmaps.gallery import ImageCache
 from eqkin.evaluation.systems.bitmaps.network import DESCRIPTION_FILE, DIMENSIONS, BitmapNetwork
 from eqkin.evaluation.systems.bitmaps.rendering import VERSION
 from eqkin.evaluation.systems.bitmaps.subset import SUBSET_SEED, draw_subset
-from eqkin.learning.checkpoint import remove_checkpoint
-from eqkin.learning.corpus import Corpus
-from eqkin.learning.descent import Descent, descend
-from eqkin.learning.pairs import CONTEXT_KINDS, TripletSampler
-from eqkin.learning.randomness import make_step_column
-from eqkin.learning.run import choose_device
-from eqkin.learning.triplet import triplet_loss
+from eqkin.training.checkpoint import remove_checkpoint
+from eqkin.training.corpus import Corpus
+from eqkin.training.descent import Descent, descend
+from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
+from eqkin.training.randomness import make_step_column
+from eqkin.training.run import choose_device
+from eqkin.training.triplet import triplet_loss
 
 _BATCH_SIZES = {"cuda": 4_096, "cpu": 64}  # embedded at once
 _LOG_SECONDS = 10.0

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model_files import Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import Floats
-from eqkin.forest import Forest
-from eqkin.network.encoder import Encoder
-from eqkin.network.model_files import Model
+from eqkin.trees import Forest
 
 
 def embed_forest(
@@ -32,10 +32,10 @@ def embed_forest(
         return Encoder(model).embed(forest, progress)
     import torch
 
-    from eqkin.learning.held_out import embed_trees as embed_there
-    from eqkin.learning.resident import DeviceForest
-    from eqkin.learning.run import choose_device
-    from eqkin.network.torch_network import build_network
+    from eqkin.encoder.torch_network import build_network
+    from eqkin.training.held_out import embed_trees as embed_there
+    from eqkin.training.resident import DeviceForest
+    from eqkin.training.run import choose_device
 
     there = choose_device(device)
     network = build_network(model.architecture, model.weights).to(there)
@@ -51,6 +51,6 @@ def _uses_gpu(device: str) -> bool:
         if device == "auto":
             return False
         raise BadInput(f"{device} cannot be used without torch: pip install 'eqkin[train]'")
-    from eqkin.learning.run import choose_device
+    from eqkin.training.run import choose_device
 
     return choose_device(device).type == "cuda"

@@ -12,7 +12,7 @@ from eqkin.evaluation.systems.base import Floats, FormulaSet, System, normalize_
 from eqkin.evaluation.systems.networks import NetworkSystem
 from eqkin.search import kinship, ranker
 from eqkin.search.ranker import Ranker
-from eqkin.structure import frequencies
+from eqkin.trees import frequencies
 
 TUNED_ON = ("arqmath-dev", "atlas")  # the ranking learned from both, and the recipe of its vector was chosen by them
 

@@ -23,10 +23,10 @@ from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, n
 from eqkin.evaluation.systems.serialised import TokenSequences, serialize
 from eqkin.evaluation.systems.terms import import_optional
 from eqkin.library.durable import write_file
-from eqkin.structure.labels import label_nodes
+from eqkin.trees.labels import label_nodes
 
 if TYPE_CHECKING:
-    from eqkin.learning.corpus import Corpus
+    from eqkin.training.corpus import Corpus
 
 _WORDS, _VECTORS = "words.json", "vectors.safetensors"
 _TEXT, _FIRST = "serialised.txt", "first.vec"  # while it learns

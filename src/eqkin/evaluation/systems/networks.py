@@ -7,17 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model_files import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, compute_products
 from eqkin.evaluation.systems.embedding import embed_forest
 from eqkin.evaluation.systems.terms import import_optional
-from eqkin.forest import Vocabulary
-from eqkin.network.architecture import Architecture
-from eqkin.network.encoder import Encoder
-from eqkin.network.model_files import DESCRIPTION_FILE, Model
+from eqkin.trees import Vocabulary
 
 if TYPE_CHECKING:
-    from eqkin.learning.corpus import Corpus
+    from eqkin.training.corpus import Corpus
 
 SIMILARITIES = ("cosine", "inner product")
 
@@ -138,7 +138,7 @@ class UntrainedNetwork(GraphSystem):
 def _draw_weights(architecture: Architecture, seed: int) -> dict[str, Any]:
     """Random weights, drawn as they are before learning."""
     torch = import_optional("torch")
-    from eqkin.network.torch_network import build_network
+    from eqkin.encoder.torch_network import build_network
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

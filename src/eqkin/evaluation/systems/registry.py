@@ -9,9 +9,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from eqkin.encoder.model_files import DESCRIPTION_FILE
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import System
-from eqkin.network.model_files import DESCRIPTION_FILE
 
 if TYPE_CHECKING:
     from eqkin.evaluation.experiments.context import ExperimentContext
@@ -108,8 +108,8 @@ def _make_paper(context: ExperimentContext) -> System:
 
 
 def _make_untrained(context: ExperimentContext) -> System:
+    from eqkin.encoder.architecture import Architecture
     from eqkin.evaluation.systems.networks import UntrainedNetwork
-    from eqkin.network.architecture import Architecture
 
     shape = replace(Architecture(), width=context.scale.width)
     return UntrainedNetwork(shape, device=context.device, progress=_make_progress(UntrainedNetwork.title, context))

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.forest import Forest
-from eqkin.structure.labels import label_nodes
-from eqkin.structure.order import Numbers, order_depth_first
+from eqkin.trees import Forest
+from eqkin.trees.labels import label_nodes
+from eqkin.trees.order import Numbers, order_depth_first
 
 
 @dataclass(frozen=True)

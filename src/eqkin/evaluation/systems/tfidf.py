@@ -12,7 +12,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.evaluation.systems.serialised import TokenSequences, serialize
 from eqkin.evaluation.systems.terms import LogTfIdf, TermBag, count_matrix
-from eqkin.structure.hashing import combine_hashes, hash_strings
+from eqkin.trees.hashing import combine_hashes, hash_strings
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -10,9 +10,9 @@ from torch.nn import functional
 from eqkin.evaluation.systems.base import Floats
 from eqkin.evaluation.systems.transformer_batches import TreeSet
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork
-from eqkin.forest import Forest
-from eqkin.learning.towers import Integers, Tower
-from eqkin.structure.labels import label_nodes
+from eqkin.training.towers import Integers, Tower
+from eqkin.trees import Forest
+from eqkin.trees.labels import label_nodes
 
 DIMENSIONS = (64, 128, 256)  # the paper's choice for its bag of words and fastText
 

@@ -21,15 +21,15 @@ from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
 from eqkin.evaluation.systems.transformer_batches import Integers, TreeSet
 from eqkin.evaluation.systems.transformer_files import DESCRIPTION_FILE, load_transformer, save_transformer
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
-from eqkin.forest import Forest, Vocabulary
-from eqkin.learning.checkpoint import remove_checkpoint
-from eqkin.learning.corpus import Corpus
-from eqkin.learning.descent import Descent, descend
-from eqkin.learning.histogram import histogram_loss
-from eqkin.learning.masking import Masking, MaskingHeads
-from eqkin.learning.pairs import TripletSampler
-from eqkin.learning.randomness import make_step_column
-from eqkin.learning.run import choose_device
+from eqkin.training.checkpoint import remove_checkpoint
+from eqkin.training.corpus import Corpus
+from eqkin.training.descent import Descent, descend
+from eqkin.training.histogram import histogram_loss
+from eqkin.training.masking import Masking, MaskingHeads
+from eqkin.training.pairs import TripletSampler
+from eqkin.training.randomness import make_step_column
+from eqkin.training.run import choose_device
+from eqkin.trees import Forest, Vocabulary
 
 _STEPS_PER_DRAW = 256  # steps drawn at once
 _MAX_BATCH_NODES = {"cuda": 400_000, "cpu": 16_000}  # of a batch to embed, padding included

@@ -16,9 +16,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eqkin.forest import Forest, Vocabulary
-from eqkin.learning.resident import DeviceBatch, DeviceForest
-from eqkin.structure.order import compute_preorder
+from eqkin.training.resident import DeviceBatch, DeviceForest
+from eqkin.trees import Forest, Vocabulary
+from eqkin.trees.order import compute_preorder
 
 Integers = npt.NDArray[np.int64]
 

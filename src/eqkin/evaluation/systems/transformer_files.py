@@ -14,8 +14,8 @@ from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
-from eqkin.forest import Vocabulary
 from eqkin.library.durable import write_file
+from eqkin.trees import Vocabulary
 
 DESCRIPTION_FILE = "transformer.json"
 _WEIGHTS, _VOCABULARY = "weights.safetensors", "vocabulary.json"

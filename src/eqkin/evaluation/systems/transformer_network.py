@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from eqkin.encoder.architecture import FEATURES
+from eqkin.encoder.tree_sum import average_trees
 from eqkin.evaluation.systems.transformer_batches import SortedBatch, pad, unpad
-from eqkin.network.architecture import FEATURES
-from eqkin.network.tree_sum import average_trees
 
 _INITIAL_DEVIATION = 0.02  # of the first weights, BERT's
 _KERNELS = [  # those that take any length as it comes, and need no plan made for it

@@ -26,8 +26,8 @@ from eqkin.evaluation.systems.bitmaps.bitmap_file import (
     write_bitmaps,
 )
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, Renderer
-from eqkin.forest import Forest
-from eqkin.mathml.tree import to_mathml, to_node
+from eqkin.trees import Forest
+from eqkin.trees.mathml import to_mathml, to_node
 
 IMAGES_PER_FILE = 3_000  # formulas of a file
 

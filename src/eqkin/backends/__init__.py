@@ -1,0 +1,1 @@
+"""Other places to keep or process a collection: Milvus and Ray."""

@@ -1,0 +1,203 @@
+"""A model on disk: weights as safetensors, the vocabulary they were learned with, and what both are.
+
+A model's folder holds `weights.safetensors`, `vocabulary.json` and `model.json`: format, version, architecture, the
+hashes of the other two, and how it was learned. `model.json` is written last, so a save that was cut short never
+passes for a whole one. Nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from eqkin.encoder.architecture import ARCHITECTURE_KINDS, FEATURES, MIX, MIX_TERMS, SUM, Architecture
+from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.library.durable import write_file
+from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
+
+FORMAT = "eqkin-model"
+VERSION = 1
+DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "model.json", "weights.safetensors", "vocabulary.json"
+
+
+def compute_weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the weights a network of this architecture has."""
+    width, dimensions = architecture.width, architecture.dimensions
+    shapes: dict[str, tuple[int, ...]] = {"first.weight": (width, FEATURES), "first.bias": (width,), "first.alpha": ()}
+    mixed = architecture.kind == MIX
+    for layer in range(architecture.layers):
+        shapes[f"layers.{layer}.weight"] = (width, width)
+        shapes |= {f"layers.{layer}.mix": (MIX_TERMS, width)} if mixed else {f"layers.{layer}.bias": (width,)}
+        if mixed or layer in architecture.normalised:
+            shapes |= {f"layers.{layer}.norm.{name}": (width,) for name in ("weight", "bias", "mean", "variance")}
+    shapes |= {"output.weight": (dimensions, architecture.pooled_width), "output.bias": (dimensions,)}
+    return shapes if mixed else shapes | {"soft_norm.mean": (), "soft_norm.deviation": ()}
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network's weights with all that is needed to use them, and how they came to be."""
+
+    architecture: Architecture
+    vocabulary: Vocabulary
+    weights: dict[str, npt.NDArray[np.float32]]  # those of `weight_shapes`, and any others
+    recipe: dict[str, Any] = field(default_factory=dict)  # how it was learned
+    training: dict[str, Any] = field(default_factory=dict)  # facts about that, such as scores
+
+    @cached_property
+    def digest(self) -> str:
+        """Identifies what the model computes: hash of architecture, vocabulary and the weights an embedding needs."""
+        vocabulary = [self.vocabulary.tags, self.vocabulary.attributes, self.vocabulary.characters]
+        digest = hashlib.sha256(json.dumps([self.architecture.to_dict(), vocabulary], sort_keys=True).encode())
+        for name in sorted(compute_weight_shapes(self.architecture)):
+            digest.update(name.encode())
+            digest.update(np.ascontiguousarray(self.weights[name], "<f4").tobytes())
+        return digest.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write the model into a folder, made if need be.
+
+        Raises:
+            CorruptData: the weights are not those of the architecture.
+            StorageFailed: the disk refused.
+        """
+        _check_model(self, "model")
+        weights = safetensors.save({name: np.asarray(array, order="C") for name, array in self.weights.items()})
+        vocabulary = self.vocabulary.to_json().encode()
+        description = {
+            "format": FORMAT,
+            "version": VERSION,
+            "architecture": self.architecture.to_dict(),
+            "sha256": {WEIGHTS_FILE: _compute_sha256(weights), VOCABULARY_FILE: _compute_sha256(vocabulary)},
+            "recipe": self.recipe,
+            "training": self.training,
+        }
+        text = json.dumps(description, ensure_ascii=False, indent=1) + "\n"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageFailed(f"{folder}: could not be made ({error.strerror or error})") from error
+        write_file(folder / WEIGHTS_FILE, weights)
+        write_file(folder / VOCABULARY_FILE, vocabulary)
+        write_file(folder / DESCRIPTION_FILE, text.encode())
+
+    @classmethod
+    def load(cls, folder: Path) -> Model:
+        """Read what `save` wrote.
+
+        Raises:
+            BadInput: there is no model in the folder.
+            CorruptData: a file is damaged, foreign, of another version, or does not belong to the others.
+        """
+        if not (folder / DESCRIPTION_FILE).is_file():
+            raise BadInput(f"{folder}: no model there ({DESCRIPTION_FILE} is missing)")
+        description = _read_description(folder / DESCRIPTION_FILE)
+        architecture = _parse_architecture(description["architecture"], folder / DESCRIPTION_FILE)
+        weights = _read_weights(folder / WEIGHTS_FILE, description["sha256"][WEIGHTS_FILE])
+        if _compute_sha256(_read_file(folder / VOCABULARY_FILE)) != description["sha256"][VOCABULARY_FILE]:
+            raise CorruptData(
+                f"{folder / VOCABULARY_FILE}: the vocabulary is not the one the weights were learned with"
+            )
+        vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
+        model = cls(architecture, vocabulary, weights, description["recipe"], description["training"])
+        _check_model(model, str(folder))
+        return model
+
+
+def _compute_sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _read_file(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise CorruptData(f"{path}: missing") from error
+    except OSError as error:
+        raise StorageFailed(f"{path}: could not be read ({error.strerror or error})") from error
+
+
+def _read_description(path: Path) -> dict[str, Any]:
+    """The content of `model.json`, of a version and form this eqkin knows."""
+    try:
+        description = json.loads(_read_file(path))
+        found = (description["format"], description["version"])
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptData(f"{path}: not a model's description ({error})") from error
+    if found != (FORMAT, VERSION):
+        raise CorruptData(f"{path}: format {found[0]} {found[1]}, this eqkin reads {FORMAT} {VERSION}")
+    for name in ("architecture", "sha256", "recipe", "training"):
+        if not isinstance(description.get(name), dict):
+            raise CorruptData(f"{path}: {name} is missing or no JSON object")
+    for name in (WEIGHTS_FILE, VOCABULARY_FILE):
+        if not isinstance(description["sha256"].get(name), str):
+            raise CorruptData(f"{path}: the hash of {name} is missing")
+    return dict(description)
+
+
+def _parse_architecture(values: dict[str, Any], path: Path) -> Architecture:
+    try:
+        architecture = Architecture(**(values | {"normalised": tuple(values["normalised"])}))
+        numbers = (architecture.width, architecture.layers, architecture.dimensions, *architecture.normalised)
+        sound = all(type(number) is int and number >= 0 for number in numbers)
+        sound = (
+            sound and architecture.width > 0 and architecture.dimensions > 0 and architecture.kind in ARCHITECTURE_KINDS
+        )
+        sound = sound and all(layer < architecture.layers for layer in architecture.normalised)
+    except (TypeError, KeyError) as error:
+        raise CorruptData(f"{path}: unknown architecture ({error})") from error
+    if not sound:
+        raise CorruptData(f"{path}: not an architecture: {values}")
+    return architecture
+
+
+def _read_weights(path: Path, sha256: str) -> dict[str, npt.NDArray[np.float32]]:
+    """The tensors of a safetensors file, if it is the one expected."""
+    content = _read_file(path)
+    if content[8:9] != b"{":  # eight bytes of header length, then the header's JSON
+        kind = " but a pickle or torch file" if content[:2] in (b"PK", *(bytes([128, n]) for n in range(6))) else ""
+        raise CorruptData(f"{path}: not a safetensors file{kind}; eqkin reads weights as safetensors only")
+    if _compute_sha256(content) != sha256:
+        raise CorruptData(f"{path}: its hash is not the one in {DESCRIPTION_FILE}: damaged, or of another model")
+    try:
+        return dict(safetensors.load(content))
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptData(f"{path}: not a readable safetensors file ({error})") from error
+
+
+def _check_model(model: Model, where: str) -> None:
+    """Whether weights and vocabulary fit the architecture; raises `CorruptData` naming what does not."""
+    shapes = compute_weight_shapes(model.architecture)
+    missing = sorted(shapes.keys() - model.weights.keys())
+    if missing:
+        raise CorruptData(f"{where}: the weights lack {', '.join(missing)}")
+    for name, shape in shapes.items():
+        array = model.weights[name]
+        if array.dtype != np.float32 or array.shape != shape:
+            raise CorruptData(f"{where}: {name} is {array.dtype} {array.shape}, expected float32 {shape}")
+    for name, array in model.weights.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise CorruptData(f"{where}: {name} holds a number that is not finite")
+        if name.endswith(".norm.variance") and (array < 0).any():
+            raise CorruptData(f"{where}: {name} holds a negative variance")
+    if model.architecture.kind == SUM:
+        soft_norm = float(model.weights["soft_norm.mean"]) + float(model.weights["soft_norm.deviation"])
+        if not soft_norm > 0:
+            raise CorruptData(f"{where}: the soft norm is not positive")
+    _check_vocabulary(model.vocabulary, where)
+
+
+def _check_vocabulary(vocabulary: Vocabulary, where: str) -> None:
+    for name, slots in (("tags", TAG_SLOTS), ("attributes", ATTRIBUTE_SLOTS), ("characters", CHARACTER_SLOTS)):
+        known = getattr(vocabulary, name)
+        if len(known) >= slots or not all(isinstance(value, str) for value in known):
+            raise CorruptData(f"{where}: the vocabulary's {name} are not at most {slots - 1} strings")

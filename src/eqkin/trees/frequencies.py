@@ -1,0 +1,117 @@
+"""How many formulas have a term, in the corpus eqkin comes with: what makes a shared term worth something.
+
+    idf = ln((1 + n) / (1 + df)) + 0.1
+
+with df of the n formulas that have the term, counted by `Frequencies.of` over the trees of that corpus. Terms that are
+too rare to be kept count as if `RARE` formulas had them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors import numpy as safetensors
+
+from eqkin.errors import CorruptData
+from eqkin.library.durable import write_file
+from eqkin.trees import Forest
+from eqkin.trees.terms import extract_terms
+
+BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
+RARE_TERM_COUNT = 4  # formulas a term that is not kept stands for
+_MIN_FORMULAS = 24  # formulas a term that is kept has at least, of a large corpus
+_MIN_IDF = 0.1
+_BUCKET_BITS = 20  # of a code by which it is looked up
+_BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
+
+TermCodes = npt.NDArray[np.uint32]
+
+
+@dataclass(frozen=True)
+class DocumentFrequencies:
+    """Document frequencies of terms."""
+
+    formulas: int  # there are
+    codes: TermCodes  # of terms, ascending
+    counts: npt.NDArray[np.uint32]  # formulas that have each
+
+    @classmethod
+    def from_forest(cls, forest: Forest, kept: int = _MIN_FORMULAS) -> DocumentFrequencies:
+        """Those of a forest; terms of fewer than `kept` trees are left out."""
+        codes, counts = np.unique(extract_terms(forest).code, return_counts=True)
+        often = counts >= kept
+        return cls(len(forest), codes[often], counts[often].astype(np.uint32))
+
+    def save(self, path: Path = BUNDLED_FREQUENCIES) -> None:
+        """Write to a file; raises `StorageFailed`."""
+        arrays: dict[str, npt.NDArray[Any]] = {
+            "formulas": np.array([self.formulas], np.int64),
+            "codes": self.codes,
+            "counts": self.counts,
+        }
+        write_file(path, safetensors.save(arrays))
+
+    @classmethod
+    def load(cls, path: Path = BUNDLED_FREQUENCIES) -> DocumentFrequencies:
+        """What `save` wrote; raises `CorruptData`."""
+        try:
+            arrays = safetensors.load(path.read_bytes())
+            loaded = cls(int(arrays["formulas"][0]), arrays["codes"], arrays["counts"])
+        except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
+            raise CorruptData(
+                f"{path}: the frequencies of terms cannot be read ({error}); install eqkin again"
+            ) from error
+        if not loaded._is_valid():
+            raise CorruptData(f"{path}: no frequencies of terms; install eqkin again")
+        return loaded
+
+    def compute_idf(self, codes: TermCodes) -> npt.NDArray[np.float32]:
+        """What each term is worth."""
+        worth = np.full(len(codes), self._compute_weights(np.array([RARE_TERM_COUNT]))[0], np.float32)
+        if len(self.codes):
+            place = self._bucket_starts.take(codes >> _BUCKET_SHIFT)
+            for step in range(self._max_bucket_size):  # four times as fast as to search all of them
+                at = np.minimum(place + step, len(self.codes) - 1)
+                found = np.flatnonzero(self.codes.take(at) == codes)
+                worth[found] = self._idf_weights.take(at[found])
+        return worth
+
+    def _is_valid(self) -> bool:
+        """Whether codes can be looked up, and no term is in more formulas than there are."""
+        return (
+            self.codes.dtype == self.counts.dtype == np.uint32
+            and self.codes.ndim == 1
+            and self.codes.shape == self.counts.shape
+            and bool((self.codes[1:] > self.codes[:-1]).all())
+            and self.formulas >= RARE_TERM_COUNT
+            and int(self.counts.max(initial=0)) <= self.formulas
+        )
+
+    def _compute_weights(self, counts: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+        return (np.log((1 + self.formulas) / (1 + counts.astype(np.float64))) + _MIN_IDF).astype(np.float32)
+
+    @cached_property
+    def _max_bucket_size(self) -> int:
+        """Codes with the same first bits."""
+        return int(np.diff(self._bucket_starts).max())
+
+    @cached_property
+    def _idf_weights(self) -> npt.NDArray[np.float32]:
+        return self._compute_weights(self.counts)
+
+    @cached_property
+    def _bucket_starts(self) -> npt.NDArray[np.int32]:
+        """The first kept code of each run of codes with the same first bits, and the end."""
+        return np.searchsorted(self.codes >> _BUCKET_SHIFT, np.arange((1 << _BUCKET_BITS) + 1)).astype(np.int32)
+
+
+@cache
+def load_bundled_frequencies() -> DocumentFrequencies:
+    """The frequencies eqkin comes with, read once."""
+    return DocumentFrequencies.load()

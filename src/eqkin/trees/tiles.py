@@ -1,0 +1,203 @@
+"""Which tokens of two formulas answer each other: both covered with the longest runs they have in common.
+
+Greedy string tiling (Wise 1993) up to renaming: of all common runs of tokens that are not yet covered, the longest is
+laid down first, then the longest of what is left, all under one renaming of letters that keeps different letters
+different. A run that contradicts the renaming so far is cut where it does, and a short one renames nothing. Of runs of
+one length, the one with more letters of the same or a known name comes first, then the earlier one. What stands alone
+between two tiles and says the same is paired at the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from eqkin.trees.tokens import NEW_LETTER, CodeTable, Tokens
+
+MIN_TILE = 2  # tokens of a tile
+MIN_RENAMING_TILE = 3  # tokens of a tile that can tell that a letter has another name; a shorter one may be chance
+_MAX_RUNS = 200  # longest common runs that are looked at
+_MAX_STEPS = 4_000  # tokens looked at before a tiling ends as it is
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Tokens that answer each other, by the query's order."""
+
+    places: tuple[tuple[int, int], ...]  # in the query's and the formula's sequence
+    pairs: tuple[tuple[int, int], ...]  # the same as nodes of their trees, breadth first
+    same: tuple[bool, ...]  # of each pair: the same label, rather than a letter that has another name
+    letters: tuple[tuple[int, int], ...]  # one pair of nodes for each letter that has a partner, in the query's order
+
+
+def align_tokens(query: Tokens, formulas: Tokens, at: int = 0) -> Alignment:
+    """What the first formula of `query` and one of `formulas` have in common."""
+    tiling = _Tiler(query, formulas, at)
+    tiling.lay_tiles()
+    tiling.fill_gaps()
+    partners = sorted(tiling.partner.items())
+    ours, theirs = query.node[0].tolist(), formulas.node[at].tolist()
+    seen: dict[int, tuple[int, int]] = {}
+    for i, j in partners:
+        if tiling.ours.letter[i] >= 0:
+            seen.setdefault(tiling.ours.letter[i], (ours[i], theirs[j]))
+    return Alignment(
+        tuple(partners),
+        tuple((ours[i], theirs[j]) for i, j in partners),
+        tuple(tiling.is_same(i, j) for i, j in partners),
+        tuple(seen.values()),
+    )
+
+
+class _TokenSequence:
+    """One formula's tokens as lists; letters are numbered in the order they come."""
+
+    def __init__(self, tokens: Tokens, at: int) -> None:
+        length = int(tokens.length[at])
+        self.exact: list[int] = tokens.exact[at, :length].tolist()
+        self.shape: list[int] = tokens.shape[at, :length].tolist()
+        self.letter: list[int] = []  # of each token; -1: none
+        letters = 0
+        for place, back in enumerate(tokens.distance[at, :length].tolist()):
+            if not back:
+                self.letter.append(-1)
+            elif back == NEW_LETTER:
+                self.letter.append(letters)
+                letters += 1
+            else:
+                self.letter.append(self.letter[place - back])
+
+
+class _Tiler:
+    def __init__(self, query: Tokens, formulas: Tokens, at: int) -> None:
+        self.ours, self.theirs = _TokenSequence(query, 0), _TokenSequence(formulas, at)
+        self._runs = _find_common_runs(query.shape[0, : query.length[0]], formulas.shape[at, : formulas.length[at]])
+        self.partner: dict[int, int] = {}  # by the query's token
+        self._taken: set[int] = set()
+        self._name: dict[int, int] = {}  # the renaming, by the query's letter
+        self._named: dict[int, int] = {}  # ... and back
+        self._steps = _MAX_STEPS
+
+    def is_same(self, i: int, j: int) -> bool:
+        return self.ours.exact[i] == self.theirs.exact[j]
+
+    def lay_tiles(self) -> None:
+        """Lay the longest possible tile, again and again.
+
+        What a run can give only shrinks while others are laid, so it is looked at again when its turn comes.
+        """
+        heap = [(-length, -length, i, i, j, length) for i, j, length in self._runs]
+        heapq.heapify(heap)
+        while heap and self._steps > 0:
+            longest, alike, _, i, j, length = heap[0]
+            found = self._find_window(i, j, length)
+            if found[0] > -MIN_TILE or (found[0] > -MIN_RENAMING_TILE and found[1] > found[0]):
+                heapq.heappop(heap)
+                continue
+            start = found[2]
+            if found[:2] > (longest, alike):  # less than was thought
+                heapq.heapreplace(heap, (*found, i, j, length))
+                continue
+            heapq.heappop(heap)
+            size = -found[0]
+            for k in range(start, start + size):
+                self._pair(k, j + k - i)
+            after = start + size
+            for first, left in ((i, start - i), (after, i + length - after)):
+                if left >= MIN_TILE:
+                    heapq.heappush(heap, (-left, -left, first, first, j + first - i, left))
+
+    def fill_gaps(self) -> None:
+        """Pair what stands alone and says the same, in order, between tiles that follow each other in both formulas."""
+        if not self.partner:
+            if 1 in (len(self.ours.exact), len(self.theirs.exact)):  # too short for a tile
+                self._fill_gap(0, len(self.ours.exact), 0, len(self.theirs.exact))
+            return
+        edges = [(-1, -1), *sorted(self.partner.items()), (len(self.ours.exact), len(self.theirs.exact))]
+        for (i, j), (following, then) in zip(edges[:-1], edges[1:], strict=True):
+            if following > i + 1 and then > j + 1:
+                self._fill_gap(i + 1, following, j + 1, then)
+
+    def _fill_gap(self, i: int, i_end: int, j: int, j_end: int) -> None:
+        for place in range(i, i_end):
+            for other in range(j, j_end):
+                self._steps -= 1
+                if self._steps < -_MAX_STEPS:
+                    return
+                if other not in self._taken and self._is_equivalent(place, other):
+                    self._pair(place, other)
+                    j = other + 1
+                    break
+
+    def _is_equivalent(self, i: int, j: int) -> bool:
+        """Whether two tokens do: the same label, or a letter that is known to have that name."""
+        ours, theirs = self.ours.letter[i], self.theirs.letter[j]
+        if ours < 0 or theirs < 0:
+            return self.is_same(i, j)
+        if ours in self._name or theirs in self._named:
+            return self._name.get(ours) == theirs and self.ours.shape[i] == self.theirs.shape[j]
+        return self.is_same(i, j)
+
+    def _pair(self, i: int, j: int) -> None:
+        self.partner[i] = j
+        self._taken.add(j)
+        if self.ours.letter[i] >= 0:
+            self._name[self.ours.letter[i]] = self.theirs.letter[j]
+            self._named[self.theirs.letter[j]] = self.ours.letter[i]
+
+    def _find_window(self, i: int, j: int, length: int) -> tuple[int, int, int]:
+        """The longest part of a run that may be laid: its length and what is known of it, negative; its start.
+
+        A window slides over the run: it grows token by token and loses those in front that contradict the new one.
+        """
+        ours, theirs, shift = self.ours, self.theirs, j - i
+        names: dict[int, int] = {}  # the window's own renaming: partner of each letter ...
+        named: dict[int, int] = {}
+        last: dict[int, int] = {}  # ... and where in the query it stood last
+        best, start, alike = (0, 0, i), i, 0
+        self._steps -= length
+        for place in range(i, i + length):
+            mine, other = ours.letter[place], theirs.letter[place + shift]
+            if place in self.partner or place + shift in self._taken or not self._can_rename(mine, other):
+                start, alike = place + 1, 0
+                continue
+            if mine >= 0:
+                begin = start
+                if names.get(mine, other) != other:
+                    begin = max(begin, last[mine] + 1)
+                rival = named.get(other, mine)
+                if rival != mine and names.get(rival) == other:
+                    begin = max(begin, last[rival] + 1)
+                alike -= sum(self._is_known(k, k + shift) for k in range(start, begin))
+                start = begin
+                names[mine], named[other], last[mine] = other, mine, place
+            alike += self._is_known(place, place + shift)
+            best = min(best, (start - place - 1, -alike, start))
+        return best
+
+    def _is_known(self, i: int, j: int) -> bool:
+        """Whether two tokens of one shape are the same, or letters of which that is known already."""
+        return self.is_same(i, j) or self._name.get(self.ours.letter[i]) == self.theirs.letter[j]
+
+    def _can_rename(self, mine: int, other: int) -> bool:
+        """Whether the renaming so far lets one letter be another."""
+        return mine < 0 or (self._name.get(mine, other) == other and self._named.get(other, mine) == mine)
+
+
+def _find_common_runs(ours: CodeTable, theirs: CodeTable) -> list[tuple[int, int, int]]:
+    """The longest runs of equal codes, none part of another: where they start in both, and their length."""
+    if not len(ours) or not len(theirs):
+        return []
+    agree = np.zeros((len(ours) + 2, len(theirs) + 2), bool)
+    agree[1:-1, 1:-1] = ours[:, None] == theirs
+    inner = agree[1:-1, 1:-1]
+    i, j = np.nonzero(inner & ~agree[:-2, :-2])
+    i_end, j_end = np.nonzero(inner & ~agree[2:, 2:])
+    starts, ends = np.lexsort((i, j - i)), np.lexsort((i_end, j_end - i_end))  # diagonal by diagonal
+    i, j = i[starts], j[starts]
+    length = i_end[ends] - i + 1
+    chosen = np.flatnonzero(length >= MIN_TILE)
+    chosen = chosen[np.lexsort((j[chosen], i[chosen], -length[chosen]))][:_MAX_RUNS]
+    return list(zip(i[chosen].tolist(), j[chosen].tolist(), length[chosen].tolist(), strict=True))

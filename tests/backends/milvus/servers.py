@@ -1,0 +1,89 @@
+"""Real Milvus servers for tests: Milvus Lite, and Milvus 2.3.5, the last whole one with a wheel.
+
+Each is started with the first test that needs it, once in every process that runs tests, and goes when these are over.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.backends.milvus.run_server import free_port
+
+KINDS = ("milvus-lite", "milvus")
+_MODULES = {"milvus-lite": ("lite", "milvus_lite"), "milvus": ("milvus", "milvus")}
+
+
+class MilvusServer:
+    """A server in a process of its own."""
+
+    def __init__(self, kind: str, folder: Path, *, forget: bool = False) -> None:
+        self.kind, self.folder, self.forget, self.port = kind, folder, forget, free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.start()
+
+    def start(self) -> None:
+        """Start it, again on the same port and with what it had."""
+        command = [sys.executable, str(Path(__file__).parent / "run_server.py"), _MODULES[self.kind][0]]
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
+        self._runner = subprocess.Popen(
+            [*command, str(self.folder), str(self.port), *(["forget"] if self.forget else [])],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        assert self._runner.stdout is not None
+        self.process = int(self._runner.stdout.readline().strip() or 0)
+        if not self.process:
+            self.stop()
+            pytest.skip(f"{self.kind} does not start here")
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        os.kill(self.process, number)
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        self.signal(signal.SIGKILL)
+        self.stop()
+
+    def stop(self) -> None:
+        """End it."""
+        assert self._runner.stdin is not None and self._runner.stdout is not None
+        self._runner.stdin.close()
+        try:
+            self._runner.wait(10)
+        except subprocess.TimeoutExpired:
+            self._runner.kill()
+            self._runner.wait()
+        self._runner.stdout.close()
+
+
+def require(kind: str) -> None:
+    """Skip the test if a server of this kind cannot run here."""
+    pytest.importorskip("pymilvus", reason="pymilvus is not installed: pip install 'eqkin[milvus]'")
+    if find_spec(_MODULES[kind][1]) is None:
+        pytest.skip(f"the package {kind} is not installed (Milvus 2.3.5 has wheels for Linux on x86-64 alone)")
+
+
+def running(kind: str) -> MilvusServer:
+    """The server of a kind that all tests share."""
+    require(kind)
+    return _shared(kind)
+
+
+@cache
+def _shared(kind: str) -> MilvusServer:
+    server = MilvusServer(kind, Path(tempfile.mkdtemp(prefix="eqkin-test-")), forget=True)
+    atexit.register(server.stop)
+    return server

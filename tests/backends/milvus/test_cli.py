@@ -1,0 +1,41 @@
+"""`eqkin push` as a user meets it."""
+
+import json
+
+from typer.testing import CliRunner
+
+from eqkin.cli import EXIT_CODES, app
+from eqkin.errors import BadInput, Unreachable
+from tests.backends.milvus.conftest import paper
+from tests.backends.milvus.run_server import free_port
+
+runner = CliRunner()
+
+
+def test_a_push_says_what_it_did(lite, filled, collection):
+    library = filled(paper("a", "E = mc^2", "a = b"))
+    arguments = ["push", "--library", str(library.folder), "--milvus", lite.uri, "--collection", collection]
+    told = runner.invoke(app, arguments)
+    assert told.exit_code == 0, told.output
+    assert "1 papers pushed, 0 there already" in told.stdout
+    assert f"the collection {collection} has 2" in told.stdout
+    report = json.loads(runner.invoke(app, [*arguments, "--json"], env={"EQKIN_MILVUS": "nowhere"}).stdout)
+    assert (report["papers"], report["unchanged"], report["collection"], report["oversized"]) == (0, 1, 2, [])
+    library = filled(paper("a", "E = mc^2", "a = b"), paper("b", "x"), index=False)
+    told = runner.invoke(app, arguments[:3] + arguments[5:], env={"EQKIN_MILVUS": lite.uri})
+    assert told.exit_code == 0 and "1 equations have no vector yet" in told.stderr and "eqkin index" in told.stderr
+
+
+def test_a_push_that_cannot_be_is_one_line(filled):
+    library = filled(paper("a", "E = mc^2"))
+    arguments = ["push", "--library", str(library.folder), "--milvus"]
+    nobody = runner.invoke(app, [*arguments, f"http://127.0.0.1:{free_port()}"]).exception
+    assert isinstance(nobody, Unreachable) and "is it running?" in str(nobody) and EXIT_CODES[Unreachable] == 9
+    assert isinstance(runner.invoke(app, [*arguments, "nonsense"]).exception, BadInput)
+    missing = runner.invoke(app, ["push", "--library", str(library.folder)], env={"EQKIN_MILVUS": ""})
+    assert missing.exit_code == 2 and "--milvus" in missing.stderr
+
+
+def test_help_teaches():
+    told = runner.invoke(app, ["push", "--help"]).stdout
+    assert "Examples" in told and "http://localhost:19530" in told and "--prune" in told

@@ -1,0 +1,208 @@
+"""A server that is not there, goes away and comes back, as programs, people and the web page meet it."""
+
+import signal
+import sys
+import time
+import traceback
+
+import pytest
+
+from eqkin.backends.milvus import connection as calls
+from eqkin.backends.milvus import open_backend, open_judgements
+from eqkin.backends.milvus.connection import MilvusConnection, parse_address
+from eqkin.backends.milvus.push import push_library
+from eqkin.backends.milvus.schema import prepare_judgements
+from eqkin.errors import BadInput, StorageFailed, Unreachable
+from eqkin.search import SearchEngine
+from eqkin.web.app import create_app
+from tests.backends.milvus.conftest import paper
+from tests.backends.milvus.run_server import free_port
+from tests.backends.milvus.servers import MilvusServer, require
+from tests.web.conftest import Running
+
+
+@pytest.mark.parametrize("uri", ["", "nonsense", "ftp://x:1", "http://", "http://host:port", "http://host:99999999"])
+def test_what_is_no_address_is_refused(uri):
+    require("milvus-lite")
+    with pytest.raises(BadInput, match="address"):
+        MilvusConnection(uri)
+
+
+def test_nobody_there_is_told_without_the_password():
+    require("milvus-lite")
+    port = free_port()
+    with pytest.raises(Unreachable) as caught:
+        open_backend(f"http://root:hushhush@127.0.0.1:{port}", "x", "model")
+    assert f"http://127.0.0.1:{port}" in str(caught.value) and "hush" not in str(caught.value)
+    assert MilvusConnection(f"127.0.0.1:{port}").shown == f"http://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "http://user:s3cret/x@host:19530",
+        "http://user:33/s3cret@host:19530",
+        "http://user:33#s3cret@host:19530",
+        "htps://user:s3cret@host",
+        "user:s3cret@host:19530",
+        "https://user:s3cret@host:19530/my.db",
+        "https://user:s3cret@host:port",
+    ],
+)
+def test_what_is_no_address_is_told_without_its_password(uri):
+    with pytest.raises(BadInput, match="host.* is no address") as caught:
+        parse_address(uri)
+    told = "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in told.replace(repr(uri), "") and "user:33" not in told
+
+
+def test_user_and_password_are_unquoted(lite):
+    assert parse_address("https://host:19530/base") == ("https://host:19530/base",) * 2 + ("",)
+    assert parse_address("https://token@[::1]:19530")[1:] == ("https://[::1]:19530", "token")
+    assert parse_address("/some/a@b.db")[1] == "/some/a@b.db"
+    place = lite.uri.removeprefix("http://")
+    connection = MilvusConnection(f"http://us%40er:pass%2Fw%3Ard@{place}")
+    assert connection.shown == lite.uri and connection.version
+    assert connection._client._config.token == "us@er:pass/w:rd"
+    connection.close()
+
+
+def test_without_pymilvus_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pymilvus", None)
+    with pytest.raises(BadInput, match=r"pip install 'eqkin\[milvus\]'"):
+        open_backend("http://localhost:19530", "x", "model")
+
+
+def test_what_a_server_refuses_is_told(lite, collection):
+    connection = MilvusConnection(lite.uri)
+    with pytest.raises(BadInput, match="no collection nothing"):
+        connection.call("query", "nothing", filter="key > 0")
+    prepare_judgements(connection, collection)
+    with pytest.raises(StorageFailed, match="Milvus: refused"):
+        connection.call("query", collection, filter="key >=> 0")
+    connection.close()
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A server that a test may kill."""
+    require("milvus-lite")
+    server = MilvusServer("milvus-lite", tmp_path / "milvus")
+    yield server
+    server.stop()
+
+
+def _answers_again(client, path):
+    until = time.monotonic() + 30
+    while (answer := client.get(path)).status_code == 503 and time.monotonic() < until:
+        time.sleep(0.1)
+    return answer
+
+
+def test_a_lost_connection_is_a_503_and_mends_itself(own, filled, encoder, collection, monkeypatch):
+    library = filled(paper("a", "E = mc^2", r"\oint f = 0", year=1999))
+    push_library(library, own.uri, encoder.digest, collection)
+    kept = open_judgements(own.uri, collection)
+    engine = SearchEngine(open_backend(own.uri, collection, encoder.digest), encoder)
+    running = Running(create_app(engine, kept))
+    paths = ("/api/search?q=E%3Dmc^2", "/api/paper/record:a", "/api/facets", "/api/judgements")
+    verdict = {"equation": "record:a#0", "relevant": True, "latex": "E"}
+    with running.client() as client:
+        before = [client.get(path).json() for path in paths]
+        monkeypatch.setattr(calls, "CALL_SECONDS", 2.0)
+        own.kill()
+        for path in (paths[0], paths[1], paths[3]):  # facets were asked for a moment ago, and are still known
+            answer = client.get(path)
+            assert answer.status_code == 503 and answer.headers["Retry-After"]
+            assert answer.json()["error"]["code"] == "unreachable"
+            assert "127.0.0.1" not in answer.text  # where the database is, is nobody's affair
+        page = client.get("/search?q=E", headers={"Accept": "text/html"})
+        assert page.status_code == 503 and "does not answer" in page.text
+        assert client.post("/api/judgements", json=verdict).status_code == 503
+        assert client.get("/health").status_code == 200
+        own.start()
+        assert _answers_again(client, paths[0]).status_code == 200
+        after = [_answers_again(client, path).json() for path in paths]
+        assert [a["hits"] if "hits" in a else a for a in after] == [b["hits"] if "hits" in b else b for b in before]
+        own.signal(signal.SIGSTOP)  # it is there, but does not answer
+        try:
+            assert client.get(paths[0]).status_code == 503
+        finally:
+            own.signal(signal.SIGCONT)
+        assert _answers_again(client, paths[0]).status_code == 200
+        assert client.post("/api/judgements", json=verdict).status_code == 201
+    running.stop()
+    engine.close()
+    kept.close()
+
+
+def test_a_push_waits_for_a_server_that_is_away_for_a_moment(own, filled, encoder, collection):
+    library = filled(*(paper(f"p{i}", rf"x_{i} = {i}") for i in range(3)))
+    push_library(filled(name="empty"), own.uri, encoder.digest, collection)
+    away = []
+
+    def restart(report):
+        if not away:
+            away.append(report.papers)
+            own.kill()
+            own.start()
+
+    from eqkin.backends.milvus import push as pushing
+
+    original, pushing._EQUATIONS_PER_BATCH = pushing._EQUATIONS_PER_BATCH, 1
+    try:
+        report = push_library(library, own.uri, encoder.digest, collection, progress=restart)
+    finally:
+        pushing._EQUATIONS_PER_BATCH = original
+    assert away == [1] and (report.papers, report.collection) == (3, 3)
+
+
+def test_a_collection_replaced_by_another_models_is_not_searched(lite, filled, encoder, collection, monkeypatch):
+    from eqkin.backends.milvus import store as stores
+
+    library = filled(paper("a", "E = mc^2"))
+    push_library(library, lite.uri, encoder.digest, collection)
+    with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
+        assert engine.search("E").hits
+        engine.store.model = "feed" * 16  # as if this were an eqkin with another network
+        monkeypatch.setattr(stores, "_STATE_SECONDS", 0.0)
+        with pytest.raises(Unreachable, match="of the model"):
+            engine.search("E")
+
+
+def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder, collection):
+    library = filled(paper("a", "E = mc^2"))
+    push_library(library, lite.uri, encoder.digest, collection)
+    engine, kept = (
+        SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder),
+        open_judgements(lite.uri, collection),
+    )
+    running = Running(create_app(engine, kept))
+    connection = MilvusConnection(lite.uri)
+    with running.client() as client:
+        assert client.get("/api/search?q=E").status_code == 200
+        for name in (collection, f"{collection}_papers"):
+            connection.call("drop_collection", name)
+        for path in ("/api/search?q=F", "/api/paper/record:a", "/api/equation/record:a%230"):
+            answer = client.get(path)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unreachable")
+            assert "127.0.0.1" not in answer.text
+        push_library(library, lite.uri, encoder.digest, collection)
+        assert client.get("/api/search?q=F").status_code == 200
+    running.stop()
+    connection.close()
+    engine.close()
+    kept.close()
+
+
+def test_answers_of_a_paused_server_are_bounded_in_time(own, monkeypatch):
+    monkeypatch.setattr(calls, "CALL_SECONDS", 0.5)
+    connection = MilvusConnection(own.uri)
+    assert "lite" in connection.version
+    own.signal(signal.SIGSTOP)
+    try:
+        with pytest.raises(Unreachable):
+            connection.call("list_collections", seconds=0.5)
+    finally:
+        own.signal(signal.SIGCONT)
+    connection.close()

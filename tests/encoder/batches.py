@@ -1,0 +1,59 @@
+"""Batches of random trees with padding behind them, their edges as others want them, their mixes the slow way."""
+
+from dataclasses import replace
+
+import torch
+from hypothesis import strategies as st
+
+from eqkin.encoder.trees import PADDING, TreeBatch
+from tests.trees.strategies import TREES, build, rows_of
+
+SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)
+
+
+def padded(trees: TreeBatch, rows: int) -> TreeBatch:
+    """The same trees with rows of padding behind them, in which everything that means nothing is odd."""
+    last = len(trees.offsets) - 2
+
+    def more(tensor, value):
+        return torch.cat([tensor, tensor.new_full((rows,), value)])
+
+    return replace(
+        trees,
+        parent=more(trees.parent, PADDING),
+        first_child=more(trees.first_child, 1),
+        n_children=more(trees.n_children, 0),
+        position=more(trees.position, 3),
+        tree=more(trees.tree, last),
+    )
+
+
+def edges(trees: TreeBatch) -> torch.Tensor:
+    """Edges between parents and children, both ways: (2, edges)."""
+    child = torch.nonzero(trees.parent >= 0).squeeze(1)
+    parent = trees.parent[child].long()
+    return torch.stack([torch.cat([child, parent]), torch.cat([parent, child])])
+
+
+def random(rows: int, width: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    """Normal numbers, the same for the same seed."""
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def slow_mix(forest, x, terms):
+    """The mix of neighbours node after node, as the formula is written."""
+    y, start = torch.zeros_like(x), forest.offsets.tolist()
+    for tree, rows in enumerate(rows_of(forest)):
+        own = x[start[tree] : start[tree + 1]]
+        for i, (_, _, _, parent, position, first, children) in enumerate(rows):
+            mixed = terms[0] * own[i]
+            if children:
+                mixed = mixed + terms[2] * own[first : first + children].mean(0)
+            if i:
+                mixed = mixed + terms[1] * own[parent]
+                if position:
+                    mixed = mixed + terms[3] * own[i - 1]
+                if position + 1 < rows[parent][6]:
+                    mixed = mixed + terms[4] * own[i + 1]
+            y[start[tree] + i] = mixed
+    return y

@@ -1,0 +1,146 @@
+"""Cases for the Triton kernels, run by `test_tree_sum` in processes of their own: interpreted, and on a GPU."""
+
+import os
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqkin.encoder.kernels import launch_column_moments, launch_neighbour_sum, launch_segment_mean
+from eqkin.encoder.tree_sum import _tree_sum, average_trees, sum_neighbours, sum_neighbours_with_moments
+from eqkin.encoder.trees import TreeBatch
+from tests.encoder.batches import SOME_FORESTS, padded, random
+from tests.trees.strategies import build
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+DEVICE = "cpu" if INTERPRETED else "cuda"
+LEAF = ("mi", "", "x", [])
+FORESTS = [
+    build([LEAF]),
+    build([LEAF, ("mrow", "", "", [LEAF] * 3), LEAF, ("mrow", "", "", [("mfrac", "", "", [LEAF, LEAF]), LEAF])]),
+    build([("mrow", "", "", [LEAF] * 40), LEAF]),
+]
+PRECISION = {torch.float32: 1e-6, torch.bfloat16: 2.0**-7}  # the interpreter rounds towards 0
+
+
+def compared(forest, width, dtype, *, gated, rectify, padding=3):
+    """A kernel's sum and the CPU's in double precision."""
+    trees = padded(TreeBatch.from_forest(forest), padding)
+    x = random(len(trees.parent), width, dtype=dtype)
+    gate = random(len(trees.parent), width, seed=1, dtype=dtype) if gated else None
+    structure = (trees.parent, trees.first_child, trees.n_children)
+    expected = _tree_sum(x.double(), gate if gate is None else gate.double(), *structure, rectify)
+    x, gate, *structure = (t if t is None else t.to(DEVICE) for t in (x, gate, *structure))
+    return launch_neighbour_sum(x, gate, *structure, rectify), expected
+
+
+@pytest.mark.parametrize(("forest", "width"), [(0, 1), (1, 16), (1, 5), (2, 24)])
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+@pytest.mark.parametrize(("gated", "rectify"), [(False, True), (True, False)], ids=["forward", "backward"])
+def test_sums_agree(forest, width, dtype, gated, rectify):
+    result, expected = compared(FORESTS[forest], width, dtype, gated=gated, rectify=rectify)
+    assert result.dtype == dtype
+    bound = PRECISION[dtype] * expected.abs() + 1e-5  # sums are taken in single precision, whatever comes in
+    assert ((result.cpu().double() - expected).abs() <= bound).all()
+    assert not result[-3:].any()
+
+
+def test_sums_have_the_same_bits_every_time():
+    results = [compared(FORESTS[1], 8, torch.float32, gated=True, rectify=True)[0] for _ in range(2)]
+    assert torch.equal(*results)
+
+
+@settings(max_examples=3 if INTERPRETED else 100)
+@given(SOME_FORESTS, st.integers(1, 9), st.booleans(), st.booleans(), st.integers(0, 9))
+def test_sums_over_any_trees_agree(forest, width, gated, rectify, padding):
+    result, expected = compared(forest, width, torch.float32, gated=gated, rectify=rectify, padding=padding)
+    assert torch.allclose(result.cpu().double(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("forest", FORESTS, ids=["one", "few", "star"])
+@pytest.mark.parametrize("width", [24, 128, 130])
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+def test_means_agree(forest, width, dtype):
+    trees = padded(TreeBatch.from_forest(forest), 3)
+    x = random(len(trees.parent), width, dtype=dtype)
+    x[-3:] = float("nan")
+    result = launch_segment_mean(x.to(DEVICE), trees.offsets.to(DEVICE))
+    assert result.dtype == torch.float32
+    assert torch.allclose(result.cpu().double(), average_trees(x.double(), trees), atol=1e-5)
+    assert torch.equal(result, launch_segment_mean(x.to(DEVICE), trees.offsets.to(DEVICE)))
+
+
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+def test_sums_of_what_comes_back_through_a_norm_agree(dtype):
+    trees = padded(TreeBatch.from_forest(FORESTS[1]), 3)
+    structure = (trees.parent, trees.first_child, trees.n_children)
+    x, gate = (random(len(trees.parent), 5, seed, dtype) for seed in (0, 1))
+    shift, slope = (random(1, 5, seed, torch.float32)[0] for seed in (2, 3))
+    gate[-3:] = 0.0  # as the output of a sum is
+    expected = _tree_sum(x.double(), gate.double(), *structure, False, shift.double(), slope.double())
+    x, gate, shift, slope, *structure = (t.to(DEVICE) for t in (x, gate, shift, slope, *structure))
+    result = launch_neighbour_sum(x, gate, *structure, False, shift, slope)
+    assert result.dtype == dtype
+    assert ((result.cpu().double() - expected).abs() <= PRECISION[dtype] * expected.abs() + 1e-5).all()
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 1), (255, 24), (256, 128), (600, 130)])
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+def test_moments_agree(rows, width, dtype):
+    x = random(rows, width, dtype=dtype)
+    total, squares = launch_column_moments(x.to(DEVICE))
+    assert total.dtype == squares.dtype == torch.float32
+    assert torch.allclose(total.cpu().double(), x.double().sum(0), rtol=1e-5, atol=1e-4)
+    assert torch.allclose(squares.cpu().double(), x.double().square().sum(0), rtol=1e-5, atol=1e-4)
+    again = launch_column_moments(x.to(DEVICE))
+    assert torch.equal(total, again[0])
+    assert torch.equal(squares, again[1])
+
+
+def test_memory_in_another_order_is_read_right():
+    trees = TreeBatch.from_forest(FORESTS[1])
+    structure = [t.to(DEVICE) for t in (trees.parent, trees.first_child, trees.n_children)]
+    x, gate = random(5, len(trees.parent), dtype=torch.float32).T, random(5, len(trees.parent), seed=1).T.float()
+    expected = _tree_sum(x, gate, *(t.cpu() for t in structure), False)
+    assert torch.allclose(
+        launch_neighbour_sum(x.to(DEVICE), gate.to(DEVICE), *structure, False).cpu(), expected, atol=1e-5
+    )
+    one = torch.ones(1, 1, device=DEVICE).expand(len(trees.parent), 5)
+    assert (
+        launch_neighbour_sum(one, None, *structure, False)[:, 0].tolist()
+        == sum_neighbours(one.cpu(), trees)[:, 0].tolist()
+    )
+
+
+def test_numbers_that_are_none_are_not_rectified_away():
+    trees = TreeBatch.from_forest(build([("a", "", "", [LEAF]), LEAF]))
+    structure = [t.to(DEVICE) for t in (trees.parent, trees.first_child, trees.n_children)]
+    x = torch.tensor([[float("nan")], [1.0], [1.0]], device=DEVICE)
+    assert launch_neighbour_sum(x, None, *structure, True).isnan().squeeze(1).tolist() == [True, True, False]
+
+
+def test_nothing_gives_nothing():
+    none = torch.zeros(0, dtype=torch.int32, device=DEVICE)
+    assert launch_neighbour_sum(torch.zeros(0, 4, device=DEVICE), None, none, none, none, True).shape == (0, 4)
+    assert launch_segment_mean(
+        torch.zeros(0, 4, device=DEVICE), torch.zeros(1, dtype=torch.int32, device=DEVICE)
+    ).shape == (
+        0,
+        4,
+    )
+
+
+@pytest.mark.skipif(INTERPRETED, reason="tensors of a CPU do not go to the kernels by themselves")
+@pytest.mark.parametrize("dtype", PRECISION, ids=str)
+def test_gradients_on_a_gpu_are_those_of_the_cpu(dtype):
+    for forest in FORESTS:
+        cpu = padded(TreeBatch.from_forest(forest), 3)
+        gpu = TreeBatch(**{name: tensor.to(DEVICE) for name, tensor in vars(cpu).items()})
+        gradients = []
+        for trees, wide in ((cpu, torch.float64), (gpu, dtype)):
+            x = random(len(cpu.parent), 24, dtype=dtype).to(trees.parent.device, wide).requires_grad_()
+            y, total, squares = sum_neighbours_with_moments(sum_neighbours(x, trees, rectify=True), trees)
+            (average_trees(y, trees).square().sum() + (0.01 * total.sum() + 0.001 * squares.sum()) / len(x)).backward()
+            gradients.append(x.grad.cpu().double())
+        assert torch.allclose(*gradients, rtol=2 * PRECISION[dtype], atol=1e-2 if dtype == torch.bfloat16 else 1e-5)

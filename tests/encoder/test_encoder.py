@@ -1,0 +1,215 @@
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import eqkin
+from eqkin.encoder import encoder, layout
+from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.encoder import BUNDLED_MODEL, DEFAULT_MODEL, Encoder
+from eqkin.encoder.inference import NumpyNetwork
+from eqkin.errors import BadInput, CorruptData, EqkinError
+from eqkin.trees import Forest, ForestBuilder, Vocabulary
+from tests.encoder.models import SMALL, SMALL_MIX, random_model, slow_embeddings
+from tests.trees.strategies import FORESTS, build
+
+MODEL, MIX = random_model(), random_model(SMALL_MIX)
+ENCODER = Encoder(MODEL)
+MODELS = st.sampled_from([MODEL, MIX])
+PAPER = "6b9baec2c624f25ee2d7c0b5ac9ae76526df925b9b3088f951f04480034a230a"  # a digest: what is indexed stays valid
+FORMULAS = [
+    "E = mc^2",
+    r"$\frac{a}{b} + \sum_{i=0}^n x_i^2$",
+    r"\[ \nabla\cdot E = \rho/\epsilon_0 \]",
+    r"\begin{align*} a &= b \\ c &= \sin 12 \end{align*}",
+    r"\begin{pmatrix} 1 & 2 & 3 \\ 4 & 5 & 6 \end{pmatrix}",
+    r"\unheardof{x} = 1",
+]
+
+
+@pytest.fixture(scope="module")
+def forest():
+    return ENCODER.parse_formulas(FORMULAS)
+
+
+def star(children):
+    """A root with many children."""
+    builder = ForestBuilder()
+    builder.add_batch(["mrow", "mi"], [""], ["", "x"], [[[0] + [1] * children, [0] * (children + 1),
+                      [0] + [1] * children, [children] + [0] * children]])  # fmt: skip
+    return builder.build()
+
+
+@given(FORESTS, MODELS)
+def test_random_trees_embed_as_the_formulas_say(trees, model):
+    forest = build(trees)
+    assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        Architecture(width=7, layers=1, normalised=(), dimensions=3),
+        Architecture(width=10, layers=0, normalised=(), dimensions=4),
+        Architecture(width=16, layers=2, normalised=(0, 1), dimensions=5),
+        Architecture(width=7, layers=1, dimensions=3, kind="mix"),
+        Architecture(width=10, layers=0, dimensions=4, kind="mix"),
+        Architecture(width=512, layers=4, dimensions=64, kind="mix"),
+    ],
+)
+def test_networks_of_other_shapes_work_too(architecture, forest):
+    model = random_model(architecture, seed=3)
+    assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
+
+
+def test_the_papers_network_agrees_with_the_slow_one(forest):
+    model = random_model(Architecture(), seed=1)
+    vectors = Encoder(model).embed(forest)
+    assert vectors.shape == (len(FORMULAS), 64)
+    assert vectors.dtype == np.float32
+    assert vectors == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
+
+
+@given(FORESTS, MODELS, st.integers(1, 12), st.integers(1, 4))
+def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, model, nodes, blocks):
+    forest, one = build(trees), Encoder(model)
+    together = one.embed(forest)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(NumpyNetwork, "chunk_nodes", nodes)
+        patch.setattr(layout, "_BLOCK_NODES", blocks * nodes)
+        done = []
+        assert one.embed(forest, progress=done.append) == pytest.approx(together, abs=1e-5)
+    assert done == sorted(done)
+    assert done[-1:] == ([len(forest)] if trees else [])
+    for i in range(len(forest)):
+        assert one.embed(forest.select([i])) == pytest.approx(together[i : i + 1], abs=1e-5)
+
+
+@pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
+def test_a_node_with_thousands_of_children_has_a_vector(model):
+    forest = star(3_000)
+    slow = slow_embeddings(model, forest)  # long: the root's sums have 3,001 terms, layer after layer
+    assert Encoder(model).embed(forest) == pytest.approx(slow, abs=1e-5 * np.linalg.norm(slow))
+
+
+def test_a_mix_gives_vectors_of_length_1(forest):
+    assert np.linalg.norm(Encoder(MIX).embed(forest), axis=1) == pytest.approx(np.ones(len(forest)), abs=1e-6)
+
+
+@pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
+def test_a_tree_of_one_node_has_a_vector(model):
+    forest = star(0)
+    assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
+
+
+@pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
+def test_no_trees_give_no_vectors(model):
+    empty, one = ForestBuilder().build(), Encoder(model)
+    assert one.embed(empty).shape == (0, SMALL.dimensions)
+    assert one.encode([]).shape == (0, SMALL.dimensions)
+
+
+def test_symbols_nobody_knows_share_the_last_slots(forest):
+    model = random_model(vocabulary=Vocabulary((), (), ()))
+    vectors = Encoder(model).encode(["x + y", "α - β"])
+    assert np.isfinite(vectors).all()
+    assert vectors[0] == pytest.approx(vectors[1], abs=1e-6)
+
+
+def test_arrays_that_are_no_trees_are_refused(forest):
+    children = forest.n_children.copy()
+    children[0] += 1
+    damaged = Forest(
+        forest.tags, forest.attributes, forest.texts, forest.tag, forest.attribute, forest.text, children,
+        forest.offsets,
+    )  # fmt: skip
+    with pytest.raises(CorruptData, match="child counts"):
+        ENCODER.embed(damaged)
+
+
+def test_formulas_are_read_as_people_type_them():
+    forms = ["x = 1", "$x = 1$", r"\[x = 1\]", r"\begin{equation} x = 1 \label{eq:x} \end{equation}"]
+    vectors = ENCODER.encode(forms)
+    assert vectors == pytest.approx(np.repeat(vectors[:1], 4, axis=0), abs=1e-6)
+
+
+def test_a_formula_is_read_the_same_whatever_stands_beside_it():
+    alone = ENCODER.encode([r"\unheardof{x} = 1"])
+    beside = ENCODER.encode([r"\def\a{b} \unheardof{x}{y} = \a", r"\unheardof{x} = 1"])
+    assert beside[1] == pytest.approx(alone[0], abs=1e-6)
+
+
+def test_an_unreadable_formula_is_named():
+    with pytest.raises(BadInput, match=r"formula 1, '.*frac\{a', cannot be read: .* at character 8"):
+        ENCODER.encode(["x", r"\frac{a"])
+
+
+def test_a_string_is_no_list_of_formulas():
+    with pytest.raises(BadInput, match="list of formulas"):
+        ENCODER.encode("x = 1")
+
+
+@given(st.lists(st.text(max_size=30), max_size=3))
+def test_any_text_gives_vectors_or_bad_input(texts):
+    try:
+        vectors = ENCODER.encode(texts)
+    except EqkinError:
+        return
+    assert vectors.shape == (len(texts), SMALL.dimensions)
+    assert np.isfinite(vectors).all()
+
+
+def test_threads_may_share_an_encoder(forest):
+    expected = ENCODER.encode(FORMULAS)
+    with ThreadPoolExecutor(4) as executor:
+        for vectors in executor.map(ENCODER.encode, [FORMULAS] * 8):
+            assert (vectors == expected).all()
+
+
+def test_an_encoder_is_loaded_from_a_folder(tmp_path):
+    MODEL.save(tmp_path / "model")
+    loaded = eqkin.Encoder.load(tmp_path / "model")
+    assert loaded.digest == ENCODER.digest
+    assert loaded.dimensions == 8
+    assert (loaded.encode(FORMULAS) == ENCODER.encode(FORMULAS)).all()
+
+
+def test_a_missing_model_is_named(tmp_path):
+    with pytest.raises(BadInput, match=r"no model there \(model.json is missing\)"):
+        Encoder.load(tmp_path)
+
+
+@pytest.mark.skipif(not BUNDLED_MODEL.exists(), reason="the bundled models are not there")
+def test_models_that_come_with_eqkin_are_loaded_by_name():
+    assert Encoder.load().digest == Encoder.load(DEFAULT_MODEL).digest == Encoder.load(BUNDLED_MODEL).digest
+    assert DEFAULT_MODEL == ("eqkin" if (BUNDLED_MODEL.parent / "eqkin").exists() else "paper")
+    assert Encoder.load("paper").model.recipe["name"] == "paper"
+    assert Encoder.load("paper").digest == PAPER
+
+
+def test_a_folder_with_the_name_of_a_model_that_comes_with_eqkin_is_a_path_as_well(tmp_path, monkeypatch):
+    MIX.save(tmp_path / "paper")
+    monkeypatch.chdir(tmp_path)
+    assert Encoder.load("./paper").digest == Encoder.load(Path("paper")).digest == MIX.digest
+
+
+@pytest.mark.parametrize("name", ["eqkin", "paper"])
+def test_missing_bundled_weights_are_named(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoder, "MODELS", tmp_path)
+    for model in (name, None):
+        with pytest.raises(CorruptData, match="installed without its weights"):
+            Encoder.load(model)
+
+
+def test_encoding_does_not_import_torch(tmp_path):
+    MODEL.save(tmp_path)
+    script = (
+        "import sys, eqkin; assert eqkin.Encoder.load(sys.argv[1]).encode(['x = 1']).shape == (1, 8); "
+        "assert not any(name.split('.')[0] == 'torch' for name in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=True, timeout=60)

@@ -1,0 +1,237 @@
+import json
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors import numpy as safetensors
+
+from eqkin.encoder.architecture import Architecture
+from eqkin.encoder.model_files import Model
+from eqkin.errors import CorruptData, StorageFailed
+from eqkin.trees import Vocabulary
+from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
+
+MODEL, MIX = random_model(), random_model(SMALL_MIX)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    MODEL.save(tmp_path)
+    return tmp_path
+
+
+def describe(folder, **changes):
+    """Change entries of model.json."""
+    path = folder / "model.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def replace_weights(folder, weights):
+    """Put other weights in, with the right hash: `content` bytes or tensors."""
+    import hashlib
+
+    content = weights if isinstance(weights, bytes) else safetensors.save(weights)
+    (folder / "weights.safetensors").write_bytes(content)
+    hashes = json.loads((folder / "model.json").read_text())["sha256"]
+    describe(folder, sha256=hashes | {"weights.safetensors": hashlib.sha256(content).hexdigest()})
+
+
+def test_a_model_comes_back_as_it_was_saved(tmp_path):
+    extra = {"heads.tag.weight": np.ones((32, 24), np.float32)}
+    model = Model(MODEL.architecture, VOCABULARY, MODEL.weights | extra, {"steps": 3}, {"ranking": 76.5})
+    model.save(tmp_path / "new" / "folder")
+    loaded = Model.load(tmp_path / "new" / "folder")
+    assert (loaded.architecture, loaded.vocabulary) == (model.architecture, model.vocabulary)
+    assert (loaded.recipe, loaded.training) == ({"steps": 3}, {"ranking": 76.5})
+    assert loaded.weights.keys() == model.weights.keys()
+    assert all((loaded.weights[name] == model.weights[name]).all() for name in model.weights)
+    assert all(loaded.weights[name].shape == model.weights[name].shape for name in model.weights)
+    assert loaded.digest == model.digest == MODEL.digest
+
+
+def test_a_mix_comes_back_as_it_was_saved(tmp_path):
+    MIX.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert json.loads((tmp_path / "model.json").read_text())["architecture"]["kind"] == "mix"
+    assert loaded.architecture == SMALL_MIX
+    assert loaded.digest == MIX.digest != MODEL.digest
+    assert all((loaded.weights[name] == MIX.weights[name]).all() for name in MIX.weights)
+
+
+def test_the_papers_kind_is_described_as_it_was_when_there_was_no_other(folder):
+    description = json.loads((folder / "model.json").read_text())["architecture"]
+    assert description == {"width": 24, "layers": 3, "normalised": [0, 2], "dimensions": 8}
+    assert Architecture.from_dict(description) == SMALL
+    assert Architecture.from_dict(SMALL_MIX.to_dict()) == SMALL_MIX
+    assert Architecture(24, 2, (0, 1), 8, "mix") == SMALL_MIX  # where it means nothing
+    with pytest.raises(ValueError, match="not the shape of a network"):
+        Architecture.from_dict(description | {"kind": "blend"})
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        (
+            "layers.0.mix",
+            np.zeros((4, 24), np.float32),
+            r"layers.0.mix is float32 \(4, 24\), expected .* \(5, 24\)",
+        ),
+        ("layers.1.mix", np.full((5, 24), np.nan, np.float32), "layers.1.mix holds a number that is not finite"),
+        ("output.weight", np.zeros((8, 24), np.float32), r"output.weight is float32 \(8, 24\), expected"),
+        ("layers.1.norm.variance", np.full(24, -1, np.float32), "layers.1.norm.variance holds a negative variance"),
+        ("layers.0.mix", None, "the weights lack layers.0.mix"),
+    ],
+)
+def test_wrong_weights_of_a_mix_are_named(tmp_path, name, array, message):
+    MIX.save(tmp_path)
+    kept = {other: weights for other, weights in MIX.weights.items() if other != name}
+    replace_weights(tmp_path, kept if array is None else kept | {name: array})
+    with pytest.raises(CorruptData, match=message):
+        Model.load(tmp_path)
+
+
+def test_weights_of_the_other_kind_are_refused(folder):
+    describe(folder, architecture=SMALL_MIX.to_dict())
+    with pytest.raises(CorruptData, match=r"the weights lack layers.0.mix, layers.1.mix, layers.1.norm.bias"):
+        Model.load(folder)
+
+
+def test_the_digest_tells_models_apart():
+    changed = {name: array.copy() for name, array in MODEL.weights.items()}
+    changed["layers.1.bias"][3] += 1
+    others = [
+        Model(MODEL.architecture, VOCABULARY, changed),
+        Model(MODEL.architecture, Vocabulary(VOCABULARY.tags[::-1], (), ()), MODEL.weights),
+        Model(Architecture(24, 3, (0,), 8), VOCABULARY, MODEL.weights),
+        random_model(seed=1),
+    ]
+    assert len({MODEL.digest, *(other.digest for other in others)}) == 5
+    assert len(MODEL.digest) == 64
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"format": "other"}, "format other 1, this eqkin reads eqkin-model 1"),
+        ({"version": 2}, "format eqkin-model 2, this eqkin reads eqkin-model 1"),
+        ({"architecture": {"width": 24}}, "unknown architecture"),
+        ({"architecture": {"width": 0, "normalised": []}}, "not an architecture"),
+        ({"architecture": {"width": "24", "normalised": []}}, "not an architecture"),
+        ({"architecture": {"layers": 2, "normalised": [2]}}, "not an architecture"),
+        ({"architecture": {"kind": "blend", "normalised": []}}, "not an architecture"),
+        ({"architecture": {"kind": ["mix"], "normalised": []}}, "not an architecture"),
+        ({"architecture": {"depth": 2, "normalised": [2]}}, "unknown architecture"),
+        ({"recipe": None}, "recipe is missing or no JSON object"),
+        ({"sha256": {}}, "the hash of weights.safetensors is missing"),
+    ],
+)
+def test_a_foreign_description_is_refused_by_name(folder, changes, message):
+    describe(folder, **changes)
+    with pytest.raises(CorruptData, match=f"model.json: {message}"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"3", b'{"format": "eqkin-model"}'])
+def test_a_damaged_description_is_refused(folder, content):
+    (folder / "model.json").write_bytes(content)
+    with pytest.raises(CorruptData, match=r"model.json: not a model's description"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "vocabulary.json"])
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(CorruptData, match=f"{name}: missing"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("at", [0, 7, 9, 200, -1])
+def test_a_flipped_byte_in_the_weights_is_noticed(folder, at):
+    content = bytearray((folder / "weights.safetensors").read_bytes())
+    content[at] ^= 0x10
+    (folder / "weights.safetensors").write_bytes(content)
+    with pytest.raises(CorruptData, match=r"weights.safetensors: its hash is not the one in model.json"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 9, 500, -1])
+def test_truncated_weights_are_refused_even_with_a_matching_hash(folder, kept):
+    content = (folder / "weights.safetensors").read_bytes()[:kept]
+    (folder / "weights.safetensors").write_bytes(content)
+    with pytest.raises(CorruptData, match=r"weights.safetensors: (not a safetensors file|its hash)"):
+        Model.load(folder)
+    replace_weights(folder, content)
+    with pytest.raises(CorruptData, match=r"weights.safetensors: not a (readable )?safetensors file"):
+        Model.load(folder)
+
+
+def test_pickles_are_never_read(folder):
+    for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
+        replace_weights(folder, pickle.dumps({"first.alpha": 1.0}, protocol))
+        with pytest.raises(CorruptData, match=r"weights.safetensors: not a safetensors file but a pickle or torch"):
+            Model.load(folder)
+
+
+def test_torch_archives_are_never_read(folder):
+    with zipfile.ZipFile(folder / "archive", "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps({}))
+    replace_weights(folder, (folder / "archive").read_bytes())
+    with pytest.raises(CorruptData, match=r"weights.safetensors: not a safetensors file but a pickle or torch"):
+        Model.load(folder)
+
+
+def test_another_vocabulary_is_refused(folder):
+    Vocabulary(("mi",), (), ("x",)).save(folder / "vocabulary.json")
+    with pytest.raises(CorruptData, match=r"the vocabulary is not the one the weights were learned with"):
+        Model.load(folder)
+
+
+def test_missing_tensors_are_named(folder):
+    weights = {name: array for name, array in MODEL.weights.items() if name not in ("first.alpha", "output.bias")}
+    replace_weights(folder, weights)
+    with pytest.raises(CorruptData, match=r"the weights lack first.alpha, output.bias"):
+        Model.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "message"),
+    [
+        ("first.weight", np.zeros((24, 255), np.float32), r"first.weight is float32 \(24, 255\), expected float32"),
+        ("first.alpha", np.zeros(1, np.float32), r"first.alpha is float32 \(1,\), expected float32 \(\)"),
+        ("output.bias", np.zeros(8, np.float64), r"output.bias is float64 \(8,\), expected float32 \(8,\)"),
+        ("layers.1.bias", np.full(24, np.nan, np.float32), "layers.1.bias holds a number that is not finite"),
+        ("layers.1.weight", np.full((24, 24), np.inf, np.float32), "layers.1.weight holds a number that is not"),
+        ("layers.0.norm.variance", np.full(24, -1, np.float32), "layers.0.norm.variance holds a negative variance"),
+        ("soft_norm.mean", np.array(-9, np.float32), "the soft norm is not positive"),
+    ],
+)
+def test_wrong_weights_are_named(folder, tmp_path, name, array, message):
+    replace_weights(folder, MODEL.weights | {name: array})
+    with pytest.raises(CorruptData, match=message):
+        Model.load(folder)
+    with pytest.raises(CorruptData, match=message):
+        Model(MODEL.architecture, VOCABULARY, MODEL.weights | {name: array}).save(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_vocabulary_too_large_for_the_features_is_refused(tmp_path):
+    large = Vocabulary(tuple(f"m{i}" for i in range(32)), (), ())
+    with pytest.raises(CorruptData, match="tags are not at most 31 strings"):
+        Model(MODEL.architecture, large, MODEL.weights).save(tmp_path)
+
+
+@pytest.mark.parametrize("done", [1, 2])
+def test_a_save_that_was_cut_short_is_never_taken_for_a_model(folder, tmp_path, done):
+    other = random_model(seed=1, vocabulary=Vocabulary(("mi",), (), ("x",)))
+    other.save(tmp_path / "other")
+    for name in ("weights.safetensors", "vocabulary.json")[:done]:  # in the order of `save`
+        (folder / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(CorruptData):
+        Model.load(folder)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageFailed, match="could not be made"):
+        MODEL.save(tmp_path / "file" / "model")

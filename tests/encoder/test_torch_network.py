@@ -1,0 +1,279 @@
+"""The network in torch against its formulas with dense matrices, torch's batch norm, and the numpy encoder."""
+
+# ruff: noqa: E402
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model_files import Model, compute_weight_shapes
+from eqkin.encoder.torch_layers import NodeNorm
+from eqkin.encoder.torch_network import GraphNetwork, SoftNorm
+from eqkin.encoder.trees import TreeBatch
+from eqkin.errors import CorruptData
+from eqkin.training.resident import DeviceForest
+from eqkin.trees import Vocabulary
+from eqkin.trees.vocabulary import to_dense
+from tests.encoder.batches import SOME_FORESTS, padded, random
+from tests.encoder.models import SMALL, VOCABULARY, random_model
+from tests.trees.strategies import build
+
+CPU = torch.device("cpu")
+LEAF = ("mi", "", "x", [])
+SHAPES = [SMALL, Architecture(7, 1, (), 3), Architecture(9, 2, (0, 1), 4)]
+
+
+def features_of(forest) -> torch.Tensor:
+    return torch.from_numpy(to_dense(VOCABULARY.extract_features(forest))).double()
+
+
+def network_of(architecture=SMALL, seed=0) -> GraphNetwork:
+    """A network with the weights of a random model, in double precision."""
+    return GraphNetwork.from_weights(architecture, random_model(architecture, seed).weights).double()
+
+
+def reference(weights, architecture, forest, *, learning):
+    """Embeddings as `architecture` writes them, with an adjacency matrix and the textbook's norms."""
+    n, start = len(forest.tag), forest.offsets.tolist()
+    around = torch.eye(n, dtype=torch.float64)
+    for child, parent in enumerate(forest.parent().tolist()):
+        around[child, parent] = around[parent, child] = 1.0
+    places = torch.from_numpy(compute_sinusoids(n, architecture.width)).double()[torch.from_numpy(forest.position())]
+    x = features_of(forest) @ weights["first.weight"].T + weights["first.alpha"] * places + weights["first.bias"]
+    x = (around @ x).clamp(min=0)
+    for i in range(architecture.layers):
+        if i in architecture.normalised:
+            norm = {name: weights[f"layers.{i}.norm.{name}"] for name in ("weight", "bias", "mean", "variance")}
+            mean = x.mean(0) if learning else norm["mean"]
+            variance = (x - mean).square().mean(0) if learning else norm["variance"]
+            x = (x - mean) / (variance + NORM_EPSILON).sqrt() * norm["weight"] + norm["bias"]
+        x = (around @ (x @ weights[f"layers.{i}.weight"].T + weights[f"layers.{i}.bias"])).clamp(min=0)
+    means = torch.stack([x[a:b].mean(0) for a, b in zip(start, start[1:], strict=False)])
+    y = means @ weights["output.weight"].T + weights["output.bias"]
+    norms = y.square().sum(1).sqrt()
+    mean = norms.mean() if learning else weights["soft_norm.mean"]
+    deviation = (norms - mean).square().mean().sqrt() if learning else weights["soft_norm.deviation"]
+    return y / (mean + deviation)
+
+
+@given(SOME_FORESTS, st.sampled_from(SHAPES), st.integers(0, 5))
+def test_embeddings_are_those_of_the_formulas(forest, architecture, seed):
+    network = network_of(architecture, seed)
+    expected = reference(network.state_dict(), architecture, forest, learning=False)
+    embeddings = network(features_of(forest), TreeBatch.from_forest(forest))
+    assert torch.allclose(embeddings, expected, rtol=1e-9, atol=1e-9)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=6), st.sampled_from(SHAPES), st.integers(0, 5))
+def test_learning_sees_the_formulas_and_their_gradients(sizes, architecture, seed):
+    forest = build([LEAF, *(("mrow", "", "", [LEAF] * n + [("mo", "a=b", "=12"[:n], [LEAF])]) for n in sizes)])
+    network = network_of(architecture, seed).train()
+    weights = dict(network.named_parameters())
+    expected = reference(network.state_dict() | weights, architecture, forest, learning=True)
+    back = random(*expected.shape)
+    gradients = torch.autograd.grad(expected, list(weights.values()), back)
+    embeddings = network(features_of(forest), TreeBatch.from_forest(forest))
+    assert torch.allclose(embeddings, expected, rtol=1e-6, atol=1e-6)
+    for name, ours, theirs in zip(
+        weights, torch.autograd.grad(embeddings, list(weights.values()), back), gradients, strict=True
+    ):
+        assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), name
+
+
+def test_in_training_nodes_are_normalised_as_torch_normalises_a_batch():
+    x, back = random(50, 6).requires_grad_(), random(50, 6, seed=1)
+    theirs = torch.nn.BatchNorm1d(6, eps=NORM_EPSILON, dtype=torch.float64)
+    ours = NodeNorm(6).double()
+    for norm in (theirs, ours):
+        with torch.no_grad():
+            norm.weight.copy_(random(1, 6, seed=2)[0])
+            norm.bias.copy_(random(1, 6, seed=3)[0])
+    results = []
+    for norm in (theirs, ours):
+        y = norm(x) if norm is theirs else _applied(norm, x)
+        results.append((y, *torch.autograd.grad(y, [x, norm.weight, norm.bias], back)))
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, rtol=1e-9, atol=1e-9)
+    assert torch.allclose(ours.mean, theirs.running_mean)
+    assert torch.allclose(ours.variance, 0.9 + 0.1 * x.var(0, correction=0))  # torch averages n / (n - 1) of that
+    theirs.eval(), ours.eval()
+    theirs.running_var.copy_(ours.variance)
+    assert torch.allclose(_applied(ours, x), theirs(x))
+
+
+def _applied(norm, x):
+    moments = (x.sum(0), x.square().sum(0)) if norm.training else None
+    scale, shift = norm(moments, torch.tensor(len(x)))
+    return x * scale + shift
+
+
+def test_nodes_far_from_zero_are_normalised_in_single_precision():
+    x = (random(4_000, 6) + 100.0).float()
+    expected = torch.nn.BatchNorm1d(6)(x)
+    assert (_applied(NodeNorm(6), x) - expected).abs().max() < 0.01
+
+
+def test_nodes_that_are_all_equal_are_normalised_to_finite_numbers():
+    x = torch.full((40, 3), 1e4).requires_grad_()
+    y = _applied(NodeNorm(3), x)
+    (gradient,) = torch.autograd.grad(y.square().sum(), x)
+    assert y.isfinite().all()
+    assert gradient.isfinite().all()
+
+
+@settings(max_examples=30)
+@given(SOME_FORESTS, st.integers(1, 40))
+def test_padding_changes_neither_embeddings_nor_gradients_nor_averages(forest, padding):
+    results = []
+    for rows in (0, padding):
+        network = network_of().train()
+        trees = padded(TreeBatch.from_forest(forest), rows)
+        features = torch.cat([features_of(forest), 9 * random(rows, FEATURES)])
+        embeddings = network(features, trees)
+        embeddings.backward(random(*embeddings.shape))
+        gradients = [parameter.grad for parameter in network.parameters()]
+        results.append(
+            [embeddings, *gradients, *network.buffers(), network.encode_nodes(features, trees)[: len(forest.tag)]]
+        )
+    for one, other in zip(*results, strict=True):
+        assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_a_network_gives_the_same_bits_every_time():
+    forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
+    network = network_of().float()
+    embeddings = [network(features_of(forest).float(), TreeBatch.from_forest(forest)) for _ in range(2)]
+    assert torch.equal(*embeddings)
+
+
+def test_the_soft_norm_divides_by_mean_and_deviation_of_the_batchs_norms_and_follows_them():
+    x = torch.tensor([[3.0, 4.0], [0.0, 1.0]])  # norms 5 and 1: mean 3, deviation 2
+    norm = SoftNorm()
+    assert torch.allclose(norm(x), x / 5.0)
+    assert norm.mean.item() == pytest.approx(0.99 * 1 + 0.01 * 3)
+    assert norm.deviation.item() == pytest.approx(0.99 * 0 + 0.01 * 2)
+    norm(x)
+    assert norm.mean.item() == pytest.approx(0.99 * 1.02 + 0.01 * 3)
+    norm.eval()
+    before = norm.mean.item(), norm.deviation.item()
+    assert torch.allclose(norm(10 * x), 10 * x / sum(before))
+    assert (norm.mean.item(), norm.deviation.item()) == before
+
+
+def test_the_soft_norms_gradient_is_that_of_finite_differences_and_finite_where_norms_are_equal_or_zero():
+    x = random(5, 3).requires_grad_()
+    assert torch.autograd.gradcheck(SoftNorm().double(), [x])
+    for same in (torch.ones(4, 3), torch.zeros(4, 3)):
+        same.requires_grad_()
+        SoftNorm()(same).square().sum().backward()
+        assert same.grad.isfinite().all()
+
+
+def test_only_learning_moves_the_averages():
+    forest = build([("mrow", "", "", [LEAF] * n) for n in range(4)])
+    network = network_of()
+    before = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    network(features_of(forest), TreeBatch.from_forest(forest))
+    assert all(torch.equal(before[name], buffer) for name, buffer in network.named_buffers())
+    network.train()(features_of(forest), TreeBatch.from_forest(forest))
+    moved = {name for name, buffer in network.named_buffers() if not torch.equal(before[name], buffer)}
+    assert moved == {name for name in before if name.endswith((".mean", ".variance", ".deviation"))}
+    assert len(moved) == 6
+
+
+@pytest.mark.parametrize("architecture", [Architecture(), *SHAPES])
+def test_weights_have_the_names_and_shapes_that_the_architecture_says(architecture):
+    network = GraphNetwork(architecture)
+    shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
+    assert shapes == compute_weight_shapes(architecture)
+    assert shapes["first.weight"] == (architecture.width, 256)
+    assert shapes["first.alpha"] == shapes["soft_norm.mean"] == shapes["soft_norm.deviation"] == ()
+    assert shapes["output.weight"] == (architecture.dimensions, architecture.width)
+    normed = {int(name.split(".")[1]) for name in shapes if ".norm." in name}
+    assert normed == set(architecture.normalised)
+    assert all(tensor.dtype == torch.float32 for tensor in network.state_dict().values())
+
+
+def test_a_new_network_starts_with_positions_at_full_strength():
+    network = GraphNetwork(SMALL)
+    assert network.first.alpha.item() == 1.0
+    assert network.first.alpha.requires_grad
+    assert not network.first.positions.requires_grad
+
+
+def test_half_the_precision_of_features_is_half_the_precision_of_products():
+    forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
+    network = network_of().float().train()
+    features, trees = features_of(forest), TreeBatch.from_forest(forest)
+    nodes = network.encode_nodes(features.bfloat16(), trees)
+    assert nodes.dtype == torch.bfloat16
+    embeddings = network.pool(nodes, trees)
+    assert embeddings.dtype == torch.float32
+    expected = network(features.float(), trees)
+    assert (embeddings - expected).norm() < 0.05 * expected.norm()
+    embeddings.sum().backward()
+    assert all(parameter.grad.dtype == torch.float32 for parameter in network.parameters())
+
+
+def test_given_weights_are_taken_and_others_ignored():
+    weights = random_model().weights
+    network = GraphNetwork.from_weights(SMALL, weights | {"heads.tag.weight": np.zeros(3, np.float32)})
+    assert not network.training
+    assert all((tensor.numpy() == weights[name]).all() for name, tensor in network.state_dict().items())
+    next(network.parameters()).data.fill_(7.0)
+    assert not (weights["first.weight"] == 7.0).any()
+
+
+@pytest.mark.parametrize("name", sorted(compute_weight_shapes(SMALL)))
+def test_missing_weights_are_refused_by_name(name):
+    weights = dict(random_model().weights)
+    del weights[name]
+    with pytest.raises(CorruptData, match=f"lack {name}$"):
+        GraphNetwork.from_weights(SMALL, weights)
+
+
+def test_weights_of_another_shape_are_refused_by_name():
+    weights = random_model().weights
+    for name, wrong in [("output.weight", weights["output.weight"].T), ("first.alpha", np.ones(2, np.float32))]:
+        with pytest.raises(CorruptData, match=name):
+            GraphNetwork.from_weights(SMALL, weights | {name: wrong})
+
+
+def test_weights_from_a_file_are_taken_without_complaint(tmp_path):
+    model = random_model()
+    model.save(tmp_path / "model")
+    network = GraphNetwork.from_weights(SMALL, Model.load(tmp_path / "model").weights)
+    assert all((tensor.numpy() == model.weights[name]).all() for name, tensor in network.state_dict().items())
+
+
+def assert_same_vectors(model, forest) -> None:
+    """Whether the numpy encoder and the network in torch agree on a forest."""
+    resident = DeviceForest(forest, model.vocabulary, CPU)
+    batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
+    with torch.no_grad():
+        network = GraphNetwork.from_weights(model.architecture, model.weights)
+        theirs = network(resident.build_features(batch, torch.float32), batch.trees).numpy()
+    ours = Encoder(model).embed(forest)
+    assert (np.abs(ours - theirs).max(axis=1) <= 1e-5 * np.maximum(np.linalg.norm(theirs, axis=1), 1)).all()
+
+
+@settings(max_examples=50)
+@given(SOME_FORESTS, st.sampled_from(SHAPES), st.integers(0, 5))
+def test_the_numpy_encoder_gives_the_same_vectors(forest, architecture, seed):
+    assert_same_vectors(random_model(architecture, seed), forest)
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, Vocabulary((), (), ())], ids=["known", "unknown"])
+@pytest.mark.parametrize("architecture", [SMALL, Architecture()], ids=["small", "paper"])
+def test_the_numpy_encoder_gives_the_same_vectors_at_the_edges(vocabulary, architecture):
+    star = ("mrow", "", "", [LEAF] * 3_000)
+    chain = LEAF
+    for _ in range(60):
+        chain = ("mrow", "a=b\nc=d", "", [chain])
+    odd = ("nobody", "knows=this", "☃☃☃", [("mi", "", "\u2061", []), ("mtext", "", "x" * 400, [])])
+    assert_same_vectors(random_model(architecture, 2, vocabulary), build([LEAF, star, odd, chain, LEAF]))

@@ -1,0 +1,117 @@
+"""The mix of neighbours and the moments of trees, against their formulas, finite differences and the GPU kernels."""
+
+# ruff: noqa: E402
+import importlib.util
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.tree_mix import _tree_mix, _tree_mix_gradient, mix_neighbours
+from eqkin.encoder.tree_moments import _tree_moments, compute_tree_moments
+from eqkin.encoder.trees import TreeBatch
+from tests.encoder.batches import SOME_FORESTS, padded, random, slow_mix
+from tests.encoder.kernels import check_kernels
+from tests.trees.strategies import build
+
+WIDTHS = st.integers(1, 9)
+LEAF = ("mi", "", "x", [])
+
+
+@given(SOME_FORESTS, WIDTHS)
+def test_mixes_are_those_of_the_formula(forest, width):
+    x, terms = random(len(forest.tag), width), random(5, width, seed=1)
+    assert torch.allclose(
+        mix_neighbours(x, terms, TreeBatch.from_forest(forest)), slow_mix(forest, x, terms), atol=1e-12
+    )
+
+
+@given(SOME_FORESTS, WIDTHS)
+def test_moments_are_means_over_each_trees_nodes(forest, width):
+    x, start = random(len(forest.tag), width), forest.offsets.tolist()
+    mean, square = compute_tree_moments(x, TreeBatch.from_forest(forest))
+    for tree, (a, b) in enumerate(zip(start, start[1:], strict=False)):
+        assert torch.allclose(mean[tree], x[a:b].mean(0))
+        assert torch.allclose(square[tree], x[a:b].square().mean(0))
+
+
+@settings(max_examples=20)
+@given(SOME_FORESTS, st.integers(1, 3), st.integers(0, 4))
+def test_gradients_are_those_of_finite_differences(forest, width, padding):
+    trees = padded(TreeBatch.from_forest(forest), padding)
+    x, terms = random(len(trees.parent), width).requires_grad_(), random(5, width, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x, terms: mix_neighbours(x, terms, trees), [x, terms])
+    assert torch.autograd.gradcheck(lambda x: compute_tree_moments(x, trees), [x])
+
+
+@given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.sampled_from([0.0, 1e30, float("nan")]))
+def test_padding_comes_out_as_zeros_and_changes_nothing(forest, width, padding, value):
+    trees, n = TreeBatch.from_forest(forest), len(forest.tag)
+    more = padded(trees, padding)
+    plain = random(n, width).requires_grad_()
+    x = torch.cat([plain.detach(), torch.full((padding, width), value, dtype=torch.float64)]).requires_grad_()
+    rows = [random(5, width, seed=1).requires_grad_() for _ in range(2)]
+    y, expected = mix_neighbours(x, rows[0], more), mix_neighbours(plain, rows[1], trees)
+    assert torch.equal(y[:n], expected)
+    assert not y[n:].any()
+    back = random(n + padding, width, seed=2)
+    padded_gradients = torch.autograd.grad(y, [x, rows[0]], back)
+    gradients = torch.autograd.grad(expected, [plain, rows[1]], back[:n])
+    assert torch.equal(padded_gradients[0][:n], gradients[0])
+    assert not padded_gradients[0][n:].any()
+    assert torch.allclose(padded_gradients[1], gradients[1])
+    mean, square = compute_tree_moments(x, more)
+    for ours, theirs in zip((mean, square), compute_tree_moments(plain, trees), strict=True):
+        assert torch.equal(ours, theirs)
+    (gradient,) = torch.autograd.grad(mean.sum() + square.sum(), x)
+    assert not gradient[n:].any()
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_operations_keep_torchs_rules_for_operations(transposed):
+    trees = padded(TreeBatch.from_forest(build([("a", "", "", [LEAF, LEAF]), LEAF])), 2)
+    structure = (trees.parent, trees.first_child, trees.n_children)
+    x = (random(5, 6).T if transposed else random(6, 5)).requires_grad_()
+    terms = (random(5, 5, 1).T if transposed else random(5, 5, 1)).requires_grad_()
+    torch.library.opcheck(_tree_mix, (x, terms, *structure))
+    torch.library.opcheck(_tree_mix, (x.detach().bfloat16().requires_grad_(), terms.detach().float(), *structure))
+    torch.library.opcheck(_tree_mix_gradient, (random(6, 5, 2), x.detach(), terms.detach(), *structure))
+    torch.library.opcheck(_tree_moments, (x, trees.tree, trees.offsets))
+    torch.library.opcheck(_tree_moments, (x.detach().bfloat16().requires_grad_(), trees.tree, trees.offsets))
+    assert mix_neighbours(x, terms, trees).is_contiguous()  # as the kernels' results are, whatever goes in
+
+
+def test_mixes_are_in_the_precision_of_what_comes_in_and_the_rest_in_single_precision_or_better():
+    trees = TreeBatch.from_forest(build([("a", "", "", [LEAF, LEAF, LEAF])]))
+    exact, rows = random(4, 3), random(5, 3, seed=1)
+    for dtype, wide in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
+        x, terms = exact.to(dtype).requires_grad_(), rows.to(wide).requires_grad_()
+        y = mix_neighbours(x, terms, trees)
+        assert y.dtype == dtype
+        assert torch.allclose(y.double(), mix_neighbours(exact, rows, trees), rtol=0.03, atol=0.03)
+        mean, square = compute_tree_moments(y, trees)
+        assert (mean.dtype, square.dtype) == (wide, wide)
+        (mean.sum() + square.sum()).backward()
+        assert (x.grad.dtype, terms.grad.dtype) == (dtype, wide)
+
+
+def test_no_trees_have_no_mixes_and_no_moments():
+    trees, terms = TreeBatch.from_forest(build([])), torch.ones(5, 4)
+    assert mix_neighbours(torch.zeros(0, 4), terms, trees).shape == (0, 4)
+    assert [part.shape for part in compute_tree_moments(torch.zeros(0, 4), trees)] == [(0, 4)] * 2
+    assert mix_neighbours(torch.ones(2, 4), terms, padded(trees, 2)).tolist() == [[0.0] * 4] * 2
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
+)
+def test_the_interpreted_kernels_agree_with_the_cpu():
+    check_kernels(Path(__file__).with_name("mix_kernel_cases.py"), TRITON_INTERPRET="1")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_the_kernels_on_a_gpu_agree_with_the_cpu():
+    check_kernels(Path(__file__).with_name("mix_kernel_cases.py"), TRITON_INTERPRET="0")

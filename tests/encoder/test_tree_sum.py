@@ -1,0 +1,207 @@
+"""The sum over neighbours and the mean over trees, against torch-geometric, finite differences and the GPU kernels."""
+
+# ruff: noqa: E402
+import importlib.util
+import warnings
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.tree_sum import (
+    _tree_mean,
+    _tree_sum,
+    _tree_sum_with_moments,
+    average_trees,
+    sum_neighbours,
+    sum_neighbours_with_moments,
+)
+from eqkin.encoder.trees import PADDING, ROOT, TreeBatch
+from tests.encoder.batches import SOME_FORESTS, edges, padded, random
+from tests.encoder.kernels import check_kernels
+from tests.trees.strategies import build, rows_of
+
+WIDTHS = st.integers(1, 9)
+PADDINGS = st.integers(0, 4)
+
+
+@pytest.fixture(scope="module")
+def geometric():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it uses torch.jit.script when it is imported
+        return pytest.importorskip("torch_geometric.nn", reason="comparing needs torch-geometric")
+
+
+@given(SOME_FORESTS, WIDTHS)
+def test_sums_are_those_of_torch_geometric(geometric, forest, width):
+    trees = TreeBatch.from_forest(forest)
+    x = random(len(forest.tag), width)
+    convolution = geometric.SimpleConv(aggr="sum", combine_root="sum")
+    assert torch.allclose(sum_neighbours(x, trees), convolution(x, edges(trees)), atol=1e-12)
+    assert torch.allclose(sum_neighbours(x, trees, rectify=True), convolution(x, edges(trees)).relu(), atol=1e-12)
+
+
+@given(SOME_FORESTS, WIDTHS)
+def test_means_are_those_of_torch_geometric(geometric, forest, width):
+    trees = TreeBatch.from_forest(forest)
+    x = random(len(forest.tag), width)
+    assert torch.allclose(average_trees(x, trees), geometric.global_mean_pool(x, trees.tree), atol=1e-12)
+
+
+@given(SOME_FORESTS)
+def test_the_structure_is_that_of_the_forest(forest):
+    trees = TreeBatch.from_forest(forest)
+    start = forest.offsets.tolist()
+    for tree, rows in enumerate(rows_of(forest)):
+        for i, (_, _, _, parent, position, first, children) in enumerate(rows, start[tree]):
+            assert trees.parent[i] == (parent + start[tree] if i > start[tree] else ROOT)
+            assert trees.position[i] == position
+            assert trees.n_children[i] == children
+            assert trees.tree[i] == tree
+            if children:
+                assert trees.first_child[i] == first + start[tree]
+    assert trees.offsets.tolist() == start
+    assert int(trees.node_count) == len(forest.tag)
+
+
+@settings(max_examples=20)
+@given(SOME_FORESTS, st.integers(1, 3), PADDINGS, st.booleans())
+def test_gradients_of_sums_are_those_of_finite_differences(forest, width, padding, rectify):
+    trees = padded(TreeBatch.from_forest(forest), padding)
+    x = random(len(trees.parent), width).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: sum_neighbours(x, trees, rectify=rectify), [x])
+
+
+@settings(max_examples=20)
+@given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
+def test_gradients_of_means_are_those_of_finite_differences(forest, width, padding):
+    trees = padded(TreeBatch.from_forest(forest), padding)
+    x = random(len(trees.parent), width).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: average_trees(x, trees), [x])
+
+
+@given(SOME_FORESTS, WIDTHS)
+def test_the_gradient_is_the_sum_gated_by_the_output(forest, width):
+    trees = TreeBatch.from_forest(forest)
+    structure = (trees.parent, trees.first_child, trees.n_children)
+    x, back = random(len(forest.tag), width).requires_grad_(), random(len(forest.tag), width, seed=1)
+    y = sum_neighbours(x, trees, rectify=True)
+    (gradient,) = torch.autograd.grad(y, x, back)
+    assert torch.equal(gradient, _tree_sum(back, y.detach(), *structure, False))
+    (gradient,) = torch.autograd.grad(sum_neighbours(x, trees), x, back)
+    assert torch.equal(gradient, sum_neighbours(back, trees))
+
+
+def test_a_gated_sum_has_the_gradient_of_what_it_lets_through():
+    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])])]))
+    structure = (trees.parent, trees.first_child, trees.n_children)
+    gate = random(3, 4, seed=1)
+    x = random(3, 4).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: _tree_sum(x, gate, *structure, False), [x])
+
+
+@given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.booleans(), st.sampled_from([0.0, 1e30, float("nan")]))
+def test_padding_comes_out_as_zeros_and_changes_nothing(forest, width, padding, rectify, value):
+    trees = TreeBatch.from_forest(forest)
+    more = padded(trees, padding)
+    n = len(forest.tag)
+    plain = random(n, width).requires_grad_()
+    x = torch.cat([plain.detach(), torch.full((padding, width), value, dtype=torch.float64)]).requires_grad_()
+    y, expected = sum_neighbours(x, more, rectify=rectify), sum_neighbours(plain, trees, rectify=rectify)
+    assert torch.equal(y[:n], expected)
+    assert not y[n:].any()
+    back = random(n + padding, width, seed=1)
+    (gradient,) = torch.autograd.grad(y, x, back)
+    assert torch.equal(gradient[:n], torch.autograd.grad(expected, plain, back[:n])[0])
+    assert not gradient[n:].any()
+    means = average_trees(x, more)
+    assert torch.equal(means, average_trees(plain, trees))
+    (gradient,) = torch.autograd.grad(means, x, back[: len(forest)] if len(back) >= len(forest) else means)
+    assert not gradient[n:].any()
+
+
+@settings(max_examples=20)
+@given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
+def test_moments_are_sums_over_the_rectified_sums_and_so_are_their_gradients(forest, width, padding):
+    trees = padded(TreeBatch.from_forest(forest), padding)
+    x = random(len(trees.parent), width).requires_grad_()
+    y, total, squares = sum_neighbours_with_moments(x, trees)
+    plain = sum_neighbours(x, trees, rectify=True)
+    assert torch.equal(y, plain)
+    assert torch.allclose(total, plain.sum(0))
+    assert torch.allclose(squares, plain.square().sum(0))
+    assert torch.autograd.gradcheck(lambda x: sum_neighbours_with_moments(x, trees), [x])
+    for part in range(3):
+        assert torch.autograd.gradcheck(lambda x, part=part: sum_neighbours_with_moments(x, trees)[part], [x])
+
+
+def test_moments_are_in_single_precision_or_better():
+    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])] * 500)]))
+    exact = random(501, 3).abs()
+    expected = sum_neighbours(exact, trees).sum(0), sum_neighbours(exact, trees).square().sum(0)
+    for dtype, moment in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
+        x = exact.to(dtype).requires_grad_()
+        y, *moments = sum_neighbours_with_moments(x, trees)
+        assert y.dtype == dtype
+        assert [m.dtype for m in moments] == [moment] * 2
+        for ours, theirs in zip(moments, expected, strict=True):
+            assert torch.allclose(ours.double(), theirs, rtol=0.03)
+        sum(m.sum() for m in moments).backward()
+        assert x.grad.dtype == dtype
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("gated", [False, True])
+def test_the_operations_keep_torchs_rules_for_operations(transposed, gated):
+    trees = padded(
+        TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])]), ("d", "", "", [])])), 2
+    )
+    structure = (trees.parent, trees.first_child, trees.n_children)
+    x = (random(5, 6).T if transposed else random(6, 5)).requires_grad_()
+    gate = random(6, 5, seed=1) if gated else None
+    torch.library.opcheck(_tree_sum, (x, gate, *structure, True))
+    torch.library.opcheck(_tree_sum_with_moments, (x, *structure))
+    torch.library.opcheck(_tree_sum_with_moments, (x.detach().bfloat16().requires_grad_(), *structure))
+    torch.library.opcheck(_tree_mean, (x, trees.tree, trees.offsets))
+    assert sum_neighbours(x, trees).is_contiguous()  # as the kernels' results are, whatever goes in
+
+
+def test_sums_are_in_the_precision_of_what_comes_in_and_means_in_single_precision_or_better():
+    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])])]))
+    for dtype, mean in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
+        x = random(2, 3, dtype=dtype).requires_grad_()
+        assert sum_neighbours(x, trees).dtype == dtype
+        assert average_trees(x, trees).dtype == mean
+        average_trees(x, trees).sum().backward()
+        assert x.grad.dtype == dtype
+
+
+def test_numbers_that_are_none_are_not_rectified_away():
+    trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])]), ("c", "", "", [])]))
+    x = torch.tensor([[float("nan")], [1.0], [1.0]])
+    assert sum_neighbours(x, trees, rectify=True).isnan().squeeze(1).tolist() == [True, True, False]
+
+
+def test_no_trees_have_no_sums_and_no_means():
+    trees = TreeBatch.from_forest(build([]))
+    x = torch.zeros(0, 4)
+    assert sum_neighbours(x, trees).shape == (0, 4)
+    assert average_trees(x, trees).shape == (0, 4)
+    assert sum_neighbours(torch.ones(2, 4), padded(trees, 2)).tolist() == [[0.0] * 4] * 2
+    assert int(trees.node_count) == 0
+    assert (ROOT, PADDING) == (-1, -2)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
+)
+def test_the_interpreted_kernels_agree_with_the_cpu():
+    check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="1")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_the_kernels_on_a_gpu_agree_with_the_cpu():
+    check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="0")

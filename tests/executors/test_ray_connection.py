@@ -1,0 +1,107 @@
+"""Reaching a Ray cluster, or being told why not; and the command line with one."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from eqkin.errors import BadInput, Unreachable
+from eqkin.executors import open_executor
+from eqkin.library import Library
+from eqkin.library.verify import verify
+from tests.executors.conftest import write_shard
+
+
+@contextmanager
+def _server(answer: bytes) -> Iterator[str]:
+    """A server that says the same to everybody and keeps the line open."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        lines: list[socket.socket] = []
+
+        def serve() -> None:
+            line, _ = server.accept()
+            lines.append(line)
+            line.sendall(answer)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+        for line in lines:
+            line.close()
+
+
+def test_an_address_where_nobody_is_is_told_at_once() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+        with pytest.raises(Unreachable, match=f"no Ray cluster answers at 127.0.0.1:{port} .*refused"):
+            open_executor("ray", address=address)
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"), [(b"", "timed out"), (b"HTTP/1.1 400 Bad Request\r\n", "is no Ray cluster")]
+)
+def test_a_server_that_is_none_of_ray_is_told_in_bounded_time(
+    answer: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
+    monkeypatch.setattr("eqkin.executors.ray_connection._CONNECT_SECONDS", 0.3)
+    with _server(answer) as address, pytest.raises(Unreachable, match=message):
+        open_executor("ray", address=address)
+
+
+def test_what_is_no_address_is_refused() -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
+    with pytest.raises(BadInput, match="write HOST:PORT"):
+        open_executor("ray", address="head")
+    with pytest.raises(BadInput, match="no such engine"):
+        open_executor("dask")
+    with pytest.raises(BadInput, match="--engine ray"):
+        open_executor(address="127.0.0.1:6379")
+
+
+def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(BadInput, match=r"pip install 'eqkin\[ray\]'"):
+        open_executor("ray")
+
+
+def test_the_command_starts_a_cluster_here_and_stops_it(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
+    shard = write_shard(tmp_path / "in" / "a.tar", range(3), whole=2)
+    command = [
+        sys.executable,
+        "-m",
+        "eqkin",
+        "add",
+        shard,
+        "-l",
+        tmp_path / "many",
+        "--engine",
+        "ray",
+        "-j",
+        "1",
+        "--json",
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=environment)
+    if "no Ray could be started here" in done.stderr:
+        pytest.skip("Ray was not up within the half minute that it gives itself: the machine is too busy")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert (told["papers"], told["failed"]) == (2, {"damaged source": 1})
+    assert told["cluster"] == {"done": 1, "under_way": 0, "retried": 0, "nodes": 1}
+    assert told["index"]["vectors"] == 4
+    assert done.stderr == ""
+    with Library.open(tmp_path / "one") as library:
+        library.add(shard)
+    assert verify(tmp_path / "many").content == verify(tmp_path / "one").content

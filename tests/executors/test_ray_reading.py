@@ -1,0 +1,87 @@
+"""What a Ray cluster reads and embeds is what one process reads and embeds."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin.benchmarks.engines import measure
+from eqkin.encoder.encoder import Encoder
+from eqkin.executors.ray_cluster import RayExecutor
+from eqkin.index import VectorIndex, update_index
+from eqkin.library import AddReport, Library
+from eqkin.library.verify import verify
+from tests.executors.conftest import write_shard
+from tests.library.conftest import write_article
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> list[Path]:
+    """A folder of shards and papers, a record file, a damaged shard, and a shard that is there twice."""
+    folder = tmp_path / "in"
+    write_shard(folder / "a.tar", range(1, 5))
+    write_shard(folder / "b.tar", range(5, 9), whole=2)
+    for number in (1, 2, 3):
+        write_article(folder, number)
+    damaged = write_shard(tmp_path / "damaged.tar", range(9, 13), whole=1)
+    whole = write_shard(tmp_path / "whole.tar", range(13, 17))
+    shutil.copy(whole, tmp_path / "again.tar")
+    lines = [{"doc_id": str(n), "latex": rf"\[ x_{n} = {n} \]"} for n in range(5)] + [{"doc_id": "bad"}]
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return [folder, damaged, whole, tmp_path / "again.tar", tmp_path / "records.jsonl"]
+
+
+def _content(library: Library) -> dict[str, list[tuple[object, ...]]]:
+    tables = ("papers", "sections", "equations", "citations")
+    rows = {table: list(map(tuple, library.connection.execute(f"SELECT * FROM {table}"))) for table in tables}
+    forests = [forest.canonicalise() for _, forest in library.iter_forests()]
+    return rows | {"trees": [(f.tags, f.texts, f.tag.tolist(), f.n_children.tolist()) for f in forests]}
+
+
+def _told(report: AddReport) -> tuple[object, ...]:
+    return report.papers, report.unchanged, report.failed, report.equations, report.skipped, sorted(report.problems)
+
+
+def test_the_library_is_the_one_that_one_process_makes(
+    sources: list[Path], tmp_path: Path, workers: RayExecutor
+) -> None:
+    with Library.open(tmp_path / "one") as one, Library.open(tmp_path / "many") as many:
+        expected = one.add(*sources)
+        report = many.add(*sources, workers=workers)
+        assert _told(report) == _told(expected)
+        assert (report.papers, report.unchanged) == (4 + 2 + 3 + 1 + 4 + 5, 4)
+        assert report.failed == {"unreadable": 2, "damaged source": 1}
+        assert report.skipped == {"PDF only": 5}
+        assert _content(many) == _content(one)
+        again = many.add(*sources, workers=workers)
+        assert (again.papers, again.unchanged) == (0, report.papers + report.unchanged)
+        assert workers.tally.done == 7
+    verdicts = [verify(tmp_path / name) for name in ("one", "many")]
+    assert not verdicts[0].problems + verdicts[1].problems + verdicts[1].notes
+    assert verdicts[0].content == verdicts[1].content
+
+
+def test_vectors_are_the_same_to_the_last_bit(
+    atlas: Path, tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eqkin.index.updating._STEP_TREES", 40)
+    encoder = Encoder.load()
+    vectors = []
+    for name, who in (("one", None), ("many", workers)):
+        with Library.open(shutil.copytree(atlas, tmp_path / name)) as library:
+            report = update_index(library, encoder, workers=who)
+            index = VectorIndex.open(library, encoder.digest)
+            assert not index.missing
+            vectors.append(index.get_vectors(index.trees))
+    assert report.embedded == len(vectors[0]) == len(vectors[1])
+    assert workers.tally.done >= 5
+    assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_the_benchmark_of_engines_makes_equal_libraries(tmp_path: Path, workers: RayExecutor) -> None:
+    write_shard(tmp_path / "in" / "a.tar", range(3))
+    figures = measure(str(tmp_path / "in"), jobs=2, rounds=1, progress=lambda _: None).summary()
+    assert (figures["papers"], figures["equations"], figures["same_library"]) == (3, 12, True)
+    assert min(figures["ray_per_second"], figures["merged_per_second"], figures["bytes_an_equation"]) > 0

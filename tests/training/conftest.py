@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from eqkin.library import Library
+from eqkin.training.corpus import Corpus
+
+
+@pytest.fixture(scope="session")
+def atlas_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """The trees of the atlas: 28 articles, each a work of its own."""
+    with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
+        library.add("atlas:")
+        return Corpus.from_library(library)
+
+
+@pytest.fixture(scope="module")
+def rough_kin() -> Iterator[None]:
+    """Kin are searched for in an eighth of the dimensions: less exactly, and in a fifth of the time."""
+    from eqkin.training import kin
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kin, "_DIMENSIONS", 64)
+        yield

@@ -1,0 +1,171 @@
+"""Renamings: permutations of the characters, made of a random number of transpositions, applied to identifiers."""
+
+# ruff: noqa: E402
+import importlib.util
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.training.augmentation import Augmentation, _compose, _compute_poisson_cdf
+from eqkin.training.randomness import RandomStream
+from eqkin.training.resident import DeviceForest
+from eqkin.trees import Vocabulary
+from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
+from tests.encoder.kernels import check_kernels
+from tests.training.small import FORESTS, fits
+
+CPU = torch.device("cpu")
+STEP = torch.tensor(2)
+EQUATIONS = 2_000
+
+
+def draw(mean: float, equations: int = EQUATIONS, step: torch.Tensor = STEP, seed: int = 0):
+    return Augmentation(mean, seed=seed, device=CPU).draw(step, equations)
+
+
+@pytest.mark.parametrize("mean", [1e-13, 0.3, 32.0, 500.0])
+def test_renamings_are_permutations_and_old_undoes_new(mean):
+    renaming = draw(mean, 100)
+    new, old = renaming.new.long(), renaming.old.long()
+    everyone = torch.arange(CHARACTER_SLOTS).expand(100, -1)
+    assert new.shape == old.shape == (100, CHARACTER_SLOTS)
+    assert torch.equal(new.sort(1).values, everyone)
+    assert torch.equal(old.gather(1, new), everyone)
+    assert torch.equal(new.gather(1, old), everyone)
+
+
+@pytest.mark.parametrize("mean", [1e-9, 0.01, 1.0, 32.0, 100.0, 500.0])
+def test_the_number_of_transpositions_has_poissons_distribution(mean):
+    at_most = _compute_poisson_cdf(mean)
+    chances = np.diff(at_most, prepend=0.0)
+    expected = [math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(len(chances))]
+    assert chances == pytest.approx(expected, abs=1e-12)
+    assert at_most[-1] == pytest.approx(1.0, abs=1e-11)
+    assert at_most == sorted(at_most)
+
+
+@pytest.mark.parametrize("mean", [0.5, 4.0, 32.0])
+def test_as_many_characters_stay_as_that_number_of_transpositions_leaves(mean):
+    """One transposition takes the chance of being home from p to 1/n + (p - 1/n)(1 - 2/(n-1))."""
+    stays = (draw(mean).new == torch.arange(CHARACTER_SLOTS)).double().mean(1)
+    home = 1 / CHARACTER_SLOTS
+    expected = home + (1 - home) * math.exp(-2 * mean / (CHARACTER_SLOTS - 1))
+    assert abs(float(stays.mean()) - expected) < 6 * float(stays.std()) / EQUATIONS**0.5
+
+
+@pytest.mark.parametrize("mean", [0.2, 1.0])
+def test_few_transpositions_move_as_many_characters_as_they_should(mean):
+    moved = (draw(mean).new != torch.arange(CHARACTER_SLOTS)).sum(1)
+    none, one = math.exp(-mean), mean * math.exp(-mean)
+    undone = one * mean / 2 / (CHARACTER_SLOTS * (CHARACTER_SLOTS - 1) / 2)  # the same one twice
+    counts = [int((moved == 0).sum()), int((moved == 2).sum()), int((moved > 2).sum())]
+    assert int((moved == 1).sum()) == 0
+    assert fits(counts, [none + undone, one, 1 - none - one - undone])
+
+
+def test_every_character_is_moved_and_met_as_often_as_any_other():
+    new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(5)])
+    rows, places = torch.nonzero(new != torch.arange(CHARACTER_SLOTS), as_tuple=True)
+    for met in (places, new[rows, places]):
+        assert fits(np.bincount(met, minlength=CHARACTER_SLOTS), np.full(CHARACTER_SLOTS, 1 / CHARACTER_SLOTS))
+
+
+def test_transpositions_are_of_any_two_different_characters():
+    new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(10)])
+    single = new[(new != torch.arange(CHARACTER_SLOTS)).sum(1) == 2]
+    ends = torch.nonzero(single != torch.arange(CHARACTER_SLOTS))[:, 1].view(-1, 2)
+    apart = (ends[:, 1] - ends[:, 0]).minimum(CHARACTER_SLOTS - ends[:, 1] + ends[:, 0])
+    half = CHARACTER_SLOTS // 2
+    chances = np.full(half + 1, 2 / (CHARACTER_SLOTS - 1))
+    chances[[0, half]] = 0.0, 1 / (CHARACTER_SLOTS - 1)
+    assert fits(np.bincount(apart, minlength=half + 1), chances)
+
+
+def test_a_renaming_is_what_the_numbers_of_its_step_say():
+    number, first, second = (RandomStream(5, name) for name in ("flips", "flip-one", "flip-two"))
+    at_most = _compute_poisson_cdf(4.0)
+    for equation, new in enumerate(draw(4.0, 20, seed=5).new.tolist()):
+        chance = number.draw_uniform(STEP, torch.tensor(equation)).item()
+        expected = list(range(CHARACTER_SLOTS))
+        for k in range(sum(chance >= bound for bound in at_most)):
+            pair = torch.tensor(equation * len(at_most) + k)
+            one = first.draw_below(CHARACTER_SLOTS, STEP, pair).item()
+            other = (one + 1 + second.draw_below(CHARACTER_SLOTS - 1, STEP, pair).item()) % CHARACTER_SLOTS
+            assert one != other
+            swap = {one: other, other: one}
+            expected = [swap.get(character, character) for character in expected]
+        assert new == expected
+
+
+def test_equations_steps_and_seeds_are_renamed_differently_and_repeatably():
+    first = draw(32.0, 50).new
+    assert len({tuple(row) for row in first.tolist()}) == 50
+    assert torch.equal(first, draw(32.0, 50).new)
+    assert torch.equal(first[:20], draw(32.0, 20).new)
+    assert not torch.equal(first, draw(32.0, 50, step=STEP + 1).new)
+    assert not torch.equal(first, draw(32.0, 50, seed=1).new)
+
+
+@given(st.lists(st.lists(st.tuples(*[st.integers(0, CHARACTER_SLOTS - 1)] * 2), max_size=6), min_size=1, max_size=4))
+def test_transpositions_are_done_one_after_the_other(rows):
+    most = max(len(row) for row in rows) + 1
+    filled = torch.tensor([row + [(5, 6)] * (most - len(row)) for row in rows])  # those behind do not count
+    new, old = _compose(torch.tensor([len(row) for row in rows]), filled[:, :, 0], filled[:, :, 1])
+    for number, row in enumerate(rows):
+        for character in range(CHARACTER_SLOTS):
+            became = character
+            for a, b in row:
+                became = b if became == a else a if became == b else became
+            assert new[number, character] == became
+            assert old[number, became] == character
+
+
+def test_the_operation_keeps_torchs_rules_for_operations():
+    torch.library.opcheck(
+        _compose, (torch.tensor([1, 2]), torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]]))
+    )
+
+
+def test_a_share_of_the_equations_is_renamed_as_all_would_be():
+    some, every = (Augmentation(100.0, seed=3, device=CPU, share=s).draw(torch.tensor(5), 4_000) for s in (0.3, 1.0))
+    same = torch.arange(192, dtype=torch.uint8)
+    kept = (some.new == same).all(1)
+    assert 0.65 < kept.float().mean() < 0.75
+    assert torch.equal(some.old[kept], same.expand(int(kept.sum()), -1))
+    assert torch.equal(some.new[~kept], every.new[~kept])
+    assert torch.equal(some.old[~kept], every.old[~kept])
+
+
+@settings(max_examples=30)
+@given(FORESTS, st.integers(0, 1000))
+def test_only_characters_of_identifiers_are_renamed(forest, step):
+    resident = DeviceForest(forest, Vocabulary.learn([forest]), CPU)
+    batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
+    renaming = draw(200.0, len(forest), torch.tensor(step))
+    before, after = (resident.build_features(batch, torch.float32, renaming=r) for r in (None, renaming))
+    first = TAG_SLOTS + ATTRIBUTE_SLOTS
+    assert torch.equal(before[:, :first], after[:, :first])
+    for node, tag in enumerate(forest.tag.tolist()):
+        tree = int(batch.trees.tree[node])
+        if forest.tags[tag] == "mi":
+            assert torch.equal(after[node, first:][renaming.new[tree].long()], before[node, first:])
+        else:
+            assert torch.equal(after[node], before[node])
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
+)
+def test_the_interpreted_kernel_agrees_with_the_cpu():
+    check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="1")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_the_kernel_on_a_gpu_agrees_with_the_cpu():
+    check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="0")

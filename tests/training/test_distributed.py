@@ -1,0 +1,223 @@
+"""Learning in several processes: that it is what one process learns, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+if not torch.distributed.is_available():
+    pytest.skip("this torch was built without torch.distributed", allow_module_level=True)
+if sys.platform == "win32":
+    pytest.skip("torchrun's processes meet on Linux and macOS alone", allow_module_level=True)
+
+from eqkin.cli import app  # noqa: E402
+from eqkin.encoder.model_files import Model  # noqa: E402
+from eqkin.errors import BadInput, Unreachable  # noqa: E402
+from eqkin.training import kin  # noqa: E402
+from eqkin.training.checkpoint import load_checkpoint  # noqa: E402
+from eqkin.training.corpus import Corpus  # noqa: E402
+from eqkin.training.descent import Descent, descend  # noqa: E402
+from eqkin.training.distributed import join_process_group, open_fresh_store  # noqa: E402
+from eqkin.training.metrics import read_metrics  # noqa: E402
+from eqkin.training.ranks import SINGLE_PROCESS  # noqa: E402
+from eqkin.training.run import METRICS_FILE, MODEL_FOLDER, TrainingRun  # noqa: E402
+from tests.training import together  # noqa: E402
+from tests.training.together import CPU, KILLED_AT, PACE, RECIPES, RESUMED, ROUGH, STEPS  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+SECONDS = 150  # that a start of torchrun may take, on a slow and busy machine
+
+
+def torchrun(*arguments: str | Path) -> subprocess.Popen[str]:
+    """Start two processes."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
+    return subprocess.Popen(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Exit code, output and errors."""
+    try:
+        out, err = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # torchrun then ends its processes, after half a minute by force
+        process.communicate(timeout=60)
+        raise
+    return process.returncode, out, err
+
+
+@pytest.fixture(scope="module")
+def folder(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two processes left; see `together`."""
+    made = tmp_path_factory.mktemp("together")
+    atlas_corpus.save(made / "corpus.zst")
+    code, _, err = ended(torchrun("-m", "tests.training.together", made))
+    assert (made / "lost-0.json").is_file(), err
+    assert code  # as one of them died
+    return made
+
+
+def kept(folder: Path, name: str) -> list[dict[str, np.ndarray]]:
+    """What each process kept under a name."""
+    return [dict(np.load(folder / f"{name}-{rank}.npz")) for rank in range(2)]
+
+
+def said(folder: Path, name: str) -> list[list[str]]:
+    """The error of each process."""
+    return [json.loads((folder / f"{name}-{rank}.json").read_text()) for rank in range(2)]
+
+
+def test_sums_and_gathers_have_the_gradients_of_one_process(folder: Path) -> None:
+    xs = [together.numbers(rank) for rank in range(2)]
+    everyone = torch.stack([x.view(3, 2, 4) for x in xs], dim=1).flatten(0, 2)  # group by group, rank by rank
+    total = sum(x.mean(0) for x in xs)
+    sum(together.loss_of_sums(x, everyone, total, rank) for rank, x in enumerate(xs)).backward()
+    for rank, found in enumerate(kept(folder, "sums")):
+        np.testing.assert_allclose(found["everyone"], everyone.detach(), atol=1e-12)
+        np.testing.assert_allclose(found["total"], total.detach(), atol=1e-12)
+        np.testing.assert_allclose(found["mean"], sum(xs).detach() / 2, atol=1e-12)
+        np.testing.assert_allclose(found["gradient"], xs[rank].grad, rtol=1e-10)
+        assert np.array_equal(everyone.detach()[found["rows"]], xs[rank].detach())
+        assert found["most"] == 1
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_two_processes_learn_what_one_learns(
+    name: str, folder: Path, atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kin, "_DIMENSIONS", ROUGH)
+    one, two = together.steps(atlas_corpus, RECIPES[name]), kept(folder, name)
+    assert len(one["losses"]) == STEPS
+    for found in two:
+        assert found.keys() == one.keys()
+        for key, expected in one.items():
+            if key.startswith("adam."):  # takes the same steps for gradients twice as large, but its averages show it
+                scale = abs(expected).max() or 1
+                np.testing.assert_allclose(found[key] / scale, expected / scale, atol=1e-4, err_msg=key)
+            else:
+                np.testing.assert_allclose(found[key], expected, rtol=1e-5, atol=1e-5, err_msg=key)
+    for key, value in two[0].items():
+        assert np.array_equal(value, two[1][key]), key  # or they would drift apart
+
+
+def test_a_process_that_dies_is_noticed_and_the_run_can_be_resumed(folder: Path, tmp_path: Path) -> None:
+    kind, message = json.loads((folder / "lost-0.json").read_text())
+    assert kind == Unreachable.__name__ and "--resume" in message
+    run = tmp_path / "run"
+    shutil.copytree(folder / "killed", run)
+    saved = load_checkpoint(run)
+    assert saved is not None and saved.facts["step"] == KILLED_AT
+    corpus = folder / "corpus.zst"
+    code, out, err = ended(torchrun("-m", "eqkin", "train", corpus, "--resume", "-o", run, "--device", "cpu", "--json"))
+    assert code == 0, err
+    told = json.loads(out)  # the first process alone tells
+    assert told["finished"] and told["step"] == STEPS
+    assert Model.load(run / MODEL_FOLDER).digest == Model.load(folder / "whole" / MODEL_FOLDER).digest
+
+
+def test_a_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder / "killed", run)
+    assert TrainingRun(atlas_corpus, RESUMED, run, "cpu", pace=PACE).train(resume=True).finished
+    one, two = Model.load(run / MODEL_FOLDER), Model.load(folder / "whole" / MODEL_FOLDER)
+    for name, weight in two.weights.items():
+        np.testing.assert_allclose(one.weights[name], weight, rtol=1e-5, atol=1e-5, err_msg=name)
+    curves = [read_metrics(where / METRICS_FILE) for where in (run, folder / "whole")]
+    steps = [[(record["step"], record.get("triples")) for record in curve] for curve in curves]
+    assert steps[0] == steps[1]  # written once, by the first process
+    losses = [[record["loss"] for record in curve if "loss" in record] for curve in curves]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+
+
+def test_processes_started_again_do_not_call_on_dead_ones() -> None:
+    store = torch.distributed.HashStore()
+    for other in (1, 2):  # of a start that failed
+        store.set(f"eqkin/word-of-{other}", "dead")
+    names: set[bytes] = set()
+    for start in range(2):
+        with ThreadPoolExecutor(3) as pool:
+            parts = list(pool.map(lambda rank: open_fresh_store(store, rank, 3, timedelta(seconds=30)), (0, 1, 2)))
+        assert not parts[1].check(["key"])
+        parts[0].set("key", f"of start {start}")
+        names.update(part.get("key") for part in parts)
+    assert names == {b"of start 0", b"of start 1"}
+
+
+def test_all_processes_refuse_what_one_has_to_refuse(folder: Path) -> None:
+    for first, second in (said(folder, name) for name in ("odd", "there", "different")):
+        assert first == second
+    assert said(folder, "odd")[0] == ["BadInput", "7 triplets a step cannot be dealt out to 2 processes: try --batch 6"]
+    assert "holds a run at step 24" in said(folder, "there")[0][1]
+    assert "different equations" in said(folder, "different")[0][1]
+    for kind, message in said(folder, "nan"):  # it was stopped at step 5, when the second process was asked to
+        assert kind == "LearningFailed" and "at step 5" in message and "nan" in message
+    assert "has the state at step" in said(folder, "nan")[0][1]  # only the first has a folder to look into
+
+
+def test_a_signal_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> None:
+    settings = ["--set", "width=16", "--batch", "4", "--triplets", "40000", "--set", "held_out=0.25", "--device", "cpu"]
+    corpus, run = folder / "corpus.zst", tmp_path / "run"
+    process = torchrun("-m", "eqkin", "train", corpus, "--recipe", "paper", "-o", run, *settings)
+    assert process.stderr is not None
+    while "triplets:" not in (line := process.stderr.readline()):
+        assert line, "it ended"
+    process.send_signal(signal.SIGTERM)
+    _, out, err = ended(process)
+    saved = load_checkpoint(run)
+    assert saved is not None and 0 < saved.facts["step"] < 10_000, err
+    assert out.count("stopped at step") == 1 and "torchrun ... eqkin train --resume" in out
+
+
+def test_without_torchrun_there_is_nobody_else() -> None:
+    with join_process_group(CPU) as ranks:
+        assert ranks == SINGLE_PROCESS
+        x = torch.ones(3)
+        assert ranks.all_reduce(x) is x and ranks.all_gather(x) is x and ranks.all_reduce_mean(x) is x
+        assert ranks.check_any(True) and not ranks.check_any(False) and ranks.find_max(7) == 7
+        assert ranks.broadcast(lambda: b"told") == b"told"
+        ranks.all_reduce_([x])
+        ranks.check_same("recipes", "mine")
+    assert not torch.distributed.is_initialized()
+
+
+def test_what_learns_in_one_process_is_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+    started(monkeypatch, RANK=0)
+    module = torch.nn.Linear(1, 1)
+    with pytest.raises(BadInput, match="without torchrun"):
+        descend(module, lambda step: module.weight.sum(), Descent(1))
+    refused = CliRunner().invoke(app, ["finetune"])
+    assert isinstance(refused.exception, BadInput) and "without torchrun" in str(refused.exception)
+
+
+def test_processes_that_do_not_find_each_other_say_where_they_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+    started(monkeypatch, RANK=1)  # the first one is not there
+    with pytest.raises(Unreachable, match=r"2 processes .* did not meet at 127\.0\.0\.1:1 "):
+        with join_process_group(CPU, patience=timedelta(seconds=1)):
+            pass
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(BadInput, match="torchrun sets"), join_process_group(CPU):
+        pass
+
+
+def started(monkeypatch: pytest.MonkeyPatch, **place: int) -> None:
+    """What torchrun would say to one of two processes."""
+    for name, value in {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1, **place}.items():
+        monkeypatch.setenv(name, str(value))

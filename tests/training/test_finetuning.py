@@ -1,0 +1,165 @@
+"""Finetuning: what is learned from some pairs helps with others; the best state is kept, whatever it is."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from eqkin.encoder.encoder import Encoder
+from eqkin.errors import BadInput, TrainingFailed
+from eqkin.evaluation.metrics.other_sides import compute_mrr, compute_partner_ranks
+from eqkin.evaluation.systems.towers import BagTower, LinearTower, TransformerTower
+from eqkin.evaluation.systems.transformer_batches import TreeSet
+from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
+from eqkin.training.finetuning import FinetuningConfig, finetune
+from eqkin.training.towers import GraphTower
+from eqkin.trees import Vocabulary
+from tests.encoder.models import random_model
+from tests.training.small import some_trees
+from tests.trees.strategies import build
+
+CPU = torch.device("cpu")
+LATIN, GREEK = "abcdefghijkl", "αβγδεζηθικλμ"
+PAIRS = 120
+
+
+def sides(count=PAIRS):
+    """Left sides of Latin letters, then right sides of the Greek letters that stand for them."""
+    chosen = np.random.default_rng(0).permuted(np.tile(np.arange(12), (count, 1)), axis=1)[:, :4].tolist()
+
+    def tree(letters, row):
+        return ("mrow", "", "", [("mi", "", letters[number], []) for number in row])
+
+    return build([tree(LATIN, row) for row in chosen] + [tree(GREEK, row) for row in chosen])
+
+
+def numbered(first, last):
+    left = np.arange(first, last)
+    return np.stack([left, PAIRS + left], axis=1)
+
+
+LEARN, CHECK, TEST = numbered(0, 80), numbered(80, 95), numbered(95, PAIRS)
+SETTINGS = FinetuningConfig(batch=16, epochs=30, rates=(1e-4, 3e-2))
+
+
+def reached(tower, pairs=TEST):
+    return compute_mrr(tower.vectors(pairs.T.ravel()))
+
+
+def test_it_learns_what_stands_for_what():
+    forest = sides()
+    candidates = {f"{size}": lambda size=size: BagTower(forest, size, 0, CPU) for size in (4, 32)}
+    told = []
+    tower, choice = finetune(candidates, LEARN, CHECK, compute_mrr, SETTINGS, told.append)
+    assert reached(tower) > 3 * reached(candidates["32"]())
+    assert (choice.candidate, choice.learning_rate) == ("32", 3e-2)
+    assert choice.score == pytest.approx(reached(tower, CHECK))
+    assert len(told) == 4
+
+
+def test_the_same_seed_gives_the_same():
+    forest = sides()
+    first, second = (
+        finetune({"": lambda: BagTower(forest, 8, 0, CPU)}, LEARN, CHECK, compute_mrr, SETTINGS)[0] for _ in "12"
+    )
+    assert torch.equal(first.weight, second.weight)
+
+
+def test_a_rate_that_only_harms_leaves_everything_as_it_was():
+    vectors = np.tile(np.random.default_rng(1).normal(size=(PAIRS, 8)).astype(np.float32), (2, 1))
+    candidates = {"": lambda: LinearTower(vectors, 8, 0, CPU)}
+    tower, choice = finetune(candidates, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=2, rates=(50.0,)))
+    assert choice.epochs == 0
+    assert math.isnan(choice.learning_rate)
+    assert choice.to_dict()["learning_rate"] is None
+    assert torch.equal(tower.weight, candidates[""]().weight)
+
+
+class Falling(BagTower):
+    """Gives no numbers as soon as a step was large."""
+
+    def forward(self, formulas):
+        return super().forward(formulas) * torch.where(self.weight.abs().max() > 50, torch.nan, 1.0)
+
+
+def test_a_rate_that_fails_is_passed_over_unless_all_do():
+    forest, told = sides(), []
+    make = {"bag": lambda: Falling(forest, 8, 0, CPU)}
+    settings = FinetuningConfig(batch=16, epochs=12, rates=(3e-2, 100.0))
+    _, choice = finetune(make, LEARN, CHECK, compute_mrr, settings, told.append)
+    assert choice.learning_rate == 3e-2
+    assert "learning rate 100: learning failed by step" in told[-1]
+    with pytest.raises(TrainingFailed):
+        finetune(make, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=12, rates=(100.0,)))
+
+
+def test_all_pairs_are_learned_from_in_one_batch_if_there_are_few():
+    forest = sides()
+    settings = FinetuningConfig(batch=4_096, epochs=3, rates=(1e-2,))
+    _, choice = finetune({"": lambda: BagTower(forest, 32, 0, CPU)}, LEARN, CHECK, compute_mrr, settings)
+    assert choice.epochs == 3
+
+
+@pytest.mark.parametrize(("learn", "check"), [(LEARN[:1], CHECK), (LEARN, CHECK[:0])])
+def test_too_few_pairs_are_an_error(learn, check):
+    with pytest.raises(BadInput, match="too few"):
+        finetune({"": lambda: BagTower(sides(), 4, 0, CPU)}, learn, check, compute_mrr, SETTINGS)
+
+
+def test_the_graph_tower_gives_the_encoders_vectors():
+    model, forest = random_model(), some_trees(30)
+    wanted = Encoder(model).embed(forest)
+    tower = GraphTower(forest, model, CPU)
+    chosen = np.array([4, 29, 4, 0])
+    np.testing.assert_allclose(tower.compute_vectors(chosen), wanted[chosen], atol=1e-4)
+
+
+@pytest.mark.parametrize("statistics", [False, True])
+def test_the_graph_tower_learns_and_keeps_its_statistics_if_told_so(statistics):
+    forest = sides()
+    model = random_model(vocabulary=Vocabulary.learn([forest]))
+    settings = FinetuningConfig(batch=16, epochs=20, rates=(3e-3,))
+    tower, choice = finetune(
+        {"": lambda: GraphTower(forest, model, CPU, statistics=statistics)}, LEARN, CHECK, compute_mrr, settings
+    )
+    fresh = GraphTower(forest, model, CPU)
+    assert choice.score > 1.5 * reached(fresh, CHECK)
+    assert torch.equal(tower.network.layers[0].norm.mean, fresh.network.layers[0].norm.mean) is not statistics
+
+
+def test_the_transformer_tower_learns():
+    forest = sides()
+    trees = TreeSet(forest, Vocabulary.learn([forest]), 8, CPU)
+
+    def make():
+        torch.manual_seed(0)
+        return TransformerTower(
+            trees, TransformerNetwork(TransformerShape(layers=1, width=32, inner=32, heads=2, longest=8, dimensions=16))
+        )
+
+    settings = FinetuningConfig(batch=16, epochs=10, rates=(3e-3,))
+    _, choice = finetune({"": make}, LEARN, CHECK, compute_mrr, settings)
+    assert choice.score > 2 * reached(make(), CHECK)
+
+
+def test_a_linear_tower_begins_with_the_cosines_of_its_vectors():
+    vectors = np.random.default_rng(2).normal(size=(10, 6)).astype(np.float32)
+    made = LinearTower(vectors, 9, 0, CPU).compute_vectors(np.arange(10))
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    np.testing.assert_allclose(made @ made.T, unit @ unit.T, atol=1e-5)
+
+
+def test_places_count_what_is_nearer_and_ties_but_not_the_query_itself():
+    left = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
+    right = np.array([[1.0, 0.0], [1.0, 0.2], [1.0, 0.1]])
+    found = compute_partner_ranks(np.concatenate([left, right]).astype(np.float32))
+    assert found.tolist() == [0, 0, 0, 0, 4, 0]
+    both = np.array([[1.0, 0.0]] * 4, np.float32)
+    assert compute_partner_ranks(both).tolist() == [2, 2, 2, 2]  # behind all that it cannot be told from
+
+
+def test_vectors_that_are_no_numbers_find_nothing():
+    vectors = np.full((6, 2), np.nan, np.float32)
+    assert compute_partner_ranks(vectors).min() >= 4
+    assert compute_mrr(vectors) < 0.25

@@ -1,0 +1,79 @@
+"""The ranking score on held-out papers."""
+
+# ruff: noqa: E402
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.torch_network import GraphNetwork
+from eqkin.errors import BadInput
+from eqkin.training import held_out
+from eqkin.training.held_out import HeldOutEvaluator, embed_trees
+from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
+from eqkin.training.recipes import Recipe
+from eqkin.training.resident import DeviceForest
+from eqkin.trees import Vocabulary
+from tests.encoder.models import SMALL, random_model
+from tests.training.small import corpus_of
+
+CPU = torch.device("cpu")
+CORPUS = corpus_of([[3, 2], [4], [1, 1]], ((0, 1),))
+VOCABULARY = Vocabulary.learn([CORPUS.forest])
+MODEL = random_model(vocabulary=VOCABULARY)
+RECIPE = Recipe(architecture=SMALL, seed=3)
+
+
+def network() -> GraphNetwork:
+    return GraphNetwork.from_weights(SMALL, MODEL.weights)
+
+
+@pytest.mark.parametrize("room", [1, 7, 4_000])
+def test_trees_are_embedded_as_a_search_would_whatever_fits_into_a_batch(room, monkeypatch):
+    monkeypatch.setattr(held_out, "_NODES", {"cpu": room})
+    trees = torch.tensor([3, 0, 3, 10, 7, 4])
+    vectors = embed_trees(network(), DeviceForest(CORPUS.forest, VOCABULARY, CPU), trees)
+    expected = Encoder(MODEL).embed(CORPUS.forest.select(trees.tolist()))
+    assert vectors.numpy() == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("learning", [True, False])
+def test_embedding_leaves_the_network_as_it_was(learning):
+    made = network().train(learning)
+    before = {name: tensor.clone() for name, tensor in made.state_dict().items()}
+    vectors = embed_trees(made, DeviceForest(CORPUS.forest, VOCABULARY, CPU), torch.arange(len(CORPUS)))
+    assert made.training is learning
+    assert not vectors.requires_grad
+    assert all(torch.equal(before[name], tensor) for name, tensor in made.state_dict().items())
+
+
+def test_no_trees_have_no_embeddings():
+    assert embed_trees(network(), DeviceForest(CORPUS.forest, VOCABULARY, CPU), torch.arange(0)).shape == (
+        0,
+        SMALL.dimensions,
+    )
+
+
+def test_the_score_is_the_share_of_triples_that_are_ranked_right():
+    score = HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 500)
+    drawn = TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=3, device=CPU).draw(
+        torch.zeros(1, 1, dtype=torch.int64), 500
+    )
+    vectors = Encoder(MODEL).embed(CORPUS.forest).astype(np.float64)
+    anchor, partner, negative = (vectors[t[0].numpy()] for t in (drawn.anchor, drawn.partner, drawn.negative))
+    assert score.score == pytest.approx(((anchor * partner).sum(1) > (anchor * negative).sum(1)).mean(), abs=0.005)
+    assert score.triples == 500
+    assert score.papers == 3
+    assert score.interval.low < score.score < score.interval.high
+
+
+def test_the_same_triples_are_scored_every_time():
+    kept = HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU)
+    assert kept.score(network(), 200) == kept.score(network(), 200)
+    assert HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 200) == kept.score(network(), 200)
+
+
+def test_papers_without_pairs_cannot_be_measured_on():
+    with pytest.raises(BadInput, match="2 held-out papers"):
+        HeldOutEvaluator(corpus_of([[1], [1]]), VOCABULARY, RECIPE, CPU)

@@ -1,0 +1,93 @@
+"""Kin by structure: who they are, and how they are drawn."""
+
+# ruff: noqa: E402
+from collections import Counter
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.training import kin
+from eqkin.training.corpus import Corpus
+from eqkin.training.kin import NeighbourSampler, find_structural_neighbours
+from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
+from eqkin.training.randomness import make_step_column
+from eqkin.training.structure_teacher import StructureTables
+from tests.training.small import corpus_of, fits
+from tests.trees.strategies import build
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def tables(atlas_corpus: Corpus) -> StructureTables:
+    return StructureTables(atlas_corpus.forest, CPU)
+
+
+def test_kin_are_about_the_nearest_of_other_papers(atlas_corpus: Corpus, tables: StructureTables) -> None:
+    paper = torch.from_numpy(atlas_corpus.paper)
+    found = find_structural_neighbours(tables, paper).long()
+    assert found.shape == (len(atlas_corpus), 16)
+    some = found[:, 0] != torch.arange(len(paper))
+    assert some.float().mean() > 0.98  # the others, such as a lone letter, have none
+    vectors = tables.to_dense(torch.arange(len(paper)), torch.float32)
+    cosines = (vectors @ vectors.T).masked_fill(paper[:, None] == paper, -1.0)
+    cosines, found = cosines.masked_fill(cosines > 0.97, -1.0)[some], found[some]
+    assert (paper[found] != paper[some][:, None]).all()
+    chosen, best = cosines.gather(1, found), cosines.topk(16, 1).values
+    assert (chosen > -1).float().mean() > 0.99  # but for cosines that the projection moves across the bound
+    assert float((best.mean(1) - chosen.mean(1)).mean()) < 0.03
+    assert float(chosen.mean()) > 2 * float(cosines.clamp(min=0).mean())
+
+
+def test_blocks_make_no_difference(
+    atlas_corpus: Corpus, tables: StructureTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paper = torch.from_numpy(atlas_corpus.paper)
+    monkeypatch.setattr(kin, "_DIMENSIONS", 64)  # to be quick
+    whole = find_structural_neighbours(tables, paper)
+    monkeypatch.setattr(kin, "_BLOCK", 500)
+    monkeypatch.setattr(kin, "_ACROSS", 300)
+    assert (
+        find_structural_neighbours(tables, paper) == whole
+    ).float().mean() > 0.999  # equal cosines may change places
+
+
+def test_a_large_corpus_is_searched_in_part(
+    atlas_corpus: Corpus, tables: StructureTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kin, "_DIMENSIONS", 64)  # to be quick
+    monkeypatch.setitem(kin._MAX_CANDIDATES, "cpu", 700)
+    found = find_structural_neighbours(tables, torch.from_numpy(atlas_corpus.paper)).numpy()
+    some = found[:, 0] != np.arange(len(found))  # the others found nobody in this part
+    assert some.mean() > 0.9
+    assert set(np.unique(found[some] % 3)) == {0}
+
+
+def test_where_few_are_left_the_nearest_repeats_and_where_none_is_a_tree_is_its_own_kin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(kin, "_DIMENSIONS", 128)  # to be quick
+    row = [("mi", "", letter, []) for letter in "abc"]
+    trees = [("mrow", "", "", row), ("mrow", "", "", row[:2]), ("mrow", "", "", row), ("mn", "", "7", [])]
+    made = StructureTables(build(trees), CPU)
+    found = find_structural_neighbours(made, torch.tensor([0, 1, 2, 3])).tolist()
+    assert found[1][2:] == [found[1][0]] * 14 and set(found[1]) == {0, 2}
+    assert [found[0], *found[2:]] == [[1] * 16, [1] * 16, [3] * 16]  # 0 and 2 are the same; 3 is like none
+    assert find_structural_neighbours(made, torch.tensor([0, 0, 0, 0])).tolist() == [[i] * 16 for i in range(4)]
+
+
+def test_one_of_the_kin_is_drawn_beside_the_anchor() -> None:
+    corpus = corpus_of([[2, 3], [4], [3]])
+    table = (torch.arange(12)[:, None] * 100 + torch.arange(4)).int()
+    plain = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU)
+    made = NeighbourSampler(plain, table, seed=5)
+    drawn, before = (sampler.draw(make_step_column(0, 50, CPU), 100) for sampler in (made, plain))
+    assert torch.equal(drawn.anchor, before.anchor) and torch.equal(drawn.partner, before.partner)
+    assert torch.equal(drawn.negative // 100, drawn.anchor)
+    assert fits([count for _, count in sorted(Counter((drawn.negative % 100).flatten().tolist()).items())], [0.25] * 4)
+    again = made.draw(make_step_column(7, 1, CPU), 100)
+    assert torch.equal(again.concatenate()[0], drawn.concatenate()[7])
+    assert made.shares == plain.shares
+    assert made.bytes == plain.bytes + 12 * 4 * 4

@@ -1,0 +1,228 @@
+"""Metrics are lines that outlive kills and can be rewound; their curves can be drawn from whatever there is."""
+
+import math
+import random
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from eqkin.errors import BadInput, StorageFailed
+from eqkin.training.curves import draw_training_curves
+from eqkin.training.metrics import MetricsFile, MetricsRecord, read_metrics
+
+
+@pytest.fixture
+def metrics(tmp_path: Path) -> MetricsFile:
+    return MetricsFile(tmp_path / "metrics.jsonl")
+
+
+def _training(step: int, **changes: object) -> MetricsRecord:
+    loss = 0.2 + 1 / (step + 1)
+    parts = {"loss": 3 * loss, "similarity": loss, "masking": 2 * loss}
+    pace = {"learning_rate": 1e-4, "triplets_per_second": 1_300.0, "seconds": step / 10}
+    return {"step": step, "triplets": 128 * step, **parts, **pace, **changes}
+
+
+def _ranking(step: int, **changes: object) -> MetricsRecord:
+    return {"step": step, "ranking": 0.7, "low": 0.64, "high": 0.76, "triples": 1_000, **changes}
+
+
+def test_records_come_back_in_order(metrics: MetricsFile) -> None:
+    records = [_training(1), _ranking(1), {"step": 2, "note": "é\n☃", "nested": {"a": [None, True]}}]
+    for count, record in enumerate(records, start=1):
+        metrics.append(record)
+        assert read_metrics(metrics.path) == records[:count]  # at once
+    assert metrics.path.read_bytes().count(b"\n") == 3
+
+
+def test_numbers_of_numpy_and_nan_can_be_recorded(metrics: MetricsFile) -> None:
+    metrics.append(
+        {"step": 1, "a": np.float32(0.5), "b": np.int64(3), "c": np.array(2.0), "d": math.nan, "e": -math.inf}
+    )
+    (record,) = read_metrics(metrics.path)
+    assert math.isnan(record.pop("d"))
+    assert record == {"step": 1, "a": 0.5, "b": 3, "c": 2.0, "e": -math.inf}
+
+
+@pytest.mark.parametrize(
+    "record", [{}, {"step": 1.5}, {"step": True}, {"step": 1, "x": {1}}, {"step": 1, "x": np.ones(2)}]
+)
+def test_what_is_no_record_is_refused(metrics: MetricsFile, record: MetricsRecord) -> None:
+    with pytest.raises(BadInput, match=r"step|JSON"):
+        metrics.append(record)
+    assert read_metrics(metrics.path) == []
+
+
+def test_without_a_file_there_are_no_records(metrics: MetricsFile) -> None:
+    metrics.rewind(3)
+    assert read_metrics(metrics.path) == []
+    assert not metrics.path.exists()
+
+
+def test_a_line_torn_at_any_place_costs_only_itself(metrics: MetricsFile) -> None:
+    metrics.append(_training(1))
+    whole = metrics.path.read_bytes()
+    metrics.append(_ranking(2))
+    line = metrics.path.read_bytes()[len(whole) :]
+    for length in range(len(line) - 1):
+        metrics.path.write_bytes(whole + line[:length])
+        assert read_metrics(metrics.path) == [_training(1)]
+        metrics.append(_training(3))
+        assert read_metrics(metrics.path) == [_training(1), _training(3)]
+    metrics.path.write_bytes(whole + line[:-1])  # all of it but its end
+    metrics.append(_training(3))
+    assert read_metrics(metrics.path) == [_training(1), _ranking(2), _training(3)]
+
+
+def test_rewinding_drops_later_records_and_torn_lines(metrics: MetricsFile) -> None:
+    for step in (0, 5, 10, 15, 20):
+        metrics.append(_training(step))
+        metrics.append(_ranking(step))
+    content = metrics.path.read_bytes()
+    metrics.path.write_bytes(b"\0\0\xff\n[1]\n" + content + b'{"step": 3, "lo')
+    metrics.rewind(10)
+    assert metrics.path.read_bytes() == b"".join(content.splitlines(keepends=True)[:6])
+    before = metrics.path.stat()
+    metrics.rewind(10)
+    assert metrics.path.stat() == before  # nothing to do, nothing done
+    metrics.append(_training(11))
+    assert [record["step"] for record in read_metrics(metrics.path)] == [0, 0, 5, 5, 10, 10, 11]
+    metrics.rewind(-1)
+    assert read_metrics(metrics.path) == []
+
+
+def test_a_rewind_that_fails_leaves_the_old_records(metrics: MetricsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    for step in range(5):
+        metrics.append(_training(step))
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("eqkin.library.durable.os.fsync", fail)
+        with pytest.raises(StorageFailed, match="No space left"):
+            metrics.rewind(2)
+    assert len(read_metrics(metrics.path)) == 5
+    assert [path.name for path in metrics.path.parent.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_file_that_cannot_be_written_or_read_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed, match=r"metrics\.jsonl: could not be written"):
+        MetricsFile(tmp_path / "missing" / "metrics.jsonl").append({"step": 1})
+    with pytest.raises(StorageFailed, match="could not be read"):
+        read_metrics(tmp_path)
+
+
+_ENDLESS = """
+import sys
+from pathlib import Path
+from eqkin.training.metrics import MetricsFile, read
+metrics = MetricsFile(Path(sys.argv[1]))
+step = max((record["step"] for record in read(metrics.path)), default=0)
+metrics.rewind(step)
+while True:
+    step += 1
+    metrics.append({"step": step, "text": "x" * 10_000})
+    if step % 10 == 0:
+        print(step, flush=True)
+"""
+
+
+def test_a_run_killed_again_and_again_loses_no_record(metrics: MetricsFile) -> None:
+    chance = random.Random(2)
+    for _ in range(3):
+        command = [sys.executable, "-c", _ENDLESS, str(metrics.path)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        for _ in range(chance.randint(1, 6)):
+            said = int(process.stdout.readline())
+        process.kill()
+        process.communicate(timeout=60)
+        steps = [record["step"] for record in read_metrics(metrics.path)]
+        assert steps == list(range(1, len(steps) + 1))
+        assert len(steps) >= said
+
+
+def _panels(svg: Path) -> set[str]:
+    """Titles of the panels: matplotlib writes each text as a comment above its outlines."""
+    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
+    comments = {(node.text or "").strip() for node in ElementTree.parse(svg, parser).iter(ElementTree.Comment)}
+    titles = {"Held-out ranking score, %", "Loss", "Loss: similarity", "Loss: masking", "Learning rate"}
+    return comments & (titles | {"Triplets per second", "triplets seen", "steps", "none"})
+
+
+def _drawn(metrics: MetricsFile, records: list[MetricsRecord]) -> set[str]:
+    for record in records:
+        metrics.append(record)
+    folder = metrics.path.parent / "figures" / "run"
+    png, svg = draw_training_curves(metrics.path, folder)
+    assert (png, svg) == (folder / "curves.png", folder / "curves.svg")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    return _panels(svg)
+
+
+_LEARNING = {"Loss", "Loss: similarity", "Loss: masking", "Learning rate", "Triplets per second", "triplets seen"}
+
+
+def test_a_whole_run_is_drawn(metrics: MetricsFile) -> None:
+    records = [record for step in range(1, 100) for record in (_training(step), _ranking(step))]
+    assert _drawn(metrics, records) == _LEARNING | {"Held-out ranking score, %"}
+
+
+def test_the_same_records_give_the_same_pictures(metrics: MetricsFile) -> None:
+    metrics.append(_training(1))
+    first = [path.read_bytes() for path in draw_training_curves(metrics.path, metrics.path.parent)]
+    assert [path.read_bytes() for path in draw_training_curves(metrics.path, metrics.path.parent)] == first
+
+
+def test_one_record_is_enough(metrics: MetricsFile) -> None:
+    assert _drawn(metrics, [_training(0)]) == _LEARNING
+
+
+def test_ranking_alone_is_drawn_over_steps(metrics: MetricsFile) -> None:
+    assert _drawn(metrics, [_ranking(7), {"step": 9, "ranking": 0.8}]) == {"Held-out ranking score, %", "steps"}
+
+
+def test_nan_leaves_a_gap(metrics: MetricsFile) -> None:
+    records = [_training(step, similarity=math.nan if step % 3 else 0.5, masking=math.inf) for step in range(50)]
+    records += [_ranking(step, ranking=math.nan, low=0.0, high=1.0) for step in (0, 20)] + [_ranking(60, low=None)]
+    records += [_training(51, masking=None, triplets=math.nan, learning_rate="?")]
+    assert _drawn(metrics, records) == _LEARNING | {"Held-out ranking score, %", "none"}
+
+
+def test_a_run_that_never_was_ranked_on_anything_is_drawn(metrics: MetricsFile) -> None:
+    assert "none" in _drawn(metrics, [_ranking(1, ranking=math.nan, low=0.0, high=1.0, triples=0)])
+
+
+def test_a_long_run_gives_a_light_picture(metrics: MetricsFile) -> None:
+    chance = random.Random(1)
+    line = '{{"step": {0}, "triplets": {1}, "loss": {2}}}\n'
+    lines = [line.format(step, 128 * step, 1 + chance.gauss(0, 0.1)) for step in range(1, 30_001)]
+    metrics.path.write_text("".join(lines))
+    _drawn(metrics, [])
+    assert (metrics.path.parent / "figures" / "run" / "curves.svg").stat().st_size < 500_000
+
+
+def test_nothing_to_draw_is_said(metrics: MetricsFile, tmp_path: Path) -> None:
+    for _ in range(2):
+        with pytest.raises(BadInput, match=r"metrics\.jsonl: holds no records"):
+            draw_training_curves(metrics.path, tmp_path / "figures")
+        metrics.append({"step": 1, "note": "hello"})
+
+
+def test_without_matplotlib_the_extra_is_named(metrics: MetricsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    metrics.append(_training(1))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(BadInput, match=r"eqkin\[train\]"):
+        draw_training_curves(metrics.path, metrics.path.parent)
+
+
+def test_a_place_that_takes_no_pictures_is_a_clear_error(metrics: MetricsFile, tmp_path: Path) -> None:
+    metrics.append(_training(1))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageFailed, match="curves could not be written"):
+        draw_training_curves(metrics.path, tmp_path / "file" / "figures")

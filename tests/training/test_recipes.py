@@ -1,0 +1,189 @@
+"""Recipes: defaults, changes, JSON, and what is refused."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.architecture import Architecture  # noqa: E402
+from eqkin.errors import BadInput  # noqa: E402
+from eqkin.training.recipes import RECIPES, Recipe, get_recipe  # noqa: E402
+
+
+def test_the_papers_recipe_is_the_papers():
+    recipe = get_recipe("paper")
+    assert recipe == Recipe() == RECIPES["paper"]
+    assert recipe.architecture == Architecture(width=512, layers=3, normalised=(0, 2), dimensions=64)
+    assert (recipe.loss, recipe.contexts) == ("histogram", ("section", "paper", "citation"))
+    assert (recipe.masking, recipe.transpositions, recipe.batch) == (0.15, 32.0, 128)
+    assert (recipe.learning_rate, recipe.warm_up, recipe.triplets) == (1e-4, 1_000, 20_000_000)
+
+
+def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
+    recipe = get_recipe("eqkin")
+    assert recipe.architecture == Architecture(width=512, layers=4, normalised=(), dimensions=64, kind="mix")
+    assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
+        "eqkin", "kin", 0.15, 0.1, 120.0,
+    )  # fmt: skip
+    assert recipe.triplets == 2_000_000
+    assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
+    assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
+    weights = recipe.structure_weight, recipe.context_weight, recipe.words_weight
+    assert (recipe.temperature, *weights) == (0.05, 1, 0.3, 0.3)
+    assert recipe.validate() == recipe
+
+
+def test_recipes_kept_before_there_were_others_are_read_and_written_as_they_were():
+    kept = {
+        "name": "paper", "architecture": {"width": 512, "layers": 3, "normalised": [0, 2], "dimensions": 64},
+        "loss": "histogram", "contexts": ["section", "paper", "citation"], "masking": 0.15, "transpositions": 32.0,
+        "batch": 128, "triplets": 20_000_000, "learning_rate": 0.0001, "warm_up": 1000, "held_out": 0.1,
+        "split_seed": 0, "seed": 0,
+    }  # fmt: skip
+    assert Recipe.from_dict(kept) == Recipe()
+    assert list(Recipe().to_dict().items()) == list(kept.items())
+
+
+@given(
+    st.builds(
+        Recipe,
+        name=st.text(),
+        architecture=st.builds(
+            Architecture, st.integers(1, 999), st.just(4), st.sets(st.integers(0, 3)).map(tuple), st.integers(1, 99)
+        ),
+        loss=st.sampled_from(["histogram", "triplet"]),
+        renamed=st.floats(0, 1),
+        balance=st.floats(0, 1),
+        weight_decay=st.floats(0, 0.99),
+        schedule=st.sampled_from(["linear", "cosine"]),
+        averaged=st.floats(0, 1),
+        temperature=st.floats(0.001, 100),
+        structure_weight=st.floats(0, 1000),
+        context_weight=st.floats(0, 1000),
+        words_weight=st.floats(0, 1000),
+        contexts=st.sampled_from([("section",), ("paper", "citation")]),
+        masking=st.floats(0, 0.99),
+        transpositions=st.floats(0, 500),
+        batch=st.integers(1, 10**6),
+        triplets=st.integers(1, 10**9),
+        learning_rate=st.floats(1e-9, 1),
+        warm_up=st.integers(0, 10**6),
+        held_out=st.floats(0.01, 0.9),
+        seed=st.integers(-(2**63), 2**63 - 1),
+    )
+)
+def test_a_recipe_survives_json(recipe):
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.as_dict()))) == recipe.checked()
+
+
+def test_settings_are_changed_by_their_text():
+    changed = Recipe().override(
+        {
+            "batch": "1_024", "triplets": "1.5e6", "masking": "0", "loss": "triplet", "contexts": "paper, citation",
+            "width": "64", "layers": "4", "normalised": "0,1,3", "seed": "-3", "learning_rate": "3e-4", "name": "mine",
+        }
+    )  # fmt: skip
+    assert (changed.batch, changed.triplets, changed.masking, changed.loss) == (1024, 1_500_000, 0.0, "triplet")
+    assert (changed.contexts, changed.seed, changed.learning_rate) == (("paper", "citation"), -3, 3e-4)
+    assert changed.architecture == Architecture(64, 4, (0, 1, 3), 64)
+    assert changed.name == "mine"
+    assert Recipe().override({"normalised": ""}).architecture.normalised == ()
+    assert Recipe().override({}) == Recipe()
+
+
+@pytest.mark.parametrize(("triplets", "batch", "steps"), [(1, 128, 1), (128, 128, 1), (129, 128, 2), (10, 3, 4)])
+def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
+    assert Recipe(triplets=triplets, batch=batch).steps == steps
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("loss", "hinge", "loss must be one of histogram, triplet"),
+        ("contexts", "", "contexts must be some of"),
+        ("contexts", "paper,author", "contexts must be some of"),
+        ("contexts", "1", "contexts must be some of"),
+        ("masking", "1", "masking"),
+        ("masking", "-0.1", "masking"),
+        ("masking", "nan", "masking"),
+        ("transpositions", "501", "transpositions"),
+        ("transpositions", "-1", "transpositions"),
+        ("batch", "0", "batch must be at least 1"),
+        ("triplets", "0", "triplets must be in"),
+        ("triplets", "1e30", "triplets must be in"),
+        ("learning_rate", "0", "learning_rate"),
+        ("learning_rate", "nan", "learning_rate"),
+        ("learning_rate", "inf", "learning_rate"),
+        ("warm_up", "-1", "warm_up"),
+        ("held_out", "0", "held_out"),
+        ("renamed", "1.1", "renamed and averaged"),
+        ("averaged", "-0.1", "renamed and averaged"),
+        ("balance", "nan", "balance"),
+        ("weight_decay", "1", "weight_decay"),
+        ("schedule", "step", "schedule must be one of linear, cosine"),
+        ("temperature", "0", "temperature"),
+        ("words_weight", "-1", "weights of the parts"),
+        ("context_weight", "nan", "weights of the parts"),
+        ("held_out", "0.95", "held_out"),
+        ("seed", "9223372036854775808", "seed"),
+        ("width", "0", "width, layers, dimensions"),
+        ("layers", "0", "width, layers, dimensions"),
+        ("dimensions", "-1", "width, layers, dimensions"),
+        ("layers", "2", "normalised must be some of the layers 0 to 1"),
+        ("normalised", "3", "normalised"),
+        ("normalised", "-1", "normalised"),
+        ("normalised", "all", "normalised"),
+        ("batch", "many", "batch=many is no int"),
+        ("batch", "2.5", "batch=2.5 is no int"),
+        ("batch", "2.5e0", "batch=2.5e0 is no int"),
+        ("batch", "1e999", "batch=1e999 is no int"),
+        ("masking", "much", "masking=much is no float"),
+        ("momentum", "1", "no setting 'momentum'; there are name, loss"),
+        ("architecture", "1", "no setting 'architecture'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_by_name(name, text, message):
+    with pytest.raises(BadInput, match=message):
+        Recipe().override({name: text})
+
+
+def test_eqkin_s_recipe_needs_a_teacher():
+    none = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
+    with pytest.raises(BadInput, match="needs one of its parts"):
+        get_recipe("eqkin").override(none)
+    assert Recipe().override(none).words_weight == 0  # there nobody asks for it
+
+
+def test_eqkin_s_recipe_hides_as_many_nodes_as_asked_for():
+    for share in (0.0, 0.5):
+        changed = get_recipe("eqkin").override({"masking": str(share)})
+        assert changed.masking == share and Recipe.from_dict(changed.to_dict()) == changed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"architecture": None},
+        {"architecture": {"width": 5}},
+        {"architecture": Architecture().to_dict() | {"more": 1}},
+        {"contexts": None},
+        {"contexts": "paper"},
+        {"batch": "8"},
+        {"batch": 0},
+        {"another": 1},
+        {"loss": "none"},
+    ],
+)
+def test_json_that_is_no_recipe_is_refused(change):
+    with pytest.raises(BadInput):
+        Recipe.from_dict(Recipe().to_dict() | change)
+    with pytest.raises(BadInput):
+        Recipe.from_dict({})
+
+
+def test_an_unknown_recipe_is_refused_and_the_known_ones_named():
+    with pytest.raises(BadInput, match="no recipe 'papper'; there are paper, eqkin"):
+        get_recipe("papper")

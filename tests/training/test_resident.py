@@ -1,0 +1,181 @@
+"""A corpus on the device: batches put together there are what a forest of the same trees would be."""
+
+# ruff: noqa: E402
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.trees import PADDING, TreeBatch
+from eqkin.errors import LimitReached
+from eqkin.limits import LIMITS
+from eqkin.training.augmentation import Augmentation
+from eqkin.training.masking import Masking
+from eqkin.training.resident import DeviceForest
+from eqkin.trees import Vocabulary
+from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, to_dense
+from tests.training.small import FORESTS
+from tests.trees.strategies import build
+
+CPU = torch.device("cpu")
+VOCABULARY = Vocabulary(("mi", "mo", "mrow"), ("a=b", "a=1"), ("x", "y", "1", "e"))
+LEAF = ("mi", "", "x", [])
+
+
+def collated(resident: DeviceForest, chosen: list[int], padding: int = 0):
+    trees = torch.tensor(chosen)
+    return resident.collate(trees, torch.arange(int(resident.get_sizes(trees).sum()) + padding))
+
+
+@st.composite
+def selections(draw: st.DrawFn):
+    """A forest and some of its trees, in any order, some of them repeatedly."""
+    forest = draw(FORESTS)
+    return forest, draw(st.lists(st.integers(0, len(forest) - 1), min_size=1, max_size=9))
+
+
+@given(selections(), st.integers(0, 9))
+def test_collated_trees_are_those_of_a_forest_of_them_with_padding_behind(selection, padding):
+    forest, chosen = selection
+    batch = collated(DeviceForest(forest, VOCABULARY, CPU), chosen, padding)
+    expected = TreeBatch.from_forest(forest.select(chosen))
+    nodes = int(expected.node_count)
+    for name in ("parent", "n_children", "position", "tree"):
+        assert torch.equal(getattr(batch.trees, name)[:nodes], getattr(expected, name)), name
+        assert getattr(batch.trees, name).dtype == getattr(expected, name).dtype
+    inner = expected.n_children > 0
+    assert torch.equal(batch.trees.first_child[:nodes][inner], expected.first_child[inner])
+    assert torch.equal(batch.trees.offsets, expected.offsets)
+    assert int(batch.trees.node_count) == nodes
+    assert len(batch.trees.parent) == len(batch.label) == nodes + padding
+    assert (batch.trees.parent[nodes:] == PADDING).all()
+    assert (batch.trees.n_children[nodes:] == 0).all()
+    assert ((batch.trees.tree >= 0) & (batch.trees.tree < len(chosen))).all()
+    assert ((batch.trees.position >= 0) & (batch.trees.position < LIMITS.tree_nodes)).all()
+
+
+@given(selections(), st.integers(0, 3))
+def test_features_are_those_of_the_vocabulary(selection, padding):
+    forest, chosen = selection
+    for vocabulary in (VOCABULARY, Vocabulary.learn([forest]), Vocabulary((), (), ())):
+        resident = DeviceForest(forest, vocabulary, CPU)
+        batch = collated(resident, chosen, padding)
+        expected = torch.from_numpy(to_dense(vocabulary.extract_features(forest.select(chosen))))
+        for dtype in (torch.float32, torch.bfloat16):
+            features = resident.build_features(batch, dtype)
+            assert features.dtype == dtype
+            assert torch.equal(features[: len(expected)], expected.to(dtype))
+
+
+@given(selections())
+def test_answers_are_the_tag_and_the_first_attribute_and_character_or_none(selection):
+    forest, chosen = selection
+    resident = DeviceForest(forest, VOCABULARY, CPU)
+    batch = collated(resident, chosen)
+    features = VOCABULARY.extract_features(forest.select(chosen))
+    some = torch.arange(len(batch.label)).flip(0)[::2]
+    answers = resident.build_masking_targets(batch, some)
+    assert answers.dtype == torch.int64
+    for node, (tag, attribute, character) in zip(some.tolist(), answers.tolist(), strict=True):
+        attributes = features.attribute[features.attribute_offsets[node] : features.attribute_offsets[node + 1]]
+        characters = features.character[features.character_offsets[node] : features.character_offsets[node + 1]]
+        assert tag == features.tag[node]
+        assert attribute == (attributes[0] if len(attributes) else ATTRIBUTE_SLOTS)
+        assert character == (characters[0] if len(characters) else CHARACTER_SLOTS)
+
+
+@settings(max_examples=50)
+@given(selections(), st.integers(0, 1000))
+def test_renamed_answers_are_the_new_names_of_identifiers(selection, step):
+    forest, chosen = selection
+    resident = DeviceForest(forest, VOCABULARY, CPU)
+    batch = collated(resident, chosen)
+    renaming = Augmentation(100.0, seed=0, device=CPU).draw(torch.tensor(step), len(chosen))
+    nodes = torch.arange(len(batch.label))
+    before, after = resident.build_masking_targets(batch, nodes), resident.build_masking_targets(batch, nodes, renaming)
+    assert torch.equal(before[:, :2], after[:, :2])
+    picked = forest.select(chosen)
+    features = resident.build_features(batch, torch.float32, renaming=renaming)
+    for node, tag in enumerate(picked.tag.tolist()):
+        old, new = int(before[node, 2]), int(after[node, 2])
+        if picked.tags[tag] == "mi" and old < CHARACTER_SLOTS:
+            assert new == renaming.new[batch.trees.tree[node], old]
+            assert (
+                features[node, TAG_SLOTS + ATTRIBUTE_SLOTS + new] >= 1
+            )  # what is asked for is what would have been seen
+        else:
+            assert new == old
+
+
+@settings(max_examples=50)
+@given(selections(), st.integers(0, 9), st.integers(0, 1000), st.booleans())
+def test_hidden_nodes_are_all_zero_and_others_as_they_were(selection, padding, step, renamed):
+    forest, chosen = selection
+    resident = DeviceForest(forest, VOCABULARY, CPU)
+    batch = collated(resident, chosen, padding)
+    at = torch.tensor(step)
+    renaming = Augmentation(32.0, seed=0, device=CPU).draw(at, len(chosen)) if renamed else None
+    mask = Masking(0.5, seed=0).draw(at, torch.arange(len(batch.label)), batch.trees.node_count)
+    for dtype in (torch.float32, torch.bfloat16):
+        features = resident.build_features(batch, dtype, renaming=renaming, mask=mask)
+        assert features.dtype == dtype
+        assert not features[mask.hidden].any()
+        assert torch.equal(
+            features[~mask.hidden], resident.build_features(batch, dtype, renaming=renaming)[~mask.hidden]
+        )
+
+
+def test_repeated_trees_are_renamed_each_in_its_own_way():
+    resident = DeviceForest(build([LEAF]), VOCABULARY, CPU)
+    batch = collated(resident, [0] * 50)
+    renaming = Augmentation(300.0, seed=0, device=CPU).draw(torch.tensor(0), 50)
+    features = resident.build_features(batch, torch.float32, renaming=renaming)
+    assert torch.equal(features[:, TAG_SLOTS + ATTRIBUTE_SLOTS :].argmax(1), renaming.new[:, 0].long())
+    assert len(features.unique(dim=0)) > 20
+
+
+def test_sizes_and_length_are_those_of_the_forest():
+    forest = build([LEAF, ("mrow", "", "", [LEAF] * 5), LEAF])
+    resident = DeviceForest(forest, VOCABULARY, CPU)
+    assert len(resident) == 3
+    assert resident.get_sizes(torch.tensor([[1, 0], [2, 1]])).tolist() == [[6, 1], [1, 6]]
+
+
+def test_a_node_takes_eight_bytes():
+    forest = build([("mrow", "", "", [LEAF] * 99)] * 50)
+    resident = DeviceForest(forest, VOCABULARY, CPU)
+    tables = len(resident.table) * (2 * 256 + 3 * 8 + 1)
+    assert resident.bytes == 8 * len(forest.tag) + 8 * 51 + tables
+
+
+def test_more_labels_than_fit_into_two_bytes_are_told_apart():
+    many = 33_000
+    texts = [chr(0x4E00 + i % 20_000) + chr(0x61 + i // 20_000) for i in range(many)]
+    forest = build([LEAF])
+    forest.texts, forest.tags, forest.attributes = texts, ["mi"], [""]
+    forest.text, forest.tag = np.arange(many), np.zeros(many, np.uint8)
+    forest.attribute = forest.n_children = np.zeros(many, np.uint8)
+    forest.offsets = np.arange(many + 1)
+    forest.validate()
+    vocabulary = Vocabulary(("mi",), (), ("a", texts[-1][0]))
+    resident = DeviceForest(forest, vocabulary, CPU)
+    batch = collated(resident, [many - 1, 0])
+    expected = torch.from_numpy(to_dense(vocabulary.extract_features(forest.select([many - 1, 0]))))
+    assert torch.equal(resident.build_features(batch, torch.float32), expected.float())
+
+
+def test_the_largest_tree_fits_and_a_larger_one_is_refused():
+    largest = build([("mrow", "", "", [LEAF] * (LIMITS.tree_nodes - 1))])
+    batch = collated(DeviceForest(largest, VOCABULARY, CPU), [0, 0])
+    assert int(batch.trees.position.max()) == LIMITS.tree_nodes - 2
+    larger = build([LEAF, ("mrow", "", "", [LEAF] * LIMITS.tree_nodes)])
+    with pytest.raises(LimitReached, match="4,001 nodes; learning takes up to 4,000"):
+        DeviceForest(larger, VOCABULARY, CPU)
+
+
+def test_a_forest_without_trees_is_no_trouble_until_it_is_used():
+    resident = DeviceForest(build([]), VOCABULARY, CPU)
+    assert len(resident) == 0
+    assert resident.table.shape == (0, TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS)

@@ -1,0 +1,272 @@
+"""Runs: what they learn, how they are stopped, resumed and refused. All of it on CPUs, with tiny networks."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.encoder import Encoder  # noqa: E402
+from eqkin.encoder.model_files import Model  # noqa: E402
+from eqkin.encoder.torch_network import GraphNetwork  # noqa: E402
+from eqkin.errors import BadInput, LibraryBusy, TrainingFailed  # noqa: E402
+from eqkin.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
+from eqkin.training.corpus import Corpus  # noqa: E402
+from eqkin.training.held_out import HeldOutEvaluator  # noqa: E402
+from eqkin.training.metrics import read_metrics  # noqa: E402
+from eqkin.training.recipes import Recipe, get_recipe  # noqa: E402
+from eqkin.training.run import METRICS_FILE, MODEL_FOLDER, LoggingConfig, TrainingProgress, TrainingResult, TrainingRun  # noqa: E402
+from eqkin.trees import Vocabulary  # noqa: E402
+
+TINY = {"width": "16", "batch": "4", "triplets": "48", "warm_up": "3", "learning_rate": "3e-3", "held_out": "0.25"}
+PACE = LoggingConfig(log_steps=4, score_steps=6, score_triples=200, final_triples=400)
+
+
+def tiny(**settings: str) -> Recipe:
+    return get_recipe("paper").override(TINY | settings)
+
+
+def run(
+    corpus: Corpus, folder: Path, recipe: Recipe | None = None, *, resume: bool = False, stop_at: int = 0
+) -> TrainingResult:
+    """A run, stopped after a step if asked for."""
+    reached: list[int] = []
+
+    def note(progress: TrainingProgress) -> None:
+        reached.append(progress.step)
+
+    return TrainingRun(
+        corpus,
+        recipe or tiny(),
+        folder,
+        device="cpu",
+        pace=PACE,
+        on_progress=note,
+        should_stop=lambda: bool(stop_at and reached and reached[-1] >= stop_at),
+    ).train(resume=resume)
+
+
+def curve(folder: Path) -> list[dict[str, float]]:
+    """The metrics without those that measure time."""
+    timed = {"seconds", "triplets_per_second"}
+    return [{k: v for k, v in record.items() if k not in timed} for record in read_metrics(folder / METRICS_FILE)]
+
+
+@pytest.fixture(scope="module")
+def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nobody interrupted."""
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    assert run(atlas_corpus, folder).finished
+    return folder
+
+
+def test_a_tiny_network_learns_to_rank_papers_it_has_not_seen(atlas_corpus: Corpus, tmp_path: Path) -> None:
+    recipe = tiny(width="32", batch="32", triplets="3200", warm_up="10")
+    learn, held_out = atlas_corpus.split(recipe.held_out, recipe.seed)
+    measured = HeldOutEvaluator(held_out, Vocabulary.learn([learn.forest]), recipe, torch.device("cpu"))
+    torch.manual_seed(0)
+    before = measured.score(GraphNetwork(recipe.architecture), 4_000).score
+    outcome = run(atlas_corpus, tmp_path, recipe)
+    assert outcome.ranking is not None
+    model = Model.load(tmp_path / MODEL_FOLDER)
+    after = measured.score(GraphNetwork.from_weights(model.architecture, model.weights), 4_000).score
+    assert after > before + 0.02
+    losses = [record["loss"] for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record]
+    assert losses[-1] < 0.7 * losses[0]
+
+
+def test_the_model_encodes_formulas_without_torch_as_it_was_learned(whole: Path, atlas_corpus: Corpus) -> None:
+    encoder = Encoder.load(whole / MODEL_FOLDER)
+    vectors = encoder.encode([r"E = mc^2", r"\frac{1}{2}"])
+    assert vectors.shape == (2, 64)
+    model = Model.load(whole / MODEL_FOLDER)
+    _, held_out = atlas_corpus.split(0.25, 0)
+    mine = encoder.embed(held_out.forest)
+    score = HeldOutEvaluator(held_out, model.vocabulary, tiny(), torch.device("cpu"))
+    network = GraphNetwork.from_weights(model.architecture, model.weights)
+    theirs = score.embed_all(network).numpy()
+    np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_what_was_learned_is_kept_with_its_scores_and_recipe(whole: Path) -> None:
+    model = Model.load(whole / MODEL_FOLDER)
+    assert Recipe.from_dict(model.recipe) == tiny()
+    ranking = model.training["held_out_ranking"]
+    assert ranking["low"] <= ranking["score"] <= ranking["high"]
+    assert ranking["triples"] == PACE.final_triples
+    assert {"heads.tag.weight", "heads.character.bias"} <= model.weights.keys()
+
+
+def test_metrics_have_losses_and_ranking_with_its_interval(whole: Path) -> None:
+    records = curve(whole)
+    assert [r["step"] for r in records if "loss" in r] == [4, 8, 12]
+    rankings = [r for r in records if "ranking" in r]
+    assert [r["step"] for r in rankings] == [6, 12]
+    assert all(r["low"] <= r["ranking"] <= r["high"] for r in rankings)
+    assert all(r["loss"] == pytest.approx(r["similarity"] + r["masking"]) for r in records if "loss" in r)
+
+
+@pytest.mark.parametrize("stop_at", [1, 5, 6, 11])
+def test_a_resumed_run_gives_the_same_curve_and_weights(
+    stop_at: int, whole: Path, atlas_corpus: Corpus, tmp_path: Path
+) -> None:
+    stopped = run(atlas_corpus, tmp_path, stop_at=stop_at)
+    assert (stopped.finished, stopped.step, stopped.model) == (False, stop_at, None)
+    assert run(atlas_corpus, tmp_path, resume=True).finished
+    assert curve(tmp_path) == curve(whole)
+    assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
+
+
+def test_the_same_recipe_gives_the_same_network_and_another_seed_another(
+    whole: Path, atlas_corpus: Corpus, tmp_path: Path
+) -> None:
+    run(atlas_corpus, tmp_path / "again")
+    assert Model.load(tmp_path / "again" / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
+    run(atlas_corpus, tmp_path / "other", tiny(seed="1"))
+    assert Model.load(tmp_path / "other" / MODEL_FOLDER).digest != Model.load(whole / MODEL_FOLDER).digest
+
+
+def test_resuming_a_finished_run_changes_nothing(whole: Path, atlas_corpus: Corpus) -> None:
+    before = curve(whole)
+    assert run(atlas_corpus, whole, resume=True).finished
+    assert curve(whole) == before
+
+
+def test_resuming_where_nothing_was_saved_starts_from_the_beginning(
+    whole: Path, atlas_corpus: Corpus, tmp_path: Path
+) -> None:
+    (tmp_path / METRICS_FILE).write_text(
+        '{"step": 3, "loss": 1.0}\n{"st'
+    )  # of a run killed before its first checkpoint
+    assert run(atlas_corpus, tmp_path, resume=True).finished
+    assert curve(tmp_path) == curve(whole)
+
+
+def test_a_folder_with_a_run_is_not_overwritten(whole: Path, atlas_corpus: Corpus) -> None:
+    with pytest.raises(BadInput, match="--resume"):
+        run(atlas_corpus, whole)
+
+
+def test_a_run_is_not_resumed_with_another_recipe_or_corpus(whole: Path, atlas_corpus: Corpus) -> None:
+    with pytest.raises(BadInput, match="another recipe"):
+        run(atlas_corpus, whole, tiny(masking="0"), resume=True)
+    with pytest.raises(BadInput, match="another corpus"):
+        run(atlas_corpus.select(range(27)), whole, resume=True)
+
+
+def test_two_runs_do_not_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) -> None:
+    refused: list[Exception] = []
+
+    def second(progress: TrainingProgress) -> None:
+        if not refused:
+            with pytest.raises(LibraryBusy) as caught:
+                run(atlas_corpus, tmp_path, resume=True)
+            refused.append(caught.value)
+
+    TrainingRun(atlas_corpus, tiny(), tmp_path, "cpu", pace=PACE, on_progress=second).train()
+    assert str(os.getpid()) in str(refused[0])
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_batch(atlas_corpus: Corpus, tmp_path: Path) -> None:
+    run(atlas_corpus, tmp_path, stop_at=5)
+    saved = load_checkpoint(tmp_path)
+    assert saved is not None
+    saved.arrays["model.network.first.weight"][0, 0] = np.nan
+    save_checkpoint(tmp_path, saved.arrays, saved.facts)
+    with pytest.raises(TrainingFailed, match=r"at step 5: .*nan.*12 equations: atlas:.*state at step 5"):
+        run(atlas_corpus, tmp_path, resume=True)
+    again = load_checkpoint(tmp_path)
+    assert again is not None and again.facts["step"] == 5
+
+
+def test_weights_that_are_no_numbers_never_replace_a_checkpoint(atlas_corpus: Corpus, tmp_path: Path) -> None:
+    run(atlas_corpus, tmp_path, stop_at=5)
+    saved = load_checkpoint(tmp_path)
+    assert saved is not None
+    saved.arrays["adam.exp_avg.heads.tag.bias"][0] = np.nan  # the next step's loss does not show it
+    save_checkpoint(tmp_path, saved.arrays, saved.facts)
+    with pytest.raises(TrainingFailed, match=r"at step 5: it left model\.heads\.tag\.bias"):
+        run(atlas_corpus, tmp_path, resume=True, stop_at=6)
+    again = load_checkpoint(tmp_path)
+    assert again is not None and again.facts["step"] == 5
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"loss": "triplet"},
+        {"masking": "0"},
+        {"transpositions": "0"},
+        {"contexts": "section"},
+        {"layers": "1", "normalised": "", "dimensions": "8"},
+    ],
+)
+def test_every_part_of_a_recipe_can_be_switched_off(
+    settings: dict[str, str], atlas_corpus: Corpus, tmp_path: Path
+) -> None:
+    outcome = run(atlas_corpus, tmp_path, tiny(triplets="12", **settings))
+    assert outcome.finished
+    assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
+
+
+def test_an_unknown_device_is_refused(atlas_corpus: Corpus, tmp_path: Path) -> None:
+    for name in ("tpu9", "mps"):
+        with pytest.raises(BadInput):
+            TrainingRun(atlas_corpus, tiny(), tmp_path, device=name).train()
+
+
+COMMAND = ["--set", "width=16", "--batch", "4", "--triplets", "4000", "--set", "held_out=0.25", "--device", "cpu"]
+
+
+def start_training(corpus: Path, folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "eqkin", "train", str(corpus), "-o", str(folder), *COMMAND]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def until_it_learns(process: subprocess.Popen[str]) -> threading.Thread:
+    """Wait for the first report; go on emptying the pipe."""
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    assert "triplets" in line, line + process.stderr.read()
+    reader = threading.Thread(target=process.stderr.read, daemon=True)
+    reader.start()
+    return reader
+
+
+def test_a_signal_to_end_saves_the_run(atlas_corpus: Corpus, tmp_path: Path) -> None:
+    atlas_corpus.save(tmp_path / "corpus.zst")
+    with start_training(tmp_path / "corpus.zst", tmp_path / "run") as process:
+        reader = until_it_learns(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.stdout is not None and "--resume" in process.stdout.read()
+        reader.join()
+    saved = load_checkpoint(tmp_path / "run")
+    assert saved is not None and 0 < saved.facts["step"] < 1000
+
+
+def test_a_killed_run_goes_on_from_its_last_checkpoint(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
+    run(atlas_corpus, tmp_path, stop_at=7)
+    script = (
+        "import os, sys; from pathlib import Path; from eqkin.training.corpus import Corpus;"
+        "from tests.training.test_run import Run, tiny, PACE;"
+        "Run(Corpus.load(sys.argv[1]), tiny(), Path(sys.argv[2]), 'cpu', pace=PACE,"
+        "on_progress=lambda p: os.kill(os.getpid(), 9) if p.step == 10 else None).start(resume=True)"
+    )
+    atlas_corpus.save(tmp_path / "corpus.zst")
+    command = [sys.executable, "-c", script, str(tmp_path / "corpus.zst"), str(tmp_path)]
+    assert subprocess.run(command, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
+    assert (
+        read_metrics(tmp_path / METRICS_FILE)[-1]["step"] == 8
+    )  # what came after the checkpoint is dropped and learned again
+    assert run(atlas_corpus, tmp_path, resume=True).finished
+    assert curve(tmp_path) == curve(whole)
+    assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest

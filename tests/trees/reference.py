@@ -1,0 +1,89 @@
+"""Terms counted the slow way: node by node, by recursion, with strings in place of codes."""
+
+from collections import Counter
+
+from eqkin.trees.mathml import to_node
+from eqkin.trees.simplified import EQUIVALENT_SIGNS, SILENT_OPERATORS
+
+MOST = 24  # nodes of a run
+
+
+def _variant(node):
+    variant = node.attributes.get("mathvariant", "")
+    return "" if variant == "normal" or not node.text.strip() else variant
+
+
+def simplified(node):
+    """(tag, text, members) without blanks, rows in rows and rows of one member; None if nothing is left."""
+    if node.tag == "mspace" or (node.tag == "mtext" and not node.text.strip()):
+        return None
+    if node.tag in ("mi", "mo") and node.text.strip() in SILENT_OPERATORS:
+        return None
+    members = [member for member in map(simplified, node.children) if member is not None]
+    if node.tag not in ("mrow", "mstyle", "mpadded", "math"):
+        said = " ".join(node.text.split())
+        tag = (
+            "mo"
+            if node.tag == "mi" and said and not any(map(str.isalnum, said))
+            else EQUIVALENT_SIGNS.get(node.tag, node.tag)
+        )
+        return tag, f"{EQUIVALENT_SIGNS.get(said, said)}:{_variant(node)}", members
+    flat = []
+    for member in members:
+        flat.extend(member[2] if member[0] == "mrow" else [member])
+    if len(flat) < 2:
+        return flat[0] if flat else None
+    return "mrow", "", flat
+
+
+def is_renameable(node):
+    tag, text, members = node
+    letter = text.rsplit(":", 1)[0]
+    return tag == "mi" and not members and len(letter) == 1 and letter.isalpha()
+
+
+def _size(node):
+    return 1 + sum(map(_size, node[2]))
+
+
+def _written(node, names=None):
+    """A subtree as text; with `names`, identifiers renamed by first occurrence."""
+    tag, text, members = node
+    if names is not None and is_renameable(node):
+        text = names.setdefault(text, f"number {len(names)}")
+    return f"{tag} {text}({', '.join(_written(member, names) for member in members)})"
+
+
+def _runs(members):
+    for length in (2, 3):
+        for at in range(len(members) - length + 1):
+            run = members[at : at + length]
+            if sum(map(_size, run)) > MOST:
+                continue
+            names = {}
+            yield f"run{length}", "|".join(_written(member) for member in run)
+            yield f"renamed{length}", "|".join(_written(member, names) for member in run)
+
+
+def _walk(node, path):
+    tag, text, members = node
+    label = f"{tag}:{text}"
+    yield "label", label
+    if path:
+        yield "path", (*path[-1:], label)
+    if len(path) > 1:
+        yield "path2", (*path[-2:], label)
+        yield "apath2", (*path[-2:], "any" if is_renameable(node) else label)
+    if tag == "mrow":
+        yield from _runs(members)
+    for one, other in zip(members[:-1], members[1:], strict=True):
+        yield "sibling", (one[:2], other[:2])
+    for at, member in enumerate(members):
+        numbered = tag not in ("mrow", "mtable", "mtr", "mtd")
+        yield from _walk(member, [*path, f"{tag} {at}" if numbered else tag])
+
+
+def terms(forest, index):
+    """How often each term, as (family, what it is), is in the tree at `index`."""
+    root = simplified(to_node(forest, index))
+    return Counter() if root is None else Counter(_walk(root, []))

@@ -1,0 +1,58 @@
+"""Random trees, and what the arrays should say about them, computed the slow way."""
+
+from hypothesis import strategies as st
+
+from eqkin.trees import ForestBuilder
+
+STRINGS = st.sampled_from(["", "x", "α", "12", "a=b", "a=1\nb=2", "𝔸", "exp"])
+TREES = st.recursive(
+    st.tuples(STRINGS, STRINGS, STRINGS, st.just([])),
+    lambda children: st.tuples(STRINGS, STRINGS, STRINGS, st.lists(children, max_size=5)),
+    max_leaves=25,
+)
+FORESTS = st.lists(TREES, max_size=6)
+
+
+def breadth_first(tree):
+    """Nodes of one tree in breadth-first order as (tag, attributes, text, parent, position, first child, children)."""
+    queue = [(tree, 0, 0)]
+    rows = []
+    for at, (node, parent, position) in enumerate(queue):
+        first = len(queue)
+        queue.extend((child, at, i) for i, child in enumerate(node[3]))
+        rows.append((*node[:3], parent, position, first, len(node[3])))
+    return rows
+
+
+def build(trees):
+    """A forest of these trees, one batch a tree."""
+    builder = ForestBuilder()
+    for tree in trees:
+        rows = breadth_first(tree)
+        lists = [list(dict.fromkeys(row[c] for row in rows)) for c in range(3)]
+        columns = [[lists[c].index(row[c]) for row in rows] for c in range(3)]
+        builder.add_batch(*lists, [[*columns, [row[6] for row in rows]]])
+    return builder.build()
+
+
+def rows_of(forest):
+    """All nodes of a forest as `breadth_first` gives them, tree by tree."""
+    parent, position, first = forest.parent(), forest.position(), forest.first_child()
+    out = []
+    for tree in range(len(forest)):
+        start, end = int(forest.offsets[tree]), int(forest.offsets[tree + 1])
+        out.append(
+            [
+                (
+                    forest.tags[forest.tag[i]],
+                    forest.attributes[forest.attribute[i]],
+                    forest.texts[forest.text[i]],
+                    int(parent[i]) - start,
+                    int(position[i]),
+                    int(first[i]) - start,
+                    int(forest.n_children[i]),
+                )
+                for i in range(start, end)
+            ]
+        )
+    return out

@@ -1,0 +1,91 @@
+"""The flat arrays of a forest against a slow reference."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.errors import CorruptData
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.files import to_bytes
+
+from .strategies import FORESTS, breadth_first, build, rows_of
+
+
+@given(FORESTS)
+def test_arrays_say_what_the_trees_are(trees):
+    forest = build(trees)
+    forest.validate()
+    assert len(forest) == len(trees)
+    assert forest.sizes.tolist() == [len(breadth_first(tree)) for tree in trees]
+    assert rows_of(forest) == [breadth_first(tree) for tree in trees]
+
+
+@given(FORESTS.filter(bool), st.data())
+def test_selected_trees_are_those_trees(trees, data):
+    indices = data.draw(st.lists(st.integers(0, len(trees) - 1), max_size=8))
+    chosen = build(trees).select(indices)
+    chosen.validate()
+    assert rows_of(chosen) == [breadth_first(trees[i]) for i in indices]
+    used = {row[2] for i in indices for row in breadth_first(trees[i])}
+    assert set(chosen.texts) == used
+
+
+@given(FORESTS, FORESTS)
+def test_forests_can_be_joined(first, second):
+    builder = ForestBuilder()
+    builder.add_forest(build(first))
+    builder.add_forest(build(second))
+    joined = builder.build()
+    joined.validate()
+    assert rows_of(joined) == [breadth_first(tree) for tree in first + second]
+
+
+@given(FORESTS)
+def test_equal_trees_have_equal_canonical_bytes(trees):
+    forest = build(trees)
+    again = build(trees[::-1]).select(range(len(trees))[::-1])
+    assert to_bytes(forest.canonicalise()) == to_bytes(again.canonicalise())
+    assert rows_of(forest.canonicalise()) == rows_of(forest)
+
+
+def test_an_empty_forest_is_a_forest():
+    forest = ForestBuilder().build()
+    forest.validate()
+    assert len(forest) == 0
+    assert len(forest.compute_parent()) == len(forest.compute_position()) == len(forest.compute_first_child()) == 0
+    assert len(forest.select([])) == 0
+    assert len(forest.canonicalise()) == 0
+
+
+@pytest.fixture
+def forest() -> Forest:
+    leaf = ("mi", "", "x", [])
+    return build([("mrow", "a=b", "", [leaf, ("mo", "", "+", []), leaf]), leaf])
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n_children", [3, 0, 0, 1, 0]),
+        ("n_children", [0, 3, 0, 0, 0]),
+        ("n_children", [2, 0, 0, 0, 0]),
+        ("n_children", [3, 0, 0, 0]),
+        ("n_children", [2**63, 0, 0, 0, 0]),
+        ("offsets", [0, 4]),
+        ("offsets", [1, 4, 5]),
+        ("offsets", [0, 5, 5]),
+        ("offsets", [0, 6, 5]),
+        ("offsets", [0, -4, 5]),
+        ("offsets", []),
+        ("tag", [0, 1, 2, 1, 9]),
+        ("text", [0, 1, 2, 1, 3]),
+        ("attribute", [0, 1, 1, 1, 2]),
+    ],
+)
+def test_arrays_that_are_no_trees_are_found(forest, field, value):
+    dtype = np.uint64 if value and max(value) > 2**62 else np.int64
+    with pytest.raises(CorruptData):
+        replace(forest, **{field: np.array(value, dtype)}).validate()

@@ -1,0 +1,91 @@
+"""What terms are worth: counted in a forest, kept in a file, and of the corpus eqkin comes with."""
+
+import numpy as np
+import pytest
+
+from eqkin.errors import CorruptData
+from eqkin.trees.frequencies import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
+from eqkin.trees.terms import extract_terms
+from tests.trees.strategies import build
+
+X, Y, PLUS = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
+FOREST = [("mrow", "", "", [X, PLUS, Y]), ("mrow", "", "", [X, PLUS, X]), X, Y, X, ("mrow", "", "", [Y, Y, Y])]
+
+
+def _codes(*trees):
+    return extract_terms(build(trees)).code
+
+
+def _count(frequencies, code):
+    return dict(zip(frequencies.codes.tolist(), frequencies.counts.tolist(), strict=True)).get(int(code), 0)
+
+
+def test_formulas_that_have_a_term_are_counted_once_each():
+    frequencies = DocumentFrequencies.from_forest(build(FOREST), kept=1)
+    (x,), (y,) = _codes(X), _codes(Y)
+    assert frequencies.formulas == 6
+    assert (np.diff(frequencies.codes.astype(np.int64)) > 0).all()
+    assert (_count(frequencies, x), _count(frequencies, y)) == (4, 3)
+    (plus,) = _codes(PLUS)
+    assert _count(frequencies, plus) == 2
+
+
+def test_rare_terms_are_left_out_and_count_as_rare():
+    frequencies = DocumentFrequencies.from_forest(build(FOREST), kept=3)
+    (x,), (plus,) = _codes(X), _codes(PLUS)
+    assert (_count(frequencies, x), _count(frequencies, plus)) == (4, 0)
+    worth = frequencies.compute_idf(np.array([x, plus, 12345], np.uint32))
+    assert worth[0] == pytest.approx(np.log(7 / 5) + 0.1)
+    assert worth[1] == worth[2] == pytest.approx(np.log(7 / (1 + RARE_TERM_COUNT)) + 0.1)
+    assert worth.dtype == np.float32
+
+
+def test_a_term_is_worth_less_the_more_formulas_have_it():
+    frequencies = DocumentFrequencies(1_000, np.array([1, 5, 9], np.uint32), np.array([999, 100, 24], np.uint32))
+    worth = frequencies.compute_idf(np.array([1, 5, 9, 2], np.uint32))
+    assert (np.diff(worth) > 0).all()
+    assert worth[0] > 0
+
+
+def test_terms_are_found_wherever_their_codes_are():
+    random = np.random.default_rng(2)
+    codes = np.unique(np.concatenate((random.integers(0, 2**32, 3_000), np.arange(50), 2**32 - 1 - np.arange(50))))
+    counts = random.integers(24, 10_000, len(codes))
+    frequencies = DocumentFrequencies(10_000, codes.astype(np.uint32), counts.astype(np.uint32))
+    asked = np.concatenate((codes[::-1], random.integers(0, 2**32, 3_000))).astype(np.uint32)
+    known = dict(zip(codes.tolist(), counts.tolist(), strict=True))
+    expected = [np.log(10_001 / (1 + known.get(code, RARE_TERM_COUNT))) + 0.1 for code in asked.tolist()]
+    assert frequencies.compute_idf(asked) == pytest.approx(expected, rel=1e-5)
+
+
+def test_without_terms_all_are_rare():
+    nothing = DocumentFrequencies.from_forest(build([]))
+    assert nothing.formulas == 0
+    assert np.isfinite(nothing.compute_idf(np.array([1, 2], np.uint32))).all()
+    assert load_bundled_frequencies().compute_idf(np.zeros(0, np.uint32)).shape == (0,)
+
+
+def test_a_file_gives_back_what_was_written(tmp_path):
+    written = DocumentFrequencies.from_forest(build(FOREST), kept=1)
+    written.save(tmp_path / "f.safetensors")
+    read = DocumentFrequencies.load(tmp_path / "f.safetensors")
+    assert read.formulas == 6
+    assert np.array_equal(read.codes, written.codes) and np.array_equal(read.counts, written.counts)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"nonsense", b"\x02\0\0\0\0\0\0\0{}"])
+def test_a_damaged_file_is_told(tmp_path, content):
+    if content is not None:
+        (tmp_path / "f.safetensors").write_bytes(content)
+    with pytest.raises(CorruptData, match=r"f\.safetensors.*install eqkin again"):
+        DocumentFrequencies.load(tmp_path / "f.safetensors")
+
+
+def test_what_all_formulas_have_is_worth_little_in_the_corpus_eqkin_comes_with():
+    frequencies = load_bundled_frequencies()
+    assert frequencies is load_bundled_frequencies()
+    assert frequencies.formulas > 100_000
+    assert (np.diff(frequencies.codes.astype(np.int64)) > 0).all()
+    assert frequencies.counts.max() <= frequencies.formulas
+    equals, box = frequencies.compute_idf(np.concatenate((_codes(("mo", "", "=", [])), _codes(("mo", "", "□", [])))))
+    assert 0 < equals < 1 < 4 < box

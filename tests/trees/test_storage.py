@@ -1,0 +1,113 @@
+"""Forest files: what is written is read, and damage is found."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eqkin.errors import CorruptData
+from eqkin.trees import ForestBuilder
+from eqkin.trees.files import from_bytes, open_forest, to_bytes
+
+from .strategies import FORESTS, breadth_first, build, rows_of
+
+LEAF = ("mi", "mathvariant=bold", "x", [])
+SMALL = build([("mrow", "", "", [LEAF, ("mo", "a=1\nb=2", "+", []), LEAF]), LEAF])
+
+
+@given(FORESTS)
+def test_a_forest_survives_being_written_and_read(trees):
+    forest = from_bytes(to_bytes(build(trees)))
+    forest.validate()
+    assert rows_of(forest) == [breadth_first(tree) for tree in trees]
+    assert to_bytes(forest) == to_bytes(build(trees))
+
+
+def test_a_file_is_mapped_not_read(tmp_path):
+    path = tmp_path / "forest"
+    path.write_bytes(to_bytes(SMALL))
+    forest = open_forest(path)
+    assert rows_of(forest) == rows_of(SMALL)
+    assert not forest.tag.flags.writeable
+    assert not forest.tag.flags.owndata
+
+
+def test_an_empty_forest_can_be_stored():
+    assert len(from_bytes(to_bytes(ForestBuilder().build()))) == 0
+
+
+def test_the_layout_is_that_of_safetensors():
+    safetensors = pytest.importorskip("safetensors.numpy")
+    arrays = safetensors.load(to_bytes(SMALL))
+    assert np.array_equal(arrays["offsets"], SMALL.offsets)
+    assert bytes(arrays["tags"]).decode().split("\0") == SMALL.tags
+
+
+def read(data):
+    forest = from_bytes(data)
+    forest.validate()
+    return rows_of(forest)
+
+
+def test_every_flipped_bit_gives_a_forest_or_an_error():
+    data = to_bytes(SMALL)
+    for at in range(len(data)):
+        for bit in (1, 4, 32, 128):
+            damaged = bytearray(data)
+            damaged[at] ^= bit
+            try:
+                read(bytes(damaged))
+            except CorruptData:
+                pass
+
+
+def test_every_truncation_is_found():
+    data = to_bytes(SMALL)
+    for length in range(len(data)):
+        with pytest.raises(CorruptData):
+            read(data[:length])
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=200))
+def test_any_bytes_are_refused(data):
+    with pytest.raises(CorruptData):
+        read(data)
+
+
+HEADERS = [
+    b"[" * 500_000,
+    b"{}",
+    b'{"__metadata__": {}}',
+    b"null",
+    b'{"__metadata__": {"format": "eqkin-forest", "version": "1"}, "tag": 3}',
+    b'{"__metadata__": {"format": "eqkin-forest", "version": "1"}, "tag":'
+    b' {"dtype": "U8", "shape": [1e400], "data_offsets": [0, 1]}}',
+    b"\xff\xfe",
+]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_odd_headers_are_refused(header):
+    with pytest.raises(CorruptData):
+        from_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 64)
+
+
+def test_another_version_is_refused_by_name():
+    data = to_bytes(SMALL)
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])
+    header["__metadata__"]["version"] = "7"
+    text = json.dumps(header).encode()
+    with pytest.raises(CorruptData, match="eqkin-forest 7"):
+        from_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
+
+
+def test_missing_and_empty_files_are_named(tmp_path):
+    with pytest.raises(CorruptData, match="missing"):
+        open_forest(tmp_path / "none")
+    (tmp_path / "empty").write_bytes(b"")
+    with pytest.raises(CorruptData, match="empty"):
+        open_forest(tmp_path / "empty")

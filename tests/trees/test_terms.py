@@ -1,0 +1,214 @@
+"""Terms of trees: the same as counted node by node, whatever the layout, and for runs whatever the names."""
+
+import hashlib
+from collections import Counter, defaultdict
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.atlas import list_articles
+from eqkin.latex import parse
+from eqkin.library.reading import convert_document
+from eqkin.limits import LIMITS
+from eqkin.trees import ForestBuilder
+from eqkin.trees.mathml import to_node
+from eqkin.trees.terms import TERM_FAMILIES, extract_terms
+from tests.trees import reference
+from tests.trees.strategies import build
+from tests.trees.trees import TREES
+
+PINNED = "18c39b1bfa45155c2c4b0c035b97acde75187a479d52987acb11e887d2fc323a"
+
+
+def listed(terms, tree):
+    """One tree's terms: code, family, count."""
+    part = slice(terms.offsets[tree], terms.offsets[tree + 1])
+    return list(zip(terms.code[part].tolist(), terms.family[part].tolist(), terms.count[part].tolist(), strict=True))
+
+
+def of_family(terms, name):
+    """Each tree's terms of one family, by code, with their counts."""
+    family = TERM_FAMILIES.index(name)
+    return [{code: n for code, f, n in listed(terms, tree) if f == family} for tree in range(len(terms))]
+
+
+def plain(forest, index):
+    """The tree at `index` as nested tuples."""
+
+    def nested(node):
+        attributes = "\n".join(f"{name}={value}" for name, value in sorted(node.attributes.items()))
+        return node.tag, attributes, node.text, [nested(child) for child in node.children]
+
+    return nested(to_node(forest, index))
+
+
+def where(occurrences):
+    """Of each term (family, what it is), in which trees it is and how often; sorted, without saying what it is."""
+    places = defaultdict(list)
+    for tree, term, count in occurrences:
+        places[term].append((tree, min(count, 255)))
+    return Counter((term[0], tuple(found)) for term, found in places.items())
+
+
+def quick(forest, block=100_000):
+    """`where` of the terms by code."""
+    terms = extract_terms(forest, block)
+    assert len(terms) == len(forest)
+    return where(
+        (tree, (TERM_FAMILIES[f], code), n) for tree in range(len(forest)) for code, f, n in listed(terms, tree)
+    )
+
+
+def slow(forest):
+    """`where` of the terms counted node by node."""
+    return where((tree, *term) for tree in range(len(forest)) for term in reference.terms(forest, tree).items())
+
+
+@pytest.fixture(scope="module")
+def atlas():
+    """The trees of the atlas."""
+    builder = ForestBuilder()
+    for article in list_articles():
+        builder.add_forest(convert_document(parse(article.read_text("utf-8")))[1])
+    return builder.build()
+
+
+def test_codes_stand_for_the_terms_counted_node_by_node_in_real_formulas(atlas):
+    by_code, by_name = quick(atlas), slow(atlas)
+    assert by_name.total() > 30_000
+    # codes have 32 bits: of so many terms two may have the same one, and then three entries differ
+    assert (by_code - by_name).total() + (by_name - by_code).total() <= 3
+
+
+@given(st.lists(TREES, max_size=6), st.sampled_from([1, 7, 100_000]))
+def test_codes_stand_for_the_terms_counted_node_by_node_in_any_tree(trees, block):
+    forest = build(trees)
+    assert quick(forest, block) == slow(forest)
+
+
+def test_a_forest_without_trees_has_no_terms():
+    terms = extract_terms(build([]))
+    assert (len(terms), terms.offsets.tolist(), len(terms.code)) == (0, [0], 0)
+
+
+def test_a_tree_of_one_symbol_has_its_label_alone_and_one_of_blanks_nothing():
+    terms = extract_terms(build([("mi", "", "x", []), ("mrow", "", "", [("mspace", "", "", [])]), ("mi", "", "y", [])]))
+    (x,), nothing, (y,) = (listed(terms, tree) for tree in range(3))
+    assert nothing == []
+    assert x[1:] == y[1:] == (TERM_FAMILIES.index("label"), 1)
+    assert x[0] != y[0]
+
+
+def test_a_tree_has_the_same_terms_in_any_forest(atlas):
+    terms = extract_terms(atlas)
+    chosen = list(range(len(atlas)))[::-3]
+    elsewhere = extract_terms(atlas.select(chosen).canonical(), block=999)
+    assert all(listed(elsewhere, at) == listed(terms, tree) for at, tree in enumerate(chosen))
+
+
+def test_codes_never_change():
+    x, plus, two = ("mi", "", "x", []), ("mo", "", "+", []), ("mn", "mathvariant=bold", "2", [])
+    terms = extract_terms(build([("mrow", "", "", [x, plus, x, ("mfrac", "", "", [x, two])])]))
+    assert hashlib.sha256(terms.code.astype("<u4").tobytes()).hexdigest() == PINNED
+
+
+def test_more_than_255_of_a_term_count_as_255():
+    terms = extract_terms(build([("mrow", "", "", [("mi", "", "x", [])] * 256)]))
+    counts = {(TERM_FAMILIES[family], count) for _, family, count in listed(terms, 0)}
+    assert ("label", 255) in counts
+    assert ("run3", 254) in counts
+
+
+def padded(tree, random):
+    """A tree that says the same, with rows and blanks that mean nothing."""
+    tag, attributes, text, children = tree
+    children = [padded(child, random) for child in children]
+    if tag in ("mrow", "mstyle") and len(children) > 2 and random.random() < 0.3:
+        children = [("mrow", "", "", children[:2]), *children[2:]]
+    if children and random.random() < 0.3:
+        blank = random.choice([("mspace", "width=1em", "", []), ("mtext", "", "\u00a0", []), ("mpadded", "", "", [])])
+        children.insert(random.randrange(len(children) + 1), blank)
+    tree = (tag, attributes, text, children)
+    return (random.choice(["mrow", "mstyle"]), "displaystyle=true", "", [tree]) if random.random() < 0.3 else tree
+
+
+def renamed(tree, names):
+    """A tree with other letters."""
+    tag, attributes, text, children = tree
+    text = names(text) if tag == "mi" and len(text) == 1 and text.isalpha() else text
+    return tag, attributes, text, [renamed(child, names) for child in children]
+
+
+def _another_letter(letter):
+    return chr(0x4E00 + ord(letter) % 0x4000)  # no formula has these
+
+
+def test_rows_and_blanks_that_mean_nothing_make_no_difference(atlas):
+    random = Random(5)
+    given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
+    other = build([padded(tree, random) for tree in given_])
+    assert len(other.tag) > 1.3 * sum(atlas.sizes[::2])
+    ours, theirs = extract_terms(build(given_)), extract_terms(other)
+    assert all(listed(ours, tree) == listed(theirs, tree) for tree in range(len(given_)))
+
+
+def test_other_names_change_what_names_them_alone(atlas):
+    given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
+    ours, theirs = (
+        extract_terms(build(given_)),
+        extract_terms(build([renamed(tree, _another_letter) for tree in given_])),
+    )
+    for name in TERM_FAMILIES:
+        ours_, theirs_ = (of_family(terms, name) for terms in (ours, theirs))
+        if name in ("apath2", "renamed2", "renamed3"):
+            assert ours_ == theirs_
+        else:
+            same = sum(one == other for one, other in zip(ours_, theirs_, strict=True))
+            assert same < 0.05 * len(given_)
+            counts = [[sorted(tree.values()) for tree in trees] for trees in (ours_, theirs_)]
+            assert counts[0] == counts[1]
+
+
+def test_names_that_become_one_make_another_run():
+    x, y, z = (("mi", "", name, []) for name in "xyz")
+    trees = [[x, y, x], [y, z, y], [x, y, y], [x, x, x], [x, y, z]]
+    runs = of_family(extract_terms(build([("mrow", "", "", members) for members in trees])), "renamed3")
+    assert runs[0] == runs[1]
+    assert len({tuple(run) for run in runs}) == 4
+
+
+def test_identifiers_before_a_run_have_nothing_to_do_with_it():
+    x, y, plus = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
+    once, again = of_family(
+        extract_terms(build([("mrow", "", "", [x, plus, y]), ("mrow", "", "", [y, plus, x, plus, y])])), "renamed3"
+    )
+    assert set(once) <= set(again)
+
+
+def test_what_has_something_below_it_is_no_identifier():
+    inner = [("mi", "", name, [("mn", "", "2", [])]) for name in "xy"]
+    trees = build([("mrow", "", "", [("mfrac", "", "", [node, node]), node]) for node in inner])
+    assert quick(trees) == slow(trees)
+    for name in ("apath2", "renamed2"):
+        first, second = of_family(extract_terms(trees), name)
+        assert first != second
+
+
+@pytest.mark.parametrize("size", [23, 24, 25, 26])
+def test_runs_of_more_than_24_nodes_are_not_counted(size):
+    long = ("mfrac", "", "", [("mi", "", f"x{i}", []) for i in range(size - 2)])
+    (runs,) = of_family(extract_terms(build([("mrow", "", "", [long, ("mo", "", "+", [])])])), "run2")
+    assert len(runs) == (size <= 24)
+
+
+def test_the_largest_trees_are_counted():
+    most, deepest = LIMITS.tree_nodes, LIMITS.tree_depth
+    wide = ("mrow", "", "", [("mi", "", f"x{i % 7}", []) for i in range(most - 1)])
+    rows = fractions = ("mi", "", "x", [])
+    for _ in range(deepest - 1):
+        rows = ("mrow", "", "", [rows, ("mi", "", "y", [])])
+        fractions = ("mfrac", "", "", [fractions, ("mi", "", "y", [])])
+    forest = build([wide, rows, fractions])
+    assert quick(forest) == quick(forest, 1) == slow(forest)

@@ -1,0 +1,164 @@
+"""Tokens of trees: the same as written down node by node, whatever the layout, and for shapes whatever the names."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.trees.mathml import to_node
+from eqkin.trees.terms import TERM_FAMILIES, extract_terms
+from eqkin.trees.tokens import LETTER_KIND, MAX_TOKENS, NEW_LETTER, NUMBER_KIND, Tokens, extract_tokens
+from tests.trees import reference
+from tests.trees.strategies import build
+from tests.trees.trees import TREES
+
+UNNUMBERED = ("mrow", "mtable", "mtr", "mtd")
+
+
+def slow(forest, tree):
+    """(what stands where, the same without its name, how far back its letter is, its label, its kind), by recursion."""
+    root, tokens, last = reference.simplified(to_node(forest, tree)), [], {}
+
+    def walk(node, slot):
+        tag, text, members = node
+        if tag != "mrow":
+            letter = reference.is_renameable(node)
+            back = len(tokens) - last.get(text, -NEW_LETTER) if letter else 0
+            kind = LETTER_KIND if letter else NUMBER_KIND if tag == "mn" else (tag, text)
+            tokens.append(
+                ((slot, tag, text), (slot, "any" if letter else (tag, text)), min(back, NEW_LETTER), (tag, text), kind)
+            )
+            if letter:
+                last[text] = len(tokens) - 1
+        for at, member in enumerate(members):
+            walk(member, (tag,) if tag in UNNUMBERED else (tag, at))
+
+    if root is not None:
+        walk(root, ("mrow",))
+    return tokens
+
+
+def check(forest):
+    """Codes are the same where, and only where, what they stand for is."""
+    tokens = extract_tokens(forest)
+    expected = [slow(forest, tree) for tree in range(len(forest))]
+    assert tokens.length.tolist() == [min(len(one), MAX_TOKENS) for one in expected]
+    for column, table in ((0, tokens.exact), (1, tokens.shape), (3, tokens.label), (4, tokens.kind)):
+        meaning = {}
+        for tree, one in enumerate(expected):
+            length = int(tokens.length[tree])
+            assert not table[tree, length:].any()
+            for code, token in zip(table[tree, :length].tolist(), one, strict=False):
+                assert code and meaning.setdefault(code, token[column]) == token[column]
+        assert len(set(meaning.values())) == len(meaning)
+    for tree, one in enumerate(expected):
+        length = int(tokens.length[tree])
+        assert tokens.distance[tree, :length].tolist() == [token[2] for token in one[:length]]
+        assert not tokens.distance[tree, length:].any()
+
+
+@given(st.lists(TREES, max_size=6))
+def test_codes_stand_for_what_stands_where_in_any_tree(trees):
+    check(build(trees))
+
+
+def test_blocks_of_trees_make_no_difference(monkeypatch):
+    letter, power = ("mi", "", "x", []), ("msup", "", "", [("mi", "", "x", []), ("mn", "", "2", [])])
+    forest = build([("mrow", "", "", [letter, power, letter])] * 5 + [letter] * 3)
+    at_once = extract_tokens(forest)
+    monkeypatch.setattr("eqkin.trees.tokens._NODES_PER_BLOCK", 5)
+    for name in ("exact", "shape", "distance", "label", "kind", "node", "length"):
+        assert np.array_equal(getattr(extract_tokens(forest), name), getattr(at_once, name))
+    check(forest)
+
+
+@given(st.lists(TREES, min_size=1, max_size=4))
+def test_a_token_tells_its_node_breadth_first(trees):
+    forest = build(trees)
+    tokens = extract_tokens(forest)
+    for tree in range(len(forest)):
+        numbers = tokens.node[tree, : tokens.length[tree]]
+        assert len(set(numbers.tolist())) == len(numbers)
+        assert (tokens.node[tree, tokens.length[tree] :] == -1).all()
+        said = [forest.texts[forest.text[forest.offsets[tree] + number]] for number in numbers]
+        assert [" ".join(text.split()) for text in said] == [
+            token[0][2].rpartition(":")[0] for token in slow(forest, tree)
+        ]
+
+
+@given(st.lists(TREES, min_size=1, max_size=4))
+def test_labels_are_the_terms_that_stand_for_them(trees):
+    forest = build(trees)
+    tokens, terms = extract_tokens(forest), extract_terms(forest)
+    for tree in range(len(forest)):
+        part = slice(terms.offsets[tree], terms.offsets[tree + 1])
+        labels = terms.code[part][terms.family[part] == TERM_FAMILIES.index("label")]
+        assert set(tokens.label[tree, : tokens.length[tree]].tolist()) <= set(labels.tolist())
+
+
+def test_all_letters_are_of_one_kind_and_all_numbers_of_another():
+    leaves = [
+        ("mi", "", "x", []),
+        ("mi", "", "y", []),
+        ("mi", "", "sin", []),
+        ("mn", "", "1", []),
+        ("mn", "", "25", []),
+    ]
+    kinds = extract_tokens(build([("mrow", "", "", leaves)])).kind[0].tolist()
+    assert kinds == [LETTER_KIND, LETTER_KIND, kinds[2], NUMBER_KIND, NUMBER_KIND]
+    assert len({0, *kinds}) == 4
+
+
+def _row(*texts):
+    return ("mrow", "", "", [("mi" if text.isalpha() else "mo", "", text, []) for text in texts])
+
+
+def test_letters_are_named_by_how_far_back_they_stood_last():
+    tokens = extract_tokens(build([_row("x", "+", "y", "+", "x", "x")]))
+    assert tokens.distance.tolist() == [[NEW_LETTER, 0, NEW_LETTER, 0, 4, 1]]
+
+
+def test_a_letter_too_far_back_is_new():
+    for between, distance in ((NEW_LETTER - 2, NEW_LETTER - 1), (NEW_LETTER - 1, NEW_LETTER), (NEW_LETTER, NEW_LETTER)):
+        tokens = extract_tokens(build([_row("x", *"+" * between, "x")]), longest=1_000)
+        assert tokens.distance[0, -1] == distance
+
+
+def test_other_names_change_the_exact_codes_alone():
+    one, other = _row("a", "+", "b", "=", "a"), _row("x", "+", "y", "=", "x")
+    tokens = extract_tokens(build([one, other]))
+    assert np.array_equal(tokens.shape[0], tokens.shape[1])
+    assert np.array_equal(tokens.distance[0], tokens.distance[1])
+    assert (tokens.exact[0] == tokens.exact[1]).tolist() == [False, True, False, True, False]
+
+
+def test_the_same_letter_is_another_token_in_another_place():
+    x, y = ("mi", "", "x", []), ("mi", "", "y", [])
+    above, below = extract_tokens(build([("mfrac", "", "", [x, y]), ("mfrac", "", "", [y, x])])).exact
+    assert above[1] != below[2] and above[2] != below[1]
+    assert above[0] == below[0]
+
+
+def test_long_formulas_are_cut():
+    forest = build([_row(*"x" * (MAX_TOKENS + 50)), _row("x", "+")])
+    tokens = extract_tokens(forest)
+    assert tokens.exact.shape == (2, MAX_TOKENS)
+    assert tokens.length.tolist() == [MAX_TOKENS, 2]
+    assert extract_tokens(forest, longest=3).length.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("trees", [[], [("mrow", "", "", [("mspace", "", "", [])])]])
+def test_nothing_has_no_tokens(trees):
+    tokens = extract_tokens(build(trees))
+    assert tokens.length.tolist() == [0] * len(trees)
+    assert tokens.exact.shape == Tokens.make_empty(len(trees)).exact.shape == (len(trees), 0)
+
+
+def test_some_trees_are_selected_in_any_order():
+    tokens = extract_tokens(build([_row("x"), _row(*"abcdef"), _row("x", "+", "y")]))
+    chosen = tokens.select(np.array([2, 0, 2]))
+    assert chosen.length.tolist() == [3, 1, 3]
+    for name in ("exact", "shape", "distance", "label", "kind", "node"):
+        assert getattr(chosen, name).shape == (3, 3)
+        assert np.array_equal(getattr(chosen, name), getattr(tokens, name)[[2, 0, 2], :3])
+    assert tokens.select(np.zeros(0, np.int64)).exact.shape == (0, 0)
