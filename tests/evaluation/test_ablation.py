@@ -14,7 +14,6 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 from eqkin.encoder.encoder import Encoder  # noqa: E402
 from eqkin.encoder.model_files import Model  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
-from eqkin.evaluation.bootstrap import draw_bootstrap_weights  # noqa: E402
 from eqkin.evaluation.experiments.ablated import EQKIN, VARIANTS, make_recipe, rank_triples, train_variant  # noqa: E402
 from eqkin.evaluation.experiments.ablation import (  # noqa: E402
     _compute_difference,
@@ -35,6 +34,7 @@ from eqkin.evaluation.sets.triples import HeldOutTriples, unpack_bits  # noqa: E
 from eqkin.evaluation.store import ResultCache, compute_digest  # noqa: E402
 from eqkin.evaluation.systems.bag_of_words import BagOfWords  # noqa: E402
 from eqkin.evaluation.systems.base import System  # noqa: E402
+from eqkin.statistics import draw_bootstrap_weights  # noqa: E402
 from eqkin.training.corpus_words import ContextWords  # noqa: E402
 from eqkin.training.run import TrainingRun  # noqa: E402
 from tests.evaluation.formulas import formulas  # noqa: E402

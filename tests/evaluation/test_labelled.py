@@ -10,7 +10,6 @@ import pytest
 from eqkin import Encoder
 from eqkin.atlas import load_equation_groups
 from eqkin.errors import BadInput, LimitReached
-from eqkin.evaluation.bootstrap import draw_bootstrap_weights
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.experiments.labelled import (
     compute_embedding_similarity,
@@ -25,6 +24,7 @@ from eqkin.evaluation.results import PAPER, ExperimentResult, Score
 from eqkin.evaluation.scale import SMALL_SCALE
 from eqkin.evaluation.sets.labelled import LabelledSet, load_atlas_set, read_labelled
 from eqkin.evaluation.store import ResultCache
+from eqkin.statistics import draw_bootstrap_weights
 from tests.evaluation.small_systems import Characters, Sizes
 
 _ENTRIES = [
@@ -53,7 +53,7 @@ def test_equations_keep_their_labels_latex_and_trees(small):
     assert small.labels == [entry["label"] for entry in _ENTRIES]
     assert small.equations.formulas.latex == [entry["latex"] for entry in _ENTRIES]
     assert len(small.equations.formulas) == 6
-    assert small.repeated == 0
+    assert small.duplicates == 0
 
 
 def test_labels_may_be_numbers(tmp_path):

@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from eqkin.encoder.torch_network import GraphNetwork  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
-from eqkin.evaluation.bootstrap import compute_percentile_interval, draw_bootstrap_weights  # noqa: E402
 from eqkin.evaluation.sets.triples import SEED, HeldOutTriples, pack_bits, unpack_bits  # noqa: E402
 from eqkin.evaluation.systems.embedding import embed_forest  # noqa: E402
+from eqkin.statistics import compute_percentile_interval, draw_bootstrap_weights  # noqa: E402
 from eqkin.training.held_out import HeldOutEvaluator  # noqa: E402
 from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler  # noqa: E402
 from eqkin.training.recipes import Recipe  # noqa: E402

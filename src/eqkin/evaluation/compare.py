@@ -18,7 +18,6 @@ from typing import TypeAlias
 import numpy as np
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.bootstrap import bootstrap_mean, compute_sign_flip_p
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.metrics.grades import UNJUDGED, Grades, as_grades
 from eqkin.evaluation.metrics.measures import Measure
@@ -27,6 +26,7 @@ from eqkin.evaluation.sets.judged import Qrels, RankedLists
 from eqkin.evaluation.sets.named_formulas import NamedFormulas
 from eqkin.evaluation.store import compute_digest
 from eqkin.evaluation.systems.base import System
+from eqkin.statistics import bootstrap_mean, compute_sign_flip_p
 
 Values: TypeAlias = dict[str, list[float]]  # a number for each topic, by the key of the measure
 

@@ -12,12 +12,12 @@ import numpy as np
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model_files import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
-from eqkin.evaluation.bootstrap import RESAMPLES, bootstrap_mean
 from eqkin.evaluation.metrics.other_sides import compute_mrr, compute_partner_ranks
 from eqkin.evaluation.metrics.recall import find_hits
 from eqkin.evaluation.results import Score
 from eqkin.evaluation.sets.pairs import PairSet
 from eqkin.evaluation.systems.base import Floats
+from eqkin.statistics import RESAMPLES, bootstrap_mean
 from eqkin.training.corpus import Corpus
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.bootstrap import RESAMPLES, bootstrap_mean, compute_percentile_interval
 from eqkin.evaluation.experiments.labelled import score_labels as labelled_scores
 from eqkin.evaluation.metrics.grades import as_grades
 from eqkin.evaluation.metrics.measures import JUDGED_MEASURES
@@ -33,6 +32,7 @@ from eqkin.evaluation.systems.terms import import_optional
 from eqkin.search.boosted import BoostedTrees
 from eqkin.search.kinship import FEATURES, SIZES
 from eqkin.search.ranker import LINEAR_SCORE_WEIGHT
+from eqkin.statistics import RESAMPLES, bootstrap_mean, compute_percentile_interval
 
 BOOSTING_TREES = 120
 FOLDS = 5

@@ -13,19 +13,11 @@ import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.library.durable import write_file
+from eqkin.statistics import Score as Score
 
 VERSION = 1
 SMALL_RUN_SUFFIX = " (small run)"  # ends the title of a result whose figures mean nothing
 MEASURED, PAPER, PUBLISHED = "measured", "paper", "published"  # where a row's figures come from
-
-
-@dataclass(frozen=True)
-class Score:
-    """A figure with its 95 % interval; published figures have none."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from eqkin.encoder.torch_layers import TreeNetwork
 from eqkin.errors import BadInput
-from eqkin.evaluation.u_statistics import RankingScore, score_ranking
+from eqkin.statistics import RankingScore, score_ranking
 from eqkin.training.corpus import Corpus
 from eqkin.training.pairs import TripletSampler
 from eqkin.training.recipes import Recipe

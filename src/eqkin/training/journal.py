@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from eqkin.encoder.torch_layers import TreeNetwork
-from eqkin.evaluation.u_statistics import RankingScore
+from eqkin.statistics import RankingScore
 from eqkin.training.held_out import HeldOutEvaluator
 from eqkin.training.metrics import MetricsFile, read_metrics
 from eqkin.training.recipes import Recipe

@@ -25,7 +25,7 @@ import torch
 
 from eqkin.encoder.model_files import Model
 from eqkin.errors import BadInput, LimitReached, TrainingFailed
-from eqkin.evaluation.u_statistics import RankingScore
+from eqkin.statistics import RankingScore
 from eqkin.training.checkpoint import (
     Checkpoint,
     load_checkpoint,

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.bootstrap import compute_percentile_interval, draw_bootstrap_weights
 from eqkin.evaluation.experiments.ablated import (
     EQKIN,
     EQKIN_SEED,
@@ -38,6 +37,7 @@ from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.sets.triples import HeldOutTriples
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.networks import NetworkSystem
+from eqkin.statistics import compute_percentile_interval, draw_bootstrap_weights
 from eqkin.training.corpus import Corpus
 
 _COLUMNS = [

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.bootstrap import bootstrap_mean
 from eqkin.evaluation.experiments.equalities_systems import ENTRIES, get_learning_rates
 from eqkin.evaluation.results import Score
+from eqkin.statistics import bootstrap_mean
 
 PAPER_ORDER = ("graph", "transformer", "bag-of-words", "fasttext")  # the paper's, by R@10 on every set
 MAIN_DEPTH = 10  # which the order is of

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.evaluation.bootstrap import bootstrap_mean, format_p
 from eqkin.evaluation.compare import TIE_SEED, SystemScores, against, compare
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.metrics.grades import MIN_RELEVANT_GRADE
@@ -15,6 +14,7 @@ from eqkin.evaluation.metrics.measures import JUDGED_MEASURES
 from eqkin.evaluation.results import Curve, ExperimentResult, Plot, Score, Table, TableColumn, TableRow
 from eqkin.evaluation.sets.judged import JudgedSet, RankedLists, read_run
 from eqkin.evaluation.systems.base import System
+from eqkin.statistics import bootstrap_mean, format_p
 
 
 def run_judged(

@@ -12,15 +12,6 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.bootstrap import (
-    RESAMPLES,
-    bootstrap_mean,
-    compute_percentile_interval,
-    compute_sign_flip_p,
-    compute_two_sided_p,
-    draw_bootstrap_weights,
-    format_p,
-)
 from eqkin.evaluation.compare import against
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.metrics.label_triples import compute_ranking_scores, count_correct_triples, count_triples
@@ -30,6 +21,15 @@ from eqkin.evaluation.results import ExperimentResult, Score, Table, TableColumn
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import FormulaSet, System, compute_products, normalize_rows
 from eqkin.search.ranker import compute_relevance_within
+from eqkin.statistics import (
+    RESAMPLES,
+    bootstrap_mean,
+    compute_percentile_interval,
+    compute_sign_flip_p,
+    compute_two_sided_p,
+    draw_bootstrap_weights,
+    format_p,
+)
 
 Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 

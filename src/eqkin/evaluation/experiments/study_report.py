@@ -9,13 +9,6 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.bootstrap import (
-    bootstrap_mean,
-    compute_percentile_interval,
-    compute_sign_flip_p,
-    draw_bootstrap_weights,
-    format_p,
-)
 from eqkin.evaluation.compare import SIGNIFICANCE_LEVEL
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.experiments.study_lists import (
@@ -28,6 +21,13 @@ from eqkin.evaluation.experiments.study_lists import (
 from eqkin.evaluation.published import STUDY_QUERIES, STUDY_ROWS
 from eqkin.evaluation.report.formatting import format_score
 from eqkin.evaluation.results import Curve, ExperimentResult, Plot, Score, Table, TableColumn, TableRow
+from eqkin.statistics import (
+    bootstrap_mean,
+    compute_percentile_interval,
+    compute_sign_flip_p,
+    draw_bootstrap_weights,
+    format_p,
+)
 
 RANDOM_TITLE = "Random order"
 _QUERY_CUTOFF = 100  # results by which single queries are compared

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.evaluation.results import Score
 from eqkin.evaluation.systems.base import FormulaSet, Matrix, compute_row_products
-from eqkin.evaluation.u_statistics import compute_incomplete_interval, count_colours
+from eqkin.statistics import compute_incomplete_interval, count_colours
 from eqkin.training.corpus import Corpus
 
 SEED = 0
