@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eqkin.benchmarks import growth, pieces
-from eqkin.benchmarks.growth import grow_corpus
+from benchmarks import growth, pieces
+from benchmarks.growth import grow_corpus
 from eqkin.errors import BadInput
 from eqkin.latex import parse
 from eqkin.latex.macros import find_definitions

@@ -1,4 +1,4 @@
-"""`eqkin bench load`: what it counts, against servers that answer and that do not."""
+"""`python -m benchmarks load`: what it counts, against servers that answer and that do not."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.load import MIX, LoadReport, measure
 from eqkin import Library
-from eqkin.benchmarks.load import MIX, LoadReport, measure
 from eqkin.errors import BadInput
-from tests.cli.running import eqkin
+from tests.cli.running import run_benchmarks as eqkin
 
 HIT = {"equation": {"paper": {"key": "note"}}}
 
@@ -84,7 +84,7 @@ def test_a_library_is_served_and_written_to_meanwhile(tmp_path: Path) -> None:
     with Library.open(tmp_path / "library") as library:
         library.add(tmp_path / "notes.md")
     before = sorted(path.name for path in (tmp_path / "library").rglob("*"))
-    command = ["bench", "load", "--library", tmp_path / "library", "--clients", 3, "--seconds", 1, "--writing"]
+    command = ["load", "--library", tmp_path / "library", "--clients", 3, "--seconds", 1, "--writing"]
     figures = eqkin(*command, "--json").json
     assert figures["errors"] == 0 and figures["answers"] > 0
     assert figures["published"] >= 1 and figures["seen_after_seconds"] >= 0

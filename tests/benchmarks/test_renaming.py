@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from benchmarks.renaming import LetterPermutation, draw_permutation
 from eqkin.atlas import list_articles
-from eqkin.benchmarks.renaming import LetterPermutation, draw_permutation
 from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
 from eqkin.mathml.converter import Converter

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.benchmarks.trends import fit_trend
+from benchmarks.trends import fit_trend
 
 SIZES = (10_000, 100_000, 1_000_000)
 

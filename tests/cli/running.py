@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import orjson
 
+from benchmarks.__main__ import run_app
 from eqkin.cli import main
 
 
@@ -29,11 +31,20 @@ class Ended(NamedTuple):
 
 
 def eqkin(*arguments: object) -> Ended:
-    """Run a command line."""
+    """Run a command of eqkin."""
+    return _run(main, arguments)
+
+
+def run_benchmarks(*arguments: object) -> Ended:
+    """Run `python -m benchmarks`."""
+    return _run(run_app, arguments)
+
+
+def _run(function: Callable[[], None], arguments: Sequence[object]) -> Ended:
     out, err, code = io.StringIO(), io.StringIO(), 0
     with patch.object(sys, "argv", ["eqkin", *map(str, arguments)]), redirect_stdout(out), redirect_stderr(err):
         try:
-            main()
+            function()
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return Ended(code, out.getvalue(), err.getvalue())

@@ -151,16 +151,6 @@ def test_shell_completion_is_offered() -> None:
     assert "_EQKIN_COMPLETE" in script.stdout
 
 
-def test_bench_ingest_compares_with_the_bare_converter() -> None:
-    result = runner.invoke(app, ["bench", "ingest", "atlas:", "--limit", "3", "--json"])
-    assert result.exit_code == 0, result.output
-    figures = json.loads(result.stdout)
-    assert figures["converted_percent"] == 100.0
-    assert figures["bare_per_second"] > 0
-    assert figures["one_to_bare"] > 0
-    assert figures["many_to_one"] > 0
-
-
 def test_the_library_can_be_named_by_the_environment(tmp_path: Path) -> None:
     assert _eqkin("add", "atlas:", EQKIN_LIBRARY=str(tmp_path / "mine")).returncode == 0
     numbers = json.loads(_eqkin("stats", "--json", EQKIN_LIBRARY=str(tmp_path / "mine")).stdout)

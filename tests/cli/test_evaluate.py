@@ -16,8 +16,8 @@ import pytest
 pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
 
+from benchmarks.encode import EncodeReport  # noqa: E402
 from eqkin import Encoder  # noqa: E402
-from eqkin.benchmarks.encode import EncodeReport  # noqa: E402
 from eqkin.encoder.architecture import Architecture  # noqa: E402
 from eqkin.evaluation.experiments.labelled import score_labels  # noqa: E402
 from eqkin.evaluation.report import EXPERIMENTS  # noqa: E402

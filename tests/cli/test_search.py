@@ -192,14 +192,6 @@ def test_a_run_knows_wildcards_in_topics(tmp_path: Path):
     assert float(rows[0][4]) > 2 / 3 > float(rows[1][4]) > 1 / 3 > float(rows[2][4])
 
 
-def test_bench_search_times_every_stage(library):
-    for options in (["--in-process", "--clients", "2"], ["--clients", "1", "--clients", "3"]):
-        result = _run("bench", "search", "-l", library, "--searches", "5", *options, "--json")
-        for figures in json.loads(result.stdout):
-            assert figures["searches"] == 5 and figures["errors"] == 0
-            assert figures["whole_p99_ms"] >= figures["whole_p50_ms"] > 0 < figures["records_p50_ms"]
-
-
 @pytest.mark.parametrize(
     ("latex", "line"),
     [

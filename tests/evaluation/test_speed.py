@@ -9,10 +9,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.benchmarks.encode import EncodeReport  # noqa: E402
-from eqkin.benchmarks.index import IndexMeasurement, IndexReport  # noqa: E402
-from eqkin.benchmarks.search import SearchReport  # noqa: E402
-from eqkin.benchmarks.train import Memory, TrainingSpeed  # noqa: E402
+from benchmarks.encode import EncodeReport  # noqa: E402
+from benchmarks.index import IndexMeasurement, IndexReport  # noqa: E402
+from benchmarks.search import SearchReport  # noqa: E402
+from benchmarks.train import Memory, TrainingSpeed  # noqa: E402
 from eqkin.encoder.architecture import Architecture  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.experiments.context import ExperimentContext  # noqa: E402

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eqkin.benchmarks.engines import measure
+from benchmarks.engines import measure
 from eqkin.encoder.encoder import Encoder
 from eqkin.executors.ray_cluster import RayExecutor
 from eqkin.index import VectorIndex, update_index

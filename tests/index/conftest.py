@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eqkin.benchmarks.encode import random_model
+from benchmarks.encode import random_model
 from eqkin.encoder.encoder import Encoder
 from eqkin.index import update_index
 from eqkin.library import Library

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqkin.cli import add, bench, convert, demo, evaluate, finetune, index, inspect, push, report, search, serve, train
+from eqkin.cli import add, convert, demo, evaluate, finetune, index, inspect, push, report, search, serve, train
 from eqkin.errors import (
     BadInput,
     CorruptData,
@@ -43,7 +43,7 @@ Exit codes: 0 done, 1 nothing was found (`search`, `similar-papers`) or somethin
 usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed,
 9 a server does not answer, 130 interrupted (143 by a signal to end).""",
 )
-for _module in (add, index, search, serve, push, inspect, convert, demo, train, finetune, evaluate, report, bench):
+for _module in (add, index, search, serve, push, inspect, convert, demo, train, finetune, evaluate, report):
     _module.register(app)
 
 
@@ -66,8 +66,13 @@ def _read_global_options(
 
 def main() -> None:
     """Run the command line."""
+    run_app(app, "eqkin")
+
+
+def run_app(app: typer.Typer, name: str) -> None:
+    """Run an application; an error becomes one line and an exit code."""
     try:
-        app(prog_name="eqkin")
+        app(prog_name=name)
     except EqkinError as error:
         typer.secho(f"eqkin: {error}", err=True, fg="red")
         sys.exit(next((code for family, code in EXIT_CODES.items() if isinstance(error, family)), 1))

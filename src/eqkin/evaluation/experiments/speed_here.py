@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from eqkin.benchmarks.machine import describe_machine
+from benchmarks.machine import describe_machine
 from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.sets.library_formulas import compute_content_digest
@@ -55,7 +55,7 @@ def measure_here(
 
 
 def _measure_encode(context: ExperimentContext) -> dict[str, Any]:
-    from eqkin.benchmarks.encode import measure
+    from benchmarks.encode import measure
 
     amount = min(_TREES, context.scale.triplets // 100)
     return dict(
@@ -64,20 +64,20 @@ def _measure_encode(context: ExperimentContext) -> dict[str, Any]:
 
 
 def _measure_index(context: ExperimentContext, library: Path) -> dict[str, Any]:
-    from eqkin.benchmarks.index import measure
+    from benchmarks.index import measure
 
     vectors, queries = min(_VECTORS, context.scale.triplets), min(_QUERIES, context.scale.depth)
     return measure(library, vectors=vectors, queries=queries, progress=context.log).summary()
 
 
 def _measure_search(context: ExperimentContext, library: Path) -> list[dict[str, Any]]:
-    from eqkin.benchmarks.search import measure_server
+    from benchmarks.search import measure_server
 
     return [dict(report.summary()) for report in measure_server(library, searches=min(_QUERIES, context.scale.depth))]
 
 
 def _measure_train(context: ExperimentContext, corpus: Corpus) -> dict[str, Any]:
-    from eqkin.benchmarks.train import measure
+    from benchmarks.train import measure
     from eqkin.training.recipes import RECIPES
     from eqkin.training.run import choose_device
 

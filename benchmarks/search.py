@@ -1,4 +1,4 @@
-"""`eqkin bench search`: how long a search takes, stage by stage, over formulas of the atlas against any library.
+"""`python -m benchmarks search`: how long a search takes, stage by stage, over formulas of the atlas against any library.
 
 What asks can be anything that takes a formula and tells its stages' seconds: the engine in this process, or a client
 of a server. Several clients ask at the same time, each waiting for its answer.

@@ -1,4 +1,4 @@
-"""`eqkin bench scale` and `eqkin bench grow`: what a library costs at several sizes, and corpora of any size."""
+"""`python -m benchmarks scale` and `python -m benchmarks grow`: what a library costs at several sizes, and corpora of any size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eqkin.cli.options import AsJson
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.benchmarks.growth import GrownCorpus
+    from benchmarks.growth import GrownCorpus
 
 Sources = Annotated[
     list[str],
@@ -23,12 +23,6 @@ Sources = Annotated[
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Another corpus for another number.")]
 _ATLAS = ["atlas:"]
-
-
-def register(group: typer.Typer) -> None:
-    """Put the commands into the group `bench`."""
-    group.command()(scale)
-    group.command()(grow)
 
 
 def scale(
@@ -70,14 +64,14 @@ def scale(
 
     **Examples**
 
-        eqkin bench scale --folder ~/scale
+        python -m benchmarks scale --folder ~/scale
 
-        eqkin bench scale papers.jsonl.zst --folder ~/scale --size 10000 --size 100000 --size 1000000 --figures docs
+        python -m benchmarks scale papers.jsonl.zst --folder ~/scale --size 10000 --size 100000 --size 1000000 --figures docs
 
-        eqkin bench scale papers.jsonl.zst --folder ~/scale --milvus http://localhost:19530
+        python -m benchmarks scale papers.jsonl.zst --folder ~/scale --milvus http://localhost:19530
     """
-    from eqkin.benchmarks import scale_figure, scale_table
-    from eqkin.benchmarks.scale import ScaleSettings, run_study
+    from benchmarks import scale_figure, scale_table
+    from benchmarks.scale import ScaleSettings, run_study
     from eqkin.library.durable import write_file
 
     if into is not None:  # before hours of work
@@ -117,9 +111,9 @@ def grow(
 
     **Example**
 
-        eqkin bench grow papers.jsonl.zst -n 1000000 -o ~/million && eqkin add ~/million --library million
+        python -m benchmarks grow papers.jsonl.zst -n 1000000 -o ~/million && eqkin add ~/million --library million
     """
-    from eqkin.benchmarks.growth import grow_corpus as grown
+    from benchmarks.growth import grow_corpus as grown
 
     start = time.monotonic()
     with Console(stderr=True).status("cutting papers up ...") as status:

@@ -1,4 +1,4 @@
-"""The figure of `eqkin bench scale`: time and bytes against the number of equations, measured and projected."""
+"""The figure of `python -m benchmarks scale`: time and bytes against the number of equations, measured and projected."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eqkin.benchmarks.scale import Record
-from eqkin.benchmarks.scale_table import ARXIV, QUANTITIES, format_bytes, format_count, format_seconds, get_trend
+from benchmarks.scale import Record
+from benchmarks.scale_table import ARXIV, QUANTITIES, format_bytes, format_count, format_seconds, get_trend
 from eqkin.errors import StorageFailed
 from eqkin.evaluation.report.plots import SERIES, SOFT, apply_style
 

@@ -1,4 +1,4 @@
-"""`eqkin bench ingest --ray`: `eqkin add` by processes and by a Ray cluster, in turns, and merging alone.
+"""`python -m benchmarks ingest --ray`: `eqkin add` by processes and by a Ray cluster, in turns, and merging alone.
 
 The cluster is started here with as many CPUs as there are processes, so the ratio says what Ray costs; what it brings
 are more machines. One process merges what all of them read: how fast it can bounds the cluster.

@@ -3,8 +3,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from eqkin.benchmarks.encode import EncodeReport
-from eqkin.cli import app
+from benchmarks.__main__ import app
+from benchmarks.encode import EncodeReport
 from eqkin.encoder.architecture import Architecture
 from eqkin.library import Library
 from tests.encoder.models import SMALL_MIX, random_model
@@ -13,7 +13,7 @@ runner = CliRunner()
 
 
 def run(*arguments):
-    result = runner.invoke(app, ["bench", "encode", "--rounds", "2", "--formulas", "5", *map(str, arguments)])
+    result = runner.invoke(app, ["encode", "--rounds", "2", "--formulas", "5", *map(str, arguments)])
     assert result.exit_code == 0, result.output
     return result.stdout
 
@@ -43,7 +43,7 @@ def test_a_library_and_a_model_of_ones_own_can_be_timed(tmp_path):
 
 def test_an_empty_library_is_no_input(tmp_path):
     Library.open(tmp_path / "library").close()
-    result = runner.invoke(app, ["bench", "encode", "--library", str(tmp_path / "library")])
+    result = runner.invoke(app, ["encode", "--library", str(tmp_path / "library")])
     assert "no trees there" in str(result.exception)
 
 

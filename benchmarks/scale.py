@@ -1,4 +1,4 @@
-"""`eqkin bench scale`: what building, keeping and searching a library costs at several sizes.
+"""`python -m benchmarks scale`: what building, keeping and searching a library costs at several sizes.
 
 Every step is a command of eqkin, run and watched as a user would run it, and its figures are a line of a file: a step
 that has its line is not done again.
@@ -17,10 +17,10 @@ from typing import Any
 
 import orjson
 
-from eqkin.benchmarks.growth import METADATA_NAME, grow_corpus
-from eqkin.benchmarks.machine import describe_machine
-from eqkin.benchmarks.processes import measure_memory, parse_output, run_eqkin
-from eqkin.benchmarks.search import Client, formulas, measure, serving
+from benchmarks.growth import METADATA_NAME, grow_corpus
+from benchmarks.machine import describe_machine
+from benchmarks.processes import measure_memory, parse_output, run_eqkin
+from benchmarks.search import Client, formulas, measure, serving
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.state import INDEX_FOLDER, IndexManifest
 from eqkin.library.durable import write_file

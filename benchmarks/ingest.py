@@ -1,4 +1,4 @@
-"""`eqkin bench ingest`: how fast sources become trees, beside the bare converter on the same formulas in the same run.
+"""`python -m benchmarks ingest`: how fast sources become trees, beside the bare converter on the same formulas in the same run.
 
 Three timings over the same papers: KaTeX alone (`BareKatex`), handed the finished formulas; reading in one process
 (LaTeX structure, macros, conversion, repairs, trees); reading in two or more. They take turns in short rounds, so

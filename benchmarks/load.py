@@ -1,4 +1,4 @@
-"""`eqkin bench load`: many clients ask a server for a time, each waiting for its answer before it asks again.
+"""`python -m benchmarks load`: many clients ask a server for a time, each waiting for its answer before it asks again.
 
 What they ask is mixed: formulas, with explanations, with words, with filters, words alone, and the pages people see.
 Whatever is not answered with 200 is an error; "come again in a second" is one too.
@@ -20,7 +20,7 @@ from urllib.parse import urlencode, urlsplit
 
 import numpy as np
 
-from eqkin.benchmarks.search import formulas
+from benchmarks.search import formulas
 from eqkin.errors import BadInput
 
 # How often each kind of request is made, of a hundred: searches most of all, as people and programs do.

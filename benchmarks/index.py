@@ -1,4 +1,4 @@
-"""`eqkin bench index`: finding the nearest of many vectors, beside exact search and annoy (the paper's, 16 trees).
+"""`python -m benchmarks index`: finding the nearest of many vectors, beside exact search and annoy (the paper's, 16 trees).
 
 The vectors are the embeddings of a library's equations. If more are asked for than it has, each further one is an
 embedding plus a part of the difference of two others, drawn at random: so the cloud keeps its directions and its

@@ -1,4 +1,4 @@
-"""`eqkin bench scale` at tiny sizes, every step a real command."""
+"""`python -m benchmarks scale` at tiny sizes, every step a real command."""
 
 from pathlib import Path
 from typing import Any
@@ -6,10 +6,9 @@ from typing import Any
 import orjson
 import pytest
 
-from eqkin.benchmarks.scale_table import BEGIN, END
+from benchmarks.scale_table import BEGIN, END
 from eqkin.sources import open_source
-
-from .running import eqkin
+from tests.cli.running import run_benchmarks as eqkin
 
 STEPS = ["grow", "add", "index", "serve", "verify", "again", "day"]
 
@@ -22,7 +21,7 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which 300 equations were measured."""
     folder = tmp_path_factory.mktemp("scale")
-    ended = eqkin("bench", "scale", "-f", folder, "--size", 300, "--searches", 3, "-j", 1)
+    ended = eqkin("scale", "-f", folder, "--size", 300, "--searches", 3, "-j", 1)
     assert ended.code == 0, ended.err
     assert "| Search, median |" in ended.out
     return folder
@@ -48,7 +47,7 @@ def test_a_size_more_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
     before = lines(folder)
     document = tmp_path / "SCALE.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n", "utf-8")
-    arguments = ("bench", "scale", "-f", folder, "--size", 300, "--size", 900, "--step", "grow", "--step", "add")
+    arguments = ("scale", "-f", folder, "--size", 300, "--size", 900, "--step", "grow", "--step", "add")
     ended = eqkin(*arguments, "--step", "index", "-j", 1, "--into", document, "--figures", tmp_path)
     assert ended.code == 0, ended.err
     after = lines(folder)
@@ -65,14 +64,14 @@ def test_a_size_more_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_step_that_does_not_exist_and_a_document_without_marks_are_refused(tmp_path: Path) -> None:
-    ended = eqkin("bench", "scale", "-f", tmp_path, "--step", "fly")
+    ended = eqkin("scale", "-f", tmp_path, "--step", "fly")
     assert (ended.code, "there are grow, add" in ended.err) == (3, True)
     (tmp_path / "plain.md").write_text("no marks", "utf-8")
-    ended = eqkin("bench", "scale", "-f", tmp_path, "--into", tmp_path / "plain.md")
+    ended = eqkin("scale", "-f", tmp_path, "--into", tmp_path / "plain.md")
     assert (ended.code, BEGIN in ended.err) == (3, True)
 
 
 def test_a_corpus_is_grown(tmp_path: Path) -> None:
-    told = eqkin("bench", "grow", "-n", 200, "-o", tmp_path, "--json").json
+    told = eqkin("grow", "-n", 200, "-o", tmp_path, "--json").json
     assert told["equations"] >= 200
     assert len(list(open_source(str(tmp_path)))) == told["papers"]

@@ -1,4 +1,4 @@
-"""`eqkin bench train`: how fast a recipe learns, beside torch-geometric and the bare matrix products, in one run.
+"""`python -m benchmarks train`: how fast a recipe learns, beside torch-geometric and the bare matrix products, in one run.
 
 All three see the same batches of real trees. torch-geometric does the same network (`SimpleConv` with sum aggregation)
 and the same losses in bf16, on batches that are drawn and put together on the device by eqkin, which is more than its

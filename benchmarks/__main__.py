@@ -1,4 +1,4 @@
-"""`eqkin bench`: measurements against a peer or a limit."""
+"""`python -m benchmarks NAME`: measure eqkin against a peer or a limit."""
 
 from __future__ import annotations
 
@@ -9,27 +9,13 @@ import orjson
 import typer
 from rich.console import Console
 
-from eqkin.benchmarks.machine import describe_machine
-from eqkin.cli import bench_scale
-from eqkin.cli.bench_load import load
-from eqkin.cli.bench_search import search
+from benchmarks import cli_scale
+from benchmarks.cli_load import load
+from benchmarks.cli_search import search
+from benchmarks.machine import describe_machine
+from eqkin import cli
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
-
-
-def register(app: typer.Typer) -> None:
-    """Put the commands into the app."""
-    group = typer.Typer(
-        no_args_is_help=True, help="Measure eqkin beside a peer or a limit, in one run.", rich_markup_mode="markdown"
-    )
-    group.command()(ingest)
-    group.command()(encode)
-    group.command()(index)
-    group.command()(train)
-    group.command()(search)
-    group.command()(load)
-    bench_scale.register(group)
-    app.add_typer(group, name="bench")
 
 
 def ingest(
@@ -49,16 +35,16 @@ def ingest(
 
     **Examples**
 
-        eqkin bench ingest
+        python -m benchmarks ingest
 
-        eqkin bench ingest papers.jsonl.zst --limit 500
+        python -m benchmarks ingest papers.jsonl.zst --limit 500
 
-        eqkin bench ingest folder-of-shards --ray --jobs 8
+        python -m benchmarks ingest folder-of-shards --ray --jobs 8
     """
     if ray:
         _engines(source, jobs, as_json)
         return
-    from eqkin.benchmarks.ingest import measure
+    from benchmarks.ingest import measure
 
     console = Console(stderr=True)
     with console.status("measuring ...") as status:
@@ -95,7 +81,7 @@ def ingest(
 
 def _engines(source: str, jobs: int, as_json: bool) -> None:
     """Time `eqkin add` by processes and by Ray."""
-    from eqkin.benchmarks.engines import measure
+    from benchmarks.engines import measure
 
     with Console(stderr=True).status("measuring ...") as status:
         figures = measure(source, jobs=jobs, rounds=3, progress=status.update).summary()
@@ -136,11 +122,11 @@ def encode(
 
     **Examples**
 
-        eqkin bench encode
+        python -m benchmarks encode
 
-        eqkin bench encode --library papers --trees 20000 --rounds 9
+        python -m benchmarks encode --library papers --trees 20000 --rounds 9
     """
-    from eqkin.benchmarks.encode import measure
+    from benchmarks.encode import measure
     from eqkin.encoder.model_files import Model
 
     console = Console(stderr=True)
@@ -190,11 +176,11 @@ def index(
 
     **Examples**
 
-        eqkin bench index
+        python -m benchmarks index
 
-        eqkin bench index --library papers --vectors 100000 --json
+        python -m benchmarks index --library papers --vectors 100000 --json
     """
-    from eqkin.benchmarks.index import PAPER_BYTES, PAPER_EQUATIONS, measure
+    from benchmarks.index import PAPER_BYTES, PAPER_EQUATIONS, measure
 
     console = Console(stderr=True)
     with console.status("measuring ...") as status:
@@ -233,12 +219,12 @@ def train(
 
     **Examples**
 
-        eqkin bench train corpus.zst
+        python -m benchmarks train corpus.zst
 
-        eqkin bench train --library papers --device cpu --batch 16 --seconds 3
+        python -m benchmarks train --library papers --device cpu --batch 16 --seconds 3
     """
     require_torch()
-    from eqkin.benchmarks.train import Memory, measure
+    from benchmarks.train import Memory, measure
     from eqkin.training.recipes import get_recipe
     from eqkin.training.run import choose_device
 
@@ -273,3 +259,19 @@ def _tell_speed(figures: dict[str, Any]) -> None:
             typer.echo(f"  {name:<28}{rate:11,.0f} triplets/s   {ratio:6.3f} of eqkin")
     if figures["peak_bytes"]:
         typer.echo(f"  most memory in use          {figures['peak_bytes'] / 1e9:11.1f} GB")
+
+
+app = typer.Typer(
+    no_args_is_help=True, help="Measure eqkin beside a peer or a limit, in one run.", rich_markup_mode="markdown"
+)
+for _command in (ingest, encode, index, train, search, load, cli_scale.scale, cli_scale.grow):
+    app.command()(_command)
+
+
+def run_app() -> None:
+    """Run the command line."""
+    cli.run_app(app, "python -m benchmarks")
+
+
+if __name__ == "__main__":
+    run_app()

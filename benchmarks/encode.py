@@ -1,4 +1,4 @@
-"""`eqkin bench encode`: how fast trees become vectors, beside the matrix products this machine can do in the same run.
+"""`python -m benchmarks encode`: how fast trees become vectors, beside the matrix products this machine can do in the same run.
 
 The limit is the network's own products for the same numbers of nodes and nothing else. All take turns in rounds, in
 one process with the same threads; the median counts. Then one formula at a time, from LaTeX to vector.

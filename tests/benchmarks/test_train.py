@@ -1,4 +1,4 @@
-"""`eqkin bench train`: what it prints, and that the peer does the same."""
+"""`python -m benchmarks train`: what it prints, and that the peer does the same."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.benchmarks.train import PAPER_EQUATIONS, GeometricNetwork, Memory  # noqa: E402
-from eqkin.cli import app  # noqa: E402
+from benchmarks.__main__ import app  # noqa: E402
+from benchmarks.train import PAPER_EQUATIONS, GeometricNetwork, Memory  # noqa: E402
 from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
 from eqkin.encoder.torch_network import GraphNetwork  # noqa: E402
 from eqkin.encoder.trees import TreeBatch  # noqa: E402
@@ -33,7 +33,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_speeds_and_memory_are_told(corpus: Path) -> None:
     options = ["--batch", "2", "--seconds", "0.1", "--device", "cpu", "--json"]
-    result = runner.invoke(app, ["bench", "train", str(corpus), *options])
+    result = runner.invoke(app, ["train", str(corpus), *options])
     assert result.exit_code == 0, result.output
     told = json.loads(result.stdout)
     (speed,) = told["batches"]

@@ -1,4 +1,4 @@
-"""`eqkin bench search`: how long a search takes, stage by stage."""
+"""`python -m benchmarks search`: how long a search takes, stage by stage."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import orjson
 import typer
 from rich.console import Console
 
-from eqkin.benchmarks.machine import describe_machine
+from benchmarks.machine import describe_machine
 from eqkin.cli.options import AsJson, LibraryFolder
 
 if TYPE_CHECKING:
-    from eqkin.benchmarks.search import SearchReport
+    from benchmarks.search import SearchReport
 
 
 def search(
@@ -33,11 +33,11 @@ def search(
 
     **Examples**
 
-        eqkin bench search --library papers
+        python -m benchmarks search --library papers
 
-        eqkin bench search --library papers --in-process --clients 4
+        python -m benchmarks search --library papers --in-process --clients 4
     """
-    from eqkin.benchmarks.search import measure_engine, measure_server
+    from benchmarks.search import measure_engine, measure_server
 
     with Console(stderr=True).status("searching ..."):
         if in_process:

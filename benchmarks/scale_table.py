@@ -1,4 +1,4 @@
-"""What `eqkin bench scale` measured, as tables: each figure at each size, how it grows, what 30 million would take."""
+"""What `python -m benchmarks scale` measured, as tables: each figure at each size, how it grows, what 30 million would take."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from eqkin.benchmarks.scale import Record
-from eqkin.benchmarks.trends import GrowthTrend, fit_trend
+from benchmarks.scale import Record
+from benchmarks.trends import GrowthTrend, fit_trend
 from eqkin.errors import BadInput
 
 ARXIV = 30_000_000  # display equations
 _OWN = "Server, without mapped files"
-BEGIN, END = "<!-- eqkin bench scale: begin -->", "<!-- eqkin bench scale: end -->"
+BEGIN, END = "<!-- python -m benchmarks scale: begin -->", "<!-- python -m benchmarks scale: end -->"
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`eqkin bench load`: a server under the load of many clients."""
+"""`python -m benchmarks load`: a server under the load of many clients."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import orjson
 import typer
 from rich.console import Console
 
-from eqkin.benchmarks.machine import describe_machine
+from benchmarks.machine import describe_machine
 from eqkin.cli.options import AsJson, Collection, LibraryFolder
 from eqkin.cli.serve import WorkerCount
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.benchmarks.load import Progress
+    from benchmarks.load import Progress
 
 
 def load(
@@ -44,11 +44,11 @@ def load(
 
     **Examples**
 
-        eqkin bench load --library papers --workers 4
+        python -m benchmarks load --library papers --workers 4
 
-        eqkin bench load --library papers --seconds 60 --writing
+        python -m benchmarks load --library papers --seconds 60 --writing
 
-        eqkin bench load http://localhost:8017 --clients 128
+        python -m benchmarks load http://localhost:8017 --clients 128
     """
     if url and (milvus or writing):
         raise BadInput("with a URL, nothing is served: leave --milvus and --writing away")
@@ -60,7 +60,7 @@ def load(
             status.update(f"{passed:,.0f} of {seconds:,.0f} s, {answers:,} answers, {errors:,} errors")
 
         if url:
-            from eqkin.benchmarks.load import measure
+            from benchmarks.load import measure
 
             figures = measure(url, clients=clients, seconds=seconds, progress=show).summary()
         else:
@@ -85,10 +85,10 @@ def _served(
     show: Progress,
 ) -> dict[str, Any]:
     """The figures of a server of our own, with what it holds in memory, and what was written meanwhile."""
-    from eqkin.benchmarks.load import measure
-    from eqkin.benchmarks.processes import get_processor_seconds, measure_memory
-    from eqkin.benchmarks.publishing import Publisher, copied
-    from eqkin.benchmarks.search import serving
+    from benchmarks.load import measure
+    from benchmarks.processes import get_processor_seconds, measure_memory
+    from benchmarks.publishing import Publisher, copied
+    from benchmarks.search import serving
 
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eqkin-load-"))) if writing else None
     if folder:

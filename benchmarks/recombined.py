@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from eqkin.benchmarks.pieces import Piece
-from eqkin.benchmarks.renaming import draw_permutation
+from benchmarks.pieces import Piece
+from benchmarks.renaming import draw_permutation
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 
 _ABSTRACT_WORDS = 160  # of an abstract

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import orjson
 
-from eqkin.benchmarks.pieces import Offsets, PieceStore, open_pieces
-from eqkin.benchmarks.recombined import make_metadata, write_paper
+from benchmarks.pieces import Offsets, PieceStore, open_pieces
+from benchmarks.recombined import make_metadata, write_paper
 from eqkin.errors import BadInput
 from eqkin.library.durable import write_file, write_stream
 

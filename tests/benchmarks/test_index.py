@@ -1,4 +1,4 @@
-"""`eqkin bench index` on a small library."""
+"""`python -m benchmarks index` on a small library."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from eqkin.cli import app
+from benchmarks.__main__ import app
 from eqkin.library import Library
 
 
@@ -18,7 +18,7 @@ def atlas(tmp_path: Path) -> Path:
 
 
 def test_systems_are_compared_on_the_same_vectors(atlas: Path) -> None:
-    arguments = ["bench", "index", "--library", str(atlas), "--vectors", "3000", "--queries", "20"]
+    arguments = ["index", "--library", str(atlas), "--vectors", "3000", "--queries", "20"]
     told = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
     assert (told["vectors"], told["real"], told["queries"]) == (3_000, 1_381, 20)
     exact, ours = told["systems"][:2]
@@ -30,5 +30,5 @@ def test_systems_are_compared_on_the_same_vectors(atlas: Path) -> None:
 
 def test_too_few_equations_are_refused(tmp_path: Path) -> None:
     Library.open(tmp_path / "empty").close()
-    refused = CliRunner().invoke(app, ["bench", "index", "--library", str(tmp_path / "empty")])
+    refused = CliRunner().invoke(app, ["index", "--library", str(tmp_path / "empty")])
     assert "too few" in str(refused.exception)
