@@ -72,7 +72,7 @@ def scale(
     """
     from benchmarks import scale_figure, scale_table
     from benchmarks.scale import ScaleSettings, run_study
-    from eqkin.library.durable import write_file
+    from eqkin.storage import write_file
 
     if into is not None:  # before hours of work
         scale_table.insert_tables(_text(into), "")

@@ -21,7 +21,7 @@ import orjson
 from benchmarks.pieces import Offsets, PieceStore, open_pieces
 from benchmarks.recombined import make_metadata, write_paper
 from eqkin.errors import BadInput
-from eqkin.library.durable import write_file, write_stream
+from eqkin.storage import write_file, write_stream
 
 METADATA_NAME = "arxiv-metadata-oai-snapshot.json"
 PAPERS_PER_TAR = 100  # a tar

@@ -22,9 +22,9 @@ from eqkin.latex import Document, Equation, parse
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, MATHML_ENVIRONMENT, is_diagram
 from eqkin.latex.macros import Macro
 from eqkin.latex.prose import EQUATION_MARK
-from eqkin.library.durable import write_file, write_stream
 from eqkin.sources import open_source
 from eqkin.sources.paper import Paper, SourceItem
+from eqkin.storage import write_file, write_stream
 
 _TEXT, _PLACES = "pieces.jsonl", "pieces.json"
 _VERSION = 1

@@ -23,7 +23,7 @@ from benchmarks.processes import measure_memory, parse_output, run_eqkin
 from benchmarks.search import Client, formulas, measure, serving
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.state import INDEX_FOLDER, IndexManifest
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 
 RESULTS = "results.jsonl"
 _DAY = "atlas:"  # what is added to a library that is there: 28 papers

@@ -7,7 +7,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from eqkin.cli import app
-from eqkin.library.lock import WriterLock
+from eqkin.storage import WriterLock
 
 runner = CliRunner()
 

@@ -24,15 +24,15 @@ import os, shutil, signal, sqlite3, sys
 from pathlib import Path
 import numpy as np
 from eqkin.errors import BadInput
-from eqkin.index import VectorIndex, Words, checked, nearest, structure_update, update, updating, words_update
+from eqkin.index import VectorIndex, TextIndex, checked, nearest, structure_update, update_index, updating, words_update
 from eqkin.library import Library
 from eqkin.library.verify import verify
 from eqkin.encoder.encoder import Encoder
 
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-nearest.FLAT_LIMIT, updating._MANY_FILES, updating._STEP, updating._FILE_SECONDS = 12, 2, 4, 0.0
-structure_update._MANY_FILES, structure_update._STEP, structure_update._FILE_SECONDS = 2, 4, 0.0
-updating._LEAST_TAIL, updating._TAIL, words_update._BATCH_PAPERS, checked._SETTLED = 3, 3, 2, 0
+nearest.MAX_FLAT_VECTORS, updating._MAX_FILES, updating._STEP_TREES, updating._MAX_FILE_SECONDS = 12, 2, 4, 0.0
+structure_update._MAX_FILES, structure_update._STEP_TREES, structure_update._MAX_FILE_SECONDS = 2, 4, 0.0
+updating._LEAST_TAIL, updating._TAIL, words_update._BATCH_PAPERS, checked._SETTLE_NANOSECONDS = 3, 3, 2, 0
 encoder = Encoder.load()
 countdown = 0
 
@@ -72,16 +72,16 @@ def killed_at(moment, folder):
         countdown = moment
         doom()
         with Library.open(folder) as library:
-            update(library, encoder)
+            update_index(library, encoder)
         os._exit(0)
     return os.waitpid(child, 0)[1] != 0
 
 def content(folder):
     with Library.open(folder) as library:
-        index, words = VectorIndex.open(library, encoder.digest), Words.open(library)
+        index, words = VectorIndex.open(library, encoder.digest), TextIndex.open(library)
         found = [words.search(text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
         sections = [sorted(section for section, _ in hits) for hits in found]
-        vectors = index.vectors(index.trees).tolist()
+        vectors = index.get_vectors(index.trees).tolist()
         return index.missing, index.trees.tolist(), vectors, sections, terms(index.structure)
 
 def terms(structure):
@@ -90,7 +90,7 @@ def terms(structure):
     return structure.missing, structure.trees.tolist(), [trees for trees in found if trees]
 
 with Library.open(shutil.copytree(base, work / "whole")) as whole:
-    update(whole, encoder)
+    update_index(whole, encoder)
 expected, moment = content(work / "whole"), 1
 while killed_at(moment, work / f"killed{moment}"):
     folder = work / f"killed{moment}"
@@ -103,7 +103,7 @@ while killed_at(moment, work / f"killed{moment}"):
             except BadInput as error:
                 assert "another model" in str(error)
     with Library.open(folder) as library:
-        update(library, encoder)
+        update_index(library, encoder)
     verdict = verify(folder)
     assert not verdict.problems + verdict.notes, (moment, verdict)
     assert content(folder) == expected, moment
@@ -221,7 +221,7 @@ def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("eqkin.library.durable.os.fsync", fail)
+        patch.setattr("eqkin.storage.files.os.fsync", fail)
         with pytest.raises(StorageFailed, match="Input/output error"):
             update_index(library, encoder)
     assert IndexManifest.load(library.folder / "index") == before
@@ -234,11 +234,11 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(
 ) -> None:
     update_index(library, encoder)
     library.add(write_note(tmp_path / "big", 100, 900, "word " * 50_000))
-    script = "import resource, signal, sys\nfrom eqkin import Encoder, Library\nfrom eqkin.index import update\n"
+    script = "import resource, signal, sys\nfrom eqkin import Encoder, Library\nfrom eqkin.index import update_index\n"
     script += "library, encoder = Library.open(sys.argv[1]), Encoder.load()\n"
     script += "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
     script += "resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))\n"
-    script += "update(library, encoder)\n"
+    script += "update_index(library, encoder)\n"
     full = _run(script, library.folder)
     assert full.returncode == 1
     assert "StorageFailed" in full.stderr, full.stderr

@@ -10,8 +10,8 @@ from eqkin.errors import BadInput, LibraryBusy
 from eqkin.index import VectorIndex, update_index, updating
 from eqkin.index.state import IndexManifest
 from eqkin.library import Library
-from eqkin.library.lock import WriterLock
 from eqkin.library.verify import verify
+from eqkin.storage import WriterLock
 from tests.index.conftest import expected, write_note
 
 

@@ -14,8 +14,8 @@ from eqkin.index import TextIndex, VectorIndex, checked, nearest, update_index
 from eqkin.index.live import list_tree_ids
 from eqkin.index.state import FaissEntry, IndexManifest
 from eqkin.library import Library
-from eqkin.library.lock import WriterLock
 from eqkin.library.verify import verify
+from eqkin.storage import WriterLock
 from tests.index.conftest import write_note
 
 

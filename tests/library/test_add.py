@@ -301,7 +301,7 @@ def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> 
 def test_processes_that_cannot_start_are_an_error_and_no_failed_papers(tmp_path: Path) -> None:
     for number in range(3):
         write_article(tmp_path / "papers", number)
-    script = "from eqkin.library import Library\nfrom eqkin.executors import processes\nimport sys\nprocesses._WARM_UP = 0.0\n"
+    script = "from eqkin.library import Library\nfrom eqkin.executors import processes\nimport sys\nprocesses._WARM_UP_SECONDS = 0.0\n"
     script += "Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)\n"
     (tmp_path / "unguarded.py").write_text(script)
     command = [sys.executable, tmp_path / "unguarded.py", tmp_path / "library", tmp_path / "papers"]

@@ -14,16 +14,16 @@ import pytest
 from eqkin.errors import EqkinError, LibraryBusy, StorageFailed
 from eqkin.library import Library
 from eqkin.library.export import export_equations
-from eqkin.library.lock import WriterLock
 from eqkin.library.statistics import compute_statistics
 from eqkin.library.verify import verify
+from eqkin.storage import WriterLock
 from tests.library.conftest import write_article
 
 # A process that adds papers, one a batch, and kills itself at the n-th moment at which something reaches the disk.
 _DOOMED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from eqkin.library import Library, database, durable, writer
+from eqkin.library import Library, database, writer
 countdown = int(sys.argv[3])
 
 def step():
@@ -51,7 +51,7 @@ def doomed_fsync(descriptor): step(); fsync(descriptor); step()
 def doomed_replace(self, target): step(); replace(self, target); step()
 def doomed_unlink(self, missing_ok=False): step(); unlink(self, missing_ok=missing_ok)
 os.fsync, Path.replace, Path.unlink = doomed_fsync, doomed_replace, doomed_unlink
-writer._BATCH_PAPERS, writer._MANY_SEGMENTS = 1, 1
+writer._BATCH_PAPERS, writer._MAX_SEGMENTS = 1, 1
 Library.open(sys.argv[1]).add(sys.argv[2])
 print("survived", countdown)
 """
@@ -90,7 +90,7 @@ def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Pat
 _TERMINATED = """
 import os, signal, sys
 from eqkin.library import Library, tasks
-read = tasks.read_item
+read = tasks.parse_item
 
 def slow(item, known, last):
     extract = read(item, known, last)
@@ -98,7 +98,7 @@ def slow(item, known, last):
         os.kill(os.getpid(), signal.SIGTERM)
     return extract
 
-tasks.read_item = slow
+tasks.parse_item = slow
 from eqkin.cli import main
 sys.argv = ["eqkin", "add", *sys.argv[1:]]
 main()
@@ -144,7 +144,7 @@ def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr("eqkin.library.durable.os.fsync", fail)
+        patch.setattr("eqkin.storage.files.os.fsync", fail)
         with pytest.raises(StorageFailed, match="Input/output error"):
             library.add(papers)
     assert verify(library.folder).content == before
@@ -229,7 +229,7 @@ def test_a_second_writer_is_refused_by_name_and_readers_go_on(library: Library, 
 
 
 def test_a_killed_writer_leaves_no_lock_behind(library: Library, papers: Path) -> None:
-    script = "import os, signal, sys\nfrom pathlib import Path\nfrom eqkin.library.lock import WriterLock\n"
+    script = "import os, signal, sys\nfrom pathlib import Path\nfrom eqkin.storage import WriterLock\n"
     script += "WriterLock(Path(sys.argv[1])).__enter__()\nos.kill(os.getpid(), signal.SIGKILL)\n"
     assert _run(script, library.folder).returncode == -signal.SIGKILL
     write_article(papers, 9)
@@ -249,7 +249,7 @@ def crash(text, *rest):
 
 reading.parse = crash
 if __name__ == "__main__":
-    processes._WARM_UP = 0.0
+    processes._WARM_UP_SECONDS = 0.0
     report = Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)
     print(report.papers, dict(report.failed))
 """

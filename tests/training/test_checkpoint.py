@@ -367,7 +367,7 @@ def test_a_failed_fsync_is_a_clear_error_and_a_state_stays(
             raise OSError(errno.EIO, "Input/output error")
         fsync(descriptor)
 
-    monkeypatch.setattr("eqkin.library.durable.os.fsync", fail)
+    monkeypatch.setattr("eqkin.storage.files.os.fsync", fail)
     with pytest.raises(StorageFailed, match="Input/output error"):
         save_checkpoint(tmp_path, *_state(2))
     assert _saved_step(tmp_path) == (1 if call < 4 else 2)  # the fourth comes after the rename

@@ -103,7 +103,7 @@ def test_a_rewind_that_fails_leaves_the_old_records(metrics: MetricsFile, monkey
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("eqkin.library.durable.os.fsync", fail)
+        patch.setattr("eqkin.storage.files.os.fsync", fail)
         with pytest.raises(StorageFailed, match="No space left"):
             metrics.rewind(2)
     assert len(read_metrics(metrics.path)) == 5

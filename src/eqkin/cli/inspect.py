@@ -157,8 +157,8 @@ def export(
 
         eqkin export --forest corpus.zst
     """
-    from eqkin.library.durable import write_stream
     from eqkin.library.export import export_equations
+    from eqkin.storage import write_stream
 
     with Library.open(library, create=False) as opened:
         if forest:

@@ -241,9 +241,9 @@ def rank(
         eqkin rank --topics topics.tsv --formulas formulas.tsv --out run.txt
     """
     from eqkin.encoder.encoder import Encoder
-    from eqkin.library.durable import write_stream
     from eqkin.search.query import FormulaReader
     from eqkin.search.rank import encode_formulas, iter_run_lines, read_table
+    from eqkin.storage import write_stream
 
     if len(tag.split()) != 1:
         raise typer.BadParameter("--tag has to be one word")

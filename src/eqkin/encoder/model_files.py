@@ -21,7 +21,7 @@ from safetensors import numpy as safetensors
 
 from eqkin.encoder.architecture import ARCHITECTURE_KINDS, FEATURES, MIX, MIX_TERMS, SUM, Architecture
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 FORMAT = "eqkin-model"

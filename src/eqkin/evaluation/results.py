@@ -12,8 +12,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 import orjson
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.library.durable import write_file
 from eqkin.statistics import Score as Score
+from eqkin.storage import write_file
 
 VERSION = 1
 SMALL_RUN_SUFFIX = " (small run)"  # ends the title of a result whose figures mean nothing

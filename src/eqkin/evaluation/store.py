@@ -26,8 +26,7 @@ from safetensors.numpy import load, save
 
 from eqkin.errors import StorageFailed
 from eqkin.evaluation.results import ExperimentResult
-from eqkin.library.durable import write_file
-from eqkin.library.lock import WriterLock
+from eqkin.storage import WriterLock, write_file
 
 _MAX_ROUNDING = 1e-3  # by which half precision may change a vector, relative to its largest entry
 

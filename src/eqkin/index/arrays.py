@@ -16,7 +16,7 @@ from safetensors import numpy as safetensors
 from eqkin.errors import CorruptData
 from eqkin.index.checked import HashedFile
 from eqkin.index.state import REBUILD_HINT
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 
 Array = npt.NDArray[Any]
 

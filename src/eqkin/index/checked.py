@@ -19,7 +19,7 @@ from typing import Protocol
 
 from eqkin.errors import CorruptData
 from eqkin.index.state import REBUILD_HINT
-from eqkin.library.durable import hash_file
+from eqkin.storage import hash_file
 
 HASH_CACHE_NAME = "checked.json"
 _SETTLE_NANOSECONDS = 50_000_000  # nanoseconds after which a change gives a file another time than it has

@@ -20,7 +20,7 @@ from eqkin.errors import CorruptData, StorageFailed
 from eqkin.index.checked import is_intact
 from eqkin.index.state import REBUILD_HINT, FaissEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles
-from eqkin.library.durable import hash_file, replace_file
+from eqkin.storage import hash_file, replace_file
 
 MAX_FLAT_VECTORS = 100_000  # vectors up to which all are compared
 TARGET_RECALL = 0.99  # at 10, asked of the inverted lists

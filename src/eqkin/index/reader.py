@@ -17,7 +17,7 @@ from eqkin.index.structure import TermIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, find_positions, normalise
 from eqkin.library import Library
 from eqkin.library.database import read_generation
-from eqkin.library.lock import WriterLock
+from eqkin.storage import WriterLock
 
 _MAX_ATTEMPTS = 10  # while an updater replaces files
 _MAX_COMPARED_TREES = 10_000  # allowed trees up to which each of them is compared

@@ -27,8 +27,7 @@ from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, LOCK_NAME, Inde
 from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, write_vectors
 from eqkin.library import Library
 from eqkin.library.database import read_generation
-from eqkin.library.durable import sync_folder
-from eqkin.library.lock import WriterLock
+from eqkin.storage import WriterLock, sync_folder
 
 _STEP_TREES = 4_096  # trees embedded between two looks at the clock
 _MAX_FILE_VECTORS = 500_000  # most in one file

@@ -15,7 +15,7 @@ from eqkin.index.state import TextEntry
 from eqkin.index.words import TEXT_SCHEMA, TEXT_VERSION, connect, translate_text_errors
 from eqkin.latex.prose import to_plain_text
 from eqkin.library import Library
-from eqkin.library.durable import hash_file, sync_folder
+from eqkin.storage import hash_file, sync_folder
 
 _BATCH_PAPERS = 200
 _MAX_DEAD_FRACTION = 0.5  # of documents that are gone, above which all are taken in anew

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from eqkin.errors import CorruptData
-from eqkin.library.durable import write_file
 from eqkin.mathml.converter import ConverterIdentity
+from eqkin.storage import write_file
 
 MANIFEST_FORMAT = "eqkin-library"
 MANIFEST_VERSION = 1

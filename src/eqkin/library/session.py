@@ -6,11 +6,10 @@ from pathlib import Path
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
 from eqkin.library import database
-from eqkin.library.durable import hash_file, sync_folder
-from eqkin.library.lock import WriterLock
 from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
 from eqkin.library.writer import LibraryWriter
 from eqkin.mathml.converter import get_converter_identity
+from eqkin.storage import WriterLock, hash_file, sync_folder
 
 
 class WritingSession:

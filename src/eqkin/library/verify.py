@@ -14,13 +14,12 @@ import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.library import database
-from eqkin.library.durable import hash_file
 from eqkin.library.judgements import LocalJudgements
 from eqkin.library.library import Library
-from eqkin.library.lock import WriterLock
 from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
 from eqkin.library.reading import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
 from eqkin.sources.paper import Paper
+from eqkin.storage import WriterLock, hash_file
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.files import from_bytes, open_forest, to_bytes
 

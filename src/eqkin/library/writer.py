@@ -15,9 +15,9 @@ import orjson
 
 from eqkin.errors import CorruptData
 from eqkin.library.database import begin_transaction
-from eqkin.library.durable import hash_file, write_file
 from eqkin.library.reading import ParsedPaper, make_failed_paper
 from eqkin.sources.paper import Paper
+from eqkin.storage import hash_file, write_file
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.files import from_bytes, open_forest, to_bytes
 

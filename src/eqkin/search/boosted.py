@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 
 Floats = npt.NDArray[np.float32]
 _ARRAY_NAMES = ("feature", "threshold", "left", "right", "value", "first")

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.index.structure_files import is_indexed
+from eqkin.library.records import check_filters
 from eqkin.limits import LIMITS
 from eqkin.search import ranking
-from eqkin.search.filtering import check_filters
 from eqkin.search.kinship import FormulaFeatures, extract_features
 from eqkin.search.ranker import FIRST_STAGE_VECTOR_WEIGHT, Ranker
 from eqkin.search.ranking import Candidate

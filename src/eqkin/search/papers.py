@@ -19,9 +19,9 @@ import numpy as np
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
+from eqkin.library import records
 from eqkin.library.reading import ParsedPaper, parse_item
 from eqkin.limits import LIMITS
-from eqkin.search import records
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.search.store import Floats, Keys, Snapshot
 from eqkin.sources import open_source

@@ -7,29 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-
-@dataclass(frozen=True)
-class Filters:
-    """What a hit has to be; empty means anything."""
-
-    fields: tuple[str, ...] = ()  # one of these subject areas
-    first_year: int | None = None
-    last_year: int | None = None
-    authors: tuple[str, ...] = ()  # each a part of some author's name, whatever its case and accents; all are needed
-    papers: tuple[str, ...] = ()  # keys
-    without_papers: tuple[str, ...] = ()  # keys
-
-
-@dataclass(frozen=True)
-class PaperRecord:
-    """A paper as it is shown beside an equation."""
-
-    key: str
-    title: str
-    authors: tuple[str, ...]
-    year: int | None
-    fields: tuple[str, ...]
-    origin: str  # where it was read from
+from eqkin.library.records import EquationRecord as EquationRecord
+from eqkin.library.records import Filters as Filters
+from eqkin.library.records import PaperPage as PaperPage
+from eqkin.library.records import PaperRecord as PaperRecord
 
 
 @dataclass(frozen=True)
@@ -39,21 +20,6 @@ class Pairing:
     query_node: int
     hit_node: int
     similarity: float  # in [0, 1]: 1 the same, 0.75 a letter of another name, 0.5 what a wildcard stands for
-
-
-@dataclass(frozen=True)
-class EquationRecord:
-    """An equation and where it stands."""
-
-    id: str  # "paper-key#number"
-    tree: int  # its number in the library; -1 if it is not there or did not convert
-    latex: str
-    mathml: str  # "" if it did not convert
-    label: str
-    section: str
-    before: str  # the prose just before it
-    after: str
-    paper: PaperRecord
 
 
 @dataclass(frozen=True)
@@ -94,15 +60,6 @@ class PaperHit:
     paper: PaperRecord
     score: float  # in [0, 1]
     pairs: tuple[tuple[EquationRecord, EquationRecord, float], ...]  # ours, theirs, cosine; best first
-
-
-@dataclass(frozen=True)
-class PaperPage:
-    """A paper with its equations by section."""
-
-    paper: PaperRecord
-    abstract: str
-    sections: tuple[tuple[str, tuple[EquationRecord, ...]], ...]  # heading, equations
 
 
 @dataclass(frozen=True)

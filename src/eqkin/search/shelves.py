@@ -19,13 +19,12 @@ from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index import TextIndex, VectorIndex
 from eqkin.index.rows import find_members
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
-from eqkin.library import Library
+from eqkin.library import Library, records
 from eqkin.library.database import DATABASE_NAME as DATABASE
 from eqkin.library.database import connect, read_generation
 from eqkin.library.library import TreeNotFound
 from eqkin.library.manifest import LibraryManifest
-from eqkin.search import records
-from eqkin.search.filtering import select_papers, select_trees
+from eqkin.library.records import select_papers, select_trees
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.search.store import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.trees import Forest

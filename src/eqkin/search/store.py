@@ -8,42 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput
-from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
+from eqkin.library.records import EquationRecord, Filters, PaperPage, PaperRecord
+from eqkin.library.records import EquationRef as EquationRef
+from eqkin.library.records import Facets as Facets
 from eqkin.trees import Forest
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint32]
 Keys: TypeAlias = npt.NDArray[np.int64]
-Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]
 NO_FILTERS = Filters()
 
 
 class NoSuchEquation(BadInput):
     """An equation is asked for that is not there any more."""
-
-
-@dataclass(frozen=True)
-class EquationRef:
-    """Where an equation stands: enough to rank, fold, group and count it."""
-
-    key: int
-    paper: str  # the paper's key
-    number: int  # within the paper
-    latex: str
-    year: int | None
-    fields: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        """The equation's id, as people see it."""
-        return f"{self.paper}#{self.number}"
 
 
 class Snapshot(Protocol):

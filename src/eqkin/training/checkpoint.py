@@ -22,8 +22,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.library.durable import write_file
-from eqkin.library.lock import WriterLock
+from eqkin.storage import WriterLock, write_file
 
 FORMAT = "eqkin-checkpoint"
 VERSION = 1
@@ -34,7 +33,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 _ARRAYS_PATTERN = re.compile(r"checkpoint-\d+(-again)?\.safetensors")
 _TEMPORARY_PATTERN = re.compile(
     rf"\.({re.escape(CHECKPOINT_FILE)}|{_ARRAYS_PATTERN.pattern})\.\d+\.tmp"
-)  # what `durable` writes first
+)  # what `write_file` writes first
 _DTYPE_KINDS = "biuf"  # of arrays: bool, integers, floats
 _REMEDY = f"restore the run's folder from a copy, or delete its {CHECKPOINT_FILE} to start the run anew"
 

@@ -16,8 +16,8 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
-from eqkin.library.durable import write_stream
 from eqkin.sources.streams import ByteStream, open_zstd
+from eqkin.storage import write_stream
 from eqkin.trees.forest import Array
 
 FORMAT = "eqkin-corpus"

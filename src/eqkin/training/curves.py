@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 from eqkin.training.metrics import MetricsRecord, read_metrics
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 
 MetricsRecord = dict[str, Any]
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 from eqkin.trees import Forest
 from eqkin.trees.terms import extract_terms
 

@@ -167,7 +167,7 @@ def test_a_part_of_a_name_is_found_in_it(before, part):
 
     names = join_author_names([before + part, "Other"])
     assert "%" not in names and '"' not in names and "\\" not in names
-    from eqkin.search.filtering import simplify_name
+    from eqkin.library.records import simplify_name
 
     if simplify_name(part) and simplify_name(part) in simplify_name(before + part):
         assert clean_author_name(part) in names

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from eqkin.backends.milvus.keys import hash_name
 from eqkin.errors import BadInput
-from eqkin.search.filtering import simplify_name
+from eqkin.library.records import simplify_name
 from eqkin.search.results import Filters
 
 NO_YEAR = -1_000_000_000  # stands for an unknown year

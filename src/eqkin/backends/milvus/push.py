@@ -35,8 +35,7 @@ from eqkin.backends.milvus.schema import (
 from eqkin.backends.milvus.summary import summarise
 from eqkin.backends.milvus.vectors import LibraryVectors
 from eqkin.errors import BadInput, StorageFailed, Unreachable
-from eqkin.library import Library
-from eqkin.search import records
+from eqkin.library import Library, records
 
 T = TypeVar("T")
 _PAPERS_PER_LOOKUP = 500  # papers looked up at a time

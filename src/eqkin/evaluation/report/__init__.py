@@ -8,7 +8,7 @@ from pathlib import Path
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.evaluation.report.formatting import make_slug, make_slugs
 from eqkin.evaluation.results import ExperimentResult
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 
 # In the order of the report, with the command that runs each.
 EXPERIMENTS = {

@@ -22,7 +22,7 @@ from eqkin.errors import BadInput, CorruptData, StorageFailed, TrainingFailed
 from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, normalize_rows
 from eqkin.evaluation.systems.serialised import TokenSequences, serialize
 from eqkin.evaluation.systems.terms import import_optional
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 from eqkin.trees.labels import label_nodes
 
 if TYPE_CHECKING:

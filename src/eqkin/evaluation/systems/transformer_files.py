@@ -14,7 +14,7 @@ from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 from eqkin.trees import Vocabulary
 
 DESCRIPTION_FILE = "transformer.json"

@@ -18,7 +18,7 @@ import zstandard
 
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, VERSION, WIDTH, Images
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 
 FORMAT = "eqkin-bitmaps"
 ROW_BYTES = -(-WIDTH // 4)  # bytes a row of a picture takes

@@ -21,7 +21,7 @@ from torch.nn import functional
 from eqkin.errors import CorruptData
 from eqkin.evaluation.systems.bitmaps.bitmap_file import ROW_BYTES
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH
-from eqkin.library.durable import write_file
+from eqkin.storage import write_file
 
 DIMENSIONS = 64
 DESCRIPTION_FILE = "bitmap_cnn.json"

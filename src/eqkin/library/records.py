@@ -1,19 +1,25 @@
-"""Rows of a library as the records a search gives; only what is shown is read."""
+"""What a library knows of its papers and equations, as plain records, and the filters that select them.
+
+Only what is shown is read. Equations are named by the numbers of their trees.
+"""
 
 from __future__ import annotations
 
 import sqlite3
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput
 from eqkin.latex.prose import EQUATION_MARK, extract_context, to_plain_text
 from eqkin.library import Library
-from eqkin.search.results import EquationRecord, PaperPage, PaperRecord
-from eqkin.search.store import EquationRef, Facets
 from eqkin.trees.mathml import to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
@@ -25,6 +31,153 @@ FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.sec
 _SELECT_REFS = (
     "SELECT e.tree, p.key, e.number, e.latex, p.year, p.fields FROM equations e JOIN papers p ON p.id = e.paper"
 )
+
+Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]  # equations by field, by year
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What a hit has to be; empty means anything."""
+
+    fields: tuple[str, ...] = ()  # one of these subject areas
+    first_year: int | None = None
+    last_year: int | None = None
+    authors: tuple[str, ...] = ()  # each a part of some author's name, whatever its case and accents; all are needed
+    papers: tuple[str, ...] = ()  # keys
+    without_papers: tuple[str, ...] = ()  # keys
+
+
+@dataclass(frozen=True)
+class PaperRecord:
+    """A paper as it is shown beside an equation."""
+
+    key: str
+    title: str
+    authors: tuple[str, ...]
+    year: int | None
+    fields: tuple[str, ...]
+    origin: str  # where it was read from
+
+
+@dataclass(frozen=True)
+class EquationRecord:
+    """An equation and where it stands."""
+
+    id: str  # "paper-key#number"
+    tree: int  # its number in the library; -1 if it is not there or did not convert
+    latex: str
+    mathml: str  # "" if it did not convert
+    label: str
+    section: str
+    before: str  # the prose just before it
+    after: str
+    paper: PaperRecord
+
+
+@dataclass(frozen=True)
+class PaperPage:
+    """A paper with its equations by section."""
+
+    paper: PaperRecord
+    abstract: str
+    sections: tuple[tuple[str, tuple[EquationRecord, ...]], ...]  # heading, equations
+
+
+@dataclass(frozen=True)
+class EquationRef:
+    """Where an equation stands: enough to rank, fold, group and count it."""
+
+    key: int
+    paper: str  # the paper's key
+    number: int  # within the paper
+    latex: str
+    year: int | None
+    fields: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The equation's id, as people see it."""
+        return f"{self.paper}#{self.number}"
+
+
+def select_trees(library: Library, filters: Filters) -> npt.NDArray[np.int64] | None:
+    """The trees that a search with these filters may give, in ascending order; None for all."""
+    conditions, values = _build_conditions(library.connection, filters)
+    if not conditions:
+        return None
+    query = (
+        f"SELECT tree FROM equations WHERE paper IN (SELECT p.id FROM papers p WHERE {' AND '.join(conditions)}) "
+        "AND tree IS NOT NULL ORDER BY tree"
+    )
+    with library.translate_errors():
+        rows = library.connection.execute(query, values).fetchall()
+    return np.fromiter((row[0] for row in rows), np.int64, len(rows))
+
+
+def select_papers(library: Library, filters: Filters) -> list[str] | None:
+    """Keys of the papers that a search with these filters may give; None for all."""
+    conditions, values = _build_conditions(library.connection, filters)
+    if not conditions:
+        return None
+    with library.translate_errors():
+        rows = library.connection.execute(f"SELECT p.key FROM papers p WHERE {' AND '.join(conditions)}", values)
+        return [row[0] for row in rows]
+
+
+def check_filters(filters: Filters) -> Filters:
+    """The filters as a value that can be compared and kept, whatever sequences they were given as.
+
+    Raises:
+        BadInput: a year is no whole number, or a name is no text.
+    """
+    for name in ("first_year", "last_year"):
+        year = getattr(filters, name)
+        if year is not None and (isinstance(year, bool) or not isinstance(year, int) or abs(year) > 1_000_000):
+            raise BadInput(f"{name} has to be a year, not {year!r}")
+    texts: dict[str, tuple[str, ...]] = {}
+    for name in ("fields", "authors", "papers", "without_papers"):
+        given = getattr(filters, name)
+        values = (given,) if isinstance(given, str) else tuple(given)
+        if not all(isinstance(value, str) for value in values):
+            raise BadInput(f"{name} have to be texts")
+        texts[name] = tuple(value.encode("utf-8", "replace").decode() for value in values)
+    return Filters(first_year=filters.first_year, last_year=filters.last_year, **texts)
+
+
+def _build_conditions(connection: sqlite3.Connection, filters: Filters) -> tuple[list[str], list[str | int]]:
+    conditions: list[str] = []
+    values: list[str | int] = []
+
+    def add(condition: str, *given: str | int) -> None:
+        conditions.append(condition)
+        values.extend(given)
+
+    if filters.fields:
+        chosen = "SELECT value FROM json_each(?)"
+        add(f"EXISTS (SELECT 1 FROM json_each(p.fields) AS f WHERE f.value IN ({chosen}))", _to_json(filters.fields))
+    if filters.first_year is not None:
+        add("p.year >= ?", filters.first_year)
+    if filters.last_year is not None:
+        add("p.year <= ?", filters.last_year)
+    if filters.authors:
+        connection.create_function("has_author", 2, _has_author, deterministic=True)
+        for author in filters.authors:
+            add("has_author(p.authors, ?)", simplify_name(author))
+    if filters.papers:
+        add("p.key IN (SELECT value FROM json_each(?))", _to_json(filters.papers))
+    if filters.without_papers:
+        add("p.key NOT IN (SELECT value FROM json_each(?))", _to_json(filters.without_papers))
+    return conditions, values
+
+
+def _has_author(authors: str, part: str) -> bool:
+    return any(part in simplify_name(name) for name in orjson.loads(authors))
+
+
+def simplify_name(name: str) -> str:
+    """A name without case and accents, so that Schrodinger finds Schrödinger."""
+    parts = unicodedata.normalize("NFKD", name.casefold())
+    return " ".join("".join(letter for letter in parts if not unicodedata.combining(letter)).split())
 
 
 def get_papers(library: Library, keys: Iterable[str]) -> dict[str, PaperRecord]:

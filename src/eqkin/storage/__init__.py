@@ -1,0 +1,29 @@
+"""Storage that knows nothing of equations: atomic files, locks, checksummed JSON and append-only segment files."""
+
+from eqkin.storage.files import (
+    WriterLock,
+    delete_unused_files,
+    format_checked_json,
+    hash_file,
+    load_checked_json,
+    parse_checked_json,
+    replace_file,
+    sync_folder,
+    write_atomically,
+    write_file,
+    write_stream,
+)
+
+__all__ = [
+    "WriterLock",
+    "delete_unused_files",
+    "format_checked_json",
+    "hash_file",
+    "load_checked_json",
+    "parse_checked_json",
+    "replace_file",
+    "sync_folder",
+    "write_atomically",
+    "write_file",
+    "write_stream",
+]
