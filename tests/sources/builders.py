@@ -1,8 +1,15 @@
-"""Archives and pages the tests read, made in memory."""
+"""Archives and pages the tests read, made in memory, and what holds for everything that is read."""
 
 import gzip
 import io
 import tarfile
+from collections.abc import Callable
+
+from eqkin.errors import EqkinError
+from eqkin.latex import parse
+from eqkin.sources import Paper
+
+LONG = 300_000  # characters: read in about a second, but in many minutes by code that is quadratic in them
 
 TEX = rb"\documentclass{article}\begin{document}\begin{equation}a=b\end{equation}\end{document}"
 
@@ -28,6 +35,30 @@ def link(name: str, target: str, kind: bytes = tarfile.SYMTYPE) -> tarfile.TarIn
     info.type = kind
     info.linkname = target
     return info
+
+
+def repeat(piece: str, length: int = LONG) -> str:
+    return piece * (length // len(piece))
+
+
+def check_paper(paper: Paper, size: int) -> None:
+    """Assert what every reader promises of a paper read from a source of `size` characters or bytes."""
+    assert len(paper.text) <= 8 * size + 1_000
+    assert "\0" not in paper.text
+    paper.text.encode()  # no lone surrogates
+    document = parse(paper.text, paper.styles, paper.bibliography)
+    assert document.sections
+    assert all(0 <= equation.section < len(document.sections) for equation in document.equations)
+
+
+def check_read_or_refused(read: Callable[[], Paper], size: int) -> None:
+    """Assert that a source gives a sound paper, or an error of eqkin's that says what is wrong with it."""
+    try:
+        paper = read()
+    except EqkinError as error:
+        assert len(str(error)) > 10
+    else:
+        check_paper(paper, size)
 
 
 def squeezed(text: str) -> str:

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.errors import BadInput, EqkinError
+from eqkin.errors import BadInput
 from eqkin.sources.html import read_html
-from tests.sources.builders import squeezed
+from tests.sources.builders import check_paper, check_read_or_refused, repeat, squeezed
 
 BLOCK = '<math display="block"><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>'
 LATEXML = """<!DOCTYPE html><html lang="en"><head><title>[1706.03762] Attention</title>
@@ -129,13 +129,13 @@ def test_unknown_entities_are_just_text():
 @pytest.mark.parametrize(
     "page",
     [
-        "<div>" * 100_000 + "x",
-        "<math>" + "<mrow>" * 100_000 + "x",
-        "<math display=block>" + "<mrow>" * 20_000 + "</math>y",
+        "<div>" * 100_000 + "after",
+        "<math>" + "<mrow>" * 100_000 + "</math>after",
+        "<math display=block>" + "<mrow>" * 20_000 + "</math>after",
     ],
 )
-def test_deep_pages_do_not_recurse(page):
-    read(page)
+def test_text_after_a_deep_tree_is_read(page):
+    assert read(page).text.rstrip().endswith("after")
 
 
 def test_equation_above_the_limit_is_left_out_with_a_note():
@@ -217,27 +217,25 @@ def test_whatever_the_page_its_equations_are_well_formed(tags):
 
 
 @given(st.text(max_size=200))
-def test_arbitrary_text_gives_a_paper_or_an_error_of_ours(text):
-    try:
-        read(text)
-    except EqkinError:
-        pass
+def test_arbitrary_text_gives_a_sound_paper_or_an_error_of_ours(text):
+    check_read_or_refused(lambda: read(text), len(text))
 
 
 @pytest.mark.parametrize("piece", ["<div>", "<a ", "<!-", "</p>", "<math>", "<mi>", '<a "', "<?", "<div></p>"])
-def test_steps_grow_no_faster_than_the_page(piece, work):
-    work.is_linear(lambda n: read(piece * n), 1_000)
+def test_long_repetitive_page_is_read(piece):
+    page = repeat(piece)
+    check_paper(read(page), len(page))
 
 
 @pytest.mark.parametrize("piece", ["</x>", "</mrow>", "<mi>", "<mi></x>", "<mi></mrow>"])
-def test_steps_grow_no_faster_than_an_equation(piece, work):
-    work.is_linear(lambda n: read("<math display=block>" + "<mi>" * 1_000 + piece * n), 1_000)
+def test_long_repetitive_equation_is_read(piece):
+    page = "<math display=block>" + "<mi>" * 1_000 + repeat(piece)
+    check_paper(read(page), len(page))
 
 
-def test_end_tag_deep_in_an_equation_costs_no_look_at_all_that_is_open(work):
-    pages = ["<math>" + "<mi>" * depth + "</x>" * 20_000 for depth in (1, 900)]
-    shallow, deep = (work.seconds(read, page) for page in pages)
-    assert deep < 2 * shallow + 0.02
+def test_end_tags_of_nothing_that_is_open_are_ignored_however_deep():
+    page = "<math display=block>" + "<mi>" * 900 + "x"
+    assert equations(read(page + repeat("</x>"))) == equations(read(page))
 
 
 @pytest.mark.parametrize("codec", ["punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "hex", "rot13"])
