@@ -23,7 +23,7 @@ from eqkin.library import Library
 from eqkin.library.reading import ParsedPaper, parse_item
 from eqkin.sources import open_source
 from eqkin.trees import Forest, ForestBuilder, Vocabulary
-from eqkin.trees.files import from_bytes
+from eqkin.trees.forest import from_bytes
 
 _ROWS = 2_048  # of the bare products, where they are fastest
 

@@ -18,7 +18,7 @@ from eqkin.errors import CorruptData
 from eqkin.library.reading import parse_item
 from eqkin.sources import open_source
 from eqkin.trees import Vocabulary
-from eqkin.trees.files import from_bytes
+from eqkin.trees.forest import from_bytes
 from eqkin.trees.vocabulary import to_dense
 from tests.encoder.batches import SOME_FORESTS, padded, random, slow_mix
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model

@@ -13,7 +13,7 @@ from eqkin.evaluation.systems.serialised import serialize
 from eqkin.evaluation.systems.tfidf import TfIdfLatex, TfIdfTree, count_ngrams, tokenize_latex
 from eqkin.evaluation.systems.tree_pairs import TreePairs
 from eqkin.trees.hashing import combine_hashes, hash_strings
-from eqkin.trees.labels import label_nodes
+from eqkin.trees.normal import label_nodes
 from eqkin.trees.vocabulary import Vocabulary, to_dense
 from tests.evaluation.formulas import formulas
 from tests.training.small import corpus_of

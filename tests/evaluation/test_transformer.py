@@ -13,8 +13,8 @@ from eqkin.evaluation.systems.transformer import Transformer, TransformerTrainin
 from eqkin.evaluation.systems.transformer_batches import TreeSet, pad, truncate, unpad
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
 from eqkin.trees import Vocabulary
+from eqkin.trees.forest import compute_preorder
 from eqkin.trees.mathml import to_node
-from eqkin.trees.order import compute_preorder
 from tests.training.small import FORESTS, corpus_of, some_trees
 from tests.trees.strategies import build
 

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.latex.entities import decode_entities
-from eqkin.latex.glued import restore_spaces
-from eqkin.latex.rewriting import rewrite_matches
+from eqkin.latex.typed import decode_entities, restore_spaces, rewrite_matches
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from importlib import resources
 import pytest
 
 from eqkin.latex import parse
-from eqkin.latex.displays import _END_PATTERNS
+from eqkin.latex.outline import _END_PATTERNS
 
 pack = pytest.importorskip("tree_sitter_language_pack")
 

@@ -20,7 +20,7 @@ from eqkin.library.statistics import compute_statistics, count_characters
 from eqkin.library.verify import verify
 from eqkin.mathml.converter import ConverterIdentity
 from eqkin.sources.paper import Paper, SourceItem
-from eqkin.trees.files import open_forest
+from eqkin.trees.forest import open_forest
 from eqkin.trees.mathml import to_mathml
 from tests.library.conftest import write_article
 

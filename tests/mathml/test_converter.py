@@ -10,11 +10,11 @@ from py_mini_racer import MiniRacer
 
 from eqkin.latex import parse
 from eqkin.latex.environments import is_diagram, to_converter_input
-from eqkin.latex.packages import PRELUDES
+from eqkin.latex.macros import PRELUDES
 from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, get_converter_identity
 from eqkin.mathml.formulas import convert_formulas
-from eqkin.trees.files import to_bytes
+from eqkin.trees.forest import to_bytes
 from eqkin.trees.mathml import to_mathml, to_node
 
 

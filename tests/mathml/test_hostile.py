@@ -107,14 +107,14 @@ from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter
 heavy = r"\begin{matrix}" + "&".join(["x"] * 9900) + r"\end{matrix}"
 hasty = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
-hasty.trees([heavy, "x"])
+hasty.convert([heavy, "x"])
 small = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
-small.trees([heavy] * 3)
+small.convert([heavy] * 3)
 dropped = Converter()
-dropped.trees(["x"])
+dropped.convert(["x"])
 del dropped
-Converter(replace(LIMITS, formula_seconds=0.004)).trees([heavy])
-hasty.trees([heavy])
+Converter(replace(LIMITS, formula_seconds=0.004)).convert([heavy])
+hasty.convert([heavy])
 """
 
 

@@ -11,7 +11,7 @@ from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input
 from eqkin.mathml.formulas import convert_formulas
-from eqkin.trees.files import to_bytes
+from eqkin.trees.forest import to_bytes
 from eqkin.trees.mathml import Node, parse_mathml, to_forest, to_json, to_mathml, to_node
 
 FORMULAS = [
@@ -43,13 +43,13 @@ ATLAS = sorted(entry.name for entry in resources.files("eqkin.atlas").iterdir() 
 
 
 def as_bytes(forest):
-    return to_bytes(forest.canonical())
+    return to_bytes(forest.canonicalise())
 
 
 def check_both_ways(converter, formulas, packages=None, macros=None):
     """The engine's trees are those that are read from KaTeX's markup, with the macros of the same document."""
     conversion = convert_formulas(converter, formulas, packages, macros)
-    for formula, outcome, page in zip(formulas, conversion.outcomes, converter.markup(formulas), strict=True):
+    for formula, outcome, page in zip(formulas, conversion.outcomes, converter.render_markup(formulas), strict=True):
         assert outcome.failure is None, formula
         math = page[page.index("<math") : page.index("</math>") + len("</math>")]
         assert to_json(to_node(conversion.forest, outcome.tree)) == to_json(parse_mathml(math)), formula

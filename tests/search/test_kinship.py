@@ -15,7 +15,7 @@ from eqkin.search.kinship import (
     compute_structural_overlap,
     extract_features,
 )
-from eqkin.trees.frequencies import DocumentFrequencies
+from eqkin.trees.idf import DocumentFrequencies
 from eqkin.trees.terms import TERM_FAMILIES, extract_terms
 
 QUERY = r"x^2 + y^2 = \frac{a}{x + y}"

@@ -263,7 +263,7 @@ def test_what_is_gone_is_left_out_or_told(desk):
 
 def test_equations_that_share_terms_are_found(desk, engine, kind):
     from eqkin.search.candidates import make_query_features
-    from eqkin.trees.frequencies import load_bundled_frequencies
+    from eqkin.trees.idf import load_bundled_frequencies
 
     forest = engine.formulas.read(BAYES).forest
     codes = make_query_features(forest, np.zeros(64, np.float32)).codes

@@ -22,7 +22,7 @@ from eqkin.library import Library
 from eqkin.training import corpus_file, gathering
 from eqkin.training.corpus import Corpus
 from eqkin.trees import ForestBuilder
-from eqkin.trees.files import to_bytes
+from eqkin.trees.forest import to_bytes
 from tests.library.conftest import write_article
 from tests.trees.strategies import TREES, build, rows_of
 

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from eqkin.trees.mathml import to_node
-from eqkin.trees.simplified import EQUIVALENT_SIGNS, SILENT_OPERATORS
+from eqkin.trees.normal import EQUIVALENT_SIGNS, SILENT_OPERATORS
 
 MOST = 24  # nodes of a run
 

@@ -37,7 +37,7 @@ def build(trees):
 
 def rows_of(forest):
     """All nodes of a forest as `breadth_first` gives them, tree by tree."""
-    parent, position, first = forest.parent(), forest.position(), forest.first_child()
+    parent, position, first = forest.compute_parent(), forest.compute_position(), forest.compute_first_child()
     out = []
     for tree in range(len(forest)):
         start, end = int(forest.offsets[tree]), int(forest.offsets[tree + 1])

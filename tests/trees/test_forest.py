@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eqkin.errors import CorruptData
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.files import to_bytes
+from eqkin.trees.forest import to_bytes
 
 from .strategies import FORESTS, breadth_first, build, rows_of
 

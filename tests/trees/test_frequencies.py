@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.trees.frequencies import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
+from eqkin.trees.idf import RARE_TERM_COUNT, DocumentFrequencies, load_bundled_frequencies
 from eqkin.trees.terms import extract_terms
 from tests.trees.strategies import build
 

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 
-from eqkin.trees.labels import label_nodes
+from eqkin.trees.normal import label_nodes
 from tests.trees.strategies import FORESTS, build
 
 

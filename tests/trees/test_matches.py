@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eqkin.trees import ForestBuilder
-from eqkin.trees.matches import MIN_SUBSTRING, find_common_substrings, mark_covered
+from eqkin.trees.align import MIN_SUBSTRING, find_common_substrings, mark_covered
 from eqkin.trees.mathml import Node, to_forest
 from eqkin.trees.tokens import extract_tokens
 

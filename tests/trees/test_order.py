@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqkin.trees.forest import compute_preorder, iter_blocks, order_depth_first
 from eqkin.trees.mathml import to_node
-from eqkin.trees.order import compute_preorder, iter_blocks, order_depth_first
 from tests.evaluation.formulas import formulas
 from tests.trees.strategies import FORESTS, build
 

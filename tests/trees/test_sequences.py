@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.trees import ForestBuilder
+from eqkin.trees.align import IDF_STEPS, RENAMED_TOKEN_WEIGHT, score_common_subsequences
 from eqkin.trees.mathml import Node, to_forest
-from eqkin.trees.sequences import IDF_STEPS, RENAMED_TOKEN_WEIGHT, score_common_subsequences
 from eqkin.trees.tokens import MAX_TOKENS, extract_tokens
 
 SYMBOLS = st.lists(st.sampled_from("xyz12+="), max_size=8).map("".join)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eqkin.errors import CorruptData
 from eqkin.trees import ForestBuilder
-from eqkin.trees.files import from_bytes, open_forest, to_bytes
+from eqkin.trees.forest import from_bytes, open_forest, to_bytes
 
 from .strategies import FORESTS, breadth_first, build, rows_of
 

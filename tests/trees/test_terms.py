@@ -104,7 +104,7 @@ def test_a_tree_of_one_symbol_has_its_label_alone_and_one_of_blanks_nothing():
 def test_a_tree_has_the_same_terms_in_any_forest(atlas):
     terms = extract_terms(atlas)
     chosen = list(range(len(atlas)))[::-3]
-    elsewhere = extract_terms(atlas.select(chosen).canonical(), block=999)
+    elsewhere = extract_terms(atlas.select(chosen).canonicalise(), block=999)
     assert all(listed(elsewhere, at) == listed(terms, tree) for at, tree in enumerate(chosen))
 
 

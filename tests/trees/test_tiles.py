@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqkin.trees import ForestBuilder
+from eqkin.trees.align import MIN_RENAMING_TILE, align_tokens
 from eqkin.trees.mathml import Node, to_forest
-from eqkin.trees.tiles import MIN_RENAMING_TILE, align_tokens
 from eqkin.trees.tokens import extract_tokens
 
 SYMBOLS = st.lists(st.sampled_from("xyz+="), min_size=1, max_size=9).map("".join)

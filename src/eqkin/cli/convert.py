@@ -66,7 +66,7 @@ def convert(
 
 def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str, str]]:
     """For each formula what to print, and an error or ""."""
-    from eqkin.latex.formula import clean_typed_formula
+    from eqkin.latex.typed import clean_typed_formula
     from eqkin.mathml import formulas
     from eqkin.mathml.converter import Converter
     from eqkin.trees.mathml import to_json, to_mathml, to_node

@@ -76,10 +76,9 @@ class Encoder:
 
     def parse_formulas(self, formulas: Sequence[str]) -> Forest:
         """The trees of LaTeX formulas as `encode` reads them: each by itself, whatever stands beside it."""
-        from eqkin.latex.entities import decode_entities
-        from eqkin.latex.formula import clean_typed_formula
+        from eqkin.latex.typed import clean_typed_formula, decode_entities
         from eqkin.mathml.converter import Converter
-        from eqkin.mathml.typed import convert_typed_formula
+        from eqkin.mathml.formulas import convert_typed_formula
 
         if isinstance(formulas, str):
             raise BadInput("a list of formulas is needed, not a single string")

@@ -1,8 +1,12 @@
-r"""Macro definitions of a document: what they are called, what they take, what they stand for.
+r"""Macro definitions of a document: names, arguments and bodies; and those of packages.
 
-Read: \newcommand and its kin (optional arguments, \newcommandx, xparse), \def with delimited parameters, \let,
-\DeclareMathOperator, \DeclarePairedDelimiter, \newenvironment. A definition that cannot be read is left out: it costs
-the equations that use it, not the paper.
+\newcommand and variants (optional arguments, \newcommandx, xparse), \def with delimited parameters, \let,
+\DeclareMathOperator, \DeclarePairedDelimiter and \newenvironment are read. A definition that cannot be read is left out:
+it costs the equations that use it, not the paper.
+
+Each file of `preludes/` defines the commands of one package in terms of what KaTeX knows; a paper gets those of the packages
+it loads, and always `latex`. If the preamble of a paper is unknown or incomplete, `find_providers` names the package that
+would have defined a command.
 """
 
 from __future__ import annotations
@@ -10,8 +14,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 
-from eqkin.latex.scan import read_bracket, read_group, skip_space
+from eqkin.latex.scan import read_bracket, read_group, skip_space, strip_comments
 from eqkin.limits import LIMITS
 
 Argument = tuple[str, ...]  # ("m",) | ("o", default) | ("o",) | ("s",) | ("g",) | ("d", open, close) | ("u", delimiter)
@@ -309,3 +315,26 @@ _READERS: dict[str, Callable[[str, int, re.Match[str]], _ReadResult]] = {
 }
 # alternatives that start with a plain letter are passed over fast
 _DEFINITION = re.compile(r"\\(" + "|".join(_READERS) + r")(?![A-Za-z@])\s*+\*?\s*+")
+
+
+def _load_preludes() -> dict[str, dict[str, Macro]]:
+    preludes: dict[str, dict[str, Macro]] = {}
+    folder = resources.files("eqkin.latex").joinpath("preludes")
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.name.endswith(".tex"):
+            found = find_definitions(strip_comments(entry.read_text("utf-8")))
+            preludes[entry.name.removesuffix(".tex")] = {
+                d.value.name: d.value for d in found if isinstance(d.value, Macro)
+            }
+    return preludes
+
+
+PRELUDES = _load_preludes()
+_LAST_RESORTS = frozenset({"conventions", "peeters_macros"})  # asked after the packages proper
+
+
+@cache
+def find_providers() -> dict[str, str]:
+    """For every command some prelude defines: the package to take it from when none was loaded (`latex` excluded)."""
+    order = sorted(PRELUDES, key=lambda package: (package in _LAST_RESORTS, package), reverse=True)
+    return {name: package for package in order if package != "latex" for name in PRELUDES[package]}

@@ -27,7 +27,7 @@ from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import display_path
 from eqkin.sources.paper import SourceItem
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.files import open_forest
+from eqkin.trees.forest import open_forest
 from eqkin.trees.mathml import Node, to_node
 
 if TYPE_CHECKING:

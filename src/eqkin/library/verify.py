@@ -21,7 +21,7 @@ from eqkin.library.reading import ParsedEquation, ParsedPaper, compute_content_d
 from eqkin.sources.paper import Paper
 from eqkin.storage import WriterLock, hash_file
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.files import from_bytes, open_forest, to_bytes
+from eqkin.trees.forest import from_bytes, open_forest, to_bytes
 
 _INDEX_FOLDER = "index"  # the folder of what is derived from the library
 

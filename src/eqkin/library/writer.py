@@ -19,7 +19,7 @@ from eqkin.library.reading import ParsedPaper, make_failed_paper
 from eqkin.sources.paper import Paper
 from eqkin.storage import hash_file, write_file
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.files import from_bytes, open_forest, to_bytes
+from eqkin.trees.forest import from_bytes, open_forest, to_bytes
 
 _BATCH_EQUATIONS = 10_000
 _BATCH_PAPERS = 2_000

@@ -23,8 +23,7 @@ from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, M
 
 from eqkin.errors import CorruptData
 from eqkin.latex.environments import DIAGRAM_COMMANDS
-from eqkin.latex.macros import Macro
-from eqkin.latex.packages import PRELUDES, find_providers
+from eqkin.latex.macros import PRELUDES, Macro, find_providers
 from eqkin.limits import LIMITS, Limits
 from eqkin.trees.forest import Forest, ForestBuilder
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from eqkin.latex.rewriting import RewrittenText, rewrite_matches
+from eqkin.latex.typed import RewrittenText, rewrite_matches
 from eqkin.trees.mathml import Node
 
 _SIGN_CODES = range(0xA000, 0xA48D)  # Yi syllables; the converter refuses characters of private use

@@ -21,7 +21,7 @@ from eqkin.search.results import Filters
 from eqkin.search.store import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.wildcards import Pattern, rank_matches_first
 from eqkin.trees import Forest
-from eqkin.trees.frequencies import load_bundled_frequencies as bundled_frequencies
+from eqkin.trees.idf import load_bundled_frequencies as bundled_frequencies
 from eqkin.trees.mathml import to_node
 
 _MIN_CANDIDATES = 40  # equations that are looked at closely for a short list

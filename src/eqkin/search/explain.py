@@ -1,7 +1,7 @@
 """Why a hit was found: which of its parts answer which parts of the query, and under what names.
 
 The ranking looks at runs of tokens that two formulas have in common, so does the explanation: both are covered with
-such runs under one renaming of letters (`eqkin.trees.tiles`). A part with parts of its own (a fraction, a row)
+such runs under one renaming of letters (`eqkin.trees.align`). A part with parts of its own (a fraction, a row)
 answers another if all that is below the one is paired with all that is below the other. A query with wildcards is
 explained by how the hit matches it, if it does.
 """
@@ -18,9 +18,9 @@ from eqkin.mathml.placeholders import is_wildcard
 from eqkin.search.results import Pairing
 from eqkin.search.wildcards import Pattern, PatternMatch, replace_wildcards
 from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.align import Alignment, align_tokens
+from eqkin.trees.forest import compute_ranks_and_sizes
 from eqkin.trees.mathml import Node, to_forest, to_mathml
-from eqkin.trees.order import compute_ranks_and_sizes
-from eqkin.trees.tiles import Alignment, align_tokens
 from eqkin.trees.tokens import MAX_TOKENS, Tokens, extract_tokens
 
 _SAME_SIMILARITY = 1.0  # similarity of parts with the same label

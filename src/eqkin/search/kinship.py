@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.trees import Forest
-from eqkin.trees.frequencies import DocumentFrequencies, load_bundled_frequencies
-from eqkin.trees.matches import CommonSubstrings, find_common_substrings
-from eqkin.trees.sequences import IDF_STEPS, score_common_subsequences
-from eqkin.trees.simplified import Normaliser
+from eqkin.trees.align import IDF_STEPS, CommonSubstrings, find_common_substrings, score_common_subsequences
+from eqkin.trees.idf import DocumentFrequencies, load_bundled_frequencies
+from eqkin.trees.normal import Normaliser
 from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
 from eqkin.trees.tokens import Tokens, extract_tokens
 

@@ -26,7 +26,7 @@ from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.search.store import Floats, Keys, Snapshot
 from eqkin.sources import open_source
 from eqkin.trees import ForestBuilder
-from eqkin.trees.files import from_bytes
+from eqkin.trees.forest import from_bytes
 from eqkin.trees.mathml import to_mathml, to_node
 
 _MAX_NEIGHBOURS = 100  # K, in a library of some size

@@ -10,13 +10,11 @@ from pathlib import Path
 from queue import LifoQueue
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.latex.entities import decode_entities
-from eqkin.latex.formula import clean_typed_formula
-from eqkin.latex.rewriting import RewrittenText
+from eqkin.latex.typed import RewrittenText, clean_typed_formula, decode_entities
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure
+from eqkin.mathml.formulas import convert_typed_formula
 from eqkin.mathml.placeholders import Placeholders, find_wildcards, insert_placeholders, label_wildcards, restore_names
-from eqkin.mathml.typed import convert_typed_formula
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, parse_mathml, to_forest, to_mathml, to_node
 

@@ -17,7 +17,7 @@ from eqkin.library import Library
 from eqkin.training.context_words import gather_words
 from eqkin.training.corpus_words import ContextWords
 from eqkin.trees import Forest
-from eqkin.trees.files import open_forest
+from eqkin.trees.forest import open_forest
 
 _PART_NODES = 4_000_000  # trees are checked in parts of about this size, which bounds the memory it takes
 

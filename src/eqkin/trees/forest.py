@@ -1,22 +1,31 @@
-"""A forest: many trees as a handful of flat arrays.
+"""Forests: many trees as a few flat arrays, in memory and on disk.
 
-Nodes stand in breadth-first order, tree after tree. Then the children of a node are one contiguous run, and a tree is
-given by one number a node, `n_children`; parent, first child, position and depth follow from it without loops. A
-node's tag, attributes and text are indices into three lists of distinct strings, so a forest is lossless: MathML can
-be written from it.
+Nodes are stored in breadth-first order, tree after tree. The children of a node are therefore contiguous, and one
+number per node, `n_children`, describes the shape of a tree; parent, first child, position and depth follow from it
+without loops. Tag, attributes and text of a node are indices into three lists of distinct strings. A forest is
+lossless: MathML can be written from it.
+
+A forest file has the safetensors layout: eight bytes of header length, a JSON header, then the raw arrays. String lists
+are UTF-8 joined by zero bytes. The header contains the format version; an unknown version is an error.
+
+Depth-first order is the order in which a formula is written; in it every subtree is contiguous. It is computed level by
+level for a whole forest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import mmap
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.errors import CorruptData
+from eqkin.errors import BadInput, CorruptData
 
 Array = npt.NDArray[np.integer[Any]]
 
@@ -191,3 +200,166 @@ class ForestBuilder:
 
 def _map_strings(index: dict[str, int], strings: list[str]) -> npt.NDArray[np.int64]:
     return np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))
+
+
+FOREST_FORMAT = "eqkin-forest"
+FOREST_VERSION = 1
+_STRING_LISTS = ("tags", "attributes", "texts")
+_ARRAYS = ("tag", "attribute", "text", "n_children", "offsets")
+_DTYPES: dict[str, type[np.integer[Any]]] = {
+    "U8": np.uint8,
+    "U16": np.uint16,
+    "U32": np.uint32,
+    "U64": np.uint64,
+    "I64": np.int64,
+}
+_DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+
+
+def to_bytes(forest: Forest) -> bytes:
+    """The file content of a forest."""
+    arrays: dict[str, Array] = {name: np.ascontiguousarray(getattr(forest, name)) for name in _ARRAYS}
+    for name in _STRING_LISTS:
+        strings = getattr(forest, name)
+        joined = "\0".join(strings).encode("utf-8", "surrogatepass")
+        if strings and joined.count(b"\0") != len(strings) - 1:
+            raise BadInput(f"a forest cannot be stored: one of its {name} holds a zero character")
+        arrays[name] = np.frombuffer(joined, np.uint8)
+    arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # widest first keeps all of them aligned
+    header: dict[str, object] = {
+        "__metadata__": {"format": FOREST_FORMAT, "version": str(FOREST_VERSION)}
+        | {f"n_{n}": str(len(getattr(forest, n))) for n in _STRING_LISTS}
+    }
+    at = 0
+    for name, array in arrays.items():
+        header[name] = {
+            "dtype": _DTYPE_NAMES[array.dtype],
+            "shape": list(array.shape),
+            "data_offsets": [at, at + array.nbytes],
+        }
+        at += array.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-(len(text) + 8) % 64)
+    return len(text).to_bytes(8, "little") + text + b"".join(array.tobytes() for array in arrays.values())
+
+
+def open_forest(path: Path) -> Forest:
+    """Open a forest file without reading it: arrays are views of the mapped file. Raises `CorruptData`."""
+    try:
+        with path.open("rb") as file:
+            buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError as error:
+        raise CorruptData(f"{path}: missing; run `eqkin verify`") from error
+    except ValueError as error:
+        raise CorruptData(f"{path}: empty file, not a forest") from error
+    return _parse_forest(memoryview(buffer), str(path))
+
+
+def from_bytes(data: bytes) -> Forest:
+    """The forest whose file content is `data`. Raises `CorruptData`."""
+    return _parse_forest(memoryview(data), "forest")
+
+
+def _parse_forest(data: memoryview, name: str) -> Forest:
+    try:
+        length = int.from_bytes(data[:8], "little")
+        if length > min(len(data), 1_000_000):
+            raise ValueError("header length")
+        header = json.loads(bytes(data[8 : 8 + length]))
+        metadata = header["__metadata__"]
+        if metadata["format"] != FOREST_FORMAT or metadata["version"] != str(FOREST_VERSION):
+            raise CorruptData(
+                f"{name}: format {metadata['format']} {metadata['version']}, this eqkin reads {FOREST_FORMAT} {FOREST_VERSION}"
+            )
+        body = data[8 + length :]
+        arrays = {key: _read_array(header[key], body) for key in (*_ARRAYS, *_STRING_LISTS)}
+        strings = {key: _split_strings(arrays[key], int(metadata[f"n_{key}"])) for key in _STRING_LISTS}
+        if arrays["offsets"].dtype != np.int64 or not len(arrays["offsets"]):
+            raise ValueError("offsets")
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
+        raise CorruptData(f"{name}: not a readable forest file ({error}); run `eqkin verify`") from error
+    return Forest(**strings, **{key: arrays[key] for key in _ARRAYS})  # type: ignore[arg-type]
+
+
+def _read_array(entry: dict[str, Any], body: memoryview) -> Array:
+    start, end = (int(offset) for offset in entry["data_offsets"])
+    dtype: np.dtype[np.integer[Any]] = np.dtype(_DTYPES[str(entry["dtype"])])
+    (n,) = (int(length) for length in entry["shape"])
+    if not 0 <= start <= end <= len(body) or n * dtype.itemsize != end - start:
+        raise ValueError("array outside the file")
+    return np.frombuffer(body[start:end], dtype)
+
+
+def _split_strings(array: Array, count: int) -> list[str]:
+    strings = array.tobytes().decode("utf-8", "surrogatepass").split("\0") if count else []
+    if len(strings) != count:
+        raise ValueError("string list length")
+    return strings
+
+
+Numbers = npt.NDArray[np.int32]
+
+NODES_PER_BLOCK = 1_000_000  # nodes worked on at a time
+
+
+def compute_preorder(forest: Forest, block: int = NODES_PER_BLOCK) -> Numbers:
+    """Each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order."""
+    rank = np.empty(len(forest.n_children), np.int32)
+    for trees, nodes in iter_blocks(forest.offsets, block):
+        offsets = forest.offsets[trees.start : trees.stop + 1] - nodes.start
+        rank[nodes], _ = compute_ranks_and_sizes(forest.n_children[nodes], offsets)
+    return rank
+
+
+def order_depth_first(forest: Forest) -> npt.NDArray[np.int64]:
+    """The nodes, tree after tree, each tree's in depth-first order: what is indexed by it comes in that order."""
+    places = compute_preorder(forest).astype(np.int64)
+    places += np.repeat(forest.offsets[:-1], forest.sizes)
+    order = np.empty_like(places)
+    order[places] = np.arange(len(places))
+    return order
+
+
+def iter_blocks(offsets: npt.NDArray[np.int64], size: int = NODES_PER_BLOCK) -> Iterator[tuple[slice, slice]]:
+    """Consecutive trees, or sequences, of at most so many nodes together: which they are, and which nodes they have.
+
+    A tree with more nodes is a block of its own.
+    """
+    first = 0
+    while first < len(offsets) - 1:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + size, "right")) - 1)
+        yield slice(first, last), slice(int(offsets[first]), int(offsets[last]))
+        first = last
+
+
+def compute_ranks_and_sizes(n_children: Array, offsets: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
+    """Rank in depth-first order and nodes of the subtree, for each node of some trees.
+
+    Sizes are added up from the leaves, then ranks go from the roots down:
+    rank(child) = rank(parent) + 1 + the sizes of the subtrees of its elder siblings
+    """
+    counts = n_children.astype(np.int64)
+    first_child = np.cumsum(counts) - counts + np.repeat(np.arange(1, len(offsets)), np.diff(offsets))
+    levels = [offsets[:-1]]
+    owners = []  # of each node of the next level, its parent's place in this one
+    while True:
+        level = levels[-1]
+        owner = np.repeat(np.arange(len(level)), counts[level])
+        if not len(owner):
+            break
+        start = np.cumsum(counts[level]) - counts[level]
+        levels.append(first_child[level][owner] + np.arange(len(owner)) - start[owner])
+        owners.append(owner)
+    sizes = [np.ones(len(levels[-1]), np.int64)]
+    for level, owner in zip(levels[-2::-1], owners[::-1], strict=True):
+        sizes.append(1 + np.bincount(owner, sizes[-1], len(level)).astype(np.int64))
+    sizes.reverse()
+    rank, total = np.zeros(len(counts), np.int32), np.empty(len(counts), np.int32)
+    total[levels[0]] = sizes[0]
+    for above, below, owner, size in zip(levels[:-1], levels[1:], owners, sizes[1:], strict=True):
+        before = np.cumsum(size) - size
+        eldest = np.concatenate(([True], owner[1:] != owner[:-1]))
+        before -= before[eldest][np.cumsum(eldest) - 1]
+        rank[below] = rank[above][owner] + 1 + before
+        total[below] = size
+    return rank, total

@@ -1,16 +1,20 @@
-"""Terms: what a tree is made of, counted.
+"""Terms: hashed structural features of a tree, counted.
 
     0 label      tag and text of a node
-    1 path       which child of what, label
-    2 path2      which child of what, which child of what, label
-    3 apath2     the same, identifiers anonymous
+    1 path       slot in the parent, label
+    2 path2      slot of the parent in its parent, slot in the parent, label
+    3 apath2     the same with anonymous identifiers
     4 sibling    label, label of the next sibling
-    5 run2       two members of a row side by side, with all below them
+    5 run2       two adjacent members of a row with everything below them
     6 run3       three of them
     7 renamed2   as 5, identifiers renamed by first occurrence
     8 renamed3   as 6, identifiers renamed by first occurrence
 
-of simplified trees (`simplified.py`). Runs of more than 24 nodes are not counted.
+Terms are extracted from the normal form. Families 5 to 8 are sibling n-grams: an n-gram is a contiguous range of nodes in
+depth-first order, described by the labels and child counts of its nodes. Its code is a polynomial hash of this sequence,
+the sum of token * base^offset, computed from prefix sums. With renamed identifiers, the token of an identifier is the
+distance to its previous occurrence in the n-gram, or "new"; the sum first takes all of them as new and is then corrected.
+N-grams of more than 24 nodes are not counted.
 """
 
 from __future__ import annotations
@@ -21,11 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees import Forest
-from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
-from eqkin.trees.order import iter_blocks
-from eqkin.trees.runs import find_sibling_ngrams
-from eqkin.trees.simplified import Normaliser, NormalNodes, Places
+from eqkin.trees.forest import Forest, iter_blocks
+from eqkin.trees.hashing import Codes, combine_hashes, compute_powers, compute_prefix_sums, hash_strings
+from eqkin.trees.normal import Normaliser, NormalNodes, Places
 
 TERM_FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
 
@@ -116,3 +118,68 @@ def _count_terms(
     count = np.minimum(np.diff(first, append=len(terms)), 255).astype(np.uint8)
     terms, family = terms[first], (keys[first] & np.uint64((1 << _FAMILY_BITS) - 1)).astype(np.uint8)
     return (terms >> np.uint64(32)).astype(np.int64), terms.astype(np.uint32), family, count
+
+
+MAX_NGRAM_NODES = 24  # nodes of a run
+
+
+@dataclass(frozen=True)
+class SiblingNgrams:
+    """Runs of so many members."""
+
+    first: Places  # (runs,) where each starts
+    exact: Codes  # (runs,)
+    renamed: Codes  # (runs,) with identifiers renamed by first occurrence
+
+
+def find_sibling_ngrams(nodes: NormalNodes, following: Places) -> tuple[SiblingNgrams, SiblingNgrams]:
+    """The runs of two members and those of three.
+
+    Args:
+        nodes: Trees.
+        following: The next sibling of each node, -1 if there is none.
+    """
+    token = combine_hashes(nodes.label, nodes.n_children.astype(np.uint64))
+    up, down = compute_powers(len(token))
+    new = hash_strings(["new identifier"])
+    exact = compute_prefix_sums(token * up)
+    token[nodes.identifier] = new
+    renamed = compute_prefix_sums(token * up)
+    back = _find_distance_back(nodes)
+    repeated = back < MAX_NGRAM_NODES
+    again = np.flatnonzero(repeated)
+    back = back[again]
+    correction = (combine_hashes(new, back.astype(np.uint64)) - new) * up[again]
+    before = np.concatenate(([0], np.cumsum(repeated)))  # repeated identifiers before each node
+
+    def coded(first: Places, last: Places) -> SiblingNgrams:
+        end = last + nodes.size[last]
+        small = end - first <= MAX_NGRAM_NODES
+        first, end = first[small], end[small]
+        start, count = before[first], before[end] - before[first]
+        ends = np.concatenate(([0], np.cumsum(count)))
+        pair = np.repeat(start - ends[:-1], count) + np.arange(ends[-1])
+        within = again[pair] - back[pair] >= np.repeat(first, count)
+        sums = compute_prefix_sums(np.where(within, correction[pair], np.uint64(0)))
+        changed = sums[ends[1:]] - sums[ends[:-1]]
+        scale = down[first]
+        return SiblingNgrams(
+            first, (exact[end] - exact[first]) * scale, (renamed[end] - renamed[first] + changed) * scale
+        )
+
+    first = np.flatnonzero((following >= 0) & nodes.row[nodes.parent])
+    second = following[first]
+    longer = following[second] >= 0
+    return coded(first, second), coded(first[longer], following[second[longer]])
+
+
+def _find_distance_back(nodes: NormalNodes) -> Places:
+    """How many nodes back, be it in another tree, the same identifier stands; `MOST` if nowhere, or further back."""
+    back = np.full(len(nodes.tree), MAX_NGRAM_NODES)
+    places = np.flatnonzero(nodes.identifier)
+    if not len(places):
+        return back
+    names, place = np.divmod(np.sort(nodes.name[places] * len(back) + places), len(back))
+    same = names[1:] == names[:-1]
+    back[place[1:][same]] = np.minimum(np.diff(place)[same], MAX_NGRAM_NODES)
+    return back

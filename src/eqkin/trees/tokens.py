@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees import Forest
+from eqkin.trees.forest import Forest, iter_blocks
 from eqkin.trees.hashing import combine_hashes, hash_strings
-from eqkin.trees.order import iter_blocks
-from eqkin.trees.simplified import Normaliser, NormalNodes
+from eqkin.trees.normal import Normaliser, NormalNodes
 from eqkin.trees.terms import TERM_FAMILIES
 
 MAX_TOKENS = 192  # tokens of a formula that are compared; the rest of a longer one is left out

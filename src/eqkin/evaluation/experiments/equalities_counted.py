@@ -26,7 +26,7 @@ from eqkin.evaluation.metrics.other_sides import compute_mrr
 from eqkin.evaluation.systems.base import Floats, compute_products, normalize_rows
 from eqkin.evaluation.systems.terms import import_optional
 from eqkin.search.kinship import SIMILARITIES, extract_features, normalise_by_length
-from eqkin.trees import Forest, frequencies
+from eqkin.trees import Forest, idf
 
 STRUCTURE_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 
@@ -64,7 +64,7 @@ class EmbeddedSides:
 def describe_structure_settings() -> dict[str, Any]:
     """What the counted part depends on beside the formulas."""
     closely = BOOSTING_SETTINGS | {"candidates": RERANK_DEPTH, "similarities": list(SIMILARITIES)}
-    terms = sha256(frequencies.BUNDLED_FREQUENCIES.read_bytes()).hexdigest()
+    terms = sha256(idf.BUNDLED_FREQUENCIES.read_bytes()).hexdigest()
     return {"weights": list(STRUCTURE_WEIGHTS), "frequencies": terms, "closely": closely}
 
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from eqkin.evaluation.sets.lines import NodeKind, StatementReader
 from eqkin.trees import Forest
-from eqkin.trees.labels import label_nodes
+from eqkin.trees.normal import label_nodes
 
 Integers = npt.NDArray[np.int64]
 

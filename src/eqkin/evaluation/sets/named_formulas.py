@@ -17,7 +17,7 @@ import orjson
 from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.files import to_bytes
+from eqkin.trees.forest import to_bytes
 from eqkin.trees.mathml import Node, to_forest
 
 

@@ -14,9 +14,9 @@ import numpy as np
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
 from eqkin.evaluation.systems.terms import LogTfIdf, TermBag, count_matrix
+from eqkin.trees.forest import iter_blocks
 from eqkin.trees.hashing import hash_strings
-from eqkin.trees.labels import label_nodes
-from eqkin.trees.order import iter_blocks
+from eqkin.trees.normal import label_nodes
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from eqkin.evaluation.systems.base import Floats, FormulaSet, System, normalize_
 from eqkin.evaluation.systems.networks import NetworkSystem
 from eqkin.search import kinship, ranker
 from eqkin.search.ranker import Ranker
-from eqkin.trees import frequencies
+from eqkin.trees import idf
 
 TUNED_ON = ("arqmath-dev", "atlas")  # the ranking learned from both, and the recipe of its vector was chosen by them
 
@@ -42,7 +42,7 @@ class EngineSystem(System):
         self._ranker = Ranker.load(weights)
         self.vector = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device, progress=progress)
         facts = [
-            *(sha256(path.read_bytes()).hexdigest() for path in (weights, frequencies.BUNDLED_FREQUENCIES)),
+            *(sha256(path.read_bytes()).hexdigest() for path in (weights, idf.BUNDLED_FREQUENCIES)),
             kinship.FEATURES, kinship.STANDARDISED_OVER, ranker.RERANK_DEPTH, ranker.FIRST_STAGE_VECTOR_WEIGHT, ranker.LINEAR_SCORE_WEIGHT,
             kinship.LINEAR_WEIGHTS,
         ]  # fmt: skip

@@ -23,7 +23,7 @@ from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, n
 from eqkin.evaluation.systems.serialised import TokenSequences, serialize
 from eqkin.evaluation.systems.terms import import_optional
 from eqkin.storage import write_file
-from eqkin.trees.labels import label_nodes
+from eqkin.trees.normal import label_nodes
 
 if TYPE_CHECKING:
     from eqkin.training.corpus import Corpus

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.trees import Forest
-from eqkin.trees.labels import label_nodes
-from eqkin.trees.order import Numbers, order_depth_first
+from eqkin.trees.forest import Numbers, order_depth_first
+from eqkin.trees.normal import label_nodes
 
 
 @dataclass(frozen=True)

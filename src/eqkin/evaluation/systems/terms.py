@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, compute_products
+from eqkin.trees.forest import iter_blocks
 from eqkin.trees.hashing import Codes
-from eqkin.trees.order import iter_blocks
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

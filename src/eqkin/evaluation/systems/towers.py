@@ -12,7 +12,7 @@ from eqkin.evaluation.systems.transformer_batches import TreeSet
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork
 from eqkin.training.towers import Integers, Tower
 from eqkin.trees import Forest
-from eqkin.trees.labels import label_nodes
+from eqkin.trees.normal import label_nodes
 
 DIMENSIONS = (64, 128, 256)  # the paper's choice for its bag of words and fastText
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from eqkin.training.resident import DeviceBatch, DeviceForest
 from eqkin.trees import Forest, Vocabulary
-from eqkin.trees.order import compute_preorder
+from eqkin.trees.forest import compute_preorder
 
 Integers = npt.NDArray[np.int64]
 

@@ -9,7 +9,7 @@ import numpy as np
 from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.evaluation.systems.terms import LogTfIdf, TermBag, count_matrix
 from eqkin.trees.hashing import combine_hashes, hash_strings
-from eqkin.trees.labels import label_nodes
+from eqkin.trees.normal import label_nodes
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

@@ -1,9 +1,8 @@
-"""How many formulas have a term, in the corpus eqkin comes with: what makes a shared term worth something.
+"""Inverse document frequencies of terms, counted on the corpus from which eqkin's bundled table was made.
 
     idf = ln((1 + n) / (1 + df)) + 0.1
 
-with df of the n formulas that have the term, counted by `Frequencies.of` over the trees of that corpus. Terms that are
-too rare to be kept count as if `RARE` formulas had them.
+where df of the n formulas contain the term. Terms too rare for the table count as if `RARE_TERM_COUNT` formulas had them.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from safetensors import numpy as safetensors
 
 from eqkin.errors import CorruptData
 from eqkin.storage import write_file
-from eqkin.trees import Forest
+from eqkin.trees.forest import Forest
 from eqkin.trees.terms import extract_terms
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"

@@ -1,10 +1,24 @@
-"""Which tokens of two formulas answer each other: both covered with the longest runs they have in common.
+"""Alignment of the token sequences of a query and of other formulas.
 
-Greedy string tiling (Wise 1993) up to renaming: of all common runs of tokens that are not yet covered, the longest is
-laid down first, then the longest of what is left, all under one renaming of letters that keeps different letters
-different. A run that contradicts the renaming so far is cut where it does, and a short one renames nothing. Of runs of
-one length, the one with more letters of the same or a known name comes first, then the earlier one. What stands alone
-between two tiles and says the same is paired at the end.
+Common substrings. For tokens q_1 ... q_m of the query and t_1 ... t_l of a formula, the length of the common substring
+that ends at both i and j is
+
+    r(i, j) = r(i - 1, j - 1) + 1   if q_i and t_j agree, else 0
+
+Up to renaming, two letters agree if their previous occurrences are equally far back, or if both are new within the
+substring, so that it keeps one consistent renaming (Baker 1993).
+
+Common subsequences. The weight of the heaviest common subsequence, with gaps, is
+
+    s(i, j) = max(s(i - 1, j), s(i, j - 1), s(i - 1, j - 1) + w(i, j))
+
+where w is the idf of the query's token if the labels are equal, at most `RENAMED_TOKEN_WEIGHT` if both are letters or
+both are numbers, else 0. Both recurrences run over all formulas at once, one token of the query at a time.
+
+Greedy string tiling (Wise 1993) pairs tokens of two formulas up to renaming: the longest common run of unpaired tokens is
+paired first, then the longest of the rest, all under one injective renaming of letters. A run that contradicts the
+renaming is cut there, and a short run renames nothing. Among runs of equal length, the one with more known letters comes
+first, then the earlier one. Finally, equal single tokens between two tiles are paired.
 """
 
 from __future__ import annotations
@@ -13,8 +27,106 @@ import heapq
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from eqkin.trees.tokens import NEW_LETTER, CodeTable, Tokens
+
+MIN_SUBSTRING = 3  # tokens of a run that says something
+
+Lengths = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class CommonSubstrings:
+    """Common runs of one query and some formulas."""
+
+    query: Lengths  # (formulas, tokens of the query) longest run that ends at each token of the query
+    formula: Lengths  # (formulas, tokens) longest run that ends at each token of the formula
+
+    @property
+    def longest(self) -> npt.NDArray[np.int64]:
+        """The longest run with each formula."""
+        longest: npt.NDArray[np.int64] = self.query.max(axis=1, initial=0).astype(np.int64)
+        return longest
+
+    def mark_query(self) -> npt.NDArray[np.bool_]:
+        """Which tokens of the query are in a run of at least `LEAST`, for each formula."""
+        return mark_covered(self.query)
+
+    def mark_formula(self) -> npt.NDArray[np.bool_]:
+        """Which tokens of each formula are."""
+        return mark_covered(self.formula)
+
+
+def find_common_substrings(query: Tokens, formulas: Tokens, *, renamed: bool) -> CommonSubstrings:
+    """The runs of the first formula of `query` and each of `formulas`.
+
+    Args:
+        query: Tokens of one formula.
+        formulas: Tokens of the others.
+        renamed: Up to renaming, rather than exactly.
+    """
+    length, rows = int(query.length[0]), len(formulas)
+    given = formulas.shape if renamed else formulas.exact
+    width = given.shape[1]
+    wanted = (query.shape if renamed else query.exact)[0, :length].tolist()
+    distances = query.distance[0, :length].tolist()
+    best, ending = np.zeros((rows, length), np.uint8), np.zeros((rows, width), np.uint8)
+    before, now = np.zeros((rows, width + 1), np.uint8), np.zeros((rows, width + 1), np.uint8)
+    for at, (token, distance) in enumerate(zip(wanted, distances, strict=True)):
+        agree = given == token
+        if renamed and distance:
+            run = before[:, :-1]
+            agree &= (formulas.distance == distance) | ((formulas.distance > run) & (run < distance))
+        np.add(before[:, :-1], np.uint8(1), out=now[:, 1:])
+        now[:, 1:] *= agree
+        best[:, at] = now[:, 1:].max(axis=1, initial=0)
+        np.maximum(ending, now[:, 1:], out=ending)
+        before, now = now, before
+    return CommonSubstrings(best, ending)
+
+
+def mark_covered(ends: Lengths, least: int = MIN_SUBSTRING) -> npt.NDArray[np.bool_]:
+    """Which tokens are inside a run of at least `least`, given how long a run ends at each."""
+    place = np.arange(ends.shape[1])
+    first = np.where(ends >= least, place - ends + 1, ends.shape[1])  # of the run that ends there
+    earliest = np.minimum.accumulate(first[:, ::-1], axis=1)[:, ::-1]  # of all runs that end there or later
+    inside: npt.NDArray[np.bool_] = earliest <= place
+    return inside
+
+
+RENAMED_TOKEN_WEIGHT = 0.5  # what another letter or another number in the place of one is worth
+IDF_STEPS = 16  # an idf of 1 has so many: whole numbers are faster
+
+Floats = npt.NDArray[np.float32]
+
+
+def score_common_subsequences(query: Tokens, worth: Floats, formulas: Tokens) -> Floats:
+    """What the heaviest common sequence of the first formula of `query` and each of `formulas` is worth.
+
+    Args:
+        query: Tokens of one formula.
+        worth: Of its tokens, in whole `STEPS`.
+        formulas: Tokens of the others.
+    """
+    length = int(query.length[0])
+    label, kind = np.ascontiguousarray(formulas.label.T), np.ascontiguousarray(formulas.kind.T)
+    best = np.zeros((len(label) + 1, len(formulas)), np.uint16)
+    equal = np.round(worth[:length] * IDF_STEPS).astype(np.uint16)
+    other = np.minimum(equal, np.uint16(RENAMED_TOKEN_WEIGHT * IDF_STEPS))
+    for at in range(length):
+        wanted, named = query.kind[0, at], query.label[0, at]
+        agree = kind == wanted
+        if not agree.any():
+            continue
+        gain = agree * (equal[at] if wanted == named else other[at])
+        if wanted != named:
+            gain[label == named] = equal[at]
+        np.maximum(best[1:], best[:-1] + gain, out=best[1:])
+        np.maximum.accumulate(best, axis=0, out=best)
+    total: Floats = best[-1].astype(np.float32) / np.float32(IDF_STEPS)
+    return total
+
 
 MIN_TILE = 2  # tokens of a tile
 MIN_RENAMING_TILE = 3  # tokens of a tile that can tell that a letter has another name; a shorter one may be chance

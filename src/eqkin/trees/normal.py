@@ -1,12 +1,12 @@
-"""Trees without what is layout alone: no blanks, no rows in rows, no rows of one member.
+"""The normal form of trees: a formula without differences that only typesetting makes.
 
-    dropped      mspace, mtext of blanks, and all below them; operators nobody sees, and the dot of a product
-    dissolved    mrow, mstyle, mpadded, math within one of these: their members take their place
-                 ... outside, with one member: it takes the place; without members: nothing is left
+    removed      mspace, blank mtext, and everything below them; invisible operators and the dot of a product
+    dissolved    mrow, mstyle, mpadded and math inside one of these: their members take their place
+                 elsewhere, if they have one member: it takes their place; if they have none, nothing remains
+    identified   limits and scripts (`munder` is `msub`), signs that look or mean the same (`EQUIVALENT_SIGNS`)
 
-so that <mrow>, <mstyle> and <mspace> that mean nothing make no difference. Limits above and below are taken for scripts
-and signs that mean the same for one (`ALIKE`): how they look depends on the style. What is left keeps its depth-first
-order, so a tree is simplified by leaving nodes out of that order, and a subtree is still one contiguous run.
+Terms, tokens, wildcards, deduplication and explanations all use it. The remaining nodes keep their depth-first order,
+so a subtree is still contiguous.
 """
 
 from __future__ import annotations
@@ -16,11 +16,67 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees import Forest
-from eqkin.trees.forest import Array
+from eqkin.trees.forest import Array, Forest, Numbers, compute_ranks_and_sizes
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
-from eqkin.trees.labels import find_variants, replace_blanks
-from eqkin.trees.order import compute_ranks_and_sizes
+
+_BLANK_SIGN = "\u2423"  # stands for blanks inside a label
+_NO_TAG_SIGN = "\u2205"  # stands for a tag without a name
+_VARIANT_PREFIX = "mathvariant="
+_UPRIGHT_VARIANT = "normal"  # which the converter gives to most symbols that are not letters
+
+
+def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
+    """What each node says: the distinct labels, and the index of each node's.
+
+    A leaf's label is its tag and its text, so that a variable, a number and an operator differ, and how the letter is
+    written (bold, script) unless that is upright; an inner node's is its tag. Other attributes are about layout alone.
+    """
+    written, variant = find_variants(forest.attributes)
+    code = forest.tag.astype(np.int64)
+    code *= len(forest.texts)
+    code += forest.text
+    code *= len(written)
+    code += variant[forest.attribute]
+    codes, label = _find_distinct(code, len(forest.tags) * len(forest.texts) * len(written))
+    names: dict[str, int] = {}
+    merged = np.empty(len(codes), np.int32)  # blanks may make two of them one
+    for at, value in enumerate(codes.tolist()):
+        rest, how = divmod(value, len(written))
+        tag, text = divmod(rest, len(forest.texts))
+        merged[at] = names.setdefault(_format_label(forest.tags[tag], forest.texts[text], written[how]), len(names))
+    return list(names), merged[label]
+
+
+def find_variants(attributes: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """The distinct ways letters are written, first the usual one, and the index of each attribute entry's."""
+    distinct = {"": 0}
+    of_entry = np.zeros(len(attributes), np.int64)
+    for at, lines in enumerate(attributes):
+        found = [line[len(_VARIANT_PREFIX) :] for line in lines.split("\n") if line.startswith(_VARIANT_PREFIX)]
+        if found and found[0] != _UPRIGHT_VARIANT:
+            of_entry[at] = distinct.setdefault(found[0], len(distinct))
+    return list(distinct), of_entry
+
+
+def replace_blanks(text: str) -> str:
+    """The text with a visible sign for the blanks between its words."""
+    return _BLANK_SIGN.join(text.split())
+
+
+def _find_distinct(codes: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The distinct codes, ascending, and where each one stands among them; without sorting if there is room."""
+    if bound > 1 << 26:
+        values, inverse = np.unique(codes, return_inverse=True)
+        return values, inverse.reshape(-1)
+    present = np.zeros(max(bound, 1), bool)
+    present[codes] = True
+    return np.flatnonzero(present), (np.cumsum(present) - 1)[codes]
+
+
+def _format_label(tag: str, text: str, variant: str) -> str:
+    parts = [tag or _NO_TAG_SIGN] + ([text] if text else []) + ([variant] if variant and text else [])
+    return replace_blanks(":".join(parts))
+
 
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -1,0 +1,173 @@
+r"""Clean up formulas that people type or copy: HTML entities, delimiters and environments, lost spaces.
+
+`RewrittenText` remembers where the characters of a rewritten text were before, so that errors can point at the original.
+
+Lost spaces, in formulas that were stored without them:
+
+    \intx^n     \int x^n       the longest known command that begins the name
+    \dx, \f     dx, f          a short undefined name was letters after a space (`\ f`)
+    \frac12    \ \frac12      a row does not begin with the letters f, r, a, c
+
+Spaces are restored in typed formulas only, never in papers, which define commands of their own.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from html.entities import html5
+
+from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, to_converter_input
+
+
+@dataclass(frozen=True)
+class RewrittenText:
+    """The new text, and the pieces of it that came from elsewhere, in order."""
+
+    text: str
+    starts: tuple[int, ...] = (0,)  # where each piece begins
+    origins: tuple[int, ...] = (0,)  # where it began in the text as given
+    kept: tuple[bool, ...] = (True,)  # whether it stayed as it was
+
+    def find_origin(self, at: int) -> int:
+        """Where a character of the new text stood; for one that was written anew, where what it replaces began."""
+        piece = max(bisect_right(self.starts, at) - 1, 0)
+        return self.origins[piece] + (at - self.starts[piece] if self.kept[piece] else 0)
+
+
+def rewrite_matches(pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str], text: str) -> RewrittenText:
+    """Replace what a pattern finds; a match that is replaced by itself stays part of what is around it."""
+    pieces, starts, origins, kept = [""], [0], [0], [True]
+    at = length = 0
+
+    def add(piece: str, origin: int, same: bool) -> None:
+        nonlocal length
+        if piece or not same:
+            pieces.append(piece)
+            starts.append(length)
+            origins.append(origin)
+            kept.append(same)
+            length += len(piece)
+
+    for match in pattern.finditer(text):
+        new = replacement(match)
+        if new != match[0]:
+            add(text[at : match.start()], at, True)
+            add(new, match.start(), False)
+            at = match.end()
+    add(text[at:], at, True)
+    if at == len(text):
+        add("", at, False)  # the end of the text stays the end
+    return RewrittenText("".join(pieces), tuple(starts), tuple(origins), tuple(kept))
+
+
+_AMPERSAND = r"&(?:amp;)?"  # pages are escaped twice now and then
+_ENTITY = re.compile(_AMPERSAND + r"(#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+
+
+def decode_entities(text: str) -> RewrittenText:
+    """The text with entities as what they stand for; an ampersand that begins none stays.
+
+    A space of any kind becomes a plain one, characters that cannot be seen are left out.
+    """
+    return rewrite_matches(_ENTITY, _decode_entity, text)
+
+
+def _decode_entity(match: re.Match[str]) -> str:
+    name = match[1]
+    if not name.startswith("#") and name + ";" not in html5:
+        return "&" + name + ";" if match[0] == f"&amp;{name};" else match[0]
+    return "".join(_simplify_character(character) for character in html.unescape(f"&{name};"))
+
+
+def _simplify_character(character: str) -> str:
+    category = unicodedata.category(character)
+    if category == "Zs" or character in "\t\n\r":
+        return " "
+    return "" if category in ("Cc", "Cf", "Cs", "Co", "Cn") or character == "\ufffd" else character
+
+
+_DELIMITER_PAIRS = (("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
+_ENVIRONMENT = re.compile(r"\\begin\s*\{([A-Za-z]+\*?)\}(.*)\\end\s*\{\1\}", re.DOTALL)
+_NOISE = re.compile(r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])")
+
+
+def clean_typed_formula(text: str) -> str:
+    """What the converter takes for a formula typed by a person."""
+    text = _NOISE.sub("", text).strip()
+    for opening, closing in _DELIMITER_PAIRS:
+        if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
+            text = text[len(opening) : len(text) - len(closing)].strip()
+            break
+    match = _ENVIRONMENT.fullmatch(text)
+    if match and match[1].removesuffix("*") in DISPLAY_ENVIRONMENTS:
+        return to_converter_input(match[1], match[2])
+    return to_converter_input("DISPLAY", text)
+
+
+KNOWN_COMMANDS = frozenset(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi varpi rho varrho"
+    " sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+    " hbar ell imath jmath Re Im aleph infty partial nabla emptyset varnothing prime dagger angle triangle square"
+    " int iint iiint oint sum prod coprod bigcup bigcap bigvee bigwedge bigoplus bigotimes bigsqcup"
+    " lim limsup liminf sup inf max min sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh coth log ln lg exp"
+    " det dim ker coker deg gcd lcm arg hom Pr mod pmod bmod diff"
+    " forall exists nexists in notin ni subset subseteq subsetneq supset supseteq cup cap setminus land lor lnot neg"
+    " wedge vee times cdot div pm mp ast star circ bullet oplus otimes odot"
+    " cdots ldots dots vdots ddots le leq leqslant ge geq geqslant ne neq lt gt ll gg equiv sim simeq approx cong"
+    " propto mid nmid parallel perp prec succ models vdash"
+    " to gets rightarrow leftarrow Rightarrow Leftarrow leftrightarrow Leftrightarrow implies impliedby iff mapsto"
+    " longrightarrow Longrightarrow longleftarrow longmapsto hookrightarrow uparrow downarrow therefore because"
+    " left right middle big Big bigg Bigg langle rangle lvert rvert lVert rVert vert Vert lfloor rfloor lceil rceil"
+    " frac dfrac tfrac cfrac sqrt binom over choose atop stackrel underbrace overbrace begin end"
+    " hat bar tilde vec dot ddot overline underline widehat widetilde overrightarrow"
+    " Bbb mathbb mathbf mathrm mathcal mathfrak mathsf mathit boldsymbol text textbf textit textrm mbox operatorname"
+    " displaystyle textstyle limits nolimits quad qquad".split()
+)
+_COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
+_MAX_SHORT_NAME = 3  # letters of a name that is taken for letters
+_DIFFERENTIALS = re.compile(r"(?:d[A-Za-z])+")
+_TEXT_ACCENTS = frozenset({r"\=", r"\."})  # of text: no commands of a formula
+_DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"))  # of a formula within text, if both are there
+_LETTERS = re.compile(r"[A-Za-z]*")
+_MIN_ROW_COMMAND = 3  # letters of a command that a row is not thought to begin with
+
+
+def restore_spaces(text: str, unknown: Collection[str] = (), failed: bool = False) -> str:
+    """The formula with its blanks back, or the formula itself if none seem lost.
+
+    Args:
+        text: A formula.
+        unknown: The commands in it that nobody defines, with their backslash.
+        failed: It cannot be read.
+    """
+    suspect = failed or bool(unknown)
+    lost = set(unknown) | (_TEXT_ACCENTS | _find_lone_delimiters(text) if suspect else frozenset())
+
+    def mended(match: re.Match[str]) -> str:
+        if match[0] == r"\\":
+            name = _LETTERS.match(text, match.end())
+            known = name is not None and name[0] in KNOWN_COMMANDS and (suspect or len(name[0]) >= _MIN_ROW_COMMAND)
+            return "\\ \\" if known else match[0]
+        return _split_command(match[0]) if match[0] in lost else match[0]
+
+    return _COMMAND.sub(mended, text)
+
+
+def _find_lone_delimiters(text: str) -> set[str]:
+    found = {match[0] for match in _COMMAND.finditer(text)}
+    return {sign for pair in _DELIMITERS if len(found.intersection(pair)) == 1 for sign in pair}
+
+
+def _split_command(command: str) -> str:
+    name = command[1:]
+    for end in range(len(name) - 1, 1, -1):
+        if name[:end] in KNOWN_COMMANDS:
+            return f"\\{name[:end]} {name[end:]}"
+    if len(name) <= _MAX_SHORT_NAME or _DIFFERENTIALS.fullmatch(name):
+        return " " + name
+    return command

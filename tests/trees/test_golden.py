@@ -1,0 +1,37 @@
+"""Terms and tokens of fixed formulas: the bundled ranker and idf table were learned on exactly these hashes."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin.mathml.converter import Converter
+from eqkin.trees.terms import extract_terms
+from eqkin.trees.tokens import extract_tokens
+
+GOLDEN = [line.split("\t") for line in Path(__file__).with_name("golden_hashes.tsv").read_text("utf-8").splitlines()]
+
+
+@pytest.fixture(scope="module")
+def forest():
+    converter = Converter()
+    yield converter.convert([latex for _, _, latex in GOLDEN]).forest
+    converter.close()
+
+
+def digest(*arrays):
+    return hashlib.blake2b(
+        b"".join(np.ascontiguousarray(array).tobytes() for array in arrays), digest_size=8
+    ).hexdigest()
+
+
+def test_hashes_of_terms_never_change(forest):
+    terms = [extract_terms(forest.select([tree])) for tree in range(len(forest))]
+    assert [digest(t.code, t.family, t.count) for t in terms] == [expected for expected, _, _ in GOLDEN]
+
+
+def test_hashes_of_tokens_never_change(forest):
+    tokens = [extract_tokens(forest.select([tree])) for tree in range(len(forest))]
+    columns = [(t.exact, t.shape, t.distance, t.label, t.kind, t.node) for t in tokens]
+    assert [digest(*arrays) for arrays in columns] == [expected for _, expected, _ in GOLDEN]
