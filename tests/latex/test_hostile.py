@@ -1,6 +1,4 @@
-"""The work of reading grows no faster than the text, whatever the text."""
-
-import time
+"""Hostile texts are read: the texts are so long that work quadratic in their length would take many minutes."""
 
 import pytest
 
@@ -27,24 +25,19 @@ PREAMBLE = r"\def\be{\begin{equation}}\def\ee{\end{equation}}\begin{document}\be
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("preamble", ["", PREAMBLE])
-def test_reading_is_linear(unit, preamble):
-    def seconds(size):
-        text = preamble + unit * (size // len(unit))
-        start = time.process_time()
-        parse(text, [], [text])
-        return time.process_time() - start
-
-    # eight times the text; a square would take 64 times as long, also in the best of three moments on a busy machine
-    assert any(seconds(160_000) < 24 * seconds(20_000) + 0.25 for _ in range(3))
+def test_long_repetitive_text_gives_a_document_of_its_size(unit, preamble):
+    text = preamble + unit * (300_000 // len(unit))
+    document = parse(text, [], [text])
+    assert all(0 <= equation.section < len(document.sections) for equation in document.equations)
+    parts = [section.latex for section in document.sections] + [equation.body for equation in document.equations]
+    assert sum(map(len, parts)) <= 8 * len(text)
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_rewriting_one_equation_is_quick(unit):
+def test_rewritten_equation_is_not_much_longer(unit):
     body = (unit * 20_000)[:20_000]
-    start = time.process_time()
     for name in sorted(DISPLAY_ENVIRONMENTS):
-        to_converter_input(name, body)
-    assert time.process_time() - start < 5
+        assert len(to_converter_input(name, body)) <= 3 * len(body) + 1_000
 
 
 def test_column_specifications_do_not_explode():

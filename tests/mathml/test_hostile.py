@@ -172,4 +172,7 @@ def test_a_mutated_document_is_read_and_converted(converter, edits):
         text = text[:at] + new + text[at + length :]
     document = parse(text)
     for equation in document.equations:
-        convert_formulas(converter, [to_converter_input(equation.environment, equation.body)]).forest.validate()
+        conversion = convert_formulas(converter, [to_converter_input(equation.environment, equation.body)])
+        conversion.forest.validate()
+        (outcome,) = conversion.outcomes
+        assert (outcome.tree >= 0) == (outcome.failure is None)
