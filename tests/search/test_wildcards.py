@@ -1,6 +1,5 @@
 """Patterns with wildcards, laid beside real trees: what matches, what the wildcards stand for, and what does not."""
 
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
