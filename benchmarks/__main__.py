@@ -127,7 +127,7 @@ def encode(
         python -m benchmarks encode --library papers --trees 20000 --rounds 9
     """
     from benchmarks.encode import measure
-    from eqkin.encoder.model_files import Model
+    from eqkin.encoder.model import Model
 
     console = Console(stderr=True)
     with console.status("measuring ...") as status:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.encoder.architecture import FEATURES, SUM, Architecture
+from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weight_shapes
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model_files import Model, compute_weight_shapes
+from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
 from eqkin.library import Library
 from eqkin.library.reading import ParsedPaper, parse_item

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from eqkin.encoder.architecture import FEATURES, SUM
-from eqkin.encoder.torch_network import GraphNetwork, TreeConvolution
-from eqkin.encoder.trees import TreeBatch
+from eqkin.encoder.torch_network import SumNetwork, TreeConvolution
+from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.training.corpus import Corpus
 from eqkin.training.masking import MASKING_CLASSES
 from eqkin.training.material import TrainingData, build_training_data
@@ -135,17 +135,17 @@ def _geometric(recipe: Recipe, material: TrainingData, seconds: float, *, compil
     except ImportError:
         return None
     stepper = Trainer(recipe, material, compiled=False, recorded=False)
-    assert isinstance(stepper.objective.network, GraphNetwork)
+    assert isinstance(stepper.objective.network, SumNetwork)
     stepper.objective.network = GeometricNetwork(stepper.objective.network)
     if compiled:
         stepper.compile()
     return _rate(stepper, seconds, warm_up=16 if material.forest.device.type == "cuda" else 2)
 
 
-class GeometricNetwork(GraphNetwork):
+class GeometricNetwork(SumNetwork):
     """The network as one would write it with torch-geometric, with the weights of another."""
 
-    def __init__(self, network: GraphNetwork) -> None:
+    def __init__(self, network: SumNetwork) -> None:
         from torch_geometric.nn import SimpleConv
 
         nn.Module.__init__(self)
@@ -157,7 +157,7 @@ class GeometricNetwork(GraphNetwork):
         self.norms = nn.ModuleDict({str(i): nn.BatchNorm1d(width) for i in network.architecture.normalised}).to(device)
 
     def encode_nodes(self, features: Tensor, trees: TreeBatch) -> Tensor:
-        """See `GraphNetwork.nodes`."""
+        """See `SumNetwork.nodes`."""
         edges = self.edges(trees)
         dtype = features.dtype
         first = self.first
@@ -173,7 +173,7 @@ class GeometricNetwork(GraphNetwork):
         return x
 
     def pool(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
-        """See `GraphNetwork.pool`."""
+        """See `SumNetwork.pool`."""
         from torch_geometric.nn import global_mean_pool
 
         means = global_mean_pool(nodes, trees.tree, size=len(trees.offsets) - 1).float()

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 from benchmarks.__main__ import app  # noqa: E402
 from benchmarks.train import PAPER_EQUATIONS, GeometricNetwork, Memory  # noqa: E402
 from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
-from eqkin.encoder.torch_network import GraphNetwork  # noqa: E402
-from eqkin.encoder.trees import TreeBatch  # noqa: E402
+from eqkin.encoder.torch_network import SumNetwork# noqa: E402
+from eqkin.encoder.tree_ops import TreeBatch  # noqa: E402
 from eqkin.library import Library  # noqa: E402
 from eqkin.training.corpus import Corpus  # noqa: E402
 
@@ -50,7 +50,7 @@ def test_the_peer_computes_the_same_network(corpus: Path) -> None:
     pytest.importorskip("torch_geometric", reason="the peer is not installed")
     forest = Corpus.load(corpus).forest.select(range(20))
     torch.manual_seed(0)
-    network = GraphNetwork(Architecture(width=32))
+    network = SumNetwork(Architecture(width=32))
     peer = GeometricNetwork(network)
     features, trees = torch.rand(len(forest.tag), FEATURES), TreeBatch.from_forest(forest)
     assert torch.allclose(network(features, trees), peer(features, trees), atol=1e-4)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from hypothesis import strategies as st
 
-from eqkin.encoder.trees import PADDING, TreeBatch
+from eqkin.encoder.tree_ops import PADDING, TreeBatch
 from tests.trees.strategies import TREES, build, rows_of
 
 SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)

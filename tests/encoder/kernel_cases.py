@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqkin.encoder.kernels import launch_column_moments, launch_neighbour_sum, launch_segment_mean
-from eqkin.encoder.tree_sum import _tree_sum, average_trees, sum_neighbours, sum_neighbours_with_moments
-from eqkin.encoder.trees import TreeBatch
+from eqkin.encoder.tree_ops import TreeBatch, _tree_sum, average_trees, sum_neighbours, sum_neighbours_with_moments
 from tests.encoder.batches import SOME_FORESTS, padded, random
 from tests.trees.strategies import build
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from eqkin.encoder.architecture import NORM_EPSILON, Architecture, compute_sinusoids
-from eqkin.encoder.model_files import Model, compute_weight_shapes
+from eqkin.encoder.architecture import NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
+from eqkin.encoder.model import Model
 from eqkin.trees import Vocabulary
 
 VOCABULARY = Vocabulary(
@@ -38,7 +38,7 @@ def slow_node_vectors(model, forest):
     """The last layer's vectors of each tree's nodes: dense matrices and loops, as the formulas are written."""
     layers = _mix_layers if model.architecture.kind == "mix" else _sum_layers
     weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
-    features, position, parent = model.vocabulary.features(forest), forest.position(), forest.parent()
+    features, position, parent = model.vocabulary.extract_features(forest), forest.compute_position(), forest.compute_parent()
     result = []
     for tree in range(len(forest)):
         start, end = int(forest.offsets[tree]), int(forest.offsets[tree + 1])

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import eqkin
-from eqkin.encoder import encoder, layout
+from eqkin.encoder import encoder, numpy_network
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import BUNDLED_MODEL, DEFAULT_MODEL, Encoder
-from eqkin.encoder.inference import NumpyNetwork
+from eqkin.encoder.numpy_network import NumpyNetwork
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.trees import Forest, ForestBuilder, Vocabulary
 from tests.encoder.models import SMALL, SMALL_MIX, random_model, slow_embeddings
@@ -81,7 +81,7 @@ def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, model, nodes
     together = one.embed(forest)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(NumpyNetwork, "chunk_nodes", nodes)
-        patch.setattr(layout, "_BLOCK_NODES", blocks * nodes)
+        patch.setattr(numpy_network, "BLOCK_NODES", blocks * nodes)
         done = []
         assert one.embed(forest, progress=done.append) == pytest.approx(together, abs=1e-5)
     assert done == sorted(done)
@@ -180,7 +180,7 @@ def test_an_encoder_is_loaded_from_a_folder(tmp_path):
 
 
 def test_a_missing_model_is_named(tmp_path):
-    with pytest.raises(BadInput, match=r"no model there \(model.json is missing\)"):
+    with pytest.raises(BadInput, match=r"contains no model \(model.json is missing\)"):
         Encoder.load(tmp_path)
 
 
@@ -200,7 +200,7 @@ def test_a_folder_with_the_name_of_a_model_that_comes_with_eqkin_is_a_path_as_we
 
 @pytest.mark.parametrize("name", ["eqkin", "paper"])
 def test_missing_bundled_weights_are_named(name, tmp_path, monkeypatch):
-    monkeypatch.setattr(encoder, "MODELS", tmp_path)
+    monkeypatch.setattr(encoder, "MODELS_FOLDER", tmp_path)
     for model in (name, None):
         with pytest.raises(CorruptData, match="installed without its weights"):
             Encoder.load(model)

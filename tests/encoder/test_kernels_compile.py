@@ -7,9 +7,7 @@ triton = pytest.importorskip("triton", reason="the GPU kernels need Triton, whic
 from triton.backends.compiler import GPUTarget  # noqa: E402
 from triton.compiler import ASTSource  # noqa: E402
 
-from eqkin.encoder import kernels as network  # noqa: E402
-from eqkin.encoder import mix_kernels as mix  # noqa: E402
-from eqkin.training import kernels as learning  # noqa: E402
+from eqkin.encoder import kernels  # noqa: E402
 
 HOPPER = GPUTarget("cuda", 90, 32)
 
@@ -30,16 +28,16 @@ def test_sums(gated, affine, rectify):
     constants = {"GATED": gated, "AFFINE": affine, "RECTIFY": rectify, "CHILDREN": 2, "COLUMNS": 512}
     pointers = dict.fromkeys(("x", "gate", "out"), "*bf16") | dict.fromkeys(("shifts", "slopes"), "*fp32")
     structure = dict.fromkeys(("parent", "first_child", "n_children"), "*i32")
-    assert compiled(network._neighbour_sum_kernel, constants, **pointers, **structure, width="i32")
+    assert compiled(kernels._neighbour_sum_kernel, constants, **pointers, **structure, width="i32")
 
 
 def test_means_and_moments():
     assert compiled(
-        network._segment_mean_kernel, {"ROWS": 32, "COLUMNS": 64}, x="*bf16", offsets="*i32", out="*fp32", width="i32"
+        kernels._segment_mean_kernel, {"ROWS": 32, "COLUMNS": 64}, x="*bf16", offsets="*i32", out="*fp32", width="i32"
     )
     constants = {"ROWS": 64, "STEPS": 8, "COLUMNS": 64}
     assert compiled(
-        network._column_moments_kernel, constants, x="*bf16", sums="*fp32", squares="*fp32", nodes="i32", width="i32"
+        kernels._column_moments_kernel, constants, x="*bf16", sums="*fp32", squares="*fp32", nodes="i32", width="i32"
     )
 
 
@@ -48,20 +46,20 @@ def test_mixes(backwards):
     constants = {"BACKWARDS": backwards, "NODES": 4, "COLUMNS": 512}
     structure = dict.fromkeys(("parent", "first_child", "n_children"), "*i32")
     pointers = {"x": "*bf16", "terms": "*fp32", "out": "*bf16"}
-    assert compiled(mix._neighbour_mix_kernel, constants, **pointers, **structure, nodes="i32", width="i32")
+    assert compiled(kernels._neighbour_mix_kernel, constants, **pointers, **structure, nodes="i32", width="i32")
 
 
 def test_products_of_terms_and_moments_of_trees():
     structure = dict.fromkeys(("parent", "n_children"), "*i32")
     pointers = {"back": "*bf16", "x": "*bf16", "out": "*fp32"}
     constants = {"NODES": 16, "STEPS": 16, "COLUMNS": 64}
-    assert compiled(mix._term_products_kernel, constants, **pointers, **structure, nodes="i32", width="i32")
+    assert compiled(kernels._term_products_kernel, constants, **pointers, **structure, nodes="i32", width="i32")
     pointers = {"x": "*bf16", "offsets": "*i32", "means": "*fp32", "squares": "*fp32"}
-    assert compiled(mix._segment_moments_kernel, {"ROWS": 32, "COLUMNS": 64}, **pointers, width="i32")
+    assert compiled(kernels._segment_moments_kernel, {"ROWS": 32, "COLUMNS": 64}, **pointers, width="i32")
 
 
 def test_transpositions():
     draws = dict.fromkeys(("flips", "one", "other"), "*i64")
     assert compiled(
-        learning._compose_kernel, {"CHARACTERS": 192, "BLOCK": 256}, **draws, new="*u8", old="*u8", most="i32"
+        kernels._compose_kernel, {"CHARACTERS": 192, "BLOCK": 256}, **draws, new="*u8", old="*u8", most="i32"
     )

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids
+from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.mix_network import MixNetwork
-from eqkin.encoder.model_files import Model, compute_weight_shapes
-from eqkin.encoder.torch_network import GraphNetwork, build_network
-from eqkin.encoder.trees import TreeBatch
+from eqkin.encoder.model import Model
+from eqkin.encoder.torch_network import MixNetwork, SumNetwork, build_network
+from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import CorruptData
 from eqkin.library.reading import parse_item
 from eqkin.sources import open_source
@@ -41,7 +40,7 @@ def reference(weights, architecture, forest, *, learning):
     """Embeddings as `architecture` writes them, node by node, with the textbook's norm."""
     start = forest.offsets.tolist()
     table = torch.from_numpy(compute_sinusoids(len(forest.tag), architecture.width)).double()
-    places = table[torch.from_numpy(forest.position())]
+    places = table[torch.from_numpy(forest.compute_position())]
     x = features_of(forest) @ weights["first.weight"].T + weights["first.alpha"] * places + weights["first.bias"]
     x = x.clamp(min=0)
     for i in range(architecture.layers):
@@ -142,7 +141,7 @@ def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes():
 
 
 def test_a_network_is_of_its_architectures_kind():
-    assert isinstance(build_network(SMALL), GraphNetwork)
+    assert isinstance(build_network(SMALL), SumNetwork)
     assert isinstance(build_network(SMALL_MIX), MixNetwork)
     weights = random_model(SMALL_MIX).weights
     network = build_network(SMALL_MIX, weights)

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids
+from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model_files import Model, compute_weight_shapes
-from eqkin.encoder.torch_layers import NodeNorm
-from eqkin.encoder.torch_network import GraphNetwork, SoftNorm
-from eqkin.encoder.trees import TreeBatch
+from eqkin.encoder.model import Model
+from eqkin.encoder.torch_network import NodeNorm, SoftNorm, SumNetwork
+from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import CorruptData
 from eqkin.training.resident import DeviceForest
 from eqkin.trees import Vocabulary
@@ -31,18 +30,18 @@ def features_of(forest) -> torch.Tensor:
     return torch.from_numpy(to_dense(VOCABULARY.extract_features(forest))).double()
 
 
-def network_of(architecture=SMALL, seed=0) -> GraphNetwork:
+def network_of(architecture=SMALL, seed=0) -> SumNetwork:
     """A network with the weights of a random model, in double precision."""
-    return GraphNetwork.from_weights(architecture, random_model(architecture, seed).weights).double()
+    return SumNetwork.from_weights(architecture, random_model(architecture, seed).weights).double()
 
 
 def reference(weights, architecture, forest, *, learning):
     """Embeddings as `architecture` writes them, with an adjacency matrix and the textbook's norms."""
     n, start = len(forest.tag), forest.offsets.tolist()
     around = torch.eye(n, dtype=torch.float64)
-    for child, parent in enumerate(forest.parent().tolist()):
+    for child, parent in enumerate(forest.compute_parent().tolist()):
         around[child, parent] = around[parent, child] = 1.0
-    places = torch.from_numpy(compute_sinusoids(n, architecture.width)).double()[torch.from_numpy(forest.position())]
+    places = torch.from_numpy(compute_sinusoids(n, architecture.width)).double()[torch.from_numpy(forest.compute_position())]
     x = features_of(forest) @ weights["first.weight"].T + weights["first.alpha"] * places + weights["first.bias"]
     x = (around @ x).clamp(min=0)
     for i in range(architecture.layers):
@@ -188,7 +187,7 @@ def test_only_learning_moves_the_averages():
 
 @pytest.mark.parametrize("architecture", [Architecture(), *SHAPES])
 def test_weights_have_the_names_and_shapes_that_the_architecture_says(architecture):
-    network = GraphNetwork(architecture)
+    network = SumNetwork(architecture)
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     assert shapes == compute_weight_shapes(architecture)
     assert shapes["first.weight"] == (architecture.width, 256)
@@ -200,7 +199,7 @@ def test_weights_have_the_names_and_shapes_that_the_architecture_says(architectu
 
 
 def test_a_new_network_starts_with_positions_at_full_strength():
-    network = GraphNetwork(SMALL)
+    network = SumNetwork(SMALL)
     assert network.first.alpha.item() == 1.0
     assert network.first.alpha.requires_grad
     assert not network.first.positions.requires_grad
@@ -222,7 +221,7 @@ def test_half_the_precision_of_features_is_half_the_precision_of_products():
 
 def test_given_weights_are_taken_and_others_ignored():
     weights = random_model().weights
-    network = GraphNetwork.from_weights(SMALL, weights | {"heads.tag.weight": np.zeros(3, np.float32)})
+    network = SumNetwork.from_weights(SMALL, weights | {"heads.tag.weight": np.zeros(3, np.float32)})
     assert not network.training
     assert all((tensor.numpy() == weights[name]).all() for name, tensor in network.state_dict().items())
     next(network.parameters()).data.fill_(7.0)
@@ -234,20 +233,20 @@ def test_missing_weights_are_refused_by_name(name):
     weights = dict(random_model().weights)
     del weights[name]
     with pytest.raises(CorruptData, match=f"lack {name}$"):
-        GraphNetwork.from_weights(SMALL, weights)
+        SumNetwork.from_weights(SMALL, weights)
 
 
 def test_weights_of_another_shape_are_refused_by_name():
     weights = random_model().weights
     for name, wrong in [("output.weight", weights["output.weight"].T), ("first.alpha", np.ones(2, np.float32))]:
         with pytest.raises(CorruptData, match=name):
-            GraphNetwork.from_weights(SMALL, weights | {name: wrong})
+            SumNetwork.from_weights(SMALL, weights | {name: wrong})
 
 
 def test_weights_from_a_file_are_taken_without_complaint(tmp_path):
     model = random_model()
     model.save(tmp_path / "model")
-    network = GraphNetwork.from_weights(SMALL, Model.load(tmp_path / "model").weights)
+    network = SumNetwork.from_weights(SMALL, Model.load(tmp_path / "model").weights)
     assert all((tensor.numpy() == model.weights[name]).all() for name, tensor in network.state_dict().items())
 
 
@@ -256,7 +255,7 @@ def assert_same_vectors(model, forest) -> None:
     resident = DeviceForest(forest, model.vocabulary, CPU)
     batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
     with torch.no_grad():
-        network = GraphNetwork.from_weights(model.architecture, model.weights)
+        network = SumNetwork.from_weights(model.architecture, model.weights)
         theirs = network(resident.build_features(batch, torch.float32), batch.trees).numpy()
     ours = Encoder(model).embed(forest)
     assert (np.abs(ours - theirs).max(axis=1) <= 1e-5 * np.maximum(np.linalg.norm(theirs, axis=1), 1)).all()

@@ -10,9 +10,14 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.tree_mix import _tree_mix, _tree_mix_gradient, mix_neighbours
-from eqkin.encoder.tree_moments import _tree_moments, compute_tree_moments
-from eqkin.encoder.trees import TreeBatch
+from eqkin.encoder.tree_ops import (
+    TreeBatch,
+    _tree_mix,
+    _tree_mix_gradient,
+    _tree_moments,
+    compute_tree_moments,
+    mix_neighbours,
+)
 from tests.encoder.batches import SOME_FORESTS, padded, random, slow_mix
 from tests.encoder.kernels import check_kernels
 from tests.trees.strategies import build

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.tree_sum import (
+from eqkin.encoder.tree_ops import (
+    PADDING,
+    ROOT,
+    TreeBatch,
     _tree_mean,
     _tree_sum,
     _tree_sum_with_moments,
@@ -19,7 +22,6 @@ from eqkin.encoder.tree_sum import (
     sum_neighbours,
     sum_neighbours_with_moments,
 )
-from eqkin.encoder.trees import PADDING, ROOT, TreeBatch
 from tests.encoder.batches import SOME_FORESTS, edges, padded, random
 from tests.encoder.kernels import check_kernels
 from tests.trees.strategies import build, rows_of

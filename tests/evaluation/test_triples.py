@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.torch_network import GraphNetwork  # noqa: E402
+from eqkin.encoder.torch_network import SumNetwork# noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.sets.triples import SEED, HeldOutTriples, pack_bits, unpack_bits  # noqa: E402
 from eqkin.evaluation.systems.embedding import embed_forest  # noqa: E402
@@ -41,7 +41,7 @@ def spread(triples: HeldOutTriples, seed: int = 0):
 
 def test_a_networks_score_is_the_one_learning_reports(triples):
     model = random_model(vocabulary=Vocabulary.learn([CORPUS.forest]))
-    network = GraphNetwork.from_weights(SMALL, model.weights)
+    network = SumNetwork.from_weights(SMALL, model.weights)
     reported = HeldOutEvaluator(CORPUS, model.vocabulary, Recipe(architecture=SMALL, seed=SEED), CPU).score(
         network, COUNT
     )

@@ -5,8 +5,8 @@ import os
 import pytest
 import torch
 
+from eqkin.encoder.kernels import launch_compose_transpositions
 from eqkin.training.augmentation import _compose
-from eqkin.training.kernels import launch_compose_transpositions
 from eqkin.trees.vocabulary import CHARACTER_SLOTS
 
 DEVICE = "cpu" if os.environ.get("TRITON_INTERPRET") == "1" else "cuda"

@@ -23,7 +23,7 @@ if sys.platform == "win32":
     pytest.skip("torchrun's processes meet on Linux and macOS alone", allow_module_level=True)
 
 from eqkin.cli import app  # noqa: E402
-from eqkin.encoder.model_files import Model  # noqa: E402
+from eqkin.encoder.model import Model  # noqa: E402
 from eqkin.errors import BadInput, Unreachable  # noqa: E402
 from eqkin.training import kin  # noqa: E402
 from eqkin.training.checkpoint import load_checkpoint  # noqa: E402

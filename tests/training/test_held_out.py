@@ -7,7 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.torch_network import GraphNetwork
+from eqkin.encoder.torch_network import SumNetwork
 from eqkin.errors import BadInput
 from eqkin.training import held_out
 from eqkin.training.held_out import HeldOutEvaluator, embed_trees
@@ -25,8 +25,8 @@ MODEL = random_model(vocabulary=VOCABULARY)
 RECIPE = Recipe(architecture=SMALL, seed=3)
 
 
-def network() -> GraphNetwork:
-    return GraphNetwork.from_weights(SMALL, MODEL.weights)
+def network() -> SumNetwork:
+    return SumNetwork.from_weights(SMALL, MODEL.weights)
 
 
 @pytest.mark.parametrize("room", [1, 7, 4_000])

@@ -76,7 +76,7 @@ def test_recipes_kept_before_there_were_others_are_read_and_written_as_they_were
     )
 )
 def test_a_recipe_survives_json(recipe):
-    assert Recipe.from_dict(json.loads(json.dumps(recipe.as_dict()))) == recipe.checked()
+    assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe.validate()
 
 
 def test_settings_are_changed_by_their_text():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.trees import PADDING, TreeBatch
+from eqkin.encoder.tree_ops import PADDING, TreeBatch
 from eqkin.errors import LimitReached
 from eqkin.limits import LIMITS
 from eqkin.training.augmentation import Augmentation

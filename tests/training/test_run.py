@@ -14,9 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.encoder import Encoder  # noqa: E402
-from eqkin.encoder.model_files import Model  # noqa: E402
-from eqkin.encoder.torch_network import GraphNetwork  # noqa: E402
+from eqkin.encoder.encoder import Encoder# noqa: E402
+from eqkin.encoder.model import Model  # noqa: E402
+from eqkin.encoder.torch_network import SumNetwork# noqa: E402
 from eqkin.errors import BadInput, LibraryBusy, TrainingFailed  # noqa: E402
 from eqkin.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from eqkin.training.corpus import Corpus  # noqa: E402
@@ -73,11 +73,11 @@ def test_a_tiny_network_learns_to_rank_papers_it_has_not_seen(atlas_corpus: Corp
     learn, held_out = atlas_corpus.split(recipe.held_out, recipe.seed)
     measured = HeldOutEvaluator(held_out, Vocabulary.learn([learn.forest]), recipe, torch.device("cpu"))
     torch.manual_seed(0)
-    before = measured.score(GraphNetwork(recipe.architecture), 4_000).score
+    before = measured.score(SumNetwork(recipe.architecture), 4_000).score
     outcome = run(atlas_corpus, tmp_path, recipe)
     assert outcome.ranking is not None
     model = Model.load(tmp_path / MODEL_FOLDER)
-    after = measured.score(GraphNetwork.from_weights(model.architecture, model.weights), 4_000).score
+    after = measured.score(SumNetwork.from_weights(model.architecture, model.weights), 4_000).score
     assert after > before + 0.02
     losses = [record["loss"] for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record]
     assert losses[-1] < 0.7 * losses[0]
@@ -91,7 +91,7 @@ def test_the_model_encodes_formulas_without_torch_as_it_was_learned(whole: Path,
     _, held_out = atlas_corpus.split(0.25, 0)
     mine = encoder.embed(held_out.forest)
     score = HeldOutEvaluator(held_out, model.vocabulary, tiny(), torch.device("cpu"))
-    network = GraphNetwork.from_weights(model.architecture, model.weights)
+    network = SumNetwork.from_weights(model.architecture, model.weights)
     theirs = score.embed_all(network).numpy()
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 

@@ -1,1 +1,1 @@
-"""The encoder, twice: torch for learning, numpy for searching. Importing this package does not import torch."""
+"""The encoder: formulas to vectors. Torch is for training, numpy for search; this package does not import torch."""

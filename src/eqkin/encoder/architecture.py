@@ -1,4 +1,4 @@
-"""The shapes of networks, shared by their implementations in torch and numpy. There are two kinds.
+"""Shapes of the networks, shared by the torch and numpy implementations. There are two kinds.
 
 "sum", the paper's (section 4.1):
 
@@ -6,18 +6,19 @@
     layers   x_i = relu( sum over i and its neighbours j of  W norm(x_j) + b )
     output   mean over the nodes of a tree, then W x + b, divided by the soft norm
 
-Neighbours are parent and children; f_j are a node's 256 features, p_j its position among its siblings, E fixed
-sinusoids, alpha learned. `norm` is batch normalisation before the layers of `normalised` and nothing before the others.
+The neighbours of a node are its parent and children. f_j are the node's 256 features, p_j is its position among its
+siblings, E are fixed sinusoids, and alpha is learned. `norm` is batch normalisation for the layers in `normalised` and
+the identity for the others.
 
-"mix", which tells a node's neighbours apart:
+"mix", which distinguishes between the neighbours of a node:
 
     first    x_i = relu( W f_i + alpha E(p_i) + b )
     layers   m_i = a_0 x_i + a_1 x_parent + a_2 (mean of x_children) + a_3 x_left + a_4 x_right
              x_i = x_i + relu( norm(W m_i) )
-    output   mean over the nodes of a tree beside the root of the mean square, then W x + b, divided by its length
+    output   mean over the nodes of a tree and root mean square, concatenated, then W x + b, scaled to length 1
 
-The a_k are vectors, multiplied number by number; left and right are the siblings next to a node, and what is not there
-counts as 0. `norm` is batch normalisation in every layer.
+The a_k are vectors, multiplied element by element. Left and right are the adjacent siblings; a missing neighbour
+counts as 0. Every layer has batch normalisation.
 """
 
 from __future__ import annotations
@@ -32,39 +33,32 @@ from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 
 FEATURES = TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS
 NORM_EPSILON = 1e-5  # added to the variance in batch normalisation
-SQUARE_EPSILON = 1e-6  # added to the mean square before its root is taken
+SQUARE_EPSILON = 1e-6  # added to the mean square before taking its root
 SUM, MIX = ARCHITECTURE_KINDS = ("sum", "mix")
-MIX_TERMS = 5  # of a mix: the node, its parent, its children, the sibling to its left, the one to its right
+MIX_TERMS = 5  # the node, its parent, its children, its left sibling, its right sibling
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """What has to be known to build a network, or to read its weights.
-
-    Weights are named, with their shapes: `first.weight` (width, 256), `first.bias` (width,), `first.alpha` ();
-    `layers.I.weight` (width, width), `layers.I.bias` (width,); for I in `normalised` `layers.I.norm.weight`,
-    `.bias`, `.mean` and `.variance` (width,); `output.weight` (dimensions, width), `output.bias` (dimensions,);
-    `soft_norm.mean` and `soft_norm.deviation` (). A mix has `layers.I.mix` (5, width) in place of `layers.I.bias`,
-    a norm in every layer, an `output.weight` of (dimensions, 2 width), and no soft norm.
-    """
+    """Everything needed to build a network or to read its weights."""
 
     width: int = 512  # of every layer
     layers: int = 3  # tree convolutions after the first
     normalised: tuple[int, ...] = (0, 2)  # layers with batch normalisation before them
     dimensions: int = 64  # of the embedding
-    kind: str = SUM  # or MIX, where `normalised` is always empty
+    kind: str = SUM  # or MIX, for which `normalised` is always empty
 
     def __post_init__(self) -> None:
-        if self.kind == MIX:  # what it says nothing about must not tell two shapes apart
+        if self.kind == MIX:  # `normalised` has no meaning here, so it must not make two equal shapes differ
             object.__setattr__(self, "normalised", ())
 
     @property
     def pooled_width(self) -> int:
-        """Numbers of a tree before the output's product."""
+        """Length of the vector of a tree before the output layer."""
         return 2 * self.width if self.kind == MIX else self.width
 
     def to_dict(self) -> dict[str, Any]:
-        """The shape as JSON would have it; `kind` is left out of the paper's, as it was when there was no other."""
+        """Return the shape as JSON values; `kind` is omitted for "sum", as in files written before "mix" existed."""
         values = asdict(self) | {"normalised": list(self.normalised)}
         if self.kind == SUM:
             del values["kind"]
@@ -72,20 +66,34 @@ class Architecture:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Architecture:
-        """What `as_dict` gave; raises `TypeError`, `KeyError` or `ValueError` for anything else."""
+        """Read what `to_dict` returned; raises `TypeError`, `KeyError` or `ValueError` for anything else."""
         numbers = {name: int(values[name]) for name in ("width", "layers", "dimensions")}
         kind = values.get("kind", SUM)
-        if (
-            values.keys() - {"kind"} != {*numbers, "normalised"}
-            or min(numbers.values()) < 1
-            or kind not in ARCHITECTURE_KINDS
-        ):
+        unknown = values.keys() - {"kind"} != {*numbers, "normalised"} or kind not in ARCHITECTURE_KINDS
+        if unknown or min(numbers.values()) < 1:
             raise ValueError("not the shape of a network")
         return cls(**numbers, normalised=tuple(int(layer) for layer in values["normalised"]), kind=kind)
 
 
+def compute_weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of the weights of a network."""
+    width, dimensions, mixed = architecture.width, architecture.dimensions, architecture.kind == MIX
+    shapes: dict[str, tuple[int, ...]] = {
+        "first.weight": (width, FEATURES),
+        "first.bias": (width,),
+        "first.alpha": (),
+    }
+    for layer in range(architecture.layers):
+        shapes[f"layers.{layer}.weight"] = (width, width)
+        shapes |= {f"layers.{layer}.mix": (MIX_TERMS, width)} if mixed else {f"layers.{layer}.bias": (width,)}
+        if mixed or layer in architecture.normalised:
+            shapes |= {f"layers.{layer}.norm.{name}": (width,) for name in ("weight", "bias", "mean", "variance")}
+    shapes |= {"output.weight": (dimensions, architecture.pooled_width), "output.bias": (dimensions,)}
+    return shapes if mixed else shapes | {"soft_norm.mean": (), "soft_norm.deviation": ()}
+
+
 def compute_sinusoids(positions: int, width: int) -> npt.NDArray[np.float32]:
-    """Fixed position vectors (Vaswani et al. 2017), one row for each position from 0 on.
+    """Return fixed position vectors (Vaswani et al. 2017), one row per position, starting at 0.
 
     E(p)_2k = sin(p / 10000^(2k / width)), E(p)_2k+1 = cos(p / 10000^(2k / width))
     """

@@ -1,4 +1,7 @@
-"""The GPU side of `tree_sum`, in Triton. Importing this module needs Triton; nothing on a CPU imports it."""
+"""Triton kernels: the GPU implementation of `tree_ops`, and of the renaming of symbols in `eqkin.training`.
+
+Importing this module needs Triton; nothing imports it on a CPU. Block sizes are the fastest of those tried on an H200.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +10,21 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-# the fastest of those tried on an H200
-_CHILDREN, _WARPS = 2, 2  # of neighbour_sum: children read at a time, and warps of a program, which has one node
-_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # of segment_mean: nodes at a time, warps, columns a program
-_MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # of column_moments: nodes at a time, times, columns
+from eqkin.encoder.architecture import MIX_TERMS
+from eqkin.trees.vocabulary import CHARACTER_SLOTS
+
+_SUM_CHILDREN, _SUM_WARPS = 2, 2  # neighbour sum: children read at a time, warps per program (one node each)
+_MEAN_ROWS, _MEAN_WARPS, _MEAN_COLUMNS = 32, 1, 64  # segment mean and moments: nodes at a time, warps, columns
+_MOMENT_ROWS, _MOMENT_STEPS, _MOMENT_COLUMNS = 64, 8, 64  # column moments: nodes at a time, iterations, columns
+_MIX_NODES, _MIX_WARPS = 4, 4  # neighbour mix: nodes and warps per program (all columns each)
+_PRODUCT_NODES, _PRODUCT_STEPS, _PRODUCT_COLUMNS = 16, 16, 64  # term products: nodes at a time, iterations, columns
 
 
 @triton.jit
-def _load_rows(  # noqa: ANN202
+def _load_gated_rows(  # noqa: ANN202
     x, gate, shift, slope, rows, mask, columns, width, GATED: tl.constexpr, AFFINE: tl.constexpr  # noqa: ANN001
 ):  # fmt: skip
-    """Vectors of some nodes in single precision, zero where masked out or gated off."""
+    """Load the vectors of some nodes in single precision, zero where masked or where the gate is not positive."""
     at = rows[:, None].to(tl.int64) * width + columns[None, :]
     mask = mask[:, None] & (columns < width)[None, :]
     values = tl.load(x + at, mask=mask, other=0.0).to(tl.float32)
@@ -46,10 +53,12 @@ def _neighbour_sum_kernel(  # noqa: ANN202
         slope = tl.load(slopes + columns, mask=columns < width, other=0.0).to(tl.float32)
     rows = tl.where(tl.arange(0, 2) == 0, node, above)  # the node itself, and its parent if it has one
     there = (rows >= 0) & (above > -2)
-    total = tl.sum(_load_rows(x, gate, shift, slope, rows, there, columns, width, GATED, AFFINE), axis=0)
+    total = tl.sum(_load_gated_rows(x, gate, shift, slope, rows, there, columns, width, GATED, AFFINE), axis=0)
     for child in range(first, last, CHILDREN):
         some = child + tl.arange(0, CHILDREN)
-        total += tl.sum(_load_rows(x, gate, shift, slope, some, some < last, columns, width, GATED, AFFINE), axis=0)
+        total += tl.sum(
+            _load_gated_rows(x, gate, shift, slope, some, some < last, columns, width, GATED, AFFINE), axis=0
+        )
     if RECTIFY:
         total = tl.where(total < 0, 0.0, total)  # unlike maximum, this keeps NaN
     at = node.to(tl.int64) * width + columns
@@ -66,7 +75,7 @@ def launch_neighbour_sum(
     shift: Tensor | None = None,
     slope: Tensor | None = None,
 ) -> Tensor:
-    """See `tree_sum`. Sums are taken in single precision and stored in the precision of `x`."""
+    """Run `sum_neighbours` on a GPU: sums in single precision, stored in the precision of `x`."""
     nodes, width = x.shape
     x = x.contiguous()
     out = torch.empty_like(x)
@@ -76,8 +85,8 @@ def launch_neighbour_sum(
             x, x if gate is None else gate.contiguous(),
             x if shift is None else shift.contiguous(), x if slope is None else slope.contiguous(),
             parent, first_child, n_children, out, width,
-            GATED=gate is not None, AFFINE=affine, RECTIFY=rectify, CHILDREN=_CHILDREN,
-            COLUMNS=triton.next_power_of_2(width), num_warps=_WARPS,
+            GATED=gate is not None, AFFINE=affine, RECTIFY=rectify, CHILDREN=_SUM_CHILDREN,
+            COLUMNS=triton.next_power_of_2(width), num_warps=_SUM_WARPS,
         )  # fmt: skip
     return out
 
@@ -103,7 +112,7 @@ def _column_moments_kernel(  # noqa: ANN202
 
 
 def launch_column_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Sums of each column and of its squares, in single precision: in blocks, then over the blocks."""
+    """Sum each column and its squares in single precision: first within blocks, then over the blocks."""
     nodes, width = x.shape
     blocks = triton.cdiv(nodes, _MOMENT_ROWS * _MOMENT_STEPS)
     partial = x.new_zeros(2, blocks, width, dtype=torch.float32)
@@ -131,7 +140,7 @@ def _segment_mean_kernel(x, offsets, out, width, ROWS: tl.constexpr, COLUMNS: tl
 
 
 def launch_segment_mean(x: Tensor, offsets: Tensor) -> Tensor:
-    """See `tree_mean`."""
+    """Run `average_trees` on a GPU."""
     trees, width = len(offsets) - 1, x.shape[1]
     out = x.new_empty(trees, width, dtype=torch.float32)
     if trees:
@@ -139,3 +148,168 @@ def launch_segment_mean(x: Tensor, offsets: Tensor) -> Tensor:
             x.contiguous(), offsets, out, width, ROWS=_MEAN_ROWS, COLUMNS=_MEAN_COLUMNS, num_warps=_MEAN_WARPS
         )
     return out
+
+
+@triton.jit
+def _load_rows(x, rows, there, columns, width):  # noqa: ANN001, ANN202
+    """Load the vectors of some nodes in single precision, zero where masked."""
+    at = rows[:, None].to(tl.int64) * width + columns[None, :]
+    return tl.load(x + at, mask=there[:, None] & (columns < width)[None, :], other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _load_term(terms, number, columns, width):  # noqa: ANN001, ANN202
+    """Load one of the five rows of coefficients."""
+    return tl.load(terms + number * width + columns, mask=columns < width, other=0.0).to(tl.float32)[None, :]
+
+
+@triton.jit
+def _neighbour_mix_kernel(  # noqa: ANN202
+    x, terms, parent, first_child, n_children, out, nodes, width,  # noqa: ANN001
+    BACKWARDS: tl.constexpr, NODES: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    columns = tl.arange(0, COLUMNS)
+    node = tl.program_id(0) * NODES + tl.arange(0, NODES)
+    inside = node < nodes
+    above = tl.load(parent + node, mask=inside, other=-2)
+    before = tl.load(parent + node - 1, mask=inside & (node > 0), other=-2)
+    after = tl.load(parent + node + 1, mask=node + 1 < nodes, other=-2)
+    first = tl.load(first_child + node, mask=inside, other=0)
+    children = tl.load(n_children + node, mask=inside, other=0)
+    inner = above >= 0
+    parents = _load_rows(x, above, inner, columns, width)
+    if BACKWARDS:  # a child receives the share of the gradient that it had in the mean
+        parents /= tl.load(n_children + above, mask=inner, other=1).to(tl.float32)[:, None]
+    mixed = _load_rows(x, node, inside & (above > -2), columns, width) * _load_term(terms, 0, columns, width)
+    mixed += parents * _load_term(terms, 2 if BACKWARDS else 1, columns, width)
+    left = _load_rows(x, node - 1, inner & (before == above), columns, width)
+    right = _load_rows(x, node + 1, inner & (after == above), columns, width)
+    mixed += left * _load_term(terms, 4 if BACKWARDS else 3, columns, width)
+    mixed += right * _load_term(terms, 3 if BACKWARDS else 4, columns, width)
+    below = tl.zeros((NODES, COLUMNS), tl.float32)
+    for child in range(tl.max(children, axis=0)):
+        below += _load_rows(x, first + child, child < children, columns, width)
+    if not BACKWARDS:
+        below /= tl.maximum(children, 1).to(tl.float32)[:, None]
+    mixed += below * _load_term(terms, 1 if BACKWARDS else 2, columns, width)
+    at = node[:, None].to(tl.int64) * width + columns[None, :]
+    tl.store(out + at, mixed.to(out.dtype.element_ty), mask=inside[:, None] & (columns < width)[None, :])
+
+
+def launch_neighbour_mix(
+    x: Tensor, terms: Tensor, parent: Tensor, first_child: Tensor, n_children: Tensor, *, backwards: bool
+) -> Tensor:
+    """Run `mix_neighbours` on a GPU: sums in single precision, stored in the precision of `x`."""
+    nodes, width = x.shape
+    x = x.contiguous()
+    out = torch.empty_like(x)
+    if nodes:
+        _neighbour_mix_kernel[(triton.cdiv(nodes, _MIX_NODES),)](
+            x, terms.contiguous(), parent, first_child, n_children, out, nodes, width,
+            BACKWARDS=backwards, NODES=_MIX_NODES, COLUMNS=triton.next_power_of_2(width), num_warps=_MIX_WARPS,
+        )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _term_products_kernel(  # noqa: ANN202
+    back, x, parent, n_children, out, nodes, width,  # noqa: ANN001
+    NODES: tl.constexpr, STEPS: tl.constexpr, COLUMNS: tl.constexpr,
+):  # fmt: skip
+    block = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    own = tl.zeros((NODES, COLUMNS), tl.float32)
+    down = tl.zeros((NODES, COLUMNS), tl.float32)
+    up = tl.zeros((NODES, COLUMNS), tl.float32)
+    right = tl.zeros((NODES, COLUMNS), tl.float32)
+    left = tl.zeros((NODES, COLUMNS), tl.float32)
+    for step in range(STEPS):
+        node = (block * STEPS + step) * NODES + tl.arange(0, NODES)
+        inside = node < nodes
+        above = tl.load(parent + node, mask=inside, other=-2)
+        inner = above >= 0
+        second = inner & (tl.load(parent + node - 1, mask=inside & (node > 0), other=-2) == above)
+        share = 1.0 / tl.load(n_children + above, mask=inner, other=1).to(tl.float32)[:, None]
+        came = _load_rows(back, node, inside & (above > -2), columns, width)
+        went = _load_rows(x, node, inside & (above > -2), columns, width)
+        own += came * went
+        down += came * _load_rows(x, above, inner, columns, width)
+        up += went * _load_rows(back, above, inner, columns, width) * share
+        right += came * _load_rows(x, node - 1, second, columns, width)
+        left += went * _load_rows(back, node - 1, second, columns, width)
+    at = out + block.to(tl.int64) * 5 * width + columns
+    tl.store(at, tl.sum(own, axis=0), mask=columns < width)
+    tl.store(at + width, tl.sum(down, axis=0), mask=columns < width)
+    tl.store(at + 2 * width, tl.sum(up, axis=0), mask=columns < width)
+    tl.store(at + 3 * width, tl.sum(right, axis=0), mask=columns < width)
+    tl.store(at + 4 * width, tl.sum(left, axis=0), mask=columns < width)
+
+
+def launch_term_products(back: Tensor, x: Tensor, parent: Tensor, n_children: Tensor) -> Tensor:
+    """Return, for each of the five terms of a mix, the sum over nodes of the gradient times the input: (5, width)."""
+    nodes, width = x.shape
+    blocks = triton.cdiv(nodes, _PRODUCT_NODES * _PRODUCT_STEPS)
+    partial = x.new_zeros(blocks, MIX_TERMS, width, dtype=torch.float32)
+    if nodes:
+        _term_products_kernel[(blocks, triton.cdiv(width, _PRODUCT_COLUMNS))](
+            back.contiguous(), x.contiguous(), parent, n_children, partial, nodes, width,
+            NODES=_PRODUCT_NODES, STEPS=_PRODUCT_STEPS, COLUMNS=_PRODUCT_COLUMNS,
+        )  # fmt: skip
+    return partial.sum(0)
+
+
+@triton.jit
+def _segment_moments_kernel(x, offsets, means, squares, width, ROWS: tl.constexpr, COLUMNS: tl.constexpr):  # noqa: ANN001, ANN202
+    tree = tl.program_id(0)
+    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    start = tl.load(offsets + tree)
+    end = tl.load(offsets + tree + 1)
+    total = tl.zeros((COLUMNS,), tl.float32)
+    squared = tl.zeros((COLUMNS,), tl.float32)
+    for row in range(start, end, ROWS):
+        rows = row + tl.arange(0, ROWS)
+        values = _load_rows(x, rows, rows < end, columns, width)
+        total += tl.sum(values, axis=0)
+        squared += tl.sum(values * values, axis=0)
+    at = tree.to(tl.int64) * width + columns
+    tl.store(means + at, total / (end - start), mask=columns < width)
+    tl.store(squares + at, squared / (end - start), mask=columns < width)
+
+
+def launch_segment_moments(x: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+    """Run `compute_tree_moments` on a GPU."""
+    trees, width = len(offsets) - 1, x.shape[1]
+    means, squares = (x.new_empty(trees, width, dtype=torch.float32) for _ in range(2))
+    if trees:
+        _segment_moments_kernel[(trees, triton.cdiv(width, _MEAN_COLUMNS))](
+            x.contiguous(), offsets, means, squares, width,
+            ROWS=_MEAN_ROWS, COLUMNS=_MEAN_COLUMNS, num_warps=_MEAN_WARPS,
+        )  # fmt: skip
+    return means, squares
+
+
+@triton.jit
+def _compose_kernel(flips, one, other, new, old, most, CHARACTERS: tl.constexpr, BLOCK: tl.constexpr):  # noqa: ANN001, ANN202
+    row = tl.program_id(0).to(tl.int64)
+    character = tl.arange(0, BLOCK)
+    became = character
+    for k in range(tl.load(flips + row).to(tl.int32)):
+        a = tl.load(one + row * most + k).to(tl.int32)
+        b = tl.load(other + row * most + k).to(tl.int32)
+        became = tl.where(became == a, b, tl.where(became == b, a, became))
+    inside = character < CHARACTERS
+    tl.store(new + row * CHARACTERS + character, became.to(tl.uint8), mask=inside)
+    tl.store(old + row * CHARACTERS + became, character.to(tl.uint8), mask=inside)
+
+
+def launch_compose_transpositions(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Compose transpositions on a GPU, with one program per row and the permutation in registers."""
+    rows, most = one.shape
+    new = torch.empty(rows, CHARACTER_SLOTS, dtype=torch.uint8, device=flips.device)
+    old = torch.empty_like(new)
+    if rows:
+        _compose_kernel[(rows,)](
+            flips, one.contiguous(), other.contiguous(), new, old, most,
+            CHARACTERS=CHARACTER_SLOTS, BLOCK=triton.next_power_of_2(CHARACTER_SLOTS), num_warps=1,
+        )  # fmt: skip
+    return new, old

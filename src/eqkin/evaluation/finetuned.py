@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model_files import DESCRIPTION_FILE, Model
+from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.metrics.other_sides import compute_mrr, compute_partner_ranks
 from eqkin.evaluation.metrics.recall import find_hits

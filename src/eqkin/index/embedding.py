@@ -14,7 +14,7 @@ from eqkin.index.vectors import Floats, Integers, normalise
 from eqkin.trees import Forest
 
 if TYPE_CHECKING:
-    from eqkin.encoder.model_files import Model
+    from eqkin.encoder.model import Model
 
 
 class Embedder(Protocol):

@@ -66,7 +66,7 @@ def find_model_problems(folder: Path, state: IndexManifest) -> list[str]:
 
 
 def _is_model_intact(folder: Path, digest: str) -> bool:
-    from eqkin.encoder.model_files import Model
+    from eqkin.encoder.model import Model
 
     try:
         return Model.load(folder).digest == digest

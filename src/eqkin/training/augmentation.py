@@ -70,7 +70,7 @@ def _compute_poisson_cdf(mean: float) -> list[float]:
 def _compose(flips: Tensor, one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     """The first `flips` transpositions of each row, one after the other, as a permutation and its inverse."""
     if flips.device.type == "cuda":
-        from eqkin.training.kernels import launch_compose_transpositions
+        from eqkin.encoder.kernels import launch_compose_transpositions
 
         return launch_compose_transpositions(flips, one, other)
     new = torch.arange(CHARACTER_SLOTS, device=flips.device).repeat(len(flips), 1)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eqkin.encoder.torch_layers import TreeNetwork
+from eqkin.encoder.torch_network import TreeNetwork
 from eqkin.errors import BadInput
 from eqkin.statistics import RankingScore, score_ranking
 from eqkin.training.corpus import Corpus

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eqkin.encoder.torch_layers import TreeNetwork
+from eqkin.encoder.torch_network import TreeNetwork
 from eqkin.statistics import RankingScore
 from eqkin.training.held_out import HeldOutEvaluator
 from eqkin.training.metrics import MetricsFile, read_metrics

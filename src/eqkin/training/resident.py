@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eqkin.encoder.trees import PADDING, ROOT, TreeBatch
+from eqkin.encoder.tree_ops import PADDING, ROOT, TreeBatch
 from eqkin.errors import LimitReached
 from eqkin.limits import LIMITS
 from eqkin.training.augmentation import Renaming

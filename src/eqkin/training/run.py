@@ -23,7 +23,7 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from eqkin.encoder.model_files import Model
+from eqkin.encoder.model import Model
 from eqkin.errors import BadInput, LimitReached, TrainingFailed
 from eqkin.statistics import RankingScore
 from eqkin.training.checkpoint import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from eqkin.encoder.trees import TreeBatch
+from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import BadInput
 from eqkin.training.ranks import ProcessGroup
 from eqkin.training.resident import DeviceForest

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from eqkin.encoder.torch_layers import TreeNetwork
+from eqkin.encoder.torch_network import TreeNetwork
 from eqkin.training.kin_objective import EqkinObjective
 from eqkin.training.material import EqkinTrainingData, TrainingData
 from eqkin.training.objective import PaperObjective

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from eqkin.encoder.model_files import Model
+from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import build_network
 from eqkin.training.resident import DeviceForest
 from eqkin.trees import Forest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from eqkin.encoder.model_files import Model
+from eqkin.encoder.model import Model
 from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext
 from eqkin.evaluation.sets.triples import HeldOutTriples, pack_bits
 from eqkin.evaluation.systems.embedding import embed_forest

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eqkin.encoder.model_files import Model
+from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.ablated import EQKIN, EQKIN_SEED, FULL, make_recipe, train_variant
 from eqkin.evaluation.experiments.context import ExperimentContext

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model_files import Model
+from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import Floats
 from eqkin.trees import Forest

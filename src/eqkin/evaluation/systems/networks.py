@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import Encoder
-from eqkin.encoder.model_files import DESCRIPTION_FILE, Model
+from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, compute_products
 from eqkin.evaluation.systems.embedding import embed_forest

@@ -9,7 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from eqkin.encoder.model_files import DESCRIPTION_FILE
+from eqkin.encoder.model import DESCRIPTION_FILE
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import System
 

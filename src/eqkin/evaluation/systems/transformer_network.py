@@ -18,7 +18,7 @@ from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from eqkin.encoder.architecture import FEATURES
-from eqkin.encoder.tree_sum import average_trees
+from eqkin.encoder.tree_ops import average_trees
 from eqkin.evaluation.systems.transformer_batches import SortedBatch, pad, unpad
 
 _INITIAL_DEVIATION = 0.02  # of the first weights, BERT's

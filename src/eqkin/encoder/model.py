@@ -1,8 +1,8 @@
-"""A model on disk: weights as safetensors, the vocabulary they were learned with, and what both are.
+"""A model on disk: weights as safetensors, their vocabulary, and a description of both.
 
-A model's folder holds `weights.safetensors`, `vocabulary.json` and `model.json`: format, version, architecture, the
-hashes of the other two, and how it was learned. `model.json` is written last, so a save that was cut short never
-passes for a whole one. Nothing is ever unpickled.
+A model is a folder with `weights.safetensors`, `vocabulary.json` and `model.json` (format, version, architecture,
+hashes of the other two files, and how the model was trained). `model.json` is written last, so that an interrupted save
+never looks complete. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
-from eqkin.encoder.architecture import ARCHITECTURE_KINDS, FEATURES, MIX, MIX_TERMS, SUM, Architecture
+from eqkin.encoder.architecture import ARCHITECTURE_KINDS, SUM, Architecture, compute_weight_shapes
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.storage import write_file
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
@@ -29,33 +29,19 @@ VERSION = 1
 DESCRIPTION_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "model.json", "weights.safetensors", "vocabulary.json"
 
 
-def compute_weight_shapes(architecture: Architecture) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of the weights a network of this architecture has."""
-    width, dimensions = architecture.width, architecture.dimensions
-    shapes: dict[str, tuple[int, ...]] = {"first.weight": (width, FEATURES), "first.bias": (width,), "first.alpha": ()}
-    mixed = architecture.kind == MIX
-    for layer in range(architecture.layers):
-        shapes[f"layers.{layer}.weight"] = (width, width)
-        shapes |= {f"layers.{layer}.mix": (MIX_TERMS, width)} if mixed else {f"layers.{layer}.bias": (width,)}
-        if mixed or layer in architecture.normalised:
-            shapes |= {f"layers.{layer}.norm.{name}": (width,) for name in ("weight", "bias", "mean", "variance")}
-    shapes |= {"output.weight": (dimensions, architecture.pooled_width), "output.bias": (dimensions,)}
-    return shapes if mixed else shapes | {"soft_norm.mean": (), "soft_norm.deviation": ()}
-
-
 @dataclass(frozen=True)
 class Model:
-    """A network's weights with all that is needed to use them, and how they came to be."""
+    """The weights of a network with everything needed to use them, and a record of their training."""
 
     architecture: Architecture
     vocabulary: Vocabulary
-    weights: dict[str, npt.NDArray[np.float32]]  # those of `weight_shapes`, and any others
-    recipe: dict[str, Any] = field(default_factory=dict)  # how it was learned
-    training: dict[str, Any] = field(default_factory=dict)  # facts about that, such as scores
+    weights: dict[str, npt.NDArray[np.float32]]  # those of `compute_weight_shapes`, and possibly others
+    recipe: dict[str, Any] = field(default_factory=dict)  # settings of the training
+    training: dict[str, Any] = field(default_factory=dict)  # results of the training, such as scores
 
     @cached_property
     def digest(self) -> str:
-        """Identifies what the model computes: hash of architecture, vocabulary and the weights an embedding needs."""
+        """Identifier of the function: hash of architecture, vocabulary and the weights that an embedding needs."""
         vocabulary = [self.vocabulary.tags, self.vocabulary.attributes, self.vocabulary.characters]
         digest = hashlib.sha256(json.dumps([self.architecture.to_dict(), vocabulary], sort_keys=True).encode())
         for name in sorted(compute_weight_shapes(self.architecture)):
@@ -64,11 +50,11 @@ class Model:
         return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Write the model into a folder, made if need be.
+        """Write the model to a folder, which is created if necessary.
 
         Raises:
-            CorruptData: the weights are not those of the architecture.
-            StorageFailed: the disk refused.
+            CorruptData: The weights do not fit the architecture.
+            StorageFailed: The disk is full or read-only.
         """
         _check_model(self, "model")
         weights = safetensors.save({name: np.asarray(array, order="C") for name, array in self.weights.items()})
@@ -85,7 +71,7 @@ class Model:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageFailed(f"{folder}: could not be made ({error.strerror or error})") from error
+            raise StorageFailed(f"{folder}: could not be created ({error.strerror or error})") from error
         write_file(folder / WEIGHTS_FILE, weights)
         write_file(folder / VOCABULARY_FILE, vocabulary)
         write_file(folder / DESCRIPTION_FILE, text.encode())
@@ -95,17 +81,18 @@ class Model:
         """Read what `save` wrote.
 
         Raises:
-            BadInput: there is no model in the folder.
-            CorruptData: a file is damaged, foreign, of another version, or does not belong to the others.
+            BadInput: The folder contains no model.
+            CorruptData: A file is damaged, of another format or version, or does not belong to the others.
         """
-        if not (folder / DESCRIPTION_FILE).is_file():
-            raise BadInput(f"{folder}: no model there ({DESCRIPTION_FILE} is missing)")
-        description = _read_description(folder / DESCRIPTION_FILE)
-        architecture = _parse_architecture(description["architecture"], folder / DESCRIPTION_FILE)
+        path = folder / DESCRIPTION_FILE
+        if not path.is_file():
+            raise BadInput(f"{folder}: contains no model ({DESCRIPTION_FILE} is missing)")
+        description = _read_description(path)
+        architecture = _parse_architecture(description["architecture"], path)
         weights = _read_weights(folder / WEIGHTS_FILE, description["sha256"][WEIGHTS_FILE])
         if _compute_sha256(_read_file(folder / VOCABULARY_FILE)) != description["sha256"][VOCABULARY_FILE]:
             raise CorruptData(
-                f"{folder / VOCABULARY_FILE}: the vocabulary is not the one the weights were learned with"
+                f"{folder / VOCABULARY_FILE}: the vocabulary is not the one the weights were trained with"
             )
         vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
         model = cls(architecture, vocabulary, weights, description["recipe"], description["training"])
@@ -127,17 +114,17 @@ def _read_file(path: Path) -> bytes:
 
 
 def _read_description(path: Path) -> dict[str, Any]:
-    """The content of `model.json`, of a version and form this eqkin knows."""
+    """Read `model.json`; raises `CorruptData` unless its version and structure are known."""
     try:
         description = json.loads(_read_file(path))
         found = (description["format"], description["version"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CorruptData(f"{path}: not a model's description ({error})") from error
+        raise CorruptData(f"{path}: not a description of a model ({error})") from error
     if found != (FORMAT, VERSION):
         raise CorruptData(f"{path}: format {found[0]} {found[1]}, this eqkin reads {FORMAT} {VERSION}")
     for name in ("architecture", "sha256", "recipe", "training"):
         if not isinstance(description.get(name), dict):
-            raise CorruptData(f"{path}: {name} is missing or no JSON object")
+            raise CorruptData(f"{path}: {name} is missing or not a JSON object")
     for name in (WEIGHTS_FILE, VOCABULARY_FILE):
         if not isinstance(description["sha256"].get(name), str):
             raise CorruptData(f"{path}: the hash of {name} is missing")
@@ -146,24 +133,25 @@ def _read_description(path: Path) -> dict[str, Any]:
 
 def _parse_architecture(values: dict[str, Any], path: Path) -> Architecture:
     try:
-        architecture = Architecture(**(values | {"normalised": tuple(values["normalised"])}))
-        numbers = (architecture.width, architecture.layers, architecture.dimensions, *architecture.normalised)
-        sound = all(type(number) is int and number >= 0 for number in numbers)
-        sound = (
-            sound and architecture.width > 0 and architecture.dimensions > 0 and architecture.kind in ARCHITECTURE_KINDS
+        shape = Architecture(**(values | {"normalised": tuple(values["normalised"])}))
+        numbers = (shape.width, shape.layers, shape.dimensions, *shape.normalised)
+        is_valid = (
+            all(type(number) is int and number >= 0 for number in numbers)
+            and min(shape.width, shape.dimensions) > 0
+            and shape.kind in ARCHITECTURE_KINDS
+            and all(layer < shape.layers for layer in shape.normalised)
         )
-        sound = sound and all(layer < architecture.layers for layer in architecture.normalised)
     except (TypeError, KeyError) as error:
         raise CorruptData(f"{path}: unknown architecture ({error})") from error
-    if not sound:
+    if not is_valid:
         raise CorruptData(f"{path}: not an architecture: {values}")
-    return architecture
+    return shape
 
 
 def _read_weights(path: Path, sha256: str) -> dict[str, npt.NDArray[np.float32]]:
-    """The tensors of a safetensors file, if it is the one expected."""
+    """Read the tensors of a safetensors file, checking its hash."""
     content = _read_file(path)
-    if content[8:9] != b"{":  # eight bytes of header length, then the header's JSON
+    if content[8:9] != b"{":  # eight bytes of header length, then the JSON header
         kind = " but a pickle or torch file" if content[:2] in (b"PK", *(bytes([128, n]) for n in range(6))) else ""
         raise CorruptData(f"{path}: not a safetensors file{kind}; eqkin reads weights as safetensors only")
     if _compute_sha256(content) != sha256:
@@ -174,30 +162,26 @@ def _read_weights(path: Path, sha256: str) -> dict[str, npt.NDArray[np.float32]]
         raise CorruptData(f"{path}: not a readable safetensors file ({error})") from error
 
 
-def _check_model(model: Model, where: str) -> None:
-    """Whether weights and vocabulary fit the architecture; raises `CorruptData` naming what does not."""
+def _check_model(model: Model, source: str) -> None:
+    """Check that weights and vocabulary fit the architecture; raises `CorruptData` naming what does not."""
     shapes = compute_weight_shapes(model.architecture)
     missing = sorted(shapes.keys() - model.weights.keys())
     if missing:
-        raise CorruptData(f"{where}: the weights lack {', '.join(missing)}")
+        raise CorruptData(f"{source}: the weights lack {', '.join(missing)}")
     for name, shape in shapes.items():
         array = model.weights[name]
         if array.dtype != np.float32 or array.shape != shape:
-            raise CorruptData(f"{where}: {name} is {array.dtype} {array.shape}, expected float32 {shape}")
+            raise CorruptData(f"{source}: {name} is {array.dtype} {array.shape}, expected float32 {shape}")
     for name, array in model.weights.items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise CorruptData(f"{where}: {name} holds a number that is not finite")
+            raise CorruptData(f"{source}: {name} contains a number that is not finite")
         if name.endswith(".norm.variance") and (array < 0).any():
-            raise CorruptData(f"{where}: {name} holds a negative variance")
+            raise CorruptData(f"{source}: {name} contains a negative variance")
     if model.architecture.kind == SUM:
         soft_norm = float(model.weights["soft_norm.mean"]) + float(model.weights["soft_norm.deviation"])
         if not soft_norm > 0:
-            raise CorruptData(f"{where}: the soft norm is not positive")
-    _check_vocabulary(model.vocabulary, where)
-
-
-def _check_vocabulary(vocabulary: Vocabulary, where: str) -> None:
+            raise CorruptData(f"{source}: the soft norm is not positive")
     for name, slots in (("tags", TAG_SLOTS), ("attributes", ATTRIBUTE_SLOTS), ("characters", CHARACTER_SLOTS)):
-        known = getattr(vocabulary, name)
+        known = getattr(model.vocabulary, name)
         if len(known) >= slots or not all(isinstance(value, str) for value in known):
-            raise CorruptData(f"{where}: the vocabulary's {name} are not at most {slots - 1} strings")
+            raise CorruptData(f"{source}: the {name} of the vocabulary are not at most {slots - 1} strings")

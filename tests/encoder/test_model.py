@@ -7,7 +7,7 @@ import pytest
 from safetensors import numpy as safetensors
 
 from eqkin.encoder.architecture import Architecture
-from eqkin.encoder.model_files import Model
+from eqkin.encoder.model import Model
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.trees import Vocabulary
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
@@ -77,9 +77,9 @@ def test_the_papers_kind_is_described_as_it_was_when_there_was_no_other(folder):
             np.zeros((4, 24), np.float32),
             r"layers.0.mix is float32 \(4, 24\), expected .* \(5, 24\)",
         ),
-        ("layers.1.mix", np.full((5, 24), np.nan, np.float32), "layers.1.mix holds a number that is not finite"),
+        ("layers.1.mix", np.full((5, 24), np.nan, np.float32), "layers.1.mix contains a number that is not finite"),
         ("output.weight", np.zeros((8, 24), np.float32), r"output.weight is float32 \(8, 24\), expected"),
-        ("layers.1.norm.variance", np.full(24, -1, np.float32), "layers.1.norm.variance holds a negative variance"),
+        ("layers.1.norm.variance", np.full(24, -1, np.float32), "layers.1.norm.variance contains a negative variance"),
         ("layers.0.mix", None, "the weights lack layers.0.mix"),
     ],
 )
@@ -122,7 +122,7 @@ def test_the_digest_tells_models_apart():
         ({"architecture": {"kind": "blend", "normalised": []}}, "not an architecture"),
         ({"architecture": {"kind": ["mix"], "normalised": []}}, "not an architecture"),
         ({"architecture": {"depth": 2, "normalised": [2]}}, "unknown architecture"),
-        ({"recipe": None}, "recipe is missing or no JSON object"),
+        ({"recipe": None}, "recipe is missing or not a JSON object"),
         ({"sha256": {}}, "the hash of weights.safetensors is missing"),
     ],
 )
@@ -135,7 +135,7 @@ def test_a_foreign_description_is_refused_by_name(folder, changes, message):
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"3", b'{"format": "eqkin-model"}'])
 def test_a_damaged_description_is_refused(folder, content):
     (folder / "model.json").write_bytes(content)
-    with pytest.raises(CorruptData, match=r"model.json: not a model's description"):
+    with pytest.raises(CorruptData, match=r"model.json: not a description of a model"):
         Model.load(folder)
 
 
@@ -183,7 +183,7 @@ def test_torch_archives_are_never_read(folder):
 
 def test_another_vocabulary_is_refused(folder):
     Vocabulary(("mi",), (), ("x",)).save(folder / "vocabulary.json")
-    with pytest.raises(CorruptData, match=r"the vocabulary is not the one the weights were learned with"):
+    with pytest.raises(CorruptData, match=r"the vocabulary is not the one the weights were trained with"):
         Model.load(folder)
 
 
@@ -200,9 +200,9 @@ def test_missing_tensors_are_named(folder):
         ("first.weight", np.zeros((24, 255), np.float32), r"first.weight is float32 \(24, 255\), expected float32"),
         ("first.alpha", np.zeros(1, np.float32), r"first.alpha is float32 \(1,\), expected float32 \(\)"),
         ("output.bias", np.zeros(8, np.float64), r"output.bias is float64 \(8,\), expected float32 \(8,\)"),
-        ("layers.1.bias", np.full(24, np.nan, np.float32), "layers.1.bias holds a number that is not finite"),
-        ("layers.1.weight", np.full((24, 24), np.inf, np.float32), "layers.1.weight holds a number that is not"),
-        ("layers.0.norm.variance", np.full(24, -1, np.float32), "layers.0.norm.variance holds a negative variance"),
+        ("layers.1.bias", np.full(24, np.nan, np.float32), "layers.1.bias contains a number that is not finite"),
+        ("layers.1.weight", np.full((24, 24), np.inf, np.float32), "layers.1.weight contains a number that is not"),
+        ("layers.0.norm.variance", np.full(24, -1, np.float32), "layers.0.norm.variance contains a negative variance"),
         ("soft_norm.mean", np.array(-9, np.float32), "the soft norm is not positive"),
     ],
 )
@@ -217,7 +217,7 @@ def test_wrong_weights_are_named(folder, tmp_path, name, array, message):
 
 def test_a_vocabulary_too_large_for_the_features_is_refused(tmp_path):
     large = Vocabulary(tuple(f"m{i}" for i in range(32)), (), ())
-    with pytest.raises(CorruptData, match="tags are not at most 31 strings"):
+    with pytest.raises(CorruptData, match="the tags of the vocabulary are not at most 31 strings"):
         Model(MODEL.architecture, large, MODEL.weights).save(tmp_path)
 
 
@@ -233,5 +233,5 @@ def test_a_save_that_was_cut_short_is_never_taken_for_a_model(folder, tmp_path, 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageFailed, match="could not be made"):
+    with pytest.raises(StorageFailed, match="could not be created"):
         MODEL.save(tmp_path / "file" / "model")
