@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.encoder import Encoder# noqa: E402
+from eqkin.encoder.encoder import Encoder  # noqa: E402
 from eqkin.encoder.model import Model  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.experiments.ablated import EQKIN, VARIANTS, make_recipe, rank_triples, train_variant  # noqa: E402

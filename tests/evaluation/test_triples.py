@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.torch_network import SumNetwork# noqa: E402
+from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
 from eqkin.errors import BadInput  # noqa: E402
 from eqkin.evaluation.sets.triples import SEED, HeldOutTriples, pack_bits, unpack_bits  # noqa: E402
 from eqkin.evaluation.systems.embedding import embed_forest  # noqa: E402

@@ -14,9 +14,9 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.encoder import Encoder# noqa: E402
+from eqkin.encoder.encoder import Encoder  # noqa: E402
 from eqkin.encoder.model import Model  # noqa: E402
-from eqkin.encoder.torch_network import SumNetwork# noqa: E402
+from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
 from eqkin.errors import BadInput, LibraryBusy, TrainingFailed  # noqa: E402
 from eqkin.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from eqkin.training.corpus import Corpus  # noqa: E402
