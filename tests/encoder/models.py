@@ -38,7 +38,11 @@ def slow_node_vectors(model, forest):
     """The last layer's vectors of each tree's nodes: dense matrices and loops, as the formulas are written."""
     layers = _mix_layers if model.architecture.kind == "mix" else _sum_layers
     weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
-    features, position, parent = model.vocabulary.extract_features(forest), forest.compute_position(), forest.compute_parent()
+    features, position, parent = (
+        model.vocabulary.extract_features(forest),
+        forest.compute_position(),
+        forest.compute_parent(),
+    )
     result = []
     for tree in range(len(forest)):
         start, end = int(forest.offsets[tree]), int(forest.offsets[tree + 1])

@@ -41,7 +41,9 @@ def reference(weights, architecture, forest, *, learning):
     around = torch.eye(n, dtype=torch.float64)
     for child, parent in enumerate(forest.compute_parent().tolist()):
         around[child, parent] = around[parent, child] = 1.0
-    places = torch.from_numpy(compute_sinusoids(n, architecture.width)).double()[torch.from_numpy(forest.compute_position())]
+    places = torch.from_numpy(compute_sinusoids(n, architecture.width)).double()[
+        torch.from_numpy(forest.compute_position())
+    ]
     x = features_of(forest) @ weights["first.weight"].T + weights["first.alpha"] * places + weights["first.bias"]
     x = (around @ x).clamp(min=0)
     for i in range(architecture.layers):
