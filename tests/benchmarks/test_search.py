@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eqkin.api import Library
+from eqkin.library import Library
 from tests.cli.running import run_benchmarks
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eqkin.api import Library
+from eqkin.library import Library
 
 
 @pytest.fixture(scope="session")

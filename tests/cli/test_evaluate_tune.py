@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("sklearn", reason="tuning needs scikit-learn: pip install 'eqkin[eval]'")
 pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.search.ranker import Ranker  # noqa: E402
+from eqkin.search.rerank import Ranker  # noqa: E402
 from tests.cli.running import eqkin  # noqa: E402
 from tests.cli.test_evaluate import judged_folder, labelled_file  # noqa: E402
 

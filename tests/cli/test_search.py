@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from eqkin.api import Library
 from eqkin.cli import app
 from eqkin.cli.unicode import to_unicode
 from eqkin.errors import BadInput, LimitReached
+from eqkin.library import Library
 from eqkin.search.query import FormulaReader
 
 runner = CliRunner()
@@ -85,7 +85,7 @@ def test_nothing_found_tells_of_filters(library):
 
 def test_structure_that_was_not_taken_in_is_told_of(library, monkeypatch):
     assert not _run("search", "x^2", "-l", library, "-k", "1").stderr
-    monkeypatch.setattr("eqkin.search.shelves.LocalBackend.complete", False)
+    monkeypatch.setattr("eqkin.search.local.LocalBackend.complete", False)
     assert "run `eqkin index`" in _run("search", "x^2", "-l", library, "-k", "1").stderr
 
 

@@ -10,8 +10,8 @@ from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems.base import FormulaSet, normalize_rows
 from eqkin.evaluation.systems.engine import EngineSystem
 from eqkin.evaluation.systems.registry import make_systems
-from eqkin.search import ranker
-from eqkin.search.kinship import extract_features
+from eqkin.search import rerank
+from eqkin.search.features import extract_features
 from tests.evaluation.formulas import formulas
 
 KIN = (r"a^2 + b^2 = c^2", r"x^2 + y^2 = z^2", r"\sum_{k=1}^n k^2 = s", r"e^{i\pi} + 1 = 0", r"\int_0^1 f(x) \, dx")
@@ -33,7 +33,7 @@ def test_it_ranks_as_the_engine_does(engine, some):
     vectors, theirs = (normalize_rows(Encoder.load().embed(given.forest)) for given in (asked, some))
     ours, others = extract_features(asked.forest), extract_features(some.forest)
     for at in range(2):
-        expected = ranker.load_bundled_ranker().score_collection(
+        expected = rerank.load_bundled_ranker().score_collection(
             ours.select(np.array([at])), others, theirs @ vectors[at]
         )
         np.testing.assert_array_equal(found[at], expected)
@@ -52,9 +52,9 @@ def test_in_a_collection_compared_with_itself_none_is_a_candidate_for_itself(eng
 
 def test_a_large_collection_is_ranked_as_a_small_one(engine, some, monkeypatch):
     asked = formulas(*KIN[:3])
-    monkeypatch.setattr(ranker, "RERANK_DEPTH", 4)
+    monkeypatch.setattr(rerank, "RERANK_DEPTH", 4)
     whole = engine.rank(asked, some)
-    monkeypatch.setattr(ranker, "_BLOCK_FORMULAS", 3)
+    monkeypatch.setattr(rerank, "_BLOCK_FORMULAS", 3)
     np.testing.assert_array_equal(engine.rank(asked, some), whole)
     assert len(set(whole[0].tolist())) == len(some)  # those that are not looked at closely keep their order
 
@@ -63,8 +63,8 @@ def test_its_scores_depend_on_network_and_weights(engine, tmp_path):
     assert engine.settings == {}
     assert engine.tuned_on == make_systems(["eqkin-vector"])[0].tuned_on == ("arqmath-dev", "atlas")
     paper = EngineSystem(folder="paper", device="cpu")
-    trees = ranker.BoostedTrees.load(ranker.BUNDLED_RANKER)
-    ranker.BoostedTrees(
+    trees = rerank.BoostedTrees.load(rerank.BUNDLED_RANKER)
+    rerank.BoostedTrees(
         *(getattr(trees, name) for name in trees.__dataclass_fields__ if name != "first"), trees.first + 1
     ).save(tmp_path / "weights")
     other = EngineSystem(tmp_path / "weights", device="cpu")

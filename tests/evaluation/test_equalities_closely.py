@@ -7,7 +7,7 @@ from eqkin.evaluation.experiments.equalities_closely import RERANK_DEPTH, Partne
 from eqkin.evaluation.metrics.other_sides import compute_partner_ranks
 from eqkin.evaluation.sets.pairs import PairSet
 from eqkin.evaluation.systems.base import normalize_rows
-from eqkin.search.kinship import SIMILARITIES, compute_similarities, extract_features
+from eqkin.search.features import SIMILARITIES, compute_similarities, extract_features
 from tests.evaluation.pairs import corpus_of_equalities
 
 

@@ -16,7 +16,7 @@ from eqkin.evaluation.results import PAPER, ExperimentResult, Score
 from eqkin.evaluation.scale import SMALL_SCALE
 from eqkin.evaluation.sets.pairs import PairSet, split_by_work
 from eqkin.evaluation.store import ResultCache
-from eqkin.search.kinship import compute_structural_overlap, extract_features
+from eqkin.search.features import compute_structural_overlap, extract_features
 from eqkin.training.finetuning import FinetuningConfig
 from eqkin.trees import Vocabulary
 from tests.encoder.models import random_model

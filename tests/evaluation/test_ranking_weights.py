@@ -21,9 +21,8 @@ from eqkin.evaluation.sets.judged import JudgedSet
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.sets.named_formulas import NamedFormulas
 from eqkin.evaluation.systems.base import normalize_rows
-from eqkin.search.boosted import BoostedTrees
-from eqkin.search.kinship import FEATURES, LINEAR_WEIGHTS, SIMILARITIES, SIZES, build_feature_matrix, extract_features
-from eqkin.search.ranker import Ranker
+from eqkin.search.features import FEATURES, LINEAR_WEIGHTS, SIMILARITIES, SIZES, build_feature_matrix, extract_features
+from eqkin.search.rerank import BoostedTrees, Ranker
 from tests.evaluation.formulas import formulas
 
 ensemble = pytest.importorskip("sklearn.ensemble", reason="tuning needs scikit-learn: pip install 'eqkin[eval]'")

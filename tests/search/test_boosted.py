@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.search.boosted import BoostedTrees
+from eqkin.search.rerank import BoostedTrees
 
 NAMES = ("first", "second", "third", "naïve")
 

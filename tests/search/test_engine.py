@@ -12,7 +12,8 @@ from eqkin.errors import BadInput, LimitReached
 from eqkin.index import update_index
 from eqkin.limits import LIMITS
 from eqkin.search import Filters, SearchEngine, UnreadableFormula
-from eqkin.search.engine import STAGES
+from eqkin.search.engine import STAGES, _VersionedCache
+from eqkin.search.local import LocalBackend
 
 from .conftest import WAVE
 
@@ -53,7 +54,7 @@ def test_an_equation_comes_with_its_surroundings(engine):
     assert equation.before.endswith("A quokka plays a drum.")
     assert equation.after == "That is all."
     assert equation.paper.authors[0] == "Erwin Schrödinger"
-    assert engine.equation(equation.id) == equation
+    assert engine.get_equation(equation.id) == equation
 
 
 def test_words_alone_are_a_query(engine):
@@ -125,11 +126,12 @@ def test_filters_hold_for_words_too(engine):
     assert {hit.equation.paper.year for hit in hits} == {2005}
 
 
-def test_common_words_are_found_in_one_paper_among_many(engine, monkeypatch):
-    monkeypatch.setattr("eqkin.search.shelves._MAX_SECTIONS", 3)  # fewer than the sections that have the word
-    for key in ("atlas:algebra", "atlas:analysis", "atlas:probability", "atlas:statistics"):
-        hits = engine.search(text="function", filters=Filters(papers=(key,))).hits
-        assert hits and {hit.equation.paper.key for hit in hits} == {key}
+def test_text_search_finds_common_words_in_one_paper_among_many(folder, encoder):
+    few = LocalBackend(folder, encoder.digest, max_sections=3)  # fewer than the sections that have the word
+    with SearchEngine(few, encoder) as engine:
+        for key in ("atlas:algebra", "atlas:analysis", "atlas:probability", "atlas:statistics"):
+            hits = engine.search(text="function", filters=Filters(papers=(key,))).hits
+            assert hits and {hit.equation.paper.key for hit in hits} == {key}
 
 
 @pytest.mark.parametrize("year", [math.nan, 1995.5, True, "1995", 10**12])
@@ -180,7 +182,7 @@ def test_too_many_hits_are_refused_and_more_than_there_are_is_all(engine, tmp_pa
 
 @pytest.mark.parametrize("query", ["", "   "])
 def test_nothing_to_look_for_is_refused(engine, query):
-    with pytest.raises(BadInput, match="nothing to look for"):
+    with pytest.raises(BadInput, match="nothing to search for"):
         engine.search(query, text=" ")
 
 
@@ -262,29 +264,29 @@ def test_a_library_makes_missing_vectors_anew_when_it_is_searched(tmp_path):
 
 
 def test_kin_of_an_equation_of_the_library_leave_itself_out(engine):
-    results = engine.like("atlas:probability#bayes", k=20, explain=True)
-    own = engine.equation("atlas:probability#bayes")
+    results = engine.find_similar("atlas:probability#bayes", k=20, explain=True)
+    own = engine.get_equation("atlas:probability#bayes")
     assert own.id not in _ids(results)
     assert results.latex == own.latex
     assert results.hits[0].pairings
     with pytest.raises(BadInput, match="no equation"):
-        engine.like("atlas:probability#nothing")
+        engine.find_similar("atlas:probability#nothing")
 
 
 @pytest.mark.parametrize("name", ["", "#", "atlas:probability", "atlas:probability#9999", "x" * 5_000, "a#" + "9" * 50])
 def test_an_equation_nobody_has_is_refused(engine, name):
     with pytest.raises(BadInput):
-        engine.equation(name)
+        engine.get_equation(name)
 
 
 def test_a_paper_lists_its_equations_by_section(engine):
-    page = engine.paper("atlas:probability")
+    page = engine.get_paper("atlas:probability")
     assert page.paper.fields == ("probability",)
     names = [equation.label for _, equations in page.sections for equation in equations]
     assert len(names) == len(set(names)) > 40
     assert all(heading for heading, _ in page.sections)
     with pytest.raises(BadInput):
-        engine.paper("atlas:nothing")
+        engine.get_paper("atlas:nothing")
 
 
 def test_a_paper_shows_equations_that_could_not_be_read(tmp_path, encoder):
@@ -304,7 +306,7 @@ def test_a_paper_shows_equations_that_could_not_be_read(tmp_path, encoder):
 
 
 def test_facets_count_all_equations(engine):
-    fields, years = engine.facets()
+    fields, years = engine.count_facets()
     assert fields["waves"] == sum(years.values()) == 9
     assert list(years) == [1985, 1995, 2005]
     assert sum(count for name, count in fields.items() if not name.startswith(("waves", "decade"))) == 1401
@@ -326,15 +328,15 @@ def test_threads_share_an_engine(engine):
 
 
 def test_a_map_is_the_same_every_time(engine, folder, encoder):
-    points = engine.map(500)
-    assert points.places.shape == (len(points.ids), 2) and 400 < len(points.ids) <= 500
-    assert np.abs(points.places).max() <= 1
-    assert points.places.std(axis=0).min() > 0.1
-    assert engine.map(500) is points
+    points = engine.build_map(500)
+    assert points.coordinates.shape == (len(points.ids), 2) and 400 < len(points.ids) <= 500
+    assert np.abs(points.coordinates).max() <= 1
+    assert points.coordinates.std(axis=0).min() > 0.1
+    assert engine.build_map(500) is points
     with SearchEngine(folder, encoder) as other:
-        assert np.array_equal(other.build_map(500).coordinates, points.places)
-    assert engine.equation(points.ids[0]).tree == points.trees[0]
-    assert points.fields[0] == engine.equation(points.ids[0]).paper.fields[0]
+        assert np.array_equal(other.build_map(500).coordinates, points.coordinates)
+    assert engine.get_equation(points.ids[0]).tree == points.trees[0]
+    assert points.fields[0] == engine.get_equation(points.ids[0]).paper.fields[0]
 
 
 def test_a_path_opens_an_engine_and_a_missing_one_is_refused(folder, encoder, tmp_path):
@@ -345,7 +347,15 @@ def test_a_path_opens_an_engine_and_a_missing_one_is_refused(folder, encoder, tm
     assert not Path(tmp_path / "none").exists()
 
 
-def test_maps_of_many_sizes_do_not_fill_the_memory(engine):
-    for limit in range(100, 120):
-        engine.map(limit)
-    assert len(engine._maps._kept) <= 4
+def test_versioned_cache_forgets_old_versions_and_bounds_its_size():
+    cache, made = _VersionedCache(4), []
+
+    def get(version, key):
+        return cache.get(version, key, lambda: made.append((version, key)) or len(made))
+
+    assert get("a", 1) == get("a", 1) == 1
+    assert get("b", 1) == 2
+    for key in range(2, 12):
+        get("b", key)
+        assert len(cache._values) <= 4
+    assert len(made) == len(set(made)) == 12

@@ -40,7 +40,7 @@ def small(tmp_path_factory, encoder):
 def test_common_equations_do_not_outweigh_rare_ones(small, tmp_path):
     draft = tmp_path / "draft.tex"
     draft.write_text(rf"\section{{Draft}} {TRIVIAL} {SPECIAL}")
-    hits = small.similar_papers(draft, k=3)
+    hits = small.find_similar_papers(draft, k=3)
     assert hits[0].paper.title == "Special"
     assert hits[0].score > hits[1].score
     assert r"\hbar" in hits[0].pairs[0][0].latex or r"\oint" in hits[0].pairs[0][0].latex
@@ -49,19 +49,19 @@ def test_common_equations_do_not_outweigh_rare_ones(small, tmp_path):
 def test_a_draft_is_read_but_not_added(small, tmp_path):
     draft = tmp_path / "draft.tex"
     draft.write_text(rf"\section{{Draft}} Words before. {SPECIAL}")
-    ours, theirs, cosine = small.similar_papers(draft, k=1)[0].pairs[0]
+    ours, theirs, cosine = small.find_similar_papers(draft, k=1)[0].pairs[0]
     assert ours.tree == -1 and ours.section == "Draft" and ours.mathml.startswith("<math")
     assert theirs.paper.title == "Special" and 0.5 < cosine <= 1
     assert "Draft" not in {paper.title for paper in _papers(small)}
 
 
 def _papers(engine):
-    with Library.open(engine.store.folder) as library:
-        return [engine.paper(paper["key"]).paper for paper in library.list_papers()]
+    with Library.open(engine.backend.folder) as library:
+        return [engine.get_paper(paper["key"]).paper for paper in library.list_papers()]
 
 
 def test_a_paper_is_not_its_own_kin(engine):
-    hits = engine.similar_papers("atlas:quantum", k=30)
+    hits = engine.find_similar_papers("atlas:quantum", k=30)
     assert "atlas:quantum" not in {hit.paper.key for hit in hits}
     assert len({hit.paper.key for hit in hits}) == len(hits) > 10
     scores = [hit.score for hit in hits]
@@ -76,17 +76,17 @@ def test_a_text_is_a_key_and_never_a_path(engine, tmp_path):
     draft = tmp_path / "draft.tex"
     draft.write_text(rf"\section{{S}} {SPECIAL}")
     with pytest.raises(BadInput, match="no paper"):
-        engine.similar_papers(str(draft))
-    assert engine.similar_papers(draft, k=1)
+        engine.find_similar_papers(str(draft))
+    assert engine.find_similar_papers(draft, k=1)
 
 
 def test_a_draft_without_equations_or_that_is_not_there_is_refused(engine, tmp_path):
     draft = tmp_path / "draft.md"
     draft.write_text("# Only words\n\nNothing.\n")
     with pytest.raises(BadInput, match="no equations"):
-        engine.similar_papers(draft)
+        engine.find_similar_papers(draft)
     with pytest.raises(BadInput, match="no such file"):
-        engine.similar_papers(tmp_path / "none.tex")
+        engine.find_similar_papers(tmp_path / "none.tex")
 
 
 def test_a_library_of_one_paper_has_no_related_ones(tmp_path):

@@ -36,7 +36,7 @@ def tune(
     labelled sets by those learned from other sets. What is written is learned from all. Weights are for the network
     they were learned with; scores of sets they were learned from do not count. A judged folder holds `topics.tsv`,
     `formulas.tsv` (id<TAB>latex) and `qrels.txt`, as for `eqkin evaluate judged`. In Python, `Engine(library,
-    ranker=Ranker.load(Path(FILE)))` ranks by them (`eqkin.search.engine`, `eqkin.search.ranker`).
+    ranker=Ranker.load(Path(FILE)))` ranks by them (`eqkin.search.engine`, `eqkin.search.rerank`).
 
     **Examples**
 

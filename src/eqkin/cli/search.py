@@ -111,7 +111,7 @@ def search(
             found.print(results, as_csv=as_csv, as_json=as_json, latex=latex)
         if not found.hits and field:
             _suggest_fields(field, engine)
-        if found.queries and not found.missing and not getattr(engine.store, "complete", True):
+        if found.queries and not found.missing and not getattr(engine.backend, "complete", True):
             note = "the structure of some equations was not taken in yet, so less is found; run `eqkin index`"
             typer.secho(note, err=True, fg="yellow")
     if problems:
@@ -242,7 +242,7 @@ def rank(
     """
     from eqkin.encoder.encoder import Encoder
     from eqkin.search.query import FormulaReader
-    from eqkin.search.rank import encode_formulas, iter_run_lines, read_table
+    from eqkin.search.trec import encode_formulas, iter_run_lines, read_table
     from eqkin.storage import write_stream
 
     if len(tag.split()) != 1:

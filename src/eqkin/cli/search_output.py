@@ -12,10 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from eqkin.cli.unicode import to_unicode
-from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results
+from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
 from eqkin.trees.mathml import Node, parse_mathml, to_mathml
-from eqkin.web.exports import escape_csv_cell
-from eqkin.web.result_view import lacks_wildcard_match
 
 _CSV_COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
@@ -67,7 +65,7 @@ def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool
         asked = strip_control_chars(_describe_query(results))
         nothing = f"nothing found for {asked}" + (" with these filters" if filtered else "")
         console.print(f"\n{asked}" if results.hits else nothing, style="bold")
-    if lacks_wildcard_match(results):
+    if results.lacks_form:
         Console(stderr=True).print("no formula has this form; these come nearest", style="yellow")
     width = max(len(str(len(results.hits))), 2)
     for rank, hit in enumerate(results.hits, 1):

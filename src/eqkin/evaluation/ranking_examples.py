@@ -16,9 +16,9 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.sets.judged import JudgedSet
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import Floats, FormulaSet, normalize_rows
-from eqkin.search import kinship
-from eqkin.search.kinship import FormulaFeatures, extract_features
-from eqkin.search.ranker import FIRST_STAGE_VECTOR_WEIGHT, RERANK_DEPTH
+from eqkin.search import features
+from eqkin.search.features import FormulaFeatures, extract_features
+from eqkin.search.rerank import FIRST_STAGE_VECTOR_WEIGHT, RERANK_DEPTH
 
 GRADE_RELEVANCE = np.array([0, 0.25, 0.7, 1])  # how related a formula of each grade is; higher ones as the last
 SAME_LABEL_RELEVANCE = 0.8
@@ -40,7 +40,7 @@ class RankingQuery:
     @property
     def linear_scores(self) -> Floats:
         """What the ranking begins with, nothing learned."""
-        return kinship.compute_linear_score(self.features)
+        return features.compute_linear_score(self.features)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ class RankingExamples:
         ]
         parts = [part for part in parts if len(part[1])]
         if not parts:
-            return np.zeros((0, len(kinship.FEATURES)), np.float32), np.zeros(0), np.zeros(0)
+            return np.zeros((0, len(features.FEATURES)), np.float32), np.zeros(0), np.zeros(0)
         columns, related, weights = zip(*parts, strict=True)
         return np.concatenate(columns), np.concatenate(related), np.concatenate(weights)
 
@@ -108,10 +108,10 @@ class _FeatureCollection:
     def compute_features(self, query: FormulaFeatures, vector: Floats, wanted: Integers, without: int = -1) -> Floats:
         """Features of some formulas, which compare them with the best of the whole collection."""
         cosines = np.asarray(self.vectors @ vector, np.float32)
-        first = kinship.compute_structural_overlap(query, self.profile) + FIRST_STAGE_VECTOR_WEIGHT * cosines
+        first = features.compute_structural_overlap(query, self.profile) + FIRST_STAGE_VECTOR_WEIGHT * cosines
         order = np.argsort(-first, kind="stable")
         needed = np.union1d(order[order != without][:RERANK_DEPTH], wanted)
-        columns = kinship.build_feature_matrix(query, self.profile.select(needed), cosines[needed])
+        columns = features.build_feature_matrix(query, self.profile.select(needed), cosines[needed])
         return columns[np.searchsorted(needed, wanted)]
 
 

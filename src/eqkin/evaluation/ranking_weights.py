@@ -29,9 +29,8 @@ from eqkin.evaluation.sets.judged import JudgedSet
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import Floats
 from eqkin.evaluation.systems.terms import import_optional
-from eqkin.search.boosted import BoostedTrees
-from eqkin.search.kinship import FEATURES, SIZES
-from eqkin.search.ranker import LINEAR_SCORE_WEIGHT
+from eqkin.search.features import FEATURES, SIZES
+from eqkin.search.rerank import LINEAR_SCORE_WEIGHT, BoostedTrees
 from eqkin.statistics import RESAMPLES, bootstrap_mean, compute_percentile_interval
 
 BOOSTING_TREES = 120

@@ -1,6 +1,6 @@
-"""The papers, equations and trees of a collection on disk."""
+"""The user's collection on disk."""
 
-from eqkin.library.files import LibraryFiles
+from eqkin.library.library import Library
 from eqkin.library.merging import AddReport
 
-__all__ = ["AddReport", "LibraryFiles"]
+__all__ = ["AddReport", "Library"]

@@ -1,4 +1,4 @@
-"""Search: candidates, fusion, grouping, and why a hit was found."""
+"""Search: read the query, retrieve, rerank, deduplicate, explain."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ if TYPE_CHECKING:
     from eqkin.search.query import Problem as Problem
     from eqkin.search.query import UnreadableFormula as UnreadableFormula
     from eqkin.search.results import Filters as Filters
+    from eqkin.search.results import SearchOptions as SearchOptions
 
-_HOME = {
-    "Engine": "engine", "Filters": "results", "OversizedFormula": "query", "Preview": "query", "Problem": "query",
-    "UnreadableFormula": "query",
+_MODULES = {
+    "Filters": "results", "OversizedFormula": "query", "Preview": "query", "Problem": "query",
+    "SearchEngine": "engine", "SearchOptions": "results", "UnreadableFormula": "query",
 }  # fmt: skip
-__all__ = ["SearchEngine", "Filters", "OversizedFormula", "Preview", "Problem", "UnreadableFormula"]
+__all__ = [
+    "Filters", "OversizedFormula", "Preview", "Problem", "SearchEngine", "SearchOptions", "UnreadableFormula",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used: the records alone are cheap to import (PEP 562)."""
-    if name not in _HOME:
+    """Load a public name when it is first used, so that importing the package is cheap (PEP 562)."""
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     return value

@@ -1,4 +1,4 @@
-"""`Engine`: a query in, ranked equations out. Safe to share between threads; knows nothing of HTTP."""
+"""`SearchEngine`: a query in, ranked equations out. Safe to share between threads."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import os
 import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.index import load_encoder
-from eqkin.library import LibraryFiles
+from eqkin.library import Library
 from eqkin.limits import LIMITS
-from eqkin.search import candidates, papers, plane, ranking
-from eqkin.search import explain as explaining
-from eqkin.search.candidates import QueryFeatures, Request, check_k, make_query_features
+from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
+from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures, count_facets
+from eqkin.search.deduplicate import deduplicate, limit_per_paper
+from eqkin.search.explain import explain_hits, mark_mathml
+from eqkin.search.features import extract_features
+from eqkin.search.local import LocalBackend, get_folder
+from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
 from eqkin.search.query import FormulaReader, Preview
-from eqkin.search.ranker import Ranker
-from eqkin.search.ranker import load_bundled_ranker as bundled_ranker
-from eqkin.search.ranking import Candidate
-from eqkin.search.results import EquationRecord, Filters, Hit, MapPoints, PaperHit, PaperPage, Results
-from eqkin.search.shelves import LocalBackend, get_folder
-from eqkin.search.store import NO_FILTERS, Facets, Floats, NoSuchEquation, SearchBackend, Snapshot
+from eqkin.search.rerank import Ranker, load_bundled_ranker, rerank
+from eqkin.search.results import EquationRecord, Hit, MapPoints, PaperHit, PaperPage, Results, SearchOptions, check_k
+from eqkin.search.retrieve import retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_mathml, to_node
@@ -32,50 +33,49 @@ from eqkin.trees.mathml import Node, to_mathml, to_node
 K = TypeVar("K")
 V = TypeVar("V")
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
-_MIN_COMPARED = 50  # candidates whose trees are compared to tell whether they are the same
-_COMPARED_PER_HIT = 2  # and so many for each hit of a long list
-_SLOW_SECONDS, _SLOW_LIFETIME_FACTOR = (
-    1.0,
-    20.0,
-)  # what took more seconds is good for so many times as long, whatever changes
-_MAX_CACHED_MAPS = 4  # of different sizes that are kept
-HITS_PER_PAPER = 2  # hits of one paper, if there are enough others
+HITS_PER_PAPER = 2  # if there are enough other papers
+_MIN_COMPARED = 50  # candidates whose trees are compared to find duplicates
+_COMPARED_PER_HIT = 2  # and for each hit of a long list
+_SLOW_SECONDS = 1.0  # a cached result that took longer
+_SLOW_LIFETIME_FACTOR = 20.0  # stays valid so many times as long, even if the collection changes
+_MAX_CACHED_MAPS = 4
+_BEND_AT_DEVIATIONS = 2.0  # standard deviations at which the map begins to bend towards its border
 
 
 class SearchEngine:
     """Searches a collection.
 
     Args:
-        collection: a library or its folder; or any other `Store`, which then is the engine's to close.
-        encoder: the network that queries are embedded with, the same as that of the collection's vectors. By default
-            a library's own; the one that comes with eqkin if it has none.
-        ranker: what tells how related two formulas are; by default with the weights that come with eqkin.
-        per_paper: hits of one paper, if there are enough others.
+        collection: A library or its folder; or any other `SearchBackend`, which the engine then closes.
+        encoder: The network that embeds queries, the same that made the collection's vectors. By default that of the
+            library; the bundled one if it has none.
+        ranker: Scores candidates; by default the bundled one.
+        per_paper: Hits of one paper, if there are enough others.
     """
 
     def __init__(
         self,
-        collection: LibraryFiles | str | os.PathLike[str] | SearchBackend,
+        collection: Library | str | os.PathLike[str] | SearchBackend,
         encoder: Encoder | None = None,
         *,
         ranker: Ranker | None = None,
         per_paper: int = HITS_PER_PAPER,
     ) -> None:
-        self.ranker = ranker or bundled_ranker()
+        self.ranker = ranker or load_bundled_ranker()
         self.formulas = FormulaReader()
         self.per_paper = per_paper
-        if isinstance(collection, LibraryFiles | str | os.PathLike):
+        if isinstance(collection, Library | str | os.PathLike):
             folder = get_folder(collection)
             self.encoder = encoder or load_encoder(folder)
-            self.store: SearchBackend = LocalBackend(folder, self.encoder.digest)
+            self.backend: SearchBackend = LocalBackend(folder, self.encoder.digest)
         else:
-            self.encoder, self.store = encoder or Encoder.load(), collection
+            self.encoder, self.backend = encoder or Encoder.load(), collection
         self._facets = _VersionedCache[None, Facets](1)
         self._maps = _VersionedCache[int, MapPoints](_MAX_CACHED_MAPS)
 
     def close(self) -> None:
-        """Let the collection and the converters go."""
-        self.store.close()
+        """Close the backend and the converters."""
+        self.backend.close()
         self.formulas.close()
 
     def __enter__(self) -> SearchEngine:
@@ -84,251 +84,242 @@ class SearchEngine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def search(
-        self,
-        query: str = "",
-        *,
-        k: int = 10,
-        text: str = "",
-        filters: Filters = NO_FILTERS,
-        group: bool = True,
-        fold: bool = True,
-        explain: bool = False,
-    ) -> Results:
-        r"""The equations nearest to a formula, to words, or to both.
+    def search(self, query: str = "", options: SearchOptions | None = None, **changes: Any) -> Results:
+        r"""Find the equations most related to a formula, to text, or to both.
 
         Args:
-            query: LaTeX, with or without `$`, `\[ \]` or an environment around it, or MathML; empty for words alone.
-            k: most hits.
-            text: words that should stand around the equations.
-            filters: what a hit has to be.
-            group: at most two hits of one paper, as long as there are others.
-            fold: show formulas that are the same but for spacing once.
-            explain: say which parts of a hit answer which parts of the query.
+            query: LaTeX, with or without `$`, `\[ \]` or an environment around it, or MathML; empty for text alone.
+            options: How to search.
+            changes: Fields of `SearchOptions` that differ from `options`: `k`, `text`, `filters`, ...
 
         Raises:
             UnreadableFormula: the formula is wrong; its `problem` says where.
-            BadInput: there is nothing to look for, or the library has no vectors yet.
-            LimitReached: the formula or `k` is too large.
+            BadInput: there is nothing to search for, or the library has no vectors yet.
+            LimitReached: the formula, the text or `k` is too large.
         """
-        request = Request(k, text, filters, group, fold, explain)
+        options, clock = replace(options or SearchOptions(), **changes), _Stopwatch()
         if not query.strip():
-            if not request.text:
-                raise BadInput("nothing to look for: give a formula, words, or both")
-            return self._search_snapshot(request, None, None)
-        start = time.perf_counter()
+            if not options.text:
+                raise BadInput("nothing to search for: give a formula, text, or both")
+            return self._search(None, options, clock)
         formula = self.formulas.read(query)
-        request.seconds["conversion"] = time.perf_counter() - start
+        clock.record("conversion")
         root = formula.root
-        request.latex, request.mathml = formula.latex, to_mathml(root)
         pattern = Pattern(root) if formula.wildcards else None
-        query_ = self._extract_features(
-            replace_wildcards(formula.forest) if pattern else formula.forest, request, pattern
-        )
-        return self._search_snapshot(request, query_, root if explain else None)
+        forest = replace_wildcards(formula.forest) if pattern else formula.forest
+        features = self._extract_features(forest, root, formula.latex, to_mathml(root), pattern)
+        clock.record("embedding")
+        return self._search(features, options, clock)
 
-    def find_similar(
-        self,
-        equation: str,
-        *,
-        k: int = 10,
-        text: str = "",
-        filters: Filters = NO_FILTERS,
-        group: bool = True,
-        fold: bool = True,
-        explain: bool = False,
-    ) -> Results:
-        """The kin of an equation of the library, given by its id; itself left out. See `search`.
+    def find_similar(self, equation: str, options: SearchOptions | None = None, **changes: Any) -> Results:
+        """Find equations related to an equation of the collection, given by its id, except itself; see `search`.
 
         Raises:
             BadInput: there is no such equation, or it could not be read when it was added.
         """
-        request = Request(k, text, filters, group, fold, explain)
-        with self.store.snapshot() as desk:
-            record = desk.get_equation(_clean_name(equation))
+        options, clock = replace(options or SearchOptions(), **changes), _Stopwatch()
+        with self.backend.snapshot() as snapshot:
+            record = snapshot.get_equation(_clean_name(equation))
             if record.tree < 0:
-                raise BadInput(f"{record.id}: could not be read when it was added, so it has no kin")
-            forest = desk.get_trees(np.array([record.tree]))
-        request.latex, request.mathml, request.without = record.latex, record.mathml, record.tree
-        return self._search_snapshot(
-            request, self._extract_features(forest, request), to_node(forest, 0) if explain else None
-        )
+                raise BadInput(f"{record.id}: could not be read when it was added, so nothing is related to it")
+            forest = snapshot.get_trees(np.array([record.tree]))
+        features = self._extract_features(forest, to_node(forest, 0), record.latex, record.mathml)
+        clock.record("embedding")
+        return self._search(features, replace(options, exclude=record.tree), clock)
 
     def preview(self, latex: str) -> Preview:
-        """A formula as MathML, or what is wrong with it and where; raises nothing for what was typed."""
+        """Return a formula as MathML, or what is wrong with it and where; raises nothing for what was typed."""
         return self.formulas.preview(latex)
 
     def get_equation(self, name: str) -> EquationRecord:
-        """The equation with an id; raises `BadInput` if there is none."""
-        with self.store.snapshot() as desk:
-            return desk.get_equation(_clean_name(name))
+        """Return the equation with an id; raises `BadInput` if there is none."""
+        with self.backend.snapshot() as snapshot:
+            return snapshot.get_equation(_clean_name(name))
 
     def get_paper(self, key: str) -> PaperPage:
-        """A paper with its equations by section; raises `BadInput` if there is none."""
-        with self.store.snapshot() as desk:
-            return desk.get_paper(_clean_name(key))
+        """Return a paper with its equations by section; raises `BadInput` if there is none."""
+        with self.backend.snapshot() as snapshot:
+            return snapshot.get_paper(_clean_name(key))
 
     def has_paper(self, key: str) -> bool:
-        """Whether the collection has a paper with this key."""
-        with self.store.snapshot() as desk:
-            return _clean_name(key) in desk.get_papers([_clean_name(key)])
+        """Return whether the collection has a paper with this key."""
+        with self.backend.snapshot() as snapshot:
+            return _clean_name(key) in snapshot.get_papers([_clean_name(key)])
 
     def find_similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
-        """Papers related by their mathematics to a paper of the collection or to a draft, which is not added.
+        """Find papers related by their mathematics to a paper of the collection or to a draft, which is not added.
 
         Args:
-            paper: a paper's key (text), or the path of a file or folder (a `Path`). A text is never taken for a path.
-            k: most papers.
+            paper: A paper's key (text), or the path of a file or folder (a `Path`). Text is never taken for a path.
+            k: Most papers.
 
         Raises:
             BadInput: there is no such paper or file, or it has no equations.
         """
         k = check_k(k)
         if isinstance(paper, str):
-            with self.store.snapshot() as desk:
-                return papers.find_related_papers(desk, papers.load_query_paper(desk, _clean_name(paper)), k)
+            with self.backend.snapshot() as snapshot:
+                return find_related_papers(snapshot, load_query_paper(snapshot, _clean_name(paper)), k)
         return self.find_papers_similar_to_draft(os.fspath(paper), k)
 
     def find_papers_similar_to_draft(self, source: str, k: int = 10) -> list[PaperHit]:
-        """The same for anything `eqkin add` can read: a path, `arxiv:ID`, `python:PACKAGE`."""
+        """Find papers related to anything `eqkin add` can read: a path, `arxiv:ID`, `python:PACKAGE`."""
         k = check_k(k)
-        subject = papers.read_draft(source, self.encoder)
-        with self.store.snapshot() as desk:
-            return papers.find_related_papers(desk, subject, k)
+        draft = read_draft(source, self.encoder)
+        with self.backend.snapshot() as snapshot:
+            return find_related_papers(snapshot, draft, k)
 
     def build_map(self, limit: int = 20_000) -> MapPoints:
-        """The collection's equations on a plane, evenly thinned out to `limit`; the same every time."""
+        """Project the collection's equations onto a plane, evenly thinned out to `limit`; always the same."""
         limit = min(check_k(limit, LIMITS.map_points), LIMITS.map_points)
-        with self.store.snapshot() as desk:
-            if not len(desk):
-                return plane.project_equations(desk, np.zeros(0, np.int64))
-            return self._maps.get(desk.version, limit, lambda: plane.project_equations(desk, desk.sample_keys(limit)))
+        with self.backend.snapshot() as snapshot:
+            if not len(snapshot):
+                return _project_equations(snapshot, np.zeros(0, np.int64))
+            return self._maps.get(
+                snapshot.version, limit, lambda: _project_equations(snapshot, snapshot.sample_keys(limit))
+            )
 
     def count_facets(self) -> Facets:
-        """Equations of the whole collection by field (most frequent first) and by year (in order)."""
-        with self.store.snapshot() as desk:
-            return self._facets.get(desk.version, None, desk.count_facets)
+        """Count the equations of the whole collection by field (most frequent first) and by year (in order)."""
+        with self.backend.snapshot() as snapshot:
+            return self._facets.get(snapshot.version, None, snapshot.count_facets)
 
-    def _embed(self, forest: Forest) -> Floats:
+    def _extract_features(
+        self, forest: Forest, root: Node, latex: str, mathml: str, pattern: Pattern | None = None
+    ) -> QueryFeatures:
+        """Compute all that a search needs of the query; `forest` is its tree without wildcards."""
         (vector,) = self.encoder.embed(forest)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
-        unit: Floats = vector / np.float32(length)
-        return unit
+        return QueryFeatures(latex, mathml, root, vector / np.float32(length), extract_features(forest), pattern)
 
-    def _extract_features(self, forest: Forest, request: Request, pattern: Pattern | None = None) -> QueryFeatures:
-        start = time.perf_counter()
-        query = make_query_features(forest, self._embed(forest), pattern)
-        request.seconds["embedding"] = time.perf_counter() - start
-        return query
-
-    def _search_snapshot(self, request: Request, query: QueryFeatures | None, root: Node | None) -> Results:
-        with self.store.snapshot() as desk:
+    def _search(self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch) -> Results:
+        with self.backend.snapshot() as snapshot:
             try:
-                return self._run_pipeline(desk, request, query, root)
-            except NoSuchEquation:  # removed between two looks: the next does not find it
-                return self._run_pipeline(desk, request, query, root)
+                return self._run_pipeline(snapshot, query, options, clock)
+            except NoSuchEquation:  # removed between two reads: the second attempt does not find it
+                return self._run_pipeline(snapshot, query, options, clock)
 
     def _run_pipeline(
-        self, desk: Snapshot, request: Request, query: QueryFeatures | None, root: Node | None
+        self, snapshot: Snapshot, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch
     ) -> Results:
-        clock = _Stopwatch(request.seconds)
-        found = candidates.retrieve(desk, request, query, self.ranker)
+        candidates = retrieve(snapshot, query, options)
         clock.record("candidates")
-        fields, years = candidates.count_facets(found)
-        chosen = self._choose(desk, request, found)
+        chosen = ranked = rerank(query, candidates, self.ranker, text=bool(options.text))
+        if options.fold:
+            chosen = deduplicate(ranked, candidates, max(_MIN_COMPARED, _COMPARED_PER_HIT * options.k))
+        chosen = limit_per_paper(chosen, options.k, self.per_paper if options.group else options.k)
         clock.record("ranking")
-        hits = _build_hits(desk, chosen)
+        hits = _build_hits(snapshot, candidates, chosen)
         clock.record("records")
         marked = ""
-        if root is not None:
-            hits = _explain_hits(desk, root, hits, query.pattern if query else None)
-            marked = explaining.mark_mathml(root, {})
+        if query is not None and options.explain:
+            hits = _explain(query, candidates, hits)
+            marked = mark_mathml(query.root, {})
             clock.record("explaining")
-        return Results(
-            request.latex,
-            request.mathml,
-            request.text,
-            tuple(hits),
-            fields,
-            years,
-            request.seconds,
-            marked,
-            desk.missing,
-        )
-
-    def _choose(self, desk: Snapshot, request: Request, found: list[Candidate]) -> list[Candidate]:
-        if request.fold and found:
-            vectors = desk.get_vectors(np.array([candidate.ref.key for candidate in found], np.int64))
-            closely = max(_MIN_COMPARED, _COMPARED_PER_HIT * request.k)
-            found = ranking.deduplicate(
-                found, vectors, lambda key: to_node(desk.get_trees(np.array([key])), 0), closely
-            )
-        return ranking.limit_per_paper(found, request.k, self.per_paper if request.group else request.k)
+        latex, mathml = (query.latex, query.mathml) if query is not None else ("", "")
+        shown = tuple(hit for _, hit in hits)
+        facets = count_facets(ranked)
+        return Results(latex, mathml, options.text, shown, *facets, clock.seconds, marked, snapshot.missing)
 
 
 def _clean_name(name: str) -> str:
-    """A name as UTF-8 can write it: no key has what it cannot."""
+    """Replace what UTF-8 cannot encode: no key contains it."""
     return name.encode("utf-8", "replace").decode()
 
 
 class _Stopwatch:
-    def __init__(self, seconds: dict[str, float]) -> None:
-        self.seconds, self.start = seconds, time.perf_counter()
+    """Measures the stages of a search."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
 
     def record(self, stage: str) -> None:
+        """Record the time since the last stage ended."""
         now = time.perf_counter()
-        self.seconds[stage] = now - self.start
-        self.start = now
+        self.seconds[stage] = now - self._start
+        self._start = now
 
 
-def _build_hits(desk: Snapshot, chosen: Sequence[Candidate]) -> list[Hit]:
-    found = desk.get_records(candidate.ref.key for candidate in chosen)
+def _build_hits(
+    snapshot: Snapshot, candidates: CandidateSet, chosen: Sequence[Candidate]
+) -> list[tuple[Candidate, Hit]]:
+    candidates.load_trees(candidate.row for candidate in chosen)
+    trees = {candidate.ref.key: candidates.get_node(candidate.row) for candidate in chosen}
+    records = snapshot.get_records(trees, trees)
     hits = []
     for candidate in chosen:
-        record = found.get(candidate.ref.key)
-        if record is not None:  # it was removed a moment ago
-            named = tuple(place.name for place in candidate.duplicates)
-            hits.append(
-                Hit(record, candidate.score, candidate.similarity, candidate.text_score, named, candidate.hidden)
-            )
+        record = records.get(candidate.ref.key)
+        if record is not None:  # otherwise it was removed a moment ago
+            same = tuple(ref.name for ref in candidate.duplicates)
+            hit = Hit(record, candidate.score, candidate.similarity, candidate.text_score, same, candidate.hidden)
+            hits.append((candidate, hit))
     return hits
 
 
-def _explain_hits(desk: Snapshot, root: Node, hits: Sequence[Hit], pattern: Pattern | None) -> list[Hit]:
-    forest = desk.get_trees(np.array([hit.equation.tree for hit in hits], np.int64))
-    found = explaining.explain_hits(root, [to_node(forest, at) for at in range(len(hits))], pattern)
+def _explain(
+    query: QueryFeatures, candidates: CandidateSet, hits: Sequence[tuple[Candidate, Hit]]
+) -> list[tuple[Candidate, Hit]]:
+    trees = [candidates.get_node(candidate.row) for candidate, _ in hits]
     return [
-        replace(hit, pairings=why.pairings, marked=why.marked, renaming=why.renaming, bindings=why.bindings)
-        for hit, why in zip(hits, found, strict=True)
+        (
+            candidate,
+            replace(hit, pairings=why.pairings, marked=why.marked, renaming=why.renaming, bindings=why.bindings),
+        )
+        for (candidate, hit), why in zip(hits, explain_hits(query.root, trees, query.pattern), strict=True)
     ]
 
 
-class _VersionedCache(Generic[K, V]):
-    """What was worked out of a collection as it is now; forgotten when that changes, or when it gets too much.
+def _project_equations(snapshot: Snapshot, keys: Keys) -> MapPoints:
+    """Project equations onto a plane; those that are gone are left out."""
+    refs = snapshot.get_refs(keys.tolist())
+    known = np.array(sorted(refs), np.int64)
+    if not len(known):
+        return MapPoints(known, [], [], np.zeros((0, 2), np.float32))
+    ordered = [refs[key] for key in known.tolist()]
+    fields = [ref.fields[0] if ref.fields else "" for ref in ordered]
+    return MapPoints(known, [ref.name for ref in ordered], fields, project_to_plane(snapshot.get_vectors(known)))
 
-    What took long is kept for a while nevertheless: a large collection may change every few seconds.
+
+def project_to_plane(vectors: Floats) -> Floats:
+    """Compute the first two principal components, bent into [-1, 1]: (n, 2). Deterministic."""
+    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    _, _, directions = np.linalg.svd(centred.T @ centred)
+    axes = directions[:2]
+    strongest = np.abs(axes).argmax(axis=1)
+    axes = axes * np.sign(axes[[0, 1], strongest])[:, None]  # the sign of an axis is arbitrary: fix it
+    projected = centred @ axes.T
+    spread = np.maximum(projected.std(axis=0), 1e-9) * _BEND_AT_DEVIATIONS
+    bent: Floats = np.tanh(projected / spread).astype(np.float32)
+    return bent
+
+
+class _VersionedCache(Generic[K, V]):
+    """Results computed from a collection as it is now; dropped when it changes, or when there are too many.
+
+    Results that took long are kept for a while nevertheless: a large collection may change every few seconds.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._moment: Hashable = None
-        self._kept: dict[K, V] = {}
-        self._good_until: dict[K, float] = {}
+        self._version: Hashable = None
+        self._values: dict[K, V] = {}
+        self._valid_until: dict[K, float] = {}
 
-    def get(self, moment: Hashable, key: K, make: Callable[[], V]) -> V:
-        """What belongs to a key at a moment; `make` is asked if it is not known."""
-        kept = self._kept
-        if key in kept and time.monotonic() < self._good_until.get(key, 0.0):
-            return kept[key]
-        if moment != self._moment or (key not in kept and len(kept) >= self._most):
-            self._moment, self._kept, self._good_until = moment, {}, {}
-        kept = self._kept
-        if key not in kept:
+    def get(self, version: Hashable, key: K, make: Callable[[], V]) -> V:
+        """Return the value of a key at a version; `make` computes it if it is unknown."""
+        values = self._values
+        if key in values and time.monotonic() < self._valid_until.get(key, 0.0):
+            return values[key]
+        if version != self._version or (key not in values and len(values) >= self._most):
+            self._version, self._values, self._valid_until = version, {}, {}
+        values = self._values
+        if key not in values:
             start = time.monotonic()
-            kept[key] = make()
-            took = time.monotonic() - start
-            if took > _SLOW_SECONDS:
-                self._good_until[key] = time.monotonic() + _SLOW_LIFETIME_FACTOR * took
-        return kept[key]
+            values[key] = make()
+            seconds = time.monotonic() - start
+            if seconds > _SLOW_SECONDS:
+                self._valid_until[key] = time.monotonic() + _SLOW_LIFETIME_FACTOR * seconds
+        return values[key]

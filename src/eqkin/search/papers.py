@@ -22,8 +22,8 @@ from eqkin.errors import BadInput
 from eqkin.library import records
 from eqkin.library.reading import ParsedPaper, parse_item
 from eqkin.limits import LIMITS
+from eqkin.search.backend import Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
-from eqkin.search.store import Floats, Keys, Snapshot
 from eqkin.sources import open_source
 from eqkin.trees import ForestBuilder
 from eqkin.trees.forest import from_bytes

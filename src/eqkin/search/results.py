@@ -1,4 +1,4 @@
-"""What a search takes and gives: plain records, the same for Python, the command line and the web."""
+"""What a search takes and returns: plain records, the same for Python, the command line and the web."""
 
 from __future__ import annotations
 
@@ -7,55 +7,103 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.errors import BadInput, LimitReached
 from eqkin.library.records import EquationRecord as EquationRecord
 from eqkin.library.records import Filters as Filters
 from eqkin.library.records import PaperPage as PaperPage
 from eqkin.library.records import PaperRecord as PaperRecord
+from eqkin.library.records import check_filters
+from eqkin.limits import LIMITS
+from eqkin.mathml.placeholders import find_wildcards
+from eqkin.trees.mathml import parse_mathml
+
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How to search; checked when it is made.
+
+    Raises:
+        BadInput: `k` is not a positive whole number, or a filter is wrong.
+        LimitReached: `k` or the text is too large.
+    """
+
+    k: int = 10  # most hits
+    text: str = ""  # words that should be near the equations
+    filters: Filters = Filters()
+    group: bool = True  # show at most two hits of one paper, as long as there are others
+    fold: bool = True  # show formulas that differ only in spacing once
+    explain: bool = False  # say which parts of a hit match which parts of the query
+    exclude: int = -1  # key of an equation that is left out
+
+    def __post_init__(self) -> None:
+        text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
+        if len(text) > LIMITS.query_words:
+            raise LimitReached(f"the text is longer than {LIMITS.query_words:,} characters")
+        for name, value in (("k", check_k(self.k)), ("text", text), ("filters", check_filters(self.filters))):
+            object.__setattr__(self, name, value)
+
+
+def check_k(k: int, most: int = LIMITS.results) -> int:
+    """Return a number of results; raises `BadInput` or `LimitReached`."""
+    if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
+        raise BadInput(f"the number of results must be a positive whole number, not {str(k)[:40]}")
+    if k > most:
+        raise LimitReached(f"at most {most:,} results are possible")
+    return int(k)
 
 
 @dataclass(frozen=True)
 class Pairing:
-    """A part of the query and the part of a hit that answers it: nodes of their trees, breadth first."""
+    """A part of the query and the matching part of a hit: nodes of their trees, in breadth-first order."""
 
     query_node: int
     hit_node: int
-    similarity: float  # in [0, 1]: 1 the same, 0.75 a letter of another name, 0.5 what a wildcard stands for
+    similarity: float  # in [0, 1]: 1 the same, 0.75 a letter with another name, 0.5 a wildcard and what it matches
 
 
 @dataclass(frozen=True)
 class Hit:
-    """An equation found, with why."""
+    """An equation found, and why."""
 
     equation: EquationRecord
     score: float  # what the list is sorted by, in [0, 1]
     similarity: float  # cosine of the vectors, in [-1, 1]
-    words: float  # how well the words fit, in [0, 1]; 0 without words
+    words: float  # how well the text matches, in [0, 1]; 0 without text
     same: tuple[str, ...] = ()  # ids of near-identical formulas folded into this one
-    more: int = 0  # further hits of the same paper that were left out
+    more: int = 0  # further hits of the same paper that are not shown
     pairings: tuple[Pairing, ...] = ()  # with `explain`
     marked: str = ""  # with `explain`: the MathML, nodes numbered (`data-node`), matched ones of class `kin kin-1` .. 3
-    renaming: tuple[tuple[str, str], ...] = ()  # with `explain`: letters of the query with another name here, that name
-    bindings: tuple[tuple[str, str], ...] = ()  # with `explain`: the query's wildcards, MathML of what they stand for
+    renaming: tuple[tuple[str, str], ...] = ()  # with `explain`: letters of the query and their other names in the hit
+    bindings: tuple[tuple[str, str], ...] = ()  # with `explain`: the query's wildcards, MathML of what they match
 
 
 @dataclass(frozen=True)
 class Results:
     """The answer to one query."""
 
-    latex: str  # the query as understood; "" for a query of MathML or of words alone
+    latex: str  # the query as understood; "" for a query of MathML or of text alone
     mathml: str
     text: str
     hits: tuple[Hit, ...]
-    fields: dict[str, int] = field(default_factory=dict)  # of the candidates, most frequent first
+    fields: dict[str, int] = field(default_factory=dict)  # candidates by field, most frequent first
     years: dict[int, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # by stage, see `eqkin.search.engine.STAGES`
     marked: str = ""  # with `explain`: the query's MathML, nodes numbered (`data-node`)
-    missing: int = 0  # equations of the library that have no vector yet and cannot be found; `eqkin index` makes them
+    missing: int = 0  # equations of the library without a vector, which cannot be found; `eqkin index` makes them
+
+    @property
+    def lacks_form(self) -> bool:
+        """Whether the query has wildcards and no hit has its form; known only of explained hits."""
+        if not any(hit.marked for hit in self.hits) or any(hit.bindings for hit in self.hits):
+            return False
+        return bool(find_wildcards(parse_mathml(self.mathml)))
 
 
 @dataclass(frozen=True)
 class PaperHit:
-    """A paper related by its mathematics, and the pairs of equations that say so."""
+    """A paper related by its mathematics, and the pairs of equations that show it."""
 
     paper: PaperRecord
     score: float  # in [0, 1]
@@ -64,9 +112,15 @@ class PaperHit:
 
 @dataclass(frozen=True)
 class MapPoints:
-    """The library's equations on a plane."""
+    """The library's equations projected onto a plane."""
 
     trees: npt.NDArray[np.int64]
     ids: list[str]
     fields: list[str]  # the first field of each equation's paper, "" if it has none
     coordinates: npt.NDArray[np.float32]  # (n, 2), in [-1, 1]
+
+
+def escape_csv_cell(text: str) -> str:
+    """Return a cell that no spreadsheet takes for a formula."""
+    text = text.replace("\0", "")
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA_STARTS) else text

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from eqkin.search.results import Hit, PaperRecord, Results
+from eqkin.search.results import Hit, PaperRecord, Results, escape_csv_cell
 from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
 
 _BIBTEX_ESCAPES = {
@@ -20,7 +20,6 @@ _BIBTEX_ESCAPES = {
     "^": r"\textasciicircum{}",
 } | {character: "\\" + character for character in "&%$#_"}
 _CONTROL_CHARS = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def export_results(results: Results, form: str) -> tuple[bytes, str, str]:
@@ -111,12 +110,6 @@ def _to_csv(results: Results) -> bytes:
         ]
         writer.writerow(row)
     return out.getvalue().encode()
-
-
-def escape_csv_cell(text: str) -> str:
-    """A cell no spreadsheet takes for a formula."""
-    text = text.replace("\0", "")
-    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA_STARTS) else text
 
 
 def _to_json(results: Results) -> bytes:

@@ -9,9 +9,7 @@ import orjson
 
 from eqkin.limits import LIMITS
 from eqkin.markup import Content, SafeHtml, tag
-from eqkin.mathml.placeholders import find_wildcards
 from eqkin.search.results import EquationRecord, Hit, Results
-from eqkin.trees.mathml import parse_mathml
 from eqkin.web import equations as shown
 from eqkin.web.facet_view import render_active_filters, render_facets
 from eqkin.web.parameters import FORMATS
@@ -57,15 +55,8 @@ def _render_missing(results: Results) -> SafeHtml | None:
     return tag("p", f"{results.missing:,} new equations cannot be found yet: run ", command, ".", class_="quiet")
 
 
-def lacks_wildcard_match(results: Results) -> bool:
-    """Whether the query has wildcards and no hit is of its form; known of explained hits alone."""
-    if not any(hit.marked for hit in results.hits) or any(hit.bindings for hit in results.hits):
-        return False
-    return bool(find_wildcards(parse_mathml(results.mathml)))
-
-
 def _render_no_match(results: Results) -> SafeHtml | None:
-    if not lacks_wildcard_match(results):
+    if not results.lacks_form:
         return None
     return tag("p", "No formula has this form. These come nearest:", class_="quiet")
 

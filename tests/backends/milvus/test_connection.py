@@ -164,7 +164,7 @@ def test_a_collection_replaced_by_another_models_is_not_searched(lite, filled, e
     push_library(library, lite.uri, encoder.digest, collection)
     with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
         assert engine.search("E").hits
-        engine.store.model = "feed" * 16  # as if this were an eqkin with another network
+        engine.backend.model = "feed" * 16  # as if this were an eqkin with another network
         monkeypatch.setattr(stores, "_STATE_SECONDS", 0.0)
         with pytest.raises(Unreachable, match="of the model"):
             engine.search("E")

@@ -45,7 +45,7 @@ def test_what_is_served_is_let_go(lite, filled, encoder, collection):
     with ServeTarget(milvus=lite.uri, collection=collection).open_app() as app:
         service = app.state.service
         assert service.judgements.all() == []
-        connections = service.judgements._connection, service.engine.store.connection
+        connections = service.judgements._connection, service.engine.backend.connection
         assert all(connection._client for connection in connections)
     assert not any(connection._client for connection in connections)
 

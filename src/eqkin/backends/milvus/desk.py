@@ -1,4 +1,4 @@
-"""`MilvusDesk`: what a search asks of a collection, answered by a Milvus server; see `eqkin.search.store.Desk`.
+"""`MilvusDesk`: what a search asks of a collection, answered by a Milvus server; see `eqkin.search.backend.Desk`.
 
 A row that was fetched is kept for as long as the desk is: where an equation stands, its vector, its tree and what is
 shown of it come in one answer, however many of them are asked for one after the other.
@@ -6,7 +6,7 @@ shown of it come in one answer, however many of them are asked for one after the
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,10 @@ from eqkin.errors import BadInput
 from eqkin.index.structure import MAX_POSTINGS_READ, MIN_TERMS_READ
 from eqkin.index.structure_files import TERM_SCHEME
 from eqkin.index.vectors import normalise
+from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
-from eqkin.search.store import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.trees import Forest
+from eqkin.trees.mathml import Node
 
 if TYPE_CHECKING:
     from eqkin.backends.milvus.store import CollectionState
@@ -126,7 +127,7 @@ class MilvusSnapshot:
         """Trees; raises `NoSuchEquation`."""
         return forest_from([restored(row["mathml"]) for row in self._fetch_all(keys, rows.SHOWN_FIELDS)])
 
-    def get_records(self, keys: Iterable[int]) -> dict[int, EquationRecord]:
+    def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """All that is shown of equations; of papers that are being pushed, none."""
         found = self._fetch(map(int, keys), (*rows.REF_FIELDS, *rows.SHOWN_FIELDS))
         papers = self.get_papers({row["paper"] for row in found.values()})

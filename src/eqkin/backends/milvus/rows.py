@@ -17,8 +17,8 @@ from eqkin.backends.milvus.texts import fitted, restored, split
 from eqkin.backends.milvus.trees import forest_from
 from eqkin.errors import CorruptData
 from eqkin.index.structure_files import is_indexed
+from eqkin.search.backend import EquationRef, Floats
 from eqkin.search.results import EquationRecord, PaperPage, PaperRecord
-from eqkin.search.store import EquationRef, Floats
 from eqkin.trees.terms import extract_terms
 
 Row = dict[str, Any]

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from eqkin.evaluation.systems.base import Floats, compute_row_products
 from eqkin.evaluation.systems.terms import import_optional
-from eqkin.search.kinship import FormulaFeatures, compute_similarities
+from eqkin.search.features import FormulaFeatures, compute_similarities
 from eqkin.trees.tokens import LETTER_KIND, NUMBER_KIND
 
 Integers = npt.NDArray[np.int64]

@@ -25,7 +25,7 @@ from eqkin.evaluation.experiments.equalities_closely import (
 from eqkin.evaluation.metrics.other_sides import compute_mrr
 from eqkin.evaluation.systems.base import Floats, compute_products, normalize_rows
 from eqkin.evaluation.systems.terms import import_optional
-from eqkin.search.kinship import SIMILARITIES, extract_features, normalise_by_length
+from eqkin.search.features import SIMILARITIES, extract_features, normalise_by_length
 from eqkin.trees import Forest, idf
 
 STRUCTURE_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)

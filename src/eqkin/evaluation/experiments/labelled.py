@@ -20,7 +20,7 @@ from eqkin.evaluation.published import LARGE_SCALE_ROWS
 from eqkin.evaluation.results import ExperimentResult, Score, Table, TableColumn, TableRow
 from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.systems.base import FormulaSet, System, compute_products, normalize_rows
-from eqkin.search.ranker import compute_relevance_within
+from eqkin.search.rerank import compute_relevance_within
 from eqkin.statistics import (
     RESAMPLES,
     bootstrap_mean,

@@ -22,7 +22,7 @@ from eqkin.evaluation.results import PAPER, PUBLISHED, Score, TableRow
 from eqkin.evaluation.sets.json_file import read_json
 from eqkin.evaluation.sets.named_formulas import NamedFormulas, make_name, read_formulas
 from eqkin.search.query import FormulaReader
-from eqkin.search.rank import read_lines, read_table
+from eqkin.search.trec import read_lines, read_table
 
 Qrels: TypeAlias = dict[str, dict[str, int]]  # grade by topic and formula
 RankedLists: TypeAlias = dict[str, list[str]]  # formulas by topic, best first

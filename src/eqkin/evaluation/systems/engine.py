@@ -10,8 +10,8 @@ from typing import cast
 from eqkin.evaluation.store import compute_digest
 from eqkin.evaluation.systems.base import Floats, FormulaSet, System, normalize_rows
 from eqkin.evaluation.systems.networks import NetworkSystem
-from eqkin.search import kinship, ranker
-from eqkin.search.ranker import Ranker
+from eqkin.search import features, rerank
+from eqkin.search.rerank import Ranker
 from eqkin.trees import idf
 
 TUNED_ON = ("arqmath-dev", "atlas")  # the ranking learned from both, and the recipe of its vector was chosen by them
@@ -33,7 +33,7 @@ class EngineSystem(System):
 
     def __init__(
         self,
-        weights: Path = ranker.BUNDLED_RANKER,
+        weights: Path = rerank.BUNDLED_RANKER,
         folder: Path | str | None = None,
         *,
         device: str = "auto",
@@ -43,16 +43,16 @@ class EngineSystem(System):
         self.vector = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device, progress=progress)
         facts = [
             *(sha256(path.read_bytes()).hexdigest() for path in (weights, idf.BUNDLED_FREQUENCIES)),
-            kinship.FEATURES, kinship.STANDARDISED_OVER, ranker.RERANK_DEPTH, ranker.FIRST_STAGE_VECTOR_WEIGHT, ranker.LINEAR_SCORE_WEIGHT,
-            kinship.LINEAR_WEIGHTS,
+            features.FEATURES, features.STANDARDISED_OVER, rerank.RERANK_DEPTH, rerank.FIRST_STAGE_VECTOR_WEIGHT, rerank.LINEAR_SCORE_WEIGHT,
+            features.LINEAR_WEIGHTS,
         ]  # fmt: skip
         self.learned_from = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
 
     def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
         """How related the engine finds each formula to each query; within a collection, none to itself."""
         if queries is formulas:
-            return ranker.compute_relevance_within(formulas.forest, self._encode_unit(formulas), self._ranker)
-        return ranker.compute_relevance(
+            return rerank.compute_relevance_within(formulas.forest, self._encode_unit(formulas), self._ranker)
+        return rerank.compute_relevance(
             queries.forest, self._encode_unit(queries), formulas.forest, self._encode_unit(formulas), self._ranker
         )
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.search.query import Formula, FormulaReader, OversizedFormula, UnreadableFormula
-from eqkin.search.ranker import RERANK_DEPTH, Ranker, compute_relevance, load_bundled_ranker
+from eqkin.search.rerank import RERANK_DEPTH, Ranker, compute_relevance, load_bundled_ranker
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.mathml import to_node

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from eqkin.search import kinship
-from eqkin.search.kinship import (
+from eqkin.search import features
+from eqkin.search.features import (
     FEATURES,
     LINEAR_WEIGHTS,
     SIMILARITIES,
@@ -162,7 +162,7 @@ def test_similarities_are_also_compared_with_those_of_the_others(forest):
 def test_they_are_compared_with_the_best_alone(forest, monkeypatch):
     query, cosines = extract_features(forest(QUERY)), np.array([1, 0.9, 0.1, 0.1, 0.1], np.float32)
     formulas = extract_features(forest(SAME, SAME, OTHER, OTHER, OTHER))
-    monkeypatch.setattr(kinship, "STANDARDISED_OVER", 2)
+    monkeypatch.setattr(features, "STANDARDISED_OVER", 2)
     found = build_feature_matrix(query, formulas, cosines)[:, FEATURES.index("vector.relative")]
     assert found == pytest.approx((cosines - 0.95) / 0.06, abs=1e-3)
 

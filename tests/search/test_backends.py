@@ -13,10 +13,13 @@ import pytest
 from eqkin import Library
 from eqkin.errors import BadInput
 from eqkin.index import update_index
+from eqkin.index.structure_files import is_indexed
 from eqkin.search import Filters, SearchEngine
-from eqkin.search.shelves import LocalBackend
-from eqkin.search.store import NoSuchEquation
+from eqkin.search.backend import NoSuchEquation
+from eqkin.search.local import LocalBackend
+from eqkin.trees.idf import load_bundled_frequencies
 from eqkin.trees.mathml import to_node
+from eqkin.trees.terms import extract_terms
 from tests.backends.milvus.servers import KINDS, running
 
 from .conftest import WAVE
@@ -40,8 +43,8 @@ def stored(kind, folder, encoder):
 
 
 @pytest.fixture
-def desk(stored):
-    with stored.store.desk() as opened:
+def snapshot(stored):
+    with stored.backend.snapshot() as opened:
         yield opened
 
 
@@ -66,8 +69,10 @@ def _plain(record):
     return replace(record, tree=min(record.tree, 0))
 
 
-def _all(desk):
-    return desk.of_papers(sorted({place.paper for place in desk.places(desk.spread(10_000).tolist()).values()}))
+def _all(snapshot):
+    return snapshot.list_keys(
+        sorted({ref.paper for ref in snapshot.get_refs(snapshot.sample_keys(10_000).tolist()).values()})
+    )
 
 
 @pytest.mark.parametrize("query", QUERIES)
@@ -166,38 +171,43 @@ def test_hostile_words_are_words(stored, kind, text):
 
 def test_kin_of_an_equation_leave_itself_out(stored, engine, kind):
     name = "atlas:probability#bayes"
-    results, expected = stored.like(name, k=20), engine.like(name, k=20)
-    assert stored.equation(name).id not in _ids(results)
+    results, expected = stored.find_similar(name, k=20), engine.find_similar(name, k=20)
+    assert stored.get_equation(name).id not in _ids(results)
     assert results.mathml == expected.mathml
     assert _ids(results)[0] == _ids(expected)[0] if kind == OLD else _ids(results) == _ids(expected)
 
 
-def test_papers_and_equations_are_shown_the_same_everywhere(stored, engine, desk):
-    keys = [place.paper for place in desk.places(desk.spread(10_000).tolist()).values()]
+def test_papers_and_equations_are_shown_the_same_everywhere(stored, engine, snapshot):
+    keys = [ref.paper for ref in snapshot.get_refs(snapshot.sample_keys(10_000).tolist()).values()]
     assert len(set(keys)) == 31
     for key in sorted(set(keys)):
-        page, expected = stored.paper(key), engine.paper(key)
+        page, expected = stored.get_paper(key), engine.get_paper(key)
         assert (page.paper, page.abstract) == (expected.paper, expected.abstract)
         assert [(heading, [_plain(e) for e in members]) for heading, members in page.sections] == [
             (heading, [_plain(e) for e in members]) for heading, members in expected.sections
         ]
-    assert _plain(stored.equation("atlas:probability#3")) == _plain(engine.equation("atlas:probability#3"))
-    assert _plain(stored.equation("atlas:probability#bayes")) == _plain(engine.equation("atlas:probability#bayes"))
+    assert _plain(stored.get_equation("atlas:probability#3")) == _plain(engine.get_equation("atlas:probability#3"))
+    assert _plain(stored.get_equation("atlas:probability#bayes")) == _plain(
+        engine.get_equation("atlas:probability#bayes")
+    )
     assert stored.has_paper("atlas:probability") and not stored.has_paper("atlas:nothing")
 
 
 @pytest.mark.parametrize("name", ["", "#", "atlas:probability", "atlas:probability#9999", "x" * 5_000, "a#" + "9" * 50])
 def test_what_nobody_has_is_refused(stored, name):
-    for ask in (stored.equation, stored.like, stored.paper if "#" not in name else stored.equation):
-        if name != "atlas:probability" or ask != stored.paper:
+    for ask in (stored.get_equation, stored.find_similar, stored.get_paper if "#" not in name else stored.get_equation):
+        if name != "atlas:probability" or ask != stored.get_paper:
             with pytest.raises(BadInput):
                 ask(name)
     with pytest.raises(BadInput):
-        stored.similar_papers(name + "#")
+        stored.find_similar_papers(name + "#")
 
 
 def test_related_papers_are_the_same_everywhere(stored, engine):
-    found, expected = stored.similar_papers("atlas:probability", k=5), engine.similar_papers("atlas:probability", k=5)
+    found, expected = (
+        stored.find_similar_papers("atlas:probability", k=5),
+        engine.find_similar_papers("atlas:probability", k=5),
+    )
     assert [hit.paper for hit in found] == [hit.paper for hit in expected]
     for hit, other in zip(found, expected, strict=True):
         assert hit.score == pytest.approx(other.score, abs=1e-5)
@@ -205,12 +215,12 @@ def test_related_papers_are_the_same_everywhere(stored, engine):
 
 
 def test_facets_and_map_are_those_of_the_whole(stored, engine):
-    assert stored.facets() == engine.facets()
-    assert list(stored.facets()[0].values()) == sorted(engine.facets()[0].values(), reverse=True)
-    points = stored.map(500)
-    assert 450 < len(points.ids) <= 500 and np.abs(points.places).max() <= 1
-    assert stored.map(500).ids == points.ids
-    assert sorted(stored.map(10_000).ids) == sorted(engine.map(10_000).ids)
+    assert stored.count_facets() == engine.count_facets()
+    assert list(stored.count_facets()[0].values()) == sorted(engine.count_facets()[0].values(), reverse=True)
+    points = stored.build_map(500)
+    assert 450 < len(points.ids) <= 500 and np.abs(points.coordinates).max() <= 1
+    assert stored.build_map(500).ids == points.ids
+    assert sorted(stored.build_map(10_000).ids) == sorted(engine.build_map(10_000).ids)
 
 
 def test_threads_share_a_store(stored):
@@ -220,67 +230,66 @@ def test_threads_share_a_store(stored):
         assert list(pool.map(lambda query: _ids(stored.search(query)), queries)) == [alone[query] for query in queries]
 
 
-def test_trees_and_vectors_come_back_as_they_were(desk, engine):
-    keys = _all(desk)
-    assert len(keys) == len(desk) == len(set(keys.tolist())) == 1_410
-    names = {key: place.name for key, place in desk.places(keys.tolist()).items()}
-    with engine.store.desk() as library:
-        places = library.places(library.spread(10_000).tolist())
-        trees = {place.name: key for key, place in places.items()}
+def test_trees_and_vectors_come_back_as_they_were(snapshot, engine):
+    keys = _all(snapshot)
+    assert len(keys) == len(snapshot) == len(set(keys.tolist())) == 1_410
+    names = {key: ref.name for key, ref in snapshot.get_refs(keys.tolist()).items()}
+    with engine.backend.snapshot() as library:
+        refs = library.get_refs(library.sample_keys(10_000).tolist())
+        trees = {ref.name: key for key, ref in refs.items()}
         expected = np.array([trees[names[key]] for key in keys.tolist()])
-        np.testing.assert_array_equal(desk.vectors(keys), library.vectors(expected))
-        ours, theirs = desk.forest(keys), library.forest(expected)
+        np.testing.assert_array_equal(snapshot.get_vectors(keys), library.get_vectors(expected))
+        ours, theirs = snapshot.get_trees(keys), library.get_trees(expected)
         assert all(to_node(ours, at) == to_node(theirs, at) for at in range(len(keys)))
-        for place in desk.places(keys.tolist()).values():
-            assert replace(place, key=0) == replace(places[trees[place.name]], key=0)
+        for ref in snapshot.get_refs(keys.tolist()).values():
+            assert replace(ref, key=0) == replace(refs[trees[ref.name]], key=0)
 
 
-def test_nearest_gives_what_there_is_best_first(desk, encoder):
-    vectors = desk.vectors(_all(desk)[[5, 700]])
-    cosines, keys = desk.nearest(vectors, 12)
+def test_nearest_gives_what_there_is_best_first(snapshot, encoder):
+    vectors = snapshot.get_vectors(_all(snapshot)[[5, 700]])
+    cosines, keys = snapshot.search_vectors(vectors, 12)
     assert cosines.shape == keys.shape == (2, 12)
     assert (np.diff(cosines) <= 0).all() and cosines[:, 0] == pytest.approx(1, abs=1e-3)
-    np.testing.assert_allclose(desk.vectors(keys[0]) @ vectors[0], cosines[0], atol=1e-3)
-    few, few_keys = desk.nearest(vectors[:1], 20, Filters(papers=("record:wave-1995",)))
+    np.testing.assert_allclose(snapshot.get_vectors(keys[0]) @ vectors[0], cosines[0], atol=1e-3)
+    few, few_keys = snapshot.search_vectors(vectors[:1], 20, Filters(papers=("record:wave-1995",)))
     assert (few_keys[0] >= 0).sum() == 1 and not few[0, 1:].any()
-    nothing = desk.nearest(np.zeros((1, vectors.shape[1]), np.float32), 3)
+    nothing = snapshot.search_vectors(np.zeros((1, vectors.shape[1]), np.float32), 3)
     assert nothing[1].tolist() == [[-1, -1, -1]] and not nothing[0].any()
-    assert desk.nearest(vectors[:0], 3)[1].shape == (0, 3)
+    assert snapshot.search_vectors(vectors[:0], 3)[1].shape == (0, 3)
     with pytest.raises(BadInput):
-        desk.nearest(vectors[:, :-1], 3)
+        snapshot.search_vectors(vectors[:, :-1], 3)
 
 
-def test_what_is_gone_is_left_out_or_told(desk):
-    known, unknown = int(_all(desk)[0]), 2**62 + 1
-    assert set(desk.places([known, unknown])) == set(desk.records([known, unknown])) == {known}
-    assert set(desk.papers(["atlas:probability", "gone"])) == {"atlas:probability"}
-    assert desk.of_papers(["gone"]).tolist() == []
-    for ask in (desk.vectors, desk.forest):
+def test_what_is_gone_is_left_out_or_told(snapshot):
+    known, unknown = int(_all(snapshot)[0]), 2**62 + 1
+    assert set(snapshot.get_refs([known, unknown])) == set(snapshot.get_records([known, unknown])) == {known}
+    assert set(snapshot.get_papers(["atlas:probability", "gone"])) == {"atlas:probability"}
+    assert snapshot.list_keys(["gone"]).tolist() == []
+    for ask in (snapshot.get_vectors, snapshot.get_trees):
         assert len(ask(np.zeros(0, np.int64))) == 0
         with pytest.raises(NoSuchEquation):
             ask(np.array([known, unknown]))
 
 
-def test_equations_that_share_terms_are_found(desk, engine, kind):
-    from eqkin.search.candidates import make_query_features
-    from eqkin.trees.idf import load_bundled_frequencies
-
-    forest = engine.formulas.read(BAYES).forest
-    codes = make_query_features(forest, np.zeros(64, np.float32)).codes
-    worth = load_bundled_frequencies().compute_idf(codes)
-    sums, keys = desk.alike(codes, worth, 30)
+def test_equations_that_share_terms_are_found(snapshot, engine, kind):
+    terms = extract_terms(engine.formulas.read(BAYES).forest)
+    codes = terms.code[is_indexed(terms)]
+    weights = load_bundled_frequencies().compute_idf(codes)
+    sums, keys = snapshot.search_terms(codes, weights, 30)
     if kind == OLD:
         assert len(keys) == 0
         return
-    with engine.store.desk() as library:
-        expected, trees = library.alike(codes, worth, 30)
+    with engine.backend.snapshot() as library:
+        expected, trees = library.search_terms(codes, weights, 30)
         np.testing.assert_allclose(sums, expected, rtol=1e-5)
-        clear = int(
-            (expected > expected[-1] + 1e-4).sum()
-        )  # of those that share the last sum, some are as good as others
-        names = {place.name for place in library.places(trees[:clear].tolist()).values()}
-    assert {place.name for place in desk.places(keys[:clear].tolist()).values()} == names
-    assert len(desk.alike(codes[:0], worth[:0], 30)[1]) == len(desk.alike(codes, worth, 0)[1]) == 0
+        clear = int((expected > expected[-1] + 1e-4).sum())  # equations that share the last sum are interchangeable
+        names = {ref.name for ref in library.get_refs(trees[:clear].tolist()).values()}
+    assert {ref.name for ref in snapshot.get_refs(keys[:clear].tolist()).values()} == names
+    assert (
+        len(snapshot.search_terms(codes[:0], weights[:0], 30)[1])
+        == len(snapshot.search_terms(codes, weights, 0)[1])
+        == 0
+    )
 
 
 def test_an_empty_collection_has_nothing(kind, tmp_path, encoder):

@@ -6,16 +6,22 @@ import numpy as np
 import pytest
 
 from eqkin.errors import CorruptData
-from eqkin.search import ranker
-from eqkin.search.boosted import BoostedTrees
-from eqkin.search.kinship import (
+from eqkin.search import rerank
+from eqkin.search.features import (
     FEATURES,
     build_feature_matrix,
     compute_linear_score,
     compute_structural_overlap,
     extract_features,
 )
-from eqkin.search.ranker import BUNDLED_RANKER, Ranker, compute_relevance, compute_relevance_within, load_bundled_ranker
+from eqkin.search.rerank import (
+    BUNDLED_RANKER,
+    BoostedTrees,
+    Ranker,
+    compute_relevance,
+    compute_relevance_within,
+    load_bundled_ranker,
+)
 
 QUERY = r"p(x|y) = \frac{p(y|x) p(x)}{p(y)}"
 SPACED = r"p(x|y)\, =\, \frac{p(y|x)\, p(x)}{{p(y)}}"
@@ -89,10 +95,10 @@ def test_a_small_collection_is_ranked_by_everything(given):
 
 
 def test_in_a_large_collection_the_best_are_compared_closely_and_the_rest_keep_their_order(given, monkeypatch):
-    monkeypatch.setattr(ranker, "RERANK_DEPTH", 3)
+    monkeypatch.setattr(rerank, "RERANK_DEPTH", 3)
     query, formulas, cosines = given
     scores = load_bundled_ranker().score_collection(query, formulas, cosines)
-    order = np.argsort(-(compute_structural_overlap(query, formulas) + ranker.FIRST_STAGE_VECTOR_WEIGHT * cosines))
+    order = np.argsort(-(compute_structural_overlap(query, formulas) + rerank.FIRST_STAGE_VECTOR_WEIGHT * cosines))
     best, rest = order[:3], order[3:]
     assert {FORMULAS[at] for at in best} == {SPACED, RENAMED, WHOLE}
     assert scores[best] == pytest.approx(load_bundled_ranker().score(query, formulas.select(best), cosines[best]))
@@ -113,11 +119,11 @@ def test_one_that_is_no_candidate_has_0_and_does_not_count(given):
 
 def test_a_collection_in_blocks_is_ranked_the_same(forest, units, monkeypatch):
     queries, formulas = forest(QUERY, OTHERS[1]), forest(*FORMULAS)
-    monkeypatch.setattr(ranker, "RERANK_DEPTH", 5)
+    monkeypatch.setattr(rerank, "RERANK_DEPTH", 5)
     at_once = compute_relevance(queries, units(queries), formulas, units(formulas))
     assert at_once.shape == (2, len(FORMULAS))
     assert at_once[1].argmax() == FORMULAS.index(OTHERS[1])
-    monkeypatch.setattr(ranker, "_BLOCK_FORMULAS", 3)
+    monkeypatch.setattr(rerank, "_BLOCK_FORMULAS", 3)
     assert compute_relevance(queries, units(queries), formulas, units(formulas)) == pytest.approx(at_once, abs=1e-5)
 
 
@@ -158,8 +164,8 @@ def test_other_weights_rank_differently(given, tmp_path):
     scores = Ranker.load(tmp_path / "w.safetensors").score(query, formulas, cosines)
     expected = (
         compute_linear_score(build_feature_matrix(query, formulas, cosines))
-        * ranker.LINEAR_SCORE_WEIGHT
-        / (1 + ranker.LINEAR_SCORE_WEIGHT)
+        * rerank.LINEAR_SCORE_WEIGHT
+        / (1 + rerank.LINEAR_SCORE_WEIGHT)
     )
     expected[FORMULAS.index(SPACED)] = 1
     assert scores == pytest.approx(np.clip(expected, 0, 1), abs=1e-5)

@@ -1,14 +1,17 @@
-"""Scores, folding and grouping by themselves."""
+"""Deduplication, limits per paper and the combination of scores."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqkin.search.backend import EquationRef
+from eqkin.search.candidates import Candidate, CandidateSet
+from eqkin.search.deduplicate import compute_shape, deduplicate, limit_per_paper, normalise_latex
 from eqkin.search.query import FormulaReader
-from eqkin.search.ranking import Candidate, combine_scores, compute_shape, deduplicate, limit_per_paper, normalise_latex
-from eqkin.search.store import EquationRef
-from eqkin.trees.mathml import parse_mathml
+from eqkin.search.rerank import combine_scores
+from eqkin.trees import ForestBuilder
+from eqkin.trees.mathml import parse_mathml, to_forest
 
 
 @pytest.fixture(scope="module")
@@ -51,36 +54,62 @@ def test_a_tree_of_blanks_has_a_shape():
     )
 
 
-def _candidates(papers):
+class _Trees:
+    """A snapshot that knows trees alone, and counts how often they are read."""
+
+    def __init__(self, *mathml):
+        self.nodes, self.reads = [parse_mathml(text) for text in mathml], 0
+
+    def get_trees(self, keys):
+        self.reads += 1
+        builder = ForestBuilder()
+        for key in keys.tolist():
+            builder.add_forest(to_forest(self.nodes[key]))
+        return builder.build()
+
+
+def _make_candidates(papers, latex=None):
     return [
-        Candidate(EquationRef(i, str(paper), i, f"x_{i}", None, ()), score=1 - i / 100)
+        Candidate(EquationRef(i, str(paper), i, latex[i] if latex else f"x_{i}", None, ()), i, score=1 - i / 100)
         for i, paper in enumerate(papers)
     ]
 
 
-def test_far_vectors_are_never_folded_and_their_trees_never_read():
-    candidates = _candidates([1, 2, 3])
-    kept = deduplicate(candidates, np.eye(3, dtype=np.float32), lambda number: pytest.fail("read"))
-    assert kept == candidates
+def _make_set(ranked, vectors, snapshot):
+    return CandidateSet(snapshot, [candidate.ref for candidate in ranked], np.asarray(vectors, np.float32), {})
 
 
-def test_near_vectors_are_folded_only_if_the_formulas_are_the_same(shapes):
-    del shapes
-    places = [EquationRef(i, f"{i}", 0, latex, None, ()) for i, latex in enumerate(("a + b", "a+b,", "a+c"))]
-    trees = [parse_mathml(f"<math><mi>a</mi><mo>+</mo><mi>{x}</mi></math>") for x in "bbc"]
-    kept = deduplicate([Candidate(place) for place in places], np.ones((3, 4), np.float32) / 2, trees.__getitem__)
+def test_deduplicate_keeps_formulas_with_far_vectors():
+    ranked, same = _make_candidates([1, 2, 3]), ["<math><mi>a</mi></math>"] * 3
+    assert deduplicate(ranked, _make_set(ranked, np.eye(3), _Trees(*same)), 50) == ranked
+
+
+def test_deduplicate_folds_near_vectors_only_if_the_formulas_are_the_same():
+    ranked = _make_candidates(range(3), ("a + b", "a+b,", "a+c"))
+    trees = _Trees(*(f"<math><mi>a</mi><mo>+</mo><mi>{x}</mi></math>" for x in "bbc"))
+    kept = deduplicate(ranked, _make_set(ranked, np.ones((3, 4)) / 2, trees), 50)
     assert [candidate.ref.key for candidate in kept] == [0, 2]
-    assert kept[0].duplicates == [places[1]]
+    assert kept[0].duplicates == [ranked[1].ref]
+    assert trees.reads == 1
 
 
-def test_no_candidates_are_no_hits():
-    assert deduplicate([], np.zeros((0, 4), np.float32), lambda _: pytest.fail("read")) == []
+def test_deduplicate_compares_trees_up_to_its_depth():
+    ranked = _make_candidates(range(3))
+    for depth, count in ((3, 1), (2, 2), (1, 3)):
+        for candidate in ranked:
+            candidate.duplicates.clear()
+        trees = _Trees(*["<math><mi>a</mi></math>"] * 3)
+        assert len(deduplicate(ranked, _make_set(ranked, np.ones((3, 4)) / 2, trees), depth)) == count
+
+
+def test_no_candidates_give_no_hits():
+    assert deduplicate([], _make_set([], np.zeros((0, 4)), _Trees()), 50) == []
     assert limit_per_paper([], 10, 2) == []
 
 
 @given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 15), st.integers(1, 3))
 def test_grouping_keeps_order_and_counts_what_it_left_out(papers, k, per_paper):
-    shown = limit_per_paper(_candidates(papers), k, per_paper)
+    shown = limit_per_paper(_make_candidates(papers), k, per_paper)
     assert len(shown) == min(k, len(papers))
     places = [candidate.ref.key for candidate in shown]
     assert places == sorted(places)

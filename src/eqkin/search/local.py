@@ -1,4 +1,4 @@
-"""`Shelves`: the store of a library on disk, shared by threads; its index is opened again when it changes."""
+"""`LocalBackend`: searches a library on disk, shared by threads; reopens the index when it changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,55 +19,55 @@ from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index import TextIndex, VectorIndex
 from eqkin.index.rows import find_members
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
-from eqkin.library import LibraryFiles, records
+from eqkin.library import Library, records
 from eqkin.library.database import DATABASE_NAME as DATABASE
 from eqkin.library.database import connect, read_generation
-from eqkin.library.files import TreeNotFound
+from eqkin.library.library import TreeNotFound
 from eqkin.library.manifest import LibraryManifest
 from eqkin.library.records import select_papers, select_trees
+from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
-from eqkin.search.store import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.trees import Forest
+from eqkin.trees.mathml import Node
 
 _LOG = logging.getLogger("eqkin.search")
-_LARGE_INDEX = 50_000  # vectors; a smaller index is opened in no time
-_RETRY_SECONDS = 5.0  # seconds until a changed index that could not be opened is looked at again
-_REOPEN_PAUSE_FACTOR = (
-    4.0  # times as long as a large index took to open nothing is opened: an updater may change it many times
-)
-_MAX_CACHED_FILTERS, _MAX_CACHED_TREES = 32, 8_000_000  # sets of allowed trees that are kept, and trees in all of them
-_MAX_SECTIONS = 300  # that fit the words best
-_MAX_TEXT_EQUATIONS = 3_000  # equations of them
+_LARGE_INDEX = 50_000  # vectors; a smaller index is opened at once
+_RETRY_SECONDS = 5.0  # until a changed index that could not be opened is tried again
+_REOPEN_PAUSE_FACTOR = 4.0  # times as long as a large index took to open it is not reopened: updates come in bursts
+_MAX_CACHED_FILTERS = 32
+_MAX_CACHED_TREES = 8_000_000  # in all cached filters together
+MAX_SECTIONS = 300  # best matches of a text
+_MAX_TEXT_EQUATIONS = 3_000  # in these sections
 
 
 @dataclass
 class IndexView:
-    """The index as it was opened last, and what was worked out with it."""
+    """The index as it was opened last, and what is cached with it."""
 
     index: VectorIndex | None  # None: the library has no equations
     signature: tuple[int, ...]
-    words: TextIndex | None = None
+    text: TextIndex | None = None
     allowed: OrderedDict[tuple[int, Filters], Keys] = field(default_factory=OrderedDict)
 
 
 class LocalSnapshot:
-    """A `Desk` over a library: a connection of its own, and the index that all share. Keys are the numbers of trees."""
+    """A `Snapshot` of a library: a connection of its own, and the index that all share. Keys are tree numbers."""
 
-    def __init__(self, library: LibraryFiles, shelves: LocalBackend) -> None:
-        self.library, self._shelves = library, shelves
+    def __init__(self, library: Library, backend: LocalBackend) -> None:
+        self.library, self._backend = library, backend
 
     @cached_property
     def view(self) -> IndexView:
         """The index as it is when it is first needed; raises `BadInput` if there are equations but no vectors."""
-        return self._shelves.get_view()
+        return self._backend.get_view()
 
     @property
     def version(self) -> Hashable:
-        """Another value whenever library or index have changed."""
+        """Identifies the state of library and index."""
         opened = self.__dict__.get("view")
         with self.library.translate_errors():
-            now = read_generation(self.library.connection)
-        return now, opened.signature if opened else self._shelves.read_signature()
+            generation = read_generation(self.library.connection)
+        return generation, opened.signature if opened else self._backend.read_signature()
 
     @property
     def missing(self) -> int:
@@ -78,11 +78,11 @@ class LocalSnapshot:
         return len(self.view.index) if self.view.index is not None else 0
 
     def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
-        """The equations nearest to each vector; see `Desk`."""
+        """Find the equations nearest to each vector; see `Snapshot`."""
         return self._index.search(vectors, k, self._get_allowed(filters))
 
     def search_terms(self, codes: Codes, weights: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
-        """The equations that have most of some terms; see `Desk`."""
+        """Find the equations with the largest weight of common terms; see `Snapshot`."""
         structure = self._index.structure
         if structure is None:
             return np.zeros(0, np.float32), np.zeros(0, np.int64)
@@ -91,10 +91,10 @@ class LocalSnapshot:
         return sums[known], trees[known]
 
     def search_text(self, text: str, filters: Filters = NO_FILTERS) -> dict[int, float]:
-        """Equations of the sections that fit the words best; see `Desk`."""
+        """Find equations of the sections that match best; see `Snapshot`."""
         papers = select_papers(self.library, filters)
-        self.view.words = self.view.words or TextIndex.open(self.library)
-        sections = dict(self.view.words.search(text, _MAX_SECTIONS, papers=papers))
+        self.view.text = self.view.text or TextIndex.open(self.library)
+        sections = dict(self.view.text.search(text, self._backend.max_sections, papers=papers))
         with self.library.translate_errors():
             found = records.get_trees_in_sections(self.library, sections)
         trees = np.array(sorted(found), np.int64)
@@ -103,60 +103,60 @@ class LocalSnapshot:
         return {tree: sections[found[tree]] for tree in best}
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
-        """Where equations stand."""
+        """Return references to equations."""
         with self.library.translate_errors():
             return records.get_refs(self.library, keys)
 
     def get_vectors(self, keys: Keys) -> Floats:
-        """Unit vectors; raises `NoSuchEquation`."""
+        """Return unit vectors; raises `NoSuchEquation`."""
         try:
             return self._index.get_vectors(keys)
         except BadInput as error:
             raise NoSuchEquation(str(error)) from error
 
     def get_trees(self, keys: Keys) -> Forest:
-        """Trees; raises `NoSuchEquation`."""
+        """Return trees; raises `NoSuchEquation`."""
         try:
             return self.library.get_trees(keys)
         except TreeNotFound as error:
             raise NoSuchEquation(str(error)) from error
 
-    def get_records(self, keys: Iterable[int]) -> dict[int, EquationRecord]:
-        """All that is shown of equations."""
+    def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
+        """Return all that is shown of equations."""
         with self.library.translate_errors():
-            return records.get_equations(self.library, keys)
+            return records.get_equations(self.library, keys, trees)
 
     def get_equation(self, name: str) -> EquationRecord:
-        """The equation with an id; raises `BadInput`."""
+        """Return the equation with an id; raises `BadInput`."""
         with self.library.translate_errors():
             return records.get_equation(self.library, name)
 
     def get_paper(self, key: str) -> PaperPage:
-        """A paper and its equations; raises `BadInput`."""
+        """Return a paper and its equations; raises `BadInput`."""
         with self.library.translate_errors():
             return records.get_paper_page(self.library, key)
 
     def get_papers(self, keys: Iterable[str]) -> dict[str, PaperRecord]:
-        """Papers by their keys."""
+        """Return papers by their keys."""
         with self.library.translate_errors():
             return records.get_papers(self.library, keys)
 
     def list_keys(self, keys: Iterable[str]) -> Keys:
-        """Equations of papers that have a vector, in order."""
+        """List the equations of papers that have a vector, in order."""
         with self.library.translate_errors():
             trees = np.array(records.get_trees_of_papers(self.library, keys), np.int64)
         return trees[find_members(trees, self._index.trees)] if len(self) else trees[:0]
 
     def sample_keys(self, limit: int) -> Keys:
-        """Equations evenly spread over the library."""
+        """Choose equations evenly spread over the library."""
         if not len(self):
             return np.zeros(0, np.int64)
         chosen = np.unique(np.linspace(0, len(self) - 1, min(limit, len(self))).round().astype(np.int64))
-        spread: Keys = self._index.trees[chosen]
-        return spread
+        keys: Keys = self._index.trees[chosen]
+        return keys
 
     def count_facets(self) -> Facets:
-        """Equations by field and by year."""
+        """Count equations by field and by year."""
         with self.library.translate_errors():
             return records.count_facets(self.library)
 
@@ -167,48 +167,51 @@ class LocalSnapshot:
         return self.view.index
 
     def _get_allowed(self, filters: Filters) -> Keys | None:
-        """The trees that filters allow, None for all; kept for the next search with the same filters."""
+        """Return the trees that filters allow, None for all; cached for the next search with the same filters."""
         if filters == NO_FILTERS:
             return None
         with self.library.translate_errors():
             key = read_generation(self.library.connection), filters
-        kept = self.view.allowed
-        found = kept.get(key)
-        if found is None:
-            found = select_trees(self.library, filters)
-            if found is None:
+        cache = self.view.allowed
+        trees = cache.get(key)
+        if trees is None:
+            trees = select_trees(self.library, filters)
+            if trees is None:
                 return None
-            kept[key] = found
+            cache[key] = trees
             with suppress(KeyError, RuntimeError):  # other threads do the same
-                while len(kept) > _MAX_CACHED_FILTERS or (
-                    len(kept) > 1 and sum(map(len, kept.values())) > _MAX_CACHED_TREES
+                while len(cache) > _MAX_CACHED_FILTERS or (
+                    len(cache) > 1 and sum(map(len, cache.values())) > _MAX_CACHED_TREES
                 ):
-                    kept.popitem(last=False)
-        return found
+                    cache.popitem(last=False)
+        return trees
 
 
 class LocalBackend:
-    """A library as a `Store`, for queries of a model; a connection that was given back is used again, by any thread.
+    """A library as a `SearchBackend`, for queries of a model; connections are pooled and may change threads.
 
     Args:
-        library: the library, or its folder.
-        model: digest of the network that queries are embedded with.
+        library: The library, or its folder.
+        model: Digest of the network that embeds queries.
+        max_sections: Sections that a text search looks at.
 
     Raises:
         BadInput: there is no library.
     """
 
-    def __init__(self, library: LibraryFiles | str | os.PathLike[str], model: str) -> None:
-        self.folder, self.model = get_folder(library), model
-        self._free: deque[LibraryFiles] = deque()
+    def __init__(
+        self, library: Library | str | os.PathLike[str], model: str, *, max_sections: int = MAX_SECTIONS
+    ) -> None:
+        self.folder, self.model, self.max_sections = get_folder(library), model, max_sections
+        self._free: deque[Library] = deque()
         self._view: IndexView | None = None
         self._opening = threading.Lock()
-        self._next_attempt = 0.0  # to open a changed index, in the clock's seconds
+        self._next_attempt = 0.0  # to open a changed index, by the monotonic clock
         self._closed = False
 
     @contextmanager
     def snapshot(self) -> Iterator[LocalSnapshot]:
-        """A desk to read at."""
+        """Open a view with a pooled connection."""
         try:
             library = self._free.pop()
         except IndexError:
@@ -222,21 +225,21 @@ class LocalBackend:
                 self._free.append(library)
 
     def close(self) -> None:
-        """Let all connections go that are not in use; those in use go when they are given back."""
+        """Close all connections that are not in use; those in use are closed when they are returned."""
         self._closed = True
-        if self._view is not None and self._view.words is not None:
-            self._view.words.close()
+        if self._view is not None and self._view.text is not None:
+            self._view.text.close()
         while self._free:
             self._free.pop().close()
 
     def refresh(self) -> None:
-        """Take the index as it is on disk now; otherwise a large one that changed is taken a little later."""
+        """Open the index as it is on disk now; without this, a large one that changed is opened a little later."""
         with self._opening:
             self._open(self.read_signature())
 
     @property
     def complete(self) -> bool:
-        """Whether the index had all of the library's equations when it was opened last; not before it is opened."""
+        """Whether the index had all equations of the library when it was opened last; false before it is opened."""
         view = self._view
         if view is None or view.index is None:
             return view is not None
@@ -244,7 +247,7 @@ class LocalBackend:
         return not view.index.missing and structure is not None and not structure.missing
 
     def get_view(self) -> IndexView:
-        """The index as it is on disk; a large one that changed is opened beside, and the old one used meanwhile."""
+        """Return the index as it is on disk; while a large changed one is opened by a thread, the old one is used."""
         signature, view = self.read_signature(), self._view
         if view is None or view.index is None:
             with self._opening:
@@ -263,23 +266,23 @@ class LocalBackend:
         return self._view or view
 
     def read_signature(self) -> tuple[int, ...]:
-        """Another value whenever the index on disk is another."""
+        """Return what identifies the index on disk."""
         try:
             status = (self.folder / INDEX_FOLDER / INDEX_MANIFEST_NAME).stat()
         except OSError:
             return ()
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _connect(self) -> LibraryFiles:
+    def _connect(self) -> Library:
         connection = connect(self.folder / DATABASE, roaming=True)
-        return LibraryFiles(self.folder, LibraryManifest.load(self.folder), connection)
+        return Library(self.folder, LibraryManifest.load(self.folder), connection)
 
     def _open(self, signature: tuple[int, ...]) -> None:
         with self._connect() as library:
             self._view = IndexView(_open_index(library, self.model), signature)
 
     def _reopen(self, signature: tuple[int, ...]) -> None:
-        """Open a changed index, unless another thread just did; what was opened before answers if that fails."""
+        """Open a changed index, unless another thread just did; if that fails, the old one stays in use."""
         start = time.monotonic()
         try:
             if self._view is None or self._view.signature != signature:
@@ -293,16 +296,16 @@ class LocalBackend:
             self._opening.release()
 
 
-def get_folder(library: LibraryFiles | str | os.PathLike[str]) -> Path:
-    """The folder of a library; raises `BadInput` if there is none."""
-    if isinstance(library, LibraryFiles):
+def get_folder(library: Library | str | os.PathLike[str]) -> Path:
+    """Return the folder of a library; raises `BadInput` if there is none."""
+    if isinstance(library, Library):
         return library.folder
-    with LibraryFiles.open(library, create=False) as opened:
+    with Library.open(library, create=False) as opened:
         return opened.folder
 
 
 def _count_vectors(folder: Path) -> int:
-    """How many vectors an index on disk has."""
+    """Count the vectors of an index on disk."""
     try:
         state = IndexManifest.load(folder)
     except CorruptData:
@@ -310,7 +313,7 @@ def _count_vectors(folder: Path) -> int:
     return state.count if state is not None else 0
 
 
-def _open_index(library: LibraryFiles, model: str) -> VectorIndex | None:
+def _open_index(library: Library, model: str) -> VectorIndex | None:
     try:
         return VectorIndex.open(library, model)
     except EqkinError:

@@ -1,6 +1,7 @@
 """What a search finds and in which order: by vectors, by structure, by patterns, of what is allowed and still there."""
 
 import shutil
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,15 @@ import pytest
 from eqkin import Library
 from eqkin.index import update_index
 from eqkin.index.state import IndexManifest
-from eqkin.search import Filters, SearchEngine, candidates
-from eqkin.search.candidates import Request, make_query_features
-from eqkin.search.ranker import compute_relevance
+from eqkin.search import Filters, SearchEngine
+from eqkin.search import engine as engine_module
+from eqkin.search.candidates import QueryFeatures
+from eqkin.search.features import extract_features
+from eqkin.search.local import LocalSnapshot
+from eqkin.search.rerank import compute_relevance, rerank
+from eqkin.search.results import SearchOptions
+from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
+from eqkin.trees.mathml import to_node
 
 from .conftest import WAVE
 
@@ -23,30 +30,31 @@ def _labels(results):
     return [(hit.equation.paper.key, hit.equation.label) for hit in results.hits]
 
 
-def _only_one(monkeypatch):
-    """One candidate, the best by vector and structure."""
-    monkeypatch.setattr(candidates, "_MIN_CANDIDATES", 1)
-    monkeypatch.setattr(candidates, "_CANDIDATES_PER_HIT", 0)
+def _limit_to_one(monkeypatch):
+    """Let a search retrieve one candidate, the best by vector and terms."""
+    few = RetrievalSettings(min_candidates=1, candidates_per_hit=0)
+    monkeypatch.setattr(engine_module, "retrieve", lambda *given: retrieve(*given, few))
 
 
-def _structure(engine):
-    """An object whose attribute `structure` a search uses."""
-    with engine.store.desk() as desk:
-        return desk.view.index
+def _get_index(engine):
+    """Return the index that a search uses; its attribute `structure` is the term index."""
+    with engine.backend.snapshot() as snapshot:
+        return snapshot.view.index
 
 
 @pytest.mark.parametrize("query", [WAVE, PART, r"\sqrt{b^2-4ac}", "x"])
-def test_the_list_is_what_the_ranking_makes_of_the_candidates(engine, forest, units, query):
+def test_search_returns_what_the_ranker_makes_of_the_candidates(engine, forest, units, query):
     tree = forest(query)
     (vector,) = units(tree)
-    request = Request(20, "", Filters(), False, False, False)
-    with engine.store.desk() as desk:
-        found = candidates.retrieve(desk, request, make_query_features(tree, vector), engine.ranker)
-        trees = np.array([candidate.ref.key for candidate in found])
-        formulas, vectors = desk.library.trees(trees), desk.view.index.vectors(trees)
-    assert len(set(trees.tolist())) == len(trees) == candidates._MIN_CANDIDATES
+    features = QueryFeatures(query, "", to_node(tree, 0), vector, extract_features(tree))
+    with engine.backend.snapshot() as snapshot:
+        found = retrieve(snapshot, features, SearchOptions(k=20))
+        ranked = rerank(features, found, engine.ranker, text=False)
+        trees = np.array([candidate.ref.key for candidate in ranked])
+        formulas, vectors = snapshot.library.get_trees(trees), snapshot.view.index.get_vectors(trees)
+    assert len(set(trees.tolist())) == len(trees) == SETTINGS.min_candidates
     expected = compute_relevance(tree, vector[None], formulas, vectors)[0].tolist()
-    assert [candidate.score for candidate in found] == pytest.approx(expected, abs=1e-5)
+    assert [candidate.score for candidate in ranked] == pytest.approx(expected, abs=1e-5)
     hits = engine.search(query, k=20, group=False, fold=False).hits
     assert [hit.equation.tree for hit in hits] == trees[:20].tolist()
     assert [hit.score for hit in hits] == pytest.approx(sorted(expected, reverse=True)[:20], abs=1e-5)
@@ -54,9 +62,23 @@ def test_the_list_is_what_the_ranking_makes_of_the_candidates(engine, forest, un
     assert all(0 <= hit.score <= 1 and -1 <= hit.similarity <= 1 and hit.words == 0 for hit in hits)
 
 
+def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
+    calls = Counter()
+    for name in ("get_refs", "get_vectors", "get_trees", "get_records"):
+        original = getattr(LocalSnapshot, name)
+
+        def counted(self, *given, name=name, original=original):
+            calls[name] += 1
+            return original(self, *given)
+
+        monkeypatch.setattr(LocalSnapshot, name, counted)
+    assert len(engine.search(WAVE, text="quokka", explain=True).hits) == 10
+    assert calls == {"get_refs": 1, "get_vectors": 1, "get_trees": 1, "get_records": 1}
+
+
 def test_copies_come_first_whatever_their_spacing(engine):
     for name in ("probability#bayes", "astrophysics#friedmann", "algebra#quaternions", "geometry#heron"):
-        equation = engine.equation(f"atlas:{name}")
+        equation = engine.get_equation(f"atlas:{name}")
         hit = engine.search(equation.latex.replace(" ", r"\; "), k=1).hits[0]
         assert (hit.equation.id, hit.score) == (equation.id, 1)
     hits = engine.search(WAVE, k=3, fold=False).hits
@@ -95,16 +117,16 @@ def test_a_part_finds_its_whole(engine, query, whole):
 
 
 def test_structure_finds_what_vectors_do_not(engine, monkeypatch):
-    _only_one(monkeypatch)
+    _limit_to_one(monkeypatch)
     assert _labels(engine.search(PART, k=3)) == [WHOLE]
-    monkeypatch.setattr(_structure(engine), "structure", None)
+    monkeypatch.setattr(_get_index(engine), "structure", None)
     found = engine.search(PART, k=3).hits
     assert len(found) == 1 and found[0].equation.label != WHOLE[1]
 
 
 def test_vectors_find_what_structure_does_not(engine, monkeypatch):
     nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
-    monkeypatch.setattr(_structure(engine).structure, "search", lambda *_: nothing)
+    monkeypatch.setattr(_get_index(engine).structure, "search", lambda *_: nothing)
     assert len(engine.search(PART, k=20, group=False, fold=False).hits) == 20
 
 
@@ -119,7 +141,7 @@ def test_filters_hold_for_what_structure_finds(engine):
 
 
 def test_words_reach_equations_that_neither_vector_nor_structure_does(engine, monkeypatch):
-    _only_one(monkeypatch)
+    _limit_to_one(monkeypatch)
     hits = engine.search(PART, text="quokka", k=200, group=False, fold=False).hits
     drums = [hit for hit in hits if hit.words > 0]
     assert {hit.equation.paper.year for hit in drums} == {1985, 1995, 2005}
@@ -139,7 +161,7 @@ def test_an_index_without_structure_is_searched_by_vectors_and_completed_by_the_
     with SearchEngine(copy, encoder) as old:
         hits = old.search(WAVE, k=10, explain=True).hits
         assert hits[0].score == 1 and len(hits) == 10
-        with old.store.snapshot() as desk:
+        with old.backend.snapshot() as desk:
             assert desk.view.index.structure is None
     with Library.open(copy) as library:
         assert update_index(library, encoder).structured == 1_410
@@ -223,8 +245,8 @@ def test_words_move_what_a_pattern_finds(squares):
 
 
 def test_kin_of_an_equation_are_ranked_like_hits_of_its_formula(engine):
-    bayes = engine.equation("atlas:probability#bayes")
-    like = engine.like(bayes.id, k=10).hits
+    bayes = engine.get_equation("atlas:probability#bayes")
+    like = engine.find_similar(bayes.id, k=10).hits
     assert bayes.id not in {hit.equation.id for hit in like}
     searched = [hit for hit in engine.search(bayes.latex, k=11).hits if hit.equation.id != bayes.id]
     assert len({hit.equation.id for hit in like} & {hit.equation.id for hit in searched}) >= 8

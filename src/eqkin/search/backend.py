@@ -1,0 +1,121 @@
+"""`SearchBackend` and `Snapshot`: all that a search asks of a collection of equations, wherever it is stored.
+
+There are two implementations: `eqkin.search.local` reads a library on disk (SQLite, memory-mapped vectors, faiss),
+`eqkin.backends.milvus` a Milvus server. Equations have whole numbers as keys; each backend chooses its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput
+from eqkin.library.records import EquationRecord, Filters, PaperPage, PaperRecord
+from eqkin.library.records import EquationRef as EquationRef
+from eqkin.library.records import Facets as Facets
+from eqkin.trees import Forest
+from eqkin.trees.mathml import Node
+
+Floats: TypeAlias = npt.NDArray[np.float32]
+Codes: TypeAlias = npt.NDArray[np.uint32]
+Keys: TypeAlias = npt.NDArray[np.int64]
+NO_FILTERS = Filters()
+
+
+class NoSuchEquation(BadInput):
+    """An equation is not in the collection any more."""
+
+
+class Snapshot(Protocol):
+    """A consistent, read-only view of a collection. Not thread-safe.
+
+    All methods raise `Unreachable` if the backend is a server that does not answer, and what opening it raises.
+    """
+
+    @property
+    def version(self) -> Hashable:
+        """Identifies the content: another value whenever the collection may have changed."""
+
+    @property
+    def missing(self) -> int:
+        """Equations that cannot be found yet."""
+
+    def __len__(self) -> int:
+        """Equations that can be found."""
+
+    def search_vectors(self, vectors: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
+        """Find the equations nearest to each vector.
+
+        Args:
+            vectors: (q, d), of length 1.
+            k: Hits per query.
+            filters: Conditions on hits.
+
+        Returns:
+            Cosines (q, k), best first, and keys (q, k); 0 and -1 where there are fewer hits than `k`.
+        """
+
+    def search_terms(self, codes: Codes, weights: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
+        """Find the `k` equations with the largest weight of common terms; return these weights, best first, and keys.
+
+        Equations without a common term are not found; nothing is, if the collection has no terms.
+        """
+
+    def search_text(self, text: str, filters: Filters = NO_FILTERS) -> dict[int, float]:
+        """Find equations whose surrounding text matches, with scores in [0, 1]: the best few thousand at most.
+
+        Raises:
+            BadInput: the backend has no text search.
+        """
+
+    def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
+        """Return references to equations; those that are gone are left out."""
+
+    def get_vectors(self, keys: Keys) -> Floats:
+        """Return unit vectors, in the order of the keys; raises `NoSuchEquation`."""
+
+    def get_trees(self, keys: Keys) -> Forest:
+        """Return trees, in the order of the keys; raises `NoSuchEquation`."""
+
+    def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
+        """Return all that is shown of equations; those that are gone are left out. Their `tree` is the key.
+
+        Args:
+            keys: Of the equations.
+            trees: Trees by key that are known already and need not be read again.
+        """
+
+    def get_equation(self, name: str) -> EquationRecord:
+        """Return the equation `paper-key#number` or `paper-key#label`; raises `BadInput` if there is none.
+
+        An equation that could not be read when it was added has the key -1.
+        """
+
+    def get_paper(self, key: str) -> PaperPage:
+        """Return a paper and all of its equations; raises `BadInput` if there is none."""
+
+    def get_papers(self, keys: Iterable[str]) -> dict[str, PaperRecord]:
+        """Return papers by their keys; those that do not exist are left out."""
+
+    def list_keys(self, keys: Iterable[str]) -> Keys:
+        """List the equations of papers that can be found, paper by paper, in their order."""
+
+    def sample_keys(self, limit: int) -> Keys:
+        """Choose at most about `limit` equations, evenly spread over the collection, ascending; always the same."""
+
+    def count_facets(self) -> Facets:
+        """Count the equations of the whole collection by field (most frequent first) and by year (in order)."""
+
+
+class SearchBackend(Protocol):
+    """A collection that can be searched, shared by threads."""
+
+    def snapshot(self) -> AbstractContextManager[Snapshot]:
+        """Open a view for one thread, until the context ends."""
+
+    def close(self) -> None:
+        """Close files and connections."""

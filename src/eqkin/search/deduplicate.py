@@ -1,0 +1,122 @@
+"""Choose what is shown of ranked candidates: each formula once, and not too many of one paper."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from eqkin.search.candidates import Candidate, CandidateSet
+from eqkin.trees.mathml import Node
+
+_SAME_LATEX_COSINE = 0.8  # from which the same LaTeX means the same formula; below, a macro has two meanings
+_SAME_TREE_COSINE = 0.98  # from which trees are compared; a tree with fewer attributes is not farther away
+_SPACING = re.compile(
+    r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag|displaystyle|quad|qquad|left|right|[Bb]igg?[lr]?)(?![A-Za-z])"
+    r"|\\[,;:!>\s]|~|\s"
+)
+_PUNCTUATION = ",.;:"
+_ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded"})
+
+
+def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet, depth: int) -> list[Candidate]:
+    """Drop candidates that are the same formula as an earlier one, which lists them as `duplicates`.
+
+    Args:
+        ranked: Best first.
+        candidates: The set they belong to.
+        depth: How many, from the best on, are also compared by their trees; the others by their LaTeX alone.
+    """
+    vectors = candidates.vectors[[candidate.row for candidate in ranked]]
+    candidates.load_trees(candidate.row for candidate in ranked[:depth])
+    near = np.tril(vectors[:depth] @ vectors[:depth].T >= _SAME_TREE_COSINE, -1)
+    shapes: dict[int, str] = {}
+
+    def get_shape(i: int) -> str:
+        if i not in shapes:
+            shapes[i] = compute_shape(candidates.get_node(ranked[i].row))
+        return shapes[i]
+
+    by_latex: dict[str, list[int]] = defaultdict(list)
+    kept: dict[int, Candidate] = {}
+    for i, candidate in enumerate(ranked):
+        latex = normalise_latex(candidate.ref.latex)
+        same_latex = (j for j in by_latex[latex] if latex and vectors[i] @ vectors[j] >= _SAME_LATEX_COSINE)
+        first = next(same_latex, None)
+        if first is None and i < depth:
+            first = next(
+                (j for j in np.flatnonzero(near[i]).tolist() if j in kept and get_shape(j) == get_shape(i)), None
+            )
+        if first is None:
+            kept[i] = candidate
+            by_latex[latex].append(i)
+        else:
+            kept[first].duplicates.append(candidate.ref)
+    return list(kept.values())
+
+
+def limit_per_paper(candidates: Sequence[Candidate], k: int, per_paper: int) -> list[Candidate]:
+    """Choose the `k` best, at most `per_paper` of a paper unless there are not enough others.
+
+    The last one shown of a paper counts as `hidden` how many of it were left out that are better than the last shown.
+    """
+    shown: list[int] = []
+    spare: list[int] = []
+    count: dict[str, int] = defaultdict(int)
+    for i, candidate in enumerate(candidates):
+        paper = candidate.ref.paper
+        if count[paper] < per_paper:
+            count[paper] += 1
+            shown.append(i)
+        else:
+            spare.append(i)
+        if len(shown) == k:
+            break
+    shown = sorted(shown + spare[: k - len(shown)])
+    chosen = set(shown)
+    last = {candidates[i].ref.paper: candidates[i] for i in shown}
+    for i in spare:
+        if i not in chosen:
+            last[candidates[i].ref.paper].hidden += 1
+    return [candidates[i] for i in shown]
+
+
+def normalise_latex(latex: str) -> str:
+    """Remove spacing commands, labels, and the sentence's punctuation at the end."""
+    return _SPACING.sub("", latex).rstrip(_PUNCTUATION)
+
+
+def compute_shape(root: Node) -> str:
+    """Serialise a tree without attributes, spaces, needless rows and the sentence's punctuation."""
+    members = _flatten_row(root)
+    while members and not members[-1].children and members[-1].text and not members[-1].text.strip(_PUNCTUATION):
+        members.pop()
+    return "".join(_serialise(node) for node in members)
+
+
+def _flatten_row(node: Node) -> list[Node]:
+    """List the members of a row without blanks; a row of one member is that member."""
+    members = node.children if node.tag in _ROW_TAGS else [node]
+    members = [child for child in members if not _is_blank(child)]
+    if len(members) == 1 and members[0].tag in _ROW_TAGS:
+        return _flatten_row(members[0])
+    return members
+
+
+def _is_blank(node: Node) -> bool:
+    return not node.children and node.tag not in ("none", "mprescripts") and not node.text.strip()
+
+
+def _serialise(node: Node) -> str:
+    if node.tag in _ROW_TAGS:
+        members = _flatten_row(node)
+        inner = "".join(_serialise(member) for member in members)
+        return inner if len(members) == 1 else f"({inner})"
+    if not node.children:
+        return f"<{node.text.strip()}>"
+    inner = "".join(
+        _serialise(child) if child.tag in _ROW_TAGS or not _is_blank(child) else "()" for child in node.children
+    )
+    return f"{node.tag}[{inner}]"
