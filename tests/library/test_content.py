@@ -9,8 +9,8 @@ from eqkin.errors import BadInput
 from eqkin.latex.prose import extract_context
 from eqkin.library import Library
 from eqkin.library.export import export_equations
-from eqkin.library.figures import draw_figures
 from eqkin.library.statistics import compute_statistics, count_characters, parse_subject_area
+from eqkin.plots import draw_library_figures
 from eqkin.trees.mathml import parse_mathml, to_mathml, to_node
 from tests.library.conftest import write_article
 
@@ -58,7 +58,7 @@ def test_subject_areas_are_arxivs_archives() -> None:
 
 def test_figures_are_drawn(library: Library, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    drawn = draw_figures(compute_statistics(library), count_characters(library).most_common(50), tmp_path / "plots")
+    drawn = draw_library_figures(compute_statistics(library), count_characters(library).most_common(50), tmp_path / "plots")
     assert {path.name for path in drawn} == {
         f"{name}.{suffix}" for name in ("papers-per-field", "characters", "failures") for suffix in ("png", "svg")
     }

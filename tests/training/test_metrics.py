@@ -5,13 +5,11 @@ import random
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, StorageFailed
-from eqkin.training.curves import draw_training_curves
 from eqkin.training.metrics import MetricsFile, MetricsRecord, read_metrics
 
 
@@ -120,9 +118,9 @@ def test_a_file_that_cannot_be_written_or_read_is_a_clear_error(tmp_path: Path) 
 _ENDLESS = """
 import sys
 from pathlib import Path
-from eqkin.training.metrics import MetricsFile, read
+from eqkin.training.metrics import MetricsFile, read_metrics
 metrics = MetricsFile(Path(sys.argv[1]))
-step = max((record["step"] for record in read(metrics.path)), default=0)
+step = max((record["step"] for record in read_metrics(metrics.path)), default=0)
 metrics.rewind(step)
 while True:
     step += 1
@@ -145,84 +143,3 @@ def test_a_run_killed_again_and_again_loses_no_record(metrics: MetricsFile) -> N
         steps = [record["step"] for record in read_metrics(metrics.path)]
         assert steps == list(range(1, len(steps) + 1))
         assert len(steps) >= said
-
-
-def _panels(svg: Path) -> set[str]:
-    """Titles of the panels: matplotlib writes each text as a comment above its outlines."""
-    parser = ElementTree.XMLParser(target=ElementTree.TreeBuilder(insert_comments=True))
-    comments = {(node.text or "").strip() for node in ElementTree.parse(svg, parser).iter(ElementTree.Comment)}
-    titles = {"Held-out ranking score, %", "Loss", "Loss: similarity", "Loss: masking", "Learning rate"}
-    return comments & (titles | {"Triplets per second", "triplets seen", "steps", "none"})
-
-
-def _drawn(metrics: MetricsFile, records: list[MetricsRecord]) -> set[str]:
-    for record in records:
-        metrics.append(record)
-    folder = metrics.path.parent / "figures" / "run"
-    png, svg = draw_training_curves(metrics.path, folder)
-    assert (png, svg) == (folder / "curves.png", folder / "curves.svg")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    return _panels(svg)
-
-
-_LEARNING = {"Loss", "Loss: similarity", "Loss: masking", "Learning rate", "Triplets per second", "triplets seen"}
-
-
-def test_a_whole_run_is_drawn(metrics: MetricsFile) -> None:
-    records = [record for step in range(1, 100) for record in (_training(step), _ranking(step))]
-    assert _drawn(metrics, records) == _LEARNING | {"Held-out ranking score, %"}
-
-
-def test_the_same_records_give_the_same_pictures(metrics: MetricsFile) -> None:
-    metrics.append(_training(1))
-    first = [path.read_bytes() for path in draw_training_curves(metrics.path, metrics.path.parent)]
-    assert [path.read_bytes() for path in draw_training_curves(metrics.path, metrics.path.parent)] == first
-
-
-def test_one_record_is_enough(metrics: MetricsFile) -> None:
-    assert _drawn(metrics, [_training(0)]) == _LEARNING
-
-
-def test_ranking_alone_is_drawn_over_steps(metrics: MetricsFile) -> None:
-    assert _drawn(metrics, [_ranking(7), {"step": 9, "ranking": 0.8}]) == {"Held-out ranking score, %", "steps"}
-
-
-def test_nan_leaves_a_gap(metrics: MetricsFile) -> None:
-    records = [_training(step, similarity=math.nan if step % 3 else 0.5, masking=math.inf) for step in range(50)]
-    records += [_ranking(step, ranking=math.nan, low=0.0, high=1.0) for step in (0, 20)] + [_ranking(60, low=None)]
-    records += [_training(51, masking=None, triplets=math.nan, learning_rate="?")]
-    assert _drawn(metrics, records) == _LEARNING | {"Held-out ranking score, %", "none"}
-
-
-def test_a_run_that_never_was_ranked_on_anything_is_drawn(metrics: MetricsFile) -> None:
-    assert "none" in _drawn(metrics, [_ranking(1, ranking=math.nan, low=0.0, high=1.0, triples=0)])
-
-
-def test_a_long_run_gives_a_light_picture(metrics: MetricsFile) -> None:
-    chance = random.Random(1)
-    line = '{{"step": {0}, "triplets": {1}, "loss": {2}}}\n'
-    lines = [line.format(step, 128 * step, 1 + chance.gauss(0, 0.1)) for step in range(1, 30_001)]
-    metrics.path.write_text("".join(lines))
-    _drawn(metrics, [])
-    assert (metrics.path.parent / "figures" / "run" / "curves.svg").stat().st_size < 500_000
-
-
-def test_nothing_to_draw_is_said(metrics: MetricsFile, tmp_path: Path) -> None:
-    for _ in range(2):
-        with pytest.raises(BadInput, match=r"metrics\.jsonl: holds no records"):
-            draw_training_curves(metrics.path, tmp_path / "figures")
-        metrics.append({"step": 1, "note": "hello"})
-
-
-def test_without_matplotlib_the_extra_is_named(metrics: MetricsFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    metrics.append(_training(1))
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(BadInput, match=r"eqkin\[train\]"):
-        draw_training_curves(metrics.path, metrics.path.parent)
-
-
-def test_a_place_that_takes_no_pictures_is_a_clear_error(metrics: MetricsFile, tmp_path: Path) -> None:
-    metrics.append(_training(1))
-    (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageFailed, match="curves could not be written"):
-        draw_training_curves(metrics.path, tmp_path / "file" / "figures")

@@ -51,9 +51,9 @@ def stats(
             else:
                 print_statistics(numbers)
         if figures:
-            from eqkin.library.figures import draw_figures
+            from eqkin.plots import draw_library_figures
 
-            for path in draw_figures(numbers, count_characters(opened).most_common(50), figures):
+            for path in draw_library_figures(numbers, count_characters(opened).most_common(50), figures):
                 typer.echo(f"drawn: {path}", err=True)
 
 

@@ -234,11 +234,12 @@ class _ProgressLines:
 
 
 def _draw_curves(folder: Path) -> bool:
-    from eqkin.training import curves
+    from eqkin.plots import draw_training_curves
+    from eqkin.training.metrics import read_metrics
     from eqkin.training.run import METRICS_FILE
 
     try:
-        curves.draw_training_curves(folder / METRICS_FILE, folder)
+        draw_training_curves(read_metrics(folder / METRICS_FILE), folder)
     except BadInput as error:
         typer.secho(f"no curves were drawn: {error}", err=True, fg="yellow")
         return False

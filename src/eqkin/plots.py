@@ -1,0 +1,259 @@
+"""Figures, all in one style: the curves of a training run and the figures of a library, as PNG and SVG."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput, StorageFailed
+from eqkin.storage import write_file
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Floats = npt.NDArray[np.float64]
+Records = Sequence[Mapping[str, Any]]
+
+INK, SOFT, GRID, PAPER = "#22262b", "#5f6670", "#dddad2", "#ffffff"
+SERIES = ("#0072b2", "#d55e00", "#008a65", "#aa4499", "#b07a00", "#3f8fc4", "#6b6b6b")  # after Okabe and Ito
+STYLE: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": SOFT,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "font.family": "DejaVu Sans",  # comes with matplotlib: the same figure everywhere
+    "font.size": 9.0,
+    "grid.color": GRID,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.fontsize": 8.5,
+    "svg.hashsalt": "eqkin",  # the same figure gives the same bytes
+    "text.color": INK,
+    "text.parse_math": False,  # a dollar sign is a dollar sign
+    "xtick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.color": SOFT,
+    "ytick.labelcolor": INK,
+}
+_TRAINING_PANELS = {  # field of a metrics record: title of its panel
+    "ranking": "Held-out ranking score, %",
+    "loss": "Loss",
+    "similarity": "Loss: similarity",
+    "masking": "Loss: masking",
+    "structure": "Loss: structure",
+    "context": "Loss: context",
+    "words": "Loss: words",
+    "learning_rate": "Learning rate",
+    "triplets_per_second": "Triplets per second",
+}
+_ZERO_BASED_PANELS = ("learning_rate", "triplets_per_second")
+_MAX_COLUMNS = 3
+_MARKED_POINTS = 30  # a curve with at most this many points has a marker on each, and is not smoothed
+_MAX_POINTS = 2_000  # a line with more points makes an SVG large
+
+
+@contextmanager
+def apply_style(extra: dict[Any, Any] | None = None) -> Iterator[None]:
+    """Apply the style of all figures, and `extra` settings of matplotlib; raises `BadInput` without matplotlib."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise BadInput("figures need matplotlib: pip install 'eqkin[train]' or 'eqkin[eval]'") from error
+    with matplotlib.rc_context(STYLE | (extra or {})), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # the reader's font may have it
+        yield
+
+
+def render_figure(figure: Figure, form: str, **options: Any) -> bytes:
+    """Return a figure as a PNG or SVG file; equal figures give equal bytes. Call it within `apply_style`."""
+    picture = BytesIO()
+    metadata = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
+    figure.savefig(picture, format=form, dpi=150, metadata=metadata, **options)
+    return picture.getvalue()
+
+
+def save_figure(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Write a figure as PNG and SVG to a folder, which is created if necessary; raises `StorageFailed`."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{folder}: figures could not be written ({error.strerror or error})") from error
+    paths = [folder / f"{name}.{form}" for form in ("png", "svg")]
+    for path in paths:
+        write_file(path, render_figure(figure, path.suffix[1:]))
+    return paths
+
+
+def draw_library_figures(statistics: dict[str, Any], characters: Sequence[tuple[str, int]], folder: Path) -> list[Path]:
+    """Draw papers per subject area, the most frequent characters, and the reasons of failed conversions.
+
+    The first two are the paper's data figures. Returns the paths of the figures.
+    """
+    figures = {
+        "papers-per-field": ("Papers per subject area", "papers", list(statistics["fields"].items())[:30]),
+        "characters": ("The 50 most frequent characters in equations", "occurrences", list(characters)[:50]),
+        "failures": (
+            "Equations that could not be converted, by reason",
+            "equations",
+            list(statistics["equations"]["failed"].items())[:20],
+        ),
+    }
+    with apply_style():
+        return [
+            path for name, (title, unit, bars) in figures.items()
+            for path in save_figure(_draw_bars(title, unit, bars), folder, name)
+        ]  # fmt: skip
+
+
+def _draw_bars(title: str, unit: str, bars: Sequence[tuple[str, int]]) -> Figure:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(max(5.0, 0.24 * len(bars) + 2), 3.4), layout="constrained")
+    axes = figure.subplots()
+    if bars:
+        axes.bar(range(len(bars)), [count for _, count in bars], color=SERIES[0])
+        labels = [label for label, _ in bars]
+        turned = max(map(len, labels)) > 2
+        axes.set_xticks(range(len(bars)), labels, rotation=45 if turned else 0, ha="right" if turned else "center")
+    else:
+        axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes)
+    axes.grid(visible=False, axis="x")
+    axes.set_title(title, fontsize=10)
+    axes.set_ylabel(unit)
+    return figure
+
+
+def draw_training_curves(records: Records, folder: Path) -> list[Path]:
+    """Draw the records of `metrics.jsonl` as `curves.png` and `curves.svg`; returns their paths.
+
+    The panels show the held-out ranking score with its interval, the losses, the learning rate and the speed against
+    the number of triplets. Noisy curves are smoothed, with the raw curve in a pale colour behind them.
+
+    Raises:
+        BadInput: There is nothing to draw, or matplotlib is not installed.
+        StorageFailed: The files cannot be written.
+    """
+    names = [name for name in _TRAINING_PANELS if any(name in record for record in records)]
+    if not names:
+        raise BadInput("the metrics contain no records of a training run")
+    with apply_style():
+        return save_figure(_build_training_figure(records, names), folder, "curves")
+
+
+def _build_training_figure(records: Records, names: Sequence[str]) -> Figure:
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.ticker import EngFormatter, MaxNLocator, StrMethodFormatter
+
+    rows = -(-len(names) // _MAX_COLUMNS)
+    columns = -(-len(names) // rows)
+    figure = Figure(figsize=(3.6 * columns, 2.5 * rows + 0.3), layout=ConstrainedLayoutEngine(h_pad=0.08, w_pad=0.1))
+    panels = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
+    steps, triplets = _find_progress(records)
+    for name, axes in zip(names, panels, strict=False):
+        chosen = [record for record in records if name in record]
+        x = np.interp(_get_column(chosen, "step"), steps, triplets)
+        if not np.isfinite(_get_column(chosen, name)).any():
+            axes.text(0.5, 0.5, "none", ha="center", va="center", transform=axes.transAxes)
+        elif name == "ranking":
+            _draw_ranking(axes, x, chosen)
+        else:
+            _draw_curve(axes, x, _get_column(chosen, name), noisy=name != "learning_rate")
+        if name in _ZERO_BASED_PANELS:
+            axes.set_ylim(bottom=0)
+        axes.set_title(_TRAINING_PANELS[name], fontsize=10, loc="left")
+        axes.tick_params(labelsize=8, labelbottom=True)
+        axes.grid(visible=False, axis="x")
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(EngFormatter(sep="\N{NO-BREAK SPACE}"))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,g}"))
+    panels[0].set_xlim(left=0)
+    for axes in panels[len(names) :]:
+        axes.remove()
+    has_triplets = np.isfinite(_get_column(records, "triplets")).any()
+    figure.supxlabel("triplets seen" if has_triplets else "steps", fontsize=9)
+    return figure
+
+
+def _draw_ranking(axes: Axes, x: Floats, records: Records) -> None:
+    score, low, high = (100 * _get_column(records, name) for name in ("ranking", "low", "high"))
+    axes.axhline(50, color=SOFT, linewidth=0.8, linestyle=":")
+    axes.annotate(
+        "chance", (1, 50), (0, 2), axes.get_yaxis_transform(), "offset points", color=SOFT, fontsize=7, ha="right"
+    )
+    if len(x) > 1:
+        axes.fill_between(x, low, high, color=SERIES[0], alpha=0.15, linewidth=0)
+    else:
+        axes.vlines(x, low, high, color=SERIES[0], alpha=0.3, linewidth=4)
+    axes.plot(x, score, color=SERIES[0], linewidth=1.5, **_choose_markers(x))
+    last = np.flatnonzero(np.isfinite(score))[-1]
+    bounds = f" [{low[last]:.1f}, {high[last]:.1f}]" if np.isfinite(low[last] + high[last]) else ""
+    axes.set_title(f"{score[last]:.1f}{bounds}", fontsize=8, loc="right", color=SERIES[0])
+
+
+def _draw_curve(axes: Axes, x: Floats, values: Floats, noisy: bool) -> None:
+    curve_x, curve = _thin(x, values)
+    if noisy and len(x) > _MARKED_POINTS:
+        axes.plot(x, values, color=SERIES[0], alpha=0.3, linewidth=0.6, rasterized=len(x) > _MAX_POINTS)
+        curve = _smooth(curve)
+        visible = np.concatenate([np.nanpercentile(values, [1, 99]), curve])  # an outlier does not flatten the rest
+        low, high = np.nanmin(visible), np.nanmax(visible)
+        if low < high:
+            axes.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+    axes.plot(curve_x, curve, color=SERIES[0], linewidth=1.5, **_choose_markers(x))
+    axes.set_title(f"{curve[np.isfinite(curve)][-1]:,.4g}", fontsize=8, loc="right", color=SERIES[0])
+
+
+def _choose_markers(x: Floats) -> dict[str, Any]:
+    return {"marker": "o", "markersize": 3} if len(x) <= _MARKED_POINTS else {}
+
+
+def _find_progress(records: Records) -> tuple[Floats, Floats]:
+    """Return ascending steps and the triplets seen by then, for records that only have a step."""
+    steps, triplets = _get_column(records, "step"), _get_column(records, "triplets")
+    if np.isnan(triplets).all():
+        triplets = steps
+    known = np.isfinite(triplets)
+    order = np.argsort(steps[known], kind="stable")
+    steps, triplets = steps[known][order], triplets[known][order]
+    return np.array([0, *steps, 2 * steps[-1]]), np.array([0, *triplets, 2 * triplets[-1]])  # extrapolated linearly
+
+
+def _get_column(records: Records, name: str) -> Floats:
+    """Return one field of each record, NaN where it is not a finite number."""
+    values = [record.get(name) for record in records]
+    numbers = np.array([value if isinstance(value, int | float) else np.nan for value in values], np.float64)
+    return np.where(np.isfinite(numbers), numbers, np.nan)
+
+
+def _thin(x: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Average groups of adjacent points, ignoring NaN, so that at most `_MAX_POINTS` remain."""
+    group = -(-len(x) // _MAX_POINTS)
+    starts = np.arange(0, len(x), group)
+    finite = np.isfinite(values)
+    sums, counts = np.add.reduceat(np.where(finite, values, 0), starts), np.add.reduceat(finite, starts, dtype=np.int64)
+    centres = np.add.reduceat(x, starts) / np.diff([*starts, len(x)])
+    return centres, np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
+
+
+def _smooth(values: Floats) -> Floats:
+    """Average neighbouring values with Gaussian weights, ignoring NaN; long gaps remain gaps."""
+    width = max(1.0, len(values) / 80)
+    reach = min(int(3 * width), (len(values) - 1) // 2)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+    finite = np.isfinite(values)
+    weights = np.convolve(finite, kernel, "same")
+    sums = np.convolve(np.where(finite, values, 0), kernel, "same")
+    known = finite | (weights > 0.2 * kernel.sum())
+    return np.where(known, sums / np.where(known, weights, 1), np.nan)
