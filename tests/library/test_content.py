@@ -58,7 +58,9 @@ def test_subject_areas_are_arxivs_archives() -> None:
 
 def test_figures_are_drawn(library: Library, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    drawn = draw_library_figures(compute_statistics(library), count_characters(library).most_common(50), tmp_path / "plots")
+    drawn = draw_library_figures(
+        compute_statistics(library), count_characters(library).most_common(50), tmp_path / "plots"
+    )
     assert {path.name for path in drawn} == {
         f"{name}.{suffix}" for name in ("papers-per-field", "characters", "failures") for suffix in ("png", "svg")
     }
