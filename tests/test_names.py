@@ -70,7 +70,9 @@ def test_functions_start_with_a_verb():
         if not starts_with_verb(node.name)
     ]
     share = 1 - len(others) / len(names)
-    assert share >= 0.85, f"{share:.1%} of {len(names)} functions start with a verb; these do not:\n" + "\n".join(others)
+    assert share >= 0.85, f"{share:.1%} of {len(names)} functions start with a verb; these do not:\n" + "\n".join(
+        others
+    )
 
 
 def test_class_names_are_unique():
