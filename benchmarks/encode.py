@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
+from eqkin.api import Library
 from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weight_shapes
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.library import Library
 from eqkin.library.reading import ParsedPaper, parse_item
 from eqkin.sources import open_source
 from eqkin.trees import Forest, ForestBuilder, Vocabulary

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from eqkin.api import Library, verify
 from eqkin.executors import EXECUTOR_NAMES, Executor, open_executor
 from eqkin.executors.ray_tasks import pack_results, unpack_results
-from eqkin.library import AddReport, Library
+from eqkin.library import AddReport
 from eqkin.library.merging import Merger
 from eqkin.library.reading import ParsedPaper
 from eqkin.library.session import WritingSession
 from eqkin.library.tasks import IngestEvent, Reading, iter_tasks
-from eqkin.library.verify import verify
 from eqkin.sources import open_source
 
 _PIECE = 200  # papers that come to the merging process at a time

@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.index import VectorIndex, nearest
 from eqkin.index.nearest import FaissIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, normalise, write_vectors
-from eqkin.library import Library
 
 PAPER_EQUATIONS, PAPER_BYTES = 28_973_591, 13e9
 ANNOY_TREES = 16

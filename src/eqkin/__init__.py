@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eqkin.api import Library as Library
     from eqkin.encoder.encoder import Encoder as Encoder
-    from eqkin.library import Library as Library
 
     __version__: str
 
 __all__ = ["Encoder", "Library", "__version__"]
 
-_HOME = {"Encoder": "eqkin.encoder.encoder", "Library": "eqkin.library"}
+_HOME = {"Encoder": "eqkin.encoder.encoder", "Library": "eqkin.api"}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,8 +5,8 @@ from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
 from benchmarks.encode import EncodeReport
+from eqkin.api import Library
 from eqkin.encoder.architecture import Architecture
-from eqkin.library import Library
 from tests.encoder.models import SMALL_MIX, random_model
 
 runner = CliRunner()

@@ -9,10 +9,10 @@ import pytest
 
 from benchmarks import growth, pieces
 from benchmarks.growth import grow_corpus
+from eqkin.api import Library
 from eqkin.errors import BadInput
 from eqkin.latex import parse
 from eqkin.latex.macros import find_definitions
-from eqkin.library import Library
 from eqkin.sources import MetadataSnapshot, open_source
 from eqkin.sources.paper import Paper
 

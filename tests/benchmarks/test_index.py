@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks.__main__ import app
-from eqkin.library import Library
+from eqkin.api import Library
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eqkin.library import Library
+from eqkin.api import Library
 from tests.cli.running import run_benchmarks
 
 

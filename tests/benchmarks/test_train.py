@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from benchmarks.__main__ import app  # noqa: E402
 from benchmarks.train import PAPER_EQUATIONS, GeometricNetwork, Memory  # noqa: E402
+from eqkin.api import Library  # noqa: E402
 from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
 from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
 from eqkin.encoder.tree_ops import TreeBatch  # noqa: E402
-from eqkin.library import Library  # noqa: E402
 from eqkin.training.corpus import Corpus  # noqa: E402
 
 runner = CliRunner()

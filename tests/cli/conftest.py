@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from eqkin.library import Library
+from eqkin.api import Library
 
 
 @pytest.fixture(scope="session")

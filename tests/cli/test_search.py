@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from eqkin.api import Library
 from eqkin.cli import app
 from eqkin.cli.unicode import to_unicode
 from eqkin.errors import BadInput, LimitReached
-from eqkin.library import Library
 from eqkin.search.query import FormulaReader
 
 runner = CliRunner()

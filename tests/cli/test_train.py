@@ -33,7 +33,7 @@ def test_bar_time_left_losses_and_speed_fit_a_terminal_of_80_columns() -> None:
 
 def test_a_run_tells_its_score_as_json(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
-    from eqkin.library import Library
+    from eqkin.api import Library
     from eqkin.training.corpus import Corpus
 
     with Library.open(tmp_path / "library") as library:
@@ -55,7 +55,7 @@ def test_a_run_tells_its_score_as_json(tmp_path: Path) -> None:
 
 def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
-    from eqkin.library import Library
+    from eqkin.api import Library
     from eqkin.training.corpus import Corpus
 
     with Library.open(tmp_path / "library") as library:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from eqkin.api import Library
 from eqkin.atlas import list_articles
 from eqkin.executors.ray_cluster import RayExecutor
-from eqkin.library import Library
 from tests.library.conftest import ARTICLE
 
 # Ray finds a node dead after some seconds without an answer, here after three; and keeps large results on the node

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import LimitReached
 from eqkin.executors import open_executor
 from eqkin.index import VectorIndex, update_index
 from eqkin.index.embedding import Embedding, EmbedTask
-from eqkin.library import Library
 
 
 def test_two_processes_embed_as_one_does(atlas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

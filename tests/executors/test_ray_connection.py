@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.errors import BadInput, Unreachable
 from eqkin.executors import open_executor
-from eqkin.library import Library
-from eqkin.library.verify import verify
 from tests.executors.conftest import write_shard
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.errors import BadInput
 from eqkin.executors.ray_cluster import RayExecutor
-from eqkin.library import AddReport, Library
-from eqkin.library.verify import verify
+from eqkin.library import AddReport
 from eqkin.sources import Shard
 from eqkin.sources.paper import SourceItem
 from tests.executors import loads
@@ -30,7 +30,7 @@ def add(tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("eqkin.executors.ray_cluster.RayExecutor.grain", workers.grain.__class__(1, 1, shards=True))
 
     def added(parts: Parts) -> AddReport:
-        monkeypatch.setattr("eqkin.library.library.open_source_shards", lambda *_, **__: iter(parts))
+        monkeypatch.setattr("eqkin.library.files.open_source_shards", lambda *_, **__: iter(parts))
         with Library.open(tmp_path / "many") as library:
             return library.add("atlas:", workers=workers)
 
@@ -40,7 +40,7 @@ def add(tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch) -
 def _alone(folder: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> str:
     """The content of a library with the same papers, made by one process."""
     items = [item for part in parts for item in (part.iter_items() if isinstance(part, Shard) else [part])]
-    monkeypatch.setattr("eqkin.library.library.open_source", lambda *_, **__: iter(items))
+    monkeypatch.setattr("eqkin.library.files.open_source", lambda *_, **__: iter(items))
     with Library.open(folder / "one") as library:
         library.add("atlas:")
     return verify(folder / "one").content
@@ -138,7 +138,7 @@ def test_a_paper_that_crashes_costs_itself_alone(
     tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     items = [loads.item(number, loads.crashing if number == 3 else loads.article) for number in range(6)]
-    monkeypatch.setattr("eqkin.library.library.open_source_shards", lambda *_, **__: iter(items))
+    monkeypatch.setattr("eqkin.library.files.open_source_shards", lambda *_, **__: iter(items))
     with Library.open(tmp_path / "many") as library:
         report = library.add("atlas:", workers=workers)
     assert (report.papers, report.failed) == (5, {"crash": 1})
@@ -188,7 +188,8 @@ def test_a_node_with_another_eqkin_is_refused(
 
 _DRIVER = """
 import os, signal, sys
-from eqkin.library import Library, writer
+from eqkin.api import Library
+from eqkin.library import writer
 from eqkin.executors import open_workers
 writer._BATCH_PAPERS = 1
 

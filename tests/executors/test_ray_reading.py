@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from benchmarks.engines import measure
+from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.executors.ray_cluster import RayExecutor
 from eqkin.index import VectorIndex, update_index
-from eqkin.library import AddReport, Library
-from eqkin.library.verify import verify
+from eqkin.library import AddReport
 from tests.executors.conftest import write_shard
 from tests.library.conftest import write_article
 

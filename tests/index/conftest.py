@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from benchmarks.encode import random_model
+from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.index import update_index
-from eqkin.library import Library
 from eqkin.trees import ForestBuilder
 
 

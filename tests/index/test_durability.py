@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
 from eqkin.index import TextIndex, VectorIndex, nearest, update_index
 from eqkin.index.state import IndexManifest
-from eqkin.library import Library
-from eqkin.library.verify import verify
 from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
@@ -25,8 +24,8 @@ from pathlib import Path
 import numpy as np
 from eqkin.errors import BadInput
 from eqkin.index import VectorIndex, TextIndex, checked, nearest, structure_update, update_index, updating, words_update
-from eqkin.library import Library
-from eqkin.library.verify import verify
+from eqkin.api import Library
+from eqkin.api import verify
 from eqkin.encoder.encoder import Encoder
 
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])

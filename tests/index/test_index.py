@@ -5,12 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, LibraryBusy
 from eqkin.index import VectorIndex, update_index, updating
 from eqkin.index.state import IndexManifest
-from eqkin.library import Library
-from eqkin.library.verify import verify
 from eqkin.storage import WriterLock
 from tests.index.conftest import expected, write_note
 

@@ -5,11 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.index import VectorIndex, nearest, update_index, updating
 from eqkin.index.state import FaissEntry, IndexManifest
-from eqkin.library import Library
-from eqkin.library.verify import verify
 from tests.index.conftest import write_note
 
 

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
 from eqkin.index import load_encoder, update_index
 from eqkin.index.state import IndexManifest
-from eqkin.library import Library
-from eqkin.library.verify import verify
 from eqkin.search import SearchEngine
 
 

@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
 from eqkin.index import TextIndex, VectorIndex, checked, nearest, update_index
 from eqkin.index.live import list_tree_ids
 from eqkin.index.state import FaissEntry, IndexManifest
-from eqkin.library import Library
-from eqkin.library.verify import verify
 from eqkin.storage import WriterLock
 from tests.index.conftest import write_note
 

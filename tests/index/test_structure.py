@@ -9,13 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index import TermIndex, VectorIndex, structure, structure_update, update_index
 from eqkin.index.state import INDEX_MANIFEST_NAME, IndexManifest, TermsEntry, _format_manifest
 from eqkin.index.structure_files import TERM_SCHEME, is_indexed, merge_segments, open_segment, write_segment
-from eqkin.library import Library
-from eqkin.library.verify import verify
 from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note

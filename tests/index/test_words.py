@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index import TextIndex, update_index
 from eqkin.index.words import connect
 from eqkin.index.words_update import _MAX_DEAD_FRACTION
-from eqkin.library import Library
 from tests.index.conftest import write_note
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eqkin.library import Library
+from eqkin.api import Library
 
 ARTICLE = r"""\documentclass{article}
 \usepackage{amsmath}

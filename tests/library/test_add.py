@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.errors import BadInput, CorruptData
 from eqkin.latex.prose import extract_context, to_plain_text
-from eqkin.library import Library
 from eqkin.library.export import export_equations
 from eqkin.library.manifest import LibraryManifest
 from eqkin.library.statistics import compute_statistics, count_characters
-from eqkin.library.verify import verify
 from eqkin.mathml.converter import ConverterIdentity
 from eqkin.sources.paper import Paper, SourceItem
 from eqkin.trees.forest import open_forest
@@ -239,9 +238,7 @@ def test_a_failed_reading_never_replaces_a_paper_and_is_tried_again(
     before = verify(library.folder).content
     (key,) = library.connection.execute("SELECT key FROM papers ORDER BY key").fetchone()
     for source in (key, "arxiv:new"):
-        monkeypatch.setattr(
-            "eqkin.library.library.open_source", lambda *_, source=source, **__: iter([_failing(source)])
-        )
+        monkeypatch.setattr("eqkin.library.files.open_source", lambda *_, source=source, **__: iter([_failing(source)]))
         for _ in range(2):
             report = library.add("anything")
             assert report.failed == Counter({"unreadable": 1})
@@ -301,7 +298,7 @@ def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> 
 def test_processes_that_cannot_start_are_an_error_and_no_failed_papers(tmp_path: Path) -> None:
     for number in range(3):
         write_article(tmp_path / "papers", number)
-    script = "from eqkin.library import Library\nfrom eqkin.executors import processes\nimport sys\nprocesses._WARM_UP_SECONDS = 0.0\n"
+    script = "from eqkin.api import Library\nfrom eqkin.executors import processes\nimport sys\nprocesses._WARM_UP_SECONDS = 0.0\n"
     script += "Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)\n"
     (tmp_path / "unguarded.py").write_text(script)
     command = [sys.executable, tmp_path / "unguarded.py", tmp_path / "library", tmp_path / "papers"]

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eqkin.api import Library
 from eqkin.errors import BadInput
 from eqkin.latex.prose import extract_context
-from eqkin.library import Library
 from eqkin.library.export import export_equations
 from eqkin.library.statistics import compute_statistics, count_characters, parse_subject_area
 from eqkin.plots import draw_library_figures

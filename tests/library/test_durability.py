@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.errors import EqkinError, LibraryBusy, StorageFailed
-from eqkin.library import Library
 from eqkin.library.export import export_equations
 from eqkin.library.statistics import compute_statistics
-from eqkin.library.verify import verify
 from eqkin.storage import WriterLock
 from tests.library.conftest import write_article
 
@@ -23,7 +22,8 @@ from tests.library.conftest import write_article
 _DOOMED = """
 import os, signal, sqlite3, sys
 from pathlib import Path
-from eqkin.library import Library, database, writer
+from eqkin.api import Library
+from eqkin.library import database, writer
 countdown = int(sys.argv[3])
 
 def step():
@@ -89,7 +89,8 @@ def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Pat
 
 _TERMINATED = """
 import os, signal, sys
-from eqkin.library import Library, tasks
+from eqkin.api import Library
+from eqkin.library import tasks
 read = tasks.parse_item
 
 def slow(item, known, last):
@@ -120,7 +121,7 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(library: Library, 
     (tmp_path / "big").mkdir()
     text = "".join(rf"\[ x_{{{n}}} + \text{{word{n}}} = y^{{{n}}} \]" + "\n" for n in range(3000))
     (tmp_path / "big" / "big.tex").write_text(text)
-    script = "import resource, signal, sys\nfrom eqkin.library import Library\nlibrary = Library.open(sys.argv[1])\n"
+    script = "import resource, signal, sys\nfrom eqkin.api import Library\nlibrary = Library.open(sys.argv[1])\n"
     script += (
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nresource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
     )
@@ -238,7 +239,8 @@ def test_a_killed_writer_leaves_no_lock_behind(library: Library, papers: Path) -
 
 _CRASHING_WORKERS = """
 import multiprocessing, os, sys
-from eqkin.library import Library, reading
+from eqkin.api import Library
+from eqkin.library import reading
 from eqkin.executors import processes
 parse = reading.parse
 

@@ -7,9 +7,9 @@ from multiprocessing import get_context
 
 import pytest
 
+from eqkin.api import verify
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
 from eqkin.library.judgements import JUDGEMENTS_NAME, Judgement, LocalJudgements
-from eqkin.library.verify import verify
 from eqkin.limits import LIMITS
 
 ONE = Judgement("paper#1", True, latex="x", words="some words", keywords=("a", "b"))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eqkin.library import Library
+from eqkin.api import Library
 from eqkin.training.corpus import Corpus
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from eqkin.library import Library
+from eqkin.api import Library
 from eqkin.training.context_words import extract_context_words, split_words, stem
 from eqkin.training.corpus import Corpus
 

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from eqkin.api import Library
 from eqkin.cli import app
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.library import Library
 from eqkin.training import corpus_file, gathering
 from eqkin.training.corpus import Corpus
 from eqkin.trees import ForestBuilder

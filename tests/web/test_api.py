@@ -7,7 +7,7 @@ import threading
 import httpx
 import pytest
 
-from eqkin.library.verify import verify
+from eqkin.api import verify
 from eqkin.limits import LIMITS
 from eqkin.web.guards import CONTENT_SECURITY_POLICY
 from eqkin.web.routes import API_ROUTES

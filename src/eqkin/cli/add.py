@@ -14,13 +14,14 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
+from eqkin.api import Library
 from eqkin.cli.engine import ExecutorName, ExecutorOption, LiveText, RayAddress
 from eqkin.cli.index import describe_update, update_with_progress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput, LibraryBusy
 from eqkin.executors import Executor, ExecutorProgress, open_executor
 from eqkin.index import UpdateReport
-from eqkin.library import AddReport, Library
+from eqkin.library import AddReport
 from eqkin.sources import MetadataSnapshot, open_source
 
 _MAX_SHOWN_PROBLEMS = 10

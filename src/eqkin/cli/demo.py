@@ -10,10 +10,10 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from eqkin.api import Library
 from eqkin.cli.inspect import print_statistics
 from eqkin.cli.options import get_data_folder
 from eqkin.cli.serve import Host, OpenPage, Port, run_server
-from eqkin.library import Library
 
 if TYPE_CHECKING:
     from eqkin.index import VectorIndex

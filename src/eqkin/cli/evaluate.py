@@ -8,6 +8,7 @@ from typing import Annotated
 import orjson
 import typer
 
+from eqkin.api import Library
 from eqkin.cli.evaluate_output import open_progress, save_and_print
 from eqkin.cli.evaluate_sets import judged, labelled, study
 from eqkin.cli.evaluate_setup import (
@@ -26,7 +27,6 @@ from eqkin.cli.evaluate_setup import (
 from eqkin.cli.evaluate_tune import tune
 from eqkin.cli.options import AsJson, LibraryFolder, guard_output
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
-from eqkin.library import Library
 
 
 def register(app: typer.Typer) -> None:

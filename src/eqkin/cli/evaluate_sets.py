@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from eqkin.api import Library
 from eqkin.cli.evaluate_output import open_progress, print_summaries, save_and_print
 from eqkin.cli.evaluate_setup import (
     DEFAULT_FOLDER,
@@ -24,7 +25,6 @@ from eqkin.cli.evaluate_setup import (
 )
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput
-from eqkin.library import Library
 
 
 def labelled(

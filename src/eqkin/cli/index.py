@@ -14,13 +14,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
+from eqkin.api import Library
 from eqkin.cli.engine import ExecutorName, ExecutorOption, LiveText, RayAddress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import CorruptData
 from eqkin.executors import Executor, open_executor
 from eqkin.index import UpdateReport, load_encoder, update_index
 from eqkin.index.state import INDEX_FOLDER, IndexManifest
-from eqkin.library import Library
 
 _STAGE_NAMES = {
     "embedding": "embedding",

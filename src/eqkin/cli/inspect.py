@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from eqkin.api import Library
 from eqkin.cli.index import describe_sizes, get_index_sizes
 from eqkin.cli.options import AsJson, LibraryFolder, guard_output
-from eqkin.library import Library
 
 
 def register(app: typer.Typer) -> None:
@@ -111,7 +111,7 @@ def verify(library: LibraryFolder, as_json: AsJson = False) -> None:
 
         eqkin verify --library my-papers
     """
-    from eqkin.library.verify import verify as check
+    from eqkin.api import verify as check
 
     console = Console(stderr=True)
     with console.status("checking ...") as status:

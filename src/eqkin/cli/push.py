@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from eqkin.api import Library
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.index import load_encoder
-from eqkin.library import Library
 
 if TYPE_CHECKING:
     from eqkin.backends.milvus.push import PushReport

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from eqkin.api import Library
 from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, uses_milvus
-from eqkin.library import Library
 
 if TYPE_CHECKING:
     from eqkin.web.served import ServeTarget

@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
+from eqkin.api import Library
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput
-from eqkin.library import Library
 
 if TYPE_CHECKING:
     from eqkin.training.corpus import Corpus

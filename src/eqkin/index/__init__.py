@@ -3,7 +3,7 @@
 from eqkin.index.networks import load_encoder
 from eqkin.index.reader import VectorIndex
 from eqkin.index.structure import TermIndex
-from eqkin.index.updating import UpdateReport, update_index
+from eqkin.index.updating import UpdateReport, ensure_current, update_index
 from eqkin.index.words import TextIndex
 
-__all__ = ["TermIndex", "UpdateReport", "VectorIndex", "TextIndex", "load_encoder", "update_index"]
+__all__ = ["TermIndex", "UpdateReport", "VectorIndex", "TextIndex", "ensure_current", "load_encoder", "update_index"]

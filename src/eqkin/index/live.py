@@ -7,7 +7,7 @@ import sqlite3
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.library.database import read_generation
 
 Integers = npt.NDArray[np.int64]
@@ -16,7 +16,7 @@ _RANGE_SIZES = (65_536, 4_096, 256)  # trees whose number is asked for at once; 
 _MAX_ATTEMPTS = 3
 
 
-def list_tree_ids(library: Library) -> Integers:
+def list_tree_ids(library: LibraryFiles) -> Integers:
     """The numbers of the library's trees, ascending, of one moment.
 
     Numbers mostly follow each other, so most of them need not be read one by one. Between the questions a writer may

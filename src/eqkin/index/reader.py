@@ -15,7 +15,7 @@ from eqkin.index.nearest import FaissIndex
 from eqkin.index.state import INDEX_FOLDER, REBUILD_HINT, IndexManifest
 from eqkin.index.structure import TermIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, find_positions, normalise
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.library.database import read_generation
 from eqkin.storage import WriterLock
 
@@ -40,7 +40,7 @@ class VectorIndex:
             self.missing += int(np.isin(files.trees[nearest.rows :], live, assume_unique=True).sum())
 
     @classmethod
-    def open(cls, library: Library, model_digest: str) -> VectorIndex:
+    def open(cls, library: LibraryFiles, model_digest: str) -> VectorIndex:
         """Open a library's index for queries of a model.
 
         A damaged or missing file of faiss is made again from the vectors, on disk where that can be written.
@@ -66,7 +66,7 @@ class VectorIndex:
         raise AssertionError
 
     @classmethod
-    def _open_files(cls, library: Library, folder: Path, state: IndexManifest) -> VectorIndex:
+    def _open_files(cls, library: LibraryFiles, folder: Path, state: IndexManifest) -> VectorIndex:
         files = VectorFiles(folder, state.files, state.dimensions)
         live = list_tree_ids(library)
         if len(files) <= faiss_side.MAX_FLAT_VECTORS:
@@ -172,7 +172,7 @@ def _rebuild_inverted_lists(folder: Path, state: IndexManifest, files: VectorFil
         return faiss_side.build_inverted_lists(files)
 
 
-def _read_library_generation(library: Library) -> int:
+def _read_library_generation(library: LibraryFiles) -> int:
     with library.translate_errors():
         return read_generation(library.connection)
 

@@ -20,7 +20,7 @@ from eqkin.index.structure_files import (
     write_segment,
 )
 from eqkin.index.vectors import Integers
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.trees import Forest
 from eqkin.trees.terms import extract_terms
 
@@ -47,7 +47,7 @@ def read_trees(folder: Path, entries: Sequence[TermsEntry]) -> Integers:
 
 
 def add_trees(
-    library: Library,
+    library: LibraryFiles,
     folder: Path,
     entries: Entries,
     live: Integers,
@@ -72,7 +72,7 @@ def add_trees(
     return done
 
 
-def _iter_new_trees(library: Library, have: Integers) -> Iterator[tuple[Integers, Forest]]:
+def _iter_new_trees(library: LibraryFiles, have: Integers) -> Iterator[tuple[Integers, Forest]]:
     """Trees whose structure was not taken in yet, some at a time, in ascending order."""
     for numbers, forest in library.iter_forests():
         new = np.flatnonzero(np.isin(numbers, have, assume_unique=True, invert=True))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eqkin.errors import CorruptData, StorageFailed
+from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
 from eqkin.executors import Executor, open_executor
 from eqkin.index import checked, networks
 from eqkin.index import nearest as faiss_side
@@ -25,7 +25,7 @@ from eqkin.index.embedding import Embedder, Embedding, EmbedTask
 from eqkin.index.live import list_tree_ids
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, LOCK_NAME, IndexManifest, TermsEntry, VectorsEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, write_vectors
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.library.database import read_generation
 from eqkin.storage import WriterLock, sync_folder
 
@@ -58,7 +58,7 @@ class UpdateReport:
 
 
 def update_index(
-    library: Library,
+    library: LibraryFiles,
     encoder: Embedder,
     progress: Progress | None = None,
     *,
@@ -92,6 +92,34 @@ def update_index(
         raise StorageFailed(f"{folder}: {error.strerror or error}; what was stored before is intact") from error
 
 
+def ensure_current(library: LibraryFiles, encoder: Embedder, is_complete: Callable[[], bool] | None = None) -> bool:
+    """Update the index if the library or the model has changed since the last update; return whether it had.
+
+    Args:
+        library: the library.
+        encoder: the model all vectors will be of.
+        is_complete: asked if nothing has changed: whether the index has all equations. An update may have been killed,
+            or an older eqkin may have made it.
+
+    Raises:
+        StorageFailed: nothing can be written.
+    """
+    manifest = None
+    with suppress(CorruptData):  # then it is replaced
+        manifest = IndexManifest.load(library.folder / INDEX_FOLDER)
+    known = (manifest.model, manifest.generation) if manifest else None
+    current = known == (encoder.digest, library.read_generation())
+    if current and is_complete is not None:
+        try:
+            current = is_complete()
+        except CorruptData:
+            current = False
+    if not current:
+        with suppress(LibraryBusy):  # then another process is updating it
+            update_index(library, encoder)
+    return not current
+
+
 def _ignore_progress(*_: object) -> None:
     pass
 
@@ -100,7 +128,7 @@ class _IndexUpdate:
     """One update, under the lock."""
 
     def __init__(
-        self, library: Library, folder: Path, encoder: Embedder, progress: Progress, workers: Executor
+        self, library: LibraryFiles, folder: Path, encoder: Embedder, progress: Progress, workers: Executor
     ) -> None:
         self.library, self.folder, self.encoder, self.progress = library, folder, encoder, progress
         self.workers = workers

@@ -2,43 +2,55 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import numpy as np
 
-from eqkin.errors import CorruptData
+from eqkin.errors import CorruptData, StorageFailed
 from eqkin.index import checked, networks, vectors
 from eqkin.index.live import list_tree_ids
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, LOCK_NAME, REBUILD_HINT, IndexManifest
 from eqkin.index.structure_files import TERM_SCHEME
 from eqkin.index.structure_update import read_trees
 from eqkin.index.words_update import find_changes, find_problems
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.library.database import read_generation
 
 
-def check_index(library: Library) -> tuple[list[str], list[str]]:
-    """What is wrong with a library's index, and what is only unfinished. The caller holds the index's lock."""
-    folder = library.folder / INDEX_FOLDER
+def verify_index(path: Path) -> tuple[list[str], list[str]]:
+    """Check the index of the library in a folder; return what is damaged, and what is only unfinished.
+
+    The caller holds the index's writer lock.
+    """
+    folder = path / INDEX_FOLDER
     wrong: list[str] = []
     unfinished: list[str] = []
-    if checked.is_damaged(folder):
-        wrong.append(f"{folder / checked.HASH_CACHE_NAME}: damaged; `eqkin index` makes it anew")
-    state = IndexManifest.load(folder)
-    if state is not None:
-        wrong.extend(networks.find_model_problems(folder, state))
-        _check_vectors(library, folder, state, wrong, unfinished)
-        _check_terms(library, folder, state, wrong, unfinished)
-        _check_text(library, folder, state, wrong, unfinished)
-    kept = {INDEX_MANIFEST_NAME, LOCK_NAME, checked.HASH_CACHE_NAME} | (state.names if state else set())
-    strays = [path.name for path in folder.iterdir() if path.name not in kept]
-    if strays:
-        unfinished.append(f"{len(strays)} unused files of an interrupted indexing; `eqkin index` deletes them")
+    if not folder.is_dir():
+        return wrong, unfinished
+    try:
+        with LibraryFiles.open(path, create=False) as library:
+            if checked.is_damaged(folder):
+                wrong.append(f"{folder / checked.HASH_CACHE_NAME}: damaged; `eqkin index` makes it anew")
+            state = IndexManifest.load(folder)
+            if state is not None:
+                wrong.extend(networks.find_model_problems(folder, state))
+                _check_vectors(library, folder, state, wrong, unfinished)
+                _check_terms(library, folder, state, wrong, unfinished)
+                _check_text(library, folder, state, wrong, unfinished)
+            kept = {INDEX_MANIFEST_NAME, LOCK_NAME, checked.HASH_CACHE_NAME} | (state.names if state else set())
+            strays = [path.name for path in folder.iterdir() if path.name not in kept]
+            if strays:
+                unfinished.append(f"{len(strays)} unused files of an interrupted indexing; `eqkin index` deletes them")
+    except (CorruptData, StorageFailed) as error:
+        wrong.append(str(error))
+    except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        wrong.append(f"{folder}: damaged ({error!r})")
     return wrong, unfinished
 
 
 def _check_vectors(
-    library: Library, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]
+    library: LibraryFiles, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]
 ) -> None:
     damaged = [entry.file for entry in state.files if not checked.is_intact(folder, entry, afresh=True)]
     if state.nearest and not checked.is_intact(folder, state.nearest, afresh=True):
@@ -56,7 +68,9 @@ def _check_vectors(
         unfinished.append(f"{missing:,} equations have no vector yet; run `eqkin index`")
 
 
-def _check_terms(library: Library, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]) -> None:
+def _check_terms(
+    library: LibraryFiles, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]
+) -> None:
     entries = state.terms or ()
     damaged = [entry.file for entry in entries if not checked.is_intact(folder, entry, afresh=True)]
     wrong.extend(f"{folder / name}: missing, or does not match its hash; {REBUILD_HINT}" for name in damaged)
@@ -70,7 +84,9 @@ def _check_terms(library: Library, folder: Path, state: IndexManifest, wrong: li
         unfinished.append(f"the structure of {missing:,} equations was not taken in yet; run `eqkin index`")
 
 
-def _check_text(library: Library, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]) -> None:
+def _check_text(
+    library: LibraryFiles, folder: Path, state: IndexManifest, wrong: list[str], unfinished: list[str]
+) -> None:
     entry = state.words
     if entry is None:
         unfinished.append("the words were not taken in yet; run `eqkin index`")

@@ -20,7 +20,7 @@ from pathlib import Path
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.checked import has_hash
 from eqkin.index.state import INDEX_FOLDER, REBUILD_HINT, IndexManifest
-from eqkin.library import Library, database
+from eqkin.library import LibraryFiles, database
 
 TEXT_VERSION = 1
 TEXT_SCHEMA = """
@@ -61,7 +61,7 @@ class TextIndex:
         self._connections = threading.local()
 
     @classmethod
-    def open(cls, library: Library) -> TextIndex:
+    def open(cls, library: LibraryFiles) -> TextIndex:
         """Open a library's words.
 
         Raises:

@@ -14,7 +14,7 @@ from eqkin.index.checked import has_hash
 from eqkin.index.state import TextEntry
 from eqkin.index.words import TEXT_SCHEMA, TEXT_VERSION, connect, translate_text_errors
 from eqkin.latex.prose import to_plain_text
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.storage import hash_file, sync_folder
 
 _BATCH_PAPERS = 200
@@ -54,7 +54,7 @@ def find_problems(path: Path) -> list[str]:
         return found
 
 
-def find_changes(library: Library, folder: Path, entry: TextEntry | None) -> TextChanges:
+def find_changes(library: LibraryFiles, folder: Path, entry: TextEntry | None) -> TextChanges:
     """What has to be done; if there are no words, or most documents are gone, all is made anew."""
     with library.translate_errors():
         rows = library.connection.execute("SELECT key, content FROM papers WHERE failure = '' ORDER BY id").fetchall()
@@ -92,7 +92,7 @@ def create_text_database(folder: Path) -> TextEntry:
 
 
 def apply_changes(
-    library: Library, path: Path, wanted: TextChanges, tell: Callable[[int, int], None]
+    library: LibraryFiles, path: Path, wanted: TextChanges, tell: Callable[[int, int], None]
 ) -> tuple[int, int]:
     """Do what has to be done, some papers at a time; returns how many were taken in and how many taken out."""
     with translate_text_errors(path):
@@ -116,7 +116,7 @@ def seal_entry(folder: Path, entry: TextEntry) -> TextEntry:
     return replace(entry, sha256=hash_file(folder / entry.file), sealed=True)
 
 
-def _add_paper(library: Library, connection: sqlite3.Connection, key: str) -> bool:
+def _add_paper(library: LibraryFiles, connection: sqlite3.Connection, key: str) -> bool:
     """One paper's sections; `False` if it was removed from the library meanwhile."""
     with library.translate_errors():
         paper = library.connection.execute(

@@ -1,6 +1,6 @@
-"""The user's collection on disk."""
+"""The papers, equations and trees of a collection on disk."""
 
-from eqkin.library.library import Library
+from eqkin.library.files import LibraryFiles
 from eqkin.library.merging import AddReport
 
-__all__ = ["AddReport", "Library"]
+__all__ = ["AddReport", "LibraryFiles"]

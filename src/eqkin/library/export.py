@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from eqkin.latex.prose import extract_context, to_plain_text
-from eqkin.library.library import Library
+from eqkin.library.files import LibraryFiles
 from eqkin.trees.mathml import to_mathml
 
 _EQUATIONS_OF_PAPER = """
@@ -19,7 +19,7 @@ WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
 """
 
 
-def export_equations(library: Library, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
+def export_equations(library: LibraryFiles, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
     """Each equation as a dictionary: id, latex, mathml, where it stands, the prose around; failed ones on request."""
     with library.translate_errors():
         papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
@@ -31,7 +31,7 @@ def export_equations(library: Library, *, failed: bool = False, mathml: bool = T
                 yield _describe_equation(library, row, prose[row["section"]], mathml)
 
 
-def _describe_equation(library: Library, row: sqlite3.Row, prose: str, mathml: bool) -> dict[str, Any]:
+def _describe_equation(library: LibraryFiles, row: sqlite3.Row, prose: str, mathml: bool) -> dict[str, Any]:
     before, after = extract_context(prose, row["mark"])
     described = {
         "id": f"{row['key']}#{row['number']}",

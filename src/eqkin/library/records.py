@@ -19,7 +19,7 @@ import orjson
 
 from eqkin.errors import BadInput
 from eqkin.latex.prose import EQUATION_MARK, extract_context, to_plain_text
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.trees.mathml import Node, to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
@@ -100,7 +100,7 @@ class EquationRef:
         return f"{self.paper}#{self.number}"
 
 
-def select_trees(library: Library, filters: Filters) -> npt.NDArray[np.int64] | None:
+def select_trees(library: LibraryFiles, filters: Filters) -> npt.NDArray[np.int64] | None:
     """The trees that a search with these filters may give, in ascending order; None for all."""
     conditions, values = _build_conditions(library.connection, filters)
     if not conditions:
@@ -114,7 +114,7 @@ def select_trees(library: Library, filters: Filters) -> npt.NDArray[np.int64] | 
     return np.fromiter((row[0] for row in rows), np.int64, len(rows))
 
 
-def select_papers(library: Library, filters: Filters) -> list[str] | None:
+def select_papers(library: LibraryFiles, filters: Filters) -> list[str] | None:
     """Keys of the papers that a search with these filters may give; None for all."""
     conditions, values = _build_conditions(library.connection, filters)
     if not conditions:
@@ -180,7 +180,7 @@ def simplify_name(name: str) -> str:
     return " ".join("".join(letter for letter in parts if not unicodedata.combining(letter)).split())
 
 
-def get_papers(library: Library, keys: Iterable[str]) -> dict[str, PaperRecord]:
+def get_papers(library: LibraryFiles, keys: Iterable[str]) -> dict[str, PaperRecord]:
     """The records of papers by their keys."""
     rows = library.connection.execute(
         f"SELECT {_PAPER_COLUMNS} FROM papers p WHERE p.key IN (SELECT value FROM json_each(?))", (_to_json(keys),)
@@ -188,7 +188,7 @@ def get_papers(library: Library, keys: Iterable[str]) -> dict[str, PaperRecord]:
     return {row["key"]: _build_paper(row) for row in rows}
 
 
-def get_trees_of_papers(library: Library, keys: Iterable[str]) -> list[int]:
+def get_trees_of_papers(library: LibraryFiles, keys: Iterable[str]) -> list[int]:
     """The trees of papers, in the order in which their equations stand."""
     rows = library.connection.execute(
         "SELECT e.tree FROM papers p JOIN equations e ON e.paper = p.id "
@@ -203,7 +203,7 @@ def _parse_names(listed: str) -> tuple[str, ...]:
     return tuple(orjson.loads(listed))
 
 
-def count_facets(library: Library) -> Facets:
+def count_facets(library: LibraryFiles) -> Facets:
     """All equations by their papers' fields, most frequent first, and by year, in order."""
     rows = library.connection.execute(
         "SELECT p.fields, p.year, count(e.tree) FROM papers p JOIN equations e ON e.paper = p.id GROUP BY p.id"
@@ -217,7 +217,7 @@ def count_facets(library: Library) -> Facets:
     return dict(fields.most_common()), dict(sorted(years.items()))
 
 
-def get_refs(library: Library, trees: Iterable[int]) -> dict[int, EquationRef]:
+def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationRef]:
     """Where trees stand; those no longer in the library are left out."""
     rows = library.connection.execute(
         f"{_SELECT_REFS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
@@ -225,7 +225,7 @@ def get_refs(library: Library, trees: Iterable[int]) -> dict[int, EquationRef]:
     return {row[0]: EquationRef(row[0], row[1], row[2], row[3], row[4], _parse_names(row[5])) for row in rows}
 
 
-def get_trees_in_sections(library: Library, sections: Iterable[int]) -> dict[int, int]:
+def get_trees_in_sections(library: LibraryFiles, sections: Iterable[int]) -> dict[int, int]:
     """The trees of sections, each with its section."""
     rows = library.connection.execute(
         "SELECT tree, section FROM equations WHERE section IN (SELECT value FROM json_each(?)) AND tree IS NOT NULL",
@@ -235,7 +235,7 @@ def get_trees_in_sections(library: Library, sections: Iterable[int]) -> dict[int
 
 
 def get_equations(
-    library: Library, trees: Iterable[int], nodes: Mapping[int, Node] | None = None
+    library: LibraryFiles, trees: Iterable[int], nodes: Mapping[int, Node] | None = None
 ) -> dict[int, EquationRecord]:
     """Return the records of trees, with MathML and context.
 
@@ -251,7 +251,7 @@ def get_equations(
     return {row["tree"]: _build_equation(library, row, _build_paper(row), known.get(row["tree"])) for row in rows}
 
 
-def get_equation(library: Library, name: str) -> EquationRecord:
+def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
     """The equation `paper-key#number`, or `paper-key#label`.
 
     Raises:
@@ -267,7 +267,7 @@ def get_equation(library: Library, name: str) -> EquationRecord:
     return _build_equation(library, row, _build_paper(row))
 
 
-def get_paper_page(library: Library, key: str) -> PaperPage:
+def get_paper_page(library: LibraryFiles, key: str) -> PaperPage:
     """A paper and all of its equations; one that did not convert has no MathML and tree -1.
 
     Raises:
@@ -301,7 +301,9 @@ def _build_paper(row: sqlite3.Row) -> PaperRecord:
     )
 
 
-def _build_equation(library: Library, row: sqlite3.Row, paper: PaperRecord, node: Node | None = None) -> EquationRecord:
+def _build_equation(
+    library: LibraryFiles, row: sqlite3.Row, paper: PaperRecord, node: Node | None = None
+) -> EquationRecord:
     tree = row["tree"]
     before, after = read_context(row["prose"], row["mark"])
     return EquationRecord(

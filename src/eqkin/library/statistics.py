@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import orjson
 
-from eqkin.library.library import Library
+from eqkin.library.files import LibraryFiles
 from eqkin.trees.vocabulary import count_symbols
 
 
-def compute_statistics(library: Library) -> dict[str, Any]:
+def compute_statistics(library: LibraryFiles) -> dict[str, Any]:
     """Counts of papers, equations by outcome, failure reasons, fields, kinds, languages, tree sizes, bytes on disk."""
     with library.translate_errors():
         return _collect_statistics(library)
 
 
-def _collect_statistics(library: Library) -> dict[str, Any]:
+def _collect_statistics(library: LibraryFiles) -> dict[str, Any]:
     one = _make_counter(library.connection)
     tally = _make_group_counter(library.connection)
     status = tally("SELECT status, count(*) FROM equations GROUP BY 1")
@@ -64,7 +64,7 @@ def parse_subject_area(field: str) -> str:
     return field.split(".", 1)[0]
 
 
-def count_characters(library: Library) -> Counter[str]:
+def count_characters(library: LibraryFiles) -> Counter[str]:
     """How often each character stands in a leaf of the library's trees."""
     return count_symbols(forest for _, forest in library.iter_forests())[2]
 

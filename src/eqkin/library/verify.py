@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -14,16 +13,14 @@ import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.library import database
+from eqkin.library.files import LibraryFiles
 from eqkin.library.judgements import LocalJudgements
-from eqkin.library.library import Library
-from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
+from eqkin.library.manifest import LibraryManifest
 from eqkin.library.reading import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
 from eqkin.sources.paper import Paper
-from eqkin.storage import WriterLock, hash_file
+from eqkin.storage import hash_file
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import from_bytes, open_forest, to_bytes
-
-_INDEX_FOLDER = "index"  # the folder of what is derived from the library
 
 
 @dataclass
@@ -38,51 +35,41 @@ class VerificationReport:
     content: str = ""  # digest of the whole content, equal for libraries with the same papers however they were built
 
 
-def verify(folder: Path, progress: Callable[[int], None] | None = None) -> VerificationReport:
-    """Check everything in a library's folder; `progress` is called with the number of papers checked so far.
+def verify_library(folder: Path, progress: Callable[[int], None] | None = None) -> VerificationReport:
+    """Check the papers, trees and judgements of a library; `progress` is called with the number of papers checked so far.
 
-    Raises:
-        BadInput: there is no library.
-        LibraryBusy: a writer is at work.
+    The caller holds the writer lock. Raises `BadInput` if there is no library.
     """
-    verdict = VerificationReport()
-    with ExitStack() as stack:
-        if (folder / MANIFEST_NAME).exists():
-            with suppress(StorageFailed):  # where nobody can write, no writer disturbs
-                stack.enter_context(WriterLock(folder))
-            if (folder / _INDEX_FOLDER).is_dir():
-                with suppress(StorageFailed):
-                    stack.enter_context(WriterLock(folder / _INDEX_FOLDER))
-        try:
-            library = stack.enter_context(Library.open(folder, create=False))
-            _check_database(library, library.manifest, verdict)
-            segments = _check_segments(library, verdict)
-            _check_papers(library, segments, verdict, progress)
-            _check_unused_files(library, verdict)
-            _check_index(library, verdict)
-            verdict.problems += LocalJudgements(folder).find_problems()
-        except (CorruptData, StorageFailed) as error:
-            verdict.problems.append(str(error))
-        except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            verdict.problems.append(f"{folder}: damaged ({error!r})")
-    return verdict
+    report = VerificationReport()
+    try:
+        with LibraryFiles.open(folder, create=False) as library:
+            _check_database(library, library.manifest, report)
+            segments = _check_segments(library, report)
+            _check_papers(library, segments, report, progress)
+            _check_unused_files(library, report)
+            report.problems += LocalJudgements(folder).find_problems()
+    except (CorruptData, StorageFailed) as error:
+        report.problems.append(str(error))
+    except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        report.problems.append(f"{folder}: damaged ({error!r})")
+    return report
 
 
-def _check_database(library: Library, manifest: LibraryManifest, verdict: VerificationReport) -> None:
+def _check_database(library: LibraryFiles, manifest: LibraryManifest, report: VerificationReport) -> None:
     path = library.folder / database.DATABASE_NAME
     generation = database.read_generation(library.connection)
     if not manifest.sealed:
-        verdict.notes.append("the last writer was stopped before it finished; run its command again to complete it")
+        report.notes.append("the last writer was stopped before it finished; run its command again to complete it")
     elif generation != manifest.generation or hash_file(path) != manifest.database:
-        verdict.problems.append(f"{path}: does not match the hash in the manifest")
+        report.problems.append(f"{path}: does not match the hash in the manifest")
     for row in library.connection.execute("PRAGMA integrity_check(20)"):
         if row[0] != "ok":
-            verdict.problems.append(f"{path}: {row[0]}")
+            report.problems.append(f"{path}: {row[0]}")
     for row in library.connection.execute("PRAGMA foreign_key_check"):
-        verdict.problems.append(f"{path}: a row of {row[0]} refers to a missing row of {row[2]}")
+        report.problems.append(f"{path}: a row of {row[0]} refers to a missing row of {row[2]}")
 
 
-def _check_segments(library: Library, verdict: VerificationReport) -> list[tuple[int, Forest]]:
+def _check_segments(library: LibraryFiles, report: VerificationReport) -> list[tuple[int, Forest]]:
     segments: list[tuple[int, Forest]] = []
     expected = None
     for row in library.connection.execute("SELECT * FROM segments ORDER BY first").fetchall():
@@ -99,26 +86,26 @@ def _check_segments(library: Library, verdict: VerificationReport) -> list[tuple
                 )
             segments.append((row["first"], open_forest(path)))  # mapped: all of them together may not fit in memory
         except OSError as error:
-            verdict.problems.append(f"{path}: {error.strerror}")
+            report.problems.append(f"{path}: {error.strerror}")
         except CorruptData as error:
-            verdict.problems.append(str(error))
+            report.problems.append(str(error))
         expected = row["first"] + row["count"]
     return segments
 
 
 def _check_papers(
-    library: Library,
+    library: LibraryFiles,
     segments: list[tuple[int, Forest]],
-    verdict: VerificationReport,
+    report: VerificationReport,
     progress: Callable[[int], None] | None,
 ) -> None:
     starts = np.array([first for first, _ in segments], np.int64)
     digest, before = sha256(), ""
     for row in library.connection.execute("SELECT * FROM papers ORDER BY key"):
         extract, trees = load_parsed_paper(library.connection, row)
-        verdict.papers += 1
-        verdict.equations += len(extract.equations)
-        verdict.trees += len(trees)
+        report.papers += 1
+        report.equations += len(extract.equations)
+        report.trees += len(trees)
         digest.update(f"{before}{row['key']}\0{row['content']}".encode())
         before = "\n"
         try:
@@ -127,12 +114,12 @@ def _check_papers(
             else:
                 extract.forest = to_bytes(_select_trees(segments, starts, trees).canonicalise())
             if compute_content_digest(extract) != row["content"]:
-                verdict.problems.append(f"paper {row['key']}: its content does not match its digest")
+                report.problems.append(f"paper {row['key']}: its content does not match its digest")
         except (CorruptData, IndexError) as error:
-            verdict.problems.append(f"paper {row['key']}: {error}")
+            report.problems.append(f"paper {row['key']}: {error}")
         if progress:
-            progress(verdict.papers)
-    verdict.content = digest.hexdigest()
+            progress(report.papers)
+    report.content = digest.hexdigest()
 
 
 def _select_trees(
@@ -212,20 +199,10 @@ def load_parsed_paper(connection: sqlite3.Connection, row: sqlite3.Row) -> tuple
     return extract, trees
 
 
-def _check_unused_files(library: Library, verdict: VerificationReport) -> None:
+def _check_unused_files(library: LibraryFiles, report: VerificationReport) -> None:
     used = {row[0] for row in library.connection.execute("SELECT file FROM segments")}
     strays = [path.name for path in (library.folder / "forest").iterdir() if path.name not in used]
     if strays:
-        verdict.notes.append(
+        report.notes.append(
             f"{len(strays)} unused forest files of an interrupted or earlier write; the next `eqkin add` deletes them"
         )
-
-
-def _check_index(library: Library, verdict: VerificationReport) -> None:
-    """What searching needs beside the library; made by a package that knows this one, so it is asked for only here."""
-    if (library.folder / _INDEX_FOLDER).is_dir():
-        from eqkin.index.verify import check_index
-
-        problems, notes = check_index(library)
-        verdict.problems += problems
-        verdict.notes += notes

@@ -13,7 +13,7 @@ import numpy as np
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.index import load_encoder
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.limits import LIMITS
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures, count_facets
@@ -55,7 +55,7 @@ class SearchEngine:
 
     def __init__(
         self,
-        collection: Library | str | os.PathLike[str] | SearchBackend,
+        collection: LibraryFiles | str | os.PathLike[str] | SearchBackend,
         encoder: Encoder | None = None,
         *,
         ranker: Ranker | None = None,
@@ -64,7 +64,7 @@ class SearchEngine:
         self.ranker = ranker or load_bundled_ranker()
         self.formulas = FormulaReader()
         self.per_paper = per_paper
-        if isinstance(collection, Library | str | os.PathLike):
+        if isinstance(collection, LibraryFiles | str | os.PathLike):
             folder = get_folder(collection)
             self.encoder = encoder or load_encoder(folder)
             self.backend: SearchBackend = LocalBackend(folder, self.encoder.digest)

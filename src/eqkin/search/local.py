@@ -19,10 +19,10 @@ from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index import TextIndex, VectorIndex
 from eqkin.index.rows import find_members
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
-from eqkin.library import Library, records
+from eqkin.library import LibraryFiles, records
 from eqkin.library.database import DATABASE_NAME as DATABASE
 from eqkin.library.database import connect, read_generation
-from eqkin.library.library import TreeNotFound
+from eqkin.library.files import TreeNotFound
 from eqkin.library.manifest import LibraryManifest
 from eqkin.library.records import select_papers, select_trees
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
@@ -53,7 +53,7 @@ class IndexView:
 class LocalSnapshot:
     """A `Snapshot` of a library: a connection of its own, and the index that all share. Keys are tree numbers."""
 
-    def __init__(self, library: Library, backend: LocalBackend) -> None:
+    def __init__(self, library: LibraryFiles, backend: LocalBackend) -> None:
         self.library, self._backend = library, backend
 
     @cached_property
@@ -200,10 +200,10 @@ class LocalBackend:
     """
 
     def __init__(
-        self, library: Library | str | os.PathLike[str], model: str, *, max_sections: int = MAX_SECTIONS
+        self, library: LibraryFiles | str | os.PathLike[str], model: str, *, max_sections: int = MAX_SECTIONS
     ) -> None:
         self.folder, self.model, self.max_sections = get_folder(library), model, max_sections
-        self._free: deque[Library] = deque()
+        self._free: deque[LibraryFiles] = deque()
         self._view: IndexView | None = None
         self._opening = threading.Lock()
         self._next_attempt = 0.0  # to open a changed index, by the monotonic clock
@@ -273,9 +273,9 @@ class LocalBackend:
             return ()
         return status.st_mtime_ns, status.st_size, status.st_ino
 
-    def _connect(self) -> Library:
+    def _connect(self) -> LibraryFiles:
         connection = connect(self.folder / DATABASE, roaming=True)
-        return Library(self.folder, LibraryManifest.load(self.folder), connection)
+        return LibraryFiles(self.folder, LibraryManifest.load(self.folder), connection)
 
     def _open(self, signature: tuple[int, ...]) -> None:
         with self._connect() as library:
@@ -296,11 +296,11 @@ class LocalBackend:
             self._opening.release()
 
 
-def get_folder(library: Library | str | os.PathLike[str]) -> Path:
+def get_folder(library: LibraryFiles | str | os.PathLike[str]) -> Path:
     """Return the folder of a library; raises `BadInput` if there is none."""
-    if isinstance(library, Library):
+    if isinstance(library, LibraryFiles):
         return library.folder
-    with Library.open(library, create=False) as opened:
+    with LibraryFiles.open(library, create=False) as opened:
         return opened.folder
 
 
@@ -313,7 +313,7 @@ def _count_vectors(folder: Path) -> int:
     return state.count if state is not None else 0
 
 
-def _open_index(library: Library, model: str) -> VectorIndex | None:
+def _open_index(library: LibraryFiles, model: str) -> VectorIndex | None:
     try:
         return VectorIndex.open(library, model)
     except EqkinError:

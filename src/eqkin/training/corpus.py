@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.training import corpus_file
 from eqkin.training.corpus_words import ContextWords
 from eqkin.training.gathering import check_trees, find_positions, gather_trees, read_library
@@ -69,7 +69,7 @@ class Corpus:
         return corpus_file.compute_digest(self._to_arrays())
 
     @classmethod
-    def from_library(cls, library: Library) -> Corpus:
+    def from_library(cls, library: LibraryFiles) -> Corpus:
         """All equations of a library that have a tree; the same library content gives the same corpus.
 
         Citations are those among the library's papers. A paper without a work is a work of its own.
@@ -215,7 +215,7 @@ class Corpus:
         return cls(forest, section, paper, papers, works, citations, numbers, ContextWords.from_arrays(arrays))
 
 
-def _gather_forest(library: Library, segments: list[tuple[int, Forest]], trees: npt.NDArray[np.int64]) -> Forest:
+def _gather_forest(library: LibraryFiles, segments: list[tuple[int, Forest]], trees: npt.NDArray[np.int64]) -> Forest:
     try:
         return gather_trees(segments, trees)
     except CorruptData as error:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import CorruptData
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.training.context_words import gather_words
 from eqkin.training.corpus_words import ContextWords
 from eqkin.trees import Forest
@@ -42,7 +42,7 @@ class LibraryContents:
     segments: list[tuple[int, Forest]]  # number of the first tree, and trees
 
 
-def read_library(library: Library) -> LibraryContents:
+def read_library(library: LibraryFiles) -> LibraryContents:
     """Look at a library in one transaction, so that a writer who goes on meanwhile does no harm."""
     with library.translate_errors(), _begin_transaction(library.connection) as connection:
         papers = [(row[0], row[1], _normalise_work(row[1], row[2])) for row in connection.execute(_PAPERS)]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from starlette.applications import Starlette
 
+from eqkin.api import Library
 from eqkin.errors import EqkinError
-from eqkin.library import Library
 from eqkin.library.judgements import LocalJudgements
 from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app

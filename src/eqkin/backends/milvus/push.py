@@ -35,7 +35,7 @@ from eqkin.backends.milvus.schema import (
 from eqkin.backends.milvus.summary import summarise
 from eqkin.backends.milvus.vectors import LibraryVectors
 from eqkin.errors import BadInput, StorageFailed, Unreachable
-from eqkin.library import Library, records
+from eqkin.library import LibraryFiles, records
 
 T = TypeVar("T")
 _PAPERS_PER_LOOKUP = 500  # papers looked up at a time
@@ -68,7 +68,7 @@ Progress = Callable[[PushReport], None]
 
 
 def push_library(
-    library: Library,
+    library: LibraryFiles,
     uri: str,
     model: str,
     collection: str = DEFAULT_COLLECTION,
@@ -117,7 +117,7 @@ class _ListedPaper:
 
 @dataclass
 class _Pusher:
-    library: Library
+    library: LibraryFiles
     connection: MilvusConnection
     collection: str
     vectors: LibraryVectors

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index.state import INDEX_FOLDER, IndexManifest
 from eqkin.index.vectors import Floats, Integers, VectorFiles
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 
 
 class LibraryVectors:
@@ -18,7 +18,7 @@ class LibraryVectors:
         self._files, self.dimensions = files, files.dimensions
 
     @classmethod
-    def open(cls, library: Library, model: str) -> LibraryVectors:
+    def open(cls, library: LibraryFiles, model: str) -> LibraryVectors:
         """Those that a model made.
 
         Raises:

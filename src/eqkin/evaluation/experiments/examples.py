@@ -13,7 +13,7 @@ from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.results import ExampleHit, ExperimentResult, WorkedExample
 from eqkin.evaluation.sets.library_formulas import compute_content_digest
 from eqkin.evaluation.sets.relevance import make_section_text
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.search import results as searching
 from eqkin.search.engine import SearchEngine
 from eqkin.trees.mathml import parse_mathml
@@ -52,7 +52,7 @@ class _ExampleResults:
 
 
 def run_examples(
-    context: ExperimentContext, library: Library | str | os.PathLike[str], encoder: Encoder | None = None
+    context: ExperimentContext, library: LibraryFiles | str | os.PathLike[str], encoder: Encoder | None = None
 ) -> ExperimentResult:
     """Search a library for both, as the search engine answers a person.
 
@@ -64,8 +64,8 @@ def run_examples(
     Raises:
         BadInput: there is no library, or it has no index of that network.
     """
-    if not isinstance(library, Library):
-        with Library.open(library, create=False) as opened:
+    if not isinstance(library, LibraryFiles):
+        with LibraryFiles.open(library, create=False) as opened:
             return run_examples(context, opened, encoder)
     with SearchEngine(library, encoder) as engine:
         context.log("searching for Bayes' law and the Ising model")
@@ -132,7 +132,7 @@ def _bayes_words(laws: Sequence[bool], total: int | None) -> str:
     return f"{said}; the law of total probability comes at place {total + 1}."
 
 
-def _ising(library: Library, found: _ExampleResults) -> tuple[WorkedExample, dict[str, int | None]]:
+def _ising(library: LibraryFiles, found: _ExampleResults) -> tuple[WorkedExample, dict[str, int | None]]:
     """The example, and the first result that speaks of each of the models."""
     texts = [_read_texts(library, hit) for hit in found.hits]
     spoken: dict[str, int | None] = {}
@@ -155,7 +155,7 @@ def _ising_words(found: _ExampleResults, spoken: dict[str, int | None]) -> str:
     return f"Among the first {len(found.hits)} results for the energy of the Ising model {', '.join(said)}."
 
 
-def _read_texts(library: Library, hit: searching.Hit) -> str:
+def _read_texts(library: LibraryFiles, hit: searching.Hit) -> str:
     """What stands around an equation and those folded into it: section, title and abstract."""
     found = []
     for name in (hit.equation.id, *hit.same):

@@ -11,7 +11,7 @@ from benchmarks.machine import describe_machine
 from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.experiments.context import ExperimentContext
 from eqkin.evaluation.sets.library_formulas import compute_content_digest
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.training.corpus import Corpus
 
 _TREES, _VECTORS, _QUERIES, _SECONDS = 10_000, 1_000_000, 500, 10.0  # of a full measurement, at most
@@ -32,7 +32,7 @@ def measure_here(
     runs: dict[str, tuple[Any, Callable[[], Any]]] = {"encode": (network, lambda: _measure_encode(context))}
     if library is not None:
         place = library
-        with Library.open(place, create=False) as opened:
+        with LibraryFiles.open(place, create=False) as opened:
             searched = [network, compute_content_digest(opened)]
         runs["index"] = searched, lambda: _measure_index(context, place)
         runs["search"] = searched, lambda: _measure_search(context, place)

@@ -21,7 +21,7 @@ from eqkin.evaluation.sets.queries import StudyQuery
 from eqkin.evaluation.sets.relevance import find_relevant_sections
 from eqkin.evaluation.sets.triples import pack_bits, unpack_bits
 from eqkin.evaluation.systems.base import FormulaSet, System
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.training.corpus import Corpus
 
 NAME = "study"
@@ -41,7 +41,7 @@ class _StudyCollection:
 
 def run_study(
     context: ExperimentContext,
-    library: Library,
+    library: LibraryFiles,
     systems: Sequence[System],
     queries: Sequence[StudyQuery] | None = None,
     *,
@@ -74,7 +74,7 @@ def run_study(
 
 
 def _judge_sections(
-    context: ExperimentContext, library: Library, collection: _StudyCollection, queries: Sequence[StudyQuery]
+    context: ExperimentContext, library: LibraryFiles, collection: _StudyCollection, queries: Sequence[StudyQuery]
 ) -> KeywordJudgements:
     """Which equations are relevant to which query."""
     sections = read_section_ids(library, collection.corpus)

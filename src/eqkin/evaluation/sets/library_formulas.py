@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import FormulaSet
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 from eqkin.training.corpus import Corpus
 
 _EQUATIONS = """
@@ -21,7 +21,7 @@ _PAPERS = "SELECT key, content FROM papers ORDER BY key"
 _Found = TypeVar("_Found")
 
 
-def read_library_formulas(library: Library) -> tuple[Corpus, FormulaSet]:
+def read_library_formulas(library: LibraryFiles) -> tuple[Corpus, FormulaSet]:
     """The corpus of a library, and its formulas with their LaTeX: tree i of the corpus has `latex[i]`.
 
     Raises:
@@ -37,7 +37,7 @@ def read_library_formulas(library: Library) -> tuple[Corpus, FormulaSet]:
     return corpus, FormulaSet(corpus.forest, _sort_by_corpus(library, corpus, latex))
 
 
-def read_section_ids(library: Library, corpus: Corpus) -> npt.NDArray[np.int64]:
+def read_section_ids(library: LibraryFiles, corpus: Corpus) -> npt.NDArray[np.int64]:
     """For each section of the corpus (`corpus.section`) its id in the library's database.
 
     Raises:
@@ -49,7 +49,7 @@ def read_section_ids(library: Library, corpus: Corpus) -> npt.NDArray[np.int64]:
     return of_trees[np.unique(corpus.section, return_index=True)[1]]
 
 
-def compute_content_digest(library: Library) -> str:
+def compute_content_digest(library: LibraryFiles) -> str:
     """Hex SHA-256 of all that a library holds: trees, LaTeX, prose. Quick, since every paper's own digest is kept."""
     total = hashlib.sha256()
     with library.translate_errors():
@@ -58,7 +58,7 @@ def compute_content_digest(library: Library) -> str:
     return total.hexdigest()
 
 
-def _sort_by_corpus(library: Library, corpus: Corpus, found: dict[tuple[str, int], _Found]) -> list[_Found]:
+def _sort_by_corpus(library: LibraryFiles, corpus: Corpus, found: dict[tuple[str, int], _Found]) -> list[_Found]:
     """What was found of each equation, in the order of the corpus."""
     keys = [corpus.papers[paper] for paper in corpus.paper.tolist()]
     try:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
-from eqkin.library import Library
+from eqkin.library import LibraryFiles
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
@@ -102,7 +102,7 @@ def contains_any(text: str, keywords: Sequence[Keyword]) -> bool:
 
 
 def find_relevant_sections(
-    library: Library,
+    library: LibraryFiles,
     sections: npt.NDArray[np.int64],
     queries: Sequence[Sequence[str]],
     tell: Callable[[str], None] = lambda message: None,
@@ -131,7 +131,7 @@ def find_relevant_sections(
     return found
 
 
-def _read_texts(library: Library, ids: list[int]) -> list[str]:
+def _read_texts(library: LibraryFiles, ids: list[int]) -> list[str]:
     with library.translate_errors():
         rows = library.connection.execute(_SECTIONS, (str(ids),)).fetchall()
     texts = {row["id"]: make_section_text(row["title"], row["latex"]) for row in rows}

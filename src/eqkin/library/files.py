@@ -4,53 +4,41 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.errors import BadInput, CorruptData, LibraryBusy
-from eqkin.executors import Executor, open_executor
+from eqkin.errors import BadInput, CorruptData
 from eqkin.library import database
 from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
-from eqkin.library.merging import AddReport, Merger
 from eqkin.library.session import WritingSession, create_library
-from eqkin.library.tasks import Reading, ShardDigests, iter_tasks
 from eqkin.library.writer import LibraryWriter
 from eqkin.mathml.converter import get_converter_identity
-from eqkin.sources import MetadataSnapshot, Shard, open_source, open_source_shards
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.sources.files import display_path
-from eqkin.sources.paper import SourceItem
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import open_forest
 from eqkin.trees.mathml import Node, to_node
-
-if TYPE_CHECKING:
-    from eqkin.search.engine import SearchEngine
-    from eqkin.search.local import LocalBackend
-    from eqkin.search.results import Filters, PaperHit, Results
 
 
 class TreeNotFound(BadInput):
     """A tree is asked for that is not there."""
 
 
-class Library:
+class LibraryFiles:
     """A folder with papers, sections, equations, citations and trees. Open it with `Library.open`."""
 
     def __init__(self, folder: Path, manifest: LibraryManifest, connection: sqlite3.Connection) -> None:
         self.folder, self.manifest, self.connection = folder, manifest, connection
         self._segments: dict[str, Forest] = {}
-        self._engine: SearchEngine | None = None
-        self._shelves: LocalBackend | None = None  # what the engine searches
 
     @classmethod
-    def open(cls, folder: str | os.PathLike[str], *, create: bool = True) -> Library:
+    def open(cls, folder: str | os.PathLike[str], *, create: bool = True) -> Self:
         """Open the library in `folder`; with `create`, make an empty one if there is none.
 
         Raises:
@@ -67,76 +55,21 @@ class Library:
         return cls(path, manifest, database.connect(path / database.DATABASE_NAME))
 
     def close(self) -> None:
-        """Let the database go."""
-        if self._engine is not None:
-            self._engine.close()
-            self._engine = None
+        """Close the database."""
         self.connection.close()
 
-    def __enter__(self) -> Library:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def add(
-        self,
-        *sources: str | os.PathLike[str],
-        jobs: int = 1,
-        workers: Executor | None = None,
-        metadata: MetadataSnapshot | str | os.PathLike[str] | None = None,
-        progress: Callable[[AddReport], None] | None = None,
-    ) -> AddReport:
-        """Read sources into the library: new papers are added, changed ones replaced, unchanged ones skipped.
-
-        Safe to stop at any moment and to run again: what was committed stays, the rest is done then.
-
-        Args:
-            sources: what `eqkin.sources.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
-            jobs: processes to read with, unless `workers` are given.
-            workers: who reads, from `eqkin.executors.open_workers`: processes of this machine, or a Ray cluster. The
-                library is the same whoever does.
-            metadata: arXiv's metadata snapshot or its path, for bulk archives.
-            progress: called after every paper with the report so far.
-
-        Returns:
-            What was added, what failed and why.
-
-        Raises:
-            LibraryBusy: another process is writing to this library.
-            BadInput: a source does not exist or is of an unknown kind (nothing was added).
-            CorruptData: the library's trees were made by another converter.
-            StorageFailed: the disk is full or read-only; everything committed before is intact.
-            Unreachable: the Ray cluster is gone.
-        """
-        self._check_converter()
-        report = AddReport()
-        if isinstance(metadata, str | os.PathLike):
-            metadata = MetadataSnapshot(Path(metadata))
-        workers = workers or open_executor(jobs=jobs)
-        names = {_normalise_source(source): source for source in [os.fspath(s) for s in sources]}
-        opener = open_source_shards if workers.grain.shards else open_source
-        opened: dict[str, Iterator[SourceItem] | Iterator[SourceItem | Shard]] = {
-            name: opener(source, metadata=metadata, on_skip=report.count_skipped) for name, source in names.items()
-        }
-        with self._open_writer() as writer:
-            merger = Merger(writer, report)
-            tasks = iter_tasks(
-                opened, workers.grain, writer.find_digest, ShardDigests(writer.connection), report.add_source_error
-            )
-            for event in workers.map(Reading(), tasks):
-                merger.add(event)
-                if progress:
-                    progress(report)
-            merger.reread_stale(lambda name: open_source(names[name], metadata=metadata))
-        return report
-
     def remove(self, *sources: str) -> int:
         """Drop papers: by key (`arxiv:1706.03762`), or all that came from a source, a file, or from under a folder."""
         keys: set[str] = set()
-        with self._open_writer() as writer:
+        with self.open_writer() as writer:
             for source in sources:
-                name = _normalise_source(source)
+                name = normalise_source(source)
                 found = self.connection.execute(
                     "SELECT key FROM papers WHERE key IN (?, ?, ?) OR source = ? OR substr(source, 1, ?) = ? "
                     "OR substr(key, 1, ?) = ?",
@@ -162,67 +95,16 @@ class Library:
             ).fetchall()
             return [dict(row) | {name: orjson.loads(row[name]) for name in ("authors", "fields")} for row in rows]
 
-    def open_engine(self) -> SearchEngine:
-        """What searches this library with its network; equations added since the last time are embedded first.
-
-        Raises:
-            StorageFailed: there are such equations, but nothing can be written.
-        """
-        from eqkin.index import load_encoder, update_index
-        from eqkin.index.state import INDEX_FOLDER, IndexManifest
-        from eqkin.search.engine import SearchEngine
-        from eqkin.search.local import LocalBackend
-
-        fresh = self._engine is None
-        if self._engine is None or self._shelves is None:
-            encoder = load_encoder(self.folder)
-            self._shelves = LocalBackend(self, encoder.digest)
-            self._engine = SearchEngine(self._shelves, encoder)
-        state = None
-        with suppress(CorruptData):  # then it is made anew
-            state = IndexManifest.load(self.folder / INDEX_FOLDER)
-        with self.translate_errors():
-            current = self._engine.encoder.digest, database.read_generation(self.connection)
-        stale = state is None or (state.model, state.generation) != current
-        if not stale and fresh:
-            try:
-                self._shelves.refresh()
-                stale = not self._shelves.complete  # an update was killed, or an older eqkin made it
-            except CorruptData:  # a file of the index is damaged or missing
-                stale = True
-        if stale:
-            with suppress(LibraryBusy):  # then somebody else is embedding them
-                update_index(self, self._engine.encoder)
-            self._shelves.refresh()
-        return self._engine
-
-    def search(
-        self,
-        query: str = "",
-        *,
-        k: int = 10,
-        text: str = "",
-        filters: Filters | None = None,
-        group: bool = True,
-        fold: bool = True,
-        explain: bool = False,
-    ) -> Results:
-        """The equations nearest to a formula, to words, or to both; see `eqkin.search.Engine.search`."""
-        from eqkin.search.backend import NO_FILTERS
-
-        return self.open_engine().search(
-            query, k=k, text=text, filters=filters or NO_FILTERS, group=group, fold=fold, explain=explain
-        )
-
-    def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
-        """Papers related by their mathematics to one of the library (its key) or to a draft (a `Path`)."""
-        return self.open_engine().find_similar_papers(paper, k)
-
     def iter_equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
         """All equations as `eqkin export` writes them."""
         from eqkin.library.export import export_equations
 
         return export_equations(self, failed=failed, mathml=mathml)
+
+    def read_generation(self) -> int:
+        """Return how many times the library was committed to."""
+        with self.translate_errors():
+            return database.read_generation(self.connection)
 
     def get_tree(self, number: int) -> Node:
         """The MathML tree with this number; raises `NoSuchTree`."""
@@ -290,7 +172,8 @@ class Library:
             return [(row["first"], opened[row["file"]]) for row in rows]
         raise AssertionError
 
-    def _check_converter(self) -> None:
+    def check_converter(self) -> None:
+        """Raise `CorruptData` if another converter made the library's trees."""
         mine, theirs = get_converter_identity(), self.manifest.converter
         if mine != theirs:
             raise CorruptData(
@@ -300,14 +183,15 @@ class Library:
             )
 
     @contextmanager
-    def _open_writer(self) -> Iterator[LibraryWriter]:
+    def open_writer(self) -> Iterator[LibraryWriter]:
+        """Hold the writer lock and give what writes to the library; seal what it wrote in the end."""
         session = WritingSession(self.folder)
         with database.translate_sqlite_errors(self.folder / database.DATABASE_NAME), session as writer:
             yield writer
         self.manifest = LibraryManifest.load(self.folder)
 
 
-def _normalise_source(source: str) -> str:
+def normalise_source(source: str) -> str:
     """One name for a source however it is written: a resolved path, or `arxiv:ID` without version."""
     if source.lower().startswith("arxiv:") or "://" in source:
         found = parse_arxiv_id(source)

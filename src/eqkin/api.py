@@ -1,0 +1,163 @@
+"""`Library`: a collection of papers on disk that can be added to and searched."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from eqkin.errors import StorageFailed
+from eqkin.executors import Executor, open_executor
+from eqkin.library import AddReport, LibraryFiles
+from eqkin.library.files import normalise_source
+from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
+from eqkin.library.merging import Merger
+from eqkin.library.tasks import Reading, ShardDigests, iter_tasks
+from eqkin.library.verify import VerificationReport, verify_library
+from eqkin.sources import MetadataSnapshot, Shard, open_source, open_source_shards
+from eqkin.sources.paper import SourceItem
+from eqkin.storage import WriterLock
+
+if TYPE_CHECKING:
+    from eqkin.search.engine import SearchEngine
+    from eqkin.search.local import LocalBackend
+    from eqkin.search.results import Filters, PaperHit, Results
+
+
+class Library(LibraryFiles):
+    """A folder with papers, their equations, and an index of them. Open it with `Library.open`."""
+
+    def __init__(self, folder: Path, manifest: LibraryManifest, connection: sqlite3.Connection) -> None:
+        super().__init__(folder, manifest, connection)
+        self._engine: SearchEngine | None = None
+        self._backend: LocalBackend | None = None  # what the engine searches
+
+    def close(self) -> None:
+        """Close the search engine and the database."""
+        if self._engine is not None:
+            self._engine.close()
+            self._engine = None
+        super().close()
+
+    def add(
+        self,
+        *sources: str | os.PathLike[str],
+        jobs: int = 1,
+        workers: Executor | None = None,
+        metadata: MetadataSnapshot | str | os.PathLike[str] | None = None,
+        progress: Callable[[AddReport], None] | None = None,
+    ) -> AddReport:
+        """Read sources into the library: new papers are added, changed ones replaced, unchanged ones skipped.
+
+        Safe to stop at any moment and to run again: what was committed stays, the rest is done then.
+
+        Args:
+            sources: what `eqkin.sources.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
+            jobs: processes to read with, unless `workers` are given.
+            workers: who reads, from `eqkin.executors.open_workers`: processes of this machine, or a Ray cluster. The
+                library is the same whoever does.
+            metadata: arXiv's metadata snapshot or its path, for bulk archives.
+            progress: called after every paper with the report so far.
+
+        Returns:
+            What was added, what failed and why.
+
+        Raises:
+            LibraryBusy: another process is writing to this library.
+            BadInput: a source does not exist or is of an unknown kind (nothing was added).
+            CorruptData: the library's trees were made by another converter.
+            StorageFailed: the disk is full or read-only; everything committed before is intact.
+            Unreachable: the Ray cluster is gone.
+        """
+        self.check_converter()
+        report = AddReport()
+        if isinstance(metadata, str | os.PathLike):
+            metadata = MetadataSnapshot(Path(metadata))
+        workers = workers or open_executor(jobs=jobs)
+        names = {normalise_source(source): source for source in [os.fspath(s) for s in sources]}
+        opener = open_source_shards if workers.grain.shards else open_source
+        opened: dict[str, Iterator[SourceItem] | Iterator[SourceItem | Shard]] = {
+            name: opener(source, metadata=metadata, on_skip=report.count_skipped) for name, source in names.items()
+        }
+        with self.open_writer() as writer:
+            merger = Merger(writer, report)
+            tasks = iter_tasks(
+                opened, workers.grain, writer.find_digest, ShardDigests(writer.connection), report.add_source_error
+            )
+            for event in workers.map(Reading(), tasks):
+                merger.add(event)
+                if progress:
+                    progress(report)
+            merger.reread_stale(lambda name: open_source(names[name], metadata=metadata))
+        return report
+
+    def open_engine(self) -> SearchEngine:
+        """Return the search engine of this library; equations added since the last time are embedded first.
+
+        Raises:
+            StorageFailed: there are such equations, but nothing can be written.
+        """
+        from eqkin.index import ensure_current, load_encoder
+        from eqkin.search.engine import SearchEngine
+        from eqkin.search.local import LocalBackend
+
+        is_complete = None
+        if self._engine is None or self._backend is None:
+            encoder = load_encoder(self.folder)
+            backend = self._backend = LocalBackend(self, encoder.digest)
+            self._engine = SearchEngine(backend, encoder)
+
+            def is_complete() -> bool:
+                backend.refresh()
+                return backend.complete
+
+        if ensure_current(self, self._engine.encoder, is_complete):
+            self._backend.refresh()
+        return self._engine
+
+    def search(
+        self,
+        query: str = "",
+        *,
+        k: int = 10,
+        text: str = "",
+        filters: Filters | None = None,
+        group: bool = True,
+        fold: bool = True,
+        explain: bool = False,
+    ) -> Results:
+        """The equations nearest to a formula, to words, or to both; see `eqkin.search.Engine.search`."""
+        from eqkin.search.backend import NO_FILTERS
+
+        return self.open_engine().search(
+            query, k=k, text=text, filters=filters or NO_FILTERS, group=group, fold=fold, explain=explain
+        )
+
+    def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
+        """Papers related by their mathematics to one of the library (its key) or to a draft (a `Path`)."""
+        return self.open_engine().find_similar_papers(paper, k)
+
+
+def verify(folder: Path, progress: Callable[[int], None] | None = None) -> VerificationReport:
+    """Check everything in a library's folder; `progress` is called with the number of papers checked so far.
+
+    Raises:
+        BadInput: there is no library.
+        LibraryBusy: another process is writing to it.
+    """
+    from eqkin.index.state import INDEX_FOLDER
+    from eqkin.index.verify import verify_index
+
+    with ExitStack() as stack:
+        for path in (folder, folder / INDEX_FOLDER):
+            if path.is_dir() and (folder / MANIFEST_NAME).exists():
+                with suppress(StorageFailed):  # where nothing can be written, no writer can interfere
+                    stack.enter_context(WriterLock(path))
+        report = verify_library(folder, progress)
+        problems, notes = verify_index(folder)
+    report.problems += problems
+    report.notes += notes
+    return report
