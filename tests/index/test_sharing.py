@@ -12,8 +12,8 @@ from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
 from eqkin.index import TextIndex, VectorIndex, checked, nearest, update_index
-from eqkin.index.live import list_tree_ids
 from eqkin.index.state import FaissEntry, IndexManifest
+from eqkin.library.queries import list_tree_ids
 from eqkin.storage import WriterLock
 from tests.index.conftest import write_note
 

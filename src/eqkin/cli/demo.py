@@ -68,21 +68,14 @@ def demo(
 
 
 def _show_equation(library: Library, reference: str) -> None:
-    from eqkin.latex.prose import extract_context, to_plain_text
-    from eqkin.trees.mathml import to_mathml
+    from eqkin.library.records import get_equation
 
-    key, label = reference.split("#")
-    row = library.connection.execute(
-        "SELECT e.*, s.title AS heading, s.latex AS prose FROM equations e "
-        "JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section "
-        "WHERE p.key = ? AND e.label = ?",
-        (key, label),
-    ).fetchone()
+    equation = get_equation(library, reference)
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(f'\nOne of them, from {key}, section "{row["heading"]}"', style="bold")
-    console.print(f"  ... {extract_context(to_plain_text(row['prose']), row['mark'])[0][-200:]}")
-    console.print(f"  LaTeX   {' '.join(row['latex'].split())}")
-    console.print(f"  MathML  {to_mathml(library.get_tree(row['tree']))}", style="dim")
+    console.print(f'\nOne of them, from {equation.paper.key}, section "{equation.section}"', style="bold")
+    console.print(f"  ... {equation.before[-200:]}")
+    console.print(f"  LaTeX   {' '.join(equation.latex.split())}")
+    console.print(f"  MathML  {equation.mathml}", style="dim")
 
 
 def _embed_equations(library: Library) -> VectorIndex:
@@ -108,12 +101,10 @@ def _show_hits(library: Library, name: str, formula: str) -> None:
 def _show_groups(library: Library, index: VectorIndex) -> None:
     """How often the nearest of all members of kin groups is of the same group."""
     from eqkin.atlas import load_equation_groups
+    from eqkin.library.queries import list_labels
 
     groups = load_equation_groups()
-    rows = library.connection.execute(
-        "SELECT p.key, e.label, e.tree FROM equations e JOIN papers p ON p.id = e.paper WHERE e.tree IS NOT NULL"
-    ).fetchall()
-    tree = {f"{key.removeprefix('atlas:')}:{label}": number for key, label, number in rows}
+    tree = {f"{key.removeprefix('atlas:')}:{label}": number for key, label, number in list_labels(library)}
     members = [(group.id, tree[member]) for group in groups for member in group.equations if member in tree]
     label = np.array([name for name, _ in members])
     vectors = index.get_vectors(np.array([number for _, number in members], np.int64))

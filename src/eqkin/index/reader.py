@@ -10,13 +10,13 @@ import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, LibraryBusy, StorageFailed
 from eqkin.index import nearest as faiss_side
-from eqkin.index.live import list_tree_ids
 from eqkin.index.nearest import FaissIndex
 from eqkin.index.state import INDEX_FOLDER, REBUILD_HINT, IndexManifest
 from eqkin.index.structure import TermIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, find_positions, normalise
 from eqkin.library import LibraryFiles
 from eqkin.library.database import read_generation
+from eqkin.library.queries import list_tree_ids
 from eqkin.storage import WriterLock
 
 _MAX_ATTEMPTS = 10  # while an updater replaces files

@@ -22,11 +22,11 @@ from eqkin.index import nearest as faiss_side
 from eqkin.index import structure_update as structure
 from eqkin.index import words_update as words
 from eqkin.index.embedding import Embedder, Embedding, EmbedTask
-from eqkin.index.live import list_tree_ids
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, LOCK_NAME, IndexManifest, TermsEntry, VectorsEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, write_vectors
 from eqkin.library import LibraryFiles
 from eqkin.library.database import read_generation
+from eqkin.library.queries import list_tree_ids
 from eqkin.storage import WriterLock, sync_folder
 
 _STEP_TREES = 4_096  # trees embedded between two looks at the clock

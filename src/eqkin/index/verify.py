@@ -9,13 +9,13 @@ import numpy as np
 
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.index import checked, networks, vectors
-from eqkin.index.live import list_tree_ids
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, LOCK_NAME, REBUILD_HINT, IndexManifest
 from eqkin.index.structure_files import TERM_SCHEME
 from eqkin.index.structure_update import read_trees
 from eqkin.index.words_update import find_changes, find_problems
 from eqkin.library import LibraryFiles
 from eqkin.library.database import read_generation
+from eqkin.library.queries import list_tree_ids
 
 
 def verify_index(path: Path) -> tuple[list[str], list[str]]:

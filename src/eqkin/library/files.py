@@ -109,7 +109,7 @@ class LibraryFiles:
     def get_tree(self, number: int) -> Node:
         """The MathML tree with this number; raises `NoSuchTree`."""
         with self.translate_errors():
-            for first, forest in self._open_segments():
+            for first, forest in self.open_segments():
                 if first <= number < first + len(forest):
                     return to_node(forest, number - first)
         raise TreeNotFound(f"the library has no tree {number}")
@@ -118,7 +118,7 @@ class LibraryFiles:
         """The trees with these numbers, in that order; raises `NoSuchTree` if one is not there."""
         with self.translate_errors():
             places, builder = [], ForestBuilder()
-            for first, forest in self._open_segments():
+            for first, forest in self.open_segments():
                 here = np.flatnonzero((numbers >= first) & (numbers < first + len(forest)))
                 if len(here):
                     places.append(here)
@@ -132,7 +132,7 @@ class LibraryFiles:
     def iter_forests(self) -> Iterator[tuple[npt.NDArray[np.int64], Forest]]:
         """The trees in use, segment by segment in order: their numbers and a forest of them."""
         with self.translate_errors():
-            for first, forest in self._open_segments():
+            for first, forest in self.open_segments():
                 here = self._find_used_trees(first, len(forest))
                 if len(here):
                     yield here, forest if len(here) == len(forest) else forest.select(here - first)
@@ -155,7 +155,7 @@ class LibraryFiles:
         except (ValueError, IndexError, KeyError) as error:
             raise CorruptData(f"{self.folder}: damaged ({error!r}); run `eqkin verify`") from error
 
-    def _open_segments(self) -> list[tuple[int, Forest]]:
+    def open_segments(self) -> list[tuple[int, Forest]]:
         """All segments with the number of their first tree; a writer may be merging some, so one look may fail."""
         for attempt in range(3):
             rows = self.connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()

@@ -24,6 +24,7 @@ from eqkin.library.database import DATABASE_NAME as DATABASE
 from eqkin.library.database import connect, read_generation
 from eqkin.library.files import TreeNotFound
 from eqkin.library.manifest import LibraryManifest
+from eqkin.library.queries import has_equations
 from eqkin.library.records import select_papers, select_trees
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
@@ -317,7 +318,6 @@ def _open_index(library: LibraryFiles, model: str) -> VectorIndex | None:
     try:
         return VectorIndex.open(library, model)
     except EqkinError:
-        with library.translate_errors():
-            if library.connection.execute("SELECT 1 FROM equations WHERE tree IS NOT NULL LIMIT 1").fetchone():
-                raise
+        if has_equations(library):
+            raise
         return None

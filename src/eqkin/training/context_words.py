@@ -7,7 +7,6 @@ something to more than one author, and not around every sixth equation, so that 
 from __future__ import annotations
 
 import re
-import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator
 
@@ -15,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.latex.prose import EQUATION_MARK
+from eqkin.library import LibraryFiles
+from eqkin.library.queries import read_sections
 from eqkin.training.corpus_words import ContextWords
 
 CHARACTERS_BEFORE, CHARACTERS_AFTER = 450, 250  # characters of prose
@@ -35,25 +36,25 @@ _MIN_STEM_LENGTH = 4  # letters that stay
 Integers = npt.NDArray[np.int64]
 
 
-def gather_words(connection: sqlite3.Connection, equations: Integers) -> ContextWords:
+def gather_words(library: LibraryFiles, equations: Integers) -> ContextWords:
     """The words around some equations of a library.
 
     Args:
-        connection: Of the library, in a transaction.
+        library: The library, in a transaction.
         equations: (n, 3) paper, section and mark of each; those of a paper, and of a section, stand together.
     """
     gathered = _WordCollector()
-    for paper, words in _iter_contexts(connection, equations):
+    for paper, words in _iter_contexts(library, equations):
         gathered.add(paper, words)
     return gathered.build(len(np.unique(equations[:, 0])))
 
 
-def _iter_contexts(connection: sqlite3.Connection, equations: Integers) -> Iterator[tuple[int, list[str]]]:
+def _iter_contexts(library: LibraryFiles, equations: Integers) -> Iterator[tuple[int, list[str]]]:
     """Paper and words of each equation."""
     current, heading, pieces = -1, [""], [""]
     for paper, section, mark in equations.tolist():
         if section != current:
-            title, prose = connection.execute("SELECT title, latex FROM sections WHERE id = ?", (section,)).fetchone()
+            title, prose = read_sections(library, [section])[section]
             current, heading, pieces = section, split_words(title[:CHARACTERS_BEFORE]), prose.split(EQUATION_MARK)
         yield paper, heading + extract_context_words(pieces, mark)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -14,19 +12,12 @@ import numpy.typing as npt
 
 from eqkin.errors import CorruptData
 from eqkin.library import LibraryFiles
+from eqkin.library.queries import read_corpus
 from eqkin.training.context_words import gather_words
 from eqkin.training.corpus_words import ContextWords
 from eqkin.trees import Forest
-from eqkin.trees.forest import open_forest
 
 _PART_NODES = 4_000_000  # trees are checked in parts of about this size, which bounds the memory it takes
-
-_EQUATIONS = """
-SELECT paper, section, number, tree, mark FROM equations
-WHERE status IN ('converted', 'degraded') AND tree IS NOT NULL
-"""
-_PAPERS = "SELECT id, key, work FROM papers"
-_CITATIONS = "SELECT c.paper, p.id FROM citations c JOIN papers p ON p.key = 'arxiv:' || c.cited"
 
 Integers = npt.NDArray[np.int64]
 
@@ -44,18 +35,13 @@ class LibraryContents:
 
 def read_library(library: LibraryFiles) -> LibraryContents:
     """Look at a library in one transaction, so that a writer who goes on meanwhile does no harm."""
-    with library.translate_errors(), _begin_transaction(library.connection) as connection:
-        papers = [(row[0], row[1], _normalise_work(row[1], row[2])) for row in connection.execute(_PAPERS)]
+    with read_corpus(library) as tables:
+        papers = [(number, key, _normalise_work(key, work)) for number, key, work in tables.papers]
         papers.sort(key=lambda paper: (paper[2], paper[1]))
-        equations = _fetch_integers(connection, _EQUATIONS, 5)
-        paper = find_positions(np.array([row[0] for row in papers], np.int64), equations[:, 0])
-        equations = equations[np.lexsort((equations[:, 2], equations[:, 1], paper))]
-        words = gather_words(connection, equations[:, [0, 1, 4]])
-        citations = _fetch_integers(connection, _CITATIONS, 2)
-        files = connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
-        # opened before the transaction ends: until then nobody deletes them
-        segments = [(int(first), open_forest(library.folder / "forest" / file)) for first, file in files]
-    return LibraryContents(papers, equations, words, citations, segments)
+        paper = find_positions(np.array([row[0] for row in papers], np.int64), tables.equations[:, 0])
+        equations = tables.equations[np.lexsort((tables.equations[:, 2], tables.equations[:, 1], paper))]
+        words = gather_words(library, equations[:, [0, 1, 4]])
+    return LibraryContents(papers, equations, words, tables.citations, tables.segments)
 
 
 def find_positions(ids: Integers, wanted: Integers) -> Integers:
@@ -66,20 +52,6 @@ def find_positions(ids: Integers, wanted: Integers) -> Integers:
 
 def _normalise_work(key: str, work: str) -> str:
     return (work or key).replace("\0", "\ufffd")  # a zero character would end a string on disk
-
-
-@contextmanager
-def _begin_transaction(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    connection.execute("BEGIN")
-    try:
-        yield connection
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
-def _fetch_integers(connection: sqlite3.Connection, query: str, columns: int) -> Integers:
-    return np.fromiter(chain.from_iterable(connection.execute(query)), np.int64).reshape(-1, columns)
 
 
 def gather_trees(segments: list[tuple[int, Forest]], trees: Integers) -> Forest:

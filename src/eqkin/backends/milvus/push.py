@@ -17,7 +17,6 @@ from functools import partial
 from typing import TypeVar
 
 import numpy as np
-import orjson
 
 from eqkin.backends.milvus import documents
 from eqkin.backends.milvus.connection import WRITE_SECONDS, MilvusConnection
@@ -36,16 +35,13 @@ from eqkin.backends.milvus.summary import summarise
 from eqkin.backends.milvus.vectors import LibraryVectors
 from eqkin.errors import BadInput, StorageFailed, Unreachable
 from eqkin.library import LibraryFiles, records
+from eqkin.library.queries import list_contents, list_paper_trees
 
 T = TypeVar("T")
 _PAPERS_PER_LOOKUP = 500  # papers looked up at a time
 _EQUATIONS_PER_BATCH = 1_000  # equations of a batch, and of a message
 _MAX_MESSAGE_BYTES = 4_000_000  # of a message; Milvus takes 64 MB
 _RETRY_PAUSES = (1.0, 4.0, 15.0, 30.0)  # seconds waited for a server that is away, before a batch is tried again
-_PAPERS = """
-SELECT p.id, p.key, p.content, json_group_array(e.tree) AS trees FROM papers p LEFT JOIN equations e ON e.paper = p.id
-WHERE p.id IN (SELECT id FROM papers WHERE id > ? ORDER BY id LIMIT ?) GROUP BY p.id ORDER BY p.id
-"""
 
 
 @dataclass
@@ -128,8 +124,7 @@ class _Pusher:
 
     def run(self, prune: bool) -> PushReport:
         start, report = time.monotonic(), self.report
-        with self.library.translate_errors():
-            report.total = self.library.connection.execute("SELECT count(*) FROM papers").fetchone()[0]
+        report.total = len(list_contents(self.library))
         self._clear_pending()
         fresh = documents.count_rows(self.connection, self.collection, strong=True) == 0
         for listed_ in self._iter_listed():
@@ -164,15 +159,14 @@ class _Pusher:
         """The library's papers, some at a time."""
         last = 0
         while True:
-            with self.library.translate_errors():
-                rows = self.library.connection.execute(_PAPERS, (last, _PAPERS_PER_LOOKUP)).fetchall()
-            if not rows:
+            papers = list_paper_trees(self.library, last, _PAPERS_PER_LOOKUP)
+            if not papers:
                 return
-            last = rows[-1]["id"]
-            yield [self._list_paper(row["key"], row["content"], row["trees"]) for row in rows]
+            last = papers[-1].id
+            yield [self._list_paper(paper.key, paper.content, paper.trees) for paper in papers]
 
-    def _list_paper(self, key: str, content: str, trees: str) -> _ListedPaper:
-        numbers = np.array([tree for tree in orjson.loads(trees) if tree is not None], np.int64)
+    def _list_paper(self, key: str, content: str, trees: Sequence[int]) -> _ListedPaper:
+        numbers = np.array(trees, np.int64)
         there = int(self.vectors.has(numbers).sum())
         self.report.missing += len(numbers) - there
         return _ListedPaper(key, f"{content}-{there}", there)
@@ -259,8 +253,7 @@ class _Pusher:
 
     def _prune(self) -> None:
         """Drop papers that the library does not have."""
-        with self.library.translate_errors():
-            here = {row[0] for row in self.library.connection.execute("SELECT key FROM papers")}
+        here = list_contents(self.library)
         name = name_papers_collection(self.collection)
         rows = documents.scan_rows(
             self.connection,

@@ -14,6 +14,7 @@ from eqkin.evaluation.results import ExampleHit, ExperimentResult, WorkedExample
 from eqkin.evaluation.sets.library_formulas import compute_content_digest
 from eqkin.evaluation.sets.relevance import make_section_text
 from eqkin.library import LibraryFiles
+from eqkin.library.queries import count_equations, read_equation_text
 from eqkin.search import results as searching
 from eqkin.search.engine import SearchEngine
 from eqkin.trees.mathml import parse_mathml
@@ -28,11 +29,6 @@ _CLAIM = (
     "else, the fourth, the law of total probability. A search for the energy of the Ising model finds, among the first "
     "20 results, papers that speak of Boltzmann machines and papers that speak of the Ising model."
 )
-_SIZE = "SELECT count(*), count(DISTINCT paper) FROM equations WHERE tree IS NOT NULL"
-_SECTION = """
-SELECT s.title, s.latex, p.title, p.abstract FROM equations e
-JOIN sections s ON s.id = e.section JOIN papers p ON p.id = e.paper WHERE p.key = ? AND e.number = ?
-"""
 
 
 @dataclass(frozen=True)
@@ -71,8 +67,7 @@ def run_examples(
         context.log("searching for Bayes' law and the Ising model")
         bayes, ising = _search_example(engine, BAYES_QUERY), _search_example(engine, ISING_QUERY)
         model = engine.encoder.digest
-    with library.translate_errors():
-        equations, papers = library.connection.execute(_SIZE).fetchone()
+    equations, papers = count_equations(library)
     law, laws, total = _bayes(bayes)
     models, spoken = _ising(library, ising)
     other = laws.index(False) if False in laws else None  # the first result that is something else
@@ -160,8 +155,7 @@ def _read_texts(library: LibraryFiles, hit: searching.Hit) -> str:
     found = []
     for name in (hit.equation.id, *hit.same):
         key, _, number = name.rpartition("#")
-        with library.translate_errors():
-            row = library.connection.execute(_SECTION, (key, int(number))).fetchone()
+        row = read_equation_text(library, key, int(number))
         if row is not None:
             heading, prose, title, abstract = row
             found += [make_section_text(heading, prose), make_section_text(title, abstract)]

@@ -11,13 +11,9 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.library import LibraryFiles
+from eqkin.library.queries import list_contents, list_equation_sources
 from eqkin.training.corpus import Corpus
 
-_EQUATIONS = """
-SELECT p.key, e.number, e.section, e.latex FROM equations e JOIN papers p ON p.id = e.paper
-WHERE e.status IN ('converted', 'degraded') AND e.tree IS NOT NULL
-"""
-_PAPERS = "SELECT key, content FROM papers ORDER BY key"
 _Found = TypeVar("_Found")
 
 
@@ -30,10 +26,7 @@ def read_library_formulas(library: LibraryFiles) -> tuple[Corpus, FormulaSet]:
     corpus = Corpus.from_library(library)
     if not len(corpus):
         raise BadInput(f"{library.folder}: no equations to work with; fill it with `eqkin add`")
-    latex: dict[tuple[str, int], str] = {}
-    with library.translate_errors():
-        for key, number, _, text in library.connection.execute(_EQUATIONS):
-            latex[key, number] = text
+    latex = {(key, number): text for key, number, _, text in list_equation_sources(library)}
     return corpus, FormulaSet(corpus.forest, _sort_by_corpus(library, corpus, latex))
 
 
@@ -43,8 +36,7 @@ def read_section_ids(library: LibraryFiles, corpus: Corpus) -> npt.NDArray[np.in
     Raises:
         BadInput: somebody changed the library meanwhile.
     """
-    with library.translate_errors():
-        found = {(key, number): section for key, number, section, _ in library.connection.execute(_EQUATIONS)}
+    found = {(key, number): section for key, number, section, _ in list_equation_sources(library)}
     of_trees = np.array(_sort_by_corpus(library, corpus, found), np.int64)
     return of_trees[np.unique(corpus.section, return_index=True)[1]]
 
@@ -52,9 +44,8 @@ def read_section_ids(library: LibraryFiles, corpus: Corpus) -> npt.NDArray[np.in
 def compute_content_digest(library: LibraryFiles) -> str:
     """Hex SHA-256 of all that a library holds: trees, LaTeX, prose. Quick, since every paper's own digest is kept."""
     total = hashlib.sha256()
-    with library.translate_errors():
-        for key, content in library.connection.execute(_PAPERS):
-            total.update(f"{key}\0{content}\0".encode("utf-8", "surrogatepass"))
+    for key, content in sorted(list_contents(library).items()):
+        total.update(f"{key}\0{content}\0".encode("utf-8", "surrogatepass"))
     return total.hexdigest()
 
 

@@ -18,13 +18,13 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.library import LibraryFiles
+from eqkin.library.queries import read_sections
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 MAX_EXACT_LENGTH = 10  # characters up to which a keyword has to stand there as it is
 _SECTION_BATCH = 500  # sections read at once
 _HYPHENS, _APOSTROPHES = "‐‑‒–—−", "‘’ʼ`´"  # ways to write - and '
-_SECTIONS = "SELECT id, title, latex FROM sections WHERE id IN (SELECT value FROM json_each(?))"
 
 
 def normalize(text: str) -> str:
@@ -132,9 +132,7 @@ def find_relevant_sections(
 
 
 def _read_texts(library: LibraryFiles, ids: list[int]) -> list[str]:
-    with library.translate_errors():
-        rows = library.connection.execute(_SECTIONS, (str(ids),)).fetchall()
-    texts = {row["id"]: make_section_text(row["title"], row["latex"]) for row in rows}
+    texts = {number: make_section_text(*section) for number, section in read_sections(library, ids).items()}
     if len(texts) < len(set(ids)):
         raise BadInput(f"{library.folder}: was changed while it was read; run this again")
     return [texts[section] for section in ids]
