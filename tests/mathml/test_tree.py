@@ -188,9 +188,12 @@ def test_only_known_elements_and_attributes_come_out():
 )
 def test_any_text_gives_a_tree_or_our_own_error(pieces):
     try:
-        to_forest(parse_mathml("<math>" + "".join(pieces) + "</math>")).validate()
-    except EqkinError:
-        pass
+        tree = parse_mathml("<math>" + "".join(pieces) + "</math>")
+    except EqkinError as error:
+        assert len(str(error)) > 10
+    else:
+        to_forest(tree).validate()
+        assert parse_mathml(to_mathml(tree)) == tree
 
 
 @pytest.mark.parametrize(
