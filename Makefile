@@ -20,7 +20,7 @@ help: ## show this list
 demo: $(VENV)/.base ## build a library from the bundled atlas, search it, serve it (NO_SERVE=1: do not serve)
 	$(VENV)/bin/eqkin demo --library local/atlas
 
-test: lint browser ## check style and types, run all tests
+test: lint browser ## lint, and run all tests
 	$(RUN) pytest $(PYTEST_ARGS)
 
 # Tests in a browser are skipped where there is none. Continuous integration, as root on a Debian, gets one.
@@ -28,10 +28,11 @@ browser:
 	@if [ "$(CI)" = true ] && ! command -v chromium >/dev/null && command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 	  { apt-get -qq update && apt-get -qq install -y --no-install-recommends chromium; } >/dev/null; fi
 
-lint: $(VENV)/.dev ## check style and types
+lint: $(VENV)/.dev ## check style, types and imports between packages
 	$(RUN) ruff check .
 	$(RUN) ruff format --check .
 	$(RUN) mypy
+	$(VENV)/bin/lint-imports --no-cache --no-logo
 
 format: $(VENV)/.dev ## put the code into the common format
 	$(RUN) ruff check --fix .

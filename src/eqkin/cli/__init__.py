@@ -49,7 +49,7 @@ for _module in (add, index, search, serve, push, inspect, convert, demo, train, 
 
 def _print_version(value: bool) -> None:
     if value:
-        from eqkin import __version__
+        from eqkin.version import __version__
 
         typer.echo(f"eqkin {__version__}")
         raise typer.Exit

@@ -48,7 +48,7 @@ class Work(ABC, Generic[T, R]):
 
     def stamp(self) -> str:
         """What has to be the same on all machines for the results to be; shown when it is not."""
-        from eqkin import __version__
+        from eqkin.version import __version__
 
         return f"eqkin {__version__}"
 

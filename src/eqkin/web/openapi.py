@@ -45,7 +45,7 @@ _JUDGEMENT_SCHEMA = {
 
 def build_document() -> dict[str, Any]:
     """The OpenAPI description."""
-    from eqkin import __version__
+    from eqkin.version import __version__
 
     paths: dict[str, Any] = {}
     for route in API_ROUTES:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from eqkin import __version__
 from eqkin.backends.milvus import documents
 from eqkin.backends.milvus.connection import MilvusConnection
 from eqkin.backends.milvus.expressions import NO_YEAR
 from eqkin.backends.milvus.keys import SUMMARY_KEY
 from eqkin.backends.milvus.schema import name_papers_collection
+from eqkin.version import __version__
 
 _COUNTED_FIELDS = ("equations", "missing", "year", "fields")
 
