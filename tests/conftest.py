@@ -1,8 +1,8 @@
-"""How the tests run.
+"""Configuration of all tests.
 
-Hypothesis tries the same examples every time where CI runs, more with EQKIN_THOROUGH=1, random ones otherwise. Numbers
-are crunched with one thread: tests run in several processes, and threads that wait for each other on a busy core make
-torch twenty times slower. Tests that share a server or a cluster run in the same process, which starts it once.
+Hypothesis tries the same examples every time in continuous integration, more with EQKIN_THOROUGH=1, random ones otherwise.
+Numerical libraries use one thread: tests run in several processes, and threads that wait for each other on a busy core
+make torch twenty times slower. Tests that share a server or a cluster run in one process, which starts it once.
 """
 
 import os
@@ -17,7 +17,7 @@ settings.register_profile("thorough", max_examples=3_000, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ.get("EQKIN_THOROUGH") else "default")
 
-_TOGETHER = {
+SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
     "tests/backends/milvus/": "milvus",
     "tests/search/test_stores.py": "milvus",
     "tests/executors/test_ray": "ray",
@@ -26,11 +26,11 @@ _TOGETHER = {
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """One test at a time to whoever is free, but those that belong together to the same process."""
+    """Give each free process one test at a time, but tests that share a server to the same process."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return next((name for start, name in _TOGETHER.items() if nodeid.startswith(start)), nodeid)
+            return next((name for start, name in SHARED_SERVERS.items() if nodeid.startswith(start)), nodeid)
 
     return Scheduling(config, log)

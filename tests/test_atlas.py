@@ -1,4 +1,4 @@
-"""The bundled atlas: large enough, named throughout, correct in form, and its kin groups refer to what is there."""
+"""The bundled atlas: large enough, named throughout, correct in form, and its groups refer to equations that exist."""
 
 from collections import Counter
 from functools import cache
@@ -13,12 +13,12 @@ def _documents() -> dict[str, Document]:
     return {article.name.removesuffix(".tex"): parse(article.read_text("utf-8")) for article in list_articles()}
 
 
-def test_there_are_many_fields_and_equations() -> None:
+def test_atlas_has_many_fields_and_equations() -> None:
     assert len(_documents()) >= 20
     assert sum(len(document.equations) for document in _documents().values()) >= 600
 
 
-def test_every_equation_is_named_once_and_stands_in_a_section_with_prose() -> None:
+def test_every_equation_has_a_unique_label_and_a_section_with_prose() -> None:
     for field, document in _documents().items():
         labels = [equation.label for equation in document.equations]
         assert all(labels), field
@@ -36,7 +36,7 @@ def test_every_equation_converts_without_loss() -> None:
         assert {(record.status, record.repaired) for record in records} == {("converted", False)}, field
 
 
-def test_kin_groups_span_fields_and_name_existing_equations_once() -> None:
+def test_groups_of_related_equations_span_fields_and_name_existing_equations_once() -> None:
     groups = load_equation_groups()
     known = {f"{field}:{equation.label}" for field, document in _documents().items() for equation in document.equations}
     members = Counter(member for group in groups for member in group.equations)

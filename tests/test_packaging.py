@@ -22,14 +22,14 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 HEAVY = {"torch", "numpy", "matplotlib", "py_mini_racer", "rich", "typer", "safetensors", "sqlite3"}
 
 
-def normal(name: str) -> str:
+def normalise(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def requirement_name(requirement: str) -> str:
+def parse_requirement_name(requirement: str) -> str:
     found = re.match(r"[A-Za-z0-9._-]+", requirement)
     assert found, requirement
-    return normal(found.group())
+    return normalise(found.group())
 
 
 @pytest.fixture(scope="module")
@@ -82,16 +82,18 @@ def test_constraints_pin_every_dependency_inside_its_range():
     packaging = pytest.importorskip("packaging.requirements")
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
-    pins = {normal(name): pin for name, pin in pins.items()}
+    pins = {normalise(name): pin for name, pin in pins.items()}
     project = PROJECT["project"]
     wanted = project["dependencies"] + sum(project["optional-dependencies"].values(), [])
-    assert [text for text in wanted if requirement_name(text) not in pins] == []
-    outside = [text for text in wanted if pins[requirement_name(text)] not in packaging.Requirement(text).specifier]
+    assert [text for text in wanted if parse_requirement_name(text) not in pins] == []
+    outside = [
+        text for text in wanted if pins[parse_requirement_name(text)] not in packaging.Requirement(text).specifier
+    ]
     assert outside == []
 
 
 def test_base_install_is_without_torch():
-    assert "torch" not in map(requirement_name, PROJECT["project"]["dependencies"])
+    assert "torch" not in map(parse_requirement_name, PROJECT["project"]["dependencies"])
 
 
 def test_installed_katex_is_the_pinned_one():
@@ -104,7 +106,7 @@ def test_installed_katex_is_the_pinned_one():
     assert "MIT" in folder.joinpath("katex.LICENSE.txt").read_text(encoding="utf-8")
 
 
-def tarball_of(folder, members):
+def make_tarball(folder, members):
     path = folder / "katex.tgz"
     with tarfile.open(path, "w:gz") as archive:
         for name, content in members.items():
@@ -118,14 +120,14 @@ def tarball_of(folder, members):
     return path
 
 
-def pin_of(hook, tarball, script):
-    integrity = hook.integrity_of(tarball.read_bytes())
+def make_pin(hook, tarball, script):
+    integrity = hook.compute_integrity(tarball.read_bytes())
     return hook.Pin("katex", "9.9.9", integrity, hashlib.sha256(script).hexdigest())
 
 
 def test_build_hook_installs_what_is_pinned_and_then_needs_no_network(hook, tmp_path):
-    tarball = tarball_of(tmp_path, {hook.SCRIPT: b"script", hook.LICENSE: b"license", "package/other.js": b"other"})
-    pin = pin_of(hook, tarball, b"script")
+    tarball = make_tarball(tmp_path, {hook.SCRIPT: b"script", hook.LICENSE: b"license", "package/other.js": b"other"})
+    pin = make_pin(hook, tarball, b"script")
     assert not hook.is_complete(tmp_path, pin)
     hook.install(tarball, pin, tmp_path)
     assert hook.is_complete(tmp_path, pin)
@@ -149,8 +151,8 @@ def test_build_hook_installs_what_is_pinned_and_then_needs_no_network(hook, tmp_
     ],
 )
 def test_build_hook_refuses_another_package(hook, tmp_path, members, change, message):
-    tarball = tarball_of(tmp_path, {getattr(hook, name): content for name, content in members.items()})
-    pin = pin_of(hook, tarball, b"script")._replace(**change)
+    tarball = make_tarball(tmp_path, {getattr(hook, name): content for name, content in members.items()})
+    pin = make_pin(hook, tarball, b"script")._replace(**change)
     with pytest.raises(hook.KatexError, match=message):
         hook.install(tarball, pin, tmp_path)
     assert not (tmp_path / "src").exists()
