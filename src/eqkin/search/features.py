@@ -79,13 +79,13 @@ def extract_features(
         frequencies: Document frequencies of terms; by default the bundled ones.
         tokens: Whether tokens are needed; `compute_structural_overlap` needs none.
     """
-    simplify = Normaliser(forest)
-    terms = extract_terms(forest, simplify=simplify)
+    normaliser = Normaliser(forest)
+    terms = extract_terms(forest, normaliser=normaliser)
     frequencies, counts = frequencies or load_bundled_frequencies(), terms.count.astype(np.float32)
     weight = 2 * counts / (counts + 1) * np.sqrt(frequencies.compute_idf(terms.code))
     cell = terms.family * np.int64(len(terms)) + np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
     norms = np.bincount(cell, weight * weight, len(TERM_FAMILIES) * len(terms)).reshape(len(TERM_FAMILIES), len(terms))
-    found = extract_tokens(forest, simplify=simplify) if tokens else Tokens.make_empty(len(forest))
+    found = extract_tokens(forest, normaliser=normaliser) if tokens else Tokens.make_empty(len(forest))
     token_idf = np.zeros(found.label.shape, np.float32)
     is_token = found.exact > 0
     token_idf[is_token] = np.round(frequencies.compute_idf(found.label[is_token]) * IDF_STEPS) / IDF_STEPS

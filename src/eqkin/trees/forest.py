@@ -28,11 +28,21 @@ import numpy.typing as npt
 from eqkin.errors import BadInput, CorruptData
 
 Array = npt.NDArray[np.integer[Any]]
+Places = npt.NDArray[np.int64]
+Numbers = npt.NDArray[np.int32]
 
-
-def _to_smallest_dtype(values: Array, at_least: int) -> Array:
-    """The array in the narrowest unsigned type that holds numbers below `at_least`."""
-    return np.asarray(values, dtype=np.min_scalar_type(max(at_least - 1, 0)))
+FOREST_FORMAT, FOREST_VERSION = "eqkin-forest", 1
+NODES_PER_BLOCK = 1_000_000  # nodes processed at a time
+_STRING_LISTS = ("tags", "attributes", "texts")
+_ARRAYS = ("tag", "attribute", "text", "n_children", "offsets")
+_DTYPES: dict[str, type[np.integer[Any]]] = {
+    "U8": np.uint8,
+    "U16": np.uint16,
+    "U32": np.uint32,
+    "U64": np.uint64,
+    "I64": np.int64,
+}
+_DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 @dataclass
@@ -46,42 +56,33 @@ class Forest:
     attribute: Array  # (nodes,) index into attributes
     text: Array  # (nodes,) index into texts
     n_children: Array  # (nodes,)
-    offsets: npt.NDArray[np.int64]  # (trees + 1,) first node of each tree
+    offsets: Places  # (trees + 1,) first node of each tree
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
-    def sizes(self) -> npt.NDArray[np.int64]:
-        """Nodes of each tree."""
+    def sizes(self) -> Places:
+        """Number of nodes of each tree."""
         return np.diff(self.offsets)
 
-    def compute_first_child(self) -> npt.NDArray[np.int64]:
-        """Index of each node's first child (where one would stand, for a leaf), counted over the whole forest."""
-        counts = self.n_children.astype(np.int64)
-        before = np.cumsum(counts) - counts
-        # within tree t, whose root is no child: 1 + children of the nodes before
-        tree = np.repeat(np.arange(len(self)), self.sizes)
-        return before + tree + 1
+    def compute_first_child(self) -> Places:
+        """Return the index of each node's first child (for a leaf: where it would be) in the whole forest."""
+        return compute_first_children(self.n_children, self.offsets)
 
-    def compute_parent(self) -> npt.NDArray[np.int64]:
-        """Index of each node's parent over the whole forest; a root is its own parent."""
-        parents = np.empty(len(self.n_children), np.int64)
-        parents[self.offsets[:-1]] = self.offsets[:-1]
-        inner = np.ones(len(parents), bool)
-        inner[self.offsets[:-1]] = False
-        parents[inner] = np.repeat(np.arange(len(parents)), self.n_children)
-        return parents
+    def compute_parent(self) -> Places:
+        """Return the index of each node's parent in the whole forest; a root is its own parent."""
+        return compute_parents(self.n_children, self.offsets)
 
-    def compute_position(self) -> npt.NDArray[np.int64]:
-        """Position of each node among its siblings, from 0."""
+    def compute_position(self) -> Places:
+        """Return the position of each node among its siblings, from 0."""
         parent = self.compute_parent()
         position = np.arange(len(parent)) - self.compute_first_child()[parent]
         position[self.offsets[:-1]] = 0
         return position
 
-    def select(self, indices: Sequence[int] | npt.NDArray[np.int64]) -> Forest:
-        """A forest of the trees at `indices`, in that order, with only the strings they use."""
+    def select(self, indices: Sequence[int] | Places) -> Forest:
+        """Return a forest of the trees at `indices`, in that order, with only the strings they use."""
         indices = np.asarray(indices, dtype=np.int64)
         sizes = self.sizes[indices]
         offsets = np.concatenate(([0], np.cumsum(sizes)))
@@ -92,14 +93,13 @@ class Forest:
         return Forest(tags, attributes, texts, tag, attribute, text, np.array(self.n_children[nodes]), offsets)
 
     def canonicalise(self) -> Forest:
-        """The same trees with string lists in alphabetical order and fixed types: equal forests have equal bytes."""
-        tags, tag = _sort_strings(self.tags, self.tag)
-        attributes, attribute = _sort_strings(self.attributes, self.attribute)
-        texts, text = _sort_strings(self.texts, self.text)
-        most = int(self.n_children.max()) + 1 if len(self.n_children) else 1
-        return Forest(
-            tags, attributes, texts, tag, attribute, text, _to_smallest_dtype(self.n_children, most), self.offsets
-        )
+        """Return the same trees with sorted string lists and fixed types: equal forests have equal bytes."""
+        tags, tag = _compact_strings(self.tags, self.tag, alphabetical=True)
+        attributes, attribute = _compact_strings(self.attributes, self.attribute, alphabetical=True)
+        texts, text = _compact_strings(self.texts, self.text, alphabetical=True)
+        most = int(self.n_children.max(initial=0)) + 1
+        n_children = _to_smallest_dtype(self.n_children, most)
+        return Forest(tags, attributes, texts, tag, attribute, text, n_children, self.offsets)
 
     def validate(self) -> None:
         """Check that the arrays describe trees and stay inside their string lists; raises `CorruptData`."""
@@ -123,18 +123,16 @@ class Forest:
             raise CorruptData("forest: child counts do not make a tree")
 
 
-def _compact_strings(strings: list[str], indices: Array) -> tuple[list[str], Array]:
-    """The strings in use, in their order, and the indices into that list."""
-    used = np.flatnonzero(np.bincount(indices, minlength=len(strings)))
-    rank = np.zeros(max(len(strings), 1), np.int64)
-    rank[used] = np.arange(len(used))
-    return [strings[i] for i in used], _to_smallest_dtype(rank[indices], max(len(used), 1))
+def _to_smallest_dtype(values: Array, bound: int) -> Array:
+    """Convert an array to the narrowest unsigned type that holds numbers below `bound`."""
+    return np.asarray(values, dtype=np.min_scalar_type(max(bound - 1, 0)))
 
 
-def _sort_strings(strings: list[str], indices: Array) -> tuple[list[str], Array]:
-    """The strings in use, in alphabetical order, and the indices into that list."""
+def _compact_strings(strings: list[str], indices: Array, alphabetical: bool = False) -> tuple[list[str], Array]:
+    """Return the strings in use, in their order or sorted, and the indices into that list."""
     used = np.flatnonzero(np.bincount(indices, minlength=len(strings))).tolist()
-    used.sort(key=strings.__getitem__)
+    if alphabetical:
+        used.sort(key=strings.__getitem__)
     rank = np.zeros(max(len(strings), 1), np.int64)
     rank[used] = np.arange(len(used))
     return [strings[i] for i in used], _to_smallest_dtype(rank[indices], max(len(used), 1))
@@ -159,71 +157,50 @@ class ForestBuilder:
         self.add_columns(tags, attributes, texts, columns, [len(tree[0]) for tree in trees])
 
     def add_columns(
-        self, tags: list[str], attributes: list[str], texts: list[str], columns: Sequence[Array], sizes: Sequence[int]
+        self,
+        tags: list[str],
+        attributes: list[str],
+        texts: list[str],
+        columns: Sequence[Array],
+        sizes: Sequence[int] | Array,
     ) -> None:
-        """Add trees whose nodes stand one after the other in four columns: tag, attribute, text, n_children."""
-        if len(sizes):
-            self._add_part(tags, attributes, texts, columns, np.asarray(sizes, np.int64))
+        """Add trees whose nodes are concatenated in four columns: tag, attribute, text, n_children."""
+        if not len(sizes):
+            return
+        mapped = (
+            np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))[column]
+            for index, strings, column in zip(
+                (self.tags, self.attributes, self.texts), (tags, attributes, texts), columns[:3], strict=True
+            )
+        )
+        tag, attribute, text = mapped
+        self._parts.append((tag, attribute, text, columns[3]))
+        self._sizes.append(np.asarray(sizes, np.int64))
 
     def add_forest(self, forest: Forest) -> None:
         """Add all trees of another forest."""
-        if len(forest):
-            columns = [forest.tag, forest.attribute, forest.text, forest.n_children]
-            self._add_part(forest.tags, forest.attributes, forest.texts, columns, forest.sizes)
-
-    def _add_part(
-        self, tags: list[str], attributes: list[str], texts: list[str], columns: Sequence[Array], sizes: Array
-    ) -> None:
-        self._parts.append(
-            (
-                _map_strings(self.tags, tags)[columns[0]],
-                _map_strings(self.attributes, attributes)[columns[1]],
-                _map_strings(self.texts, texts)[columns[2]],
-                columns[3],
-            )
-        )
-        self._sizes.append(sizes)
+        columns = [forest.tag, forest.attribute, forest.text, forest.n_children]
+        self.add_columns(forest.tags, forest.attributes, forest.texts, columns, forest.sizes)
 
     def build(self) -> Forest:
-        """The forest of everything added so far."""
+        """Return the forest of everything added so far."""
         empty = np.zeros(0, np.int64)
         columns = [np.concatenate([empty, *(part[c] for part in self._parts)]) for c in range(4)]
         sizes = np.concatenate([empty, *self._sizes])
         offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
-        most = int(columns[3].max()) + 1 if len(columns[3]) else 1
-        return Forest(
-            list(self.tags), list(self.attributes), list(self.texts),
-            _to_smallest_dtype(columns[0], len(self.tags)), _to_smallest_dtype(columns[1], len(self.attributes)),
-            _to_smallest_dtype(columns[2], len(self.texts)), _to_smallest_dtype(columns[3], most), offsets,
-        )  # fmt: skip
-
-
-def _map_strings(index: dict[str, int], strings: list[str]) -> npt.NDArray[np.int64]:
-    return np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))
-
-
-FOREST_FORMAT = "eqkin-forest"
-FOREST_VERSION = 1
-_STRING_LISTS = ("tags", "attributes", "texts")
-_ARRAYS = ("tag", "attribute", "text", "n_children", "offsets")
-_DTYPES: dict[str, type[np.integer[Any]]] = {
-    "U8": np.uint8,
-    "U16": np.uint16,
-    "U32": np.uint32,
-    "U64": np.uint64,
-    "I64": np.int64,
-}
-_DTYPE_NAMES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
+        bounds = (len(self.tags), len(self.attributes), len(self.texts), int(columns[3].max(initial=0)) + 1)
+        narrow = [_to_smallest_dtype(column, bound) for column, bound in zip(columns, bounds, strict=True)]
+        return Forest(list(self.tags), list(self.attributes), list(self.texts), *narrow, offsets)
 
 
 def to_bytes(forest: Forest) -> bytes:
-    """The file content of a forest."""
+    """Return the file content of a forest."""
     arrays: dict[str, Array] = {name: np.ascontiguousarray(getattr(forest, name)) for name in _ARRAYS}
     for name in _STRING_LISTS:
         strings = getattr(forest, name)
         joined = "\0".join(strings).encode("utf-8", "surrogatepass")
         if strings and joined.count(b"\0") != len(strings) - 1:
-            raise BadInput(f"a forest cannot be stored: one of its {name} holds a zero character")
+            raise BadInput(f"a forest cannot be stored: one of its {name} contains a zero character")
         arrays[name] = np.frombuffer(joined, np.uint8)
     arrays = dict(sorted(arrays.items(), key=lambda item: -item[1].itemsize))  # widest first keeps all of them aligned
     header: dict[str, object] = {
@@ -244,7 +221,7 @@ def to_bytes(forest: Forest) -> bytes:
 
 
 def open_forest(path: Path) -> Forest:
-    """Open a forest file without reading it: arrays are views of the mapped file. Raises `CorruptData`."""
+    """Open a forest file without reading it: its arrays are views of the mapped file. Raises `CorruptData`."""
     try:
         with path.open("rb") as file:
             buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -256,7 +233,7 @@ def open_forest(path: Path) -> Forest:
 
 
 def from_bytes(data: bytes) -> Forest:
-    """The forest whose file content is `data`. Raises `CorruptData`."""
+    """Return the forest whose file content is `data`. Raises `CorruptData`."""
     return _parse_forest(memoryview(data), "forest")
 
 
@@ -269,11 +246,17 @@ def _parse_forest(data: memoryview, name: str) -> Forest:
         metadata = header["__metadata__"]
         if metadata["format"] != FOREST_FORMAT or metadata["version"] != str(FOREST_VERSION):
             raise CorruptData(
-                f"{name}: format {metadata['format']} {metadata['version']}, this eqkin reads {FOREST_FORMAT} {FOREST_VERSION}"
+                f"{name}: format {metadata['format']} {metadata['version']},"
+                f" this eqkin reads {FOREST_FORMAT} {FOREST_VERSION}"
             )
         body = data[8 + length :]
         arrays = {key: _read_array(header[key], body) for key in (*_ARRAYS, *_STRING_LISTS)}
-        strings = {key: _split_strings(arrays[key], int(metadata[f"n_{key}"])) for key in _STRING_LISTS}
+        strings = {}
+        for key in _STRING_LISTS:
+            count = int(metadata[f"n_{key}"])
+            strings[key] = arrays[key].tobytes().decode("utf-8", "surrogatepass").split("\0") if count else []
+            if len(strings[key]) != count:
+                raise ValueError("string list length")
         if arrays["offsets"].dtype != np.int64 or not len(arrays["offsets"]):
             raise ValueError("offsets")
     except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
@@ -290,20 +273,24 @@ def _read_array(entry: dict[str, Any], body: memoryview) -> Array:
     return np.frombuffer(body[start:end], dtype)
 
 
-def _split_strings(array: Array, count: int) -> list[str]:
-    strings = array.tobytes().decode("utf-8", "surrogatepass").split("\0") if count else []
-    if len(strings) != count:
-        raise ValueError("string list length")
-    return strings
+def compute_first_children(n_children: Array, offsets: Places) -> Places:
+    """Return the index of each node's first child: 1 + the tree's number + the children of all nodes before."""
+    counts = n_children.astype(np.int64)
+    return np.cumsum(counts) - counts + np.repeat(np.arange(1, len(offsets)), np.diff(offsets))
 
 
-Numbers = npt.NDArray[np.int32]
-
-NODES_PER_BLOCK = 1_000_000  # nodes worked on at a time
+def compute_parents(n_children: Array, offsets: Places) -> Places:
+    """Return the index of each node's parent; a root is its own parent."""
+    parent = np.empty(len(n_children), np.int64)
+    parent[offsets[:-1]] = offsets[:-1]
+    inner = np.ones(len(parent), bool)
+    inner[offsets[:-1]] = False
+    parent[inner] = np.repeat(np.arange(len(parent)), n_children)
+    return parent
 
 
 def compute_preorder(forest: Forest, block: int = NODES_PER_BLOCK) -> Numbers:
-    """Each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order."""
+    """Return each node's rank in depth-first order within its tree, from 0; (nodes,) in the forest's order."""
     rank = np.empty(len(forest.n_children), np.int32)
     for trees, nodes in iter_blocks(forest.offsets, block):
         offsets = forest.offsets[trees.start : trees.stop + 1] - nodes.start
@@ -311,8 +298,8 @@ def compute_preorder(forest: Forest, block: int = NODES_PER_BLOCK) -> Numbers:
     return rank
 
 
-def order_depth_first(forest: Forest) -> npt.NDArray[np.int64]:
-    """The nodes, tree after tree, each tree's in depth-first order: what is indexed by it comes in that order."""
+def order_depth_first(forest: Forest) -> Places:
+    """Return the indices of the nodes tree after tree, each tree in depth-first order."""
     places = compute_preorder(forest).astype(np.int64)
     places += np.repeat(forest.offsets[:-1], forest.sizes)
     order = np.empty_like(places)
@@ -320,8 +307,8 @@ def order_depth_first(forest: Forest) -> npt.NDArray[np.int64]:
     return order
 
 
-def iter_blocks(offsets: npt.NDArray[np.int64], size: int = NODES_PER_BLOCK) -> Iterator[tuple[slice, slice]]:
-    """Consecutive trees, or sequences, of at most so many nodes together: which they are, and which nodes they have.
+def iter_blocks(offsets: Places, size: int = NODES_PER_BLOCK) -> Iterator[tuple[slice, slice]]:
+    """Yield consecutive trees (or sequences) with at most `size` nodes together, as slices of trees and of nodes.
 
     A tree with more nodes is a block of its own.
     """
@@ -332,16 +319,16 @@ def iter_blocks(offsets: npt.NDArray[np.int64], size: int = NODES_PER_BLOCK) -> 
         first = last
 
 
-def compute_ranks_and_sizes(n_children: Array, offsets: npt.NDArray[np.int64]) -> tuple[Numbers, Numbers]:
-    """Rank in depth-first order and nodes of the subtree, for each node of some trees.
+def compute_ranks_and_sizes(n_children: Array, offsets: Places) -> tuple[Numbers, Numbers]:
+    """Return each node's rank in depth-first order and the size of its subtree.
 
-    Sizes are added up from the leaves, then ranks go from the roots down:
-    rank(child) = rank(parent) + 1 + the sizes of the subtrees of its elder siblings
+    Sizes are added up from the leaves to the root, then ranks follow from the roots down:
+    rank(child) = rank(parent) + 1 + sizes of the subtrees of its elder siblings
     """
     counts = n_children.astype(np.int64)
-    first_child = np.cumsum(counts) - counts + np.repeat(np.arange(1, len(offsets)), np.diff(offsets))
+    first_child = compute_first_children(n_children, offsets)
     levels = [offsets[:-1]]
-    owners = []  # of each node of the next level, its parent's place in this one
+    owners = []  # for each node of the next level, its parent's place in this one
     while True:
         level = levels[-1]
         owner = np.repeat(np.arange(len(level)), counts[level])

@@ -1,4 +1,4 @@
-"""Codes of strings, pairs and sequences, the same always and everywhere."""
+"""Hashes of strings, pairs and sequences, the same on every machine."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _BASE = 0xD1342543DE82EF95  # odd, so that its powers have inverses
 
 
 def hash_strings(names: Iterable[str]) -> Codes:
-    """A code for each string."""
+    """Return a hash for each string."""
     digests = (hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
 
 
 def combine_hashes(first: Codes, second: Codes) -> Codes:
-    """Codes of pairs; the order matters (Steele et al. 2014, SplitMix)."""
+    """Return hashes of ordered pairs (Steele et al. 2014, SplitMix)."""
     code = first * _GOLDEN + second
     code ^= code >> np.uint64(30)
     code *= _FIRST_MULTIPLIER
@@ -33,19 +33,17 @@ def combine_hashes(first: Codes, second: Codes) -> Codes:
 
 
 def compute_powers(count: int) -> tuple[Codes, Codes]:
-    """The first powers of a fixed odd number modulo 2^64, from the power 0, and their inverses."""
-    return _compute_powers_of(_BASE, count), _compute_powers_of(pow(_BASE, -1, 1 << 64), count)
+    """Return the powers 0, 1, ... of a fixed odd number modulo 2^64, and their inverses."""
+    powers = []
+    for base in (_BASE, pow(_BASE, -1, 1 << 64)):
+        factors = np.full(count, base, np.uint64)
+        factors[:1] = 1
+        powers.append(np.cumprod(factors, out=factors))
+    return powers[0], powers[1]
 
 
 def compute_prefix_sums(values: Codes) -> Codes:
-    """Sums modulo 2^64 of all values before each, and of all of them at the end."""
+    """Return the sums modulo 2^64 of all values before each, and of all of them at the end."""
     sums = np.zeros(len(values) + 1, np.uint64)
     np.cumsum(values, out=sums[1:])
     return sums
-
-
-def _compute_powers_of(base: int, count: int) -> Codes:
-    factors = np.full(count, base, np.uint64)
-    factors[:1] = 1
-    np.cumprod(factors, out=factors)
-    return factors

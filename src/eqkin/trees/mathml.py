@@ -1,9 +1,8 @@
-"""MathML text <-> tree.
+"""Trees as objects, and presentation MathML as their text form.
 
-Reading: expat with declarations refused, an explicit stack instead of recursion, bounded depth and size; `<semantics>`
-and `<math>` wrappers and annotations are dropped, the tree starts below them. Unknown elements are taken as `mrow`;
-only attributes of presentation MathML that a formula needs are kept, so what is written again can be shown on a page
-as it is.
+MathML is read with expat: declarations are refused, a stack replaces recursion, depth and size are bounded. `<semantics>`
+and `<math>` wrappers and annotations are dropped; the tree starts below them. Unknown elements count as `mrow`. Only
+presentation attributes that a formula needs are kept, so that the MathML written from a tree can be shown on a page.
 """
 
 from __future__ import annotations
@@ -18,26 +17,23 @@ from xml.sax.saxutils import escape, quoteattr
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
 from eqkin.trees.forest import Forest, ForestBuilder
+from eqkin.trees.normal import HORIZONTAL_TAGS
 
 MATHML_TAGS = frozenset(
     "mi mn mo ms mtext mspace mrow mfrac msqrt mroot mstyle merror mpadded mphantom mfenced menclose msub msup"
-    " msubsup munder mover"
-    " munderover mmultiscripts mprescripts none mtable mtr mtd mlabeledtr maligngroup malignmark maction mglyph".split()
+    " msubsup munder mover munderover mmultiscripts mprescripts none mtable mtr mtd mlabeledtr maligngroup malignmark"
+    " maction mglyph".split()
 )
 MATHML_ATTRIBUTES = frozenset(
     "accent accentunder align bevelled close columnalign columnlines columnspacing columnspan columnwidth depth"
-    " displaystyle equalcolumns"
-    " equalrows fence form frame framespacing height largeop linebreak linethickness lquote lspace"
-    " mathbackground mathcolor mathsize"
-    " mathvariant maxsize minlabelspacing minsize movablelimits notation numalign denomalign open rowalign"
-    " rowlines rowspacing rowspan"
-    " rquote rspace scriptlevel scriptminsize scriptsizemultiplier separator separators side stretchy"
-    " subscriptshift superscriptshift"
-    " symmetric voffset width".split()
+    " displaystyle equalcolumns equalrows fence form frame framespacing height largeop linebreak linethickness lquote"
+    " lspace mathbackground mathcolor mathsize mathvariant maxsize minlabelspacing minsize movablelimits notation"
+    " numalign denomalign open rowalign rowlines rowspacing rowspan rquote rspace scriptlevel scriptminsize"
+    " scriptsizemultiplier separator separators side stretchy subscriptshift superscriptshift symmetric voffset"
+    " width".split()
 )
 _LEAF_TAGS = frozenset("mi mn mo ms mtext mspace".split())
-_ROW_LIKE_TAGS = frozenset("mrow mtd mstyle mpadded mphantom menclose msqrt merror math".split())
-_SMALL_SPACES = "\u2004\u2005\u2006\u2009\u200a\u2063"  # in a row of their own they mean nothing
+_SMALL_SPACES = "\u2004\u2005\u2006\u2009\u200a\u2063"  # alone in a row they mean nothing
 _BLANKS = re.compile(r"[ \t\r\n]+")
 _DROPPED_TAGS = frozenset("annotation annotation-xml".split())
 _ENTITY = re.compile(r"&([A-Za-z][A-Za-z0-9]*);")
@@ -71,15 +67,11 @@ class _MathmlReader:
             raise LimitReached(f"MathML with more than {self.limits.tree_nodes} elements")
         if len(self.stack) > self.limits.tree_depth:
             raise LimitReached(f"MathML nested deeper than {self.limits.tree_depth}")
-        transparent = name in ("math", "semantics")
-        kept = {
-            k: v
-            for k, v in attributes.items()
-            if k in MATHML_ATTRIBUTES and len(v) < 100 and not _UNSAFE_VALUE.search(v)
-        }
-        node = Node(name if name in MATHML_TAGS else "mrow", {} if transparent else kept)
-        if transparent:
-            node.tag = "math"
+        if name in ("math", "semantics"):
+            node = Node("math")
+        else:
+            kept = {k: v for k, v in attributes.items() if len(v) < 100 and _is_allowed(k, v)}
+            node = Node(name if name in MATHML_TAGS else "mrow", kept)
         self.stack[-1].children.append(node)
         self.stack.append(node)
 
@@ -89,15 +81,11 @@ class _MathmlReader:
             return
         node = self.stack.pop()
         if node.children and node.tag in _LEAF_TAGS:
-            node.tag = "mrow"  # a token holds text alone; KaTeX puts whole expressions into <mo>
+            node.tag = "mrow"  # a leaf contains only text; KaTeX puts whole expressions into <mo>
         node.text = _BLANKS.sub(" ", node.text).strip(" ") if node.tag in _LEAF_TAGS else ""
-        if (
-            node.tag == "mtext"
-            and node.text
-            and self.stack[-1].tag in _ROW_LIKE_TAGS
-            and not node.text.strip(_SMALL_SPACES)
-        ):
-            self.stack[-1].children.pop()
+        if node.tag == "mtext" and node.text and not node.text.strip(_SMALL_SPACES):
+            if self.stack[-1].tag in HORIZONTAL_TAGS:
+                self.stack[-1].children.pop()
         if len(node.text) > self.limits.leaf_chars:
             raise LimitReached(f"MathML text longer than {self.limits.leaf_chars} characters")
 
@@ -109,64 +97,78 @@ class _MathmlReader:
         raise BadInput("MathML with a document type or entity declaration is refused")
 
 
+def _is_allowed(name: str, value: str) -> bool:
+    return name in MATHML_ATTRIBUTES and not _UNSAFE_VALUE.search(value)
+
+
 def parse_mathml(markup: str, limits: Limits = LIMITS) -> Node:
-    """The tree of a `<math>` element given as text. Raises `BadInput` or `LimitReached`."""
+    """Return the tree of a `<math>` element given as text. Raises `BadInput` or `LimitReached`."""
     if len(markup) > limits.mathml_chars:
         raise LimitReached(f"MathML longer than {limits.mathml_chars} characters")
     markup = _ENTITY.sub(lambda m: m[0] if m[1] in _XML_ENTITIES else escape(html5.get(m[1] + ";", "?")), markup)
     reader = _MathmlReader(limits)
     parser = expat.ParserCreate()
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = (
-        reader.start_element,
-        reader.end_element,
-        reader.add_text,
-    )
-    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = parser.ExternalEntityRefHandler = (
-        reader.refuse_declaration
-    )
+    parser.StartElementHandler, parser.EndElementHandler = reader.start_element, reader.end_element
+    parser.CharacterDataHandler = reader.add_text
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = reader.refuse_declaration
+    parser.ExternalEntityRefHandler = reader.refuse_declaration
     parser.buffer_text = True
     try:
         parser.Parse(markup.encode("utf-8", "replace"), True)
     except expat.ExpatError as error:
         raise BadInput(f"not well-formed MathML: {error}") from error
-    return _unwrap_math(reader.root)
-
-
-def _unwrap_math(root: Node) -> Node:
-    """The node below `<math>` and `<semantics>`; several become one `mrow`."""
-    children = root.children
+    children = reader.root.children
     while len(children) == 1 and children[0].tag == "math":
         children = children[0].children
-    flat: list[Node] = []
-    for child in children:
-        flat.extend(child.children if child.tag == "math" else [child])
+    flat = [inner for child in children for inner in (child.children if child.tag == "math" else [child])]
     if not flat:
         raise BadInput("MathML without content")
     return flat[0] if len(flat) == 1 else Node("mrow", children=flat)
 
 
+def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | None = None) -> str:
+    """Return a `<math>` element that contains the tree: known elements and attributes only, all text escaped.
+
+    With `classes`, every node carries its breadth-first number as `data-node`, and those in `classes` their class.
+    """
+    block = ' display="block"' if display else ""
+    pieces = [f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>']
+    numbers = number_nodes(root) if classes is not None else {}
+    stack: list[Node | str] = [root]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            pieces.append(item)
+            continue
+        tag = item.tag if item.tag in MATHML_TAGS else "mrow"
+        attributes = {k: v for k, v in item.attributes.items() if _is_allowed(k, v)}
+        if classes is not None:
+            number = numbers[id(item)]
+            attributes["data-node"] = str(number)
+            attributes |= {"class": classes[number]} if number in classes else {}
+        written = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
+        pieces.append(f"<{tag}{written}>{escape(item.text)}")
+        stack.append(f"</{tag}>")
+        stack.extend(reversed(item.children))
+    return "".join(pieces) + "</math>"
+
+
 def to_forest(root: Node) -> Forest:
-    """A forest of this one tree."""
-    tags: dict[str, int] = {}
-    attributes: dict[str, int] = {}
-    texts: dict[str, int] = {}
+    """Return a forest of this one tree."""
+    strings: tuple[dict[str, int], ...] = ({}, {}, {})
     columns: tuple[list[int], ...] = ([], [], [], [])
-    level = [root]
-    while level:
-        for node in level:
-            joined = "\n".join(f"{name}={value}" for name, value in sorted(node.attributes.items()))
-            columns[0].append(tags.setdefault(node.tag, len(tags)))
-            columns[1].append(attributes.setdefault(joined, len(attributes)))
-            columns[2].append(texts.setdefault(node.text, len(texts)))
-            columns[3].append(len(node.children))
-        level = [child for node in level for child in node.children]
+    for node in list_nodes(root):
+        joined = "\n".join(f"{name}={value}" for name, value in sorted(node.attributes.items()))
+        for column, index, value in zip(columns, strings, (node.tag, joined, node.text), strict=False):
+            column.append(index.setdefault(value, len(index)))
+        columns[3].append(len(node.children))
     builder = ForestBuilder()
-    builder.add_batch(list(tags), list(attributes), list(texts), [columns])
+    builder.add_batch(list(strings[0]), list(strings[1]), list(strings[2]), [columns])
     return builder.build()
 
 
 def to_node(forest: Forest, index: int) -> Node:
-    """The tree at `index` of a forest as nodes."""
+    """Return the tree at `index` of a forest as nodes."""
     start, end = int(forest.offsets[index]), int(forest.offsets[index + 1])
     nodes: list[Node] = []
     for i in range(start, end):
@@ -180,46 +182,21 @@ def to_node(forest: Forest, index: int) -> Node:
     return nodes[0]
 
 
-def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | None = None) -> str:
-    """A `<math>` element with the tree in it. Only known elements and attributes come out, all text escaped.
-
-    With `classes`, nodes carry their number, breadth first, as `data-node`, and those named there a class.
-    """
-    block = ' display="block"' if display else ""
-    pieces = [f'<math xmlns="http://www.w3.org/1998/Math/MathML"{block}>']
-    number = number_nodes(root) if classes is not None else {}
-    stack: list[Node | str] = [root]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, str):
-            pieces.append(item)
-            continue
-        tag = item.tag if item.tag in MATHML_TAGS else "mrow"
-        allowed = {k: v for k, v in item.attributes.items() if k in MATHML_ATTRIBUTES and not _UNSAFE_VALUE.search(v)}
-        if classes is not None:
-            allowed["data-node"] = str(number[id(item)])
-            allowed |= {"class": classes[number[id(item)]]} if number[id(item)] in classes else {}
-        pieces.append(
-            f"<{tag}"
-            + "".join(f" {name}={quoteattr(value)}" for name, value in allowed.items())
-            + ">"
-            + escape(item.text)
-        )
-        stack.append(f"</{tag}>")
-        stack.extend(reversed(item.children))
-    return "".join(pieces) + "</math>"
-
-
-def number_nodes(root: Node) -> dict[int, int]:
-    """Each node's number, breadth first, by its identity."""
+def list_nodes(root: Node) -> list[Node]:
+    """Return the nodes of a tree, breadth first."""
     nodes = [root]
     for node in nodes:
         nodes.extend(node.children)
-    return {id(node): number for number, node in enumerate(nodes)}
+    return nodes
+
+
+def number_nodes(root: Node) -> dict[int, int]:
+    """Return the breadth-first number of each node by its identity."""
+    return {id(node): number for number, node in enumerate(list_nodes(root))}
 
 
 def to_json(root: Node) -> dict[str, object]:
-    """The tree as nested dictionaries (tag, attributes, text, children), empty parts left out."""
+    """Return the tree as nested dictionaries (tag, attributes, text, children) without empty parts."""
     out: dict[str, object] = {"tag": root.tag}
     if root.attributes:
         out["attributes"] = root.attributes

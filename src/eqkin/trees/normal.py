@@ -3,10 +3,15 @@
     removed      mspace, blank mtext, and everything below them; invisible operators and the dot of a product
     dissolved    mrow, mstyle, mpadded and math inside one of these: their members take their place
                  elsewhere, if they have one member: it takes their place; if they have none, nothing remains
-    identified   limits and scripts (`munder` is `msub`), signs that look or mean the same (`EQUIVALENT_SIGNS`)
+    identified   limits and scripts (`munder` is `msub`); signs that look or mean the same (`normalise_text`);
+                 a symbol that is not a letter is an operator, whatever its tag
 
-Terms, tokens, wildcards, deduplication and explanations all use it. The remaining nodes keep their depth-first order,
-so a subtree is still contiguous.
+It has two representations with the same rules. `Normaliser` computes it for a whole forest in flat arrays, for terms and
+tokens; the remaining nodes keep their depth-first order, so a subtree is still contiguous. `eqkin.trees.rows` reads a
+single tree as rows of items, for wildcards and deduplication.
+
+The bundled ranker and idf table were learned on terms of this normal form: a change of its rules changes their hashes.
+Rules that came later are therefore an option, `exact`, of the representation that compares formulas sign by sign.
 """
 
 from __future__ import annotations
@@ -16,20 +21,95 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees.forest import Array, Forest, Numbers, compute_ranks_and_sizes
+from eqkin.trees.forest import (
+    Array,
+    Forest,
+    Numbers,
+    Places,
+    compute_first_children,
+    compute_parents,
+    compute_ranks_and_sizes,
+)
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
 
-_BLANK_SIGN = "\u2423"  # stands for blanks inside a label
-_NO_TAG_SIGN = "\u2205"  # stands for a tag without a name
+Flags = npt.NDArray[np.bool_]
+
+ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})  # dissolved inside each other
+HORIZONTAL_TAGS = ROW_TAGS | {"mtd", "msqrt", "menclose", "merror", "mphantom"}  # their children are one row
+_UNORDERED_TAGS = ROW_TAGS | {"mtable", "mtr", "mtd"}  # the position among the children does not matter
+_SCRIPT_TAGS = {"munder": "msub", "mover": "msup", "munderover": "msubsup"}
+_INVISIBLE_SIGNS = frozenset("\u2061\u2062\u2063\u2064\u200b")  # function application, times, separator, plus
+_PRODUCT = "\u22c5"
+_EQUIVALENT_SIGNS = {
+    "⋯": "…", "∣": "|", "❘": "|", "‖": "∥", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟼": "↦", "⩽": "≤", "⩾": "≥",
+    "∗": "*", "⋆": "*", "ε": "ϵ", "ϕ": "φ", "ϑ": "θ", "∅": "⌀", "≔": "=",
+}  # fmt: skip
+_ANGLES = {"⟨": "<", "⟩": ">"}  # people type < for a bracket
+_TYPED_SIGNS = {"-": "−", "·": _PRODUCT, "'": "′", "〈": "⟨", "〉": "⟩"}  # noqa: RUF001 in MathML from elsewhere
+_FEATURE_SIGNS = _EQUIVALENT_SIGNS | _ANGLES
+_EXACT_SIGNS = _EQUIVALENT_SIGNS | _TYPED_SIGNS
+_BLANK_SIGN = "\u2423"  # replaces blanks inside a label
+_NO_TAG_SIGN = "\u2205"  # replaces an empty tag
 _VARIANT_PREFIX = "mathvariant="
 _UPRIGHT_VARIANT = "normal"  # which the converter gives to most symbols that are not letters
 
 
-def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
-    """What each node says: the distinct labels, and the index of each node's.
+def normalise_tag(tag: str) -> str:
+    """Return the tag that counts: a limit is a script, because the style decides where limits are set."""
+    return _SCRIPT_TAGS.get(tag, tag)
 
-    A leaf's label is its tag and its text, so that a variable, a number and an operator differ, and how the letter is
-    written (bold, script) unless that is upright; an inner node's is its tag. Other attributes are about layout alone.
+
+def normalise_text(text: str, *, exact: bool = False) -> str:
+    """Return the text of a leaf with a visible sign for blanks, and one sign for those that mean the same.
+
+    With `exact`, angle brackets stay brackets, and ASCII signs are those they are typed for.
+    """
+    text = replace_blanks(text)
+    return (_EXACT_SIGNS if exact else _FEATURE_SIGNS).get(text, text)
+
+
+def is_silent(tag: str, text: str, *, exact: bool = False) -> bool:
+    """Return whether a leaf says nothing: space, blank text, an invisible operator, the dot of a product.
+
+    With `exact`, the dot counts, and any leaf without visible text says nothing.
+    """
+    sign = text.strip()
+    if exact or tag == "mspace":
+        return tag == "mspace" or not sign or sign in _INVISIBLE_SIGNS
+    return (tag == "mtext" and not sign) or (tag in ("mi", "mo") and (sign in _INVISIBLE_SIGNS or sign == _PRODUCT))
+
+
+def is_sign(text: str) -> bool:
+    """Return whether a symbol is an operator rather than a name, even if it is tagged as an identifier."""
+    return bool(text.strip()) and not any(map(str.isalnum, text))
+
+
+def get_variant(variant: str) -> str:
+    """Return how a letter is written (bold, script); upright letters are like others."""
+    return "" if variant == _UPRIGHT_VARIANT else variant
+
+
+def replace_blanks(text: str) -> str:
+    """Return the text with a visible sign for the blanks between its words."""
+    return _BLANK_SIGN.join(text.split())
+
+
+def find_variants(attributes: list[str]) -> tuple[list[str], Places]:
+    """Return the distinct variants of letters, first the usual one, and the index of each attribute entry's variant."""
+    distinct = {"": 0}
+    of_entry = np.zeros(len(attributes), np.int64)
+    for at, lines in enumerate(attributes):
+        found = [line[len(_VARIANT_PREFIX) :] for line in lines.split("\n") if line.startswith(_VARIANT_PREFIX)]
+        if found and get_variant(found[0]):
+            of_entry[at] = distinct.setdefault(found[0], len(distinct))
+    return list(distinct), of_entry
+
+
+def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
+    """Return the distinct labels of all nodes as they are, and the index of each node's label.
+
+    The label of a leaf is its tag, its text and the variant of the letter; that of an inner node is its tag. Other
+    attributes only concern layout.
     """
     written, variant = find_variants(forest.attributes)
     code = forest.tag.astype(np.int64)
@@ -37,113 +117,67 @@ def label_nodes(forest: Forest) -> tuple[list[str], Numbers]:
     code += forest.text
     code *= len(written)
     code += variant[forest.attribute]
-    codes, label = _find_distinct(code, len(forest.tags) * len(forest.texts) * len(written))
+    bound = len(forest.tags) * len(forest.texts) * len(written)
+    if bound > 1 << 26:
+        codes, label = np.unique(code, return_inverse=True)
+    else:  # without sorting
+        present = np.zeros(max(bound, 1), bool)
+        present[code] = True
+        codes, label = np.flatnonzero(present), (np.cumsum(present) - 1)[code]
     names: dict[str, int] = {}
     merged = np.empty(len(codes), np.int32)  # blanks may make two of them one
     for at, value in enumerate(codes.tolist()):
         rest, how = divmod(value, len(written))
         tag, text = divmod(rest, len(forest.texts))
-        merged[at] = names.setdefault(_format_label(forest.tags[tag], forest.texts[text], written[how]), len(names))
-    return list(names), merged[label]
-
-
-def find_variants(attributes: list[str]) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """The distinct ways letters are written, first the usual one, and the index of each attribute entry's."""
-    distinct = {"": 0}
-    of_entry = np.zeros(len(attributes), np.int64)
-    for at, lines in enumerate(attributes):
-        found = [line[len(_VARIANT_PREFIX) :] for line in lines.split("\n") if line.startswith(_VARIANT_PREFIX)]
-        if found and found[0] != _UPRIGHT_VARIANT:
-            of_entry[at] = distinct.setdefault(found[0], len(distinct))
-    return list(distinct), of_entry
-
-
-def replace_blanks(text: str) -> str:
-    """The text with a visible sign for the blanks between its words."""
-    return _BLANK_SIGN.join(text.split())
-
-
-def _find_distinct(codes: npt.NDArray[np.int64], bound: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The distinct codes, ascending, and where each one stands among them; without sorting if there is room."""
-    if bound > 1 << 26:
-        values, inverse = np.unique(codes, return_inverse=True)
-        return values, inverse.reshape(-1)
-    present = np.zeros(max(bound, 1), bool)
-    present[codes] = True
-    return np.flatnonzero(present), (np.cumsum(present) - 1)[codes]
-
-
-def _format_label(tag: str, text: str, variant: str) -> str:
-    parts = [tag or _NO_TAG_SIGN] + ([text] if text else []) + ([variant] if variant and text else [])
-    return replace_blanks(":".join(parts))
-
-
-Places = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-
-SILENT_OPERATORS = frozenset(
-    "\u2061\u2062\u2063\u2064\u200b\u22c5"
-)  # function application, invisible operators, product
-EQUIVALENT_SIGNS = {
-    "munder": "msub", "mover": "msup", "munderover": "msubsup",
-    "⋯": "…", "∣": "|", "❘": "|", "‖": "∥", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟼": "↦", "⩽": "≤", "⩾": "≥",
-    "∗": "*", "⋆": "*", "⟨": "<", "⟩": ">", "ε": "ϵ", "ϕ": "φ", "ϑ": "θ", "∅": "⌀", "≔": "=",
-}  # fmt: skip
-
-ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})
-_UNORDERED_TAGS = frozenset({"mrow", "mtable", "mtr", "mtd"})  # where it makes no difference which child one is
+        parts = [forest.texts[text], written[how]] if forest.texts[text] else []
+        name = replace_blanks(":".join(filter(None, [forest.tags[tag] or _NO_TAG_SIGN, *parts])))
+        merged[at] = names.setdefault(name, len(names))
+    return list(names), merged[label.reshape(-1)]
 
 
 @dataclass(frozen=True)
 class NormalNodes:
-    """Nodes that are left of some trees, tree after tree, in depth-first order."""
+    """The normal form of some trees, tree after tree, in depth-first order."""
 
     tree: Places  # (nodes,) tree of each node
-    node: Places  # (nodes,) which node of the forest it is, counted from the first given
-    parent: Places  # (nodes,) its parent's place; -1 for a root
-    size: Places  # (nodes,) nodes of its subtree
+    node: Places  # (nodes,) index of the node in the forest, counted from the first node given
+    parent: Places  # (nodes,) place of its parent; -1 for a root
+    size: Places  # (nodes,) size of its subtree
     n_children: Places  # (nodes,)
     row: Flags  # (nodes,) whether it is a row
     identifier: Flags  # (nodes,) whether it is a leaf <mi> of one letter: what could have another name
-    label: Codes  # (nodes,) tag, text, and how the letter is written; a sign is an operator, whatever its tag
-    slot: Codes  # (nodes,) which child of what it is: tag of the parent and, but in rows and tables, the position
-    name: Places  # (nodes,) the same for leaves with the same text, written the same way
+    label: Codes  # (nodes,) hash of tag, text and variant
+    slot: Codes  # (nodes,) hash of the parent's tag and, except in rows and tables, of the position
+    name: Places  # (nodes,) the same number for leaves with the same text and variant
 
 
 class Normaliser:
-    """Simplifies trees of one forest; what follows from its strings is found once."""
+    """Computes the normal form of trees of one forest; what follows from its strings is computed once."""
 
     def __init__(self, forest: Forest) -> None:
         self._forest = forest
-        numbered = frozenset(forest.tags) - _UNORDERED_TAGS - ROW_TAGS
-        self._row, self._numbered, self._space, self._text, self._identifier, self._sign = (
-            np.array([tag in wanted for tag in forest.tags], bool)
-            for wanted in (ROW_TAGS, numbered, {"mspace"}, {"mtext"}, {"mi"}, {"mi", "mo"})
+        tags, texts = forest.tags, forest.texts
+        self._row, self._ordered, self._space, self._text, self._identifier, self._symbol = (
+            np.array([tag in wanted for tag in tags], bool)
+            for wanted in (ROW_TAGS, frozenset(tags) - _UNORDERED_TAGS, {"mspace"}, {"mtext"}, {"mi"}, {"mi", "mo"})
         )
-        self._letter = np.array([len(text) == 1 and text.isalpha() for text in forest.texts], bool)
-        self._silent = np.array([text.strip() in SILENT_OPERATORS for text in forest.texts], bool)
-        self._word = np.array([any(map(str.isalnum, text)) for text in forest.texts], bool)
-        self._blank = np.array([not text.strip() for text in forest.texts], bool)
+        self._letter = np.array([len(text) == 1 and text.isalpha() for text in texts], bool)
+        self._silent = np.array([is_silent("mo", text) for text in texts], bool)
+        self._sign = np.array([is_sign(text) for text in texts], bool)
+        self._blank = np.array([not text.strip() for text in texts], bool)
         written, self._variant = find_variants(forest.attributes)
         said: dict[str, int] = {}
-        texts = (replace_blanks(text) for text in forest.texts)
-        self._said = np.array(
-            [said.setdefault(EQUIVALENT_SIGNS.get(text, text), len(said)) for text in texts], np.int64
-        )
+        self._said = np.array([said.setdefault(normalise_text(text), len(said)) for text in texts], np.int64)
         self._variants = len(written)
-        tags = [EQUIVALENT_SIGNS.get(tag, tag) for tag in forest.tags]
-        self._tag_code, self._text_code, self._variant_code = (
-            hash_strings(tags),
-            hash_strings(said),
-            hash_strings(written),
-        )
+        self._tag_code = hash_strings([normalise_tag(tag) for tag in tags])
+        self._text_code, self._variant_code = hash_strings(said), hash_strings(written)
         self._row_code, self._operator_code = hash_strings(["mrow", "mo"])
         self._last: tuple[slice, slice, NormalNodes] | None = None
 
-    def __call__(self, trees: slice, nodes: slice) -> NormalNodes:
-        """The nodes left of consecutive trees, given by which they are and which nodes they have.
+    def normalise(self, trees: slice, nodes: slice) -> NormalNodes:
+        """Return the normal form of consecutive trees, given as slices of trees and of nodes.
 
-        What was asked for last is kept: terms and tokens of a few trees are both made of it.
+        The last result is kept: terms and tokens of a few trees both need it.
         """
         last = self._last
         if last is None or (last[0], last[1]) != (trees, nodes):
@@ -154,22 +188,22 @@ class Normaliser:
         forest = self._forest
         tag, text = forest.tag[nodes], forest.text[nodes]
         counts, offsets = forest.n_children[nodes], forest.offsets[trees.start : trees.stop + 1] - nodes.start
-        blank = self._space[tag] | (self._text[tag] & self._blank[text]) | (self._sign[tag] & self._silent[text])
-        left = _place_nodes(counts, offsets, self._row[tag], blank)
+        silent = self._space[tag] | (self._text[tag] & self._blank[text]) | (self._symbol[tag] & self._silent[text])
+        stays, above, position = _place_nodes(counts, offsets, self._row[tag], silent)
         rank, size = compute_ranks_and_sizes(counts, offsets)
         tree = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
         place = rank + offsets[tree]
         kept = np.empty_like(place)
         kept[place] = np.arange(len(place))
-        stays = left.stays[kept]
+        stays = stays[kept]
         before = np.concatenate(([0], np.cumsum(stays)))  # nodes that stay before each place
         kept = kept[stays]
-        at, above = place[kept], left.parent[kept]
+        at, above = place[kept], above[kept]
         parent = np.where(above < 0, -1, before[place[above]])
         n_children = np.bincount(parent[above >= 0], minlength=len(kept))
         tag, row = tag[kept], self._row[tag[kept]]
         name, label = self._compute_labels(tag, text[kept], forest.attribute[nodes][kept])
-        number = np.where(self._numbered[tag][parent], left.position[kept] + 1, 0).astype(np.uint64)
+        number = np.where(self._ordered[tag][parent], position[kept] + 1, 0).astype(np.uint64)
         return NormalNodes(
             tree=tree[kept],
             node=kept,
@@ -184,36 +218,32 @@ class Normaliser:
         )
 
     def _compute_labels(self, tag: Array, text: Array, attribute: Array) -> tuple[Places, Codes]:
-        """Number of each node's text as it is written, and code of its label."""
+        """Return a number for each node's text and variant, and the hash of its label."""
         said, variant = self._said[text], self._variant[attribute]
         variant[self._blank[text]] = 0
-        kind = np.where(
-            self._identifier[tag] & ~self._word[text] & ~self._blank[text], self._operator_code, self._tag_code[tag]
-        )
+        kind = np.where(self._identifier[tag] & self._sign[text], self._operator_code, self._tag_code[tag])
         label = combine_hashes(kind, combine_hashes(self._text_code[said], self._variant_code[variant]))
         label[self._row[tag]] = self._row_code
         return said * self._variants + variant, label
 
 
-@dataclass(frozen=True)
-class _Placement:
-    """What becomes of each node, in the forest's order; said of nodes that stay alone."""
+def _place_nodes(counts: Array, offsets: Places, row: Flags, silent: Flags) -> tuple[Flags, Places, Places]:
+    """Return which nodes stay, the nodes that stay above them (-1: none), and their positions outside of rows.
 
-    stays: Flags
-    parent: Places  # the node that stays above it; -1 for a root
-    position: Places  # among its siblings, if its parent is not a row
-
-
-def _place_nodes(counts: Array, offsets: Places, row: Flags, blank: Flags) -> _Placement:
-    """Which nodes stay, and where.
-
-    Rows directly within rows always go, others stay: if they have two members or more. A member is what is no row and
-    has nothing but rows between it and the outermost of them.
+    Rows directly inside rows always go; other rows stay if they have at least two members. A member is a node that is
+    not a row, with only rows between it and the outermost of them.
     """
     here = np.arange(len(counts))
-    parent = _compute_parents(counts, offsets)
-    gone = _mark_below(blank, parent, counts)
-    outermost = _find_outermost_rows(row, parent)
+    parent = compute_parents(counts, offsets)
+    gone = silent.copy()  # with everything below
+    while (gone & (counts > 0)).any():
+        found = gone[parent] & ~gone
+        if not found.any():
+            break
+        gone |= found
+    outermost = np.where(row & row[parent], parent, here)  # of the rows around a row; a node that is not one: itself
+    while not np.array_equal(further := outermost[outermost], outermost):
+        outermost = further
     staying = ~row & ~gone
     member = np.flatnonzero(staying & row[parent])
     its_row = outermost[parent[member]]
@@ -222,40 +252,8 @@ def _place_nodes(counts: Array, offsets: Places, row: Flags, blank: Flags) -> _P
     instead = here.copy()  # whose place it takes
     only = members[its_row] == 1
     instead[member[only]] = its_row[only]
-    above = parent[instead]
-    above = outermost[above]  # a node that is no row is its own outermost
+    above = outermost[parent[instead]]
     above[instead == parent[instead]] = -1
     filled = np.concatenate(([0], np.cumsum(staying | (outer & (members > 0)))))
-    children = np.cumsum(counts, dtype=np.int64) - counts + np.repeat(np.arange(1, len(offsets)), np.diff(offsets))
-    return _Placement(staying | (outer & (members > 1)), above, filled[instead] - filled[children[above]])
-
-
-def _compute_parents(counts: Array, offsets: Places) -> Places:
-    """Each node's parent; a root is its own."""
-    parent = np.empty(len(counts), np.int64)
-    parent[offsets[:-1]] = offsets[:-1]
-    inner = np.ones(len(counts), bool)
-    inner[offsets[:-1]] = False
-    parent[inner] = np.repeat(np.arange(len(counts)), counts)
-    return parent
-
-
-def _mark_below(marked: Flags, parent: Places, counts: Array) -> Flags:
-    """Those marked and all nodes below them."""
-    marked = marked.copy()
-    while (marked & (counts > 0)).any():
-        found = marked[parent] & ~marked
-        if not found.any():
-            break
-        marked |= found
-    return marked
-
-
-def _find_outermost_rows(row: Flags, parent: Places) -> Places:
-    """Of each row the outermost one it is in with nothing but rows between; of other nodes, the node itself."""
-    up = np.where(row & row[parent], parent, np.arange(len(row)))
-    while True:
-        further = up[up]
-        if np.array_equal(further, up):
-            return up
-        up = further
+    first_child = compute_first_children(counts, offsets)
+    return staying | (outer & (members > 1)), above, filled[instead] - filled[first_child[above]]

@@ -25,13 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.trees.forest import Forest, iter_blocks
+from eqkin.trees.forest import Forest, Places, iter_blocks
 from eqkin.trees.hashing import Codes, combine_hashes, compute_powers, compute_prefix_sums, hash_strings
-from eqkin.trees.normal import Normaliser, NormalNodes, Places
+from eqkin.trees.normal import Normaliser, NormalNodes
 
 TERM_FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
-
-_NODES_PER_BLOCK = 200_000  # nodes worked on at a time
+MAX_NGRAM_NODES = 24
+_NODES_PER_BLOCK = 200_000  # nodes processed at a time
 _FAMILY_BITS = 4
 
 
@@ -40,78 +40,44 @@ class Terms:
     """The terms of each tree; within a tree sorted by code, each code once."""
 
     offsets: npt.NDArray[np.int64]  # (trees + 1,) first term of each tree
-    code: npt.NDArray[np.uint32]  # (terms,) the same always and everywhere; families have codes of their own
-    family: npt.NDArray[np.uint8]  # (terms,) index into `FAMILIES`
-    count: npt.NDArray[np.uint8]  # (terms,) how often it is in the tree; 255 stands for more, too
+    code: npt.NDArray[np.uint32]  # (terms,) hash, the same on every machine; families have hashes of their own
+    family: npt.NDArray[np.uint8]  # (terms,) index into `TERM_FAMILIES`
+    count: npt.NDArray[np.uint8]  # (terms,) occurrences in the tree, at most 255
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
 
-def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, simplify: Normaliser | None = None) -> Terms:
-    """The terms of each tree of a forest; a tree of blanks has none.
+def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, normaliser: Normaliser | None = None) -> Terms:
+    """Return the terms of each tree of a forest; a tree of blanks has none.
 
     Args:
         forest: Trees.
-        block: Nodes worked on at a time; makes no difference to the terms.
-        simplify: That of the forest, if there is one already.
+        block: Nodes processed at a time; it does not change the terms.
+        normaliser: The forest's normaliser, if there is one already.
     """
-    simplify, seeds = simplify or Normaliser(forest), hash_strings(TERM_FAMILIES)
+    normaliser, seeds = normaliser or Normaliser(forest), hash_strings(TERM_FAMILIES)
     sizes = np.zeros(len(forest) + 1, np.int64)
     parts = [_count_terms(np.zeros(0, np.uint64))[1:]]
     for trees, nodes in iter_blocks(forest.offsets, block):
-        keys = [
-            _make_keys(tree, combine_hashes(seeds[at : at + 1], code), at)
-            for at, (tree, code) in enumerate(_iter_families(simplify(trees, nodes)))
-        ]
-        tree, code, family, count = _count_terms(np.concatenate(keys))
-        sizes[trees.start + 1 : trees.stop + 1] = np.bincount(tree, minlength=trees.stop - trees.start)
-        parts.append((code, family, count))
+        keys = []
+        for family, (tree, code) in enumerate(_iter_families(normaliser.normalise(trees, nodes))):
+            key = tree.astype(np.uint64) << np.uint64(32)  # sorts by tree, then by the first 32 bits of the hash
+            key |= combine_hashes(seeds[family : family + 1], code) >> np.uint64(32)
+            key <<= np.uint64(_FAMILY_BITS)
+            key |= np.uint64(family)
+            keys.append(key)
+        owner, *counted = _count_terms(np.concatenate(keys))
+        sizes[trees.start + 1 : trees.stop + 1] = np.bincount(owner, minlength=trees.stop - trees.start)
+        parts.append((counted[0], counted[1], counted[2]))
     codes, families, counts = zip(*parts, strict=True)
     return Terms(np.cumsum(sizes), np.concatenate(codes), np.concatenate(families), np.concatenate(counts))
-
-
-def _iter_families(nodes: NormalNodes) -> Iterator[tuple[Places, Codes]]:
-    """Tree and 64-bit code of every term, family by family."""
-    tree, label, slot, parent = nodes.tree, nodes.label, nodes.slot, nodes.parent
-    yield tree, label
-    below = np.flatnonzero(parent >= 0)
-    yield tree[below], combine_hashes(slot[below], label[below])
-    further = below[parent[parent[below]] >= 0]
-    way = combine_hashes(slot[parent[further]], slot[further])
-    yield tree[further], combine_hashes(way, label[further])
-    anonymous = np.where(nodes.identifier[further], hash_strings(["any identifier"])[0], label[further])
-    yield tree[further], combine_hashes(way, anonymous)
-    following = _find_next_siblings(nodes)
-    first = np.flatnonzero(following >= 0)
-    yield tree[first], combine_hashes(label[first], label[following[first]])
-    two, three = find_sibling_ngrams(nodes, following)
-    yield tree[two.first], two.exact
-    yield tree[three.first], three.exact
-    yield tree[two.first], two.renamed
-    yield tree[three.first], three.renamed
-
-
-def _find_next_siblings(nodes: NormalNodes) -> Places:
-    """The next sibling of each node; -1 if there is none."""
-    end = np.arange(len(nodes.parent)) + nodes.size
-    parent = np.append(nodes.parent, -1)
-    return np.where((parent[end] == nodes.parent) & (nodes.parent >= 0), end, -1)
-
-
-def _make_keys(tree: Places, code: Codes, family: int) -> Codes:
-    """Numbers that sort by tree, then by the first 32 bits of the code."""
-    key = tree.astype(np.uint64) << np.uint64(32)
-    key |= code >> np.uint64(32)
-    key <<= np.uint64(_FAMILY_BITS)
-    key |= np.uint64(family)
-    return key
 
 
 def _count_terms(
     keys: Codes,
 ) -> tuple[Places, npt.NDArray[np.uint32], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Tree, code, family and count of the distinct terms."""
+    """Return tree, code, family and count of the distinct terms."""
     keys.sort(kind="stable")  # twice as fast as the default: each family is in order by tree
     terms = keys >> np.uint64(_FAMILY_BITS)
     first = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1]))[: len(terms)])
@@ -120,24 +86,43 @@ def _count_terms(
     return (terms >> np.uint64(32)).astype(np.int64), terms.astype(np.uint32), family, count
 
 
-MAX_NGRAM_NODES = 24  # nodes of a run
+def _iter_families(nodes: NormalNodes) -> Iterator[tuple[Places, Codes]]:
+    """Yield tree and 64-bit hash of all terms, family by family."""
+    tree, label, slot, parent = nodes.tree, nodes.label, nodes.slot, nodes.parent
+    yield tree, label
+    below = np.flatnonzero(parent >= 0)
+    yield tree[below], combine_hashes(slot[below], label[below])
+    further = below[parent[parent[below]] >= 0]
+    path = combine_hashes(slot[parent[further]], slot[further])
+    yield tree[further], combine_hashes(path, label[further])
+    anonymous = np.where(nodes.identifier[further], hash_strings(["any identifier"])[0], label[further])
+    yield tree[further], combine_hashes(path, anonymous)
+    end = np.arange(len(parent)) + nodes.size
+    sibling = np.where((np.append(parent, -1)[end] == parent) & (parent >= 0), end, -1)  # the next one; -1: none
+    first = np.flatnonzero(sibling >= 0)
+    yield tree[first], combine_hashes(label[first], label[sibling[first]])
+    two, three = find_sibling_ngrams(nodes, sibling)
+    yield tree[two.first], two.exact
+    yield tree[three.first], three.exact
+    yield tree[two.first], two.renamed
+    yield tree[three.first], three.renamed
 
 
 @dataclass(frozen=True)
 class SiblingNgrams:
-    """Runs of so many members."""
+    """Adjacent members of rows with everything below them."""
 
-    first: Places  # (runs,) where each starts
-    exact: Codes  # (runs,)
-    renamed: Codes  # (runs,) with identifiers renamed by first occurrence
+    first: Places  # (n-grams,) first node
+    exact: Codes  # (n-grams,) hash
+    renamed: Codes  # (n-grams,) hash with identifiers renamed by first occurrence
 
 
-def find_sibling_ngrams(nodes: NormalNodes, following: Places) -> tuple[SiblingNgrams, SiblingNgrams]:
-    """The runs of two members and those of three.
+def find_sibling_ngrams(nodes: NormalNodes, sibling: Places) -> tuple[SiblingNgrams, SiblingNgrams]:
+    """Return the n-grams of two members and those of three.
 
     Args:
-        nodes: Trees.
-        following: The next sibling of each node, -1 if there is none.
+        nodes: Normal form of some trees.
+        sibling: The next sibling of each node, -1 if there is none.
     """
     token = combine_hashes(nodes.label, nodes.n_children.astype(np.uint64))
     up, down = compute_powers(len(token))
@@ -145,41 +130,39 @@ def find_sibling_ngrams(nodes: NormalNodes, following: Places) -> tuple[SiblingN
     exact = compute_prefix_sums(token * up)
     token[nodes.identifier] = new
     renamed = compute_prefix_sums(token * up)
-    back = _find_distance_back(nodes)
-    repeated = back < MAX_NGRAM_NODES
+    distance = _find_distance_back(nodes)
+    repeated = distance < MAX_NGRAM_NODES
     again = np.flatnonzero(repeated)
-    back = back[again]
-    correction = (combine_hashes(new, back.astype(np.uint64)) - new) * up[again]
+    distance = distance[again]
+    correction = (combine_hashes(new, distance.astype(np.uint64)) - new) * up[again]
     before = np.concatenate(([0], np.cumsum(repeated)))  # repeated identifiers before each node
 
-    def coded(first: Places, last: Places) -> SiblingNgrams:
+    def hash_ngrams(first: Places, last: Places) -> SiblingNgrams:
         end = last + nodes.size[last]
         small = end - first <= MAX_NGRAM_NODES
         first, end = first[small], end[small]
         start, count = before[first], before[end] - before[first]
         ends = np.concatenate(([0], np.cumsum(count)))
         pair = np.repeat(start - ends[:-1], count) + np.arange(ends[-1])
-        within = again[pair] - back[pair] >= np.repeat(first, count)
+        within = again[pair] - distance[pair] >= np.repeat(first, count)
         sums = compute_prefix_sums(np.where(within, correction[pair], np.uint64(0)))
         changed = sums[ends[1:]] - sums[ends[:-1]]
-        scale = down[first]
         return SiblingNgrams(
-            first, (exact[end] - exact[first]) * scale, (renamed[end] - renamed[first] + changed) * scale
+            first, (exact[end] - exact[first]) * down[first], (renamed[end] - renamed[first] + changed) * down[first]
         )
 
-    first = np.flatnonzero((following >= 0) & nodes.row[nodes.parent])
-    second = following[first]
-    longer = following[second] >= 0
-    return coded(first, second), coded(first[longer], following[second[longer]])
+    first = np.flatnonzero((sibling >= 0) & nodes.row[nodes.parent])
+    second = sibling[first]
+    longer = sibling[second] >= 0
+    return hash_ngrams(first, second), hash_ngrams(first[longer], sibling[second[longer]])
 
 
 def _find_distance_back(nodes: NormalNodes) -> Places:
-    """How many nodes back, be it in another tree, the same identifier stands; `MOST` if nowhere, or further back."""
-    back = np.full(len(nodes.tree), MAX_NGRAM_NODES)
+    """Return how many nodes back, even in another tree, the same identifier occurs; at most `MAX_NGRAM_NODES`."""
+    distance = np.full(len(nodes.tree), MAX_NGRAM_NODES)
     places = np.flatnonzero(nodes.identifier)
-    if not len(places):
-        return back
-    names, place = np.divmod(np.sort(nodes.name[places] * len(back) + places), len(back))
-    same = names[1:] == names[:-1]
-    back[place[1:][same]] = np.minimum(np.diff(place)[same], MAX_NGRAM_NODES)
-    return back
+    if len(places):
+        names, place = np.divmod(np.sort(nodes.name[places] * len(distance) + places), len(distance))
+        same = names[1:] == names[:-1]
+        distance[place[1:][same]] = np.minimum(np.diff(place)[same], MAX_NGRAM_NODES)
+    return distance
