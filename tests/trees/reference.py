@@ -3,7 +3,7 @@
 from collections import Counter
 
 from eqkin.trees.mathml import to_node
-from eqkin.trees.normal import EQUIVALENT_SIGNS, SILENT_OPERATORS
+from eqkin.trees.normal import is_silent, normalise_tag, normalise_text
 
 MOST = 24  # nodes of a run
 
@@ -15,19 +15,13 @@ def _variant(node):
 
 def simplified(node):
     """(tag, text, members) without blanks, rows in rows and rows of one member; None if nothing is left."""
-    if node.tag == "mspace" or (node.tag == "mtext" and not node.text.strip()):
-        return None
-    if node.tag in ("mi", "mo") and node.text.strip() in SILENT_OPERATORS:
+    if is_silent(node.tag, node.text):
         return None
     members = [member for member in map(simplified, node.children) if member is not None]
     if node.tag not in ("mrow", "mstyle", "mpadded", "math"):
-        said = " ".join(node.text.split())
-        tag = (
-            "mo"
-            if node.tag == "mi" and said and not any(map(str.isalnum, said))
-            else EQUIVALENT_SIGNS.get(node.tag, node.tag)
-        )
-        return tag, f"{EQUIVALENT_SIGNS.get(said, said)}:{_variant(node)}", members
+        said = normalise_text(node.text)
+        is_sign = node.tag == "mi" and said and not any(map(str.isalnum, said))
+        return "mo" if is_sign else normalise_tag(node.tag), f"{said}:{_variant(node)}", members
     flat = []
     for member in members:
         flat.extend(member[2] if member[0] == "mrow" else [member])

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from eqkin.cli.unicode import to_unicode
 from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
-from eqkin.trees.mathml import Node, parse_mathml, to_mathml
+from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_mathml
+from eqkin.trees.normal import HORIZONTAL_TAGS
 
 _CSV_COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
@@ -21,7 +22,6 @@ _CSV_COLUMNS = (
 )  # fmt: skip
 _MAX_EXPLAINED_PARTS = 6  # of an explanation that are shown
 _MIN_SYMBOL_RUN = 3  # members of a row, if all of them are single symbols
-_ROW_TAGS = frozenset(("math", "mrow", "mstyle", "mpadded", "mtd", "msqrt"))  # tags whose members stand side by side
 _CONTROL_CHARS = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 )  # what can take over a terminal, or turn text round
@@ -116,7 +116,7 @@ def _iter_explanation(results: Results, hit: Hit) -> Iterator[str]:
     if hit.bindings:
         yield strip_control_chars(", ".join(f"{name} = {to_unicode(part)}" for name, part in hit.bindings))
         return
-    ours, theirs = _parse_nodes(results.mathml), _parse_nodes(hit.equation.mathml)
+    ours, theirs = (list_nodes(parse_mathml(text)) for text in (results.mathml, hit.equation.mathml))
     answers = {id(ours[pair.query_node]): (theirs[pair.hit_node], pair.similarity) for pair in hit.pairings}
     shown: dict[tuple[str, str], float] = {}
     for part in _iter_matching_parts(ours, theirs, {node: other for node, (other, _) in answers.items()}):
@@ -136,8 +136,10 @@ def _iter_matching_parts(ours: list[Node], theirs: list[Node], answers: dict[int
         if id(node) in inside:
             continue
         whole = node is not ours[0] and id(node) in answers and node.children and answers[id(node)].children
-        for part in [[node]] if whole else _iter_matching_runs(node, places, answers) if node.tag in _ROW_TAGS else []:
-            inside.update(id(below) for member in part for below in _list_descendants(member))
+        for part in (
+            [[node]] if whole else _iter_matching_runs(node, places, answers) if node.tag in HORIZONTAL_TAGS else []
+        ):
+            inside.update(id(below) for member in part for below in list_nodes(member))
             yield part
 
 
@@ -149,7 +151,7 @@ def _iter_matching_runs(
     before: tuple[Node, int] | None = None
     for node in row.children:
         place = places.get(id(answers[id(node)])) if id(node) in answers else None
-        if place and before and place[0] is before[0] and place[0].tag in _ROW_TAGS and place[1] == before[1] + 1:
+        if place and before and place[0] is before[0] and place[0].tag in HORIZONTAL_TAGS and place[1] == before[1] + 1:
             runs[-1].append(node)
         elif place:
             runs.append([node])
@@ -164,19 +166,6 @@ def _iter_matching_runs(
 
 def _format_row(nodes: Sequence[Node]) -> str:
     return to_unicode(to_mathml(Node("mrow", children=list(nodes))))
-
-
-def _parse_nodes(mathml: str) -> list[Node]:
-    """A tree's nodes, breadth first."""
-    return _list_descendants(parse_mathml(mathml))
-
-
-def _list_descendants(root: Node) -> list[Node]:
-    """A node and all nodes below it, breadth first."""
-    nodes = [root]
-    for node in nodes:
-        nodes.extend(node.children)
-    return nodes
 
 
 def iter_paper_lines(hits: Iterable[PaperHit], *, latex: bool) -> Iterator[str]:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 
 from eqkin.latex.typed import RewrittenText, rewrite_matches
-from eqkin.trees.mathml import Node
+from eqkin.trees.mathml import Node, list_nodes
 
 _SIGN_CODES = range(0xA000, 0xA48D)  # Yi syllables; the converter refuses characters of private use
 _TOKEN = re.compile(
@@ -72,9 +72,7 @@ def _extend_word(word: str, character: str) -> str:
 
 def label_wildcards(root: Node, names: dict[str, str]) -> None:
     """Give signs in a tree their names: a leaf that is one becomes a slanted identifier."""
-    nodes = [root]
-    for node in nodes:
-        nodes.extend(node.children)
+    for node in list_nodes(root):
         if node.text in names:
             node.tag, node.attributes = "mi", {"mathvariant": "italic"}
         node.text = restore_names(node.text, names)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 from eqkin.search.candidates import Candidate, CandidateSet
-from eqkin.trees.mathml import Node
+from eqkin.trees.rows import RowReader
 
 _SAME_LATEX_COSINE = 0.8  # from which the same LaTeX means the same formula; below, a macro has two meanings
 _SAME_TREE_COSINE = 0.98  # from which trees are compared; a tree with fewer attributes is not farther away
@@ -18,7 +19,6 @@ _SPACING = re.compile(
     r"|\\[,;:!>\s]|~|\s"
 )
 _PUNCTUATION = ",.;:"
-_ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded"})
 
 
 def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet, depth: int) -> list[Candidate]:
@@ -32,12 +32,11 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet, depth: in
     vectors = candidates.vectors[[candidate.row for candidate in ranked]]
     candidates.load_trees(candidate.row for candidate in ranked[:depth])
     near = np.tril(vectors[:depth] @ vectors[:depth].T >= _SAME_TREE_COSINE, -1)
-    shapes: dict[int, str] = {}
+    reader = RowReader(variants=False)  # a vector may be bold in one paper and not in another
 
-    def get_shape(i: int) -> str:
-        if i not in shapes:
-            shapes[i] = compute_shape(candidates.get_node(ranked[i].row))
-        return shapes[i]
+    @cache
+    def get_normal_form(i: int) -> tuple[int, ...]:
+        return reader.read(candidates.get_node(ranked[i].row)).codes
 
     by_latex: dict[str, list[int]] = defaultdict(list)
     kept: dict[int, Candidate] = {}
@@ -46,9 +45,8 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet, depth: in
         same_latex = (j for j in by_latex[latex] if latex and vectors[i] @ vectors[j] >= _SAME_LATEX_COSINE)
         first = next(same_latex, None)
         if first is None and i < depth:
-            first = next(
-                (j for j in np.flatnonzero(near[i]).tolist() if j in kept and get_shape(j) == get_shape(i)), None
-            )
+            alike = (j for j in np.flatnonzero(near[i]).tolist() if j in kept)
+            first = next((j for j in alike if get_normal_form(j) == get_normal_form(i)), None)
         if first is None:
             kept[i] = candidate
             by_latex[latex].append(i)
@@ -86,37 +84,3 @@ def limit_per_paper(candidates: Sequence[Candidate], k: int, per_paper: int) -> 
 def normalise_latex(latex: str) -> str:
     """Remove spacing commands, labels, and the sentence's punctuation at the end."""
     return _SPACING.sub("", latex).rstrip(_PUNCTUATION)
-
-
-def compute_shape(root: Node) -> str:
-    """Serialise a tree without attributes, spaces, needless rows and the sentence's punctuation."""
-    members = _flatten_row(root)
-    while members and not members[-1].children and members[-1].text and not members[-1].text.strip(_PUNCTUATION):
-        members.pop()
-    return "".join(_serialise(node) for node in members)
-
-
-def _flatten_row(node: Node) -> list[Node]:
-    """List the members of a row without blanks; a row of one member is that member."""
-    members = node.children if node.tag in _ROW_TAGS else [node]
-    members = [child for child in members if not _is_blank(child)]
-    if len(members) == 1 and members[0].tag in _ROW_TAGS:
-        return _flatten_row(members[0])
-    return members
-
-
-def _is_blank(node: Node) -> bool:
-    return not node.children and node.tag not in ("none", "mprescripts") and not node.text.strip()
-
-
-def _serialise(node: Node) -> str:
-    if node.tag in _ROW_TAGS:
-        members = _flatten_row(node)
-        inner = "".join(_serialise(member) for member in members)
-        return inner if len(members) == 1 else f"({inner})"
-    if not node.children:
-        return f"<{node.text.strip()}>"
-    inner = "".join(
-        _serialise(child) if child.tag in _ROW_TAGS or not _is_blank(child) else "()" for child in node.children
-    )
-    return f"{node.tag}[{inner}]"

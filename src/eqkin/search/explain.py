@@ -20,14 +20,14 @@ from eqkin.search.wildcards import Pattern, PatternMatch, replace_wildcards
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.align import Alignment, align_tokens
 from eqkin.trees.forest import compute_ranks_and_sizes
-from eqkin.trees.mathml import Node, to_forest, to_mathml
+from eqkin.trees.mathml import Node, list_nodes, to_forest, to_mathml
+from eqkin.trees.normal import ROW_TAGS
 from eqkin.trees.tokens import MAX_TOKENS, Tokens, extract_tokens
 
 _SAME_SIMILARITY = 1.0  # similarity of parts with the same label
 _RENAMED_SIMILARITY = 0.75  # ... of letters with different names
 _WILDCARD_SIMILARITY = 0.5  # ... of a wildcard and what it stands for
 _SHADE_LEVELS = 3  # classes by which a page can shade a match: what a wildcard stands for, renamed, the same
-_ROW_TAGS = frozenset({"mrow", "mstyle", "mpadded", "math"})
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ def explain_hits(query: Node, hits: Sequence[Node], pattern: Pattern | None = No
 
 
 def _explain_match(query: Node, hit: Node, match: PatternMatch) -> Explanation:
-    wild = {number for number, node in enumerate(_list_nodes(query)) if is_wildcard(node)}
+    wild = {number for number, node in enumerate(list_nodes(query)) if is_wildcard(node)}
     pairings = tuple(
         Pairing(ours, theirs, _WILDCARD_SIMILARITY if ours in wild else _SAME_SIMILARITY)
         for ours, theirs in match.pairs
@@ -76,7 +76,7 @@ def _explain_by_tiling(query: Node, hits: Sequence[Node]) -> Iterator[Explanatio
     forest = builder.build()
     tokens = extract_tokens(forest)
     ours, *others = (
-        _TreeParts(_list_nodes(root), spans)
+        _TreeParts(list_nodes(root), spans)
         for root, spans in zip((query, *hits), _compute_spans(forest, tokens), strict=True)
     )
     for at, (hit, theirs) in enumerate(zip(hits, others, strict=True), 1):
@@ -93,7 +93,7 @@ class _TreeParts:
         self.nodes, self.spans = nodes, spans
         self.rows: dict[tuple[int, int], list[int]] = defaultdict(list)  # with the same tokens, the outer one first
         for number, (node, span) in enumerate(zip(nodes, spans, strict=True)):
-            if node.tag in _ROW_TAGS and node.children and span[0] < span[1]:
+            if node.tag in ROW_TAGS and node.children and span[0] < span[1]:
                 self.rows[span].append(number)
 
 
@@ -157,13 +157,6 @@ def _map_span(partner: dict[int, int], start: int, end: int) -> tuple[int, int] 
     if not there or len(there) < end - start or max(there) - min(there) + 1 != len(there):
         return None
     return min(there), max(there) + 1
-
-
-def _list_nodes(root: Node) -> list[Node]:
-    nodes = [root]
-    for node in nodes:
-        nodes.extend(node.children)
-    return nodes
 
 
 def mark_mathml(root: Node, similarity: dict[int, float]) -> str:

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from eqkin.mathml.placeholders import is_wildcard
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.mathml import Node, to_forest, to_node
+from eqkin.trees.mathml import Node, list_nodes, to_forest, to_node
 from eqkin.trees.rows import ItemRow, RowItem, RowReader, build_node
 
 MAX_STEPS = 10_000  # of one search
@@ -82,9 +82,7 @@ def replace_wildcards(forest: Forest) -> Forest:
     if not any(text.startswith("?") for text in forest.texts):
         return forest
     roots = [to_node(forest, index) for index in range(len(forest))]
-    nodes = list(roots)
-    for node in nodes:
-        nodes.extend(node.children)
+    nodes = [node for root in roots for node in list_nodes(root)]
     wild = [node for node in nodes if is_wildcard(node)]
     taken = {node.text for node in nodes}
     names = list(dict.fromkeys(node.text for node in wild))

@@ -2,7 +2,7 @@ r"""A tree as rows of items in normal form, so that two trees can be compared it
 
 The rules are those of `eqkin.trees.normal` with the option `exact`, and some that need an understanding of brackets:
 
-    removed      phantoms and alignment marks; a full stop, comma or semicolon at the end
+    removed      phantoms and alignment marks; punctuation of the sentence at the end
     dissolved    alignments: their cells are members of the row; `mfenced` becomes its brackets and content
     corrected    (a+b)^2, whose square the converter gives to the bracket alone; x_i^2 is {x_i}^2
 
@@ -31,7 +31,7 @@ _TOKEN_TAGS = frozenset({"mi", "mn", "mo", "ms", "mtext"})
 _DOUBLE_SCRIPT_TAGS = {"msubsup": "msub", "munderover": "munder"}  # and what remains without the upper script
 _SIGNS_AS_LETTERS = frozenset("|∥/.!")  # operators that the converter sometimes tags as identifiers
 _OPENING, _CLOSING, _BARS = frozenset("([{⟨⌊⌈"), frozenset(")]}⟩⌋⌉"), frozenset("|∥")
-_FINAL_PUNCTUATION = frozenset(".,;")
+_FINAL_PUNCTUATION = frozenset(".,;:")
 _ELLIPSES = frozenset("…⋮⋱")
 _SIGNS = frozenset("+−±∓")  # noqa: RUF001
 _RELATIONS = frozenset("=≠<>≤≥≪≫≡∼≃≈≅∝≺≻←→↔⇐⇒⇔↦↪⟷⟸")  # noqa: RUF001

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.trees import Forest
+from eqkin.trees.normal import ROW_TAGS
 
 
 class NodeKind(IntEnum):
@@ -58,7 +59,7 @@ _LETTERS = {
 _SEPARATING_WORDS = frozenset(
     "and as by else for from if iff i.e. in on or otherwise over s.t. so subject then when where with".split()
 )
-_ROW_TAGS = frozenset("mrow mstyle mpadded mtd menclose".split())
+_ROW_TAGS = ROW_TAGS | {"mtd", "menclose"}
 _SCRIPT_TAGS = frozenset("mover munder munderover".split())
 _MAX_NESTING = 4  # levels around a sign with something written above it
 
