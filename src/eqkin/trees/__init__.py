@@ -1,6 +1,7 @@
-"""Many trees as flat breadth-first arrays, with the vocabularies that turn them into features."""
+"""Trees of formulas: storage, MathML, normal form, and the features by which they are compared."""
 
 from eqkin.trees.forest import Forest, ForestBuilder
+from eqkin.trees.mathml import Node
 from eqkin.trees.vocabulary import Vocabulary
 
-__all__ = ["Forest", "ForestBuilder", "Vocabulary"]
+__all__ = ["Forest", "ForestBuilder", "Node", "Vocabulary"]

@@ -31,40 +31,48 @@ import numpy.typing as npt
 
 from eqkin.trees.tokens import NEW_LETTER, CodeTable, Tokens
 
-MIN_SUBSTRING = 3  # tokens of a run that says something
+MIN_SUBSTRING = 3  # tokens of a common substring that counts as covered
+RENAMED_TOKEN_WEIGHT = 0.5  # of a different letter for a letter, or a different number for a number
+IDF_STEPS = 16  # steps per unit of idf: weights are whole numbers, which are faster
+MIN_TILE = 2  # tokens of a tile
+MIN_RENAMING_TILE = 3  # tokens of a tile that may rename a letter; a shorter one may be chance
+_MAX_RUNS = 200  # common runs that are considered, the longest first
+_MAX_STEPS = 4_000  # tokens visited before a tiling ends as it is
 
 Lengths = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class CommonSubstrings:
-    """Common runs of one query and some formulas."""
+    """Common substrings of one query and some formulas."""
 
-    query: Lengths  # (formulas, tokens of the query) longest run that ends at each token of the query
-    formula: Lengths  # (formulas, tokens) longest run that ends at each token of the formula
+    query: Lengths  # (formulas, tokens of the query) length of the longest that ends at each token of the query
+    formula: Lengths  # (formulas, tokens) length of the longest that ends at each token of the formula
 
     @property
     def longest(self) -> npt.NDArray[np.int64]:
-        """The longest run with each formula."""
+        """Length of the longest common substring with each formula."""
         longest: npt.NDArray[np.int64] = self.query.max(axis=1, initial=0).astype(np.int64)
         return longest
 
-    def mark_query(self) -> npt.NDArray[np.bool_]:
-        """Which tokens of the query are in a run of at least `LEAST`, for each formula."""
+    def mark_query(self) -> Flags:
+        """Return for each formula which tokens of the query a substring of at least `MIN_SUBSTRING` covers."""
         return mark_covered(self.query)
 
-    def mark_formula(self) -> npt.NDArray[np.bool_]:
-        """Which tokens of each formula are."""
+    def mark_formula(self) -> Flags:
+        """Return which tokens of each formula a substring of at least `MIN_SUBSTRING` covers."""
         return mark_covered(self.formula)
 
 
 def find_common_substrings(query: Tokens, formulas: Tokens, *, renamed: bool) -> CommonSubstrings:
-    """The runs of the first formula of `query` and each of `formulas`.
+    """Find the common substrings of the first formula of `query` and each of `formulas`.
 
     Args:
         query: Tokens of one formula.
         formulas: Tokens of the others.
-        renamed: Up to renaming, rather than exactly.
+        renamed: Compare up to renaming instead of exactly.
     """
     length, rows = int(query.length[0]), len(formulas)
     given = formulas.shape if renamed else formulas.exact
@@ -86,33 +94,27 @@ def find_common_substrings(query: Tokens, formulas: Tokens, *, renamed: bool) ->
     return CommonSubstrings(best, ending)
 
 
-def mark_covered(ends: Lengths, least: int = MIN_SUBSTRING) -> npt.NDArray[np.bool_]:
-    """Which tokens are inside a run of at least `least`, given how long a run ends at each."""
+def mark_covered(ends: Lengths, least: int = MIN_SUBSTRING) -> Flags:
+    """Return which tokens a substring of at least `least` covers, given the length of the one that ends at each."""
     place = np.arange(ends.shape[1])
-    first = np.where(ends >= least, place - ends + 1, ends.shape[1])  # of the run that ends there
-    earliest = np.minimum.accumulate(first[:, ::-1], axis=1)[:, ::-1]  # of all runs that end there or later
-    inside: npt.NDArray[np.bool_] = earliest <= place
+    first = np.where(ends >= least, place - ends + 1, ends.shape[1])  # token of the substring that ends there
+    earliest = np.minimum.accumulate(first[:, ::-1], axis=1)[:, ::-1]  # of all that end there or later
+    inside: Flags = earliest <= place
     return inside
 
 
-RENAMED_TOKEN_WEIGHT = 0.5  # what another letter or another number in the place of one is worth
-IDF_STEPS = 16  # an idf of 1 has so many: whole numbers are faster
-
-Floats = npt.NDArray[np.float32]
-
-
-def score_common_subsequences(query: Tokens, worth: Floats, formulas: Tokens) -> Floats:
-    """What the heaviest common sequence of the first formula of `query` and each of `formulas` is worth.
+def score_common_subsequences(query: Tokens, weights: Floats, formulas: Tokens) -> Floats:
+    """Return the weight of the heaviest common subsequence of the first formula of `query` and each of `formulas`.
 
     Args:
         query: Tokens of one formula.
-        worth: Of its tokens, in whole `STEPS`.
+        weights: Of its tokens, in multiples of 1 / `IDF_STEPS`.
         formulas: Tokens of the others.
     """
     length = int(query.length[0])
     label, kind = np.ascontiguousarray(formulas.label.T), np.ascontiguousarray(formulas.kind.T)
     best = np.zeros((len(label) + 1, len(formulas)), np.uint16)
-    equal = np.round(worth[:length] * IDF_STEPS).astype(np.uint16)
+    equal = np.round(weights[:length] * IDF_STEPS).astype(np.uint16)
     other = np.minimum(equal, np.uint16(RENAMED_TOKEN_WEIGHT * IDF_STEPS))
     for at in range(length):
         wanted, named = query.kind[0, at], query.label[0, at]
@@ -128,49 +130,43 @@ def score_common_subsequences(query: Tokens, worth: Floats, formulas: Tokens) ->
     return total
 
 
-MIN_TILE = 2  # tokens of a tile
-MIN_RENAMING_TILE = 3  # tokens of a tile that can tell that a letter has another name; a shorter one may be chance
-_MAX_RUNS = 200  # longest common runs that are looked at
-_MAX_STEPS = 4_000  # tokens looked at before a tiling ends as it is
-
-
 @dataclass(frozen=True)
 class Alignment:
-    """Tokens that answer each other, by the query's order."""
+    """Paired tokens of two formulas, in the query's order."""
 
     places: tuple[tuple[int, int], ...]  # in the query's and the formula's sequence
-    pairs: tuple[tuple[int, int], ...]  # the same as nodes of their trees, breadth first
-    same: tuple[bool, ...]  # of each pair: the same label, rather than a letter that has another name
-    letters: tuple[tuple[int, int], ...]  # one pair of nodes for each letter that has a partner, in the query's order
+    pairs: tuple[tuple[int, int], ...]  # the same as breadth-first numbers of nodes
+    same: tuple[bool, ...]  # for each pair: the same label, rather than a renamed letter
+    letters: tuple[tuple[int, int], ...]  # one pair of nodes for each letter with a partner
 
 
 def align_tokens(query: Tokens, formulas: Tokens, at: int = 0) -> Alignment:
-    """What the first formula of `query` and one of `formulas` have in common."""
-    tiling = _Tiler(query, formulas, at)
-    tiling.lay_tiles()
-    tiling.fill_gaps()
-    partners = sorted(tiling.partner.items())
+    """Align the first formula of `query` with the formula at `at`."""
+    tiler = _Tiler(query, formulas, at)
+    tiler.lay_tiles()
+    tiler.fill_gaps()
+    partners = sorted(tiler.partner.items())
     ours, theirs = query.node[0].tolist(), formulas.node[at].tolist()
     seen: dict[int, tuple[int, int]] = {}
     for i, j in partners:
-        if tiling.ours.letter[i] >= 0:
-            seen.setdefault(tiling.ours.letter[i], (ours[i], theirs[j]))
+        if tiler.ours.letter[i] >= 0:
+            seen.setdefault(tiler.ours.letter[i], (ours[i], theirs[j]))
     return Alignment(
         tuple(partners),
         tuple((ours[i], theirs[j]) for i, j in partners),
-        tuple(tiling.is_same(i, j) for i, j in partners),
+        tuple(tiler.is_same(i, j) for i, j in partners),
         tuple(seen.values()),
     )
 
 
 class _TokenSequence:
-    """One formula's tokens as lists; letters are numbered in the order they come."""
+    """The tokens of one formula as lists; letters are numbered in order of occurrence."""
 
     def __init__(self, tokens: Tokens, at: int) -> None:
         length = int(tokens.length[at])
         self.exact: list[int] = tokens.exact[at, :length].tolist()
         self.shape: list[int] = tokens.shape[at, :length].tolist()
-        self.letter: list[int] = []  # of each token; -1: none
+        self.letter: list[int] = []  # number of each token; -1: not a letter
         letters = 0
         for place, back in enumerate(tokens.distance[at, :length].tolist()):
             if not back:
@@ -196,9 +192,9 @@ class _Tiler:
         return self.ours.exact[i] == self.theirs.exact[j]
 
     def lay_tiles(self) -> None:
-        """Lay the longest possible tile, again and again.
+        """Lay the longest possible tile until none is left.
 
-        What a run can give only shrinks while others are laid, so it is looked at again when its turn comes.
+        The usable part of a run only shrinks while others are laid, so a run is checked again when its turn comes.
         """
         heap = [(-length, -length, i, i, j, length) for i, j, length in self._runs]
         heapq.heapify(heap)
@@ -209,7 +205,7 @@ class _Tiler:
                 heapq.heappop(heap)
                 continue
             start = found[2]
-            if found[:2] > (longest, alike):  # less than was thought
+            if found[:2] > (longest, alike):  # shorter than when it was queued
                 heapq.heapreplace(heap, (*found, i, j, length))
                 continue
             heapq.heappop(heap)
@@ -222,7 +218,7 @@ class _Tiler:
                     heapq.heappush(heap, (-left, -left, first, first, j + first - i, left))
 
     def fill_gaps(self) -> None:
-        """Pair what stands alone and says the same, in order, between tiles that follow each other in both formulas."""
+        """Pair equivalent single tokens, in order, between tiles that follow each other in both formulas."""
         if not self.partner:
             if 1 in (len(self.ours.exact), len(self.theirs.exact)):  # too short for a tile
                 self._fill_gap(0, len(self.ours.exact), 0, len(self.theirs.exact))
@@ -244,7 +240,7 @@ class _Tiler:
                     break
 
     def _is_equivalent(self, i: int, j: int) -> bool:
-        """Whether two tokens do: the same label, or a letter that is known to have that name."""
+        """Return whether two tokens are the same, or letters that the renaming maps to each other."""
         ours, theirs = self.ours.letter[i], self.theirs.letter[j]
         if ours < 0 or theirs < 0:
             return self.is_same(i, j)
@@ -260,14 +256,14 @@ class _Tiler:
             self._named[self.theirs.letter[j]] = self.ours.letter[i]
 
     def _find_window(self, i: int, j: int, length: int) -> tuple[int, int, int]:
-        """The longest part of a run that may be laid: its length and what is known of it, negative; its start.
+        """Find the longest usable part of a run: its negative length, negative number of known letters, and start.
 
-        A window slides over the run: it grows token by token and loses those in front that contradict the new one.
+        A window slides over the run: it grows token by token and drops the first ones if they contradict the new one.
         """
         ours, theirs, shift = self.ours, self.theirs, j - i
-        names: dict[int, int] = {}  # the window's own renaming: partner of each letter ...
+        names: dict[int, int] = {}  # the renaming of the window: partner of each letter ...
         named: dict[int, int] = {}
-        last: dict[int, int] = {}  # ... and where in the query it stood last
+        last: dict[int, int] = {}  # ... and its last place in the query
         best, start, alike = (0, 0, i), i, 0
         self._steps -= length
         for place in range(i, i + length):
@@ -290,16 +286,16 @@ class _Tiler:
         return best
 
     def _is_known(self, i: int, j: int) -> bool:
-        """Whether two tokens of one shape are the same, or letters of which that is known already."""
+        """Return whether two tokens of one shape are the same, or letters already mapped to each other."""
         return self.is_same(i, j) or self._name.get(self.ours.letter[i]) == self.theirs.letter[j]
 
     def _can_rename(self, mine: int, other: int) -> bool:
-        """Whether the renaming so far lets one letter be another."""
+        """Return whether the renaming allows one letter for another."""
         return mine < 0 or (self._name.get(mine, other) == other and self._named.get(other, mine) == mine)
 
 
 def _find_common_runs(ours: CodeTable, theirs: CodeTable) -> list[tuple[int, int, int]]:
-    """The longest runs of equal codes, none part of another: where they start in both, and their length."""
+    """Return the longest runs of equal hashes, none part of another, as starts in both sequences and length."""
     if not len(ours) or not len(theirs):
         return []
     agree = np.zeros((len(ours) + 2, len(theirs) + 2), bool)

@@ -167,13 +167,14 @@ class ForestBuilder:
         """Add trees whose nodes are concatenated in four columns: tag, attribute, text, n_children."""
         if not len(sizes):
             return
-        mapped = (
+        tag, attribute, text = (
             np.fromiter((index.setdefault(s, len(index)) for s in strings), np.int64, len(strings))[column]
-            for index, strings, column in zip(
-                (self.tags, self.attributes, self.texts), (tags, attributes, texts), columns[:3], strict=True
+            for index, strings, column in (
+                (self.tags, tags, columns[0]),
+                (self.attributes, attributes, columns[1]),
+                (self.texts, texts, columns[2]),
             )
         )
-        tag, attribute, text = mapped
         self._parts.append((tag, attribute, text, columns[3]))
         self._sizes.append(np.asarray(sizes, np.int64))
 
@@ -189,8 +190,9 @@ class ForestBuilder:
         sizes = np.concatenate([empty, *self._sizes])
         offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
         bounds = (len(self.tags), len(self.attributes), len(self.texts), int(columns[3].max(initial=0)) + 1)
-        narrow = [_to_smallest_dtype(column, bound) for column, bound in zip(columns, bounds, strict=True)]
-        return Forest(list(self.tags), list(self.attributes), list(self.texts), *narrow, offsets)
+        tag, attribute, text, n_children = map(_to_smallest_dtype, columns, bounds)
+        strings = list(self.tags), list(self.attributes), list(self.texts)
+        return Forest(*strings, tag, attribute, text, n_children, offsets)
 
 
 def to_bytes(forest: Forest) -> bytes:

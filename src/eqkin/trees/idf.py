@@ -23,10 +23,10 @@ from eqkin.trees.forest import Forest
 from eqkin.trees.terms import extract_terms
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
-RARE_TERM_COUNT = 4  # formulas a term that is not kept stands for
-_MIN_FORMULAS = 24  # formulas a term that is kept has at least, of a large corpus
+RARE_TERM_COUNT = 4  # assumed document frequency of a term that is not in the table
+_MIN_FORMULAS = 24  # document frequency from which a term is in the table
 _MIN_IDF = 0.1
-_BUCKET_BITS = 20  # of a code by which it is looked up
+_BUCKET_BITS = 20  # leading bits of a hash that select its bucket
 _BUCKET_SHIFT = np.uint32(32 - _BUCKET_BITS)
 
 TermCodes = npt.NDArray[np.uint32]
@@ -36,13 +36,13 @@ TermCodes = npt.NDArray[np.uint32]
 class DocumentFrequencies:
     """Document frequencies of terms."""
 
-    formulas: int  # there are
-    codes: TermCodes  # of terms, ascending
-    counts: npt.NDArray[np.uint32]  # formulas that have each
+    formulas: int  # number of formulas
+    codes: TermCodes  # hashes of terms, ascending
+    counts: npt.NDArray[np.uint32]  # number of formulas with each term
 
     @classmethod
     def from_forest(cls, forest: Forest, kept: int = _MIN_FORMULAS) -> DocumentFrequencies:
-        """Those of a forest; terms of fewer than `kept` trees are left out."""
+        """Count the terms of a forest; terms of fewer than `kept` trees are left out."""
         codes, counts = np.unique(extract_terms(forest).code, return_counts=True)
         often = counts >= kept
         return cls(len(forest), codes[often], counts[often].astype(np.uint32))
@@ -58,31 +58,29 @@ class DocumentFrequencies:
 
     @classmethod
     def load(cls, path: Path = BUNDLED_FREQUENCIES) -> DocumentFrequencies:
-        """What `save` wrote; raises `CorruptData`."""
+        """Read what `save` wrote; raises `CorruptData`."""
         try:
             arrays = safetensors.load(path.read_bytes())
             loaded = cls(int(arrays["formulas"][0]), arrays["codes"], arrays["counts"])
         except (OSError, SafetensorError, KeyError, ValueError, IndexError) as error:
-            raise CorruptData(
-                f"{path}: the frequencies of terms cannot be read ({error}); install eqkin again"
-            ) from error
+            raise CorruptData(f"{path}: cannot be read ({error}); install eqkin again") from error
         if not loaded._is_valid():
-            raise CorruptData(f"{path}: no frequencies of terms; install eqkin again")
+            raise CorruptData(f"{path}: not a table of term frequencies; install eqkin again")
         return loaded
 
     def compute_idf(self, codes: TermCodes) -> npt.NDArray[np.float32]:
-        """What each term is worth."""
-        worth = np.full(len(codes), self._compute_weights(np.array([RARE_TERM_COUNT]))[0], np.float32)
+        """Return the idf weight of each term."""
+        weights = np.full(len(codes), self._compute_weights(np.array([RARE_TERM_COUNT]))[0], np.float32)
         if len(self.codes):
             place = self._bucket_starts.take(codes >> _BUCKET_SHIFT)
-            for step in range(self._max_bucket_size):  # four times as fast as to search all of them
+            for step in range(self._max_bucket_size):  # four times as fast as a binary search
                 at = np.minimum(place + step, len(self.codes) - 1)
                 found = np.flatnonzero(self.codes.take(at) == codes)
-                worth[found] = self._idf_weights.take(at[found])
-        return worth
+                weights[found] = self._idf_weights.take(at[found])
+        return weights
 
     def _is_valid(self) -> bool:
-        """Whether codes can be looked up, and no term is in more formulas than there are."""
+        """Return whether the hashes can be looked up, and no term is in more formulas than there are."""
         return (
             self.codes.dtype == self.counts.dtype == np.uint32
             and self.codes.ndim == 1
@@ -97,7 +95,7 @@ class DocumentFrequencies:
 
     @cached_property
     def _max_bucket_size(self) -> int:
-        """Codes with the same first bits."""
+        """Size of the largest bucket: hashes with the same leading bits."""
         return int(np.diff(self._bucket_starts).max())
 
     @cached_property
@@ -106,11 +104,11 @@ class DocumentFrequencies:
 
     @cached_property
     def _bucket_starts(self) -> npt.NDArray[np.int32]:
-        """The first kept code of each run of codes with the same first bits, and the end."""
+        """Start of each bucket, and the end of the last."""
         return np.searchsorted(self.codes >> _BUCKET_SHIFT, np.arange((1 << _BUCKET_BITS) + 1)).astype(np.int32)
 
 
 @cache
 def load_bundled_frequencies() -> DocumentFrequencies:
-    """The frequencies eqkin comes with, read once."""
+    """Return the bundled frequencies, read once."""
     return DocumentFrequencies.load()

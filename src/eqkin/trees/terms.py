@@ -67,9 +67,9 @@ def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, normaliser: Nor
             key <<= np.uint64(_FAMILY_BITS)
             key |= np.uint64(family)
             keys.append(key)
-        owner, *counted = _count_terms(np.concatenate(keys))
-        sizes[trees.start + 1 : trees.stop + 1] = np.bincount(owner, minlength=trees.stop - trees.start)
-        parts.append((counted[0], counted[1], counted[2]))
+        counted = _count_terms(np.concatenate(keys))
+        sizes[trees.start + 1 : trees.stop + 1] = np.bincount(counted[0], minlength=trees.stop - trees.start)
+        parts.append(counted[1:])
     codes, families, counts = zip(*parts, strict=True)
     return Terms(np.cumsum(sizes), np.concatenate(codes), np.concatenate(families), np.concatenate(counts))
 

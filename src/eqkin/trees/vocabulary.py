@@ -1,7 +1,7 @@
-"""Vocabularies: which tags, attributes and characters a model knows (paper, section 3.2).
+"""Vocabularies: the tags, attributes and characters that a model knows (paper, section 3.2).
 
-A node's features are 256 wide: 32 tags, 32 attributes, 192 characters, the last slot of each block for everything
-rare. A leaf with several characters counts each of them.
+The features of a node have 256 slots: 32 tags, 32 attributes, 192 characters. The last slot of each block counts
+everything rare. A leaf with several characters counts each of them.
 """
 
 from __future__ import annotations
@@ -43,16 +43,13 @@ class Vocabulary:
 
     @classmethod
     def learn(cls, forests: Iterable[Forest]) -> Vocabulary:
-        """The most frequent tags, attributes and characters of some forests; ties in alphabetical order."""
-        tags, attributes, characters = count_symbols(forests)
-        return cls(
-            _select_top(tags, TAG_SLOTS - 1),
-            _select_top(attributes, ATTRIBUTE_SLOTS - 1),
-            _select_top(characters, CHARACTER_SLOTS - 1),
-        )
+        """Choose the most frequent tags, attributes and characters of some forests; ties in alphabetical order."""
+        widths = (TAG_SLOTS, ATTRIBUTE_SLOTS, CHARACTER_SLOTS)
+        ranked = (sorted(counts, key=lambda value: (-counts[value], value)) for counts in count_symbols(forests))
+        return cls(*(tuple(values[: width - 1]) for values, width in zip(ranked, widths, strict=True)))
 
     def extract_features(self, forest: Forest) -> NodeFeatures:
-        """Feature slots of every node of a forest."""
+        """Return the feature slots of every node of a forest."""
         tag = _assign_slots(self.tags, TAG_SLOTS, forest.tags)[forest.tag]
         attribute, attribute_offsets = _assign_ragged_slots(
             self.attributes, ATTRIBUTE_SLOTS, [_split_attributes(a) for a in forest.attributes], forest.attribute
@@ -63,7 +60,7 @@ class Vocabulary:
         return NodeFeatures(tag, attribute, attribute_offsets, character, character_offsets)
 
     def to_json(self) -> str:
-        """As a file has it."""
+        """Return the content of the file."""
         return json.dumps({"version": _VOCABULARY_VERSION} | self.__dict__, ensure_ascii=False, indent=1) + "\n"
 
     def save(self, path: Path) -> None:
@@ -85,36 +82,30 @@ class Vocabulary:
 
 
 def to_dense(features: NodeFeatures) -> npt.NDArray[np.int16]:
-    """Feature vectors of the nodes, (nodes, 256): how often each tag, attribute and character comes up."""
-    counted = np.zeros((len(features.tag), TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS), np.int16)
+    """Return the feature vectors of the nodes, (nodes, 256): counts of each tag, attribute and character."""
+    counts = np.zeros((len(features.tag), TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS), np.int16)
     node = np.arange(len(features.tag))
-    counted[node, features.tag] = 1
+    counts[node, features.tag] = 1
     of_attribute = np.repeat(node, np.diff(features.attribute_offsets))
-    np.add.at(counted, (of_attribute, TAG_SLOTS + features.attribute.astype(np.int64)), 1)
+    np.add.at(counts, (of_attribute, TAG_SLOTS + features.attribute.astype(np.int64)), 1)
     of_character = np.repeat(node, np.diff(features.character_offsets))
-    np.add.at(counted, (of_character, TAG_SLOTS + ATTRIBUTE_SLOTS + features.character.astype(np.int64)), 1)
-    return counted
+    np.add.at(counts, (of_character, TAG_SLOTS + ATTRIBUTE_SLOTS + features.character.astype(np.int64)), 1)
+    return counts
 
 
 def count_symbols(forests: Iterable[Forest]) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """How often each tag, attribute and character occurs."""
-    tags: Counter[str] = Counter()
-    attributes: Counter[str] = Counter()
-    characters: Counter[str] = Counter()
+    """Count the occurrences of each tag, attribute and character."""
+    tags, attributes, characters = Counter[str](), Counter[str](), Counter[str]()
     for forest in forests:
-        for tag, n in _count_strings(forest.tags, forest.tag):
-            tags[tag] += n
-        for lines, n in _count_strings(forest.attributes, forest.attribute):
-            for line in _split_attributes(lines):
-                attributes[line] += n
-        for text, n in _count_strings(forest.texts, forest.text):
-            for character in _get_visible_characters(text):
-                characters[character] += n
+        for strings, indices, split, counts in (
+            (forest.tags, forest.tag, lambda tag: [tag], tags),
+            (forest.attributes, forest.attribute, _split_attributes, attributes),
+            (forest.texts, forest.text, _get_visible_characters, characters),
+        ):
+            for string, count in zip(strings, np.bincount(indices, minlength=len(strings)).tolist(), strict=True):
+                for part in split(string):
+                    counts[part] += count
     return tags, attributes, characters
-
-
-def _count_strings(strings: list[str], indices: Array) -> list[tuple[str, int]]:
-    return list(zip(strings, np.bincount(indices, minlength=len(strings)).tolist(), strict=True))
 
 
 def _split_attributes(attributes: str) -> list[str]:
@@ -122,12 +113,8 @@ def _split_attributes(attributes: str) -> list[str]:
 
 
 def _get_visible_characters(text: str) -> list[str]:
-    """Characters that can be seen: spaces, function application and the like carry no feature."""
+    """Return the visible characters: spaces, function application and the like are not features."""
     return [character for character in text if character.isprintable() and not character.isspace()]
-
-
-def _select_top(counter: Counter[str], n: int) -> tuple[str, ...]:
-    return tuple(value for value, _ in sorted(counter.items(), key=lambda item: (-item[1], item[0]))[:n])
 
 
 def _assign_slots(known: tuple[str, ...], width: int, values: list[str]) -> npt.NDArray[np.uint8]:
@@ -138,7 +125,7 @@ def _assign_slots(known: tuple[str, ...], width: int, values: list[str]) -> npt.
 def _assign_ragged_slots(
     known: tuple[str, ...], width: int, values: list[list[str]], nodes: Array
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Slots of each distinct value's parts, spread over the nodes that have that value."""
+    """Assign slots to the parts of each distinct value, and repeat them for the nodes with that value."""
     lengths = np.array([len(parts) for parts in values], np.int64)
     starts = np.cumsum(lengths) - lengths
     flat = _assign_slots(known, width, [part for parts in values for part in parts])
