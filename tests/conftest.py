@@ -5,10 +5,17 @@ Numerical libraries use one thread: tests run in several processes, and threads 
 make torch twenty times slower. Tests that share a server or a cluster run in one process, which starts it once.
 """
 
+from __future__ import annotations
+
 import os
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from eqkin import Encoder
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -22,6 +29,26 @@ SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
     "tests/search/test_stores.py": "milvus",
     "tests/executors/test_ray": "ray",
 }
+
+
+@pytest.fixture(scope="session")
+def encoder() -> Encoder:
+    """Load the bundled network."""
+    from eqkin import Encoder
+
+    return Encoder.load()
+
+
+@pytest.fixture(scope="session")
+def atlas_library(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
+    """Build a library of the atlas with its index; for reading, or to be copied."""
+    from eqkin import Library
+    from eqkin.index import update_index
+
+    with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
+        library.add("atlas:")
+        update_index(library, encoder)
+        return library.folder
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -11,7 +11,6 @@ import pytest
 from benchmarks.encode import random_model
 from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
-from eqkin.index import update_index
 from eqkin.trees import ForestBuilder
 
 
@@ -27,31 +26,15 @@ def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -
 
 
 @pytest.fixture(scope="session")
-def encoder() -> Encoder:
-    """The network that comes with eqkin."""
-    return Encoder.load()
-
-
-@pytest.fixture(scope="session")
 def other_encoder() -> Encoder:
     """A network that learned nothing."""
     return Encoder(random_model(ForestBuilder().build()))
 
 
-@pytest.fixture(scope="session")
-def _atlas(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
-    folder = tmp_path_factory.mktemp("atlas") / "library"
-    with Library.open(folder) as library:
-        library.add("atlas:")
-        update_index(library, encoder)
-    return folder
-
-
 @pytest.fixture
-def atlas(tmp_path: Path, _atlas: Path) -> Library:
+def atlas(tmp_path: Path, atlas_library: Path) -> Library:
     """The atlas with its index, to be changed at will."""
-    shutil.copytree(_atlas, tmp_path / "atlas")
-    return Library.open(tmp_path / "atlas")
+    return Library.open(shutil.copytree(atlas_library, tmp_path / "atlas"))
 
 
 @pytest.fixture

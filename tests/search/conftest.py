@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,17 +43,11 @@ def dated_papers(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def encoder() -> Encoder:
-    """The network that comes with eqkin."""
-    return Encoder.load()
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, atlas_library: Path, encoder: Encoder) -> Path:
     """A library of the atlas and the dated papers, indexed."""
     place = tmp_path_factory.mktemp("search")
-    with Library.open(place / "library") as library:
-        library.add("atlas:", dated_papers(place))
+    with Library.open(shutil.copytree(atlas_library, place / "library")) as library:
+        library.add(dated_papers(place))
         update_index(library, encoder)
         return library.folder
 

@@ -57,16 +57,11 @@ def papers(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def encoder() -> Encoder:
-    return Encoder.load()
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory, atlas_library: Path, encoder: Encoder) -> Path:
     """A library of the atlas and those papers."""
     place = tmp_path_factory.mktemp("web")
-    with Library.open(place / "library") as library:
-        library.add("atlas:", papers(place))
+    with Library.open(shutil.copytree(atlas_library, place / "library")) as library:
+        library.add(papers(place))
         update_index(library, encoder)
         return library.folder
 

@@ -23,11 +23,6 @@ def paper(name: str, *formulas: str, **other: Any) -> Record:
     return {"doc_id": name, "title": f"About {name}", "latex": latex} | other
 
 
-@pytest.fixture(scope="session")
-def encoder() -> Encoder:
-    return Encoder.load()
-
-
 @pytest.fixture
 def filled(tmp_path: Path, encoder: Encoder) -> Iterator[Callable[..., Library]]:
     """Gives a library that has just these papers."""
