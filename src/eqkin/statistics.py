@@ -176,15 +176,17 @@ def _check_triples(papers: Integers) -> Integers:
 
 def draw_bootstrap_weights(n: int, resamples: int = RESAMPLES, seed: int = 0) -> npt.NDArray[np.float32]:
     """Draw how often each of `n` items is in each resample, (resamples, n); every row adds up to `n`."""
-    return np.concatenate(list(_iter_bootstrap_weights(n, resamples, seed)))
+    return np.concatenate(list(iter_bootstrap_weights(n, resamples, seed)))
 
 
-def _iter_bootstrap_weights(n: int, resamples: int, seed: int) -> Iterator[npt.NDArray[np.float32]]:
-    """Iterate over the same weights, some rows at a time."""
+def iter_bootstrap_weights(
+    n: int, resamples: int = RESAMPLES, seed: int = 0, *, max_cells: int = _MAX_CELLS
+) -> Iterator[npt.NDArray[np.float32]]:
+    """Iterate over the same weights, some rows at a time: as many as have `max_cells` weights."""
     if n < 1 or resamples < 1:
         raise BadInput(f"`n` and `resamples` must be positive, got {n} and {resamples}")
     generator = np.random.default_rng(seed)
-    block = max(1, _MAX_CELLS // n)
+    block = max(1, max_cells // n)
     for start in range(0, resamples, block):
         rows = min(block, resamples - start)
         drawn = generator.integers(n, size=(rows, n)) + n * np.arange(rows)[:, None]
@@ -225,7 +227,7 @@ def bootstrap_mean(
     mean = float(numbers.sum() / counts.sum())
     if len(numbers) < 2:
         return Score(mean)
-    means = [(row @ numbers) / (row @ counts) for row in _iter_bootstrap_weights(len(numbers), resamples, seed)]
+    means = [(row @ numbers) / (row @ counts) for row in iter_bootstrap_weights(len(numbers), resamples, seed)]
     return Score(mean, *compute_percentile_interval(np.concatenate(means), confidence))
 
 
@@ -243,13 +245,18 @@ def compute_percentile_interval(resampled: npt.ArrayLike, confidence: float = CO
 
 
 def compute_sign_flip_p(
-    system: npt.ArrayLike, baseline: npt.ArrayLike, *, flips: int = SIGN_FLIPS, seed: int = 0
+    system: npt.ArrayLike,
+    baseline: npt.ArrayLike,
+    *,
+    flips: int = SIGN_FLIPS,
+    seed: int = 0,
+    max_exact: int = _MAX_EXACT_DIFFERENCES,
 ) -> float:
     """Compute the two-sided p-value of a paired randomisation test of two systems on the same queries.
 
     If the systems were equally good, each query's difference could have had the other sign just as well. The p-value
     is the share of sign patterns whose mean difference is at least as large, in either direction, as the measured one.
-    With up to 13 queries that differ all patterns are tried; otherwise `flips` random ones and the measured one, so
+    With up to `max_exact` queries that differ all patterns are tried; otherwise `flips` random ones and the measured one, so
     that p is never 0.
 
     Raises:
@@ -262,7 +269,7 @@ def compute_sign_flip_p(
     if not len(differences):
         return 1.0
     measured = abs(differences.sum()) - _ROUNDING_TOLERANCE * np.abs(differences).sum()
-    if len(differences) <= _MAX_EXACT_DIFFERENCES:
+    if len(differences) <= max_exact:
         patterns = np.arange(2 ** len(differences))[:, None] >> np.arange(len(differences)) & 1
         return float(np.mean(np.abs((1 - 2 * patterns) @ differences) >= measured))
     larger, generator = 0, np.random.default_rng(seed)
