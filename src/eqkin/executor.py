@@ -1,0 +1,262 @@
+"""Executors apply a function to tasks and give the results in order.
+
+`LocalExecutor` uses processes of this machine; `eqkin.backends.ray.RayExecutor` uses a Ray cluster.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import tempfile
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import chain
+from multiprocessing.process import BaseProcess
+from typing import Any, Generic, Self, TypeVar
+
+from eqkin.errors import BadInput
+
+T = TypeVar("T")
+R = TypeVar("R")
+FailureHandler = Callable[[T, str, str], R]  # called with the task, a short reason, and a message
+Splitter = Callable[[T], Iterable[T]]
+
+_WARM_UP_SECONDS = 1.0  # of work before worker processes are worth their start
+_TASKS_PER_JOB = 16  # submitted ahead of the result that is waited for
+
+CRASHED = "crash"
+UNREADABLE = "unreadable"
+
+
+class WorkerEnvironmentError(Exception):
+    """The worker's machine is at fault, not the task: its disk is full, or it does not see a path."""
+
+
+@dataclass
+class ExecutorProgress:
+    """Tasks by state, and the number of cluster nodes (0 for this machine alone)."""
+
+    done: int = 0
+    under_way: int = 0
+    retried: int = 0  # done again in smaller parts after a worker failed
+    nodes: int = 0
+
+    def describe(self) -> str:
+        """Return the progress in words; empty for this machine alone."""
+        if not self.nodes:
+            return ""
+        nodes = f"{self.nodes:,} node{'s' * (self.nodes != 1)}"
+        return f"{nodes}, tasks: {self.done:,} done, {self.under_way:,} under way, {self.retried:,} retried"
+
+
+class Executor(ABC):
+    """Applies functions to tasks. A context manager: leaving it stops what was started."""
+
+    is_remote = False  # tasks travel to other machines, so they should be large
+    batch_size = 1  # small pieces of work, such as papers, that should make up one task
+
+    def __init__(self) -> None:
+        self.progress = ExecutorProgress()  # of the last `map`
+
+    @abstractmethod
+    def map(
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        on_failure: FailureHandler[T, R],
+        split: Splitter[T] | None = None,
+    ) -> Iterator[R]:
+        """Yield the results of `function` in the order of the tasks. Few tasks are in memory at a time.
+
+        Args:
+            function: picklable. It raises `WorkerEnvironmentError` where the machine is at fault.
+            tasks: picklable.
+            on_failure: makes the result of a task that crashed its worker or that no machine could do; may raise.
+            split: cuts a task into smaller ones, so that a crash costs only the part that caused it. There is one
+                result per part then.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Stop what was started."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LocalExecutor(Executor):
+    """Up to `jobs` processes of this machine. With one, or while there is little to do, this process does the work.
+
+    A process that dies (a crash of native code, the out-of-memory killer) costs the one task that killed it: all tasks
+    under way are repeated, each in a process of its own.
+    """
+
+    def __init__(self, jobs: int = 1, *, warm_up_seconds: float = _WARM_UP_SECONDS) -> None:
+        super().__init__()
+        self.jobs, self._warm_up_seconds = jobs, warm_up_seconds
+
+    def map(
+        self,
+        function: Callable[[T], R],
+        tasks: Iterable[T],
+        *,
+        on_failure: FailureHandler[T, R],
+        split: Splitter[T] | None = None,
+    ) -> Iterator[R]:
+        """Yield the results of `function` in the order of the tasks, or of their parts.
+
+        Raises `BadInput` if no worker process can be started.
+        """
+        self.progress = ExecutorProgress()
+        start = time.monotonic()
+        parts = iter(tasks) if split is None else chain.from_iterable(map(split, tasks))
+        for task in parts:
+            try:
+                result = function(task)
+            except WorkerEnvironmentError as error:
+                result = on_failure(task, UNREADABLE, str(error))
+            yield result
+            self.progress.done += 1
+            if self.jobs > 1 and time.monotonic() - start > self._warm_up_seconds:
+                yield from self._map_in_processes(function, parts, on_failure)
+
+    def _map_in_processes(
+        self, function: Callable[[T], R], tasks: Iterator[T], on_failure: FailureHandler[T, R]
+    ) -> Iterator[R]:
+        first = next(tasks, None)
+        if first is None:
+            return
+        queue = _TaskQueue(function, self.jobs, on_failure)
+        try:
+            for task in chain([first], tasks):
+                queue.submit(task)
+                while len(queue.waiting) > _TASKS_PER_JOB * self.jobs or queue.is_ready():
+                    yield from self._collect(queue)
+            while queue.waiting:
+                yield from self._collect(queue)
+        finally:
+            queue.pool.close()
+
+    def _collect(self, queue: _TaskQueue[T, R]) -> list[R]:
+        results = queue.collect()
+        self.progress.done += len(results)
+        self.progress.under_way = len(queue.waiting)
+        return results
+
+
+class _TaskQueue(Generic[T, R]):
+    """Tasks under way in several processes, first in, first out."""
+
+    def __init__(self, function: Callable[[T], R], jobs: int, on_failure: FailureHandler[T, R]) -> None:
+        self._function, self._jobs, self._on_failure = function, jobs, on_failure
+        self.pool = _FunctionPool(function, jobs)
+        self.waiting: deque[tuple[T, Future[R]]] = deque()
+
+    def submit(self, task: T) -> None:
+        self.waiting.append((task, self.pool.submit(task)))
+
+    def is_ready(self) -> bool:
+        """Tell whether a result can be had without waiting."""
+        return bool(self.waiting) and self.waiting[0][1].done()
+
+    def collect(self) -> list[R]:
+        """Return the result of the first task; after a crash, those of all tasks under way: any may have caused it."""
+        task, future = self.waiting.popleft()
+        try:
+            return [future.result()]
+        except WorkerEnvironmentError as error:
+            return [self._on_failure(task, UNREADABLE, str(error))]
+        except BrokenProcessPool:
+            pass
+        self.pool.close()
+        suspects = [task, *(later for later, _ in self.waiting)]
+        self.waiting.clear()
+        self.pool = _FunctionPool(self._function, 1)
+        results = [self._run_alone(suspect) for suspect in suspects]
+        self.pool.close()
+        self.pool = _FunctionPool(self._function, self._jobs)
+        return results
+
+    def _run_alone(self, task: T) -> R:
+        try:
+            return self.pool.submit(task).result()
+        except WorkerEnvironmentError as error:
+            return self._on_failure(task, UNREADABLE, str(error))
+        except BrokenProcessPool:
+            self.pool.close()
+            self.pool = _FunctionPool(self._function, 1)
+            return self._on_failure(task, CRASHED, "it ended the process that worked on it")
+
+
+class _FunctionPool:
+    """Worker processes that apply one function. Raises `BadInput` if none can be started."""
+
+    def __init__(self, function: Callable[[Any], Any], jobs: int) -> None:
+        # The function may hold a model. As an argument of a process it would go through a pipe, and a worker that dies
+        # while it starts would leave this process waiting for ever to write the rest.
+        handle, self._file = tempfile.mkstemp(prefix="eqkin-function-")
+        with open(handle, "wb") as file:
+            pickle.dump(function, file, pickle.HIGHEST_PROTOCOL)
+        # A fresh interpreter each: V8 and threads do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        self._pool = ProcessPoolExecutor(jobs, context, initializer=_prepare_worker, initargs=(self._file,))
+        try:
+            self._pool.submit(_do_nothing).result()
+        except BrokenProcessPool as error:
+            self.close()
+            raise BadInput(
+                "no worker process could be started: use one job, or put the code of the script under "
+                '`if __name__ == "__main__":`'
+            ) from error
+
+    def submit(self, task: Any) -> Future[Any]:
+        try:
+            return self._pool.submit(_apply_function, task)
+        except BrokenProcessPool as error:
+            failed: Future[Any] = Future()
+            failed.set_exception(error)
+            return failed
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(OSError):
+            os.unlink(self._file)
+
+
+_function: Callable[[Any], Any]  # of this process, if it is a worker
+
+
+def _prepare_worker(file: str) -> None:
+    """Load the function. Leave interrupts to the parent, and end when it ends, even if it is killed."""
+    global _function
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
+    with open(file, "rb") as opened:
+        _function = pickle.load(opened)
+
+
+def _exit_with_parent(parent: BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _apply_function(task: Any) -> Any:
+    return _function(task)
+
+
+def _do_nothing() -> None:
+    pass

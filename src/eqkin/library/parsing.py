@@ -1,0 +1,268 @@
+"""Parse one paper: load it, find its sections and equations, and convert the equations to trees.
+
+Runs in worker processes and knows nothing of the database.
+"""
+
+from __future__ import annotations
+
+import errno
+import html
+import re
+import sys
+from dataclasses import dataclass, field
+from functools import cache
+
+import orjson
+import zstandard
+
+from eqkin.errors import EqkinError, LimitReached, StorageFailed
+from eqkin.executor import UNREADABLE, WorkerEnvironmentError
+from eqkin.latex import Document, parse
+from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
+from eqkin.mathml import formulas
+from eqkin.mathml.converter import Converter, get_converter_identity
+from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.files import to_bytes
+from eqkin.trees.mathml import parse_mathml, to_forest
+
+PARSER_VERSION = "2"  # raise it when the same source would give other content
+_TEX_ANNOTATION = re.compile(r'<annotation[^>]*encoding="application/x-(?:la)?tex"[^>]*>(.*?)</annotation>', re.DOTALL)
+# Errors of one machine's disk or network drive that another machine may not have.
+_MACHINE_ERROR_NAMES = (
+    *("ENOSPC", "EDQUOT", "EROFS", "EIO", "ESTALE", "EMFILE", "ENFILE", "ETIMEDOUT", "ENOTCONN", "EHOSTDOWN"),
+    *("ENOENT", "EACCES", "EPERM"),
+)
+_MACHINE_ERRNOS = {getattr(errno, name) for name in _MACHINE_ERROR_NAMES if hasattr(errno, name)}
+
+
+@dataclass
+class ParsedEquation:
+    """One equation as it is stored."""
+
+    section: int
+    number: int
+    mark: int
+    environment: str
+    label: str
+    latex: str
+    status: str  # converted, degraded, diagram or failed
+    repaired: bool = False
+    reason: str = ""
+    message: str = ""
+    unknown: str = ""  # commands that KaTeX does not know
+    tree: int = -1  # position in the paper's forest, -1 for none
+
+
+@dataclass
+class ParsedPaper:
+    """Everything the library stores of one paper; with `failure` set, why nothing was read."""
+
+    key: str
+    origin: str
+    digest: str
+    paper: Paper | None = None
+    title: str = ""
+    packages: list[str] | None = None
+    macros: bytes = b""
+    sections: list[tuple[int, str, str]] = field(default_factory=list)  # level, title, LaTeX with marks
+    equations: list[ParsedEquation] = field(default_factory=list)
+    cites: list[str] = field(default_factory=list)
+    forest: Forest | None = None
+    content: str = ""  # digest of all of the above
+    failure: str = ""
+    message: str = ""
+    unchanged: bool = False  # the library has it already
+    source: str = ""  # what the user added
+    peak_bytes: int = 0  # memory of the process that parsed it
+
+
+@cache
+def get_converter() -> Converter:
+    """Return this process's converter."""
+    return Converter()
+
+
+def parse_item(item: SourceItem, known: str = "") -> ParsedPaper:
+    """Load and parse one source item. Bad input gives a paper with `failure` set.
+
+    Args:
+        item: what to parse.
+        known: the digest that the library has for it, empty if none.
+
+    Raises:
+        WorkerEnvironmentError: the machine is at fault (`is_machine_fault`).
+    """
+    digest = _add_version(item.digest) if item.digest else ""
+    if digest and digest == known:
+        return ParsedPaper(item.key, item.origin, digest, unchanged=True)
+    try:
+        paper = item.load()
+        if not digest:
+            digest = _add_version(hash_paper(paper))
+            if digest == known:
+                return ParsedPaper(item.key, item.origin, digest, unchanged=True)
+        parsed = parse_paper(paper, digest)
+    except (RecursionError, MemoryError) as error:
+        parsed = make_failed_paper(item.key, item.origin, "limit: memory", repr(error), digest)
+    except Exception as error:  # one surprising paper must not stop the others
+        known_error = isinstance(error, EqkinError)
+        if is_machine_fault(error):
+            raise WorkerEnvironmentError(str(error) if known_error else f"{item.origin}: {error}") from error
+        reason = _classify_error(error) if isinstance(error, EqkinError) else "internal error"
+        parsed = make_failed_paper(item.key, item.origin, reason, str(error) if known_error else repr(error), digest)
+    parsed.peak_bytes = measure_peak_bytes()
+    return parsed
+
+
+def is_machine_fault(error: BaseException | None) -> bool:
+    """Tell whether an error or its cause comes from the machine, not from the input.
+
+    For example its disk is full, or it does not see a file that another machine may see.
+    """
+    while error is not None:
+        if isinstance(error, StorageFailed) or (isinstance(error, OSError) and error.errno in _MACHINE_ERRNOS):
+            return True
+        error = error.__cause__
+    return False
+
+
+def make_failed_paper(key: str, origin: str, reason: str, message: str, digest: str = "") -> ParsedPaper:
+    """Return what is stored of a paper that could not be read."""
+    message = message[:1000].encode("utf-8", "replace").decode()
+    parsed = ParsedPaper(key, origin, digest, failure=reason, message=message)
+    parsed.content = compute_content_digest(parsed)
+    return parsed
+
+
+def _add_version(digest: str) -> str:
+    return f"{PARSER_VERSION}.{get_converter_identity().version}.{digest}"
+
+
+def _classify_error(error: EqkinError) -> str:
+    return "limit" if isinstance(error, LimitReached) else UNREADABLE
+
+
+def parse_paper(paper: Paper, digest: str) -> ParsedPaper:
+    """Find sections, equations and citations of a paper and convert its equations."""
+    document = parse(paper.text, paper.styles, paper.bibliography)
+    equations, forest = convert_document(document)
+    paper.authors = paper.authors or document.authors
+    # The macros are kept so that the LaTeX can be converted again without its source.
+    macros = document.macros[0] if document.macros else {}
+    parsed = ParsedPaper(
+        paper.key,
+        paper.origin,
+        digest,
+        paper,
+        title=paper.title or document.title,
+        packages=document.packages,
+        macros=zstandard.compress(orjson.dumps(list(macros.values())), 1) if macros else b"",
+        sections=[(section.level, section.title, section.latex) for section in document.sections],
+        equations=equations,
+        cites=sorted({*document.cites, *paper.cites} - {paper.key.removeprefix("arxiv:")}),
+        forest=forest,
+    )
+    if document.truncated:
+        paper.notes.append(f"only its first {len(document.equations)} equations were read")
+    parsed.content = compute_content_digest(parsed)
+    paper.text = ""  # not needed any more, and need not travel between processes
+    paper.styles, paper.bibliography = [], []
+    return parsed
+
+
+def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
+    """Convert a document's equations, each with the macros that are defined at its position."""
+    equations = [
+        ParsedEquation(e.section, number, e.mark, e.environment, e.label, e.body, "failed")
+        for number, e in enumerate(document.equations)
+    ]
+    builder, n_trees = ForestBuilder(), 0
+    for epoch, macros in enumerate(document.macros):
+        chosen = []
+        for e, source in zip(equations, document.equations, strict=True):
+            if source.epoch != epoch or source.environment == MATHML_ENVIRONMENT:
+                continue
+            if is_diagram(source.body):
+                e.status = "diagram"
+            else:
+                chosen.append(e)
+        if not chosen:
+            continue
+        texts = [to_converter_input(e.environment, e.latex) for e in chosen]
+        conversion = formulas.convert_formulas(get_converter(), texts, document.packages, macros)
+        builder.add_forest(conversion.forest)
+        for e, outcome in zip(chosen, conversion.outcomes, strict=True):
+            if outcome.failure is None:
+                e.tree = n_trees + outcome.tree
+                e.status = "degraded" if outcome.unknown else "converted"
+                e.unknown, e.repaired = " ".join(outcome.unknown), outcome.repaired
+            elif formulas.is_diagram_failure(outcome.failure):
+                e.status = "diagram"
+            else:
+                e.reason, e.message = outcome.failure.reason, outcome.failure.message[:300]
+        n_trees += len(conversion.forest)
+    for e in equations:
+        if e.environment == MATHML_ENVIRONMENT:
+            n_trees += _convert_mathml(e, builder, n_trees)
+    return equations, _sort_trees(equations, builder.build())
+
+
+def _convert_mathml(equation: ParsedEquation, builder: ForestBuilder, n_trees: int) -> int:
+    """Add the tree of an equation that is MathML already; return the number of trees added."""
+    mathml = equation.latex
+    annotation = _TEX_ANNOTATION.search(mathml)
+    equation.latex = html.unescape(annotation[1]).strip() if annotation else ""
+    try:
+        builder.add_forest(to_forest(parse_mathml(mathml)))
+    except EqkinError as error:
+        equation.reason, equation.message = f"MathML: {_classify_error(error)}", str(error)[:300]
+        return 0
+    equation.status, equation.tree = "converted", n_trees
+    return 1
+
+
+def _sort_trees(equations: list[ParsedEquation], forest: Forest) -> Forest:
+    """Put trees in the order of their equations and sort strings, so that equal content is equal bytes."""
+    with_tree = [e for e in equations if e.tree >= 0]
+    order = [e.tree for e in with_tree]
+    for position, e in enumerate(with_tree):
+        e.tree = position
+    return (forest if order == list(range(len(forest))) else forest.select(order)).canonicalise()
+
+
+def compute_content_digest(parsed: ParsedPaper) -> str:
+    """Return the digest of all that is stored of a paper; `verify` computes it again from database and forest."""
+    paper = parsed.paper or Paper(parsed.key, "")
+    described = [
+        parsed.key,
+        parsed.origin,
+        parsed.title,
+        paper.kind,
+        paper.authors,
+        paper.year,
+        paper.fields,
+        paper.lang,
+        paper.license,
+        paper.group,
+        paper.abstract,
+        paper.notes,
+        parsed.packages,
+        parsed.sections,
+        parsed.cites,
+        parsed.failure,
+        parsed.message,
+        parsed.equations,
+    ]
+    forest = b"" if parsed.forest is None else to_bytes(parsed.forest)
+    return hash_parts(orjson.dumps(described, default=str), parsed.macros, forest)
+
+
+def measure_peak_bytes() -> int:
+    """Return the most memory this process has held so far, 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
