@@ -94,10 +94,6 @@ def _engines(source: str, jobs: int, as_json: bool) -> None:
         f"eqkin add, Ray of {jobs} CPUs      {figures['ray_per_second']:9,.0f} equations/s "
         f"= {figures['ray_to_processes']:.2f} x processes (and {figures['ray_start_seconds']:.1f} s to start it)"
     )
-    typer.echo(
-        f"merging alone                 {figures['merged_per_second']:9,.0f} equations/s, "
-        f"{figures['bytes_an_equation']:,.0f} bytes each from the workers"
-    )
     typer.echo("all libraries are equal" if figures["same_library"] else "the libraries differ")
 
 

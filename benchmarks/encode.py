@@ -20,10 +20,9 @@ from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weig
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.library.reading import ParsedPaper, parse_item
+from eqkin.library.parsing import ParsedPaper, parse_item
 from eqkin.sources import open_source
 from eqkin.trees import Forest, ForestBuilder, Vocabulary
-from eqkin.trees.forest import from_bytes
 
 _ROWS = 2_048  # of the bare products, where they are fastest
 
@@ -98,7 +97,7 @@ def measure(
     tell = progress or (lambda _: None)
     tell("reading trees ...")
     articles = [parse_item(item, "") for item in open_source("atlas:")]
-    forest = _sample([from_bytes(article.forest) for article in articles], trees)
+    forest = _sample([article.forest for article in articles if article.forest is not None], trees)
     if library is not None:
         with Library.open(library, create=False) as opened:
             forest = _sample([part for _, part in opened.iter_forests()], trees)

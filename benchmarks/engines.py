@@ -1,7 +1,7 @@
-"""`python -m benchmarks ingest --ray`: `eqkin add` by processes and by a Ray cluster, in turns, and merging alone.
+"""`python -m benchmarks ingest --ray`: `eqkin add` by processes and by a Ray cluster, in turns.
 
 The cluster is started here with as many CPUs as there are processes, so the ratio says what Ray costs; what it brings
-are more machines. One process merges what all of them read: how fast it can bounds the cluster.
+are more machines.
 """
 
 from __future__ import annotations
@@ -13,16 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from eqkin.api import Library, verify
-from eqkin.executors import EXECUTOR_NAMES, Executor, open_executor
-from eqkin.executors.ray_tasks import pack_results, unpack_results
+from eqkin.backends import EXECUTOR_NAMES, open_executor
+from eqkin.executor import Executor
 from eqkin.library import AddReport
-from eqkin.library.merging import Merger
-from eqkin.library.reading import ParsedPaper
-from eqkin.library.session import WritingSession
-from eqkin.library.tasks import IngestEvent, Reading, iter_tasks
-from eqkin.sources import open_source
-
-_PIECE = 200  # papers that come to the merging process at a time
 
 
 @dataclass
@@ -35,8 +28,6 @@ class EnginesReport:
     equations: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(EXECUTOR_NAMES, 0.0))
     start_seconds: float = 0.0  # until Ray was there
-    merge_seconds: float = 0.0
-    payload_bytes: int = 0  # of what workers send
     contents: set[str] = field(default_factory=set)  # digests of the libraries that were made
 
     def summary(self) -> dict[str, float | bool]:
@@ -51,8 +42,6 @@ class EnginesReport:
             "ray_per_second": rates["ray"],
             "ray_to_processes": rates["ray"] / max(rates["processes"], 1e-9),
             "ray_start_seconds": self.start_seconds,
-            "merged_per_second": found * self.rounds / max(self.merge_seconds, 1e-9),
-            "bytes_an_equation": self.payload_bytes / found,
             "same_library": len(self.contents) == 1,
         }
 
@@ -72,37 +61,12 @@ def measure(source: str, *, jobs: int, rounds: int, progress: Callable[[str], No
                 report.seconds[name] += seconds
                 report.contents.add(content)
         report.papers, report.equations = added.papers, sum(added.equations.values())
-        progress("merging")
-        payloads = _payloads(source, everybody["processes"])
-        report.payload_bytes = sum(map(len, payloads))
-        for number in range(rounds):
-            seconds, content = _merged(Path(folder, f"merged{number}"), payloads)
-            report.merge_seconds += seconds
-            report.contents.add(content)
     return report
 
 
 def _add(folder: Path, source: str, workers: Executor) -> tuple[AddReport, float, str]:
     with Library.open(folder) as library:
         start = time.perf_counter()
-        report = library.add(source, workers=workers)
+        report = library.add(source, executor=workers)
         seconds = time.perf_counter() - start
     return report, seconds, verify(folder).content
-
-
-def _payloads(source: str, workers: Executor) -> list[bytes]:
-    """What workers would send, for all of a source."""
-    tasks = iter_tasks({source: open_source(source)}, workers.grain, lambda _: "", lambda _: {}, lambda _: None)
-    events: list[IngestEvent] = [event for event in workers.map(Reading(), tasks) if isinstance(event, ParsedPaper)]
-    return [pack_results(events[at : at + _PIECE]) for at in range(0, len(events), _PIECE)]
-
-
-def _merged(folder: Path, payloads: list[bytes]) -> tuple[float, str]:
-    Library.open(folder).close()
-    start = time.perf_counter()
-    with WritingSession(folder) as writer:
-        merger = Merger(writer, AddReport())
-        for payload in payloads:
-            for event in unpack_results(payload):
-                merger.add(event)
-    return time.perf_counter() - start, verify(folder).content

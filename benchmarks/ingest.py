@@ -15,16 +15,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from itertools import islice
+from multiprocessing import get_context
 from typing import TypeVar
 
 import orjson
 from py_mini_racer import MiniRacer
 
-from eqkin.executors.processes import make_process_pool, run_task
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
-from eqkin.library.reading import ParsedPaper, parse_item
-from eqkin.library.tasks import PaperBatch, PaperTask, Reading
+from eqkin.library.parsing import ParsedPaper, parse_item
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.paper import SourceItem
@@ -85,8 +84,8 @@ def measure(
     items = islice(open_source(source), limit)
     parse_item(next(open_source("atlas:")), "")  # engines started and warm before the clock runs
     bare = BareKatex()
-    with make_process_pool(Reading(), jobs) as executor:
-        list(executor.map(run_task, [_papers([item]) for item in islice(open_source("atlas:"), 4 * jobs)]))
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as executor:
+        list(executor.map(_parse_batch, [[item] for item in islice(open_source("atlas:"), 4 * jobs)]))
         while chunk := list(islice(items, _ROUND)):
             _round(chunk, executor, bare, report)
             if progress:
@@ -123,8 +122,8 @@ def _round(items: list[SourceItem], executor: ProcessPoolExecutor, bare: BareKat
     extracts, seconds = _timed(lambda: [parse_item(item, "") for item in items])
     report.one_seconds += seconds
     _count(extracts, report)
-    parts = [_papers(items[at : at + 4]) for at in range(0, len(items), 4)]
-    parallel, seconds = _timed(lambda: [extract for part in executor.map(run_task, parts) for extract in part])
+    parts = [items[at : at + 4] for at in range(0, len(items), 4)]
+    parallel, seconds = _timed(lambda: [extract for part in executor.map(_parse_batch, parts) for extract in part])
     report.many_seconds += seconds
     report.peak_bytes = max([report.peak_bytes, *(extract.peak_bytes for extract in parallel)])
     for macros, texts in _prepared(items):
@@ -136,8 +135,8 @@ def _round(items: list[SourceItem], executor: ProcessPoolExecutor, bare: BareKat
             report.bare_converted += sum(page is not None for page in pages)
 
 
-def _papers(items: list[SourceItem]) -> PaperBatch:
-    return PaperBatch([PaperTask(item, "", "") for item in items])
+def _parse_batch(items: list[SourceItem]) -> list[ParsedPaper]:
+    return [parse_item(item) for item in items]
 
 
 def _timed(work: Callable[[], T]) -> tuple[T, float]:

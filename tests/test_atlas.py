@@ -5,7 +5,7 @@ from functools import cache
 
 from eqkin.atlas import list_articles, load_equation_groups
 from eqkin.latex import Document, parse
-from eqkin.library.reading import convert_document
+from eqkin.library.parsing import convert_document
 
 
 @cache

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eqkin.errors import StorageFailed
-from eqkin.executors import Executor, open_executor
+from eqkin.executor import Executor, LocalExecutor
 from eqkin.library import AddReport, LibraryFiles
-from eqkin.library.files import normalise_source
+from eqkin.library.ingest import ingest
 from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
-from eqkin.library.merging import Merger
-from eqkin.library.tasks import Reading, ShardDigests, iter_tasks
 from eqkin.library.verify import VerificationReport, verify_library
-from eqkin.sources import MetadataSnapshot, Shard, open_source, open_source_shards
-from eqkin.sources.paper import SourceItem
+from eqkin.sources import MetadataSnapshot
 from eqkin.storage import WriterLock
 
 if TYPE_CHECKING:
@@ -46,7 +43,7 @@ class Library(LibraryFiles):
         self,
         *sources: str | os.PathLike[str],
         jobs: int = 1,
-        workers: Executor | None = None,
+        executor: Executor | None = None,
         metadata: MetadataSnapshot | str | os.PathLike[str] | None = None,
         progress: Callable[[AddReport], None] | None = None,
     ) -> AddReport:
@@ -56,9 +53,8 @@ class Library(LibraryFiles):
 
         Args:
             sources: what `eqkin.sources.open_source` takes: paths, `arxiv:ID`, `python:PACKAGE`.
-            jobs: processes to read with, unless `workers` are given.
-            workers: who reads, from `eqkin.executors.open_workers`: processes of this machine, or a Ray cluster. The
-                library is the same whoever does.
+            jobs: processes to read with, unless an executor is given.
+            executor: runs the parsing, for example `eqkin.backends.ray.RayExecutor`; the result does not depend on it.
             metadata: arXiv's metadata snapshot or its path, for bulk archives.
             progress: called after every paper with the report so far.
 
@@ -73,26 +69,13 @@ class Library(LibraryFiles):
             Unreachable: the Ray cluster is gone.
         """
         self.check_converter()
-        report = AddReport()
         if isinstance(metadata, str | os.PathLike):
             metadata = MetadataSnapshot(Path(metadata))
-        workers = workers or open_executor(jobs=jobs)
-        names = {normalise_source(source): source for source in [os.fspath(s) for s in sources]}
-        opener = open_source_shards if workers.grain.shards else open_source
-        opened: dict[str, Iterator[SourceItem] | Iterator[SourceItem | Shard]] = {
-            name: opener(source, metadata=metadata, on_skip=report.count_skipped) for name, source in names.items()
-        }
+        executor = executor or LocalExecutor(jobs)
         with self.open_writer() as writer:
-            merger = Merger(writer, report)
-            tasks = iter_tasks(
-                opened, workers.grain, writer.find_digest, ShardDigests(writer.connection), report.add_source_error
+            return ingest(
+                writer, [os.fspath(source) for source in sources], executor, metadata=metadata, progress=progress
             )
-            for event in workers.map(Reading(), tasks):
-                merger.add(event)
-                if progress:
-                    progress(report)
-            merger.reread_stale(lambda name: open_source(names[name], metadata=metadata))
-        return report
 
     def open_engine(self) -> SearchEngine:
         """Return the search engine of this library; equations added since the last time are embedded first.

@@ -191,7 +191,8 @@ class _TaskQueue(Generic[T, R]):
 
     def _run_alone(self, task: T) -> R:
         try:
-            return self.pool.submit(task).result()
+            result: R = self.pool.submit(task).result()
+            return result
         except WorkerEnvironmentError as error:
             return self._on_failure(task, UNREADABLE, str(error))
         except BrokenProcessPool:

@@ -14,7 +14,7 @@ from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import MixNetwork, SumNetwork, build_network
 from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import CorruptData
-from eqkin.library.reading import parse_item
+from eqkin.library.parsing import parse_item
 from eqkin.sources import open_source
 from eqkin.trees import Vocabulary
 from eqkin.trees.forest import from_bytes

@@ -15,7 +15,7 @@ import pytest
 
 from eqkin.api import Library
 from eqkin.atlas import list_articles
-from eqkin.executors.ray_cluster import RayExecutor
+from eqkin.backends.ray import RayExecutor
 from tests.library.conftest import ARTICLE
 
 # Ray finds a node dead after some seconds without an answer, here after three; and keeps large results on the node
@@ -39,7 +39,7 @@ _NODE = {
 def cluster() -> Iterator[Any]:
     """A head and two more nodes, one CPU each."""
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'eqkin[ray]'")
-    from eqkin.executors.ray_connection import import_ray
+    from eqkin.backends.ray import import_ray
 
     import_ray()
     from ray.cluster_utils import Cluster
@@ -67,8 +67,8 @@ def new_node(cluster: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="session")
-def workers(cluster: Any) -> Iterator[RayExecutor]:
-    """This process connected to the cluster; for every connection the nodes start processes anew."""
+def executor(cluster: Any) -> Iterator[RayExecutor]:
+    """An executor on the cluster. It is shared, because nodes start new processes for every connection."""
     with RayExecutor(cluster.address) as connected:
         yield connected
 
@@ -106,7 +106,7 @@ def write_shard(path: Path, numbers: range, *, whole: int | None = None) -> Path
     return path
 
 
-def notes(folder: Path) -> list[tuple[int, int, str]]:
-    """What `loads.waiting` wrote: number of the paper, process, node."""
+def read_notes(folder: Path) -> list[tuple[int, int, str]]:
+    """Return what `loads.wait_for_go` wrote: number of the paper, process, node."""
     found = [name.split(".") for name in os.listdir(folder) if name != "go"]
     return [(int(number), int(process), node) for number, process, node in found]

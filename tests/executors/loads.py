@@ -1,4 +1,4 @@
-"""Papers whose reading misbehaves in a real way on the workers of a Ray cluster; but for that, they are alike."""
+"""Papers whose loading fails on the workers of a Ray cluster in real ways."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from eqkin.sources.paper import Paper, SourceItem
 from tests.library.conftest import ARTICLE
 
 
-def article(number: int) -> Paper:
-    """The article with this number."""
+def load_article(number: int) -> Paper:
+    """Return the article with this number."""
     text = ARTICLE % {"name": f"subject{number}", "number": number}
     return Paper(f"test:{number}", text, f"test {number}")
 
 
-def item(number: int, load: object = article, *arguments: object) -> SourceItem:
-    """The article as an item; `load` is one of the functions here."""
+def make_item(number: int, load: object = load_article, *arguments: object) -> SourceItem:
+    """Return the article as an item; `load` is one of the functions of this module."""
     return SourceItem(f"test:{number}", f"test {number}", partial(load, number, *arguments))
 
 
-def waiting(number: int, folder: str) -> Paper:
-    """Say in a file which process on which node this is, and wait until there is a file `go`."""
+def wait_for_go(number: int, folder: str) -> Paper:
+    """Note the process and node in the name of a file, and wait until there is a file `go`."""
     import ray
 
     note = Path(folder, f"{number}.{os.getpid()}.{ray.get_runtime_context().get_node_id()}")
@@ -32,16 +32,16 @@ def waiting(number: int, folder: str) -> Paper:
     end = time.monotonic() + 60
     while not Path(folder, "go").exists() and time.monotonic() < end:
         time.sleep(0.05)
-    return article(number)
+    return load_article(number)
 
 
-def crashing(number: int) -> Paper:
+def crash(number: int) -> Paper:
     """End the process as a fault in native code does."""
     os.kill(os.getpid(), signal.SIGSEGV)
-    return article(number)
+    return load_article(number)
 
 
-def full_disk(number: int, folder: str) -> Paper:
+def fill_disk(number: int, folder: str) -> Paper:
     """Write to a full disk on the node that tries first, and on every node as long as there is a file `all`."""
     import ray
 
@@ -55,4 +55,4 @@ def full_disk(number: int, folder: str) -> Paper:
     if first.read_text() in ("", node) or Path(folder, "all").exists():
         with open("/dev/full", "wb", buffering=0) as disk:
             disk.write(b"x")
-    return article(number)
+    return load_article(number)

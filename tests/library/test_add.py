@@ -13,6 +13,7 @@ import pytest
 
 from eqkin.api import Library, verify
 from eqkin.errors import BadInput, CorruptData
+from eqkin.executor import LocalExecutor
 from eqkin.latex.prose import extract_context, to_plain_text
 from eqkin.library.export import export_equations
 from eqkin.library.manifest import LibraryManifest
@@ -113,14 +114,13 @@ def test_many_segments_are_merged(library: Library, papers: Path) -> None:
     assert verdict.papers == 23
 
 
-def test_two_processes_give_the_same_library_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eqkin.executors.processes._WARM_UP_SECONDS", 0.0)
+def test_two_processes_make_the_same_library_as_one(tmp_path: Path) -> None:
     for number in range(20):
         write_article(tmp_path / "papers", number)
     contents = []
     for jobs in (1, 2):
         with Library.open(tmp_path / f"library{jobs}") as library:
-            report = library.add(tmp_path / "papers", jobs=jobs)
+            report = library.add(tmp_path / "papers", executor=LocalExecutor(jobs, warm_up_seconds=0.0))
             assert report.papers == 20
         contents.append(verify(tmp_path / f"library{jobs}"))
     assert contents[0].content == contents[1].content
@@ -238,7 +238,9 @@ def test_a_failed_reading_never_replaces_a_paper_and_is_tried_again(
     before = verify(library.folder).content
     (key,) = library.connection.execute("SELECT key FROM papers ORDER BY key").fetchone()
     for source in (key, "arxiv:new"):
-        monkeypatch.setattr("eqkin.library.files.open_source", lambda *_, source=source, **__: iter([_failing(source)]))
+        monkeypatch.setattr(
+            "eqkin.library.ingest.open_source", lambda *_, source=source, **__: iter([_failing(source)])
+        )
         for _ in range(2):
             report = library.add("anything")
             assert report.failed == Counter({"unreadable": 1})
@@ -295,11 +297,12 @@ def test_a_library_without_its_manifest_is_not_overwritten(library: Library) -> 
     assert any((library.folder / "forest").iterdir())
 
 
-def test_processes_that_cannot_start_are_an_error_and_no_failed_papers(tmp_path: Path) -> None:
+def test_script_without_main_guard_gets_an_error_and_no_failed_papers(tmp_path: Path) -> None:
     for number in range(3):
         write_article(tmp_path / "papers", number)
-    script = "from eqkin.api import Library\nfrom eqkin.executors import processes\nimport sys\nprocesses._WARM_UP_SECONDS = 0.0\n"
-    script += "Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)\n"
+    script = "import sys\nfrom eqkin.api import Library\nfrom eqkin.executor import LocalExecutor\n"
+    script += "executor = LocalExecutor(2, warm_up_seconds=0.0)\n"
+    script += "Library.open(sys.argv[1]).add(sys.argv[2], executor=executor)\n"
     (tmp_path / "unguarded.py").write_text(script)
     command = [sys.executable, tmp_path / "unguarded.py", tmp_path / "library", tmp_path / "papers"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

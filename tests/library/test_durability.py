@@ -90,16 +90,16 @@ def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Pat
 _TERMINATED = """
 import os, signal, sys
 from eqkin.api import Library
-from eqkin.library import tasks
-read = tasks.parse_item
+from eqkin.library import ingest
+parse_item = ingest.parse_item
 
-def slow(item, known, last):
-    extract = read(item, known, last)
+def parse_slowly(item, known):
+    parsed = parse_item(item, known)
     if item.key.endswith("a2.tex"):
         os.kill(os.getpid(), signal.SIGTERM)
-    return extract
+    return parsed
 
-tasks.parse_item = slow
+ingest.parse_item = parse_slowly
 from eqkin.cli import main
 sys.argv = ["eqkin", "add", *sys.argv[1:]]
 main()
@@ -240,19 +240,19 @@ def test_a_killed_writer_leaves_no_lock_behind(library: Library, papers: Path) -
 _CRASHING_WORKERS = """
 import multiprocessing, os, sys
 from eqkin.api import Library
-from eqkin.library import reading
-from eqkin.executors import processes
-parse = reading.parse
+from eqkin.executor import LocalExecutor
+from eqkin.library import parsing
+parse = parsing.parse
 
 def crash(text, *rest):
     if "subject7" in text and multiprocessing.parent_process():
         os._exit(11)
     return parse(text, *rest)
 
-reading.parse = crash
+parsing.parse = crash
 if __name__ == "__main__":
-    processes._WARM_UP_SECONDS = 0.0
-    report = Library.open(sys.argv[1]).add(sys.argv[2], jobs=2)
+    executor = LocalExecutor(2, warm_up_seconds=0.0)
+    report = Library.open(sys.argv[1]).add(sys.argv[2], executor=executor)
     print(report.papers, dict(report.failed))
 """
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eqkin.atlas import list_articles
 from eqkin.latex import parse
-from eqkin.library.reading import convert_document
+from eqkin.library.parsing import convert_document
 from eqkin.limits import LIMITS
 from eqkin.trees import ForestBuilder
 from eqkin.trees.mathml import to_node

@@ -14,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
@@ -35,7 +36,7 @@ from eqkin.executor import (
 )
 
 LOCAL_CLUSTER = "local"
-_MAX_RETRIES = 3  # of a task whose node is lost, whose worker dies, or whose machine is in trouble
+_MAX_RETRIES = 3  # of a task whose worker dies or whose node is lost (by Ray), or whose machine is at fault
 _TASKS_PER_CPU = 3  # submitted ahead of the result that is waited for
 _PREFETCHED_RESULTS = 4  # brought to this machine before it is their turn
 _POLL_SECONDS = 1.0  # of one wait, so that interrupts come through
@@ -103,7 +104,8 @@ class RayExecutor(Executor):
     ) -> Iterator[R]:
         """Yield the results of `function` in the order of the tasks.
 
-        Ray retries a task that fails. If that does not help, the task is split and its parts are tried.
+        Ray repeats a task whose worker dies or whose node is lost; one that fails because of its machine is repeated
+        on another node. If that does not help, the task is split and its parts are tried.
 
         Raises:
             BadInput: a node has another version of eqkin, or none.
@@ -112,16 +114,11 @@ class RayExecutor(Executor):
         from eqkin import __version__
 
         self.progress = ExecutorProgress(nodes=self.progress.nodes)
-        remote = self._ray.remote(
-            num_cpus=1,
-            max_retries=_MAX_RETRIES,
-            retry_exceptions=[WorkerEnvironmentError, OSError],
-            scheduling_strategy="SPREAD",  # so that a retry goes to another node
-        )(_run_task)
+        remote = self._ray.remote(num_cpus=1, max_retries=_MAX_RETRIES, scheduling_strategy="SPREAD")(_run_task)
         shared = self._ray.put(function)
 
-        def submit(task: T) -> Any:
-            return remote.remote(__version__, shared, task)
+        def submit(task: T, **options: Any) -> Any:
+            return remote.options(**options).remote(__version__, shared, task)
 
         for task, result, failure in self._iter_outcomes(submit, iter(tasks), self.progress):
             if failure is None:
@@ -135,28 +132,38 @@ class RayExecutor(Executor):
             self.progress.done += 1
 
     def _iter_outcomes(
-        self, submit: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress
+        self, submit: Callable[..., Any], tasks: Iterator[T], progress: ExecutorProgress
     ) -> Iterator[tuple[T, Any, tuple[str, str] | None]]:
         """Yield each task with its result, or with the reason and message of its failure."""
         # Nothing is cancelled when this is left early: Ray may abort the process over a task that ends at that moment.
-        waiting: deque[tuple[T, Any]] = deque()
+        waiting: deque[tuple[T, Any, list[str]]] = deque()  # with Ray's reference, and nodes whose machine failed
         while True:
             free = _TASKS_PER_CPU * max(self.count_cpus(), 1) - len(waiting)
-            waiting += [(task, submit(task)) for task in islice(tasks, max(free, 0))]
+            waiting += [(task, submit(task), []) for task in islice(tasks, max(free, 0))]
             progress.under_way = len(waiting)
             if not waiting:
                 return
-            task, reference = waiting[0]
-            if not self._ray.wait([reference], timeout=_POLL_SECONDS)[0]:
+            if not self._ray.wait([waiting[0][1]], timeout=_POLL_SECONDS)[0]:
                 continue
-            waiting.popleft()
-            ahead = [later for _, later in islice(waiting, _PREFETCHED_RESULTS)]
+            task, reference, failed_nodes = waiting.popleft()
+            ahead = [later[1] for later in islice(waiting, _PREFETCHED_RESULTS)]
             if ahead:
                 self._ray.wait(ahead, num_returns=len(ahead), timeout=0)  # starts to bring them here
             try:
-                yield task, pickle.loads(zstandard.decompress(self._ray.get(reference))), None
+                outcome: bytes | _MachineFault = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
                 yield task, None, self._explain_failure(error)
+                continue
+            if isinstance(outcome, bytes):
+                yield task, pickle.loads(zstandard.decompress(outcome)), None
+                continue
+            failed_nodes.append(outcome.node)
+            others = [node["NodeID"] for node in self._list_nodes() if node["NodeID"] not in failed_nodes]
+            if not others or len(failed_nodes) > _MAX_RETRIES:
+                yield task, None, (UNREADABLE, outcome.message)
+                continue
+            self.progress.retried += 1
+            waiting.appendleft((task, submit(task, scheduling_strategy=_prefer_node(others[0])), failed_nodes))
 
     def _explain_failure(self, error: Exception) -> tuple[str, str]:
         """Return why a task failed, in short and at length; raise if every other task would fail alike."""
@@ -164,17 +171,18 @@ class RayExecutor(Executor):
         message = (str(error).strip() or repr(error)).splitlines()[-1]
         if not isinstance(error, errors.RayTaskError):  # its worker died, its node or its result was lost
             return CRASHED, message
-        cause = error.cause
-        if isinstance(cause, WorkerEnvironmentError | OSError):
-            return UNREADABLE, str(cause) or repr(cause)
-        if isinstance(cause, errors.OutOfDiskError | errors.ObjectStoreFullError):
+        if isinstance(error.cause, errors.OutOfDiskError | errors.ObjectStoreFullError):
             return UNREADABLE, "the disk of a node is full"
-        if isinstance(cause, EqkinError):
-            raise cause
+        if isinstance(error.cause, EqkinError):
+            raise error.cause
         raise BadInput(
             f"a node of the Ray cluster cannot run eqkin ({message}): install the same eqkin, Python and packages on "
             "all nodes"
         ) from error
+
+    def _list_nodes(self) -> list[dict[str, Any]]:
+        """Return the nodes that are alive and have CPUs."""
+        return [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0)]
 
     def count_cpus(self) -> int:
         """Return the number of CPUs of the cluster, looked up every few seconds; raise `Unreachable` if it is gone."""
@@ -187,8 +195,7 @@ class RayExecutor(Executor):
         if not _is_refused(self._head):
             self._last_head_seen = now
             self._cpus = int(self._ray.cluster_resources().get("CPU", 0))
-            nodes = [node for node in self._ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0)]
-            self.progress.nodes = max(len(nodes), 1)
+            self.progress.nodes = max(len(self._list_nodes()), 1)
         elif now - self._last_head_seen > _MAX_HEAD_SECONDS:
             raise Unreachable(f"the head of the Ray cluster does not answer any more ({self._head}){_KEPT}")
         if self._cpus:
@@ -198,8 +205,18 @@ class RayExecutor(Executor):
         return self._cpus
 
 
-def _run_task(version: str, function: Callable[[Any], Any], task: Any) -> bytes:
+@dataclass(frozen=True)
+class _MachineFault:
+    """Why a task failed on a node where another node may succeed."""
+
+    node: str
+    message: str
+
+
+def _run_task(version: str, function: Callable[[Any], Any], task: Any) -> bytes | _MachineFault:
     """Run a task on a node. The result is compressed to a third of its size: most of it is text."""
+    import ray
+
     from eqkin import __version__
 
     if version != __version__:
@@ -207,7 +224,17 @@ def _run_task(version: str, function: Callable[[Any], Any], task: Any) -> bytes:
             f"node {socket.gethostname()} of the Ray cluster has eqkin {__version__}, this machine eqkin {version}: "
             "install the same eqkin on all nodes"
         )
-    return zstandard.compress(pickle.dumps(function(task), pickle.HIGHEST_PROTOCOL), 1)
+    try:
+        return zstandard.compress(pickle.dumps(function(task), pickle.HIGHEST_PROTOCOL), 1)
+    except (WorkerEnvironmentError, OSError) as error:
+        message = f"{str(error) or repr(error)} (on {socket.gethostname()})"
+        return _MachineFault(ray.get_runtime_context().get_node_id(), message)
+
+
+def _prefer_node(node: str) -> Any:
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(node, soft=True)
 
 
 def import_ray() -> ModuleType:

@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
 
 from eqkin.api import Library
+from eqkin.backends import open_executor
 from eqkin.cli.engine import ExecutorName, ExecutorOption, LiveText, RayAddress
 from eqkin.cli.index import describe_update, update_with_progress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput, LibraryBusy
-from eqkin.executors import Executor, ExecutorProgress, open_executor
+from eqkin.executor import Executor, ExecutorProgress
 from eqkin.index import UpdateReport
 from eqkin.library import AddReport
 from eqkin.sources import MetadataSnapshot, open_source
@@ -83,19 +84,19 @@ def add(
         for source in sources:  # a misspelt one is refused before a library is made
             open_source(source)
     if remove:
-        with open_executor(jobs=jobs) as workers:
-            _remove_papers(Library.open(library, create=False), sources, workers if index else None, as_json)
+        with open_executor(jobs=jobs) as executor:
+            _remove_papers(Library.open(library, create=False), sources, executor if index else None, as_json)
         return
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as polite as Ctrl-C: what was read is kept
     snapshot = MetadataSnapshot(metadata) if metadata else None
     try:
-        with open_executor(engine, jobs, ray_address) as workers:
+        with open_executor(engine, jobs, ray_address) as executor:
             opened = Library.open(library)
             start = time.monotonic()
-            report = _add_with_progress(opened, sources, workers, snapshot)
+            report = _add_with_progress(opened, sources, executor, snapshot)
             seconds = time.monotonic() - start
-            tally = replace(workers.tally)
-            indexed = _update_index(opened, workers) if index else None
+            tally = replace(executor.progress)
+            indexed = _update_index(opened, executor) if index else None
     except KeyboardInterrupt:
         typer.secho("eqkin: stopped; what was read is kept, run the same command again to go on", err=True, fg="yellow")
         raise typer.Exit(130) from None
@@ -104,19 +105,19 @@ def add(
         raise typer.Exit(3)
 
 
-def _remove_papers(library: Library, sources: list[str], workers: Executor | None, as_json: bool) -> None:
+def _remove_papers(library: Library, sources: list[str], executor: Executor | None, as_json: bool) -> None:
     dropped = library.remove(*sources)
     if not dropped:
         raise BadInput(
             f"{library.folder}: has no paper of {', '.join(sources)}; `eqkin export --no-mathml` shows the keys"
         )
-    if workers:
-        _update_index(library, workers)
+    if executor:
+        _update_index(library, executor)
     typer.echo(orjson.dumps({"removed": dropped}).decode() if as_json else f"{dropped:,} papers removed")
 
 
 def _add_with_progress(
-    library: Library, sources: list[str], workers: Executor, metadata: MetadataSnapshot | None
+    library: Library, sources: list[str], executor: Executor, metadata: MetadataSnapshot | None
 ) -> AddReport:
     console = Console(stderr=True)
     start = time.monotonic()
@@ -129,7 +130,7 @@ def _add_with_progress(
             f"{so_far.papers + so_far.unchanged:,} papers ({sum(so_far.failed.values()):,} failed), "
             f"{equations:,} equations ({so_far.equations['failed']:,} failed), {rate:,.0f}/s"
         )
-        return "; ".join(filter(None, (read, workers.tally.describe())))
+        return "; ".join(filter(None, (read, executor.progress.describe())))
 
     def show(report: AddReport) -> None:
         nonlocal so_far
@@ -138,13 +139,13 @@ def _add_with_progress(
     columns = (SpinnerColumn(), LiveText(tell), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         bar.add_task("reading", total=None)
-        return library.add(*sources, workers=workers, metadata=metadata, progress=show)
+        return library.add(*sources, executor=executor, metadata=metadata, progress=show)
 
 
-def _update_index(library: Library, workers: Executor) -> UpdateReport | None:
+def _update_index(library: Library, executor: Executor) -> UpdateReport | None:
     """Make what was read searchable, unless somebody else is at it."""
     try:
-        return update_with_progress(library, workers)
+        return update_with_progress(library, executor)
     except LibraryBusy as error:
         typer.secho(f"eqkin: {error}, with `eqkin index`: what was read cannot be searched yet", err=True, fg="yellow")
         return None

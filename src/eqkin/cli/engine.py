@@ -12,7 +12,7 @@ from rich.text import Text
 
 
 class ExecutorName(StrEnum):
-    """Who can do the work, see `eqkin.executors`."""
+    """Who can do the work, see `eqkin.backends.open_executor`."""
 
     processes = "processes"
     ray = "ray"

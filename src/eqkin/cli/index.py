@@ -15,10 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TimeRemainingColumn
 
 from eqkin.api import Library
+from eqkin.backends import open_executor
 from eqkin.cli.engine import ExecutorName, ExecutorOption, LiveText, RayAddress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import CorruptData
-from eqkin.executors import Executor, open_executor
+from eqkin.executor import Executor
 from eqkin.index import UpdateReport, load_encoder, update_index
 from eqkin.index.state import INDEX_FOLDER, IndexManifest
 
@@ -70,8 +71,8 @@ def index(
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with Library.open(library, create=False) as opened, open_executor(engine, jobs, ray_address) as workers:
-            report = update_with_progress(opened, workers, rebuild=rebuild, model=model)
+        with Library.open(library, create=False) as opened, open_executor(engine, jobs, ray_address) as executor:
+            report = update_with_progress(opened, executor, rebuild=rebuild, model=model)
     except KeyboardInterrupt:
         typer.secho("eqkin: stopped; what was embedded is kept, `eqkin index` goes on", err=True, fg="yellow")
         raise typer.Exit(130) from None
@@ -84,7 +85,7 @@ def index(
 
 
 def update_with_progress(
-    library: Library, workers: Executor | None = None, *, rebuild: bool = False, model: str | None = None
+    library: Library, executor: Executor | None = None, *, rebuild: bool = False, model: str | None = None
 ) -> UpdateReport:
     """Update a library's index with its network, or from now on with another one, showing how far it is."""
     from eqkin.encoder.encoder import Encoder
@@ -95,7 +96,9 @@ def update_with_progress(
     began: dict[str, float] = {}
 
     def tell() -> str:
-        return "; ".join(filter(None, (said, workers.tally.describe() if workers and "structure" not in began else "")))
+        return "; ".join(
+            filter(None, (said, executor.progress.describe() if executor and "structure" not in began else ""))
+        )
 
     columns = (LiveText(tell), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -108,7 +111,7 @@ def update_with_progress(
             said = f"{_STAGE_NAMES[stage]} ... {done:,} of {total:,}{rate}"
             bar.update(task, completed=done, total=total)
 
-        return update_index(library, encoder, show, rebuild=rebuild, workers=workers)
+        return update_index(library, encoder, show, rebuild=rebuild, executor=executor)
 
 
 def describe_update(report: UpdateReport) -> str:

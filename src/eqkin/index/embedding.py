@@ -1,15 +1,13 @@
-"""Embedding as work that can be done elsewhere: some trees a task, vectors of unit length as its results."""
+"""Embedding trees with an executor: some trees per task, vectors of unit length as the results."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from threadpoolctl import threadpool_limits
 
 from eqkin.errors import LimitReached
-from eqkin.executors import Work
 from eqkin.index.vectors import Floats, Integers, normalise
 from eqkin.trees import Forest
 
@@ -44,36 +42,36 @@ class EmbedTask:
     forest: Forest
 
 
-class Embedding(Work[EmbedTask, tuple[Integers, Floats]]):
-    """Trees become vectors; workers are sent the model, and make it ready once."""
+class EmbedFunction:
+    """Computes vectors of trees. It is sent to a worker as its model, which the worker makes ready once."""
 
     def __init__(self, encoder: Embedder) -> None:
         self._encoder = encoder
 
-    def do(self, task: EmbedTask, last: bool = True) -> Iterator[tuple[Integers, Floats]]:
-        """The numbers of the trees and their vectors, as they come from one thread: the same on every machine."""
+    def __call__(self, task: EmbedTask) -> tuple[Integers, Floats]:
+        """Return the numbers of the trees and their vectors; one thread gives the same bits on every machine."""
         with threadpool_limits(1):
-            vectors = normalise(self._encoder.embed(task.forest))
-        yield task.numbers, vectors
-
-    def given_up(self, task: EmbedTask, reason: str, message: str) -> Iterator[tuple[Integers, Floats]]:
-        """Raises: an index without these vectors would not be whole; those embedded before are kept."""
-        raise LimitReached(
-            f"trees {task.numbers[0]} to {task.numbers[-1]} could not be embedded ({reason}: {message}); "
-            "those before are kept: `eqkin index` goes on"
-        )
+            return task.numbers, normalise(self._encoder.embed(task.forest))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _load_embedding, (self._encoder.model,)
+        return _load_function, (self._encoder.model,)
 
 
-_cached_embedding: Embedding | None = None  # of this process, if it is a worker
+_loaded: EmbedFunction | None = None  # of this process, if it is a worker
 
 
-def _load_embedding(model: Model) -> Embedding:
-    global _cached_embedding
-    if _cached_embedding is None or _cached_embedding._encoder.digest != model.digest:
+def _load_function(model: Model) -> EmbedFunction:
+    global _loaded
+    if _loaded is None or _loaded._encoder.digest != model.digest:
         from eqkin.encoder.encoder import Encoder
 
-        _cached_embedding = Embedding(Encoder(model))
-    return _cached_embedding
+        _loaded = EmbedFunction(Encoder(model))
+    return _loaded
+
+
+def fail_embedding(task: EmbedTask, reason: str, message: str) -> NoReturn:
+    """Raise `LimitReached`: an index without these vectors would not be complete."""
+    raise LimitReached(
+        f"trees {task.numbers[0]} to {task.numbers[-1]} could not be embedded ({reason}: {message}); "
+        "the trees before are: `eqkin index` continues there"
+    )

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
-from eqkin.executors import Executor, open_executor
+from eqkin.executor import Executor, LocalExecutor
 from eqkin.index import checked, networks
 from eqkin.index import nearest as faiss_side
 from eqkin.index import structure_update as structure
 from eqkin.index import words_update as words
-from eqkin.index.embedding import Embedder, Embedding, EmbedTask
+from eqkin.index.embedding import Embedder, EmbedFunction, EmbedTask, fail_embedding
 from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, LOCK_NAME, IndexManifest, TermsEntry, VectorsEntry
 from eqkin.index.vectors import Floats, Integers, VectorFiles, open_vectors, write_vectors
 from eqkin.library import LibraryFiles
@@ -63,7 +63,7 @@ def update_index(
     progress: Progress | None = None,
     *,
     rebuild: bool = False,
-    workers: Executor | None = None,
+    executor: Executor | None = None,
 ) -> UpdateReport:
     """Embed new equations, take in their structure and the words of new papers; safe to stop and to run again.
 
@@ -75,7 +75,7 @@ def update_index(
         progress: called now and then with what is being done ("embedding", "structure", "indexing", "words"), how
             much of it is done, and of how much.
         rebuild: make everything anew.
-        workers: who embeds, from `eqkin.executors.open_workers`; by default this process.
+        executor: runs the embedding; by default this process.
 
     Raises:
         LibraryBusy: another process is updating this index.
@@ -85,9 +85,9 @@ def update_index(
     try:
         folder.mkdir(exist_ok=True)
         with WriterLock(folder):
-            return _IndexUpdate(library, folder, encoder, progress or _ignore_progress, workers or open_executor()).run(
-                rebuild
-            )
+            return _IndexUpdate(
+                library, folder, encoder, progress or _ignore_progress, executor or LocalExecutor()
+            ).run(rebuild)
     except OSError as error:
         raise StorageFailed(f"{folder}: {error.strerror or error}; what was stored before is intact") from error
 
@@ -128,10 +128,10 @@ class _IndexUpdate:
     """One update, under the lock."""
 
     def __init__(
-        self, library: LibraryFiles, folder: Path, encoder: Embedder, progress: Progress, workers: Executor
+        self, library: LibraryFiles, folder: Path, encoder: Embedder, progress: Progress, executor: Executor
     ) -> None:
         self.library, self.folder, self.encoder, self.progress = library, folder, encoder, progress
-        self.workers = workers
+        self.executor = executor
         self.report = UpdateReport()
         self.stored: IndexManifest | None = None  # as it is on disk, as far as it can be read
 
@@ -192,7 +192,9 @@ class _IndexUpdate:
         trees: list[Integers] = []
         vectors: list[Floats] = []
         try:
-            for numbers, embedded in self.workers.map(Embedding(self.encoder), self._iter_tasks(have)):
+            for numbers, embedded in self.executor.map(
+                EmbedFunction(self.encoder), self._iter_tasks(have), on_failure=fail_embedding
+            ):
                 trees, vectors = [*trees, numbers], [*vectors, embedded]
                 self.report.embedded += len(numbers)
                 self.progress("embedding", self.report.embedded, max(total, self.report.embedded))

@@ -1,6 +1,6 @@
 """The papers, equations and trees of a collection on disk."""
 
 from eqkin.library.files import LibraryFiles
-from eqkin.library.merging import AddReport
+from eqkin.library.ingest import AddReport
 
 __all__ = ["AddReport", "LibraryFiles"]

@@ -12,10 +12,11 @@ from functools import partial
 from eqkin import __version__
 from eqkin.errors import BadInput, EqkinError
 from eqkin.executor import Executor, WorkerEnvironmentError
+from eqkin.library.files import normalise_source
 from eqkin.library.parsing import PARSER_VERSION, ParsedPaper, is_machine_fault, make_failed_paper, parse_item
 from eqkin.library.writer import LibraryWriter
 from eqkin.mathml.converter import get_converter_identity
-from eqkin.sources import MetadataSnapshot, normalise_source, open_source, open_source_shards
+from eqkin.sources import MetadataSnapshot, open_source, open_source_shards
 from eqkin.sources.archive import Shard
 from eqkin.sources.files import display_path, make_failed_item
 from eqkin.sources.paper import Paper, SourceItem

@@ -23,7 +23,7 @@ from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, get_converter_identity
 from eqkin.sources.paper import Paper, SourceItem, hash_paper, hash_parts
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.files import to_bytes
+from eqkin.trees.forest import to_bytes
 from eqkin.trees.mathml import parse_mathml, to_forest
 
 PARSER_VERSION = "2"  # raise it when the same source would give other content

@@ -16,11 +16,11 @@ from eqkin.library import database
 from eqkin.library.files import LibraryFiles
 from eqkin.library.judgements import LocalJudgements
 from eqkin.library.manifest import LibraryManifest
-from eqkin.library.reading import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
+from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
 from eqkin.sources.paper import Paper
 from eqkin.storage import hash_file
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import from_bytes, open_forest, to_bytes
+from eqkin.trees.forest import from_bytes, open_forest
 
 
 @dataclass
@@ -112,7 +112,7 @@ def _check_papers(
             if row["failure"]:
                 extract = make_failed_paper(row["key"], row["origin"], row["failure"], row["message"])
             else:
-                extract.forest = to_bytes(_select_trees(segments, starts, trees).canonicalise())
+                extract.forest = _select_trees(segments, starts, trees).canonicalise()
             if compute_content_digest(extract) != row["content"]:
                 report.problems.append(f"paper {row['key']}: its content does not match its digest")
         except (CorruptData, IndexError) as error:

@@ -15,7 +15,7 @@ import orjson
 
 from eqkin.errors import CorruptData
 from eqkin.library.database import begin_transaction
-from eqkin.library.reading import ParsedPaper, make_failed_paper
+from eqkin.library.parsing import ParsedPaper, make_failed_paper
 from eqkin.sources.paper import Paper
 from eqkin.storage import hash_file, write_file
 from eqkin.trees import Forest, ForestBuilder
@@ -38,6 +38,7 @@ class LibraryWriter:
         self._batch: dict[str, ParsedPaper] = {}
         self._equations = 0
         self._since = time.monotonic()
+        self._has_members_table = False
 
     def find_digest(self, key: str) -> str:
         """The digest the library, or the batch under way, has for a paper; "" if it has none or could not read it."""
@@ -46,6 +47,18 @@ class LibraryWriter:
             return "" if waiting.failure else waiting.digest
         row = self.connection.execute("SELECT digest FROM papers WHERE key = ? AND failure = ''", (key,)).fetchone()
         return str(row[0]) if row else ""
+
+    def find_member_digests(self, archive: str) -> dict[str, str]:
+        """Return the digests of the papers that came from an archive, by key."""
+        if not self._has_members_table:  # one sorted copy instead of a scan per archive
+            self.connection.execute(
+                "CREATE TEMP TABLE members AS SELECT origin, key, digest FROM papers WHERE failure = ''"
+            )
+            self.connection.execute("CREATE INDEX temp.members_by_origin ON members (origin)")
+            self._has_members_table = True
+        first, end = f"{archive}!", f'{archive}"'  # the character after "!"
+        rows = self.connection.execute("SELECT key, digest FROM members WHERE origin >= ? AND origin < ?", (first, end))
+        return {row[0]: row[1] for row in rows}
 
     def add(self, extract: ParsedPaper) -> None:
         """Add or replace a paper; it is safe on disk after the next `flush`. A failure never replaces a paper."""
@@ -64,8 +77,8 @@ class LibraryWriter:
             first = self._find_next_tree()
             builder = ForestBuilder()
             for extract in latest:
-                if extract.forest:
-                    builder.add_forest(from_bytes(extract.forest))
+                if extract.forest is not None:
+                    builder.add_forest(extract.forest)
             forest = builder.build()
             segment = self._write_segment(to_bytes(forest), first, len(forest)) if len(forest) else None
             with self._begin_transaction():

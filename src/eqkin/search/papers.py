@@ -20,13 +20,12 @@ import numpy as np
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.library import records
-from eqkin.library.reading import ParsedPaper, parse_item
+from eqkin.library.parsing import ParsedPaper, parse_item
 from eqkin.limits import LIMITS
 from eqkin.search.backend import Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
 from eqkin.sources import open_source
-from eqkin.trees import ForestBuilder
-from eqkin.trees.forest import from_bytes
+from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.mathml import to_mathml, to_node
 
 _MAX_NEIGHBOURS = 100  # K, in a library of some size
@@ -76,11 +75,11 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
     for item in open_source(source):
         extract = parse_item(item, "")
         keys.add(extract.key)
-        if extract.failure:
+        if extract.forest is None:
             problems.append(extract.message)
             continue
-        builder.add_forest(from_bytes(extract.forest))
-        equations.extend(_build_draft_records(extract))
+        builder.add_forest(extract.forest)
+        equations.extend(_build_draft_records(extract, extract.forest))
         if len(equations) > LIMITS.draft_equations:
             break
     if not equations:
@@ -169,8 +168,7 @@ def _thin_out(values: Keys) -> Keys:
     return values[np.linspace(0, len(values) - 1, LIMITS.draft_equations).round().astype(np.int64)]
 
 
-def _build_draft_records(extract: ParsedPaper) -> list[EquationRecord]:
-    forest = from_bytes(extract.forest)
+def _build_draft_records(extract: ParsedPaper, forest: Forest) -> list[EquationRecord]:
     paper = extract.paper
     record = PaperRecord(
         extract.key,

@@ -313,7 +313,7 @@ def _read_bulk_member(
     raw = head + reader.read(size)
     meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
     load = partial(_load_member, raw, key, origin, limits, meta)
-    return SourceItem(key, origin, load, add_metadata_to_digest(hash_parts(raw), meta))
+    return SourceItem(key, origin, load, add_metadata_to_digest(hash_parts(raw), meta), len(raw))
 
 
 def _report_skipped(on_skip: SkipCallback | None, what: str, why: str) -> None:

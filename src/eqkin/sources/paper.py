@@ -46,8 +46,9 @@ class SourceItem:
     origin: str
     load: Callable[[], Paper]
     # Digest of the raw content and of the metadata put into the paper, for skipping unchanged sources; empty where
-    # that is known only after loading (`digest_of_paper`).
+    # that is known only after loading (`hash_paper`).
     digest: str = ""
+    size: int = 0  # bytes of content that it carries; 0 if `load` reads a file
 
 
 def hash_paper(paper: Paper) -> str:

@@ -38,7 +38,7 @@ def iter_record_items(path: Path, limits: Limits = LIMITS) -> Iterator[SourceIte
         except BadInput as error:
             yield make_failed_item(fallback, origin, error)
             continue
-        yield SourceItem(key, origin, partial(_load_record, line.raw, key, origin), hash_parts(line.raw))
+        yield SourceItem(key, origin, partial(_load_record, line.raw, key, origin), hash_parts(line.raw), len(line.raw))
 
 
 def _parse_record(raw: bytes, origin: str) -> dict[str, Any]:

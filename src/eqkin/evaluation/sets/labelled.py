@@ -17,7 +17,7 @@ from eqkin.evaluation.sets.named_formulas import NamedFormulas, make_name, read_
 from eqkin.evaluation.store import compute_digest
 from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.latex import parse
-from eqkin.library.reading import convert_document
+from eqkin.library.parsing import convert_document
 from eqkin.search.query import FormulaReader
 from eqkin.trees import ForestBuilder
 

@@ -1,0 +1,89 @@
+"""`LocalExecutor`: order, crashes, and workers that cannot start."""
+
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin.api import Library
+from eqkin.encoder.encoder import Encoder
+from eqkin.errors import BadInput, LimitReached
+from eqkin.executor import LocalExecutor, WorkerEnvironmentError
+from eqkin.index import VectorIndex, update_index
+from eqkin.index.embedding import EmbedTask, fail_embedding
+
+
+def _work(parent: int, task: int) -> int:
+    """Square a number; 13 kills a worker, 7 is a fault of the machine."""
+    if task == 13 and os.getpid() != parent:
+        os._exit(11)
+    if task == 7:
+        raise WorkerEnvironmentError("the disk is full")
+    return task * task
+
+
+def _describe(task: int, reason: str, message: str) -> str:
+    return f"{task} {reason}: {message}"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_results_come_in_order_and_failures_take_their_place(jobs: int) -> None:
+    executor = LocalExecutor(jobs, warm_up_seconds=0.0)
+    work = partial(_work, os.getpid())
+    results = list(executor.map(work, range(40), on_failure=_describe))
+    expected = [task * task for task in range(40)]
+    expected[7] = "7 unreadable: the disk is full"
+    if jobs == 2:
+        expected[13] = "13 crash: it ended the process that worked on it"
+    assert results == expected
+    assert (executor.progress.done, executor.progress.under_way) == (40, 0)
+
+
+def test_split_gives_one_result_per_part() -> None:
+    executor = LocalExecutor()
+    assert list(executor.map(abs, [2, 3], on_failure=_describe, split=range)) == [0, 1, 0, 1, 2]
+
+
+class _DiesOnArrival:
+    """A function as large as a model that ends the process it is sent to."""
+
+    def __call__(self, task: int) -> int:
+        return task
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _exit_now, (b"x" * 1_000_000,)
+
+
+def _exit_now(payload: bytes) -> None:
+    os._exit(11)
+
+
+def test_workers_that_die_while_starting_are_an_error_instead_of_a_hang() -> None:
+    executor = LocalExecutor(2, warm_up_seconds=0.0)
+    with pytest.raises(BadInput, match="no worker process could be started"):
+        list(executor.map(_DiesOnArrival(), range(5), on_failure=_describe))
+
+
+def test_two_processes_compute_the_same_vectors_as_one(
+    atlas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eqkin.index.updating._STEP_TREES", 40)
+    encoder = Encoder.load()
+    vectors = []
+    for jobs in (1, 2):
+        copy = shutil.copytree(atlas, tmp_path / str(jobs))
+        with Library.open(copy) as library, LocalExecutor(jobs, warm_up_seconds=0.0) as executor:
+            assert update_index(library, encoder, executor=executor).embedded > 150
+            assert executor.progress.done >= 4
+            index = VectorIndex.open(library, encoder.digest)
+            vectors.append(index.get_vectors(index.trees))
+    assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_trees_that_cannot_be_embedded_are_named() -> None:
+    task = EmbedTask(np.array([3, 7]), Encoder.load().parse_formulas(["a=b", "x^2"]))
+    with pytest.raises(LimitReached, match="trees 3 to 7 could not be embedded .*`eqkin index` continues there"):
+        fail_embedding(task, "crash", "it died")
