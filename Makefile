@@ -11,7 +11,7 @@ KATEX := $(addprefix src/eqkin/mathml/,katex.min.js katex.json katex.LICENSE.txt
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(KATEX)),$(KATEX)),again)
 
-.PHONY: help demo test browser lint format clean again
+.PHONY: help demo test bench browser lint format clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -22,6 +22,9 @@ demo: $(VENV)/.base ## build a library from the bundled atlas, search it, serve 
 
 test: lint browser ## lint, and run all tests
 	$(RUN) pytest $(PYTEST_ARGS)
+
+bench: $(VENV)/.dev ## measure speed, scale or load: make bench ARGS="search --library DIR"
+	$(RUN) benchmarks $(ARGS)
 
 # Tests in a browser are skipped where there is none. Continuous integration, as root on a Debian, gets one.
 browser:
@@ -55,5 +58,5 @@ $(VENV)/.base: $(RECIPE) | $(VENV)/bin/python
 # torch by its exact version first: then pip takes a build for CPUs where the index has one (PyPI's for Linux is for GPUs)
 $(VENV)/.dev: $(RECIPE) | $(VENV)/bin/python
 	$(PIP) '$(shell grep '^torch==' constraints.txt)'
-	$(PIP) --editable '.[dev,eval,milvus,ray,train]'
+	$(PIP) --editable '.[bench,dev,eval,milvus,ray,train]'
 	@touch $(VENV)/.base $@

@@ -1,157 +1,122 @@
-"""`python -m benchmarks encode`: how fast trees become vectors, beside the matrix products this machine can do in the same run.
+"""How fast trees become vectors, compared with the bare matrix products of the same network in the same run.
 
-The limit is the network's own products for the same numbers of nodes and nothing else. All take turns in rounds, in
-one process with the same threads; the median counts. Then one formula at a time, from LaTeX to vector.
+The limit is the network's own matrix products for the same numbers of nodes and nothing else. All take turns in rounds,
+in one process with the same threads; medians count. Then one formula at a time, from LaTeX to vector.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import pairwise
+from collections.abc import Callable, Iterable
+from itertools import islice, pairwise
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+import typer
 
-from eqkin.api import Library
+from benchmarks.report import BenchmarkReport, compute_speedup, log, summarise_times, time_rounds
+from benchmarks.search import list_atlas_formulas
+from eqkin import Encoder, Library
 from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weight_shapes
-from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
-from eqkin.library.parsing import ParsedPaper, parse_item
+from eqkin.library.parsing import parse_item
 from eqkin.sources import open_source
 from eqkin.trees import Forest, ForestBuilder, Vocabulary
 
-_ROWS = 2_048  # of the bare products, where they are fastest
+_ROWS = 2_048  # rows of a bare matrix product: the number at which they are fastest
 
 
-@dataclass
-class EncodeReport:
-    """What was measured; seconds are those of each round."""
+def measure_encode(
+    library: Annotated[
+        Path | None,
+        typer.Option("--library", "-l", metavar="DIR", help="Trees of this library.", show_default="the bundled atlas"),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The model's folder.", show_default="random weights")
+    ] = None,
+    trees: Annotated[int, typer.Option(min=1, metavar="N", help="At most this many trees.")] = 10_000,
+    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Number of rounds; medians count.")] = 5,
+    formulas: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Formulas timed one by one.", show_default="all of the atlas")
+    ] = None,
+) -> BenchmarkReport:
+    """Time the encoder against the bare matrix products of its network and against torch, then single formulas.
 
-    architecture: Architecture
-    trees: int
-    nodes: int
-    products: list[float] = field(default_factory=list)
-    numpy: list[float] = field(default_factory=list)
-    torch: list[float] = field(default_factory=list)  # empty if torch is not installed
-    conversion: list[float] = field(default_factory=list)  # seconds of each formula
-    encoding: list[float] = field(default_factory=list)
-    paper: list[float] = field(default_factory=list)  # the paper's network with numpy; empty if that is measured anyway
+    GFLOP/s count the network's matrix products only, in every row.
 
-    @property
-    def operations(self) -> float:
-        """Floating-point operations of the network's products."""
-        wide = self.architecture.width
-        node = FEATURES * wide + self.architecture.layers * wide * wide
-        return 2.0 * (self.nodes * node + self.trees * self.architecture.pooled_width * self.architecture.dimensions)
+    **Example**
 
-    def summary(self) -> dict[str, float]:
-        """The figures that matter; ratios are of speeds, each the median of the rounds' own ratios."""
-        products, encoder = statistics.median(self.products), statistics.median(self.numpy)
-        figures = {
-            "trees": self.trees,
-            "nodes": self.nodes,
-            "products_gflops": self.operations / products / 1e9,
-            "numpy_gflops": self.operations / encoder / 1e9,
-            "numpy_trees_per_second": self.trees / encoder,
-            "numpy_nodes_per_second": self.nodes / encoder,
-            "numpy_to_products": _ratio(self.products, self.numpy),
-        }
-        if self.paper:
-            figures["cost_to_paper"] = _ratio(self.numpy, self.paper)
-        if self.torch:
-            eager = statistics.median(self.torch)
-            figures |= {
-                "torch_gflops": self.operations / eager / 1e9,
-                "torch_trees_per_second": self.trees / eager,
-                "torch_to_products": _ratio(self.products, self.torch),
-                "numpy_to_torch": _ratio(self.torch, self.numpy),
-            }
-        figures["formulas"] = len(self.encoding)
-        if self.encoding:
-            total = [a + b for a, b in zip(self.conversion, self.encoding, strict=True)]
-            for name, seconds in (("formula", total), ("conversion", self.conversion), ("encoding", self.encoding)):
-                figures |= {
-                    f"{name}_median_ms": 1e3 * statistics.median(seconds),
-                    f"{name}_p99_ms": 1e3 * float(np.percentile(seconds, 99)),
-                }
-        return figures
-
-
-def measure(
-    model: Model | None = None,
-    *,
-    library: Path | None = None,
-    trees: int = 10_000,
-    rounds: int = 5,
-    formulas: int | None = None,
-    progress: Callable[[str], None] | None = None,
-) -> EncodeReport:
-    """Time the encoder over at most `trees` trees of a library or the atlas, and over formulas of the atlas.
-
-    Without a model the weights are random: that costs the same.
+        python -m benchmarks encode --library papers --trees 20000 --rounds 9
     """
-    tell = progress or (lambda _: None)
-    tell("reading trees ...")
-    articles = [parse_item(item, "") for item in open_source("atlas:")]
-    forest = _sample([article.forest for article in articles if article.forest is not None], trees)
-    if library is not None:
+    log("reading trees")
+    if library is None:
+        papers = (parse_item(item) for item in open_source("atlas:"))
+        forest = sample_trees((paper.forest for paper in papers if paper.forest is not None), trees)
+    else:
         with Library.open(library, create=False) as opened:
-            forest = _sample([part for _, part in opened.iter_forests()], trees)
+            forest = sample_trees((part for _, part in opened.iter_forests()), trees)
     if not len(forest):
         raise BadInput(f"{library}: no trees there; fill it with `eqkin add`")
-    model = model or random_model(forest)
-    encoder = Encoder(model)
-    report = EncodeReport(model.architecture, len(forest), len(forest.n_children))
-    works: list[tuple[list[float], Callable[[], object]]] = [
-        (report.products, _products(model.architecture, forest)),
-        (report.numpy, lambda: encoder.embed(forest)),
-    ]
-    if model.architecture.kind != SUM:
-        papers = Encoder(random_model(forest))
-        works.append((report.paper, lambda: papers.embed(forest)))
+    loaded = Model.load(model) if model else make_random_model(forest)
+    encoder, architecture = Encoder(loaded), loaded.architecture
+    functions: dict[str, Callable[[], object]] = {
+        "matrix products": make_matrix_products(architecture, forest),
+        "encoder (numpy)": lambda: encoder.embed(forest),
+    }
+    if architecture.kind != SUM:
+        paper_encoder = Encoder(make_random_model(forest))
+        functions["network of the paper (numpy)"] = lambda: paper_encoder.embed(forest)
     try:
-        works.append((report.torch, _torch_eager(model, forest)))
+        functions["torch, eager"] = make_torch_encoder(loaded, forest)
     except ImportError:
-        tell("torch is not installed")
-    for number in range(-1, rounds):  # the first one only warms up
-        tell(f"round {max(number, 0) + 1} of {rounds} ...")
-        for seconds, work in works:
-            elapsed = _timed(work)
-            if number >= 0:
-                seconds.append(elapsed)
-    tell("one formula at a time ...")
-    _single_formulas(encoder, list(_formulas(articles))[:formulas], report)
+        log("torch is not installed")
+    report = BenchmarkReport("encode", {"trees": len(forest), "nodes": len(forest.n_children), "rounds": rounds})
+    times = time_rounds(functions, rounds)
+    add_throughput(report, times, count_operations(architecture, forest))
+    time_single_formulas(report, encoder, list_atlas_formulas(formulas))
     return report
 
 
-def _ratio(theirs: list[float], ours: list[float]) -> float:
-    """How much faster ours is: both of a round ran one after the other, so other load on the machine cancels out."""
-    return statistics.median(their / our for their, our in zip(theirs, ours, strict=True))
+def add_throughput(report: BenchmarkReport, times: dict[str, list[float]], operations: float) -> None:
+    """Add a row of speeds for each system; ratios are medians over rounds."""
+    trees = report.facts["trees"]
+    for name, seconds in times.items():
+        median = statistics.median(seconds)
+        of_products = compute_speedup(times["matrix products"], seconds)
+        own = name != "network of the paper (numpy)"  # another network: its products are others
+        report.add(
+            "Trees to vectors",
+            name,
+            equations_per_second=trees / median if name != "matrix products" else None,
+            gflops=operations / median / 1e9 if own else None,
+            of_matrix_products=of_products if own else None,
+            time_to_encoder=compute_speedup(seconds, times["encoder (numpy)"]),
+        )
 
 
-def _timed(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def count_operations(architecture: Architecture, forest: Forest) -> float:
+    """Count the floating-point operations of the network's matrix products."""
+    per_node = FEATURES * architecture.width + architecture.layers * architecture.width**2
+    per_tree = architecture.pooled_width * architecture.dimensions
+    return 2.0 * (len(forest.n_children) * per_node + len(forest) * per_tree)
 
 
-def _sample(parts: Iterable[Forest], most: int) -> Forest:
-    """At most so many trees, evenly spread over all."""
+def sample_trees(parts: Iterable[Forest], count: int) -> Forest:
+    """Return at most `count` trees, evenly spread over all forests."""
     forests = list(parts)
     ends = np.cumsum([0, *(len(forest) for forest in forests)])
-    chosen = np.unique(np.linspace(0, ends[-1] - 1, min(most, int(ends[-1]))).astype(np.int64))
+    chosen = np.unique(np.linspace(0, ends[-1] - 1, min(count, int(ends[-1]))).astype(np.int64))
     builder = ForestBuilder()
     for forest, (start, end) in zip(forests, pairwise(ends.tolist()), strict=True):
         builder.add_forest(forest.select(chosen[(chosen >= start) & (chosen < end)] - start))
     return builder.build()
 
 
-def random_model(forest: Forest) -> Model:
-    """The paper's architecture with weights that nothing was learned for."""
+def make_random_model(forest: Forest) -> Model:
+    """Make a model of the paper's architecture with random weights: it costs the same as a trained one."""
     generator = np.random.default_rng(0)
     architecture = Architecture()
     weights = {
@@ -161,28 +126,28 @@ def random_model(forest: Forest) -> Model:
     return Model(architecture, Vocabulary.learn([forest]), weights)
 
 
-def _products(architecture: Architecture, forest: Forest) -> Callable[[], None]:
-    """The network's matrix products for as many nodes and trees, some rows at a time, and nothing else."""
-    wide, generator = architecture.width, np.random.default_rng(0)
-    shapes = [(len(forest.n_children), FEATURES, wide)]
-    shapes += [(len(forest.n_children), wide, wide)] * architecture.layers
+def make_matrix_products(architecture: Architecture, forest: Forest) -> Callable[[], None]:
+    """Return a function that computes the network's matrix products for as many nodes and trees, and nothing else."""
+    width, generator = architecture.width, np.random.default_rng(0)
+    shapes = [(len(forest.n_children), FEATURES, width)]
+    shapes += [(len(forest.n_children), width, width)] * architecture.layers
     shapes += [(len(forest), architecture.pooled_width, architecture.dimensions)]
     matrices = [generator.random((inner, columns), np.float32) for _, inner, columns in shapes]
     left = generator.random((_ROWS, max(FEATURES, architecture.pooled_width)), np.float32)
     inputs = {inner: np.ascontiguousarray(left[:, :inner]) for _, inner, _ in shapes}
     results = {columns: np.empty((_ROWS, columns), np.float32) for _, _, columns in shapes}
 
-    def work() -> None:
+    def multiply() -> None:
         for (rows, inner, columns), matrix in zip(shapes, matrices, strict=True):
             for start in range(0, rows, _ROWS):
-                here = min(_ROWS, rows - start)
-                np.matmul(inputs[inner][:here], matrix, out=results[columns][:here])
+                count = min(_ROWS, rows - start)
+                np.matmul(inputs[inner][:count], matrix, out=results[columns][:count])
 
-    return work
+    return multiply
 
 
-def _torch_eager(model: Model, forest: Forest) -> Callable[[], object]:
-    """The same network in eager torch over the same trees, put together before; raises ImportError without torch."""
+def make_torch_encoder(model: Model, forest: Forest) -> Callable[[], object]:
+    """Return a function that runs the same network in eager torch; batches are built before. Raises ImportError."""
     import torch
 
     from eqkin.encoder.torch_network import build_network
@@ -190,29 +155,24 @@ def _torch_eager(model: Model, forest: Forest) -> Callable[[], object]:
     from eqkin.training.resident import DeviceForest
 
     network = build_network(model.architecture, model.weights)
-    resident = DeviceForest(forest, model.vocabulary, torch.device("cpu"))
-    prepared = [
-        (resident.build_features(batch, torch.float32), batch.trees)
-        for batch in iter_batches(resident, torch.arange(len(resident)))
+    device_forest = DeviceForest(forest, model.vocabulary, torch.device("cpu"))
+    batches = [
+        (device_forest.build_features(batch, torch.float32), batch.trees)
+        for batch in iter_batches(device_forest, torch.arange(len(device_forest)))
     ]
 
-    def work() -> None:
+    def encode() -> None:
         with torch.no_grad():
-            for features, trees in prepared:
+            for features, trees in batches:
                 network(features, trees)
 
-    return work
+    return encode
 
 
-def _formulas(articles: Iterable[ParsedPaper]) -> Iterator[str]:
-    """The atlas's equations as a person might paste them."""
-    for article in articles:
-        for equation in article.equations:
-            yield f"\\begin{{{equation.environment}}}{equation.latex}\\end{{{equation.environment}}}"
-
-
-def _single_formulas(encoder: Encoder, formulas: list[str], report: EncodeReport) -> None:
-    encoder.encode(formulas[:8])  # the converter's engine started
+def time_single_formulas(report: BenchmarkReport, encoder: Encoder, formulas: Iterable[str]) -> None:
+    """Time formulas one by one: the whole way, conversion to a tree, tree to vector."""
+    encoder.encode(list(islice(formulas, 8)))  # starts the converter's engine
+    conversion, encoding = [], []
     for formula in formulas:
         start = time.perf_counter()
         try:
@@ -221,5 +181,9 @@ def _single_formulas(encoder: Encoder, formulas: list[str], report: EncodeReport
             continue
         converted = time.perf_counter()
         encoder.embed(forest)
-        report.conversion.append(converted - start)
-        report.encoding.append(time.perf_counter() - converted)
+        conversion.append(converted - start)
+        encoding.append(time.perf_counter() - converted)
+    report.facts["formulas"] = len(encoding)
+    whole = [sum(pair) for pair in zip(conversion, encoding, strict=True)]
+    for name, seconds in {"LaTeX to vector": whole, "LaTeX to tree": conversion, "tree to vector": encoding}.items():
+        report.add("One formula at a time", name, **summarise_times(seconds))

@@ -1,59 +1,78 @@
-"""A corpus of any size from a smaller one: bulk tars as arXiv ships them, of papers that nobody wrote.
+"""A synthetic corpus of any size, made of a smaller one, in the form of arXiv's bulk tars.
 
-Each paper puts pieces of several papers of one field together and renames the letters of all its formulas by one
-permutation: equations that are new, and like the old ones in size and shape. The same seed gives the same bytes, and a
-larger corpus begins with the smaller one. Every tar is written whole or not at all; those that are there are skipped.
+Each paper combines pieces of several papers of one field and renames the letters of all its formulas by one permutation:
+the equations are new, and similar to the originals in size and shape. The same seed gives the same bytes, and a larger
+corpus begins with the smaller one. Every tar is written atomically; those that exist are skipped.
 """
 
 from __future__ import annotations
 
 import gzip
 import io
+import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 
-from benchmarks.pieces import Offsets, PieceStore, open_pieces
-from benchmarks.recombined import make_metadata, write_paper
+from benchmarks.pieces import LetterPermutation, Offsets, Piece, PieceStore, draw_permutation, open_pieces
 from eqkin.errors import BadInput
+from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.storage import write_file, write_stream
 
 METADATA_NAME = "arxiv-metadata-oai-snapshot.json"
-PAPERS_PER_TAR = 100  # a tar
-_ABOUT, _PARTS = "growth.json", ".metadata"  # hidden: who reads the folder finds only tars and the snapshot
-_VERSION = 1
+PAPERS_PER_TAR = 100
+_ABOUT, _PARTS = "growth.json", ".metadata"  # hidden: a reader of the folder finds only tars and the snapshot
 _FIRST_YEAR, _MONTHS = 2015, 120
-_MEAN, _SPREAD, _LONGEST = 24, 0.9, 400  # equations of a paper; with the rest of its last piece about 31, as on arXiv
-_MEAN_CITATIONS = 5  # papers a paper cites by their identifiers, on average
-_MULTI_FILE_PERIOD = 3  # every so manieth paper is a tar of several files rather than one file
-_GZIP_LEVEL = 5  # level of gzip
-_EPOCH = 1_420_070_400  # when all files were "written": the same bytes every time
+_MEAN_EQUATIONS, _SPREAD, _MAX_EQUATIONS = (
+    24,
+    0.9,
+    400,
+)  # lognormal; with the rest of the last piece about 31, as on arXiv
+_MEAN_CITATIONS = 5  # of papers of the same corpus
+_MULTI_FILE_PERIOD = 3  # every third paper is a tar of several files
+_GZIP_LEVEL = 5
+_EPOCH = 1_420_070_400  # modification time of all files, so that the bytes are the same every time
+_ABSTRACT_WORDS = 160
+_ARXIV_CATEGORIES = {  # of arXiv, by what some collections call their fields
+    "analysis": "math.CA", "math_analysis": "math.CA", "algebra": "math.RA", "math_algebra_geom": "math.AG",
+    "math_other": "math.GM", "statistics": "stat.ME", "stats_prob": "stat.ME", "probability": "math.PR",
+    "numerics_opt": "math.NA", "optimization": "math.OC", "ml": "cs.LG", "machine_learning": "cs.LG",
+    "econ_fin": "econ.GN", "economics": "econ.GN", "logic_cs": "cs.LO", "crypto": "cs.CR", "quantum": "quant-ph",
+    "fluids_eng": "physics.flu-dyn", "hep_gr": "hep-th", "condmat_statmech": "cond-mat.stat-mech",
+    "signal_control": "eess.SY", "chem": "physics.chem-ph", "chemistry": "physics.chem-ph", "astro": "astro-ph.GA",
+    "astrophysics": "astro-ph.GA", "bio": "q-bio.QM", "biology": "q-bio.QM", "earth_climate": "physics.ao-ph",
+}  # fmt: skip
+_FIRST_NAMES = (
+    "Ada Bo Chen Dara Emil Farah Gita Hugo Ines Jun Kofi Lena Mara Nils Omar Petra Quin Rosa Sven Tala".split()
+)
+_NAME_SYLLABLES = "ba den ka lor mi nov pet ra sen tov ul ver wi yam zel hoff".split()  # two of them make a name
 
 
 @dataclass
 class GrownCorpus:
-    """What was grown, so far or in the end."""
+    """The corpus that was made so far."""
 
     folder: Path
     papers: int = 0
-    equations: int = 0  # as they stand in the sources; a reader may count a few less
-    skipped: int = 0  # tars that were there
+    equations: int = 0  # in the sources; a reader may find slightly fewer
+    skipped: int = 0  # tars that existed
     tars: list[Path] = field(default_factory=list)
 
     @property
     def metadata(self) -> Path:
-        """The snapshot of all papers' metadata."""
+        """The file with the metadata of all papers."""
         return self.folder / METADATA_NAME
 
 
 @dataclass(frozen=True)
 class _PaperPlan:
-    """A paper to be: its number, and the pieces it takes."""
+    """A paper to write: its number and its pieces."""
 
     number: int
     pieces: list[int]
@@ -70,30 +89,36 @@ def grow_corpus(
     pieces: Path | None = None,
     progress: Callable[[GrownCorpus], None] | None = None,
 ) -> GrownCorpus:
-    """Write a corpus of so many display equations into `folder`.
+    """Write a corpus with at least `equations` display equations into `folder`.
 
     Args:
-        sources: what to make it of, anything `eqkin add` reads.
-        folder: gets `arXiv_src_YYMM_NNN.tar` files and the metadata snapshot.
-        equations: the papers end with the one that reaches this number.
-        seed: another corpus for another number.
-        papers: of a tar.
-        pieces: where the sources, cut up, are kept; `folder/.pieces` unless given.
-        progress: called after every tar.
+        sources: What it is made of: anything `eqkin add` reads.
+        folder: Gets `arXiv_src_YYMM_NNN.tar` files and the metadata snapshot.
+        equations: The corpus ends with the paper that reaches this number.
+        seed: A different corpus for each number.
+        papers: Papers per tar.
+        pieces: Where the pieces of the sources are kept; `folder/.pieces` by default.
+        progress: Called after every tar.
 
     Raises:
-        BadInput: a source cannot be read or has no equations, or the folder holds another or a larger corpus.
-        StorageFailed: the folder cannot be written.
+        BadInput: A source cannot be read or has no equations, or the folder holds another or a larger corpus.
+        StorageFailed: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    cut = open_pieces(pieces or folder / ".pieces", sources)
-    _claim_folder(folder, {"version": _VERSION, "sources": list(sources), "seed": seed, "papers": papers})
+    cut = open_pieces((pieces or folder / ".pieces") / "pieces.jsonl", sources)
+    settings = {"version": 1, "sources": list(sources), "seed": seed, "papers": papers}
+    if not (folder / _ABOUT).exists():
+        write_file(folder / _ABOUT, orjson.dumps(settings, option=orjson.OPT_INDENT_2))
+    elif orjson.loads((folder / _ABOUT).read_bytes()) != settings:
+        raise BadInput(f"{folder}: holds a corpus made of something else (see {_ABOUT}); choose another folder")
     (folder / _PARTS).mkdir(exist_ok=True)
     growth = GrownCorpus(folder)
-    for number, plans in enumerate(_group_by_tar(_plan_papers(cut, seed, equations), papers)):
+    planned, number = _plan_papers(cut, seed, equations), -1
+    while plans := list(islice(planned, papers)):
+        number += 1
         name = _get_tar_name(number, papers)
         part = folder / _PARTS / f"{name}.jsonl"
-        there = _count_lines(part) if (folder / name).exists() else 0
+        there = part.read_bytes().count(b"\n") if part.exists() and (folder / name).exists() else 0
         if there > len(plans):
             raise BadInput(f"{folder}: holds a larger corpus; choose another folder")
         if there == len(plans):
@@ -102,7 +127,7 @@ def grow_corpus(
             content, about = _build_tar(plans, cut, seed, papers)
             part.unlink(missing_ok=True)
             write_file(folder / name, content)
-            write_file(part, about)  # last: it says that the tar is whole
+            write_file(part, about)  # last: it shows that the tar is complete
         growth.tars.append(folder / name)
         growth.papers += len(plans)
         growth.equations += sum(plan.equations for plan in plans)
@@ -115,21 +140,8 @@ def grow_corpus(
     return growth
 
 
-def _claim_folder(folder: Path, about: dict[str, Any]) -> None:
-    """Note what the folder's corpus is made of; raises `BadInput` if that is something else."""
-    path = folder / _ABOUT
-    if not path.exists():
-        write_file(path, orjson.dumps(about, option=orjson.OPT_INDENT_2))
-    elif orjson.loads(path.read_bytes()) != about:
-        raise BadInput(f"{folder}: holds a corpus made of something else ({_ABOUT} says of what); choose another")
-
-
-def _count_lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
 def _plan_papers(pieces: PieceStore, seed: int, equations: int) -> Iterator[_PaperPlan]:
-    """Papers until there are enough equations; every piece of a field is used before one is used again."""
+    """Yield papers until there are enough equations; all pieces of a field are used before one is used again."""
     generator = np.random.default_rng(seed)
     of_field = [np.flatnonzero(pieces.field == number) for number in range(len(pieces.fields))]
     sizes = np.array([pieces.equations[members].sum() for members in of_field], float)
@@ -138,12 +150,12 @@ def _plan_papers(pieces: PieceStore, seed: int, equations: int) -> Iterator[_Pap
     number = total = 0
     while total < equations:
         chosen = int(np.searchsorted(cumulative, generator.random() * cumulative[-1], "right"))
-        wanted = min(generator.lognormal(np.log(_MEAN) - _SPREAD**2 / 2, _SPREAD), _LONGEST)
+        wanted = min(generator.lognormal(np.log(_MEAN_EQUATIONS) - _SPREAD**2 / 2, _SPREAD), _MAX_EQUATIONS)
         taken: list[int] = []
         count = 0
         while count < wanted:
             piece = next(order[chosen])
-            if piece in taken:  # a small field has no more to say
+            if piece in taken:  # a small field has no more
                 break
             taken.append(piece)
             count += int(pieces.equations[piece])
@@ -157,17 +169,6 @@ def _iter_shuffled(members: Offsets, generator: np.random.Generator) -> Iterator
         yield from generator.permutation(members).tolist()
 
 
-def _group_by_tar(plans: Iterator[_PaperPlan], papers: int) -> Iterator[list[_PaperPlan]]:
-    batch: list[_PaperPlan] = []
-    for plan in plans:
-        batch.append(plan)
-        if len(batch) == papers:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
 def _get_month(tar: int) -> str:
     year, month = divmod(tar % _MONTHS, 12)
     return f"{(_FIRST_YEAR + year) % 100:02d}{month + 1:02d}"
@@ -175,18 +176,20 @@ def _get_month(tar: int) -> str:
 
 def _get_tar_name(tar: int, papers: int) -> str:
     if (tar // _MONTHS + 1) * papers > 99_999:
-        raise BadInput(f"no month has so many papers; ask for less than {99_999 * _MONTHS * _MEAN:,} equations")
+        raise BadInput(
+            f"no month has so many papers; ask for less than {99_999 * _MONTHS * _MEAN_EQUATIONS:,} equations"
+        )
     return f"arXiv_src_{_get_month(tar)}_{tar // _MONTHS + 1:03d}.tar"
 
 
 def get_arxiv_id(number: int, papers: int = PAPERS_PER_TAR) -> str:
-    """The arXiv identifier of the paper with a number; tars go through the months again and again."""
+    """Return the arXiv identifier of the paper with a number; tars cycle through the months."""
     tar, place = divmod(number, papers)
     return f"{_get_month(tar)}.{tar // _MONTHS * papers + place + 1:05d}"
 
 
 def _build_tar(plans: list[_PaperPlan], pieces: PieceStore, seed: int, papers: int) -> tuple[bytes, bytes]:
-    """A bulk tar, and the metadata of its papers."""
+    """Return a bulk tar and the metadata of its papers as JSON lines."""
     packed, records = io.BytesIO(), []
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for plan in plans:
@@ -202,7 +205,7 @@ def _build_tar(plans: list[_PaperPlan], pieces: PieceStore, seed: int, papers: i
 
 
 def _draw_citations(number: int, generator: np.random.Generator) -> list[int]:
-    """Some of the papers before."""
+    """Draw some of the earlier papers."""
     return (
         sorted(set(generator.integers(0, number, generator.geometric(1 / _MEAN_CITATIONS)).tolist())) if number else []
     )
@@ -215,7 +218,7 @@ def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:
 
 
 def _pack_eprint(files: dict[str, str]) -> bytes:
-    """One file gzipped, several in a gzipped tar: arXiv names both `.gz`."""
+    """Compress one file, or a tar of several: arXiv names both `.gz`."""
     if len(files) == 1:
         return gzip.compress(next(iter(files.values())).encode("utf-8", "replace"), _GZIP_LEVEL, mtime=_EPOCH)
     packed = io.BytesIO()
@@ -223,3 +226,69 @@ def _pack_eprint(files: dict[str, str]) -> bytes:
         for name, text in files.items():
             _add_member(tar, name, text.encode("utf-8", "replace"))
     return gzip.compress(packed.getvalue(), _GZIP_LEVEL, mtime=_EPOCH)
+
+
+def write_paper(
+    about: dict[str, Any], pieces: list[Piece], cited: list[str], generator: np.random.Generator, *, several: bool
+) -> dict[str, str]:
+    """Return a paper's LaTeX files by name, the main one first; with `several`, one file per piece."""
+    renamed = draw_permutation(generator)
+    bodies = [f"{piece.definitions}{_rename_body(piece, renamed)}\n" for piece in pieces]
+    packages = ",".join(dict.fromkeys(name for piece in pieces for name in piece.packages))
+    authors = " \\and ".join(about["authors"].split(", "))
+    head = (
+        f"\\documentclass{{article}}\n\\usepackage{{{packages or 'amsmath'}}}\n"
+        f"\\title{{{_strip_latex(about['title'])}}}\n\\author{{{authors}}}\n\\begin{{document}}\n\\maketitle\n"
+        f"\\begin{{abstract}}\n{_strip_latex(about['abstract'])}\n\\end{{abstract}}\n"
+    )
+    entries = "".join(f"\\bibitem{{c{n}}} A. Author, arXiv:{name}.\n" for n, name in enumerate(cited))
+    end = f"\\begin{{thebibliography}}{{99}}\n{entries}\\end{{thebibliography}}\n" if cited else ""
+    parts = {f"part{n}.tex": body for n, body in enumerate(bodies, 1)}
+    inside = "".join(f"\\input{{{name}}}\n" for name in parts) if several else "".join(bodies)
+    return {"main.tex": f"{head}{inside}{end}\\end{{document}}\n"} | (parts if several else {})
+
+
+def _rename_body(piece: Piece, rename: LetterPermutation) -> str:
+    parts = list(piece.parts)
+    parts[1::2] = map(rename, parts[1::2])
+    return "".join(parts)
+
+
+def _strip_latex(text: str) -> str:
+    """Replace everything that has a meaning in LaTeX."""
+    return re.sub(r"[\\%#&_{}$^~]", " ", text)
+
+
+def make_metadata(name: str, pieces: list[Piece], generator: np.random.Generator) -> dict[str, Any]:
+    """Return a paper's record in the metadata snapshot; title and abstract are taken from its pieces."""
+    text = "".join(pieces[0].parts[::2])[:8_000].replace("$$", "")  # without its formulas
+    words = to_plain_text(text).replace(EQUATION_MARK, " ").split()
+    titles = [" ".join(piece.title.split()[:5]) for piece in (pieces[0], pieces[-1])]
+    people = [_draw_person(generator) for _ in range(1 + int(generator.integers(4)))]
+    date = f"20{name[:2]}-{name[2:4]}-01"
+    return {
+        "id": name,
+        "submitter": " ".join(people[0]),
+        "authors": ", ".join(f"{first} {last}" for first, last in people),
+        "title": " and ".join(dict.fromkeys(title for title in titles if title)) or "Untitled",
+        "comments": None,
+        "journal-ref": None,
+        "doi": None,
+        "report-no": None,
+        "categories": _get_category(pieces[0].field),
+        "license": None,
+        "abstract": " ".join(words[:_ABSTRACT_WORDS]),
+        "versions": [{"version": "v1", "created": date}],
+        "update_date": date,
+        "authors_parsed": [[last, first, ""] for first, last in people],
+    }
+
+
+def _draw_person(generator: np.random.Generator) -> tuple[str, str]:
+    first, *last = generator.integers((len(_FIRST_NAMES), len(_NAME_SYLLABLES), len(_NAME_SYLLABLES))).tolist()
+    return _FIRST_NAMES[first], "".join(_NAME_SYLLABLES[n] for n in last).capitalize()
+
+
+def _get_category(field: str) -> str:
+    plain = re.sub(r"\W+", "_", field.lower()).strip("_")
+    return _ARXIV_CATEGORIES.get(plain, field if "." in field else plain)

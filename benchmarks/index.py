@@ -1,117 +1,108 @@
-"""`python -m benchmarks index`: finding the nearest of many vectors, beside exact search and annoy (the paper's, 16 trees).
+"""Nearest-neighbour search over many vectors, compared with exact search and annoy (the paper's index, 16 trees).
 
-The vectors are the embeddings of a library's equations. If more are asked for than it has, each further one is an
-embedding plus a part of the difference of two others, drawn at random: so the cloud keeps its directions and its
-crowded places. Queries are embeddings that were left out of the collection. A hit counts for recall if it is as near as
-the exact k-th (formulas that occur many times are equally good answers). Single queries take turns between the systems.
+The vectors are embeddings of a library's equations. If more are needed than it has, each further one is an embedding
+plus a part of the difference of two others, drawn at random: the cloud keeps its directions and its dense regions.
+Queries are embeddings that were left out of the collection. A hit counts for recall if it is as near as the exact k-th
+(formulas that occur many times are equally good answers). Single queries take turns between the systems.
 """
 
 from __future__ import annotations
 
 import os
 import statistics
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from importlib import import_module
 from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 
-from eqkin.api import Library
-from eqkin.encoder.encoder import Encoder
+from benchmarks.report import BenchmarkReport, log, summarise_times, time_call
+from eqkin import Encoder, Library
+from eqkin.cli.options import LibraryFolder
 from eqkin.errors import BadInput
 from eqkin.index import VectorIndex, nearest
-from eqkin.index.nearest import FaissIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, normalise, write_vectors
 
-PAPER_EQUATIONS, PAPER_BYTES = 28_973_591, 13e9
 ANNOY_TREES = 16
-_STRIDE = 0.3  # of the difference of two others that is added
-_TIE = 1e-6
-_FINER = 1.15  # steps in which annoy is made to look at more
-_FILE = 500_000
+_STRIDE = 0.3  # of the difference of two others that is added to an embedding
+_TIE = 1e-6  # cosines closer than this are equal
+_SEARCH_STEP = 1.15  # factor by which annoy looks at more vectors, until it reaches our recall
+_FILE_VECTORS = 500_000
 
 Search = Callable[[Floats, int], Integers]
 
 
 @dataclass
-class IndexMeasurement:
-    """One system, asked in one way."""
+class IndexedVectors:
+    """A system that has indexed the collection."""
 
     name: str
+    search: Search
     build_seconds: float
-    bytes_a_vector: float  # on disk
-    recall_10: float = 0.0
-    recall_100: float = 0.0
+    bytes_per_vector: float  # on disk
+    recall_10: float = 1.0
+    recall_100: float = 1.0
     seconds: list[float] = field(default_factory=list)  # of single queries for 10 hits
 
-    def summary(self) -> dict[str, float | str]:
-        """The figures that matter."""
-        figures = asdict(self)
-        seconds = figures.pop("seconds")
-        return figures | {
-            "p50_ms": 1e3 * statistics.median(seconds),
-            "p99_ms": 1e3 * float(np.percentile(seconds, 99)),
-            "gigabytes_of_the_paper": self.bytes_a_vector * PAPER_EQUATIONS / 1e9,
-        }
+
+@dataclass(frozen=True)
+class _Collection:
+    """The vectors, the queries, and the exact answer of each query."""
+
+    vectors: Floats
+    queries: Floats
+    truth: Integers
+
+    def compute_recall(self, search: Search, k: int) -> float:
+        """Return the share of hits that are as near as the exact k-th."""
+        shares = []
+        for query, exact in zip(self.queries, self.truth, strict=True):
+            threshold = float(self.vectors[exact[k - 1]] @ query) - _TIE
+            found = search(query[None], k)
+            shares.append(float((self.vectors[found[found >= 0]] @ query >= threshold).sum()) / k)
+        return statistics.mean(shares)
+
+    def judge(self, system: IndexedVectors) -> None:
+        system.recall_10 = self.compute_recall(system.search, 10)
+        system.recall_100 = self.compute_recall(system.search, 100)
 
 
-@dataclass
-class IndexReport:
-    """What was measured."""
+def measure_index(
+    library: LibraryFolder,
+    vectors: Annotated[int, typer.Option(min=100, metavar="N", help="Vectors in the collection.")] = 1_000_000,
+    queries: Annotated[int, typer.Option(min=10, metavar="N", help="Queries, one at a time.")] = 500,
+) -> BenchmarkReport:
+    """Search for the nearest of many vectors: exact search, eqkin, and annoy if it is installed.
 
-    vectors: int
-    real: int  # of these, embeddings as they are
-    queries: int
-    rows: list[IndexMeasurement] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    faster: float = 0.0  # ours than annoy at equal or better recall: median of each query's ratio
+    The vectors are embeddings of the library's equations; if it has too few, similar ones are made.
 
-    def summary(self) -> dict[str, Any]:
-        """The figures that matter."""
-        return {
-            "vectors": self.vectors,
-            "real": self.real,
-            "queries": self.queries,
-            "systems": [row.summary() for row in self.rows],
-            "faster_than_annoy": self.faster,
-            "notes": self.notes,
-        }
+    **Example**
 
-
-def measure(
-    library: Path,
-    *,
-    vectors: int = 1_000_000,
-    queries: int = 500,
-    progress: Callable[[str], None] | None = None,
-) -> IndexReport:
-    """Build each system over so many vectors and ask it.
-
-    Raises:
-        BadInput: the library has too few equations.
+        python -m benchmarks index --library papers --vectors 100000
     """
-    tell = progress or (lambda _: None)
-    tell("embedding ...")
-    real = _embeddings(library)
-    if len(real) < 2 * queries + 100:
-        raise BadInput(f"{library}: {len(real):,} equations are too few for {queries:,} queries; `eqkin add` more")
+    log("embedding")
+    embeddings = load_embeddings(library)
+    if len(embeddings) < 2 * queries + 100:
+        raise BadInput(
+            f"{library}: {len(embeddings):,} equations are too few for {queries:,} queries; `eqkin add` more"
+        )
     generator = np.random.default_rng(0)
-    real = real[generator.permutation(len(real))]
-    asked, base = real[:queries], real[queries:][:vectors]
-    collection = np.concatenate((base, _grown(base, vectors - len(base), generator)))
-    report = IndexReport(len(collection), len(base), queries)
+    embeddings = embeddings[generator.permutation(len(embeddings))]
+    base = embeddings[queries:][:vectors]
+    collection = np.concatenate((base, make_similar_vectors(base, vectors - len(base), generator)))
+    report = BenchmarkReport("index", {"vectors": len(collection), "embeddings": len(base), "queries": queries})
     with TemporaryDirectory() as folder:
-        _compare(report, collection, asked, Path(folder), tell)
+        compare_systems(report, collection, embeddings[:queries], Path(folder))
     return report
 
 
-def _embeddings(library: Path) -> Floats:
-    """The unit vectors of a library's equations: from its index, or made now."""
+def load_embeddings(library: Path) -> Floats:
+    """Return the unit vectors of a library's equations: from its index, or embedded now."""
     encoder = Encoder.load()
     with Library.open(library, create=False) as opened:
         try:
@@ -122,120 +113,94 @@ def _embeddings(library: Path) -> Floats:
     return normalise(np.concatenate([np.zeros((0, encoder.dimensions), np.float32), *parts]))
 
 
-def _grown(base: Floats, count: int, generator: np.random.Generator) -> Floats:
-    """So many more vectors like those there are."""
-    grown = np.empty((count, base.shape[1]), np.float32)
+def make_similar_vectors(base: Floats, count: int, generator: np.random.Generator) -> Floats:
+    """Make `count` more vectors similar to those of `base`."""
+    made = np.empty((count, base.shape[1]), np.float32)
     for start in range(0, count, 100_000):
-        here = grown[start : start + 100_000]
-        one, plus, minus = generator.integers(0, len(base), (3, len(here)))
-        here[:] = normalise(base[one] + _STRIDE * (base[plus] - base[minus]))
-    return grown
+        part = made[start : start + 100_000]
+        one, plus, minus = generator.integers(0, len(base), (3, len(part)))
+        part[:] = normalise(base[one] + _STRIDE * (base[plus] - base[minus]))
+    return made
 
 
-def _compare(report: IndexReport, collection: Floats, asked: Floats, folder: Path, tell: Callable[[str], None]) -> None:
-    tell("exact search ...")
-    exact, search = _exact(collection)
-    truth = np.stack([search(query[None], 100) for query in asked])
-    report.rows.append(exact)
-    tell("building ours ...")
-    ours, search_ours = _ours(collection, folder)
-    report.rows.append(ours)
-    _judge(ours, search_ours, collection, asked, truth)
-    systems: list[tuple[IndexMeasurement, Search]] = [(exact, search), (ours, search_ours)]
+def compare_systems(report: BenchmarkReport, vectors: Floats, queries: Floats, folder: Path) -> None:
+    """Build each system, measure its recall and time single queries."""
+    log("exact search")
+    exact = build_exact(vectors)
+    collection = _Collection(vectors, queries, np.stack([exact.search(query[None], 100) for query in queries]))
+    log("building eqkin's index")
+    ours = build_ours(vectors, folder)
+    collection.judge(ours)
+    systems = [exact, ours]
     try:
-        tell("building annoy ...")
-        built = _annoy(collection, folder)
+        log("building annoy")
+        systems += build_annoy(collection, ours.recall_10, folder)
     except ImportError:
-        report.notes.append("annoy is not installed: pip install 'eqkin[peers]' (it needs a compiler)")
-    else:
-        systems += _annoy_ways(built, ours.recall_10, collection, asked, truth, tell)
-        report.rows += [row for row, _ in systems[2:]]
-    tell("single queries ...")
-    # exact search apart: it reads all vectors, and would leave the others without a cache
-    for query, (row, way) in chain(product(asked, systems[:1]), product(asked, systems[1:])):
-        start = time.perf_counter()
-        way(query[None], 10)
-        row.seconds.append(time.perf_counter() - start)
-    best = systems[-1][0]
-    if best is not ours:
-        report.faster = statistics.median(a / b for a, b in zip(best.seconds, ours.seconds, strict=True))
-        if best.recall_10 < ours.recall_10:
-            report.notes.append("annoy did not reach our recall: it is faster in this comparison than it should be")
+        report.facts["note"] = "annoy is not installed: pip install 'eqkin[peers]' (it needs a compiler)"
+    log("single queries")
+    # exact search first and alone: it reads all vectors and would evict those of the others from the cache
+    for query, system in chain(product(queries, systems[:1]), product(queries, systems[1:])):
+        system.seconds.append(time_call(system.search, query[None], 10)[1])
+    if len(systems) > 2:
+        ratios = (theirs / own for theirs, own in zip(systems[-1].seconds, ours.seconds, strict=True))
+        report.facts["times_as_fast_as_annoy_at_equal_recall"] = statistics.median(ratios)
+    for system in systems:
+        report.add(
+            "Nearest neighbours",
+            system.name,
+            recall_10=system.recall_10,
+            recall_100=system.recall_100,
+            **summarise_times(system.seconds),
+            bytes_per_vector=system.bytes_per_vector,
+            build_seconds=system.build_seconds,
+        )
 
 
-def _exact(collection: Floats) -> tuple[IndexMeasurement, Search]:
-    start = time.perf_counter()
-    index = nearest.make_flat_index(collection.shape[1])
-    index.add(np.arange(len(collection)), collection)
-    seconds = time.perf_counter() - start
-    row = IndexMeasurement("exact (faiss Flat)", seconds, 4.0 * collection.shape[1], recall_10=1.0, recall_100=1.0)
-    return row, lambda queries, k: index.search(queries, k)[1][0]
+def build_exact(vectors: Floats) -> IndexedVectors:
+    """Put the vectors into a flat index of faiss."""
+    index = nearest.make_flat_index(vectors.shape[1])
+    _, seconds = time_call(index.add, np.arange(len(vectors)), vectors)
+    return IndexedVectors("exact (faiss Flat)", lambda q, k: index.search(q, k)[1][0], seconds, 4.0 * vectors.shape[1])
 
 
-def _ours(collection: Floats, folder: Path) -> tuple[IndexMeasurement, Search]:
-    """As `eqkin index` builds it."""
-    parts = range(0, len(collection), _FILE)
-    numbers = np.arange(len(collection))
-    entries = [write_vectors(folder, numbers[at : at + _FILE], collection[at : at + _FILE]) for at in parts]
-    start = time.perf_counter()
-    built: FaissIndex = nearest.build_inverted_lists(VectorFiles(folder, entries, collection.shape[1]))
-    entry = built.save(folder)
-    seconds = time.perf_counter() - start
-    row = IndexMeasurement(f"eqkin ({built.kind}, {built.probes} probes)", seconds, entry.bytes / len(collection))
-    loaded = nearest.load_index(folder, entry, collection.shape[1])
-    return row, lambda queries, k: loaded.search(queries, k)[1][0]
+def build_ours(vectors: Floats, folder: Path) -> IndexedVectors:
+    """Build the index that `eqkin index` builds for large libraries."""
+    numbers, width = np.arange(len(vectors)), vectors.shape[1]
+    entries = [
+        write_vectors(folder, numbers[at : at + _FILE_VECTORS], vectors[at : at + _FILE_VECTORS])
+        for at in range(0, len(vectors), _FILE_VECTORS)
+    ]
+    (built, entry), seconds = time_call(
+        lambda: ((made := nearest.build_inverted_lists(VectorFiles(folder, entries, width))), made.save(folder))
+    )
+    loaded = nearest.load_index(folder, entry, width)
+    name = f"eqkin ({built.kind}, {built.probes} probes)"
+    return IndexedVectors(name, lambda q, k: loaded.search(q, k)[1][0], seconds, entry.bytes / len(vectors))
 
 
-def _annoy(collection: Floats, folder: Path) -> tuple[Any, float, float]:
-    """The paper's index, seconds and bytes a vector; raises ImportError."""
+def build_annoy(collection: _Collection, recall: float, folder: Path) -> list[IndexedVectors]:
+    """Build annoy; return it with its defaults, and searching as many nodes as it needs to reach a recall."""
     annoy = import_module("annoy")
-    start = time.perf_counter()
-    index = annoy.AnnoyIndex(collection.shape[1], "angular")
+    vectors, path = collection.vectors, folder / "annoy"
+    index: Any = annoy.AnnoyIndex(vectors.shape[1], "angular")
     index.set_seed(0)
-    for number, vector in enumerate(collection):
-        index.add_item(number, vector)
-    index.build(ANNOY_TREES, n_jobs=int(os.environ.get("OMP_NUM_THREADS", -1)))
-    path = folder / "annoy"
-    index.save(str(path))
-    return index, time.perf_counter() - start, path.stat().st_size / len(collection)
 
+    def build() -> None:
+        for number, vector in enumerate(vectors):
+            index.add_item(number, vector)
+        index.build(ANNOY_TREES, n_jobs=int(os.environ.get("OMP_NUM_THREADS", -1)))
+        index.save(str(path))
 
-def _annoy_ways(
-    built: tuple[Any, float, float],
-    recall: float,
-    collection: Floats,
-    asked: Floats,
-    truth: Integers,
-    tell: Callable[[str], None],
-) -> Iterator[tuple[IndexMeasurement, Search]]:
-    """Annoy as it is by itself, and looking at as many vectors as it needs to reach a recall."""
-    index, seconds, size = built
-
-    def way(nodes: int) -> Search:
+    def make_search(nodes: int) -> Search:
         return lambda queries, k: np.array(index.get_nns_by_vector(queries[0], k, search_k=nodes), np.int64)
 
-    plain = IndexMeasurement(f"annoy ({ANNOY_TREES} trees)", seconds, size)
-    _judge(plain, way(-1), collection, asked, truth)
-    yield plain, way(-1)
-    nodes = 4_000
-    while _recall(way(nodes), collection, asked, truth, 10) < recall and nodes < len(collection):
-        nodes = int(_FINER * nodes)
-        tell(f"annoy looking at {nodes:,} vectors ...")
-    row = IndexMeasurement(f"annoy ({ANNOY_TREES} trees, search_k {nodes:,})", seconds, size)
-    _judge(row, way(nodes), collection, asked, truth)
-    yield row, way(nodes)
-
-
-def _judge(row: IndexMeasurement, search: Search, collection: Floats, asked: Floats, truth: Integers) -> None:
-    row.recall_10 = _recall(search, collection, asked, truth, 10)
-    row.recall_100 = _recall(search, collection, asked, truth, 100)
-
-
-def _recall(search: Search, collection: Floats, asked: Floats, truth: Integers, k: int) -> float:
-    """The share of hits that are as near as the exact k-th."""
-    shares = []
-    for query, right in zip(asked, truth, strict=True):
-        threshold = float(collection[right[k - 1]] @ query) - _TIE
-        found = search(query[None], k)
-        shares.append(float((collection[found[found >= 0]] @ query >= threshold).sum()) / k)
-    return statistics.mean(shares)
+    _, seconds = time_call(build)
+    size, nodes = path.stat().st_size / len(vectors), 4_000
+    while collection.compute_recall(make_search(nodes), 10) < recall and nodes < len(vectors):
+        nodes = int(_SEARCH_STEP * nodes)
+        log(f"annoy searching {nodes:,} nodes")
+    names = {-1: f"annoy ({ANNOY_TREES} trees)", nodes: f"annoy ({ANNOY_TREES} trees, search_k {nodes:,})"}
+    systems = [IndexedVectors(name, make_search(number), seconds, size) for number, name in names.items()]
+    for system in systems:
+        collection.judge(system)
+    return systems

@@ -1,26 +1,30 @@
-"""`python -m benchmarks ingest`: how fast sources become trees, beside the bare converter on the same formulas in the same run.
+"""How fast sources become trees, compared with the bare converter on the same formulas in the same run.
 
-Three timings over the same papers: KaTeX alone (`BareKatex`), handed the finished formulas; reading in one process
-(LaTeX structure, macros, conversion, repairs, trees); reading in two or more. They take turns in short rounds, so
-that a busy machine slows all of them alike.
+Three timings over the same papers: KaTeX alone (`BareKatex`), given the finished formulas; parsing in one process
+(document outline, macros, conversion, repairs, trees); parsing in several. They take turns in short rounds, so that
+other load on the machine slows all of them. With `--ray`, `eqkin add` by local processes and by Ray are compared.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
-from functools import partial
 from importlib import resources
 from itertools import islice
 from multiprocessing import get_context
-from typing import TypeVar
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
 
 import orjson
+import typer
 from py_mini_racer import MiniRacer
 
+from benchmarks.report import BenchmarkReport, log, time_call
+from eqkin import Library
+from eqkin.api import verify
+from eqkin.backends import open_executor
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.library.parsing import ParsedPaper, parse_item
@@ -28,73 +32,81 @@ from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.paper import SourceItem
 
-T = TypeVar("T")
-_ROUND = 1_000  # papers a round
+_ROUND_PAPERS = 1_000
 
 
-@dataclass
-class IngestReport:
-    """What was measured."""
+def measure_ingest(
+    source: Annotated[str, typer.Argument(help="What to read: anything `eqkin add` takes.")] = "atlas:",
+    limit: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="At most this many papers.", show_default="all")
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=2, help="Processes of the parallel timing.")] = 2,
+    ray: Annotated[bool, typer.Option("--ray", help="Time `eqkin add` by local processes and by Ray instead.")] = False,
+) -> BenchmarkReport:
+    """Time parsing and conversion of papers against the bare converter on the same formulas.
 
-    papers: int = 0
-    bare_tried: int = 0
-    bare_converted: int = 0
-    bare_seconds: float = 0.0
-    one_seconds: float = 0.0
-    many_seconds: float = 0.0
-    jobs: int = 2
-    equations: Counter[str] = field(default_factory=Counter)  # by status
-    reasons: Counter[str] = field(default_factory=Counter)
-    failed_papers: Counter[str] = field(default_factory=Counter)
-    peak_bytes: int = 0
+    Also reports coverage and reasons of failure.
 
-    @property
-    def found(self) -> int:
-        """Equations, diagrams not counted."""
-        return sum(n for status, n in self.equations.items() if status != "diagram")
+    **Examples**
 
-    def summary(self) -> dict[str, float]:
-        """The figures that matter; rates in equations converted per second."""
-        found = max(self.found, 1)
-        converted = self.equations["converted"] + self.equations["degraded"]
-        bare = self.bare_converted / max(self.bare_seconds, 1e-9)
-        one, many = converted / max(self.one_seconds, 1e-9), converted / max(self.many_seconds, 1e-9)
-        return {
-            "papers": self.papers,
-            "equations": self.found,
-            "converted_percent": 100 * converted / found,
-            "degraded_percent": 100 * self.equations["degraded"] / max(converted, 1),
-            "diagrams": self.equations["diagram"],
-            "bare_converted_percent": 100 * self.bare_converted / max(self.bare_tried, 1),
-            "bare_per_second": bare,
-            "one_process_per_second": one,
-            "many_processes_per_second": many,
-            "jobs": self.jobs,
-            "one_to_bare": one / max(bare, 1e-9),
-            "many_to_one": many / max(one, 1e-9),
-            "peak_megabytes_a_worker": self.peak_bytes / 1e6,
-        }
+        python -m benchmarks ingest papers.jsonl.zst --limit 500
 
-
-def measure(
-    source: str, *, limit: int | None = None, jobs: int = 2, progress: Callable[[IngestReport], None] | None = None
-) -> IngestReport:
-    """Time reading `source` (at most `limit` papers) against the bare converter."""
-    report = IngestReport(jobs=jobs)
-    items = islice(open_source(source), limit)
-    parse_item(next(open_source("atlas:")), "")  # engines started and warm before the clock runs
-    bare = BareKatex()
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as executor:
-        list(executor.map(_parse_batch, [[item] for item in islice(open_source("atlas:"), 4 * jobs)]))
-        while chunk := list(islice(items, _ROUND)):
-            _round(chunk, executor, bare, report)
-            if progress:
-                progress(report)
+        python -m benchmarks ingest folder-of-shards --ray --jobs 8
+    """
+    if ray:
+        return compare_executors(source, jobs)
+    report = BenchmarkReport("ingest", {"jobs": jobs})
+    names = ("KaTeX alone", "eqkin, one process", f"eqkin, {jobs} processes")
+    seconds, converted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
+    statuses, reasons, papers = Counter[str](), Counter[str](), 0
+    items, katex = islice(open_source(source), limit), BareKatex()
+    _parse_one(next(open_source("atlas:")))  # starts the converter's engine
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        list(pool.map(_parse_one, islice(open_source("atlas:"), 4 * jobs)))  # the workers' engines, too
+        while chunk := list(islice(items, _ROUND_PAPERS)):
+            papers += len(chunk)
+            log(f"{papers:,} papers")
+            parsed, elapsed = time_call(_parse_all, chunk)
+            seconds[names[1]] += elapsed
+            _, elapsed = time_call(lambda: list(pool.map(_parse_one, chunk, chunksize=4)))  # noqa: B023
+            seconds[names[2]] += elapsed
+            _count(parsed, statuses, reasons)
+            for macros, formulas in iter_katex_batches(chunk):
+                pages, elapsed = time_call(katex.render, formulas, macros)
+                seconds[names[0]] += elapsed
+                converted[names[0]] += sum(page is not None for page in pages)
+    found = sum(count for status, count in statuses.items() if status != "diagram")
+    converted[names[1]] = converted[names[2]] = statuses["converted"] + statuses["degraded"]
+    report.facts |= {"papers": papers, "equations": found, "diagrams": statuses["diagram"]}
+    report.facts |= {"degraded": statuses["degraded"], "failed": dict(reasons)}
+    base = converted[names[0]] / max(seconds[names[0]], 1e-9)
+    for name in names:
+        rate = converted[name] / max(seconds[name], 1e-9)
+        percent = 100 * converted[name] / max(found, 1)
+        report.add(
+            "Ingest", name, equations_per_second=rate, times_katex=rate / max(base, 1e-9), converted_percent=percent
+        )
     return report
 
 
+def _parse_all(items: list[SourceItem]) -> list[ParsedPaper]:
+    return list(map(_parse_one, items))
+
+
+def _parse_one(item: SourceItem) -> ParsedPaper:
+    return parse_item(item)
+
+
+def _count(papers: list[ParsedPaper], statuses: Counter[str], reasons: Counter[str]) -> None:
+    for paper in papers:
+        if paper.failure:
+            reasons[f"paper: {paper.failure}"] += 1
+        statuses.update(equation.status for equation in paper.equations)
+        reasons.update(equation.reason for equation in paper.equations if equation.status == "failed")
+
+
 class BareKatex:
-    """KaTeX in an engine of its own, called as anyone would: `renderToString` in batches, macros as strings."""
+    """KaTeX in an engine of its own, called in the usual way: `renderToString` in batches, macros as strings."""
 
     _SCRIPT = """
     function render(json) {
@@ -111,60 +123,49 @@ class BareKatex:
         self._engine.eval(self._SCRIPT)
 
     def render(self, formulas: list[str], macros: dict[str, str]) -> list[str | None]:
-        """The markup of each formula, None where KaTeX refuses it."""
+        """Return the markup of each formula, None where KaTeX refuses it."""
         payload = orjson.dumps(orjson.dumps({"formulas": formulas, "macros": macros}).decode()).decode()
         pages: list[str | None] = orjson.loads(str(self._engine.eval(f"render({payload})", timeout_sec=60)))
         return pages
 
 
-def _round(items: list[SourceItem], executor: ProcessPoolExecutor, bare: BareKatex, report: IngestReport) -> None:
-    report.papers += len(items)
-    extracts, seconds = _timed(lambda: [parse_item(item, "") for item in items])
-    report.one_seconds += seconds
-    _count(extracts, report)
-    parts = [items[at : at + 4] for at in range(0, len(items), 4)]
-    parallel, seconds = _timed(lambda: [extract for part in executor.map(_parse_batch, parts) for extract in part])
-    report.many_seconds += seconds
-    report.peak_bytes = max([report.peak_bytes, *(extract.peak_bytes for extract in parallel)])
-    for macros, texts in _prepared(items):
-        for at in range(0, len(texts), LIMITS.batch_formulas):
-            batch = texts[at : at + LIMITS.batch_formulas]
-            pages, seconds = _timed(partial(bare.render, batch, macros))
-            report.bare_seconds += seconds
-            report.bare_tried += len(batch)
-            report.bare_converted += sum(page is not None for page in pages)
-
-
-def _parse_batch(items: list[SourceItem]) -> list[ParsedPaper]:
-    return [parse_item(item) for item in items]
-
-
-def _timed(work: Callable[[], T]) -> tuple[T, float]:
-    start = time.perf_counter()
-    result = work()
-    return result, time.perf_counter() - start
-
-
-def _count(extracts: list[ParsedPaper], report: IngestReport) -> None:
-    for extract in extracts:
-        if extract.failure:
-            report.failed_papers[extract.failure] += 1
-        for record in extract.equations:
-            report.equations[record.status] += 1
-            if record.status == "failed":
-                report.reasons[record.reason] += 1
-
-
-def _prepared(items: list[SourceItem]) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """The same formulas, ready for KaTeX, with those macros of their document that KaTeX can take as strings."""
+def iter_katex_batches(items: list[SourceItem]) -> Iterator[tuple[dict[str, str], list[str]]]:
+    """Yield the formulas of papers, ready for KaTeX, with those macros that KaTeX takes as strings."""
     for item in items:
         paper = item.load()
         document = parse(paper.text, paper.styles, paper.bibliography)
         for epoch, table in enumerate(document.macros):
-            plain = (
-                m for m in table.values() if not m.alias and not m.prefix and all(kind == ("m",) for kind in m.args)
-            )
+            simple = (m for m in table.values() if not m.alias and not m.prefix and set(m.args) <= {("m",)})
+            macros = {macro.name: macro.body for macro in simple if macro.name not in macro.body}
             chosen = [e for e in document.equations if e.epoch == epoch and e.environment != MATHML_ENVIRONMENT]
             texts = [to_converter_input(e.environment, e.body) for e in chosen if not is_diagram(e.body)]
-            if texts:
-                yield {m.name: m.body for m in plain if m.name not in m.body}, texts
+            for at in range(0, len(texts), LIMITS.batch_formulas):
+                yield macros, texts[at : at + LIMITS.batch_formulas]
+
+
+def compare_executors(source: str, jobs: int, rounds: int = 3) -> BenchmarkReport:
+    """Time adding `source` to an empty library by local processes and by a Ray cluster with as many CPUs, in turns.
+
+    The ratio shows what Ray costs; what it brings is more machines.
+    """
+    report = BenchmarkReport("ingest", {"jobs": jobs, "rounds": rounds})
+    contents, seconds, equations = set[str](), {"processes": 0.0, "ray": 0.0}, 0
+    with TemporaryDirectory() as folder:
+        cluster, report.facts["ray_start_seconds"] = time_call(open_executor, "ray", jobs)
+        with cluster, open_executor("processes", jobs) as processes:
+            for number in range(-1, rounds):  # the first round warms up
+                for name, executor in (("processes", processes), ("ray", cluster)):
+                    log(f"round {number + 1} of {rounds}, {name}")
+                    path = Path(folder, f"{name}{number}")
+                    with Library.open(path) as library:
+                        added, elapsed = time_call(library.add, source, executor=executor)
+                    if number >= 0:
+                        seconds[name] += elapsed
+                        equations = sum(added.equations.values())
+                        contents.add(verify(path).content)
+    report.facts |= {"equations": equations, "libraries_are_equal": len(contents) == 1}
+    for name, elapsed in seconds.items():
+        rate = rounds * equations / elapsed
+        times = seconds["processes"] / elapsed
+        report.add("eqkin add", name, equations_per_second=rate, times_processes=times)
+    return report

@@ -1,224 +1,204 @@
-"""`python -m benchmarks load`: many clients ask a server for a time, each waiting for its answer before it asks again.
+"""A server under load: many clients, each waiting for its answer before it asks again.
 
-What they ask is mixed: formulas, with explanations, with words, with filters, words alone, and the pages people see.
-Whatever is not answered with 200 is an error; "come again in a second" is one too.
+The clients are users of locust (`locustfile.py`), in a process of their own. Everything that is not answered with
+status 200 is an error, "come again in a second" included. With `--writing`, papers are added and removed meanwhile.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
-import random
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import urlencode, urlsplit
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
+import orjson
+import typer
+import urllib3
 
-from benchmarks.search import formulas
+from benchmarks.processes import ServerProcess, run_server
+from benchmarks.report import BenchmarkReport, log, summarise_times
+from eqkin.cli.options import Collection, LibraryFolder
+from eqkin.cli.serve import WorkerCount
 from eqkin.errors import BadInput
 
-# How often each kind of request is made, of a hundred: searches most of all, as people and programs do.
-MIX = {"formula": 50, "explained": 12, "filtered": 10, "with words": 8, "words": 5, "page": 10, "paper": 5}
-_WORDS = ("energy", "probability of an event", "stability", "wave equation", "matrix", "limit theorem", "entropy")
-_FORMULAS = 400
-_TIMEOUT = 60.0  # seconds after which a client gives up
-_HITS = 10
-_ASKED = 20  # formulas whose papers are asked for
-
-Progress = Callable[[float, int, int], None]  # seconds, answers, errors
+_NOTE_EQUATIONS = 10
+_NOTES_KEPT = 3  # older ones are removed
+_VISIBLE_SECONDS = 60.0  # within which the last paper must be found
 
 
-@dataclass
-class LoadReport:
-    """What happened."""
+def measure_load(
+    library: LibraryFolder,
+    url: Annotated[str, typer.Argument(metavar="[URL]", help="A running server; otherwise one is started.")] = "",
+    clients: Annotated[int, typer.Option(min=1, metavar="N", help="Concurrent clients.")] = 64,
+    seconds: Annotated[int, typer.Option(min=1, help="How long the clients ask.")] = 300,
+    workers: WorkerCount = 1,
+    milvus: Annotated[str, typer.Option(metavar="URI", help="Serve from this Milvus server.")] = "",
+    collection: Collection = "eqkin",
+    writing: Annotated[bool, typer.Option(help="Add and remove papers meanwhile, in a copy of the library.")] = False,
+) -> BenchmarkReport:
+    """Let many clients query a server; count errors and answers, and time the answers.
 
-    clients: int
-    seconds: dict[str, list[float]] = field(default_factory=dict)  # of the answers, by kind of request
-    ends: list[float] = field(default_factory=list)  # when each answer came, from the beginning
-    errors: Counter[str] = field(default_factory=Counter)
-    processes: Counter[int] = field(default_factory=Counter)  # connections that each of the server's processes took
-    elapsed: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    They search for formulas of the atlas, with words, filters and explanations, and look at pages.
 
-    def failed(self, what: str) -> None:
-        """Count an error."""
-        with self._lock:
-            self.errors[what] += 1
+    **Examples**
 
-    def connected(self, process: int) -> None:
-        """Count a connection to a process of the server."""
-        with self._lock:
-            self.processes[process] += 1
+        python -m benchmarks load --library papers --workers 4 --seconds 60 --writing
 
-    def answered(self, kind: str, seconds: float, end: float) -> None:
-        """Take an answer into account."""
-        with self._lock:
-            self.seconds.setdefault(kind, []).append(seconds)
-            self.ends.append(end)
-
-    @property
-    def answers(self) -> int:
-        """Requests that were answered."""
-        return len(self.ends)
-
-    def by_second(self) -> list[int]:
-        """Answers in each second: where the server stalled, there are none."""
-        counts = Counter(map(int, self.ends))
-        return [counts[second] for second in range(int(self.elapsed))]
-
-    def pause(self) -> float:
-        """The longest time in which nobody got an answer."""
-        ends = [end for end in self.ends if end <= self.elapsed]  # later on, clients only wait for their last answers
-        return float(np.diff(np.sort([0.0, *ends, self.elapsed])).max())
-
-    def summary(self) -> dict[str, Any]:
-        """The figures that matter; times in milliseconds."""
-        whole = [seconds for kind in self.seconds.values() for seconds in kind]
-        return {
-            "clients": self.clients,
-            "seconds": self.elapsed,
-            "answers": self.answers,
-            "errors": self.errors.total(),
-            "errors_by_kind": dict(self.errors.most_common()),
-            "answers_per_second": sum(end <= self.elapsed for end in self.ends) / max(self.elapsed, 1e-9),
-            "longest_pause_ms": 1e3 * self.pause(),
-            "by_second": self.by_second(),
-            "connections_by_process": dict(self.processes.most_common()),
-            "times": {name: _times(part) for name, part in {"all": whole, **self.seconds}.items() if part},
-        }
-
-
-def _times(seconds: list[float]) -> dict[str, float]:
-    p50, p90, p99 = (1e3 * np.percentile(seconds, [50, 90, 99])).tolist()
-    return {"count": len(seconds), "p50_ms": p50, "p90_ms": p90, "p99_ms": p99, "max_ms": 1e3 * max(seconds)}
-
-
-def measure(address: str, *, clients: int = 64, seconds: float = 300.0, progress: Progress | None = None) -> LoadReport:
-    """Ask the server at an address (`http://host:port`) for some time.
-
-    Raises:
-        BadInput: it does not answer, or is no server of eqkin.
+        python -m benchmarks load http://localhost:8017 --clients 128
     """
-    place = urlsplit(address if "://" in address else f"//{address}").netloc
-    requests, report = Requests(place), LoadReport(clients)
-    threads = [_Client(place, requests, report, seed) for seed in range(clients)]
-    start = time.perf_counter()
-    for thread in threads:
-        thread.begin(start, start + seconds)
-    while (passed := time.perf_counter() - start) < seconds:
-        time.sleep(min(1.0, seconds - passed))
-        if progress:
-            progress(time.perf_counter() - start, report.answers, report.errors.total())
-    for thread in threads:
-        thread.join()
-    report.elapsed = seconds
+    if url and (milvus or writing):
+        raise BadInput("--milvus and --writing cannot be used with a URL")
+    if milvus and writing:
+        raise BadInput("--milvus and --writing exclude each other: only a library can be written to")
+    report = BenchmarkReport("load", {"clients": clients, "seconds": seconds})
+    with ExitStack() as stack:
+        if url:
+            add_requests(report, run_clients(url.rstrip("/"), clients, seconds), seconds)
+            return report
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="eqkin-load-")))
+        if writing:
+            library = copy_library(library, folder)
+        target = ["--milvus", milvus, "--collection", collection] if milvus else ["--library", str(library)]
+        server = stack.enter_context(run_server(*target, "--workers", str(workers)))
+        publisher = Publisher(library, folder) if writing else None
+        try:
+            used = server.get_processor_seconds()
+            add_requests(report, run_clients(server.url, clients, seconds), seconds)
+            add_server(report, server, server.get_processor_seconds() - used)
+        finally:
+            if publisher:
+                publisher.stop()
+        if publisher:
+            report.facts["published_snapshots"] = publisher.published
+            report.facts["visible_after_seconds"] = publisher.wait_until_visible(server.url)
     return report
 
 
-class Requests:
-    """What can be asked of a server: formulas of the atlas, and the server's own fields and papers."""
-
-    def __init__(self, place: str) -> None:
-        self._formulas = formulas(_FORMULAS)
-        self._fields = list(_json(place, "/api/facets")["fields"])[:5]
-        hits = [
-            hit
-            for formula in self._formulas[:_ASKED]
-            for hit in _json(place, f"/api/search?{urlencode({'q': formula, 'k': 5})}")["hits"]
-        ]
-        if not hits:
-            raise BadInput(f"http://{place}/: finds nothing; serve a library that has equations")
-        self._papers = sorted({hit["equation"]["paper"]["key"] for hit in hits})
-
-    def of(self, chance: random.Random) -> tuple[str, str]:
-        """The kind of some request, and its path."""
-        (kind,) = chance.choices(list(MIX), list(MIX.values()))
-        formula: dict[str, Any] = {"q": chance.choice(self._formulas), "k": _HITS}
-        words = {"text": chance.choice(_WORDS)}
-        if kind == "page":
-            return kind, chance.choice(("/", f"/search?{urlencode(formula)}", f"/search?{urlencode(formula)}"))
-        if kind == "paper":
-            return kind, f"/paper?{urlencode({'key': chance.choice(self._papers)})}"
-        if kind == "filtered" and self._fields:
-            formula |= {"field": chance.choice(self._fields)}
-        elif kind == "explained":
-            formula |= {"explain": "true"}
-        elif kind == "with words":
-            formula |= words
-        elif kind == "words":
-            formula = {"k": _HITS} | words
-        return kind, f"/api/search?{urlencode(formula)}"
-
-
-def _json(place: str, path: str) -> dict[str, Any]:
+def run_clients(url: str, clients: int, seconds: float) -> list[dict[str, Any]]:
+    """Run locust against a server and return all requests: kind, seconds, end (a time stamp), error or ""."""
     try:
-        with closing(http.client.HTTPConnection(place, timeout=_TIMEOUT)) as connection:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            body = answer.read()
-        if answer.status != 200:
-            raise BadInput(f"http://{place}{path[:80]}: HTTP {answer.status}: {body[:200].decode(errors='replace')}")
-        found: dict[str, Any] = json.loads(body)
-        return found
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise BadInput(f"http://{place}/: no server of eqkin answers there ({error})") from error
+        health = urllib3.request("GET", f"{url}/health", retries=False, timeout=60)
+        if health.status != 200 or "process" not in orjson.loads(health.data):
+            raise BadInput(f"{url}: not a server of eqkin")
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise BadInput(f"{url}: no server of eqkin answers there ({error})") from error
+    log(f"{clients} clients, {seconds:g} seconds")
+    root = Path(__file__).parents[1]
+    with tempfile.TemporaryDirectory() as folder:
+        results = Path(folder, "requests.json")
+        command = [sys.executable, "-m", "locust", "-f", str(Path(__file__).with_name("locustfile.py")), "--headless"]
+        command += ["--host", url, "-u", str(clients), "-r", str(clients), "-t", f"{seconds:g}s", "--only-summary"]
+        path = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "EQKIN_LOAD_RESULTS": str(results), "PYTHONPATH": path}
+        command += ["--exit-code-on-error", "0", "--stop-timeout", "60"]
+        done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
+        if done.returncode or not results.exists():
+            raise BadInput(f"locust failed: {done.stderr.strip()[-2_000:]}")
+        requests: list[dict[str, Any]] = orjson.loads(results.read_bytes())
+    if not requests:
+        raise BadInput(f"{url}: no request was made; does the server have equations?")
+    return requests
 
 
-class _Client:
-    """One that asks in a thread of its own; a connection that fails is made anew."""
+def add_requests(report: BenchmarkReport, requests: list[dict[str, Any]], seconds: float) -> None:
+    """Add throughput, errors and times by kind of request to a report."""
+    answers = [one for one in requests if not one["error"]]
+    errors = Counter(f"{one['kind']}: {one['error']}" for one in requests if one["error"])
+    report.facts |= {
+        "answers": len(answers),
+        "answers_per_second": len(answers) / seconds,
+        "errors": errors.total(),
+        "longest_pause_seconds": compute_longest_pause([one["end"] for one in answers]),
+        "errors_by_kind": dict(errors.most_common()),
+    }
+    for kind in ["all", *dict.fromkeys(one["kind"] for one in answers)]:
+        times = [one["seconds"] for one in answers if kind in ("all", one["kind"])]
+        if times:
+            report.add("Answers", kind, count=len(times), **summarise_times(times))
 
-    def __init__(self, place: str, requests: Requests, report: LoadReport, seed: int) -> None:
-        self._place, self._requests, self._report = place, requests, report
-        self._chance = random.Random(seed)
-        self._thread = threading.Thread(target=self._ask, daemon=True)
 
-    def begin(self, start: float, end: float) -> None:
-        self._start, self._end = start, end
+def compute_longest_pause(ends: list[float]) -> float:
+    """Return the longest time between two answers, whoever got them."""
+    return float(np.diff(np.sort(ends)).max()) if len(ends) > 1 else 0.0
+
+
+def add_server(report: BenchmarkReport, server: ServerProcess, processor_seconds: float) -> None:
+    """Add what the server used to a report."""
+    report.facts["processor_ms_per_answer"] = 1e3 * processor_seconds / max(report.facts["answers"], 1)
+    report.facts["memory_bytes"] = server.measure_memory()
+
+
+def copy_library(library: Path, folder: Path) -> Path:
+    """Copy a library so that it can be written to."""
+    try:
+        return Path(shutil.copytree(library, folder / "library"))
+    except (OSError, shutil.Error) as error:
+        raise BadInput(f"{library}: cannot be copied ({error})") from error
+
+
+class Publisher:
+    """Adds notes to a library and removes older ones with eqkin's own commands, in a thread.
+
+    Args:
+        library: The folder of the library; it is changed.
+        folder: Where the notes are written.
+    """
+
+    def __init__(self, library: Path, folder: Path) -> None:
+        self._library, self._notes = library, folder / "notes"
+        self._notes.mkdir()
+        self.published = 0
+        self._error = ""
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._publish, daemon=True)
         self._thread.start()
 
-    def join(self) -> None:
+    def stop(self) -> None:
+        """Finish the snapshot under way and stop; raises `BadInput` if a command failed."""
+        self._stop.set()
         self._thread.join()
+        if self._error:
+            raise BadInput(self._error)
 
-    def _ask(self) -> None:
-        for connection in self._connections():
-            with closing(connection):
-                while time.perf_counter() < self._end:
-                    kind, path = self._requests.of(self._chance)
-                    before = time.perf_counter()
-                    try:
-                        connection.request("GET", path, headers={"Accept": "text/html"} if kind == "page" else {})
-                        answer = connection.getresponse()
-                        body = answer.read()
-                    except (OSError, http.client.HTTPException) as error:
-                        self._report.failed(f"{kind}: {type(error).__name__}")
-                        break
-                    self._note(kind, before, answer.status, body)
+    def wait_until_visible(self, url: str) -> float:
+        """Return the seconds until every process of the server finds the last note."""
+        start, seen = time.perf_counter(), set()
+        while time.perf_counter() - start < _VISIBLE_SECONDS:
+            with urllib3.PoolManager(maxsize=1) as pool:  # one connection, so that one process answers both
+                health = orjson.loads(pool.request("GET", f"{url}/health").data)
+                fields = {"q": _make_formula(self.published, 0), "k": "1"}
+                hits = orjson.loads(pool.request("GET", f"{url}/api/search", fields=fields).data).get("hits", [])
+            if hits and hits[0]["equation"]["paper"]["key"].endswith(f"/n{self.published}.md"):
+                seen.add(health["process"])
+            if len(seen) == health["processes"]:
+                return time.perf_counter() - start
+        raise BadInput(f"the last paper is not found after {_VISIBLE_SECONDS:g} seconds")
 
-    def _connections(self) -> Iterator[http.client.HTTPConnection]:
-        while time.perf_counter() < self._end:
-            connection = http.client.HTTPConnection(self._place, timeout=_TIMEOUT)
-            try:
-                connection.request("GET", "/health")
-                self._report.connected(json.loads(connection.getresponse().read()).get("process", 0))
-            except (OSError, http.client.HTTPException, ValueError, AttributeError) as error:
-                self._report.failed(f"connecting: {type(error).__name__}")
-                connection.close()
-                time.sleep(0.1)
-                continue
-            yield connection
+    def _publish(self) -> None:
+        while not self._stop.is_set() and not self._error:
+            number = self.published + 1
+            note = self._notes / f"n{number}.md"
+            formulas = "\n\n".join(f"$$ {_make_formula(number, n)} $$" for n in range(_NOTE_EQUATIONS))
+            note.write_text(f"# Note {number}\n\nProducts and sums, number{number}.\n\n{formulas}\n", "utf-8")
+            self._run("add", str(note))
+            if self.published >= _NOTES_KEPT:
+                self._run("add", "--remove", str(self._notes / f"n{self.published - _NOTES_KEPT + 1}.md"))
+            self.published += 1
 
-    def _note(self, kind: str, before: float, status: int, body: bytes) -> None:
-        now = time.perf_counter()
-        if status == 200:
-            self._report.answered(kind, now - before, now - self._start)
-        else:
-            code = ""
-            with suppress(ValueError, KeyError, TypeError):
-                code = json.loads(body)["error"]["code"]
-            self._report.failed(f"{kind}: HTTP {status} {code}".rstrip())
+    def _run(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "eqkin", *arguments, "--library", str(self._library)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            self._error = f"{' '.join(command[2:])}: {done.stderr.strip()[-300:]}"
+
+
+def _make_formula(note: int, number: int) -> str:
+    return rf"\Xi_{{{note}}}^{{{number}}} = \prod_{{j<{note}}} \sum_{{i<{number + 2}}} w_{{ij}}^{{{note + number}}}"

@@ -1,13 +1,17 @@
-r"""Papers cut into pieces that can stand in another paper: a few sections, their equations, the macros these need.
+r"""Papers cut into pieces that fit into another paper, and a renaming of the letters of formulas.
 
-The pieces lie in one file, a JSON line each, beside an array of where each begins: they are read one at a time, so
-that memory does not grow with the corpus.
+A piece is a few sections with their equations and the macros these need. The pieces of a corpus are the lines of one
+file, read one at a time, so that memory does not grow with the corpus.
+
+A renaming is a permutation of Latin and Greek letters. Letters change places only with letters of the same use (indices
+with indices, functions with functions), so that formulas stay plausible. Names of commands and environments, text,
+labels, units of length, columns of arrays, `d`, `e` and `\pi` are not changed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -24,14 +28,11 @@ from eqkin.latex.macros import Macro
 from eqkin.latex.prose import EQUATION_MARK
 from eqkin.sources import open_source
 from eqkin.sources.paper import Paper, SourceItem
-from eqkin.storage import write_file, write_stream
+from eqkin.storage import write_stream
 
-_TEXT, _PLACES = "pieces.jsonl", "pieces.json"
-_VERSION = 1
-_MIN_EQUATIONS = 5  # a piece goes on to the next section until it has so many
+_MIN_EQUATIONS = 5  # a piece continues with the next section until it has this many
 _MAX_EQUATIONS = 24  # and is cut within a section if it has more
-_MAX_PROSE_CHARS = 20_000  # characters of prose between two equations
-_UNKNOWN_FIELD = "other"
+_MAX_PROSE_CHARS = 20_000  # of prose between two equations
 _HEADINGS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph", "subparagraph")
 _COMMAND = re.compile(r"\\(?:[A-Za-z@]+|[^A-Za-z@\s])")
 _INLINE = re.compile(r"(?<!\\)\$((?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++)\$")
@@ -42,12 +43,35 @@ _UNMATCHED_DELIMITER = re.compile(
     + r")\*?\}"
     r"|\\(?:begin|end)\s*+\{(?:document|thebibliography)\}|\\bibitem(?![A-Za-z])|" + EQUATION_MARK
 )
+_LATIN_GROUPS = ("abcpqrs", "fgh", "ijklmn", "tuvwxyz", "ABCDEFGH", "JKLMNPQ", "RSTUVWXYZ")
+_GREEK_GROUPS = (
+    "alpha beta gamma delta kappa",
+    "epsilon varepsilon zeta eta",
+    "lambda mu nu xi",
+    "theta vartheta phi varphi psi chi",
+    "rho sigma tau omega",
+    "Gamma Theta Lambda Phi Psi Omega",
+)
+_MAX_VARIABLES = 3  # letters in a row that are variables side by side; longer ones are somebody's word
+_GROUP = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
+_TOKEN = re.compile(
+    rf"\\(?:begin|end)\s*+{_GROUP}(?:\s*+\[[^\]]*+\])?(?:\s*+{_GROUP})?"
+    r"|\\(?:text[a-z]*+|mbox|hbox|fbox|operatorname|math(?:rm|bb|sf|tt|op|it)|label|tag|(?:eq|page|c|C|auto)?ref"
+    r"|cite[a-z]*+|[hv]space|color|SI|si|num|qty|unit|ce|intertext|shortintertext|stackrel|rule|includegraphics)"
+    rf"(?![A-Za-z])\*?\s*+(?:\[[^\]]*+\]\s*+)?{_GROUP}"
+    r"|\\(?:rm|it|sf|tt|mathrm|mathbb|operatorname)(?![A-Za-z])\s*+[A-Za-z]*+"
+    r"|\\[A-Za-z@]++|\\."
+    r"|[0-9]\s*+(?:pt|em|ex|mm|cm|in|mu|bp|pc)(?![A-Za-z])"
+    r"|[A-Za-z]++",
+    re.DOTALL,
+)
+
 Offsets: TypeAlias = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A stretch of a paper."""
+    """A part of a paper."""
 
     field: str
     title: str  # of the paper
@@ -59,107 +83,86 @@ class Piece:
 
 @dataclass
 class PieceStore:
-    """All pieces of a corpus; open them with `opened`."""
+    """All pieces of a corpus; open it with `open_pieces`."""
 
-    folder: Path
-    fields: list[str]  # each one's name
+    path: Path
+    fields: list[str]  # names
     field: Offsets  # of each piece, an index into `fields`
     equations: Offsets  # of each piece
-    starts: Offsets  # of each piece in the file; one more at the end
-
-    def __len__(self) -> int:
-        return len(self.field)
+    starts: Offsets  # of each piece's line in the file, and the end of the last
 
     def load(self, number: int) -> Piece:
-        """One of them; raises `CorruptData`."""
+        """Load a piece."""
         start, end = int(self.starts[number]), int(self.starts[number + 1])
-        path = self.folder / _TEXT
-        try:
-            with path.open("rb") as file:
-                file.seek(start)
-                return Piece(**orjson.loads(file.read(end - start)))
-        except (OSError, ValueError, TypeError) as error:
-            raise CorruptData(f"{path}: damaged ({error}); delete the folder and begin again") from error
+        with self.path.open("rb") as file:
+            file.seek(start)
+            return Piece(**orjson.loads(file.read(end - start)))
 
 
-def open_pieces(folder: Path, sources: Sequence[str], progress: Callable[[int], None] | None = None) -> PieceStore:
-    """The pieces of some sources (anything `eqkin add` reads), from `folder` if they are there, else cut and kept.
+def open_pieces(path: Path, sources: Sequence[str]) -> PieceStore:
+    """Open the pieces of some sources (anything `eqkin add` reads); cut and keep them if the file does not exist.
 
     Raises:
-        BadInput: a source cannot be read or has no equations, or the folder holds pieces of other sources.
+        BadInput: A source cannot be read or has no equations, or the file holds pieces of other sources.
+        CorruptData: The file is damaged.
     """
-    try:
-        kept = orjson.loads((folder / _PLACES).read_bytes())
-    except FileNotFoundError:
-        return _cut_sources(folder, sources, progress)
-    except (OSError, ValueError) as error:
-        raise CorruptData(f"{folder / _PLACES}: damaged ({error}); delete the folder and begin again") from error
-    if (kept["version"], kept["sources"]) != (_VERSION, list(sources)):
-        raise BadInput(f"{folder}: holds pieces of {', '.join(kept['sources'])}; choose another folder")
-    return _load_store(folder, kept)
-
-
-def _load_store(folder: Path, kept: dict[str, list[int]]) -> PieceStore:
-    field_, equations, starts = (np.array(kept[name], np.int64) for name in ("field", "equations", "starts"))
-    return PieceStore(folder, list(map(str, kept["fields"])), field_, equations, starts)
-
-
-def _cut_sources(folder: Path, sources: Sequence[str], progress: Callable[[int], None] | None) -> PieceStore:
-    items = chain.from_iterable([open_source(source) for source in sources])
-    folder.mkdir(parents=True, exist_ok=True)
+    if not path.exists():
+        items = chain.from_iterable([open_source(source) for source in sources])  # a misspelt one is refused at once
+        pieces = (piece for item in items for piece in _cut_item(item))
+        lines = chain([{"sources": list(sources)}], map(asdict, pieces))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_stream(path, (orjson.dumps(line) + b"\n" for line in lines))
     fields: dict[str, int] = {}
-    kept: dict[str, list[int]] = {"field": [], "equations": [], "starts": [0]}
-
-    def lines() -> Iterator[bytes]:
-        for number, item in enumerate(items, 1):
-            for piece in _cut_item(item):
-                line = orjson.dumps(asdict(piece)) + b"\n"
-                kept["field"].append(fields.setdefault(piece.field, len(fields)))
-                kept["equations"].append(piece.equations)
-                kept["starts"].append(kept["starts"][-1] + len(line))
-                yield line
-            if progress:
-                progress(number)
-
-    write_stream(folder / _TEXT, lines())
-    if not kept["field"]:
+    field_, equations, starts = [], [], []
+    try:
+        with path.open("rb") as file:
+            header = file.readline()
+            made_of, starts = orjson.loads(header)["sources"], [len(header)]
+            for line in file:
+                piece = Piece(**orjson.loads(line))
+                field_.append(fields.setdefault(piece.field, len(fields)))
+                equations.append(piece.equations)
+                starts.append(starts[-1] + len(line))
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise CorruptData(f"{path}: damaged ({error}); delete it and start again") from error
+    if made_of != list(sources):
+        raise BadInput(f"{path}: holds pieces of {', '.join(made_of)}; choose another folder")
+    if not field_:
+        path.unlink()
         raise BadInput(f"{', '.join(sources)}: no equations to grow a corpus from")
-    about = {"version": _VERSION, "sources": list(sources), "fields": list(fields), **kept}
-    write_file(folder / _PLACES, orjson.dumps(about))
-    return _load_store(folder, about)  # type: ignore[arg-type]
+    return PieceStore(path, list(fields), np.array(field_), np.array(equations), np.array(starts))
 
 
 def _cut_item(item: SourceItem) -> list[Piece]:
     try:
-        paper = item.load()
-        return list(cut_paper(paper))
-    except EqkinError:  # what cannot be read cannot be cut; `eqkin add` would say why
+        return list(cut_paper(item.load()))
+    except EqkinError:  # `eqkin add` would report it
         return []
 
 
 def cut_paper(paper: Paper) -> Iterator[Piece]:
-    """The pieces of a paper, in order; none if it has no equations."""
+    """Yield the pieces of a paper in order; none if it has no equations."""
     document = parse(paper.text, paper.styles, [])
-    about = paper.fields[0] if paper.fields else _UNKNOWN_FIELD, paper.title or document.title
-    under_way = _PieceBuilder(document)
+    about = paper.fields[0] if paper.fields else "other", paper.title or document.title
+    builder = _PieceBuilder(document)
     for number, section in enumerate(document.sections):
-        under_way.add_heading(section.level, section.title)
-        equations = under_way.of_section[number]
+        builder.add_heading(section.level, section.title)
+        equations = builder.of_section[number]
         for prose, equation in zip(section.latex.split(EQUATION_MARK), [*equations, None], strict=False):
-            under_way.add_prose(prose)
+            builder.add_prose(prose)
             if equation is None:
                 continue
-            if under_way.count >= _MAX_EQUATIONS or equation.epoch != under_way.epoch:
-                yield from under_way.iter_piece(*about)
-            under_way.add_equation(equation)
-        if under_way.count >= _MIN_EQUATIONS:
-            yield from under_way.iter_piece(*about)
-    yield from under_way.iter_piece(*about)
+            if builder.count >= _MAX_EQUATIONS or equation.epoch != builder.epoch:
+                yield from builder.iter_piece(*about)
+            builder.add_equation(equation)
+        if builder.count >= _MIN_EQUATIONS:
+            yield from builder.iter_piece(*about)
+    yield from builder.iter_piece(*about)
 
 
 @dataclass
 class _PieceBuilder:
-    """A paper on its way into pieces."""
+    """Collects text and equations until they make a piece."""
 
     document: Document
     parts: list[str] = field(default_factory=lambda: [""])
@@ -172,13 +175,13 @@ class _PieceBuilder:
             self.of_section[equation.section].append(equation)
 
     def add_heading(self, level: int, title: str) -> None:
-        """A section begins."""
+        """Begin a section."""
         if level:
             written = re.sub(r"([%#&_{}$])", r"\\\1", title.replace("\\", ""))
             self.parts[-1] += f"\n\n\\{_HEADINGS[level - 1]}{{{written}}}\n"
 
     def add_prose(self, latex: str) -> None:
-        """Text between equations, its inline formulas apart."""
+        """Add text between equations, its inline formulas as parts of their own."""
         found = _INLINE.split(_UNMATCHED_DELIMITER.sub(" ", latex[:_MAX_PROSE_CHARS]))
         self.parts[-1] += found[0]
         for formula, text in zip(found[1::2], found[2::2], strict=True):
@@ -186,7 +189,7 @@ class _PieceBuilder:
             self.parts += [formula, f"${text}"]
 
     def add_equation(self, equation: Equation) -> None:
-        """A display equation; a picture and ready-made MathML stay as they are."""
+        """Add a display equation; diagrams and MathML are not split."""
         name, body = equation.environment, equation.body
         before, after = (r"\[", r"\]") if name == "DISPLAY" else (rf"\begin{{{name}}}", rf"\end{{{name}}}")
         label = f"\\label{{{equation.label}}}" if equation.label and name not in ("DISPLAY", MATHML_ENVIRONMENT) else ""
@@ -200,7 +203,7 @@ class _PieceBuilder:
         self.count += 1
 
     def iter_piece(self, field_: str, title: str) -> Iterator[Piece]:
-        """What was taken up so far, if there is an equation in it; prose alone waits for one."""
+        """Yield what was collected if it has an equation, and start again; prose alone waits for one."""
         if self.count:
             table = self.document.macros[self.epoch]
             yield Piece(
@@ -215,7 +218,7 @@ class _PieceBuilder:
 
 
 def _collect_definitions(formulas: list[str], table: dict[str, Macro]) -> str:
-    """Definitions of the macros that some formulas use, and of those that these use."""
+    """Return definitions of the macros that formulas use, directly or through other macros."""
     wanted = [name for name in dict.fromkeys(_COMMAND.findall("\n".join(formulas))) if name in table]
     found: dict[str, Macro] = {}
     while wanted:
@@ -229,7 +232,7 @@ def _collect_definitions(formulas: list[str], table: dict[str, Macro]) -> str:
 
 
 def format_definition(macro: Macro) -> str:
-    """A macro as LaTeX that defines it."""
+    """Write a macro as the LaTeX that defines it."""
     name, kinds = macro.name, [kind[0] for kind in macro.args]
     if macro.alias:
         return rf"\let{name}={macro.alias}"
@@ -245,3 +248,34 @@ def _format_argument(argument: tuple[str, ...]) -> str:
     if argument[0] == "o" and len(argument) > 1:
         return f"O{{{argument[1]}}}"
     return "".join(argument)
+
+
+@dataclass(frozen=True)
+class LetterPermutation:
+    """A permutation of letters, applied to formulas."""
+
+    latin: dict[int, str]  # for `str.translate`
+    greek: dict[str, str]  # commands, with their backslashes
+
+    def __call__(self, formula: str) -> str:
+        """Rename the letters of a formula."""
+        return _TOKEN.sub(self._rename_token, formula)
+
+    def _rename_token(self, match: re.Match[str]) -> str:
+        token: str = match[0]
+        if token[0] == "\\":
+            return self.greek.get(token, token)
+        return token.translate(self.latin) if len(token) <= _MAX_VARIABLES and token.isalpha() else token
+
+
+def draw_permutation(generator: np.random.Generator) -> LetterPermutation:
+    """Draw a random permutation, uniformly."""
+    latin: dict[int, str] = {}
+    for letters in _LATIN_GROUPS:
+        order = generator.permutation(len(letters))
+        latin |= {ord(letter): letters[place] for letter, place in zip(letters, order, strict=True)}
+    greek: dict[str, str] = {}
+    for names in (group.split() for group in _GREEK_GROUPS):
+        order = generator.permutation(len(names))
+        greek |= {rf"\{name}": rf"\{names[place]}" for name, place in zip(names, order, strict=True)}
+    return LetterPermutation(latin, greek)

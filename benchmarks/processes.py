@@ -1,157 +1,156 @@
-"""What a command costs: seconds, seconds of processors, and the memory of its process and of those it starts.
-
-Memory is read from `/proc`; where there is none it is told as 0.
-"""
+"""Running eqkin's commands and measuring them from outside: time, processor time, memory of all their processes."""
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import orjson
+import psutil
 
 from eqkin.errors import BadInput
 
-_LOOK = 0.1  # seconds between two looks at the processes
-_PROC = Path("/proc")
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_SAMPLE_SECONDS = 0.1
 
 
 @dataclass
 class CommandCost:
-    """What was seen of a command."""
+    """What a command cost. Memory is the largest resident size that was sampled."""
 
     seconds: float = 0.0
     processor_seconds: float = 0.0  # of all its processes
-    own_bytes: int = 0  # the most its first process held
-    helper_bytes: int = 0  # the most one of the processes it started held
-    all_bytes: int = 0  # the most all of them held at the same time, what they share counted for each
+    own_bytes: int = 0  # its first process
+    helper_bytes: int = 0  # the largest of the processes it started
+    all_bytes: int = 0  # all of them at the same time; shared pages count for each
     helpers: int = 0  # processes it started
-    output: str = ""
-    _processor: dict[int, float] = field(default_factory=dict, repr=False)
 
-    def summary(self) -> dict[str, float]:
-        """The figures."""
-        names = ("seconds", "processor_seconds", "own_bytes", "helper_bytes", "all_bytes", "helpers")
-        return {name: getattr(self, name) for name in names}
 
-    def look(self, first: int) -> None:
-        """See what the processes hold at the moment."""
+@dataclass
+class CommandResult:
+    """The output of a command, and its cost."""
+
+    cost: CommandCost
+    output: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The output as JSON."""
+        parsed: dict[str, Any] = orjson.loads(self.output)
+        return parsed
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The cost as plain data."""
+        return asdict(self.cost)
+
+
+@dataclass
+class _Sampler:
+    """Samples the processes of a command while it runs."""
+
+    cost: CommandCost
+    processor: dict[int, float] = field(default_factory=dict)
+
+    def sample(self, first: psutil.Process) -> None:
         resident = 0
-        for process in list_descendants(first):
-            status = _status(process)
-            resident += status.get("VmRSS", 0)
-            peak = status.get("VmHWM", 0)
-            if process == first:
-                self.own_bytes = max(self.own_bytes, peak)
-            else:
-                self.helper_bytes = max(self.helper_bytes, peak)
-            used = _processor_seconds(process)
-            self._processor[process] = max(used, self._processor.get(process, 0.0))
-        self.all_bytes = max(self.all_bytes, resident)
-        self.helpers = max(len(self._processor) - 1, 0)
+        for process in list_processes(first):
+            with suppress(psutil.Error):
+                size, times = process.memory_info().rss, process.cpu_times()
+                resident += size
+                self.processor[process.pid] = times.user + times.system
+                name = "own_bytes" if process.pid == first.pid else "helper_bytes"
+                setattr(self.cost, name, max(getattr(self.cost, name), size))
+        self.cost.all_bytes = max(self.cost.all_bytes, resident)
 
 
-def run_eqkin(*arguments: str, expected: Sequence[int] = (0,)) -> CommandCost:
-    """Run a command of eqkin and watch it; raises `BadInput` with what it said if it ends otherwise than expected."""
-    return watch_command([sys.executable, "-m", "eqkin", *arguments], expected)
+def run_eqkin(*arguments: str) -> CommandResult:
+    """Run a command of eqkin and measure it; raises `BadInput` with its error message if it fails."""
+    return run_command([sys.executable, "-m", "eqkin", *arguments])
 
 
-def watch_command(command: Sequence[str], expected: Sequence[int] = (0,)) -> CommandCost:
-    """Run a command to its end and watch it."""
-    cost, before = CommandCost(), _children_seconds()
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as problems:
+def run_command(command: Sequence[str]) -> CommandResult:
+    """Run a command to its end and measure it; raises `BadInput` if it fails."""
+    cost = CommandCost()
+    sampler, before = _Sampler(cost), _get_children_seconds()
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=out, stderr=problems)
-        try:
-            while process.poll() is None:
-                cost.look(process.pid)
-                time.sleep(_LOOK)
-        finally:
-            if process.poll() is None:
-                process.terminate()
-                process.wait()
-        cost.seconds = time.perf_counter() - start
-        # what was seen last of processes that nobody waited for, or what the system says of those that were
-        cost.processor_seconds = max(sum(cost._processor.values()), _children_seconds() - before)
-        out.seek(0)
-        problems.seek(0)
-        cost.output = out.read().decode(errors="replace")
-        if process.returncode not in expected:
-            said = problems.read()[-2_000:].decode(errors="replace").strip()
-            raise BadInput(f"{' '.join(command[1:])}: ended with {process.returncode}: {said}")
-    return cost
-
-
-def _children_seconds() -> float:
-    try:
-        import resource
-    except ImportError:  # Windows
-        return 0.0
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
-
-
-def parse_output(cost: CommandCost) -> dict[str, Any]:
-    """What a command printed as JSON."""
-    answer: dict[str, Any] = orjson.loads(cost.output)
-    return answer
-
-
-def measure_memory(first: int) -> dict[str, int]:
-    """What a process and those it started hold: `rss`, `pss` (what is shared counted once), `own` (not from files)."""
-    names = {"Rss": "rss", "Pss": "pss", "Anonymous": "own"}
-    held = dict.fromkeys(names.values(), 0)
-    for process in list_descendants(first):
-        for name, size in _fields(_PROC / str(process) / "smaps_rollup").items():
-            if name in names:
-                held[names[name]] += size
-    return held
-
-
-def get_processor_seconds(first: int) -> float:
-    """Seconds of processors that a process and those it started have used."""
-    return sum(map(_processor_seconds, list_descendants(first)))
-
-
-def list_descendants(first: int) -> list[int]:
-    """A process and all it started that are alive."""
-    found, waiting = [], [first]
-    while waiting:
-        process = waiting.pop()
-        found.append(process)
-        for children in _PROC.glob(f"{process}/task/*/children"):
+        with psutil.Popen(command, stdout=out, stderr=errors) as process:
             try:
-                waiting += map(int, children.read_text().split())
-            except OSError:  # it has ended meanwhile
-                continue
-    return found
+                while process.poll() is None:
+                    sampler.sample(process)
+                    time.sleep(_SAMPLE_SECONDS)
+            finally:
+                if process.poll() is None:
+                    process.terminate()
+        cost.seconds = time.perf_counter() - start
+        # the system counts the processes that were waited for; the samples count the others up to their last look
+        cost.processor_seconds = max(sum(sampler.processor.values()), _get_children_seconds() - before)
+        cost.helpers = max(len(sampler.processor) - 1, 0)
+        out.seek(0)
+        errors.seek(0)
+        if process.returncode:
+            message = errors.read()[-2_000:].decode(errors="replace").strip()
+            raise BadInput(f"{' '.join(command[1:])}: ended with {process.returncode}: {message}")
+        return CommandResult(cost, out.read().decode(errors="replace"))
 
 
-def _status(process: int) -> dict[str, int]:
-    return _fields(_PROC / str(process) / "status")
+def _get_children_seconds() -> float:
+    times = psutil.Process().cpu_times()
+    return float(getattr(times, "children_user", 0.0) + getattr(times, "children_system", 0.0))
 
 
-def _fields(path: Path) -> dict[str, int]:
-    """Lines like `VmRSS:  1234 kB`, in bytes."""
+def list_processes(first: psutil.Process) -> list[psutil.Process]:
+    """List a process and all its descendants that are alive."""
     try:
-        lines = path.read_text().splitlines()
-    except OSError:
-        return {}
-    parts = (line.split() for line in lines if line.endswith(" kB"))
-    return {part[0].rstrip(":"): 1024 * int(part[1]) for part in parts if len(part) == 3}
+        return [first, *first.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
-def _processor_seconds(process: int) -> float:
-    try:
-        after_name = (_PROC / str(process) / "stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(after_name[11]) + int(after_name[12])) / _TICKS
+@dataclass(frozen=True)
+class ServerProcess:
+    """A running server."""
+
+    url: str  # http://host:port
+    pid: int
+
+    def measure_memory(self) -> dict[str, int]:
+        """Return the bytes its processes hold: `rss`, `pss` (shared pages counted once), `own` (not from files)."""
+        held = {"rss": 0, "pss": 0, "own": 0}
+        for process in list_processes(psutil.Process(self.pid)):
+            with suppress(psutil.Error):
+                for mapping in process.memory_maps(grouped=True):
+                    held["rss"] += mapping.rss
+                    held["pss"] += getattr(mapping, "pss", 0)
+                    held["own"] += getattr(mapping, "anonymous", 0)
+        return held
+
+    def get_processor_seconds(self) -> float:
+        """Return the processor time its processes have used."""
+        total = 0.0
+        for process in list_processes(psutil.Process(self.pid)):
+            with suppress(psutil.Error):
+                total += sum(process.cpu_times()[:2])
+        return total
+
+
+@contextmanager
+def run_server(*arguments: str) -> Iterator[ServerProcess]:
+    """Run `eqkin serve` on a free port until the context ends; raises `BadInput` if it does not start."""
+    command = [sys.executable, "-m", "eqkin", "serve", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            urls = re.findall(r"http://[^/\s]+(?=/)", server.stdout.readline())
+            if not urls:
+                raise BadInput(f"eqkin serve {' '.join(arguments)}: the server did not start")
+            yield ServerProcess(urls[-1], server.pid)  # an earlier one is the address of the Milvus server
+        finally:
+            server.terminate()

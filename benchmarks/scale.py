@@ -1,7 +1,7 @@
-"""`python -m benchmarks scale`: what building, keeping and searching a library costs at several sizes.
+"""What building, storing and searching a library costs at several sizes.
 
-Every step is a command of eqkin, run and watched as a user would run it, and its figures are a line of a file: a step
-that has its line is not done again.
+Every step is a command of eqkin, run and measured as a user would run it. Its figures become a line of a file; a step
+that has its line is not run again.
 """
 
 from __future__ import annotations
@@ -10,29 +10,102 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
+import typer
 
 from benchmarks.growth import METADATA_NAME, grow_corpus
-from benchmarks.machine import describe_machine
-from benchmarks.processes import measure_memory, parse_output, run_eqkin
-from benchmarks.search import Client, formulas, measure, serving
+from benchmarks.processes import run_eqkin, run_server
+from benchmarks.report import BenchmarkReport, Figure, describe_machine, log
+from benchmarks.scale_report import ARXIV_EQUATIONS, Record, draw_figure, insert_tables, make_tables
+from benchmarks.search import list_atlas_formulas, make_http_search, time_searches
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.state import INDEX_FOLDER, IndexManifest
 from eqkin.storage import write_file
 
 RESULTS = "results.jsonl"
-_DAY = "atlas:"  # what is added to a library that is there: 28 papers
-_WORDS = (
+_DAILY_SOURCE = "atlas:"  # what is added to an existing library: 28 papers
+_TEXTS = (
     *("energy", "matrix norm", "maximum likelihood", "heat equation", "Bayes", "spin glass", "eigenvalue problem"),
     *("function", "graph", '"central limit theorem"', "stochastic gradient descent", "Fourier transform"),
 )
 
-Record = dict[str, Any]  # "size", "step", "figures", "machine"
+Sources = Annotated[
+    list[str], typer.Argument(metavar="SOURCE...", help="What corpora are grown from: anything `eqkin add` takes.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="A different corpus for each number.")]
+_ATLAS = ["atlas:"]
+
+
+def measure_scale(
+    folder: Annotated[
+        Path, typer.Option("--folder", "-f", metavar="DIR", help="For corpora, libraries and results; needs much room.")
+    ],
+    sources: Sources = _ATLAS,
+    sizes: Annotated[
+        list[int] | None,
+        typer.Option("--size", min=1, metavar="N", help="Equations; repeatable.", show_default="10000, 100000"),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes that read and embed.")] = os.cpu_count()
+    or 1,
+    engine: Annotated[str, typer.Option(metavar="NAME", help="processes or ray.", show_default="processes")] = "",
+    milvus: Annotated[str, typer.Option(metavar="URI", help="Also push to this Milvus server and search it.")] = "",
+    searches: Annotated[int, typer.Option(min=1, metavar="N", help="Searches at each size, one at a time.")] = 500,
+    steps: Annotated[
+        list[str] | None, typer.Option("--step", metavar="NAME", help="Only these; repeatable.", show_default="all")
+    ] = None,
+    target: Annotated[int, typer.Option(min=1, metavar="N", help="Equations to project to.")] = ARXIV_EQUATIONS,
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw scale.svg and scale.png there.")] = None,
+    into: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Put the tables into this Markdown file, between its marks.")
+    ] = None,
+    seed: Seed = 0,
+) -> BenchmarkReport:
+    """Grow corpora, build a library of each and search it: time, disk and memory by size, and a projection.
+
+    The steps (grow, add, index, serve, verify, push, milvus, again, day) are the commands a user would run, one after
+    the other; `DIR/results.jsonl` has a line for each. Stop it at any time: what has its line is not run again. Delete
+    a line, and those after it of the same size, to measure it again.
+
+    **Example**
+
+        python -m benchmarks scale papers.jsonl.zst --folder ~/scale --size 10000 --size 1000000 --figures docs
+    """
+    if into is not None:  # before hours of work
+        insert_tables(into, {}, write=False)
+    settings = ScaleSettings(tuple(sources), folder, jobs, engine, milvus, searches, seed)
+    records = run_study(settings, sizes or [10_000, 100_000], steps or ())
+    report = BenchmarkReport("scale", {"results": str(folder / RESULTS)}, make_tables(records, target))
+    if figures is not None:
+        draw_figure(records, figures, target)
+    if into is not None:
+        insert_tables(into, report.tables)
+    return report
+
+
+def grow(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Gets the tars and the metadata snapshot.")],
+    equations: Annotated[int, typer.Option("--equations", "-n", min=1, metavar="N", help="How many, at least.")],
+    sources: Sources = _ATLAS,
+    seed: Seed = 0,
+) -> BenchmarkReport:
+    """Make a large synthetic corpus out of a small one, in the form of arXiv's bulk archives.
+
+    Each paper combines pieces of several papers of one field and renames the letters of its formulas: the equations are
+    new, and similar to the originals in size and shape. For measurements only. Stop it at any time: the same command
+    continues, and a larger number adds to what exists.
+
+    **Example**
+
+        python -m benchmarks grow papers.jsonl.zst -n 1000000 -o ~/million && eqkin add ~/million --library million
+    """
+    grown = grow_corpus(
+        sources, out, equations, seed=seed, progress=lambda g: log(f"{g.papers:,} papers, {g.equations:,} equations")
+    )
+    return BenchmarkReport("grow", {"papers": grown.papers, "equations": grown.equations, "tars": len(grown.tars)})
 
 
 @dataclass(frozen=True)
@@ -41,54 +114,50 @@ class ScaleSettings:
 
     sources: tuple[str, ...]  # what corpora are grown from
     folder: Path  # gets the corpora, the libraries and the results
-    jobs: int = os.cpu_count() or 1  # processes to read and embed with
+    jobs: int = os.cpu_count() or 1
     engine: str = ""  # of `eqkin add` and `eqkin index`; "": their default
-    milvus: str = ""  # address of a server, "": none
+    milvus: str = ""  # address of a server; "": none
     searches: int = 500
-    clients: int = 1
     seed: int = 0
 
-    def corpus(self, size: int) -> Path:
-        """Where the corpus of a size is."""
+    def get_corpus(self, size: int) -> Path:
+        """Return the folder of the corpus of a size."""
         return self.folder / f"corpus-{size}"
 
-    def library(self, size: int) -> Path:
-        """Where the library of a size is."""
+    def get_library(self, size: int) -> Path:
+        """Return the folder of the library of a size."""
         return self.folder / f"library-{size}"
 
+    def get_collection(self, size: int) -> list[str]:
+        """Return the options that name the Milvus collection of a size."""
+        return ["--milvus", self.milvus, "--collection", f"eqkin_scale_{size}"]
+
     @property
-    def workers(self) -> list[str]:
-        """Who reads and embeds, as options."""
+    def executor(self) -> list[str]:
+        """The options that say who reads and embeds."""
         return ["--jobs", str(self.jobs), *(["--engine", self.engine] if self.engine else [])]
 
 
 def load_results(folder: Path) -> list[Record]:
-    """What was measured in a folder so far; raises `CorruptData`."""
+    """Load what was measured in a folder so far; raises `CorruptData`."""
     path = folder / RESULTS
     try:
         return [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.exists() else []
     except (OSError, ValueError) as error:
-        raise CorruptData(f"{path}: cannot be read ({error}); delete the line, or the file to begin again") from error
+        raise CorruptData(f"{path}: cannot be read ({error}); delete the line, or the file to start again") from error
 
 
-def run_study(
-    settings: ScaleSettings, sizes: Sequence[int], tell: Callable[[str], None], only: Collection[str] = ()
-) -> list[Record]:
-    """Measure at all sizes, smallest first, what was not measured yet.
+def run_study(settings: ScaleSettings, sizes: Sequence[int], only: Collection[str] = ()) -> list[Record]:
+    """Measure at all sizes, smallest first, what was not measured yet, and return all results of the folder.
 
     Args:
-        settings: what and where.
-        sizes: equations of each corpus.
-        tell: called with what begins.
-        only: names of steps, of `STEPS`; all unless given. Each needs those before it, done now or earlier.
-
-    Returns:
-        All results of the folder.
+        settings: What and where.
+        sizes: Numbers of equations.
+        only: Names of steps, of `STEPS`; all by default. Each needs those before it, run now or earlier.
 
     Raises:
-        BadInput: the sources cannot be read, or a command fails; what was measured before is kept.
+        BadInput: The sources cannot be read, or a command failed; what was measured before is kept.
     """
-    wanted = [step for step in STEPS if step in only or not only]
     if unknown := set(only) - set(STEPS):
         raise BadInput(f"{unknown.pop()}: no such step; there are {', '.join(STEPS)}")
     try:
@@ -96,135 +165,120 @@ def run_study(
     except OSError as error:
         raise StorageFailed(f"{settings.folder}: could not be made ({error.strerror or error})") from error
     for size in sorted(set(sizes)):
-        for step in wanted:
-            known = load_results(settings.folder)
-            there = any((one["size"], one["step"]) == (size, step) for one in known)
-            if there or (step in _OF_MILVUS and not settings.milvus):
+        for step in (name for name in STEPS if name in only or not only):
+            measured = {(one["size"], one["step"]) for one in load_results(settings.folder)}
+            if (size, step) in measured or (step in ("push", "milvus") and not settings.milvus):
                 continue
-            tell(f"{size:,} equations: {step}")
+            log(f"{size:,} equations: {step}")
             record = {"size": size, "step": step, "figures": STEPS[step](settings, size), "machine": describe_machine()}
-            known = [*load_results(settings.folder), record]  # somebody may have measured something else meanwhile
+            known = [*load_results(settings.folder), record]  # read again: another process may have added to it
             write_file(settings.folder / RESULTS, b"".join(orjson.dumps(one) + b"\n" for one in known))
     return load_results(settings.folder)
 
 
 def _grow(settings: ScaleSettings, size: int) -> Record:
     start = time.perf_counter()
-    corpus = settings.corpus(size)
+    corpus = settings.get_corpus(size)
     grown = grow_corpus(settings.sources, corpus, size, seed=settings.seed, pieces=settings.folder / "pieces")
-    seconds = None if grown.skipped else time.perf_counter() - start  # of all of it, or it says nothing
+    seconds = None if grown.skipped else time.perf_counter() - start  # the time of a part would be misleading
     packed = sum(tar.stat().st_size for tar in grown.tars)
     return {"seconds": seconds, "papers": grown.papers, "equations": grown.equations, "bytes": packed}
 
 
-def _reading(settings: ScaleSettings, size: int) -> list[str]:
-    corpus = settings.corpus(size)
+def _list_add_arguments(settings: ScaleSettings, size: int) -> list[str]:
+    corpus = settings.get_corpus(size)
     return [
-        *("add", str(corpus), "--metadata", str(corpus / METADATA_NAME), "--library", str(settings.library(size))),
-        *("--no-index", "--json", *settings.workers),
+        *("add", str(corpus), "--metadata", str(corpus / METADATA_NAME), "--library", str(settings.get_library(size))),
+        *("--no-index", "--json", *settings.executor),
     ]
 
 
 def _add(settings: ScaleSettings, size: int) -> Record:
-    shutil.rmtree(settings.library(size), ignore_errors=True)  # of a run that was stopped: its time would say nothing
-    cost = run_eqkin(*_reading(settings, size))
-    said = parse_output(cost)
-    found = {name: count for name, count in said["equations"].items() if name != "diagram"}
+    shutil.rmtree(settings.get_library(size), ignore_errors=True)  # left by a run that was stopped
+    done = run_eqkin(*_list_add_arguments(settings, size))
+    found = {name: count for name, count in done.json["equations"].items() if name != "diagram"}
     converted = found.get("converted", 0) + found.get("degraded", 0)
-    if said["problems"] or not converted:
-        raise BadInput(f"{settings.corpus(size)}: not all of it was read: {said['problems'][:3]}")
-    about = {"papers": said["papers"], "equations": sum(found.values()), "converted": converted}
-    speed = sum(found.values()) / cost.seconds
-    return {**about, "jobs": settings.jobs, "per_second": speed, **cost.summary()}
+    if done.json["problems"] or not converted:
+        raise BadInput(f"{settings.get_corpus(size)}: not all of it was read: {done.json['problems'][:3]}")
+    counts = {"papers": done.json["papers"], "equations": sum(found.values()), "converted": converted}
+    rate = sum(found.values()) / done.cost.seconds
+    return {**counts, "jobs": settings.jobs, "per_second": rate, **done.figures}
 
 
 def _index(settings: ScaleSettings, size: int) -> Record:
-    library = settings.library(size)
+    library = settings.get_library(size)
     shutil.rmtree(library / INDEX_FOLDER, ignore_errors=True)
-    cost = run_eqkin("index", "--library", str(library), "--json", *settings.workers)
-    said = parse_output(cost)
-    about = {name: said[name] for name in ("vectors", "kind", "recall", "steps")}
-    state = IndexManifest.load(library / INDEX_FOLDER)
-    if state is not None and state.nearest is not None:
-        about["probes"] = state.nearest.probes
-    else:  # few vectors need no lists: the time it took to see that is no measure
-        about["steps"] = said["steps"] | {"indexing": None}
-    return {**about, "jobs": settings.jobs, "disk": {**_disk(library), **said["bytes"]}, **cost.summary()}
-
-
-def _disk(library: Path) -> dict[str, int]:
-    """Bytes of what is not derived."""
+    done = run_eqkin("index", "--library", str(library), "--json", *settings.executor)
+    figures = {name: done.json[name] for name in ("vectors", "kind", "recall", "steps")}
+    manifest = IndexManifest.load(library / INDEX_FOLDER)
+    if manifest is not None and manifest.nearest is not None:
+        figures["probes"] = manifest.nearest.probes
+    else:  # few vectors need no inverted lists: the time to find that out is not a measurement
+        figures["steps"] = done.json["steps"] | {"indexing": None}
     forest = sum(path.stat().st_size for path in (library / "forest").iterdir())
-    return {"database": (library / "library.db").stat().st_size, "forest": forest}
+    disk = {"database": (library / "library.db").stat().st_size, "forest": forest, **done.json["bytes"]}
+    return {**figures, "jobs": settings.jobs, "disk": disk, **done.figures}
 
 
 def _serve(settings: ScaleSettings, size: int) -> Record:
-    return _searched(settings, "--library", str(settings.library(size)))
-
-
-def _searched(settings: ScaleSettings, *arguments: str, words: bool = True) -> Record:
-    """A server from its start on: until it listens, until its first answer, its memory, its searches."""
-    start = time.perf_counter()
-    with serving(*arguments) as (place, process), closing(Client(place)) as ask:
-        listening = time.perf_counter() - start
-        ask("E = mc^2")
-        first = time.perf_counter() - start
-        began = measure_memory(process)
-        report = measure(ask, formulas(settings.searches), settings.clients)
-        worded = measure(lambda text: ask("", text), _words(settings.searches), settings.clients) if words else None
-        held = measure_memory(process)
-    if errors := report.errors + (worded.errors if worded else []):
-        raise BadInput(f"eqkin serve {' '.join(arguments)}: {len(errors)} searches failed: {errors[0]}")
-    about = {"listening_seconds": listening, "first_seconds": first, "began": began, "held": held}
-    return {**about, **report.summary(), "words": worded.summary() if worded else {}}
-
-
-def _words(searches: int) -> list[str]:
-    """A tenth of so many searches for words, common and rare ones."""
-    return [_WORDS[number % len(_WORDS)] for number in range(max(searches // 10, 1))]
-
-
-def _verify(settings: ScaleSettings, size: int) -> Record:
-    return run_eqkin("verify", "--library", str(settings.library(size)), "--json").summary()
-
-
-def _push(settings: ScaleSettings, size: int) -> Record:
-    cost = run_eqkin("push", "--library", str(settings.library(size)), "--json", *_collection(settings, size))
-    said = parse_output(cost)
-    if said["unchanged"]:  # of a run that was stopped: the time of the rest would say nothing
-        raise BadInput(f"eqkin_scale_{size}: {said['unchanged']:,} papers were there; drop the collection first")
-    return {"equations": said["equations"], "per_second": said["equations"] / cost.seconds, **cost.summary()}
+    return _measure_server(settings, ["--library", str(settings.get_library(size))])
 
 
 def _serve_milvus(settings: ScaleSettings, size: int) -> Record:
-    return _searched(settings, *_collection(settings, size), words=False)  # not every Milvus can search for them
+    return _measure_server(settings, settings.get_collection(size), text=False)  # not every Milvus searches text
 
 
-def _collection(settings: ScaleSettings, size: int) -> list[str]:
-    return ["--milvus", settings.milvus, "--collection", f"eqkin_scale_{size}"]
+def _measure_server(settings: ScaleSettings, arguments: list[str], *, text: bool = True) -> Record:
+    """Start a server: time until it listens and until the first answer, its memory, its searches one at a time."""
+    start = time.perf_counter()
+    with run_server(*arguments) as server:
+        listening = time.perf_counter() - start
+        search = make_http_search(server.url)
+        search("E = mc^2")
+        figures: Record = {"listening_seconds": listening, "first_seconds": time.perf_counter() - start}
+        figures["began"] = server.measure_memory()
+        times = time_searches(search, list_atlas_formulas(settings.searches))
+        texts = [_TEXTS[number % len(_TEXTS)] for number in range(max(settings.searches // 10, 1))] if text else []
+        text_times = time_searches(lambda words: search("", words), texts)
+        figures["held"] = server.measure_memory()
+    if errors := times.errors + text_times.errors:
+        raise BadInput(f"eqkin serve {' '.join(arguments)}: {len(errors)} searches failed: {errors[0]}")
+    words: dict[str, Figure] = text_times.summarise() if text else {}
+    return {**figures, **times.summarise(), "words": words}
 
 
-def _again(settings: ScaleSettings, size: int) -> Record:
-    """Reading everything once more, with nothing new in it: what it takes to go on after a stop."""
-    cost = run_eqkin(*_reading(settings, size))
-    said = parse_output(cost)
-    if said["papers"]:
-        raise BadInput(f"{settings.library(size)}: {said['papers']} papers were read again")
-    return {"papers": said["unchanged"], **cost.summary()}
+def _verify(settings: ScaleSettings, size: int) -> Record:
+    return run_eqkin("verify", "--library", str(settings.get_library(size)), "--json").figures
 
 
-def _day(settings: ScaleSettings, size: int) -> Record:
-    """A few papers more, made searchable."""
-    adding = ("add", _DAY, "--library", str(settings.library(size)), "--jobs", "1", "--json")
-    cost = run_eqkin(*adding)
-    if not parse_output(cost)["papers"]:  # they are there, of a run that was stopped
-        run_eqkin("add", "--remove", *adding[1:4])
-        cost = run_eqkin(*adding)
-    said = parse_output(cost)
-    return {"papers": said["papers"], "equations": sum(said["equations"].values()), **cost.summary()}
+def _push(settings: ScaleSettings, size: int) -> Record:
+    target = settings.get_collection(size)
+    done = run_eqkin("push", "--library", str(settings.get_library(size)), "--json", *target)
+    if done.json["unchanged"]:  # left by a run that was stopped: the time of the rest would be misleading
+        raise BadInput(f"{target[-1]}: {done.json['unchanged']:,} papers were there; drop the collection first")
+    equations = done.json["equations"]
+    return {"equations": equations, "per_second": equations / done.cost.seconds, **done.figures}
 
 
-STEPS: dict[str, Callable[[ScaleSettings, int], Record]] = {
+def _add_again(settings: ScaleSettings, size: int) -> Record:
+    """Read everything again with nothing new in it: the cost of continuing after a stop."""
+    done = run_eqkin(*_list_add_arguments(settings, size))
+    if done.json["papers"]:
+        raise BadInput(f"{settings.get_library(size)}: {done.json['papers']} papers were read again")
+    return {"papers": done.json["unchanged"], **done.figures}
+
+
+def _add_daily(settings: ScaleSettings, size: int) -> Record:
+    """Add a few papers and make them searchable."""
+    arguments = ("add", _DAILY_SOURCE, "--library", str(settings.get_library(size)), "--jobs", "1", "--json")
+    done = run_eqkin(*arguments)
+    if not done.json["papers"]:  # left by a run that was stopped
+        run_eqkin("add", "--remove", *arguments[1:4])
+        done = run_eqkin(*arguments)
+    return {"papers": done.json["papers"], "equations": sum(done.json["equations"].values()), **done.figures}
+
+
+STEPS: dict[str, Callable[[ScaleSettings, int], Any]] = {
     "grow": _grow,
     "add": _add,
     "index": _index,
@@ -232,7 +286,6 @@ STEPS: dict[str, Callable[[ScaleSettings, int], Record]] = {
     "verify": _verify,
     "push": _push,
     "milvus": _serve_milvus,
-    "again": _again,
-    "day": _day,
+    "again": _add_again,
+    "day": _add_daily,
 }
-_OF_MILVUS = ("push", "milvus")

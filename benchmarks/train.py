@@ -1,21 +1,19 @@
-"""`python -m benchmarks train`: how fast a recipe learns, beside torch-geometric and the bare matrix products, in one run.
+"""How fast a recipe trains, compared with torch-geometric and the bare matrix products, in one run.
 
-All three see the same batches of real trees. torch-geometric does the same network (`SimpleConv` with sum aggregation)
-and the same losses in bf16, on batches that are drawn and put together on the device by eqkin, which is more than its
-own loader would do. The limit is what the network's matrix products alone take, forward and backward, in bf16 (float32
-on a CPU).
+All of them see the same batches of real trees. torch-geometric runs the same network (`SimpleConv` with sum aggregation)
+and the same losses in bf16, on batches that eqkin draws and builds on the device, which is faster than its own loader.
+The limit is the time of the network's matrix products alone, forward and backward, in bf16 (float32 on a CPU).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.report import BenchmarkReport, log
 from eqkin.encoder.architecture import FEATURES, SUM
 from eqkin.encoder.torch_network import SumNetwork, TreeConvolution
 from eqkin.encoder.tree_ops import TreeBatch
@@ -27,56 +25,8 @@ from eqkin.training.recipes import Recipe
 from eqkin.training.steps import Trainer
 from eqkin.trees import Vocabulary
 
-PAPER_TRIPLETS_PER_SECOND = 1_300  # on a GTX 1080
-PAPER_EQUATIONS = 28_973_591
-_BYTES_OF_MANY_LABELS = 4
 
-
-@dataclass(frozen=True)
-class TrainingSpeed:
-    """What was measured with one batch size."""
-
-    batch: int
-    nodes: float  # of a batch, on average
-    ours: float  # triplets a second
-    geometric: float | None  # None: torch-geometric is not installed
-    geometric_compiled: float | None  # the same through torch.compile
-    limit: float
-    peak_bytes: int  # of the GPU, while eqkin learned
-
-    def summary(self) -> dict[str, Any]:
-        """Figures and ratios."""
-        return {
-            **vars(self),
-            "paper": PAPER_TRIPLETS_PER_SECOND,
-            "to_geometric": self.ours / self.geometric if self.geometric else None,
-            "to_compiled": self.ours / self.geometric_compiled if self.geometric_compiled else None,
-            "to_limit": self.ours / self.limit,
-            "to_paper": self.ours / PAPER_TRIPLETS_PER_SECOND,
-        }
-
-
-@dataclass(frozen=True)
-class Memory:
-    """What a corpus takes on the device."""
-
-    equations: int
-    nodes_an_equation: float
-    bytes_a_label: int  # of each node
-    bytes_an_equation: float  # trees, tables of labels and everything that triplets are drawn from
-
-    def summary(self) -> dict[str, Any]:
-        """Figures, and what as many equations as the paper has would take.
-
-        Those have more labels than fit in two bytes. Their tables are reckoned to grow with the equations, which is
-        more than they do.
-        """
-        wider = self.nodes_an_equation * (_BYTES_OF_MANY_LABELS - self.bytes_a_label)
-        projected = (self.bytes_an_equation + wider) * PAPER_EQUATIONS
-        return {**vars(self), "paper_equations": PAPER_EQUATIONS, "projected_bytes": projected}
-
-
-def measure(
+def measure_training(
     corpus: Corpus,
     recipe: Recipe,
     batches: list[int],
@@ -84,66 +34,80 @@ def measure(
     *,
     seconds: float = 10.0,
     peers: bool = True,
-) -> Iterator[Memory | TrainingSpeed]:
-    """Memory first, then the speeds for each batch size."""
-    material = build_training_data(corpus, Vocabulary.learn([corpus.forest]), recipe, device)
-    yield Memory(
-        len(corpus),
-        len(corpus.forest.tag) / len(corpus),
-        material.forest.label.element_size(),
-        material.bytes / len(corpus),
-    )
+) -> BenchmarkReport:
+    """Measure the memory of a corpus on the device, and the speed of training for each batch size."""
+    data = build_training_data(corpus, Vocabulary.learn([corpus.forest]), recipe, device)
+    facts = {
+        "recipe": recipe.name,
+        "device": device.type,
+        "equations": len(corpus),
+        "nodes_per_equation": len(corpus.forest.tag) / len(corpus),
+        "bytes_per_label": data.forest.label.element_size(),
+        "device_bytes_per_equation": data.bytes / len(corpus),  # trees, labels, and what triplets are drawn from
+    }
+    report = BenchmarkReport("train", facts)
     for batch in batches:
-        comparable = peers and recipe.architecture.kind == SUM
-        yield _measure(recipe.override({"batch": str(batch)}), material, seconds, comparable)
+        log(f"batches of {batch:,} triplets")
+        _measure_batch(report, recipe.override({"batch": str(batch)}), data, seconds, peers)
+    return report
 
 
-def _measure(recipe: Recipe, material: TrainingData, seconds: float, peers: bool) -> TrainingSpeed:
-    device, on_gpu = material.forest.device, material.forest.device.type == "cuda"
+def _measure_batch(
+    report: BenchmarkReport, recipe: Recipe, data: TrainingData, seconds: float, with_peers: bool
+) -> None:
+    device, on_gpu = data.forest.device, data.forest.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    stepper = Trainer(recipe, material, compiled=on_gpu, recorded=on_gpu)
-    ours = _rate(stepper, seconds, warm_up=512 if on_gpu else 2)
-    peak = torch.cuda.max_memory_allocated() if on_gpu else 0
-    drawn = material.sampler.draw(make_step_column(0, 64, device), recipe.batch).concatenate()
-    nodes = float(material.forest.get_sizes(drawn).sum(1).double().mean())
-    return TrainingSpeed(
-        recipe.batch,
-        nodes,
-        ours,
-        _geometric(recipe, material, seconds, compiled=False) if peers else None,
-        _geometric(recipe, material, seconds, compiled=True) if peers and on_gpu else None,
-        recipe.batch / _products(recipe, round(nodes), device),
-        peak,
-    )
+    rates = {
+        "eqkin": _measure_rate(Trainer(recipe, data, compiled=on_gpu, recorded=on_gpu), seconds, 512 if on_gpu else 2)
+    }
+    peak = torch.cuda.max_memory_allocated() if on_gpu else None
+    if with_peers and recipe.architecture.kind == SUM:
+        for compiled in (False, True) if on_gpu else (False,):
+            rate = _measure_geometric(recipe, data, seconds, compiled=compiled)
+            if rate is not None:
+                rates[f"torch-geometric, {'compiled' if compiled else 'eager'}"] = rate
+    drawn = data.sampler.draw(make_step_column(0, 64, device), recipe.batch).concatenate()
+    nodes = float(data.forest.get_sizes(drawn).sum(1).double().mean())
+    limit = rates["matrix products alone"] = recipe.batch / _time_matrix_products(recipe, round(nodes), device)
+    for name, rate in rates.items():
+        report.add(
+            f"Batches of {recipe.batch:,}",
+            name,
+            triplets_per_second=rate,
+            of_matrix_products=rate / limit,
+            times_eqkin=rate / rates["eqkin"],
+            nodes_per_batch=nodes,
+            peak_gpu_bytes=peak if name == "eqkin" else None,
+        )
 
 
-def _rate(stepper: Trainer, seconds: float, *, warm_up: int) -> float:
-    """Triplets a second, after some steps to compile, record and warm up."""
-    while stepper.step < warm_up:
-        stepper.train_steps(min(stepper.ahead, warm_up - stepper.step))
-    first, started = stepper.step, time.perf_counter()
+def _measure_rate(trainer: Trainer, seconds: float, warm_up: int) -> float:
+    """Return triplets per second, after some steps to compile, record and warm up."""
+    while trainer.step < warm_up:
+        trainer.train_steps(min(trainer.ahead, warm_up - trainer.step))
+    first, started = trainer.step, time.perf_counter()
     while time.perf_counter() - started < seconds:
-        stepper.train_steps(stepper.ahead)
-    return (stepper.step - first) * stepper.recipe.batch / (time.perf_counter() - started)
+        trainer.train_steps(trainer.ahead)
+    return (trainer.step - first) * trainer.recipe.batch / (time.perf_counter() - started)
 
 
-def _geometric(recipe: Recipe, material: TrainingData, seconds: float, *, compiled: bool) -> float | None:
-    """The same with torch-geometric's convolution and pooling in place of ours."""
+def _measure_geometric(recipe: Recipe, data: TrainingData, seconds: float, *, compiled: bool) -> float | None:
+    """Train with torch-geometric's convolution and pooling in place of ours; None if it is not installed."""
     try:
         import torch_geometric  # noqa: F401
     except ImportError:
         return None
-    stepper = Trainer(recipe, material, compiled=False, recorded=False)
-    assert isinstance(stepper.objective.network, SumNetwork)
-    stepper.objective.network = GeometricNetwork(stepper.objective.network)
+    trainer = Trainer(recipe, data, compiled=False, recorded=False)
+    assert isinstance(trainer.objective.network, SumNetwork)
+    trainer.objective.network = GeometricNetwork(trainer.objective.network)
     if compiled:
-        stepper.compile()
-    return _rate(stepper, seconds, warm_up=16 if material.forest.device.type == "cuda" else 2)
+        trainer.compile()
+    return _measure_rate(trainer, seconds, 16 if data.forest.device.type == "cuda" else 2)
 
 
 class GeometricNetwork(SumNetwork):
-    """The network as one would write it with torch-geometric, with the weights of another."""
+    """The network written with torch-geometric; it shares the weights of another."""
 
     def __init__(self, network: SumNetwork) -> None:
         from torch_geometric.nn import SimpleConv
@@ -157,8 +121,8 @@ class GeometricNetwork(SumNetwork):
         self.norms = nn.ModuleDict({str(i): nn.BatchNorm1d(width) for i in network.architecture.normalised}).to(device)
 
     def encode_nodes(self, features: Tensor, trees: TreeBatch) -> Tensor:
-        """See `SumNetwork.nodes`."""
-        edges = self.edges(trees)
+        """Encode nodes, see `SumNetwork.encode_nodes`."""
+        edges = self.build_edges(trees)
         dtype = features.dtype
         first = self.first
         x: Tensor = nn.functional.linear(features, first.weight.to(dtype), first.bias.to(dtype))
@@ -173,7 +137,7 @@ class GeometricNetwork(SumNetwork):
         return x
 
     def pool(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
-        """See `SumNetwork.pool`."""
+        """Pool nodes, see `SumNetwork.pool`."""
         from torch_geometric.nn import global_mean_pool
 
         means = global_mean_pool(nodes, trees.tree, size=len(trees.offsets) - 1).float()
@@ -181,15 +145,15 @@ class GeometricNetwork(SumNetwork):
         return embedding
 
     @staticmethod
-    def edges(trees: TreeBatch) -> Tensor:
-        """Edges between parents and children, both ways, as torch-geometric wants them: (2, edges)."""
+    def build_edges(trees: TreeBatch) -> Tensor:
+        """Return the edges between parents and children in both directions, of shape (2, edges)."""
         child = torch.nonzero(trees.parent >= 0).squeeze(1)
         parent = trees.parent[child].long()
         return torch.stack([torch.cat([child, parent]), torch.cat([parent, child])])
 
 
-def _products(recipe: Recipe, nodes: int, device: torch.device) -> float:
-    """Seconds that the matrix products of one step take, forward and backward."""
+def _time_matrix_products(recipe: Recipe, nodes: int, device: torch.device) -> float:
+    """Return the seconds of one step's matrix products, forward and backward."""
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     shape = recipe.architecture
     hidden = round(nodes * recipe.masking)
@@ -207,18 +171,14 @@ def _products(recipe: Recipe, nodes: int, device: torch.device) -> float:
         if has_gradient:
             work.append(lambda w=w, y=y: y @ w)  # type: ignore[misc]
     repeats = 50 if device.type == "cuda" else 1
+    synchronise: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
     times = []
     for _ in range(5):
-        _wait(device)
+        synchronise()
         started = time.perf_counter()
         for _ in range(repeats):
             for product in work:
                 product()
-        _wait(device)
+        synchronise()
         times.append((time.perf_counter() - started) / repeats)
     return sorted(times)[len(times) // 2]
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize()

@@ -1,34 +1,25 @@
 """`python -m benchmarks index` on a small library."""
 
-import json
 from pathlib import Path
 
-import pytest
-from typer.testing import CliRunner
-
-from benchmarks.__main__ import app
-from eqkin.api import Library
+from eqkin import Library
+from tests.benchmarks.running import run, run_benchmark
 
 
-@pytest.fixture
-def atlas(tmp_path: Path) -> Path:
+def test_index_compares_systems_on_the_same_vectors(tmp_path: Path) -> None:
     with Library.open(tmp_path / "atlas") as library:
         library.add("atlas:")
-    return tmp_path / "atlas"
-
-
-def test_systems_are_compared_on_the_same_vectors(atlas: Path) -> None:
-    arguments = ["index", "--library", str(atlas), "--vectors", "3000", "--queries", "20"]
-    told = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)
-    assert (told["vectors"], told["real"], told["queries"]) == (3_000, 1_381, 20)
-    exact, ours = told["systems"][:2]
+    report = run_benchmark("index", "--library", tmp_path / "atlas", "--vectors", 3000, "--queries", 20)
+    facts, rows = report["facts"], report["tables"]["Nearest neighbours"]
+    assert (facts["vectors"], facts["embeddings"], facts["queries"]) == (3_000, 1_381, 20)
+    exact, ours = rows[:2]
     assert exact["recall_10"] == 1
     assert ours["recall_10"] >= 0.9
-    assert ours["bytes_a_vector"] < 160
-    assert len(told["systems"]) == 4 or "annoy is not installed" in told["notes"][0]
+    assert ours["bytes_per_vector"] < 160
+    assert len(rows) == 4 or "annoy is not installed" in facts["note"]
 
 
-def test_too_few_equations_are_refused(tmp_path: Path) -> None:
+def test_index_rejects_library_with_too_few_equations(tmp_path: Path) -> None:
     Library.open(tmp_path / "empty").close()
-    refused = CliRunner().invoke(app, ["index", "--library", str(tmp_path / "empty")])
-    assert "too few" in str(refused.exception)
+    ended = run("index", "--library", tmp_path / "empty")
+    assert (ended.code, "too few" in ended.err) == (3, True)

@@ -1,11 +1,11 @@
 """`python -m benchmarks ingest` on some papers of the atlas."""
 
-from tests.cli.running import run_benchmarks
+from tests.benchmarks.running import run_benchmark
 
 
 def test_ingest_compares_with_bare_converter() -> None:
-    figures = run_benchmarks("ingest", "atlas:", "--limit", "3", "--json").json
-    assert figures["converted_percent"] == 100.0
-    assert figures["bare_per_second"] > 0
-    assert figures["one_to_bare"] > 0
-    assert figures["many_to_one"] > 0
+    report = run_benchmark("ingest", "atlas:", "--limit", 3)
+    assert report["facts"]["papers"] == 3
+    rows = report["tables"]["Ingest"]
+    assert [row["name"] for row in rows] == ["KaTeX alone", "eqkin, one process", "eqkin, 2 processes"]
+    assert all(row["converted_percent"] == 100 and row["equations_per_second"] > 0 for row in rows)

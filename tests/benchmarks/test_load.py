@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import orjson
 import pytest
 
-from benchmarks.load import MIX, LoadReport, measure
+from benchmarks.load import compute_longest_pause, run_clients
 from eqkin import Library
 from eqkin.errors import BadInput
-from tests.cli.running import run_benchmarks as eqkin
+from tests.benchmarks.running import run, run_benchmark
 
 HIT = {"equation": {"paper": {"key": "note"}}}
 
@@ -28,7 +29,11 @@ class Moody(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         busy = self.path == "/" or self.path.startswith("/search")
-        answer = {"error": {"code": "busy"}} if busy else {"fields": {"physics": 3}, "hits": [HIT], "process": 7}
+        answer = (
+            {"error": {"code": "busy"}}
+            if busy
+            else {"fields": {"physics": 3}, "hits": [HIT], "process": 7, "processes": 1}
+        )
         body = json.dumps(answer).encode()
         self.send_response(503 if busy else 200)
         self.send_header("Content-Length", str(len(body)))
@@ -48,48 +53,42 @@ def moody() -> Iterator[str]:
         server.shutdown()
 
 
-def test_answers_and_errors_are_counted_by_kind(moody: str) -> None:
-    told: list[tuple[float, int, int]] = []
-    report = measure(moody, clients=4, seconds=1.5, progress=lambda *now: told.append(now))
-    figures = report.summary()
-    assert set(figures["times"]) == {"all", "formula", "explained", "filtered", "paper"}
-    assert set(figures["errors_by_kind"]) == {
-        "page: HTTP 503 busy",
-        "words: RemoteDisconnected",
-        "with words: RemoteDisconnected",
-    }
-    assert figures["answers"] == sum(len(kind) for kind in report.seconds.values()) > 0
-    assert figures["errors"] == sum(figures["errors_by_kind"].values()) >= told[-1][2] > 0
-    assert list(figures["connections_by_process"]) == [7]
-    assert abs(figures["answers"] / (figures["answers"] + figures["errors"]) - 0.77) < 0.2  # as the mix is
-    assert sum(MIX.values()) == 100
+def test_load_counts_answers_and_errors_by_kind(moody: str) -> None:
+    ended = run("load", moody, "--clients", 4, "--seconds", 3)
+    assert ended.code == 1
+    report = orjson.loads(ended.out)
+    facts, rows = report["facts"], report["tables"]["Answers"]
+    assert {row["name"] for row in rows} == {"all", "formula", "explained", "filtered", "paper"}
+    kinds = {name.partition(":")[0] for name in facts["errors_by_kind"]}
+    assert kinds == {"page", "words", "with words"}
+    assert facts["errors_by_kind"]["page: HTTP 503"] > 0
+    assert facts["answers"] == rows[0]["count"] == sum(row["count"] for row in rows[1:]) > 0
+    assert facts["errors"] == sum(facts["errors_by_kind"].values())
+    assert abs(facts["answers"] / (facts["answers"] + facts["errors"]) - 0.77) < 0.2  # as locustfile.py mixes them
 
 
-def test_pauses_show_in_the_figures() -> None:
-    report = LoadReport(1, elapsed=6.5)
-    for end in (0.5, 0.9, 4.4, 5.0, 6.4):
-        report.answered("formula", 0.1, end)
-    assert report.by_second() == [2, 0, 0, 0, 1, 1]
-    assert report.pause() == pytest.approx(3.5)
+def test_longest_pause_is_between_answers() -> None:
+    assert compute_longest_pause([6.4, 0.5, 0.9, 4.4, 5.0]) == pytest.approx(3.5)
+    assert compute_longest_pause([1.0]) == 0
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://127.0.0.1:port"])
-def test_a_server_that_is_not_there_is_a_clear_error(url: str) -> None:
+def test_load_rejects_url_without_server(url: str) -> None:
     with pytest.raises(BadInput, match="no server of eqkin answers there"):
-        measure(url, clients=1, seconds=1)
+        run_clients(url, clients=1, seconds=1)
 
 
-def test_a_library_is_served_and_written_to_meanwhile(tmp_path: Path) -> None:
+def test_load_serves_library_and_writes_to_its_copy(tmp_path: Path) -> None:
     (tmp_path / "notes.md").write_text("# Energy\n\nMass is energy.\n\n$$E = mc^2$$\n")
     with Library.open(tmp_path / "library") as library:
         library.add(tmp_path / "notes.md")
     before = sorted(path.name for path in (tmp_path / "library").rglob("*"))
-    command = ["load", "--library", tmp_path / "library", "--clients", 3, "--seconds", 1, "--writing"]
-    figures = eqkin(*command, "--json").json
-    assert figures["errors"] == 0 and figures["answers"] > 0
-    assert figures["published"] >= 1 and figures["seen_after_seconds"] >= 0
-    assert figures["clients"] == 3
+    command = ["load", "--library", tmp_path / "library", "--clients", 3, "--seconds", 2, "--writing"]
+    report = run_benchmark(*command)
+    facts = report["facts"]
+    assert facts["errors"] == 0 < facts["answers"]
+    assert facts["published_snapshots"] >= 1 and facts["visible_after_seconds"] >= 0
+    assert facts["processor_ms_per_answer"] > 0 and facts["memory_bytes"]["rss"] > 1e7
     assert sorted(path.name for path in (tmp_path / "library").rglob("*")) == before  # a copy was written to
-    refused = eqkin(*command, "http://x")
-    assert refused.code == 3
-    assert "leave --milvus and --writing away" in refused.err
+    refused = run(*command, "http://x")
+    assert (refused.code, "cannot be used with a URL" in refused.err) == (3, True)

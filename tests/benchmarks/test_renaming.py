@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.renaming import LetterPermutation, draw_permutation
+from benchmarks.pieces import LetterPermutation, draw_permutation
 from eqkin.atlas import list_articles
 from eqkin.latex import parse
 from eqkin.latex.environments import to_converter_input

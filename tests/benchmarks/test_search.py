@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from eqkin.api import Library
-from tests.cli.running import run_benchmarks
+from eqkin import Library
+from tests.benchmarks.running import run_benchmark
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +18,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("options", [("--in-process", "--clients", 2), ("--clients", 1, "--clients", 3)])
 def test_search_times_every_stage(library: Path, options: tuple[object, ...]) -> None:
-    for figures in run_benchmarks("search", "-l", library, "--searches", 5, *options, "--json").json:
-        assert figures["searches"] == 5 and figures["errors"] == 0
-        assert figures["whole_p99_ms"] >= figures["whole_p50_ms"] > 0 < figures["records_p50_ms"]
+    report = run_benchmark("search", "-l", library, "--searches", 5, *options)
+    assert report["facts"]["errors"] == []
+    for row in report["tables"].pop("Searches"):
+        assert (row["searches"], row["errors"]) == (5, 0)
+        assert row["p99_ms"] >= row["p50_ms"] > 0
+    assert len(report["tables"]) == options.count("--clients")
+    for stages in report["tables"].values():
+        assert {"candidates", "records"} <= {row["name"] for row in stages}

@@ -1,24 +1,21 @@
-"""`python -m benchmarks train`: what it prints, and that the peer does the same."""
+"""`python -m benchmarks train`: its report, and that the peer computes the same."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from benchmarks.__main__ import app  # noqa: E402
-from benchmarks.train import PAPER_EQUATIONS, GeometricNetwork, Memory  # noqa: E402
+from benchmarks.train import GeometricNetwork  # noqa: E402
 from eqkin.api import Library  # noqa: E402
 from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
 from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
 from eqkin.encoder.tree_ops import TreeBatch  # noqa: E402
 from eqkin.training.corpus import Corpus  # noqa: E402
+from tests.benchmarks.running import run_benchmark  # noqa: E402
 
-runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importing torch-geometric warns of itself
 
 
@@ -31,22 +28,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "corpus.zst"
 
 
-def test_speeds_and_memory_are_told(corpus: Path) -> None:
-    options = ["--batch", "2", "--seconds", "0.1", "--device", "cpu", "--json"]
-    result = runner.invoke(app, ["train", str(corpus), *options])
-    assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    (speed,) = told["batches"]
-    assert speed["batch"] == 2 and speed["ours"] > 0 and speed["limit"] > 0
-    assert told["memory"]["bytes_an_equation"] > 8 * told["memory"]["nodes_an_equation"]
+def test_train_reports_speeds_and_memory(corpus: Path) -> None:
+    report = run_benchmark("train", corpus, "--batch", 2, "--seconds", 0.1, "--device", "cpu")
+    rows = {row["name"]: row for row in report["tables"]["Batches of 2"]}
+    assert rows["eqkin"]["triplets_per_second"] > 0 < rows["matrix products alone"]["triplets_per_second"]
+    facts = report["facts"]
+    assert facts["device_bytes_per_equation"] > 8 * facts["nodes_per_equation"]
 
 
-def test_the_paper_s_equations_need_wider_labels() -> None:
-    figures = Memory(equations=10, nodes_an_equation=50.0, bytes_a_label=2, bytes_an_equation=500.0).summary()
-    assert figures["projected_bytes"] == 600 * PAPER_EQUATIONS
-
-
-def test_the_peer_computes_the_same_network(corpus: Path) -> None:
+def test_torch_geometric_computes_the_same_network(corpus: Path) -> None:
     pytest.importorskip("torch_geometric", reason="the peer is not installed")
     forest = Corpus.load(corpus).forest.select(range(20))
     torch.manual_seed(0)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import orjson
 
-from benchmarks.__main__ import run_app
 from eqkin.cli import main
 
 
@@ -32,15 +31,11 @@ class Ended(NamedTuple):
 
 def eqkin(*arguments: object) -> Ended:
     """Run a command of eqkin."""
-    return _run(main, arguments)
+    return run_main(main, *arguments)
 
 
-def run_benchmarks(*arguments: object) -> Ended:
-    """Run `python -m benchmarks`."""
-    return _run(run_app, arguments)
-
-
-def _run(function: Callable[[], None], arguments: Sequence[object]) -> Ended:
+def run_main(function: Callable[[], None], *arguments: object) -> Ended:
+    """Run the main function of a program with arguments."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     with patch.object(sys, "argv", ["eqkin", *map(str, arguments)]), redirect_stdout(out), redirect_stderr(err):
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.encode import random_model
+from benchmarks.encode import make_random_model
 from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.trees import ForestBuilder
@@ -28,7 +28,7 @@ def write_note(folder: Path, number: int, equations: int = 5, words: str = "") -
 @pytest.fixture(scope="session")
 def other_encoder() -> Encoder:
     """A network that learned nothing."""
-    return Encoder(random_model(ForestBuilder().build()))
+    return Encoder(make_random_model(ForestBuilder().build()))
 
 
 @pytest.fixture

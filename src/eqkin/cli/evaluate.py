@@ -8,7 +8,6 @@ from typing import Annotated
 import orjson
 import typer
 
-from eqkin.api import Library
 from eqkin.cli.evaluate_output import open_progress, save_and_print
 from eqkin.cli.evaluate_sets import judged, labelled, study
 from eqkin.cli.evaluate_setup import (
@@ -118,41 +117,26 @@ def equalities(
 
 
 def speed(
-    library: LibraryFolder,
     files: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[FILE.json]...", help="What `eqkin bench ... --json` printed; without, measured here."),
-    ] = None,
-    corpus: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Measure learning too, on this corpus (needs torch).")
-    ] = None,
+        list[Path],
+        typer.Argument(metavar="FILE.json...", help="What `python -m benchmarks --json NAME` printed."),
+    ],
     out: Folder = DEFAULT_FOLDER,
-    device: Device = "auto",
-    small: Small = False,
     as_json: AsJson = False,
 ) -> None:
-    """Speed and size beside the paper's: learning, encoding, the index, searches.
+    """Speed and size next to the paper's: training, encoding, the index, searches.
 
     **Examples**
 
-        eqkin bench train corpus.zst --json > train.json
+        python -m benchmarks --json train corpus.zst > train.json
 
         eqkin evaluate speed train.json index.json
-
-        eqkin evaluate speed -l corpus
     """
     from eqkin.evaluation.experiments import speed as experiment
-    from eqkin.evaluation.experiments.speed_here import measure_here
 
-    if corpus:
-        require_torch()
     with open_progress(as_json) as tell:
-        context = make_context(out, device, small, tell)
-        papers = load_corpus(corpus, library) if corpus else None
-        if not files:
-            Library.open(library, create=False).close()  # better now than after the first benchmark
-        figures = experiment.read_figures(files) if files else measure_here(context, library=library, corpus=papers)
-        result = experiment.run_speed(context, figures)
+        context = make_context(out, "cpu", False, tell)
+        result = experiment.run_speed(context, experiment.read_reports(files))
     save_and_print(context, result, as_json)
 
 
@@ -203,7 +187,6 @@ def run_all(
     equalities(library, out=out, device=device, small=small)
     for folder in judged_sets or []:
         judged(folder, library, ALL_SYSTEMS, out=out, device=device, small=small)
-    speed(library, out=out, device=device, small=small)
     examples(library, out=out)
     report(out)
 

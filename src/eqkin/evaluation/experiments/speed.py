@@ -1,101 +1,74 @@
-"""Speed and size: what `eqkin bench` measured, beside the few figures the paper has of its own."""
+"""Speed and size: what the benchmarks measured, next to the few figures the paper gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.experiments.context import ExperimentContext
-from eqkin.evaluation.experiments.speed_parts import (
-    SpeedPart,
-    make_encoding_part,
-    make_index_part,
-    make_search_part,
-    make_training_part,
-)
-from eqkin.evaluation.results import ExperimentResult
+from eqkin.evaluation.published import EQUATIONS, INDEX_BYTES, TRIPLETS_PER_SECOND
+from eqkin.evaluation.results import PAPER, ExperimentResult, Score, Table, TableColumn, TableRow
 from eqkin.evaluation.sets.json_file import read_json
 
-_PARTS: dict[str, Callable[[Any], SpeedPart]] = {
-    "train": make_training_part,
-    "index": make_index_part,
-    "encode": make_encoding_part,
-    "search": make_search_part,
+_PAPER_ROWS: dict[str, tuple[str, dict[str, float]]] = {  # by benchmark
+    "train": ("The paper, GTX 1080, batch 128", {"triplets_per_second": TRIPLETS_PER_SECOND}),
+    "index": ("The paper, annoy with 16 trees", {"bytes_per_vector": round(INDEX_BYTES / EQUATIONS)}),
 }
-_TOLD_BY = {"train": "batches", "index": "systems", "encode": "numpy_trees_per_second", "search": "searches_per_second"}
 
 
-def run_speed(context: ExperimentContext, figures: dict[str, Any]) -> ExperimentResult:
-    """Put what benchmarks measured beside the paper's figures.
+def run_speed(context: ExperimentContext, reports: Sequence[dict[str, Any]]) -> ExperimentResult:
+    """Show the tables of benchmarks next to the paper's figures.
 
     Args:
         context: The surroundings.
-        figures: What `eqkin bench NAME --json` printed, by NAME: train, encode, index, search; those that are not
-            there are left out. "machines" may say, by NAME, where each ran.
+        reports: What `python -m benchmarks --json NAME` printed.
 
     Raises:
-        BadInput: there is nothing to show, or something is no output of that benchmark.
+        BadInput: There are no reports, or one is not the output of a benchmark.
     """
-    known = {name: figures[name] for name in _PARTS if name in figures}
-    if not known:
-        raise BadInput(f"no benchmarks to report: give what {_list_commands(_PARTS)} print")
-    context.log(f"speed: {', '.join(known)}")
-    parts = [_read_part(name, content) for name, content in known.items()]
-    left_out = [name for name in _PARTS if name not in known]
-    machines = figures.get("machines", {})
-    facts = {f"machine of {name}": str(machines.get(name, "not told")) for name in known}
+    if not reports:
+        raise BadInput("no benchmarks to report: give what `python -m benchmarks --json NAME` prints")
+    try:
+        tables = [table for report in reports for table in _make_tables(report)]
+        facts = {f"machine of {report['benchmark']}": str(report["machine"]) for report in reports}
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f"not what `python -m benchmarks --json NAME` prints ({error!r})") from error
     return ExperimentResult(
         "speed",
         "Speed and size",
-        "Learning takes in about 1,300 triplets a second on a GTX 1080, reading from disk not counted; the index of all"
+        "Training processes about 1,300 triplets per second on a GTX 1080, without reading from disk; the index of all"
         " 28,973,591 equations (annoy) takes 13 GB on disk.",
-        [*(text for part in parts for text in part.findings), *_silent(left_out)],
-        [table for part in parts for table in part.tables],
-        [plot for part in parts for plot in part.plots],
-        differences=[
-            "Speeds are of our machines, the paper's of its own: ratios between the two say what can be expected today,"
-            " not which program is better. Those against torch-geometric, annoy and the bare products are of one run on"
-            " one machine.",
-            "Speeds have no intervals: a benchmark prints the mean or median of one run. Where it times single queries,"
-            " the median and the 99th percentile over all of them are shown instead.",
-            *(text for part in parts for text in part.differences),
-        ],
-        facts=facts | {"commands": _list_commands(known)},
+        [],
+        tables,
+        [],
+        differences=["Speeds of different machines are not comparable; ratios within one table are."],
+        facts=facts,
     )
 
 
-def read_figures(paths: Iterable[Path]) -> dict[str, Any]:
-    """What benchmarks printed into files, by the benchmark's name, which the content tells.
-
-    Raises:
-        BadInput: a file cannot be read, or is no output of one of them.
-    """
-    figures: dict[str, Any] = {}
-    for path in paths:
-        content = read_json(path, f"run `eqkin bench NAME --json > {path}`")
-        first = content[0] if isinstance(content, list) and content else content
-        name = next((name for name, key in _TOLD_BY.items() if isinstance(first, dict) and key in first), None)
-        if name is None:
-            raise BadInput(f"{path}: not what {_list_commands(_PARTS)} print")
-        figures[name] = content
-        if "machine" in first:
-            figures.setdefault("machines", {})[name] = first["machine"]
-    return figures
+def read_reports(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Read what benchmarks printed into files; raises `BadInput` if a file cannot be read."""
+    return [read_json(path, f"run `python -m benchmarks --json NAME > {path}`") for path in paths]
 
 
-def _read_part(name: str, content: Any) -> SpeedPart:
-    try:
-        return _PARTS[name](content)
-    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        raise BadInput(f"{name}: not what `eqkin bench {name} --json` prints ({error!r}); run it again") from error
+def _make_tables(report: dict[str, Any]) -> list[Table]:
+    name = report["benchmark"]
+    caption = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in report["facts"].items() if value)
+    tables = []
+    for number, (title, rows) in enumerate(report["tables"].items()):
+        keys = list(dict.fromkeys(key for row in rows for key in row if key != "name"))
+        columns = [TableColumn(key, key.replace("_", " "), "number", "") for key in keys]
+        shown = [
+            TableRow(row["name"], {key: _to_cell(row[key]) for key in keys if row.get(key) is not None}) for row in rows
+        ]
+        if name in _PAPER_ROWS:
+            label, figures = _PAPER_ROWS[name]
+            shown.append(TableRow(label, {key: Score(float(value)) for key, value in figures.items()}, PAPER))
+        tables.append(Table(f"{name}-{number}", f"{name}: {title}", columns, shown, caption))
+    return tables
 
 
-def _silent(names: Iterable[str]) -> list[str]:
-    listed = _list_commands(names)
-    return [f"Not measured: {listed}."] if listed else []
-
-
-def _list_commands(names: Iterable[str]) -> str:
-    return ", ".join(f"`eqkin bench {name} --json`" for name in names)
+def _to_cell(value: float | str) -> Score | str:
+    return value if isinstance(value, str) else Score(float(value))
