@@ -26,8 +26,8 @@ settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ
 
 SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
     "tests/backends/milvus/": "milvus",
-    "tests/search/test_stores.py": "milvus",
-    "tests/executors/test_ray": "ray",
+    "tests/search/test_backends.py": "milvus",
+    "tests/backends/ray/": "ray",
 }
 
 
@@ -48,6 +48,21 @@ def atlas_library(tmp_path_factory: pytest.TempPathFactory, encoder: Encoder) ->
     with Library.open(tmp_path_factory.mktemp("atlas") / "library") as library:
         library.add("atlas:")
         update_index(library, encoder)
+        return library.folder
+
+
+@pytest.fixture(scope="session")
+def unindexed_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build a library of four articles of the atlas without an index; to be copied."""
+    from eqkin import Library
+    from eqkin.atlas import list_articles
+
+    folder = tmp_path_factory.mktemp("unindexed")
+    (folder / "articles").mkdir()
+    for article in list(list_articles())[:4]:
+        (folder / "articles" / article.name).write_bytes(article.read_bytes())
+    with Library.open(folder / "library") as library:
+        library.add(folder / "articles")
         return library.folder
 
 

@@ -13,7 +13,7 @@ from eqkin.index.embedding import EmbedFunction, EmbedTask
 from eqkin.library.ingest import ShardTask, SkippedFiles, SourceError, describe_parser, fail_task, parse_task
 from eqkin.sources import Shard, open_source_shards
 from eqkin.sources.metadata import MetadataSnapshot
-from tests.executors.conftest import write_shard
+from tests.backends.ray.conftest import write_shard
 
 parse = partial(parse_task, describe_parser())
 

@@ -111,7 +111,7 @@ class RayExecutor(Executor):
             BadInput: a node has another version of eqkin, or none.
             Unreachable: the cluster is gone, or has had no CPU for minutes.
         """
-        from eqkin import __version__
+        from eqkin.version import __version__
 
         self.progress = ExecutorProgress(nodes=self.progress.nodes)
         remote = self._ray.remote(num_cpus=1, max_retries=_MAX_RETRIES, scheduling_strategy="SPREAD")(_run_task)
@@ -217,7 +217,7 @@ def _run_task(version: str, function: Callable[[Any], Any], task: Any) -> bytes 
     """Run a task on a node. The result is compressed to a third of its size: most of it is text."""
     import ray
 
-    from eqkin import __version__
+    from eqkin.version import __version__
 
     if version != __version__:
         raise BadInput(

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from eqkin import __version__
 from eqkin.errors import BadInput, EqkinError
 from eqkin.executor import Executor, WorkerEnvironmentError
 from eqkin.library.files import normalise_source
@@ -20,6 +19,7 @@ from eqkin.sources import MetadataSnapshot, open_source, open_source_shards
 from eqkin.sources.archive import Shard
 from eqkin.sources.files import display_path, make_failed_item
 from eqkin.sources.paper import Paper, SourceItem
+from eqkin.version import __version__
 
 _BATCH_BYTES = 32_000_000  # of archive members in one task for another machine
 _MAX_PROBLEMS = 200  # listed in a report

@@ -18,8 +18,8 @@ from eqkin.errors import BadInput
 from eqkin.library import AddReport
 from eqkin.sources import Shard
 from eqkin.sources.paper import SourceItem
-from tests.executors import loads
-from tests.executors.conftest import read_notes, write_shard
+from tests.backends.ray import loads
+from tests.backends.ray.conftest import read_notes, write_shard
 
 Parts = list[SourceItem | Shard]
 

@@ -1,19 +1,12 @@
 """`LocalExecutor`: order, crashes, and workers that cannot start."""
 
 import os
-import shutil
 from functools import partial
-from pathlib import Path
 
-import numpy as np
 import pytest
 
-from eqkin.api import Library
-from eqkin.encoder.encoder import Encoder
-from eqkin.errors import BadInput, LimitReached
+from eqkin.errors import BadInput
 from eqkin.executor import LocalExecutor, WorkerEnvironmentError
-from eqkin.index import VectorIndex, update_index
-from eqkin.index.embedding import EmbedTask, fail_embedding
 
 
 def _work(parent: int, task: int) -> int:
@@ -65,25 +58,3 @@ def test_workers_that_die_while_starting_are_an_error_instead_of_a_hang() -> Non
     executor = LocalExecutor(2, warm_up_seconds=0.0)
     with pytest.raises(BadInput, match="no worker process could be started"):
         list(executor.map(_DiesOnArrival(), range(5), on_failure=_describe))
-
-
-def test_two_processes_compute_the_same_vectors_as_one(
-    atlas: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eqkin.index.updating._STEP_TREES", 40)
-    encoder = Encoder.load()
-    vectors = []
-    for jobs in (1, 2):
-        copy = shutil.copytree(atlas, tmp_path / str(jobs))
-        with Library.open(copy) as library, LocalExecutor(jobs, warm_up_seconds=0.0) as executor:
-            assert update_index(library, encoder, executor=executor).embedded > 150
-            assert executor.progress.done >= 4
-            index = VectorIndex.open(library, encoder.digest)
-            vectors.append(index.get_vectors(index.trees))
-    assert np.array_equal(vectors[0], vectors[1])
-
-
-def test_trees_that_cannot_be_embedded_are_named() -> None:
-    task = EmbedTask(np.array([3, 7]), Encoder.load().parse_formulas(["a=b", "x^2"]))
-    with pytest.raises(LimitReached, match="trees 3 to 7 could not be embedded .*`eqkin index` continues there"):
-        fail_embedding(task, "crash", "it died")

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from eqkin.api import Library
-from eqkin.atlas import list_articles
 from eqkin.backends.ray import RayExecutor
 from tests.library.conftest import ARTICLE
 
@@ -71,18 +69,6 @@ def executor(cluster: Any) -> Iterator[RayExecutor]:
     """An executor on the cluster. It is shared, because nodes start new processes for every connection."""
     with RayExecutor(cluster.address) as connected:
         yield connected
-
-
-@pytest.fixture(scope="session")
-def atlas(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library of some articles of the atlas without an index, to be copied."""
-    folder = tmp_path_factory.mktemp("atlas")
-    (folder / "in").mkdir()
-    for chosen in list(list_articles())[:4]:
-        (folder / "in" / chosen.name).write_bytes(chosen.read_bytes())
-    with Library.open(folder / "library") as library:
-        library.add(folder / "in")
-    return folder / "library"
 
 
 def article(number: int) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.backends import open_executor
 from eqkin.errors import BadInput, Unreachable
-from tests.executors.conftest import write_shard
+from tests.backends.ray.conftest import write_shard
 
 
 @contextmanager

@@ -1,0 +1,35 @@
+"""Embedding in worker processes gives the vectors of one process, and names what it cannot embed."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin.api import Library
+from eqkin.encoder.encoder import Encoder
+from eqkin.errors import LimitReached
+from eqkin.executor import LocalExecutor
+from eqkin.index import VectorIndex, update_index
+from eqkin.index.embedding import EmbedTask, fail_embedding
+
+
+def test_two_processes_compute_the_same_vectors_as_one(
+    unindexed_library: Path, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eqkin.index.updating._STEP_TREES", 40)
+    vectors = []
+    for jobs in (1, 2):
+        copy = shutil.copytree(unindexed_library, tmp_path / str(jobs))
+        with Library.open(copy) as library, LocalExecutor(jobs, warm_up_seconds=0.0) as executor:
+            assert update_index(library, encoder, executor=executor).embedded > 150
+            assert executor.progress.done >= 4
+            index = VectorIndex.open(library, encoder.digest)
+            vectors.append(index.get_vectors(index.trees))
+    assert np.array_equal(vectors[0], vectors[1])
+
+
+def test_trees_that_cannot_be_embedded_are_named(encoder: Encoder) -> None:
+    task = EmbedTask(np.array([3, 7]), encoder.parse_formulas(["a=b", "x^2"]))
+    with pytest.raises(LimitReached, match="trees 3 to 7 could not be embedded .*`eqkin index` continues there"):
+        fail_embedding(task, "crash", "it died")
