@@ -4,7 +4,7 @@ import pytest
 
 from eqkin.latex import parse
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, simplify_columns, to_converter_input
-from eqkin.latex.scan import clear_pairs, find_bracket_end, find_group_end
+from eqkin.latex.scan import Scanner
 
 UNITS = r"""{ } [ ] $ \ % \begin{ \begin{equation} \begin{array} \begin{array}\begin{array}\end{array} \[ \] \( $$
 \section{ \section[ \section[{] \def\a \def\a{ \newcommand{\a}{ \newcommand{\a}[1] \let\a \verb| \verb1
@@ -49,13 +49,12 @@ def test_column_specifications_do_not_explode():
     assert simplify_columns("@{x}l!{y}p{3cm}>{z}X") == "lcc"
 
 
-def test_pairs_far_apart_are_found_like_near_ones():
-    for filler in ("", "x" * 6_000, "{}" * 6_000):
-        text = "{[" + filler + r"\}\]" + "]}" + "{"
-        assert find_group_end(text, 0) == len(text) - 1
-        assert find_bracket_end(text, 1) == len(text) - 2
-        assert find_group_end(text, len(text) - 1) == -1
-        clear_pairs()
-        assert find_bracket_end("[{" + filler + "]}", 0) == -1
-        assert find_bracket_end("[" + filler + "}]", 0) == -1
-        clear_pairs()
+@pytest.mark.parametrize("filler", ["", "x" * 6_000, "{}" * 6_000])
+def test_scanner_finds_long_groups_like_short_ones(filler):
+    text = "{[" + filler + r"\}\]" + "]}" + "{"
+    scanner = Scanner(text)
+    assert scanner.find_end(0) == len(text) - 1
+    assert scanner.find_end(1) == len(text) - 2
+    assert scanner.find_end(len(text) - 1) == -1
+    assert Scanner("[{" + filler + "]}").find_end(0) == -1
+    assert Scanner("[" + filler + "}]").find_end(0) == -1

@@ -10,7 +10,7 @@ from py_mini_racer import MiniRacer
 
 from eqkin.latex import parse
 from eqkin.latex.environments import is_diagram, to_converter_input
-from eqkin.latex.macros import PRELUDES
+from eqkin.latex.macros import load_preludes
 from eqkin.mathml import formulas
 from eqkin.mathml.converter import Converter, get_converter_identity
 from eqkin.mathml.formulas import convert_formulas
@@ -74,9 +74,9 @@ SURROUNDED = {
 }
 
 
-@pytest.mark.parametrize("package", sorted(PRELUDES))
+@pytest.mark.parametrize("package", sorted(load_preludes()))
 def test_every_command_of_every_prelude_converts(converter, package):
-    macros = PRELUDES[package]
+    macros = load_preludes()[package]
     arguments = {name: "{x}" * sum(kind[0] == "m" for kind in macro.args) for name, macro in macros.items()}
     uses = [SURROUNDED.get(name, f"x {name}{arguments[name]} y") for name in macros]
     results = convert_formulas(converter, uses, [package]).outcomes

@@ -1,15 +1,15 @@
-"""Display environments: which there are, and how each is written for the converter.
+"""Display environments and how each is rewritten for the converter.
 
-KaTeX knows `aligned`, `gathered`, `array`, `cases`, ... but not every environment people use around them; the outer
-environment is rewritten to one it knows. An alignment of one row is the same as no alignment: it is taken off, so that
-`equation` and a one-line `align` give the same tree.
+KaTeX knows `aligned`, `gathered`, `array`, `cases`, ... but not every environment that people use around them; the outer
+environment is rewritten to one it knows. An alignment of one row means nothing and is removed, so that `equation` and a
+one-line `align` give the same tree.
 """
 
 from __future__ import annotations
 
 import re
 
-from eqkin.latex.scan import read_bracket, read_group
+from eqkin.latex.scan import Scanner
 from eqkin.limits import LIMITS
 
 PLAIN_ENVIRONMENTS = frozenset("equation displaymath dmath DISPLAY".split())
@@ -19,7 +19,7 @@ ALIGNED_ENVIRONMENTS = frozenset(
 GATHERED_ENVIRONMENTS = frozenset("gather multline dseries mathpar".split())
 CASES_ENVIRONMENTS = frozenset("numcases subnumcases".split())
 WRAPPER_ENVIRONMENTS = frozenset({"empheq"})
-# environments that are math only if they stand in text by themselves
+# environments that are displays only outside of math
 INNER_ENVIRONMENTS = frozenset(
     "array aligned alignedat gathered split cases dcases rcases matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix"
     " smallmatrix".split()
@@ -35,7 +35,7 @@ DISPLAY_ENVIRONMENTS = (
     | {MATHML_ENVIRONMENT}
 )
 
-# what KaTeX has no environment for, written as one it has
+# environments that KaTeX lacks, and the one it has instead
 _RENAMED_ENVIRONMENTS = {
     name: target
     for target, names in {
@@ -71,8 +71,7 @@ _AMPERSAND = re.compile(r"(?<!\\)&")
 _TEXT_CASES = re.compile(r"(\\begin\{[dr]?cases)\*\}(.*?)(\\end\{[dr]?cases)\*\}", re.DOTALL)
 _ROW_SPACE = re.compile(r"\\\\\s*+\[[^\]\\]*+\]$")
 _MAX_COLUMNS = 200
-_COLUMNS = re.compile(r"[lcrLCRX|]")
-# commands that draw: an equation that needs one is a picture
+# commands that draw: an equation with one of them is a picture
 DIAGRAM_COMMANDS = frozenset(
     r"\xymatrix \xygraph \xy \diagram \Qcircuit \includegraphics \tikz \feynmandiagram \tikzfig \begindc \epsfig"
     r" \epsfbox \drawline \put \line \fmfleft \psfig \adjincludegraphics \xyoption \dynkin \AxiomC \AXC \UnaryInfC"
@@ -89,13 +88,13 @@ DIAGRAM = re.compile(
 
 
 def is_diagram(body: str) -> bool:
-    """Whether a display is a picture (commutative diagram, drawing, graphic, proof tree) rather than an equation."""
+    """Return whether a display is a picture (commutative diagram, drawing, proof tree) rather than an equation."""
     return DIAGRAM.search(body) is not None
 
 
 def to_converter_input(environment: str, body: str) -> str:
-    """One display environment's body as LaTeX that the converter takes in display mode."""
-    if len(body) > LIMITS.latex_chars:  # the converter will say so
+    """Rewrite the body of a display environment as LaTeX that the converter takes in display mode."""
+    if len(body) > LIMITS.latex_chars:  # the converter will refuse it
         return body
     name = environment.removesuffix("*")
     if name in WRAPPER_ENVIRONMENTS:
@@ -106,27 +105,22 @@ def to_converter_input(environment: str, body: str) -> str:
     if name in PLAIN_ENVIRONMENTS:
         return body
     if name in CASES_ENVIRONMENTS:
-        head = read_group(body, 0) or ("", 0)
+        head = Scanner(body).read_group(0) or ("", 0)
         return rf"{head[0]}\begin{{cases}}{body[head[1] :]}\end{{cases}}"
     if name in INNER_ENVIRONMENTS:
         return rewrite_environments(rf"\begin{{{environment}}}{body}\end{{{environment}}}")
-    if name in ("alignat", "xalignat", "xxalignat"):
-        body = _skip_argument(body)
-    elif name == "IEEEeqnarray":
-        body = body[(read_bracket(body, 0) or ("", 0))[1] :]
-        body = _skip_argument(body)
-    return _write_rows(name, body)
-
-
-def _write_rows(name: str, body: str) -> str:
-    """Rows of an alignment; a single one needs none."""
-    if not _ROW_BREAK.search(body):
+    if name in ("alignat", "xalignat", "xxalignat", "IEEEeqnarray"):  # an argument precedes the rows
+        scanner, at = Scanner(body), 0
+        if name == "IEEEeqnarray":
+            at = (scanner.read_bracket(0) or ("", 0))[1]
+        body = body[(scanner.read_group(at) or ("", at))[1] :]
+    if not _ROW_BREAK.search(body):  # a single row needs no alignment
         return _AMPERSAND.sub(" ", body)
-    nested = "\\begin" in body
+    is_nested = "\\begin" in body
     if name in GATHERED_ENVIRONMENTS:
-        body = body if nested else _AMPERSAND.sub(" ", body)
+        body = body if is_nested else _AMPERSAND.sub(" ", body)
         return rf"\begin{{gathered}}{body}\end{{gathered}}"
-    if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and not nested:
+    if name in ("eqnarray", "IEEEeqnarray", "subeqnarray") and not is_nested:
         body = "".join(_merge_columns(part) for part in _ROW_END.split(body))
     return rf"\begin{{aligned}}{body}\end{{aligned}}"
 
@@ -141,20 +135,15 @@ def _strip_last_break(body: str) -> str:
 
 
 def _merge_columns(row: str) -> str:
-    """A row `a &=& b` of an eqnarray as `a &= b`."""
+    """Write a row `a &=& b` of an eqnarray as `a &= b`."""
     marks = list(_AMPERSAND.finditer(row))
     return row if len(marks) < 2 else row[: marks[1].start()] + " " + row[marks[1].end() :]
 
 
-def _skip_argument(body: str) -> str:
-    group = read_group(body, 0)
-    return body[group[1] :] if group else body
-
-
 def _unwrap_empheq(body: str) -> tuple[str, str]:
-    r"""`\begin{empheq}[options]{align*}`: the environment it wraps, and the rest."""
-    at = (read_bracket(body, 0) or ("", 0))[1]
-    group = read_group(body, at)
+    r"""Return the environment that `\begin{empheq}[options]{align*}` wraps, and the rest."""
+    scanner = Scanner(body)
+    group = scanner.read_group((scanner.read_bracket(0) or ("", 0))[1])
     if group is None:
         return "align", body
     inner = group[0].split("=")[0].strip().removesuffix("*")
@@ -162,12 +151,12 @@ def _unwrap_empheq(body: str) -> tuple[str, str]:
 
 
 def rewrite_environments(body: str) -> str:
-    """Rename the environments in an equation that KaTeX does not know to ones it does; take off those for layout."""
+    """Rename environments that KaTeX does not know to ones it does; remove environments for layout."""
     if "cases*}" in body:
         body = _TEXT_CASES.sub(_wrap_text_column, body)
     pieces: list[str] = []
-    at = 0
     stack: list[str] = []
+    scanner, at = Scanner(body), 0
     for match in _BEGIN_OR_END.finditer(body):
         if match.start() < at:
             continue
@@ -177,71 +166,57 @@ def rewrite_environments(body: str) -> str:
             target = stack.pop() if stack else target
         else:
             stack.append(target)
-        end = match.end()
         pieces.append(body[at : match.start()])
         if target:
             pieces.append(rf"\{which}{{{target}}}")
+        at = match.end()
         if which == "begin":
-            text, end = _rewrite_arguments(body, end, name, target)
-            pieces.append(text)
-        at = end
+            arguments, at = _rewrite_arguments(scanner, at, name, target)
+            pieces.append(arguments)
     pieces.append(body[at:])
     return "".join(pieces)
 
 
 def _wrap_text_column(match: re.Match[str]) -> str:
-    """`cases*` of mathtools: its second column is text."""
+    """Mark the second column of mathtools' `cases*` as text."""
     rows = (row.split("&", 1) for row in match[2].split("\\\\"))
     written = "\\\\".join(rf"{row[0]}&\text{{{row[1]}}}" if len(row) == 2 else row[0] for row in rows)
     return f"{match[1]}}}{written}{match[3]}}}"
 
 
-def _rewrite_arguments(body: str, at: int, name: str, target: str) -> tuple[str, int]:
-    r"""What follows `\begin{name}`: options are dropped, column specifications are reduced to l, c, r."""
+def _rewrite_arguments(scanner: Scanner, at: int, name: str, target: str) -> tuple[str, int]:
+    r"""Rewrite what follows `\begin{name}`: options are dropped, column specifications reduced to l, c, r."""
     if target in ("aligned", "gathered", "split", "cases", "dcases", "alignedat", "array", "rcases") or not target:
-        bracket = read_bracket(body, at)
+        bracket = scanner.read_bracket(at)
         if bracket and (len(bracket[0]) <= 3 or not target):
             at = bracket[1]
     if target == "array":
-        spec = read_group(body, at)
+        spec = scanner.read_group(at)
         if name in ("tabular*", "IEEEeqnarraybox*") and spec:
-            spec = read_group(body, spec[1])
-        if spec is None:
-            return "{" + "c" * 12 + "}", at
-        return "{" + simplify_columns(spec[0]) + "}", spec[1]
-    if target == "" and name in ("minipage", "adjustbox", "tcolorbox"):
-        spec = read_group(body, at)
-        if spec and name != "tcolorbox":
-            at = spec[1]
-    if name in ("numcases", "subnumcases"):
-        spec = read_group(body, at)
-        at = spec[1] if spec else at
+            spec = scanner.read_group(spec[1])
+        return ("{" + "c" * 12 + "}", at) if spec is None else ("{" + simplify_columns(spec[0]) + "}", spec[1])
+    if (not target and name in ("minipage", "adjustbox")) or name in ("numcases", "subnumcases"):
+        at = (scanner.read_group(at) or ("", at))[1]
     return "", at
 
 
 def simplify_columns(spec: str, depth: int = 0) -> str:
-    r"""A column specification as l, c, r and rules: `@{}` `!{}` `>{}` `p{}` `*{3}{c}` are resolved or dropped."""
+    r"""Reduce a column specification to l, c, r and rules: `@{}` `!{}` `>{}` `p{}` `*{3}{c}` are resolved or dropped."""
     out: list[str] = []
-    at = 0
+    scanner, at = Scanner(spec), 0
     while at < len(spec) and len(out) < _MAX_COLUMNS:
         letter = spec[at]
         at += 1
-        if letter in "@!><":
-            group = read_group(spec, at)
-            at = group[1] if group else at
-        elif letter in "pmbwSDsX":
-            group = read_group(spec, at)
-            at = group[1] if group else at
-            out.append("c")
+        if letter in "@!><pmbwSDsX":
+            at = (scanner.read_group(at) or ("", at))[1]
+            out.extend("c" if letter not in "@!><" else "")
         elif letter == "*":
-            count = read_group(spec, at)
-            columns = read_group(spec, count[1]) if count else None
+            count = scanner.read_group(at)
+            columns = scanner.read_group(count[1]) if count else None
             if count and columns:
                 times = int(count[0]) if re.fullmatch(r"\s*[0-9]{1,2}\s*", count[0]) else 1
                 out.extend(simplify_columns(columns[0], depth + 1) * times if depth < 3 else "c")
                 at = columns[1]
-        elif _COLUMNS.match(letter):
-            out.append(letter.lower() if letter != "|" else "|")
-        elif letter == ":":
-            out.append(":")
+        elif letter in "lcrLCR|:":
+            out.append(letter.lower())
     return "".join(out[:_MAX_COLUMNS]) or "c"

@@ -1,7 +1,8 @@
 r"""The outline of a document: its sections, display equations, prose, macros and packages.
 
 Headings and displays are found in one pass with one regular expression, outermost environments only. An opening without
-its end is ignored, and an end missing from the rest of the text is searched for once, so the work is linear for any text.
+its end is ignored, and an end missing from the rest of the text is searched for once, so the work is linear for any
+text.
 """
 
 from __future__ import annotations
@@ -16,14 +17,19 @@ from eqkin.latex.citations import find_cited_ids
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, INNER_ENVIRONMENTS
 from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro, find_definitions
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
-from eqkin.latex.scan import clear_pairs, find_bracket_end, find_group_end, skip_space, strip_comments
-from eqkin.latex.structural import expand_alias, expand_environment_commands, expand_structural
+from eqkin.latex.scan import Scanner, strip_comments
+from eqkin.latex.structural import MacroChange, expand_alias, expand_environment_commands, expand_structural
 from eqkin.limits import LIMITS
 
+_BEGIN_DOCUMENT, _END_DOCUMENT = "\\begin{document}", "\\end{document}"
+_HEADING_LEVELS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
+_MAX_HEADING, _MAX_TITLE = 5_000, 500  # characters of LaTeX, of text
+_MAX_AUTHORS, _MAX_AUTHOR = 100, 100  # names, characters of one
 _PACKAGES = re.compile(r"\\(?:usepackage|RequirePackage)\s*+(?:\[[^\]\\]*+\])?\s*+\{([^{}]*+)\}")
 _LABEL = re.compile(r"\\label\s*+\{([^{}]*+)\}")
 _NUMBERING = re.compile(
-    r"\\(?:label|tag\*?|intertext|shortintertext)\s*+\{[^{}]*+\}|\\(?:nonumber|notag|qedhere|allowdisplaybreaks|displaybreak)(?![A-Za-z])(?:\s*+\[\d\])?"
+    r"\\(?:label|tag\*?|intertext|shortintertext)\s*+\{[^{}]*+\}"
+    r"|\\(?:nonumber|notag|qedhere|allowdisplaybreaks|displaybreak)(?![A-Za-z])(?:\s*+\[\d\])?"
     r"|\\l?eqno(?![A-Za-z])\s*+(?:\{[^{}]*+\}|\([^()$\\]{0,40}+\)|\\[a-z]{1,2}box\s*+\{[^{}]*+\}|[\d.]++)?"
 )
 _AUTHOR = re.compile(r"\\author\s*+(?=[\[{])")
@@ -32,11 +38,34 @@ _ASIDE = re.compile(
     r"\\(?:thanks|footnote|footnotemark|inst|affil|orcid|orcidlink|email|textsuperscript)\s*+\{[^{}]*+\}|\$[^$]*+\$"
 )
 _TITLE = re.compile(r"\\title\s*+(?=[\[{])")
+_MATH_SIGNS = frozenset({"$", "$$", "\\[", "\\("})
+# every alternative starts with a plain character: that lets the engine skip to the next "\" or "$"
+_EVENT = re.compile(
+    r"\\(?:begin\s*+\{([A-Za-z]++\*?)\}"
+    r"|p(?:art|aragraph)\*?\s*+(?=[\[{])|chapter\*?\s*+(?=[\[{])"
+    r"|s(?:ection|ub(?:(?:sub)?section|paragraph))\*?\s*+(?=[\[{])"
+    r"|\[|\()"
+    r"|\$\$?"
+)
+# inline math only matters where two of its signs, or an environment in it, could be taken for a display
+_EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$\$?"))
+_INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$|\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL)
+_NAMES = [name for base in DISPLAY_ENVIRONMENTS for name in (base, base + "*")]
+_END_PATTERNS = {name: re.compile(rf"\\end\s*+\{{{re.escape(name)}\}}") for name in _NAMES} | {
+    "\\[": re.compile(r"(?<!\\)(?:\\\\)*+\\\]"),
+    "$$": re.compile(r"(?<!\\)(?:\\\\)*+\$\$"),
+}
+_OPENS_INNER = re.compile(r"\\begin\s*+\{(?:" + "|".join(sorted(INNER_ENVIRONMENTS)) + r")\*?\}")
+_SIDE_PATTERNS = {
+    name: re.compile(rf"\\(begin|end)\s*+\{{{re.escape(name)}\}}")
+    for name in _NAMES
+    if name.rstrip("*") in INNER_ENVIRONMENTS
+}
 
 
 @dataclass
 class Section:
-    """A heading and what stands below it up to the next one; equations stand in it as `EQUATION_MARK`."""
+    """A heading and the LaTeX below it up to the next one, with an `EQUATION_MARK` in place of each equation."""
 
     title: str
     level: int
@@ -44,32 +73,32 @@ class Section:
 
     @cached_property
     def text(self) -> str:
-        """Its prose as plain text, the marks where they were."""
+        """Its prose as plain text, with the marks."""
         return to_plain_text(self.latex)
 
 
 @dataclass
 class Equation:
-    """A display equation as it stands in the document."""
+    """A display equation of a document."""
 
     environment: str  # "align*", "DISPLAY" for \\[ \\] and $$, "eqkinmathml"
     body: str  # without label and numbering commands
     section: int  # index into Document.sections
-    mark: int  # how many marks stand before its own in the section
+    mark: int  # number of marks before its own in the section
     label: str = ""
-    epoch: int = 0  # which macro table holds here
+    epoch: int = 0  # index of the macro table that holds here
 
 
 @dataclass
 class Document:
-    """What `parse` finds."""
+    """The outline of a document."""
 
     title: str = ""
     authors: list[str] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
     equations: list[Equation] = field(default_factory=list)
     packages: list[str] | None = None  # None: the text has no preamble
-    macros: list[dict[str, Macro]] = field(default_factory=list)  # one table an epoch
+    macros: list[dict[str, Macro]] = field(default_factory=list)  # one table per epoch
     cites: list[str] = field(default_factory=list)
     truncated: bool = False  # more equations than the limit
 
@@ -79,8 +108,8 @@ def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] 
     text = expand_environment_commands(strip_comments(text.replace(EQUATION_MARK, " ")))
     style = strip_comments("\n".join(styles or []))
     document = Document(cites=find_cited_ids(text, bibliographies or []))
-    begin = text.find("\\begin{document}")
-    if begin >= 0 and _is_within_braces(text, begin):  # in a macro: then the text is read as a whole
+    begin = text.find(_BEGIN_DOCUMENT)
+    if begin >= 0 and _is_within_braces(text, begin):  # in a macro: the text is read as a whole
         begin = -1
     if begin >= 0:
         document.packages = _find_packages([text[:begin], style])
@@ -99,26 +128,22 @@ def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] 
             table.setdefault(macro.name, _resolve_alias(macro, table))
     document.macros = [table]
     body, changes = expand_structural(body, table, environments, [(at, m) for at, m in changes if at >= 0])
+    scanner = Scanner(text)
     title = _TITLE.search(text)
     if title:
-        document.title = to_plain_text(read_heading(text, title.end())[0])[:500]
-    document.authors = _find_authors(text)
+        document.title = to_plain_text(_read_heading(scanner, title.end())[0])[:_MAX_TITLE]
+    names: list[str] = []
+    for match in islice(_AUTHOR.finditer(text), 50):
+        written = _ASIDE.sub(" ", _read_heading(scanner, match.end())[0])
+        names += [to_plain_text(re.split(r"\\\\|\n\s*\n", part.strip())[0]) for part in _AND.split(written)]
+    names = [name[:_MAX_AUTHOR] for name in dict.fromkeys(names) if name and not name.isspace()]
+    document.authors = names[:_MAX_AUTHORS]
     _fill_document(document, body, changes)
-    clear_pairs()
     return document
 
 
-def _find_authors(text: str) -> list[str]:
-    r"""Names in \author{A \and B}, footnotes and affiliations cut off."""
-    names: list[str] = []
-    for match in islice(_AUTHOR.finditer(text), 50):
-        written = _ASIDE.sub(" ", read_heading(text, match.end())[0])
-        names += [to_plain_text(re.split(r"\\\\|\n\s*\n", part.strip())[0]) for part in _AND.split(written)]
-    return [name[:100] for name in dict.fromkeys(names) if name and not name.isspace()][:100]
-
-
 def _is_within_braces(text: str, at: int) -> bool:
-    """Whether a group is open at `at`, from the start of the paragraph it stands in."""
+    """Return whether a group of the definition before `at` is still open there."""
     start = max(text.rfind("\\newcommand", 0, at), text.rfind("\\def", 0, at))
     if start < 0 or at - start > 2000:
         return False
@@ -150,7 +175,7 @@ def _collect_definitions(style: str) -> tuple[dict[str, Macro], dict[str, Enviro
 
 
 def _define(macro: Macro, table: dict[str, Macro]) -> bool:
-    """Enter a definition in a table; whether that changes anything."""
+    """Enter a definition in a table; return whether that changes anything."""
     macro = _resolve_alias(macro, table)
     if macro.alias == macro.name or table.get(macro.name) == macro or (macro.weak and macro.name in table):
         return False
@@ -159,7 +184,7 @@ def _define(macro: Macro, table: dict[str, Macro]) -> bool:
 
 
 def _resolve_alias(macro: Macro, table: dict[str, Macro]) -> Macro:
-    r"""A \let of a macro we know is that macro under another name; of anything else it stays an alias."""
+    r"""Replace a \let of a known macro by that macro under the new name; any other \let stays an alias."""
     if not macro.alias:
         return macro
     target = table.get(macro.alias)
@@ -169,13 +194,13 @@ def _resolve_alias(macro: Macro, table: dict[str, Macro]) -> Macro:
     return Macro(macro.name, (), written) if written else macro
 
 
-def _remove_definitions(text: str, definitions: list[Definition], begin: int) -> tuple[str, list[tuple[int, Macro]]]:
-    """The body with its definitions cut out, and the definitions with their place in it (-1: before the body)."""
-    start = begin + len("\\begin{document}") if begin >= 0 else 0
-    end = text.rfind("\\end{document}")
+def _remove_definitions(text: str, definitions: list[Definition], begin: int) -> tuple[str, list[MacroChange]]:
+    """Return the body without its definitions, and all macros with their offset in it (-1: before the body)."""
+    start = begin + len(_BEGIN_DOCUMENT) if begin >= 0 else 0
+    end = text.rfind(_END_DOCUMENT)
     end = end if end > start and not _is_within_braces(text, end) else len(text)
     pieces: list[str] = []
-    changes: list[tuple[int, Macro]] = []
+    changes: list[MacroChange] = []
     at, length = start, 0
     for definition in definitions:
         if definition.start >= at and definition.end <= end and definition.start >= start:
@@ -188,20 +213,20 @@ def _remove_definitions(text: str, definitions: list[Definition], begin: int) ->
     return "".join(pieces), changes
 
 
-def _fill_document(document: Document, body: str, changes: list[tuple[int, Macro]]) -> None:
-    """Put the sections and equations of `body` into the document."""
-    sections = document.sections
+def _fill_document(document: Document, body: str, changes: list[MacroChange]) -> None:
+    """Add the sections and equations of `body` to the document."""
+    sections, tables = document.sections, document.macros
     sections.append(Section("", 0))
     pieces: list[str] = []
     at, changed, marks = 0, 0, 0
-    for start, end, environment, inner in iter_events(body):
+    for start, end, environment, inner in _iter_events(body):
         pieces.append(body[at:start])
         at = end
         if environment.startswith("\\"):
             sections[-1].latex = "".join(pieces)
             pieces.clear()
             marks = 0
-            sections.append(Section(to_plain_text(inner)[:500], HEADING_LEVELS[environment[1:]] + 1))
+            sections.append(Section(to_plain_text(inner)[:_MAX_TITLE], _HEADING_LEVELS[environment[1:]] + 1))
             continue
         label = _LABEL.search(inner) if "\\label" in inner else None
         inner = _NUMBERING.sub("", inner).strip()
@@ -213,114 +238,25 @@ def _fill_document(document: Document, body: str, changes: list[tuple[int, Macro
         before = changed
         while changed < len(changes) and changes[changed][0] <= start:
             changed += 1
-        _apply_changes([macro for _, macro in changes[before:changed]], document.macros)
+        if changed > before:  # a new table only if the definitions change what a name means
+            table = dict(tables[-1])
+            if any([_define(macro, table) for _, macro in changes[before:changed]]):
+                if len(tables) >= LIMITS.macro_tables:
+                    tables.pop()
+                tables.append(table)
         pieces.append(EQUATION_MARK)
         name = label[1].strip() if label else ""
-        document.equations.append(
-            Equation(environment, inner, len(sections) - 1, marks, name, len(document.macros) - 1)
-        )
+        document.equations.append(Equation(environment, inner, len(sections) - 1, marks, name, len(tables) - 1))
         marks += 1
     pieces.append(body[at:])
     sections[-1].latex = "".join(pieces)
 
 
-def _apply_changes(macros: list[Macro], tables: list[dict[str, Macro]]) -> None:
-    """Definitions in the body: a new table only if they change what a name means."""
-    if not macros:
-        return
-    table = dict(tables[-1])
-    if any([_define(macro, table) for macro in macros]):
-        if len(tables) < LIMITS.macro_tables:
-            tables.append(table)
-        else:
-            tables[-1] = table
-
-
-HEADING_LEVELS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
-_MAX_HEADING = 5_000
-_MATH_SIGNS = frozenset({"$", "$$", "\\[", "\\("})
-# every alternative starts with a plain character: that lets the engine skip to the next "\" or "$"
-_EVENT = re.compile(
-    r"\\(?:begin\s*+\{([A-Za-z]++\*?)\}"
-    r"|p(?:art|aragraph)\*?\s*+(?=[\[{])|chapter\*?\s*+(?=[\[{])|s(?:ection|ub(?:(?:sub)?section|paragraph))\*?\s*+(?=[\[{])"
-    r"|\[|\()"
-    r"|\$\$?"
-)
-# inline math only matters where two of its signs, or an environment in it, could be taken for a display
-_EVENT_WITHOUT_DOLLARS = re.compile(_EVENT.pattern.removesuffix(r"|\$\$?"))
-_INLINE = re.compile(r"\$(?:[^$\\\n]++|\\.|\n(?![ \t]*+\n))++\$|\\\((?:[^\\]++|\\(?![()\[\]]).)++\\\)", re.DOTALL)
-_CLOSING_BRACKET = re.compile(r"(?<!\\)(?:\\\\)*+\\\]")
-_CLOSING_DOLLARS = re.compile(r"(?<!\\)(?:\\\\)*+\$\$")
-_NAMES = [name for base in DISPLAY_ENVIRONMENTS for name in (base, base + "*")]
-_END_PATTERNS = {name: re.compile(rf"\\end\s*+\{{{re.escape(name)}\}}") for name in _NAMES}
-_OPENS_INNER = re.compile(r"\\begin\s*+\{(?:" + "|".join(sorted(INNER_ENVIRONMENTS)) + r")\*?\}")
-_SIDE_PATTERNS = {
-    name: re.compile(rf"\\(begin|end)\s*+\{{{re.escape(name)}\}}")
-    for name in _NAMES
-    if name.rstrip("*") in INNER_ENVIRONMENTS
-}
-
-
-def read_heading(text: str, at: int) -> tuple[str, int]:
-    """The braced argument at `at`, an optional bracketed one before it passed over."""
-    at = skip_space(text, at)
-    if text[at : at + 1] == "[":
-        end = find_bracket_end(text, at)
-        at = skip_space(text, end) if end > 0 else at + 1
-    if text[at : at + 1] != "{":
-        return "", at
-    end = find_group_end(text, at)
-    if end < 0 or end - at > _MAX_HEADING:
-        line = text.find("\n", at)
-        end = line if line > 0 else len(text)
-        return text[at + 1 : end], end
-    return text[at + 1 : end - 1], end
-
-
-class _ClosingFinder:
-    """Finds the end of a display, and remembers what there is none of."""
-
-    def __init__(self, body: str) -> None:
-        self.body = body
-        self.missing: set[str] = set()
-        self.unbalanced: set[str] = set()
-
-    def find(self, name: str, at: int) -> tuple[int, int] | None:
-        """Where the display `name` whose content starts at `at` ends: (end of content, end of display)."""
-        if name in self.missing:
-            return None
-        if name in _SIDE_PATTERNS and name not in self.unbalanced and (span := self._find_nested(name, at)):
-            return span
-        pattern = {"\\[": _CLOSING_BRACKET, "$$": _CLOSING_DOLLARS}.get(name) or _END_PATTERNS[name]
-        match = pattern.search(self.body, at)
-        if match is None:
-            self.missing.add(name)
-            return None
-        return (match.end() - 2 if name in ("\\[", "$$") else match.start()), match.end()
-
-    def _find_nested(self, name: str, at: int) -> tuple[int, int] | None:
-        depth = 1
-        for match in _SIDE_PATTERNS[name].finditer(self.body, at):
-            depth += 1 if match[1] == "begin" else -1
-            if depth == 0:
-                return match.span()
-        self.unbalanced.add(name)
-        return None
-
-
-def _is_escaped(body: str, at: int) -> bool:
-    r"""Whether an odd number of backslashes stands before `at`: `\$`, `\\[2pt]`."""
-    start = at
-    while start > 0 and body[start - 1] == "\\":
-        start -= 1
-    return (at - start) % 2 == 1
-
-
-def iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
-    r"""Spans of headings and display equations: (start, end, environment or "\section", content)."""
+def _iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
+    r"""Yield headings and display equations as (start, end, environment or "\section", content)."""
     at = 0
     search = (_EVENT if "$$" in body or _OPENS_INNER.search(body) else _EVENT_WITHOUT_DOLLARS).search
-    closings = _ClosingFinder(body)
+    scanner, endings = Scanner(body), _EndingFinder(body)
     while match := search(body, at):
         start, at = match.span()
         sign, name = match[0][:2], match[1]
@@ -328,7 +264,10 @@ def iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
             if name not in _END_PATTERNS:
                 continue
         elif sign in _MATH_SIGNS:
-            if body[start - 1 : start] == "\\" and _is_escaped(body, start):
+            before = start
+            while before > 0 and body[before - 1] == "\\":
+                before -= 1
+            if (start - before) % 2:  # `\$`, `\\[2pt]`
                 at = start + 1
                 continue
             if sign in ("$", "\\("):
@@ -336,10 +275,53 @@ def iter_events(body: str) -> Iterator[tuple[int, int, str, str]]:
                 at = inline.end() if inline else at
                 continue
         else:
-            title, at = read_heading(body, at)
+            title, at = _read_heading(scanner, at)
             yield start, at, match[0].rstrip("* \t\r\n\f\v"), title
             continue
-        span = closings.find(name or sign, at)
+        span = endings.find(name or sign, at)
         if span is not None:
             yield start, span[1], name or "DISPLAY", body[at : span[0]]
             at = span[1]
+
+
+class _EndingFinder:
+    """Finds the end of a display, and remembers which ends the rest of the text lacks."""
+
+    def __init__(self, body: str) -> None:
+        self.body = body
+        self.missing: set[str] = set()
+        self.unbalanced: set[str] = set()
+
+    def find(self, name: str, at: int) -> tuple[int, int] | None:
+        """Return the end of the content that starts at `at` and the end of its display `name`; None if it has none."""
+        if name in self.missing:
+            return None
+        if name in _SIDE_PATTERNS and name not in self.unbalanced:
+            depth = 1
+            for side in _SIDE_PATTERNS[name].finditer(self.body, at):
+                depth += 1 if side[1] == "begin" else -1
+                if depth == 0:
+                    return side.span()
+            self.unbalanced.add(name)
+        match = _END_PATTERNS[name].search(self.body, at)
+        if match is None:
+            self.missing.add(name)
+            return None
+        return (match.end() - 2 if name in ("\\[", "$$") else match.start()), match.end()
+
+
+def _read_heading(scanner: Scanner, at: int) -> tuple[str, int]:
+    """Read the braced argument at `at`, after an optional bracketed one; return it and the index after it."""
+    text = scanner.text
+    at = scanner.skip_space(at)
+    if text[at : at + 1] == "[":
+        end = scanner.find_end(at)
+        at = scanner.skip_space(end) if end > 0 else at + 1
+    if text[at : at + 1] != "{":
+        return "", at
+    end = scanner.find_end(at)
+    if end < 0 or end - at > _MAX_HEADING:
+        line = text.find("\n", at)
+        end = line if line > 0 else len(text)
+        return text[at + 1 : end], end
+    return text[at + 1 : end - 1], end

@@ -1,9 +1,8 @@
-"""The small scanner under everything that reads LaTeX: braces, comments, verbatim text.
+"""The scanner below everything that reads LaTeX: braces, brackets, comments, verbatim text.
 
-LaTeX cannot be parsed without running it; what we need of it (definitions, sections, display environments) can be found
-with a few regular expressions and a brace matcher, fast and without ever failing on odd input. Whatever the input, the
-work grows no faster than its length: patterns do not backtrack, and what is once known to be missing is not sought
-again.
+LaTeX cannot be parsed without running it. What eqkin needs (definitions, sections, displays) can be found with regular
+expressions and a brace matcher, fast and without failing on odd input. The work is linear in the length of any input:
+patterns do not backtrack, and an ending that is known to be missing is not searched for again.
 """
 
 from __future__ import annotations
@@ -15,42 +14,77 @@ _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BRACKET = re.compile(r"\\.|[{}\]]", re.DOTALL)
 _PAIR = re.compile(r"\\.|[{}\[\]]", re.DOTALL)
 _COMMENT = re.compile(r"%(?:(?<!\\%)|(?<=[^\\]\\\\%))[^\n]*+(?:\n[ \t]*+(?=\S))?")
+_HIDDEN_ENVIRONMENT = re.compile(r"\{(?:[vV]erbatim|lstlisting|minted|comment|alltt|filecontents)\*?\}")
 _HIDDEN = re.compile(
-    r"%(?:(?<!\\%)|(?<=[^\\]\\\\%))[^\n]*+(?:\n[ \t]*+(?=\S))?"
-    r"|\\begin\s*+\{(?P<verbatim>verbatim\*?|Verbatim|lstlisting|minted|comment|alltt|filecontents\*?)\}"
+    _COMMENT.pattern
+    + r"|\\begin\s*+\{(?P<verbatim>verbatim\*?|Verbatim|lstlisting|minted|comment|alltt|filecontents\*?)\}"
     r"|\\(?P<iffalse>iffalse)(?![A-Za-z])"
     r"|\\verb\*?+(?P<verb>[^\sA-Za-z*])"
 )
 _CONDITIONAL = re.compile(
     r"\\(?:(?P<fi>fi)|(?P<other>else)|if(?!f(?![a-z])|thenelse|str|defined|empty)[a-zA-Z]*+)(?![A-Za-z])"
 )
+_FI = re.compile(r"\\fi(?![A-Za-z])")
 _SPACE = re.compile(r"\s*")
-_NEAR_CHARS = 5_000  # almost every group closes within so many characters
+_NEAR_CHARS = 5_000  # almost every group is shorter
+_MAX_VERB = 1_000  # characters of \verb
 
 
-def skip_space(text: str, at: int) -> int:
-    """Index of the first character at or after `at` that is not white space."""
-    match = _SPACE.match(text, at)
-    return match.end() if match else at
+class Scanner:
+    """Finds the groups of one text. If one is long, the ends of all groups are found in one pass and remembered."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._ends: array[int] | None = None
+
+    def skip_space(self, at: int) -> int:
+        """Return the index of the first character at or after `at` that is not white space."""
+        match = _SPACE.match(self.text, at)
+        return match.end() if match else at
+
+    def find_end(self, at: int) -> int:
+        """Return the index after the group that the `{` or `[` at `at` opens; -1 if it does not close."""
+        if self._ends is None:
+            is_bracket = self.text[at] == "["
+            depth = 0
+            for match in (_BRACKET if is_bracket else _BRACE).finditer(self.text, at + is_bracket, at + _NEAR_CHARS):
+                token = match[0]
+                if token == "{":
+                    depth += 1
+                elif token == "}":
+                    depth -= 1
+                    if depth < 0:
+                        return -1
+                    if depth == 0 and not is_bracket:
+                        return match.end()
+                elif token == "]" and depth == 0:
+                    return match.end()
+            if at + _NEAR_CHARS >= len(self.text):
+                return -1
+            self._ends = _find_all_ends(self.text)
+        return self._ends[at]
+
+    def read_group(self, at: int) -> tuple[str, int] | None:
+        """Return the content of the `{...}` after white space at `at` and the index after it; None if there is none."""
+        return self._read("{", at)
+
+    def read_bracket(self, at: int) -> tuple[str, int] | None:
+        """Return the content of the `[...]` after white space at `at` and the index after it; None if there is none."""
+        return self._read("[", at)
+
+    def _read(self, opening: str, at: int) -> tuple[str, int] | None:
+        at = self.skip_space(at)
+        if self.text[at : at + 1] != opening:
+            return None
+        end = self.find_end(at)
+        return (self.text[at + 1 : end - 1], end) if end > 0 else None
 
 
-# Where the groups of the last difficult text close: all of them found in one pass, asked for one by one.
-_pairs: tuple[str | None, array[int]] = (None, array("i"))
-
-
-def _find_pair_end(text: str, at: int) -> int:
-    global _pairs
-    known = _pairs
-    if known[0] is not text:
-        _pairs = known = (text, _find_all_pairs(text))
-    return known[1][at]
-
-
-def _find_all_pairs(text: str) -> array[int]:
-    """For every `{` and `[` of a text the index after its end, -1 for everything else."""
+def _find_all_ends(text: str) -> array[int]:
+    """Return for every `{` and `[` of a text the index after its end, -1 for everything else."""
     ends = array("i", [-1]) * len(text)
     braces = array("i")
-    brackets: list[tuple[int, int]] = []  # (depth of braces, index) of those that are open
+    brackets: list[tuple[int, int]] = []  # (depth of braces, index) of open ones
     for match in _PAIR.finditer(text):
         token, at = match[0], match.start()
         if token == "{":
@@ -68,70 +102,12 @@ def _find_all_pairs(text: str) -> array[int]:
     return ends
 
 
-def clear_pairs() -> None:
-    """Let go of the text that was scanned last."""
-    global _pairs
-    _pairs = (None, array("i"))
-
-
-def find_group_end(text: str, at: int) -> int:
-    """Index just after the group whose `{` stands at `at`; -1 if it does not close."""
-    if _pairs[0] is text:
-        return _find_pair_end(text, at)
-    depth = 0
-    for match in _BRACE.finditer(text, at, at + _NEAR_CHARS):
-        token = match[0]
-        if token == "{":
-            depth += 1
-        elif token == "}":
-            depth -= 1
-            if depth == 0:
-                return match.end()
-    return -1 if at + _NEAR_CHARS >= len(text) else _find_pair_end(text, at)
-
-
-def find_bracket_end(text: str, at: int) -> int:
-    """Index just after the `]` that closes the `[` at `at`, braces respected; -1 if it does not close."""
-    if _pairs[0] is text:
-        return _find_pair_end(text, at)
-    depth = 0
-    for match in _BRACKET.finditer(text, at + 1, at + _NEAR_CHARS):
-        token = match[0]
-        if token == "{":
-            depth += 1
-        elif token == "}":
-            depth -= 1
-            if depth < 0:
-                return -1
-        elif token == "]" and depth == 0:
-            return match.end()
-    return -1 if at + _NEAR_CHARS >= len(text) else _find_pair_end(text, at)
-
-
-def read_group(text: str, at: int) -> tuple[str, int] | None:
-    """The content of the `{...}` at or after white space at `at`, and the index after it; None if there is none."""
-    at = skip_space(text, at)
-    if text[at : at + 1] != "{":
-        return None
-    end = find_group_end(text, at)
-    return (text[at + 1 : end - 1], end) if end > 0 else None
-
-
-def read_bracket(text: str, at: int) -> tuple[str, int] | None:
-    """The content of the `[...]` at or after white space at `at`, and the index after it; None if there is none."""
-    at = skip_space(text, at)
-    if text[at : at + 1] != "[":
-        return None
-    end = find_bracket_end(text, at)
-    return (text[at + 1 : end - 1], end) if end > 0 else None
-
-
 def strip_comments(text: str) -> str:
-    r"""Drop `%` comments (not `\%`), verbatim text, comment environments and what `\iffalse` hides."""
+    r"""Remove `%` comments (not `\%`), verbatim text, comment environments and what `\iffalse` hides."""
     if not ("\\verb" in text or "\\iffalse" in text or "\\begin" in text and _HIDDEN_ENVIRONMENT.search(text)):
         return _COMMENT.sub("", text) if "%" in text else text
     pieces: list[str] = []
-    missing: set[str] = set()  # endings the rest of the text has not
+    missing: set[str] = set()  # endings that the rest of the text lacks
     at = 0
     while match := _HIDDEN.search(text, at):
         pieces.append(text[at : match.start()])
@@ -139,37 +115,29 @@ def strip_comments(text: str) -> str:
         kind = match.lastgroup
         if kind is None:  # a comment
             continue
-        kept, end = (
-            _read_conditional(text, at, missing)
-            if kind == "iffalse"
-            else ("", _find_verbatim_end(text, match, missing))
-        )
+        kept, end = "", -1
+        if kind == "iffalse":
+            kept, end = _read_conditional(text, at, missing)
+        elif kind == "verb":
+            line = text.find("\n", at, at + _MAX_VERB)
+            end = text.find(match["verb"], at, line if line >= 0 else at + _MAX_VERB) + 1
+        elif (ending := f"\\end{{{match['verbatim']}}}") not in missing:
+            end = text.find(ending, at)
+            if end < 0:
+                missing.add(ending)
+            else:
+                end += len(ending)
         pieces.append(kept if end > at else match[0])
         at = max(end, at)
     pieces.append(text[at:])
     return "".join(pieces)
 
 
-_HIDDEN_ENVIRONMENT = re.compile(r"\{(?:[vV]erbatim|lstlisting|minted|comment|alltt|filecontents)\*?\}")
-
-
-def _find_verbatim_end(text: str, match: re.Match[str], missing: set[str]) -> int:
-    if match.lastgroup == "verb":
-        line = text.find("\n", match.end(), match.end() + 1000)
-        return text.find(match["verb"], match.end(), line if line >= 0 else match.end() + 1000) + 1
-    ending = f"\\end{{{match['verbatim']}}}"
-    end = -1 if ending in missing else text.find(ending, match.end())
-    if end < 0:
-        missing.add(ending)
-        return -1
-    return end + len(ending)
-
-
 def _read_conditional(text: str, at: int, missing: set[str]) -> tuple[str, int]:
-    r"""What is left of `\iffalse ... \else kept \fi`, and where it ends; (-1 if it does not)."""
-    depth, kept = 1, -1
+    r"""Return what remains of `\iffalse ... \else kept \fi` and the index after it, -1 if it has no end."""
     if "\\fi" in missing:
         return "", -1
+    depth, kept = 1, -1
     for match in _CONDITIONAL.finditer(text, at):
         if match["fi"]:
             depth -= 1
@@ -180,5 +148,5 @@ def _read_conditional(text: str, at: int, missing: set[str]) -> tuple[str, int]:
         else:
             depth += 1
     missing.add("\\fi")
-    first = re.compile(r"\\fi(?![A-Za-z])").search(text, at)  # miscounted: some name only looks like a conditional
+    first = _FI.search(text, at)  # miscounted: some name only looks like a conditional
     return " ", first.end() if first else -1

@@ -23,7 +23,7 @@ from py_mini_racer import JSEvalException, JSOOMException, JSTimeoutException, M
 
 from eqkin.errors import CorruptData
 from eqkin.latex.environments import DIAGRAM_COMMANDS
-from eqkin.latex.macros import PRELUDES, Macro, find_providers
+from eqkin.latex.macros import Macro, find_providers, load_preludes
 from eqkin.limits import LIMITS, Limits
 from eqkin.trees.forest import Forest, ForestBuilder
 
@@ -141,7 +141,7 @@ class Converter:
         """
         size = self.limits.batch_formulas
         self._document = {
-            "packages": ["latex", *(name for name in packages if name in PRELUDES)],
+            "packages": ["latex", *(name for name in packages if name in load_preludes())],
             "definitions": list(definitions),
             "formulas": [_remove_nuls(formula) for formula in formulas],
         }
@@ -238,7 +238,7 @@ def _to_json(value: object) -> str:
 
 @cache
 def _encode_preludes() -> str:
-    packages = {name: list(table.values()) for name, table in PRELUDES.items()}
+    packages = {name: list(table.values()) for name, table in load_preludes().items()}
     return _to_json({"packages": packages, "providers": find_providers()})
 
 
