@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import unicodedata
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, closing, suppress
 from math import log
 from pathlib import Path
 
@@ -247,3 +247,17 @@ def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
 def translate_text_errors(path: Path) -> AbstractContextManager[None]:
     """SQLite's errors as eqkin's; damaged words are made anew."""
     return database.translate_sqlite_errors(path, f"the words are damaged: {REBUILD_HINT}")
+
+
+def stem_words(passages: Sequence[str]) -> list[list[str]]:
+    """Split passages into words as the text index does: without case, accents and endings, in order."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(
+            "CREATE VIRTUAL TABLE text USING fts5(words, content='', tokenize='porter unicode61 remove_diacritics 2');"
+            "CREATE VIRTUAL TABLE found USING fts5vocab(text, instance);"
+        )
+        connection.executemany("INSERT INTO text (rowid, words) VALUES (?, ?)", enumerate(passages))
+        words: list[list[str]] = [[] for _ in passages]
+        for document, term in connection.execute("SELECT doc, term FROM found ORDER BY doc, offset"):
+            words[document].append(term)
+    return words

@@ -1,7 +1,7 @@
-"""`Connection`: calls of a Milvus server, each within a few seconds, whose failures are errors of eqkin.
+"""`MilvusConnection`: calls to a Milvus server with a time limit, whose failures are errors of eqkin.
 
-The connection is made with the first call. When the server went away and came back, pymilvus connects again with the
-next call, and collections that are not loaded then are loaded.
+The first call connects. When the server went away and came back, pymilvus connects again with the next call, and
+collections that are not in the server's memory are loaded.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from urllib.parse import unquote, urlsplit
 
 from eqkin.errors import BadInput, EqkinError, StorageFailed, Unreachable
 
-CALL_SECONDS = 8.0  # that a call may take
-WRITE_SECONDS = 30.0  # and one that writes, makes or loads a collection
-_RETRY_PAUSE = 0.3  # seconds after which a call that found no connection is made once more
+CALL_SECONDS = 8.0  # limit of a call
+WRITE_SECONDS = 30.0  # limit of one that writes, creates or loads a collection
+_RETRY_PAUSE = 0.3  # seconds before a call that found no connection is repeated
 _GRPC_OPTIONS = {
-    "grpc.keepalive_permit_without_calls": 0,  # Milvus Lite hangs up on whoever calls to hear that it is there
+    "grpc.keepalive_permit_without_calls": 0,  # Milvus Lite closes connections that send such pings
     "grpc.keepalive_time_ms": 60_000,
-    "grpc.use_local_subchannel_pool": 1,  # a new connection does not inherit the waiting time of a broken one
+    "grpc.use_local_subchannel_pool": 1,  # a new connection does not inherit the back-off of a broken one
     "grpc.initial_reconnect_backoff_ms": 100,
     "grpc.min_reconnect_backoff_ms": 100,
     "grpc.max_reconnect_backoff_ms": 1_000,
@@ -44,7 +44,7 @@ class _NotLoaded(Unreachable):
 
 
 class _Refused(Unreachable):
-    """Nobody takes the call."""
+    """Nothing accepts the connection."""
 
 
 class MilvusConnection:
@@ -52,14 +52,16 @@ class MilvusConnection:
 
     Args:
         uri: `http://host:port`, `https://user:password@host:port/database`, or the path of a file of Milvus Lite that
-            ends with `.db`. Without a user there, `$MILVUS_TOKEN` is taken, if it is set.
+            ends with `.db`. Without a user there, `$MILVUS_TOKEN` is used, if it is set.
+        seconds: Limit of a call, unless it is given with the call.
 
     Raises:
-        BadInput: the address is none, or pymilvus is not installed.
+        BadInput: the address is invalid, or pymilvus is not installed.
     """
 
-    def __init__(self, uri: str) -> None:
+    def __init__(self, uri: str, seconds: float = CALL_SECONDS) -> None:
         self.uri, self.shown, self._token = parse_address(uri)
+        self.seconds = seconds
         self._client: Any = None
         self._connecting = threading.Lock()
         import_pymilvus()
@@ -68,39 +70,39 @@ class MilvusConnection:
         """Call a method of `pymilvus.MilvusClient`; a collection that is not loaded is loaded first.
 
         Args:
-            method: its name.
-            collection: the one it is about, if any.
-            seconds: that it may take; a few if nothing is said.
-            arguments: further ones of the method.
+            method: Its name.
+            collection: The collection it is about, if any.
+            seconds: Time limit.
+            arguments: Further arguments of the method.
 
         Raises:
-            NoSuchCollection: the collection is not there.
-            StorageFailed: the server refuses: out of memory or disk, or something of its own is wrong.
-            Unreachable: it does not answer, does not let us in, or has not loaded the collection yet.
+            NoSuchCollection: the collection does not exist.
+            StorageFailed: the server refuses: out of memory or disk, or an error of its own.
+            Unreachable: it does not answer, denies access, or has not loaded the collection yet.
         """
-        seconds = seconds or CALL_SECONDS
+        seconds = seconds or self.seconds
         try:
             return self._call_once(method, collection, seconds, arguments)
         except _NotLoaded:
             self.load(collection)
-        except _Refused:  # a connection that was cut while nobody used it is noticed now
+        except _Refused:  # a connection that was cut while it was idle is noticed now
             time.sleep(_RETRY_PAUSE)
         return self._call_once(method, collection, seconds, arguments)
 
     def load(self, collection: str, seconds: float | None = None) -> None:
-        """Load a collection into the server's memory; raises `Unreachable` if that takes longer than a moment."""
+        """Load a collection into the server's memory; raises `Unreachable` if that takes too long."""
         try:
-            self._call_once("load_collection", collection, seconds or CALL_SECONDS, {})
+            self._call_once("load_collection", collection, seconds or self.seconds, {})
         except (StorageFailed, Unreachable) as error:
             raise Unreachable(f"{self.shown}: is loading its collection {collection}; try again in a moment") from error
 
     @property
     def version(self) -> str:
-        """The server's version, in its own words."""
-        return str(self._call_once("get_server_version", "", CALL_SECONDS, {}))
+        """The server's version, as it reports it."""
+        return str(self._call_once("get_server_version", "", self.seconds, {}))
 
     def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
         with self._connecting:
             if self._client is not None:
                 self._client.close()
@@ -120,23 +122,23 @@ class MilvusConnection:
             if self._client is None:
                 token = self._token or os.environ.get("MILVUS_TOKEN", "")
                 self._client = import_pymilvus().MilvusClient(
-                    uri=self.uri, token=token, timeout=CALL_SECONDS, dedicated=True, grpc_options=_GRPC_OPTIONS
+                    uri=self.uri, token=token, timeout=self.seconds, dedicated=True, grpc_options=_GRPC_OPTIONS
                 )
             return self._client
 
     def _translate_error(self, error: Exception, collection: str) -> EqkinError:
         code = getattr(error, "code", None)
-        code = code() if callable(code) else code  # gRPC's errors have a method of that name
+        code = code() if callable(code) else code  # a method in gRPC's errors
         message = str(getattr(error, "message", "") or getattr(error, "details", lambda: "")() or error)
         if code == _NO_COLLECTION:
             return NoSuchCollection(
-                f"{self.shown}: has no collection {collection}; load a library into it with "
+                f"{self.shown}: has no collection {collection}; push a library into it with "
                 f"`eqkin push --milvus {self.shown} --collection {collection}`"
             )
         if code in _NOT_LOADED:
             return _NotLoaded(f"{self.shown}: its collection {collection} is not loaded; try again in a moment")
         if getattr(code, "name", "") in _DENIED:
-            return Unreachable(f"{self.shown}: Milvus does not let us in ({_shorten(message)}); set MILVUS_TOKEN")
+            return Unreachable(f"{self.shown}: Milvus denies access ({_shorten(message)}); set MILVUS_TOKEN")
         if _is_grpc_status(code) or code in _NOT_READY and _NOT_READY_MESSAGE.search(message):
             slow = getattr(code, "name", "") == "DEADLINE_EXCEEDED"
             kind = Unreachable if slow else _Refused
@@ -146,7 +148,7 @@ class MilvusConnection:
 
 
 def import_pymilvus() -> Any:
-    """The client library, with its log quiet: what went wrong is in the errors that are raised.
+    """Import the client library, with its log silenced: what went wrong is in the errors that are raised.
 
     Raises:
         BadInput: it is not installed.
@@ -162,10 +164,10 @@ def import_pymilvus() -> Any:
 
 
 def parse_address(uri: str) -> tuple[str, str, str]:
-    """An address without user and password, as pymilvus takes it and as it may be shown, and `user:password`.
+    """Return an address as pymilvus takes it, as it may be shown (both without password), and `user:password`.
 
     Raises:
-        BadInput: it is none.
+        BadInput: it is invalid.
     """
     uri = uri.strip()
     if uri.endswith(".db") and "://" not in uri:
@@ -173,13 +175,13 @@ def parse_address(uri: str) -> tuple[str, str, str]:
     if re.fullmatch(r"[\w.-]+:\d+", uri):
         uri = f"http://{uri}"
     wrong = BadInput(
-        f"{uri.rpartition('@')[2][:200]!r} is no address of a Milvus server; http://localhost:19530 is one, "
+        f"{uri.rpartition('@')[2][:200]!r} is not an address of a Milvus server; http://localhost:19530 is one, "
         "https://user:password@host:19530 another, with %40 for @ and %2F for / in the password"
     )
     try:
         parts = urlsplit(uri)
         port = parts.port
-    except ValueError:  # whose message has parts of the password
+    except ValueError:  # its message contains parts of the password
         raise wrong from None
     if parts.scheme == "unix":
         return uri, uri, ""
@@ -193,7 +195,7 @@ def parse_address(uri: str) -> tuple[str, str, str]:
 
 
 def _is_grpc_status(code: object) -> bool:
-    """Whether a code is one of gRPC's, not of Milvus."""
+    """Return whether a code is one of gRPC, not of Milvus."""
     import grpc
 
     return isinstance(code, grpc.StatusCode)

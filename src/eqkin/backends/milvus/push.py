@@ -1,47 +1,73 @@
-"""Pushing a library into Milvus: in batches, resumable, each equation once however often it is pushed.
+"""Push a library into Milvus: in batches, resumable, each equation once however often it is pushed.
 
-A paper's equations are written before its row, which holds a digest of its content: papers whose row says so are
-complete and passed over. What a changed paper had and has no more is deleted. Killed at any moment, the next push goes
-on with the papers that have no row. A record says which papers are being written: what is there of those that did not
-come to their row is deleted first, since nobody may ever push them again.
+A paper's equations are written before its row, which holds a digest of its content: papers with this digest are
+complete and skipped. Equations that a changed paper has no more are deleted. A record lists the papers that are being
+written: if a push was killed, the next one first deletes the equations of those that have no row yet, since they may
+never be pushed again.
+
+One push at a time writes into a collection: it holds a lease, a record that names it and is renewed while it runs.
+Milvus cannot compare and set, so a push that wrote the lease reads it again a moment later, and before each renewal: of
+two that begin at the same instant the later one stays, the other stops. Clocks of machines have to agree to within the
+time after which a lease expires.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
+import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from eqkin.backends.milvus import documents
-from eqkin.backends.milvus.connection import WRITE_SECONDS, MilvusConnection
-from eqkin.backends.milvus.expressions import format_list
-from eqkin.backends.milvus.keys import PENDING_KEY, hash_name, hash_part
-from eqkin.backends.milvus.lease import PushLease
-from eqkin.backends.milvus.rows import PaperRows, Row, build_paper_rows, estimate_size
-from eqkin.backends.milvus.schema import (
+from eqkin import __version__
+from eqkin.backends.milvus.collection import (
     DEFAULT_COLLECTION,
+    LEASE_KEY,
+    NO_YEAR,
+    PENDING_KEY,
+    SUMMARY_KEY,
     CollectionInfo,
-    check_name,
-    name_papers_collection,
-    prepare_collections,
+    MilvusCollection,
+    Row,
+    format_list,
+    hash_name,
+    pack_record,
 )
-from eqkin.backends.milvus.summary import summarise
-from eqkin.backends.milvus.vectors import LibraryVectors
-from eqkin.errors import BadInput, StorageFailed, Unreachable
-from eqkin.library import LibraryFiles, records
+from eqkin.backends.milvus.connection import WRITE_SECONDS, MilvusConnection
+from eqkin.backends.milvus.rows import PaperRows, build_paper_rows, estimate_size
+from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, StorageFailed, Unreachable
+from eqkin.index.state import INDEX_FOLDER, IndexManifest
+from eqkin.index.vectors import VectorFiles
+from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_contents, list_paper_trees
+from eqkin.library.records import get_paper_page
 
 T = TypeVar("T")
-_PAPERS_PER_LOOKUP = 500  # papers looked up at a time
-_EQUATIONS_PER_BATCH = 1_000  # equations of a batch, and of a message
-_MAX_MESSAGE_BYTES = 4_000_000  # of a message; Milvus takes 64 MB
-_RETRY_PAUSES = (1.0, 4.0, 15.0, 30.0)  # seconds waited for a server that is away, before a batch is tried again
+_PAPERS_PER_LOOKUP = 500
+_MAX_MESSAGE_BYTES = 4_000_000  # Milvus takes 64 MB
+_RETRY_PAUSES = (1.0, 4.0, 15.0, 30.0)  # seconds before each new attempt to write a batch while the server is away
+
+
+@dataclass(frozen=True)
+class PushSettings:
+    """Sizes and times of a push."""
+
+    equations_per_batch: int = 1_000  # also of a message
+    lease_seconds: float = 60.0  # after which a lease that was not renewed expires
+    renew_seconds: float = 5.0  # between renewals
+    settle_seconds: float = 0.3  # until a new lease is read again
+
+
+SETTINGS = PushSettings()
 
 
 @dataclass
@@ -52,7 +78,7 @@ class PushReport:
     unchanged: int = 0
     equations: int = 0  # pushed
     deleted: int = 0  # equations that changed or removed papers have no more
-    removed: int = 0  # papers dropped, with `prune`
+    removed: int = 0  # papers deleted, with `prune`
     missing: int = 0  # equations of the library without a vector: `eqkin index` makes them
     oversized: list[str] = field(default_factory=list)  # ids of equations too large for Milvus
     total: int = 0  # papers of the library
@@ -71,73 +97,180 @@ def push_library(
     *,
     prune: bool = False,
     progress: Progress | None = None,
+    settings: PushSettings = SETTINGS,
 ) -> PushReport:
-    """Push a library into a collection, which is made if it is not there.
+    """Push a library into a collection, which is created if it does not exist.
 
     Args:
-        library: what to push; it has to be indexed.
-        uri: the server's address.
-        model: digest of the network that made the library's vectors.
-        collection: its name; other libraries' papers may be there, too.
-        prune: also drop papers that are in the collection but not in the library.
-        progress: called after every batch.
+        library: What to push; it has to be indexed.
+        uri: The server's address.
+        model: Digest of the network that made the library's vectors.
+        collection: Its name; it may also contain papers of other libraries.
+        prune: Also delete papers that are in the collection but not in the library.
+        progress: Called after every batch.
+        settings: Sizes and times.
 
     Raises:
-        BadInput: the library is not indexed, or the collection is of another model or not eqkin's.
-        LibraryBusy: another push is at work there.
-        Unreachable: the server does not answer; what was pushed stays, the next push goes on.
+        BadInput: the library is not indexed, or another model or another program made the collection.
+        LibraryBusy: another push is running.
+        Unreachable: the server does not answer; what was pushed stays, the next push continues.
         StorageFailed: the server cannot take more.
     """
     connection = MilvusConnection(uri)
     try:
-        vectors = LibraryVectors.open(library, model)
-        origin = prepare_collections(connection, check_name(collection), model, vectors.dimensions)
-        with PushLease(connection, collection) as lease:
-            pushing = _Pusher(
-                library, connection, collection, vectors, origin, lease, progress or (lambda report: None)
+        vectors, target = LibraryVectors.open(library, model), MilvusCollection(connection, collection)
+        info = target.prepare(model, vectors.dimensions)
+        with PushLease(target, settings) as lease:
+            return _Pusher(library, target, vectors, info, lease, progress or (lambda report: None), settings).run(
+                prune
             )
-            return pushing.run(prune)
     finally:
         connection.close()
 
 
-@dataclass
+class LibraryVectors:
+    """Vectors of a library by the numbers of their trees, read without the nearest-neighbour index."""
+
+    def __init__(self, files: VectorFiles) -> None:
+        self._files, self.dimensions = files, files.dimensions
+
+    @classmethod
+    def open(cls, library: LibraryFiles, model: str) -> LibraryVectors:
+        """Open the vectors that a model made.
+
+        Raises:
+            BadInput: the library is not indexed, or with another model.
+            CorruptData: a file is damaged.
+        """
+        folder = library.folder / INDEX_FOLDER
+        while True:
+            manifest = IndexManifest.load(folder)
+            if manifest is None:
+                raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
+            if manifest.model != model:
+                raise BadInput(
+                    f"{library.folder}: its vectors are of the model {manifest.model}, not of {model}; run `eqkin index`"
+                )
+            try:
+                return cls(VectorFiles(folder, manifest.files, manifest.dimensions))
+            except CorruptData:
+                if IndexManifest.load(folder) == manifest:  # otherwise an update has just replaced files
+                    raise
+
+    def has(self, trees: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which trees have a vector."""
+        return self._files.rows.has(trees)
+
+    def take(self, trees: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+        """Return the vectors of trees that have one, in their order."""
+        return self._files.take(self._files.rows.of(trees))
+
+
+class PushLease:
+    """Context manager that holds the lease of a collection; raises `LibraryBusy` if another push does."""
+
+    def __init__(self, collection: MilvusCollection, settings: PushSettings = SETTINGS) -> None:
+        self._collection, self._settings = collection, settings
+        self._token, self._renewed = secrets.token_hex(8), 0.0
+
+    def __enter__(self) -> PushLease:
+        holder = self._read_holder()
+        if holder and self._is_alive(holder):
+            raise self._make_busy_error(holder)
+        self._write()
+        time.sleep(self._settings.settle_seconds)
+        self._check()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(EqkinError):  # then it expires
+            if self._read_holder().get("token") == self._token:
+                self._collection.write_record(LEASE_KEY, {})
+
+    def renew(self) -> None:
+        """Write the lease again if it is time; raises `LibraryBusy` if another push has taken it."""
+        if time.monotonic() - self._renewed > self._settings.renew_seconds:
+            self._check()
+            self._write()
+
+    def _check(self) -> None:
+        holder = self._read_holder()
+        if holder.get("token") != self._token:
+            raise self._make_busy_error(holder)
+
+    def _read_holder(self) -> dict[str, Any]:
+        return self._collection.read_record(LEASE_KEY) or {}
+
+    def _write(self) -> None:
+        holder = {"token": self._token, "host": socket.gethostname(), "process": os.getpid(), "time": time.time()}
+        self._collection.write_record(LEASE_KEY, holder)
+        self._renewed = time.monotonic()
+
+    def _make_busy_error(self, holder: dict[str, Any]) -> LibraryBusy:
+        who = f"process {holder.get('process')} on {holder.get('host')}" if holder else "unknown"
+        return LibraryBusy(f"{self._collection}: another push into it is running ({who}); try again when it is done")
+
+    def _is_alive(self, holder: dict[str, Any]) -> bool:
+        """Return whether a lease counts: renewed lately, by a process that is not known to have ended."""
+        if time.time() - holder["time"] > self._settings.lease_seconds:
+            return False
+        if holder["host"] != socket.gethostname() or os.name == "nt":
+            return True
+        try:
+            os.kill(holder["process"], 0)
+        except ProcessLookupError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+@dataclass(frozen=True)
 class _ListedPaper:
     """A paper of the library."""
 
     key: str
-    content: str  # as its row has it when it is complete
-    equations: int  # that have a vector
-    parts: int = 0  # rows among the papers that the collection has of it
+    content: str  # as in its row when it is complete
+    equations: int  # with a vector
 
 
 @dataclass
 class _Pusher:
     library: LibraryFiles
-    connection: MilvusConnection
-    collection: str
+    collection: MilvusCollection
     vectors: LibraryVectors
-    origin: CollectionInfo
+    info: CollectionInfo
     lease: PushLease
     progress: Progress
+    settings: PushSettings
     report: PushReport = field(default_factory=PushReport)
 
     def run(self, prune: bool) -> PushReport:
-        start, report = time.monotonic(), self.report
-        report.total = len(list_contents(self.library))
-        self._clear_pending()
-        fresh = documents.count_rows(self.connection, self.collection, strong=True) == 0
-        for listed_ in self._iter_listed():
-            due = self._retry(partial(self._find_due, listed_))
-            report.unchanged += len(listed_) - len(due)
-            for batch in _iter_batches(due):
+        start, report, collection = time.monotonic(), self.report, self.collection
+        here = {hash_name(key) for key in list_contents(self.library)}
+        report.total = len(here)
+        self._delete_pending()
+        fresh = collection.count(collection.name, strong=True) == 0 and not any(
+            collection.scan(collection.papers, (), "paper_key != 0", rows=1)
+        )
+        for papers in self._iter_papers():
+            due = self._retry(partial(self._find_due, papers))
+            report.unchanged += len(papers) - len(due)
+            for batch in self._iter_batches(due):
                 self._retry(partial(self._push_batch, batch, fresh))
                 self._report_progress(start)
             self._report_progress(start)
-        self._drop_rows([PENDING_KEY])
+        collection.delete(collection.papers, [PENDING_KEY])
         if prune:
-            self._prune()
-        self._finish()
+            self._prune(here)
+        if report.papers or report.removed:
+            with suppress(
+                Unreachable, StorageFailed
+            ):  # what was written is safe; the server indexes it in its own time
+                collection.connection.call("flush", collection.name, seconds=WRITE_SECONDS)
+            self.lease.renew()
+        self._write_summary()
+        report.collection = collection.count(collection.name, strong=True)
         self._report_progress(start)
         return report
 
@@ -155,160 +288,130 @@ class _Pusher:
                 time.sleep(pause)
         return work()
 
-    def _iter_listed(self) -> Iterator[list[_ListedPaper]]:
-        """The library's papers, some at a time."""
+    def _iter_papers(self) -> Iterator[list[_ListedPaper]]:
+        """List the library's papers, some at a time."""
         last = 0
-        while True:
-            papers = list_paper_trees(self.library, last, _PAPERS_PER_LOOKUP)
-            if not papers:
-                return
+        while papers := list_paper_trees(self.library, last, _PAPERS_PER_LOOKUP):
             last = papers[-1].id
-            yield [self._list_paper(paper.key, paper.content, paper.trees) for paper in papers]
-
-    def _list_paper(self, key: str, content: str, trees: Sequence[int]) -> _ListedPaper:
-        numbers = np.array(trees, np.int64)
-        there = int(self.vectors.has(numbers).sum())
-        self.report.missing += len(numbers) - there
-        return _ListedPaper(key, f"{content}-{there}", there)
+            listed = []
+            for paper in papers:
+                count = int(self.vectors.has(np.array(paper.trees, np.int64)).sum())
+                self.report.missing += len(paper.trees) - count
+                listed.append(_ListedPaper(paper.key, f"{paper.content}-{count}", count))
+            yield listed
 
     def _find_due(self, papers: Sequence[_ListedPaper]) -> list[_ListedPaper]:
-        """Those of papers that the collection does not have as they are."""
+        """Return the papers that the collection does not have as they are."""
         keys = [hash_name(paper.key) for paper in papers]
-        rows = documents.fetch_rows(
-            self.connection, name_papers_collection(self.collection), keys, ("content", "parts"), strong=True
-        )
-        found = []
-        for key, paper in zip(keys, papers, strict=True):
-            row = rows.get(key, {"content": None, "parts": 0})
-            if row["content"] != paper.content:
-                found.append(replace(paper, parts=row["parts"]))
-        return found
+        rows = self.collection.fetch(self.collection.papers, keys, ("content",), strong=True)
+        known = {key: row["content"] for key, row in rows.items()}
+        return [paper for key, paper in zip(keys, papers, strict=True) if known.get(key) != paper.content]
+
+    def _iter_batches(self, papers: Sequence[_ListedPaper]) -> Iterator[list[_ListedPaper]]:
+        """Group papers into batches with about the same number of equations."""
+        batch: list[_ListedPaper] = []
+        for paper in papers:
+            if batch and sum(one.equations for one in batch) + paper.equations > self.settings.equations_per_batch:
+                yield batch
+                batch = []
+            batch.append(paper)
+        if batch:
+            yield batch
 
     def _push_batch(self, papers: Sequence[_ListedPaper], fresh: bool) -> None:
-        """Write a batch: equations first, then what is to be deleted, then the papers."""
+        """Write a batch: equations first, then delete what papers have no more, then write the papers' rows."""
         ready = [rows for paper in papers if (rows := self._build_rows(paper)) is not None]
         equations = [row for rows in ready for row in rows.equations]
-        begun = {rows.key: len(rows.papers) for rows in ready}
-        documents.write_record(self.connection, self.collection, PENDING_KEY, begun, secrets.token_hex(8))
-        self._write(self.collection, equations)
-        deleted = 0 if fresh else self._delete(list(begun), {row["key"] for row in equations})
-        self._drop_rows(
-            _iter_part_keys((paper.key, begun.get(paper.key, paper.parts), paper.parts) for paper in papers)
-        )
-        self.lease.renew()  # whoever took it over has deleted what was begun
-        self._write(name_papers_collection(self.collection), [row for rows in ready for row in rows.papers])
-        report = self.report
-        report.papers += len(ready)
-        report.equations += len(equations)
-        report.deleted += deleted
-        report.oversized += [name for rows in ready for name in rows.oversized]
+        unindexed = [row for rows in ready for row in rows.unindexed]
+        complete = [row for rows in ready for row in rows.papers]
+        name, keys = self.collection.name, [rows.key for rows in ready]
+        self.collection.write_record(PENDING_KEY, keys)
+        self._write(name, equations)
+        self._write(self.collection.papers, unindexed)
+        deleted = 0
+        if not fresh:
+            deleted = self._delete_papers(name, keys, {row["key"] for row in equations})
+            self._delete_papers(self.collection.papers, keys, {row["key"] for row in (*unindexed, *complete)})
+        self.lease.renew()  # a push that has taken it over has deleted what is pending
+        self._write(self.collection.papers, complete)
+        self.report.papers += len(ready)
+        self.report.equations += len(equations)
+        self.report.deleted += deleted
+        self.report.oversized += [name for rows in ready for name in rows.oversized]
 
     def _build_rows(self, paper: _ListedPaper) -> PaperRows | None:
-        """A paper's rows; None if it was removed from the library meanwhile."""
+        """Return a paper's rows; None if it was removed from the library in the meantime."""
         try:
             with self.library.translate_errors():
-                page = records.get_paper_page(self.library, paper.key)
+                page = get_paper_page(self.library, paper.key)
         except BadInput:
             return None
         trees = np.array([e.tree for _, members in page.sections for e in members if e.tree >= 0], np.int64)
-        trees = trees[self.vectors.has(trees)]
-        vectors = dict(zip(trees.tolist(), self.vectors.take(trees), strict=True))
-        return build_paper_rows(page, vectors, paper.content, self.origin)
+        indexed = trees[self.vectors.has(trees)]
+        vectors = dict(zip(indexed.tolist(), self.vectors.take(indexed), strict=True))
+        return build_paper_rows(page, self.library.get_trees(trees), vectors, paper.content, self.info)
 
-    def _write(self, collection: str, rows: Sequence[Row]) -> None:
-        """Write rows, in messages of bounded size, in their order."""
-        for message in _iter_messages(rows):
-            self.connection.call("upsert", collection, seconds=WRITE_SECONDS, data=message)
+    def _write(self, where: str, rows: Sequence[Row]) -> None:
+        """Write rows in their order, in messages of bounded size."""
+        message: list[Row] = []
+        size = 0
+        for row in rows:
+            bytes_ = estimate_size(row)
+            if message and (size + bytes_ > _MAX_MESSAGE_BYTES or len(message) >= self.settings.equations_per_batch):
+                self.collection.upsert(where, message)
+                message, size = [], 0
+            message.append(row)
+            size += bytes_
+        if message:
+            self.collection.upsert(where, message)
 
-    def _delete(self, papers: Sequence[str], keep: set[int]) -> int:
-        """Delete the equations of papers that are not among those to keep. How many there were."""
-        condition = f"paper_key in {format_list(map(hash_name, papers))}"
-        rows = documents.scan_rows(self.connection, self.collection, (), condition, rows=1)
-        gone = [row["key"] for row in rows if row["key"] not in keep]
-        for start in range(0, len(gone), _EQUATIONS_PER_BATCH):
-            self.connection.call(
-                "delete", self.collection, seconds=WRITE_SECONDS, ids=gone[start : start + _EQUATIONS_PER_BATCH]
-            )
-        return len(gone)
+    def _delete_papers(self, where: str, papers: Iterable[int], keep: Iterable[int] = ()) -> int:
+        """Delete all rows of papers except those to keep; return how many there were."""
+        kept = set(keep)
+        rows = self.collection.scan(where, (), f"paper_key in {format_list(papers)}", rows=1)
+        return self.collection.delete(where, [row["key"] for row in rows if row["key"] not in kept])
 
-    def _clear_pending(self) -> None:
-        """Delete what an interrupted push has written of papers before their rows."""
-        begun: dict[str, int] = documents.read_record(self.connection, self.collection, PENDING_KEY) or {}
-        keys = [hash_name(paper) for paper in begun]
-        rows = documents.fetch_rows(
-            self.connection, name_papers_collection(self.collection), keys, ("parts",), strong=True
-        )
-        there = {paper: rows[key]["parts"] for key, paper in zip(keys, begun, strict=True) if key in rows}
-        bare = [paper for paper in begun if paper not in there]
-        if bare:
-            self._delete(bare, set())
-        self._drop_rows(_iter_part_keys((paper, there.get(paper, 1), parts) for paper, parts in begun.items()))
+    def _delete_pending(self) -> None:
+        """Delete what an interrupted push has written of papers without a row."""
+        pending = self.collection.read_record(PENDING_KEY) or []
+        known = self.collection.fetch(self.collection.papers, pending, (), strong=True)
+        incomplete = [key for key in pending if key not in known]
+        if incomplete:
+            for name in (self.collection.name, self.collection.papers):
+                self._delete_papers(name, incomplete)
 
-    def _drop_rows(self, keys: Iterable[int]) -> None:
-        """Delete rows among the papers."""
-        gone = list(keys)
-        for start in range(0, len(gone), _EQUATIONS_PER_BATCH):
-            part = gone[start : start + _EQUATIONS_PER_BATCH]
-            self.connection.call("delete", name_papers_collection(self.collection), seconds=WRITE_SECONDS, ids=part)
-
-    def _prune(self) -> None:
-        """Drop papers that the library does not have."""
-        here = list_contents(self.library)
-        name = name_papers_collection(self.collection)
-        rows = documents.scan_rows(
-            self.connection,
-            name,
-            ("paper", "parts"),
-            "equations >= 0",
-            rows=documents.count_rows(self.connection, name, strong=True),
-        )
-        gone = [row for row in rows if row["paper"] not in here]
+    def _prune(self, here: set[int]) -> None:
+        """Delete papers that the library does not have."""
+        name = self.collection.papers
+        rows = self.collection.scan(name, (), "equations >= 0", rows=self.collection.count(name, strong=True))
+        gone = [row["key"] for row in rows if row["key"] not in here]
         for start in range(0, len(gone), _PAPERS_PER_LOOKUP):
             part = gone[start : start + _PAPERS_PER_LOOKUP]
-            self.report.deleted += self._delete([row["paper"] for row in part], set())
-            self._drop_rows(_iter_part_keys((row["paper"], 1, row["parts"]) for row in part))
-            self._drop_rows(row["key"] for row in part)
+            self.report.deleted += self._delete_papers(self.collection.name, part)
+            self._delete_papers(name, part)
             self.report.removed += len(part)
             self.lease.renew()
 
-    def _finish(self) -> None:
-        """Have what was pushed indexed, and say what the collection has now."""
-        if self.report.papers or self.report.removed:
-            with suppress(Unreachable, StorageFailed):  # it is safe already; the server comes to it in its own time
-                self.connection.call("flush", self.collection, seconds=WRITE_SECONDS)
+    def _write_summary(self) -> None:
+        """Count the papers of the collection, whatever libraries they came from, and write what was counted."""
+        name = self.collection.papers
+        fields: Counter[str] = Counter()
+        years: Counter[int] = Counter()
+        total: Counter[str] = Counter()
+        columns = ("equations", "missing", "year", "fields")
+        rows = self.collection.count(name, strong=True)
+        for row in self.collection.scan(name, columns, "equations >= 0", rows=rows):
             self.lease.renew()
-        folder = str(self.library.folder)
-        self.report.collection = summarise(self.connection, self.collection, folder, self.lease.renew)
-
-
-def _iter_part_keys(papers: Iterable[tuple[str, int, int]]) -> Iterator[int]:
-    """Keys of further rows of papers, of each from one number to another."""
-    for paper, first, end in papers:
-        yield from (hash_part(hash_name(paper), at) for at in range(max(first, 1), end))
-
-
-def _iter_batches(papers: Sequence[_ListedPaper]) -> Iterator[list[_ListedPaper]]:
-    """Papers in groups of about as many equations."""
-    batch: list[_ListedPaper] = []
-    for paper in papers:
-        if batch and sum(one.equations for one in batch) + paper.equations > _EQUATIONS_PER_BATCH:
-            yield batch
-            batch = []
-        batch.append(paper)
-    if batch:
-        yield batch
-
-
-def _iter_messages(rows: Sequence[Row]) -> Iterator[list[Row]]:
-    """Rows in groups that make messages of bounded size."""
-    message: list[Row] = []
-    size = 0
-    for row in rows:
-        here = estimate_size(row)
-        if message and (size + here > _MAX_MESSAGE_BYTES or len(message) >= _EQUATIONS_PER_BATCH):
-            yield message
-            message, size = [], 0
-        message.append(row)
-        size += here
-    if message:
-        yield message
+            total.update(papers=1, equations=row["equations"], missing=row["missing"])
+            if row["equations"]:
+                fields.update(dict.fromkeys(row["fields"], row["equations"]))
+            if row["equations"] and row["year"] != NO_YEAR:
+                years[row["year"]] += row["equations"]
+        summary: Row = {name: total[name] for name in ("papers", "equations", "missing")}
+        summary |= {"library": str(self.library.folder), "eqkin": __version__}
+        summary["time"] = datetime.now(UTC).isoformat(timespec="milliseconds")
+        summary["years"] = {str(year): years[year] for year in sorted(years)}
+        ordered = sorted(fields.items(), key=lambda one: (-one[1], one[0]))
+        while pack_record(summary | {"fields": dict(ordered)}) is None:  # keep the most frequent ones
+            ordered = ordered[: len(ordered) // 2]
+        self.collection.write_record(SUMMARY_KEY, summary | {"fields": dict(ordered)})

@@ -1,92 +1,136 @@
-"""Papers of a library as rows of Milvus, and back."""
+"""Papers and equations as rows of Milvus and back; filters and text as Milvus searches them.
+
+In filters, papers are named by their keys, which are numbers; other texts are in double quotes with the escapes of
+JSON, which Milvus reads. Authors' names consist of letters, digits and blanks alone: no quote, backslash or wildcard is
+left in them. Text is stored as stems (without case, accents and endings), so that the server's own analyser only splits
+it at blanks and every server finds the same; headings and titles are repeated, since they weigh more.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import orjson
 
-from eqkin.backends.milvus import wording
-from eqkin.backends.milvus.expressions import NO_YEAR, clean_field_name, join_author_names, truncate
-from eqkin.backends.milvus.keys import hash_equation, hash_name, hash_part
-from eqkin.backends.milvus.schema import MAX_FIELDS, MAX_TEXT_BYTES, CollectionInfo
-from eqkin.backends.milvus.texts import fitted, restored, split
-from eqkin.backends.milvus.trees import forest_from
-from eqkin.errors import CorruptData
+from eqkin.backends.milvus.collection import (
+    MAX_FIELD_BYTES,
+    MAX_FIELDS,
+    MAX_TEXT_BYTES,
+    NO_YEAR,
+    CollectionInfo,
+    Row,
+    build_paper_row,
+    format_list,
+    hash_equation,
+    hash_name,
+    pack_record,
+)
+from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.structure_files import is_indexed
+from eqkin.index.words import split_query, stem_words
+from eqkin.latex.prose import to_plain_text
+from eqkin.library.records import simplify_name
 from eqkin.search.backend import EquationRef, Floats
-from eqkin.search.results import EquationRecord, PaperPage, PaperRecord
+from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
+from eqkin.trees import Forest, ForestBuilder
+from eqkin.trees.mathml import Node, to_mathml
 from eqkin.trees.terms import extract_terms
 
-Row = dict[str, Any]
-
-REF_FIELDS = ("paper", "number", "latex", "year", "fields")
-SHOWN_FIELDS = ("mathml", "label", "section", "before", "after")
-_DUMMY_VECTOR = [1.0, 0.0]  # where Milvus wants a vector and there is none
-_NO_CODE = (1 << 32) - 1  # Milvus takes numbers below
+AUTHOR_SEPARATOR = "|"
+_HEADING_WEIGHT, _TITLE_WEIGHT = 3, 2  # how often they are repeated
+_MAX_ABSTRACT_CHARS = 1_000  # that can be searched
+_MAX_PASSAGE_CHARS = 30_000
+_SHORT_TEXT_CHARS, _SHORT_NAME_CHARS, _SHORT_LIST = 3_000, 100, 50  # kept of a record that is too large otherwise
+_NO_WORDS = "equation"  # Milvus wants a word
+_NO_TERM = (1 << 32) - 1  # Milvus takes smaller numbers
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass
 class PaperRows:
     """A paper as it is pushed."""
 
-    key: str
+    key: int
+    papers: list[Row] = field(default_factory=list)  # its own row, written last: then the paper is complete
     equations: list[Row] = field(default_factory=list)
-    papers: list[Row] = field(default_factory=list)  # the last one says that the paper is complete
-    oversized: list[str] = field(default_factory=list)  # ids of equations that do not fit into Milvus
+    unindexed: list[Row] = field(default_factory=list)  # of equations that cannot be found, only seen on the page
+    oversized: list[str] = field(default_factory=list)  # ids of equations too large for Milvus
 
 
-def build_paper_rows(page: PaperPage, vectors: dict[int, Floats], content: str, origin: CollectionInfo) -> PaperRows:
-    """The rows of a paper.
+def build_paper_rows(
+    page: PaperPage, forest: Forest, vectors: Mapping[int, Floats], content: str, info: CollectionInfo
+) -> PaperRows:
+    """Build the rows of a paper.
 
     Args:
-        page: the paper with its equations.
-        vectors: those of its equations, by the number of the tree; one without cannot be found, only seen on the page.
-        content: what stands for all of this.
-        origin: how the collection was made.
+        page: The paper with its equations.
+        forest: Trees of the equations that have one, in their order.
+        vectors: Vectors of equations by the number of their tree; an equation without one cannot be found.
+        content: Identifies the content of the paper.
+        info: How the collection was made.
     """
-    rows = PaperRows(page.paper.key)
-    found = [e for _, members in page.sections for e in members if e.tree in vectors]
-    kept: dict[str, Row] = {}
-    for equation in found:
-        row = _build_equation_row(equation, vectors[equation.tree])
-        if row is None:
-            rows.oversized.append(equation.id)
-        else:
-            kept[equation.id] = row
-    pushed = [equation for equation in found if equation.id in kept]
-    rows.equations = [kept[equation.id] for equation in pushed]
-    if origin.words:
-        for row, words in zip(rows.equations, wording.build_texts(pushed, page.abstract), strict=True):
-            row["words"] = words
-    if origin.terms:
-        for row, terms in zip(rows.equations, _extract_terms(pushed), strict=True):
-            row["terms"] = terms
-    missing = sum(e.tree >= 0 for _, members in page.sections for e in members) - len(found)
-    rows.papers = _build_record_rows(page, kept.keys(), content, missing)
+    paper = page.paper
+    rows = PaperRows(hash_name(paper.key))
+    shared: Row = {"paper_key": rows.key, "year": _encode_year(paper.year), "fields": _clean_fields(paper.fields)}
+    authors = truncate(AUTHOR_SEPARATOR.join(map(clean_author_name, paper.authors)), MAX_TEXT_BYTES)
+    trees = iter(range(len(forest)))
+    indexed: list[tuple[EquationRecord, int]] = []
+    for at, (_, members) in enumerate(page.sections):
+        for equation in members:
+            number = int(equation.id.rpartition("#")[2])
+            tree = next(trees) if equation.tree >= 0 else None
+            record: Row = {"paper": paper.key, "number": number, "year": paper.year, "fields": paper.fields, "at": at}
+            record |= {name: getattr(equation, name) for name in ("latex", "label", "section", "before", "after")}
+            packed = pack_record(record | {"tree": None if tree is None else encode_tree(forest, tree)})
+            key = hash_equation(paper.key, number)
+            if packed is None:
+                rows.oversized.append(equation.id)
+            if packed is not None and tree is not None and equation.tree in vectors:
+                row = {"key": key, "vector": vectors[equation.tree], "record": packed, "authors": authors}
+                rows.equations.append(row | shared)
+                indexed.append((equation, tree))
+            else:
+                rows.unindexed.append(build_paper_row(key, packed or _pack_short(record), **shared))
+    if info.text:
+        texts = build_texts([equation for equation, _ in indexed], page.abstract)
+        for row, text in zip(rows.equations, texts, strict=True):
+            row["words"] = text
+    if info.terms and indexed:
+        terms = _extract_indexed_terms(forest.select([tree for _, tree in indexed]))
+        for row, found in zip(rows.equations, terms, strict=True):
+            row["terms"] = found
+    every = [equation for _, members in page.sections for equation in members]
+    about = {name: getattr(paper, name) for name in ("key", "title", "authors", "year", "fields", "origin")}
+    about |= {"abstract": page.abstract, "numbers": 1 + max((int(e.id.rpartition("#")[2]) for e in every), default=-1)}
+    missing = sum(equation.tree >= 0 and equation.tree not in vectors for equation in every)
+    counts = {"content": content, "equations": len(rows.equations), "missing": missing}
+    rows.papers = [build_paper_row(rows.key, pack_record(about) or _pack_short(about), **shared, **counts)]
     return rows
 
 
-def _build_equation_row(equation: EquationRecord, vector: Floats) -> Row | None:
-    """An equation's row without terms and words; None if it does not fit."""
-    number = int(equation.id.rpartition("#")[2])
-    paper = equation.paper
-    row: Row = {"key": hash_equation(paper.key, number), "vector": vector, "number": number, "paper": paper.key}
-    row |= {"paper_key": hash_name(paper.key), "year": _encode_year(paper.year), "fields": _clean_fields(paper.fields)}
-    row["authors"] = truncate(join_author_names(paper.authors), MAX_TEXT_BYTES)
-    texts = {name: fitted(getattr(equation, name)) for name in ("latex", *SHOWN_FIELDS)}
-    return None if None in texts.values() else row | texts
+def _pack_short(record: Row) -> str:
+    """Pack a record that is too large, with its texts truncated and lists shortened."""
+    short: Row = {}
+    for name, value in record.items():
+        if isinstance(value, str):
+            value = value[:_SHORT_TEXT_CHARS] if name not in ("key", "paper") else value
+        elif isinstance(value, list | tuple):
+            value = [text[:_SHORT_NAME_CHARS] for text in value[:_SHORT_LIST]]
+        short[name] = value
+    packed = pack_record(short)
+    if packed is None:
+        raise StorageFailed(f"the record of {record.get('paper', record.get('key'))!r} is too large for Milvus")
+    return packed
 
 
-def _extract_terms(equations: Sequence[EquationRecord]) -> list[dict[int, float]]:
-    """The indexed terms of each equation; Milvus wants at least one, so nothing is the term 0."""
-    if not equations:
-        return []
-    terms = extract_terms(forest_from([equation.mathml for equation in equations]))
-    wanted = is_indexed(terms) & (terms.code != _NO_CODE)
+def _extract_indexed_terms(forest: Forest) -> list[dict[int, float]]:
+    """Return the indexed terms of each tree; Milvus wants at least one, so an empty tree has the term 0."""
+    terms = extract_terms(forest)
+    wanted = is_indexed(terms) & (terms.code != _NO_TERM)
     found = []
     for start, end in zip(terms.offsets[:-1].tolist(), terms.offsets[1:].tolist(), strict=True):
         codes = terms.code[start:end][wanted[start:end]].tolist()
@@ -94,92 +138,67 @@ def _extract_terms(equations: Sequence[EquationRecord]) -> list[dict[int, float]
     return found
 
 
-def _build_record_rows(page: PaperPage, pushed: Any, content: str, missing: int) -> list[Row]:
-    paper, sections = page.paper, []
-    for heading, members in page.sections:
-        listed: list[list[Any]] = []
-        for equation in members:
-            number = int(equation.id.rpartition("#")[2])
-            known: list[Any] = [number, equation.label]
-            if equation.id not in pushed:  # then all of it is here
-                known += [equation.latex, equation.mathml, equation.before, equation.after]
-            listed.append(known)
-        sections.append([heading, listed])
-    record: Row = {"key": paper.key, "title": paper.title, "authors": paper.authors, "year": paper.year}
-    record |= {"fields": paper.fields, "origin": paper.origin, "abstract": page.abstract, "sections": sections}
-    equations = {"equations": len(pushed), "missing": missing, "paper": paper.key}
-    equations |= {"year": _encode_year(paper.year), "fields": _clean_fields(paper.fields)}
-    return build_document_rows(hash_name(paper.key), record, content, equations)
-
-
-def build_document_rows(key: int, record: Any, content: str, other: Row | None = None) -> list[Row]:
-    """What is kept under a key among the papers, in one row or several; that of the key itself is the last one."""
-    blank: Row = {
-        "vector": _DUMMY_VECTOR,
-        "paper": "",
-        "content": content,
-        "equations": -1,
-        "missing": 0,
-        "year": NO_YEAR,
-    }
-    blank["fields"] = []
-    texts = split(orjson.dumps(record).decode())
-    first = blank | (other or {}) | {"key": key, "record": texts[0], "parts": len(texts)}
-    further = [blank | {"key": hash_part(key, at), "record": text, "parts": 0} for at, text in enumerate(texts[1:], 1)]
-    return [*further, first]
-
-
-def parse_document(texts: Sequence[str]) -> Any:
-    """The record whose parts these are; raises `CorruptData`."""
-    try:
-        return orjson.loads(restored("".join(texts)))
-    except orjson.JSONDecodeError as error:
-        raise CorruptData(f"the record of a paper is damaged ({error}); push the library again") from error
-
-
-def parse_paper(record: Any) -> PaperRecord:
-    """A paper of its record."""
-    return PaperRecord(
-        record["key"],
-        record["title"],
-        tuple(record["authors"]),
-        record["year"],
-        tuple(record["fields"]),
-        record["origin"],
-    )
-
-
-def parse_ref(row: Row) -> EquationRef:
-    """Where an equation stands."""
-    year = row["year"] if row["year"] != NO_YEAR else None
-    return EquationRef(row["key"], row["paper"], row["number"], restored(row["latex"]), year, tuple(row["fields"]))
-
-
-def parse_equation(row: Row, paper: PaperRecord) -> EquationRecord:
-    """An equation of its row."""
-    return EquationRecord(
-        id=f"{row['paper']}#{row['number']}",
-        tree=row["key"],
-        latex=restored(row["latex"]),
-        mathml=restored(row["mathml"]),
-        label=restored(row["label"]),
-        section=restored(row["section"]),
-        before=restored(row["before"]),
-        after=restored(row["after"]),
-        paper=paper,
-    )
-
-
-def parse_unindexed(known: Sequence[Any], heading: str, paper: PaperRecord) -> EquationRecord:
-    """An equation that is only in the record of its paper: it has no vector, or was too large."""
-    number, label, latex, mathml, before, after = known
-    return EquationRecord(f"{paper.key}#{number}", -1, latex, mathml, label, heading, before, after, paper)
-
-
 def estimate_size(row: Row) -> int:
-    """About how many bytes a row takes in a message."""
+    """Estimate how many bytes a row takes in a message."""
     texts = sum(len(value.encode()) for value in row.values() if isinstance(value, str))
     return texts + 12 * len(row.get("terms", ())) + 4 * len(row["vector"]) + 200
+
+
+def encode_tree(forest: Forest, index: int) -> list[Any]:
+    """Return a tree as lists: its distinct tags, attributes and texts, and the columns of its nodes."""
+    nodes = slice(int(forest.offsets[index]), int(forest.offsets[index + 1]))
+    strings, columns = list[list[str]](), list[list[int]]()
+    for names, column in (
+        (forest.tags, forest.tag),
+        (forest.attributes, forest.attribute),
+        (forest.texts, forest.text),
+    ):
+        numbers = column[nodes].tolist()
+        local = {number: at for at, number in enumerate(dict.fromkeys(numbers))}
+        strings.append([names[number] for number in local])
+        columns.append([local[number] for number in numbers])
+    return [*strings, *columns, forest.n_children[nodes].tolist()]
+
+
+def decode_trees(trees: Iterable[list[Any]]) -> Forest:
+    """Return the forest of encoded trees: several times as fast as reading a file of each; raises `CorruptData`."""
+    names: tuple[dict[str, int], ...] = ({}, {}, {})
+    columns: tuple[list[int], ...] = ([], [], [], [])
+    sizes = []
+    try:
+        for tree in trees:
+            for known, strings, column, numbers in zip(names, tree[:3], columns, tree[3:6], strict=False):
+                numbered = [known.setdefault(text, len(known)) for text in strings]
+                column += [numbered[number] for number in numbers]
+            columns[3].extend(tree[6])
+            sizes.append(len(tree[6]))
+        builder = ForestBuilder()
+        arrays = [np.array(column, np.int64) for column in columns]
+        builder.add_columns(list(names[0]), list(names[1]), list(names[2]), arrays, sizes)
+        forest = builder.build()
+        forest.validate()
+    except (TypeError, IndexError, ValueError) as error:
+        raise CorruptData(f"a tree in Milvus is damaged ({error}); push the library into another collection") from error
+    return forest
+
+
+def parse_paper(record: Row) -> PaperRecord:
+    """Return the paper of its record."""
+    authors, fields = tuple(record["authors"]), tuple(record["fields"])
+    return PaperRecord(record["key"], record["title"], authors, record["year"], fields, record["origin"])
+
+
+def parse_ref(key: int, record: Row) -> EquationRef:
+    """Return the reference to an equation."""
+    fields = tuple(record["fields"])
+    return EquationRef(key, record["paper"], record["number"], record["latex"], record["year"], fields)
+
+
+def parse_equation(key: int, record: Row, paper: PaperRecord, node: Node | None) -> EquationRecord:
+    """Return the equation of its record; `key` is -1 for one that cannot be found."""
+    texts = {name: record[name] for name in ("latex", "label", "section", "before", "after")}
+    mathml = "" if node is None else to_mathml(node)
+    return EquationRecord(id=f"{paper.key}#{record['number']}", tree=key, mathml=mathml, paper=paper, **texts)
 
 
 def _encode_year(year: int | None) -> int:
@@ -188,3 +207,78 @@ def _encode_year(year: int | None) -> int:
 
 def _clean_fields(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(clean_field_name(name) for name in names))[:MAX_FIELDS]
+
+
+def clean_field_name(name: str) -> str:
+    """Return a subject field's name as filters see it."""
+    return truncate(_CONTROL_CHARACTER.sub(" ", name), MAX_FIELD_BYTES)
+
+
+def clean_author_name(name: str) -> str:
+    """Return a name, or a part of one, as filters see it: simplified, only letters, digits and blanks."""
+    return "".join(letter if letter.isalnum() else " " for letter in simplify_name(name))
+
+
+def truncate(text: str, most: int) -> str:
+    """Return the beginning of a text, at most so many bytes of it."""
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= most else encoded[:most].decode("utf-8", "ignore")
+
+
+def build_expression(filters: Filters, *, substrings: bool = True) -> str:
+    """Build the condition on equations that filters express; empty for none.
+
+    Args:
+        filters: Conditions on hits.
+        substrings: Whether the server finds parts of texts; Milvus before 2.4 does not.
+
+    Raises:
+        BadInput: the filters name an author, and the server cannot find parts of texts.
+    """
+    conditions = []
+    if filters.fields:
+        names = ", ".join(quote(clean_field_name(name)) for name in filters.fields)
+        conditions.append(f"array_contains_any(fields, [{names}])")
+    if filters.first_year is not None:
+        conditions.append(f"year >= {int(filters.first_year)}")
+    if filters.last_year is not None:
+        conditions.append(f"year <= {int(filters.last_year)} and year > {NO_YEAR}")
+    if filters.authors and not substrings:
+        raise BadInput("this Milvus cannot filter by author: it finds no parts of texts, Milvus 2.4 does")
+    for author in map(clean_author_name, filters.authors):
+        conditions.append(f'authors like "%{author}%"' if author else 'authors != ""')
+    if filters.papers:
+        conditions.append(f"paper_key in {format_list(map(hash_name, filters.papers))}")
+    if filters.without_papers:
+        conditions.append(f"paper_key not in {format_list(map(hash_name, filters.without_papers))}")
+    return " and ".join(f"({condition})" for condition in conditions)
+
+
+def quote(text: str) -> str:
+    """Return a text as a literal of an expression."""
+    return json.dumps(_CONTROL_CHARACTER.sub(" ", text), ensure_ascii=False)
+
+
+def build_texts(equations: Sequence[EquationRecord], abstract: str) -> list[str]:
+    """Build the searchable text of each equation: stems with blanks around, bars between parts."""
+    abstract = to_plain_text(abstract)[:_MAX_ABSTRACT_CHARS]
+    passages: list[str] = []
+    for equation in equations:
+        title, heading = to_plain_text(equation.paper.title), to_plain_text(equation.section)
+        passages += [text[:_MAX_PASSAGE_CHARS] for text in (title, heading, equation.before, equation.after, abstract)]
+    stems = [" ".join(words) for words in stem_words(passages)]
+    texts = []
+    for start in range(0, len(stems), 5):
+        title, heading, *others = stems[start : start + 5]
+        parts = [*[heading] * _HEADING_WEIGHT, *[title] * _TITLE_WEIGHT, *others]
+        texts.append(truncate(f" {' | '.join(filter(None, parts)) or _NO_WORDS} ", MAX_TEXT_BYTES))
+    return texts
+
+
+def parse_query(text: str) -> tuple[list[str], list[str]]:
+    """Return the stems of a query, each once, and its phrases, which must occur as they are."""
+    required, optional = split_query(text)
+    phrases = [stems for stems in stem_words([phrase.strip('"') for phrase in required]) if stems]
+    others = stem_words([word.strip('"') for word in optional])
+    stems = dict.fromkeys(stem for group in (phrases, others) for each in group for stem in each)
+    return list(stems), [" ".join(phrase) for phrase in phrases]
