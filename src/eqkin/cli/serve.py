@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eqkin.api import Library
-from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, uses_milvus
+from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, get_data_folder, uses_milvus
 
 if TYPE_CHECKING:
     from eqkin.web.served import ServeTarget
@@ -50,9 +50,10 @@ def serve(
     `eqkin index` is done, all of them find the new equations, without a restart. Only after `eqkin index --model` the
     server has to be started again: it goes on with the network it has.
 
-    With `--milvus`, everything comes from a Milvus server and no library is needed. Such processes keep nothing, so any
-    number of them can run, on any machines, behind a proxy that shares the requests out among them. A proxy that calls
-    the server by another name than it listens on needs `--host 0.0.0.0`; `/health` tells it whether a server is there.
+    With `--milvus`, everything comes from a Milvus server and no library is needed. Such processes store nothing but
+    judgements of results (in `~/.local/share/eqkin/judgements`), so any number of them can run, on any machines,
+    behind a proxy that distributes the requests. A proxy that calls the server by another name than it listens on
+    needs `--host 0.0.0.0`; `/health` tells it whether a server is there.
 
     **Examples**
 
@@ -91,7 +92,8 @@ def run_server(
 def _make_milvus_target(uri: str, collection: str, model: str | None) -> ServeTarget:
     from eqkin.web.served import ServeTarget
 
-    return ServeTarget(milvus=uri, collection=collection, model=model)
+    folder = get_data_folder() / "judgements" / collection
+    return ServeTarget(milvus=uri, collection=collection, model=model, judgements=folder)
 
 
 def _run_target(served: ServeTarget, host: str, port: int, workers: int, open_page: bool) -> None:

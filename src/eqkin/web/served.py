@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,7 @@ class ServeTarget:
     milvus: str = ""
     collection: str = ""
     model: str | None = None  # the network of the collection's vectors; None: the one that comes with eqkin
+    judgements: Path | None = None  # folder for judgements of a collection; None: the current one
     hosts: tuple[str, ...] = ()  # names by which requests may call the server; empty: any
     processes: int = 1  # that serve it together
 
@@ -62,10 +63,12 @@ class ServeTarget:
 
     @contextmanager
     def _open_milvus_app(self) -> Iterator[Starlette]:
-        from eqkin.backends.milvus import open_backend, open_judgements
+        from eqkin.backends.milvus import open_backend
         from eqkin.encoder.encoder import Encoder
 
-        encoder = Encoder.load(self.model)
-        store = open_backend(self.milvus, self.collection, encoder.digest)
-        with SearchEngine(store, encoder) as engine, closing(open_judgements(self.milvus, self.collection)) as kept:
-            yield create_app(engine, kept, hosts=self.hosts)
+        encoder, folder = Encoder.load(self.model), self.judgements or Path()
+        with suppress(OSError):  # then judgements are refused, and searches answered
+            folder.mkdir(parents=True, exist_ok=True)
+        backend = open_backend(self.milvus, self.collection, encoder.digest)
+        with SearchEngine(backend, encoder) as engine:
+            yield create_app(engine, LocalJudgements(folder), hosts=self.hosts)

@@ -7,12 +7,13 @@ import traceback
 
 import pytest
 
-from eqkin.backends.milvus import connection as calls
-from eqkin.backends.milvus import open_backend, open_judgements
+from eqkin.backends.milvus import open_backend
+from eqkin.backends.milvus.collection import MilvusCollection
 from eqkin.backends.milvus.connection import MilvusConnection, parse_address
-from eqkin.backends.milvus.push import push_library
-from eqkin.backends.milvus.schema import prepare_judgements
+from eqkin.backends.milvus.push import PushSettings, push_library
+from eqkin.backends.milvus.snapshot import MilvusBackend
 from eqkin.errors import BadInput, StorageFailed, Unreachable
+from eqkin.library.judgements import LocalJudgements
 from eqkin.search import SearchEngine
 from eqkin.web.app import create_app
 from tests.backends.milvus.conftest import paper
@@ -50,7 +51,7 @@ def test_nobody_there_is_told_without_the_password():
     ],
 )
 def test_what_is_no_address_is_told_without_its_password(uri):
-    with pytest.raises(BadInput, match="host.* is no address") as caught:
+    with pytest.raises(BadInput, match="host.* is not an address") as caught:
         parse_address(uri)
     told = "".join(traceback.format_exception(caught.value))
     assert "s3cret" not in told.replace(repr(uri), "") and "user:33" not in told
@@ -77,7 +78,7 @@ def test_what_a_server_refuses_is_told(lite, collection):
     connection = MilvusConnection(lite.uri)
     with pytest.raises(BadInput, match="no collection nothing"):
         connection.call("query", "nothing", filter="key > 0")
-    prepare_judgements(connection, collection)
+    MilvusCollection(connection, collection).prepare("model", 4)
     with pytest.raises(StorageFailed, match="Milvus: refused"):
         connection.call("query", collection, filter="key >=> 0")
     connection.close()
@@ -99,26 +100,23 @@ def _answers_again(client, path):
     return answer
 
 
-def test_a_lost_connection_is_a_503_and_mends_itself(own, filled, encoder, collection, monkeypatch):
+def test_lost_connection_is_a_503_and_recovers(own, filled, encoder, collection, tmp_path):
     library = filled(paper("a", "E = mc^2", r"\oint f = 0", year=1999))
     push_library(library, own.uri, encoder.digest, collection)
-    kept = open_judgements(own.uri, collection)
     engine = SearchEngine(open_backend(own.uri, collection, encoder.digest), encoder)
-    running = Running(create_app(engine, kept))
-    paths = ("/api/search?q=E%3Dmc^2", "/api/paper/record:a", "/api/facets", "/api/judgements")
-    verdict = {"equation": "record:a#0", "relevant": True, "latex": "E"}
+    running = Running(create_app(engine, LocalJudgements(tmp_path)))
+    paths = ("/api/search?q=E%3Dmc^2", "/api/paper/record:a", "/api/facets")
     with running.client() as client:
         before = [client.get(path).json() for path in paths]
-        monkeypatch.setattr(calls, "CALL_SECONDS", 2.0)
+        engine.backend.connection.seconds = 2.0
         own.kill()
-        for path in (paths[0], paths[1], paths[3]):  # facets were asked for a moment ago, and are still known
+        for path in paths[:2]:  # facets were asked for a moment ago, and are still known
             answer = client.get(path)
             assert answer.status_code == 503 and answer.headers["Retry-After"]
             assert answer.json()["error"]["code"] == "unreachable"
             assert "127.0.0.1" not in answer.text  # where the database is, is nobody's affair
         page = client.get("/search?q=E", headers={"Accept": "text/html"})
         assert page.status_code == 503 and "does not answer" in page.text
-        assert client.post("/api/judgements", json=verdict).status_code == 503
         assert client.get("/health").status_code == 200
         own.start()
         assert _answers_again(client, paths[0]).status_code == 200
@@ -130,10 +128,8 @@ def test_a_lost_connection_is_a_503_and_mends_itself(own, filled, encoder, colle
         finally:
             own.signal(signal.SIGCONT)
         assert _answers_again(client, paths[0]).status_code == 200
-        assert client.post("/api/judgements", json=verdict).status_code == 201
     running.stop()
     engine.close()
-    kept.close()
 
 
 def test_a_push_waits_for_a_server_that_is_away_for_a_moment(own, filled, encoder, collection):
@@ -147,37 +143,27 @@ def test_a_push_waits_for_a_server_that_is_away_for_a_moment(own, filled, encode
             own.kill()
             own.start()
 
-    from eqkin.backends.milvus import push as pushing
-
-    original, pushing._EQUATIONS_PER_BATCH = pushing._EQUATIONS_PER_BATCH, 1
-    try:
-        report = push_library(library, own.uri, encoder.digest, collection, progress=restart)
-    finally:
-        pushing._EQUATIONS_PER_BATCH = original
+    one_by_one = PushSettings(equations_per_batch=1)
+    report = push_library(library, own.uri, encoder.digest, collection, progress=restart, settings=one_by_one)
     assert away == [1] and (report.papers, report.collection) == (3, 3)
 
 
-def test_a_collection_replaced_by_another_models_is_not_searched(lite, filled, encoder, collection, monkeypatch):
-    from eqkin.backends.milvus import store as stores
-
+def test_collection_replaced_by_one_of_another_model_is_not_searched(lite, filled, encoder, collection):
     library = filled(paper("a", "E = mc^2"))
     push_library(library, lite.uri, encoder.digest, collection)
-    with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
+    backend = MilvusBackend(lite.uri, collection, encoder.digest, state_seconds=0.0)
+    with SearchEngine(backend, encoder) as engine:
         assert engine.search("E").hits
-        engine.backend.model = "feed" * 16  # as if this were an eqkin with another network
-        monkeypatch.setattr(stores, "_STATE_SECONDS", 0.0)
+        backend.model = "feed" * 16  # as if this were an eqkin with another network
         with pytest.raises(Unreachable, match="of the model"):
             engine.search("E")
 
 
-def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder, collection):
+def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder, collection, tmp_path):
     library = filled(paper("a", "E = mc^2"))
     push_library(library, lite.uri, encoder.digest, collection)
-    engine, kept = (
-        SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder),
-        open_judgements(lite.uri, collection),
-    )
-    running = Running(create_app(engine, kept))
+    engine = SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder)
+    running = Running(create_app(engine, LocalJudgements(tmp_path)))
     connection = MilvusConnection(lite.uri)
     with running.client() as client:
         assert client.get("/api/search?q=E").status_code == 200
@@ -192,12 +178,10 @@ def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder,
     running.stop()
     connection.close()
     engine.close()
-    kept.close()
 
 
-def test_answers_of_a_paused_server_are_bounded_in_time(own, monkeypatch):
-    monkeypatch.setattr(calls, "CALL_SECONDS", 0.5)
-    connection = MilvusConnection(own.uri)
+def test_call_of_a_paused_server_ends(own):
+    connection = MilvusConnection(own.uri, seconds=0.5)
     assert "lite" in connection.version
     own.signal(signal.SIGSTOP)
     try:

@@ -7,17 +7,16 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 from eqkin import Library
-from eqkin.backends.milvus import documents, lease, open_backend
+from eqkin.backends.milvus import open_backend
+from eqkin.backends.milvus.collection import LEASE_KEY, MilvusCollection, hash_name, unpack_record
 from eqkin.backends.milvus.connection import MilvusConnection
-from eqkin.backends.milvus.keys import LEASE_KEY, hash_name
-from eqkin.backends.milvus.lease import PushLease
-from eqkin.backends.milvus.push import push_library
-from eqkin.backends.milvus.rows import build_document_rows
+from eqkin.backends.milvus.push import SETTINGS, PushLease, PushSettings, push_library
 from eqkin.errors import BadInput, LibraryBusy
 from eqkin.search import SearchEngine
 from tests.backends.milvus.conftest import paper
@@ -28,34 +27,36 @@ C = paper("c", r"\sum_i x_i = 1", r"\int f = 0", r"y = x", year=2000, fields=["p
 
 KILLED = """
 import os, signal, sys
-from eqkin import Library
-from eqkin.backends.milvus import push as pushing
-from eqkin.backends.milvus.connection import Connection
+from eqkin.backends.milvus.connection import MilvusConnection
+from eqkin.backends.milvus.push import PushSettings, push_library
+from eqkin.library import LibraryFiles
 folder, uri, model, collection, left = sys.argv[1:]
-pushing._BATCH, left, call = 2, int(left), Connection.call
-def counted(self, method, *given, **named):
+left, call = int(left), MilvusConnection.call
+def count(self, method, *given, **named):
     global left
     found = call(self, method, *given, **named)
     left -= method in ("upsert", "delete")
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
     return found
-Connection.call = counted
-pushing.push(Library.open(folder), uri, model, collection)
+MilvusConnection.call = count
+push_library(LibraryFiles.open(folder), uri, model, collection, settings=PushSettings(equations_per_batch=2))
 """
 
 
-def _content(uri, collection):
-    """All that a collection has, but for the time of its last push and its lease."""
+@contextmanager
+def _open(uri, collection):
     connection = MilvusConnection(uri)
-    try:
-        fields = ("paper", "number", "latex", "mathml", "year", "fields", "vector", "section", "before", "after")
-        equations = list(documents.scan_rows(connection, collection, fields, rows=1_000))
-        papers = list(
-            documents.scan_rows(connection, f"{collection}_papers", ("content", "record", "parts"), rows=1_000)
-        )
-    finally:
-        connection.close()
+    yield MilvusCollection(connection, collection)
+    connection.close()
+
+
+def _read_content(uri, collection):
+    """Return all that a collection has, except its summary, with the time of its last push, and its lease."""
+    with _open(uri, collection) as opened:
+        fields = ("record", "paper_key", "year", "fields", "vector")
+        equations = list(opened.scan(opened.name, fields, rows=1_000))
+        papers = list(opened.scan(opened.papers, ("content", "record", "equations"), rows=1_000))
     assert len({row["key"] for row in equations}) == len(equations)
     return (
         sorted((row["key"], *(str(row[name]) for name in fields)) for row in equations),
@@ -64,7 +65,8 @@ def _content(uri, collection):
 
 
 def _ids(uri, collection):
-    return {f"{row[1]}#{row[2]}" for row in _content(uri, collection)[0]}
+    records = [unpack_record(row[1]) for row in _read_content(uri, collection)[0]]
+    return {f"{record['paper']}#{record['number']}" for record in records}
 
 
 def test_a_library_is_pushed_once_however_often_and_follows_its_changes(lite, filled, encoder, collection):
@@ -75,9 +77,9 @@ def test_a_library_is_pushed_once_however_often_and_follows_its_changes(lite, fi
         return report.papers, report.unchanged, report.equations, report.deleted, report.removed
 
     assert pushed(library) == (2, 0, 3, 0, 0)
-    before = _content(lite.uri, collection)
+    before = _read_content(lite.uri, collection)
     assert pushed(library) == (0, 2, 0, 0, 0)
-    assert _content(lite.uri, collection) == before
+    assert _read_content(lite.uri, collection) == before
     assert pushed(other) == (1, 0, 3, 0, 0)  # beside the others
     with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
         assert engine.count_facets() == ({"physics": 5, "geometry": 4}, {1990: 2, 2000: 3})
@@ -100,17 +102,17 @@ def test_a_library_is_pushed_once_however_often_and_follows_its_changes(lite, fi
 def test_a_push_killed_anywhere_is_completed_by_the_next(lite, filled, encoder, collection):
     library = filled(A, B, C)
     push_library(library, lite.uri, encoder.digest, f"{collection}_whole")
-    whole = _content(lite.uri, f"{collection}_whole")
+    whole = _read_content(lite.uri, f"{collection}_whole")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", KILLED, library.folder, lite.uri, encoder.digest]
-    killed = {  # the lease comes first; then, of each batch, what is begun, equations and papers
+    killed = {  # the lease comes first; then, of each batch, what is pending, equations and papers
         f"{collection}_{writes}": subprocess.Popen([*command, f"{collection}_{writes}", str(writes)], env=environment)
         for writes in (2, 3, 4)
     }
     for name, process in killed.items():
         assert process.wait(120) == -signal.SIGKILL
         push_library(library, lite.uri, encoder.digest, name)
-        assert _content(lite.uri, name) == whole
+        assert _read_content(lite.uri, name) == whole
 
 
 def test_what_a_killed_push_left_of_a_paper_that_changed_goes(lite, filled, encoder, collection):
@@ -128,12 +130,10 @@ def test_what_a_killed_push_left_of_a_paper_that_changed_goes(lite, filled, enco
 def test_a_second_push_is_refused_and_told_who_is_at_work(lite, filled, encoder, collection):
     library = filled(A)
     push_library(library, lite.uri, encoder.digest, collection)
-    connection = MilvusConnection(lite.uri)
-    with PushLease(connection, collection):
+    with _open(lite.uri, collection) as opened, PushLease(opened):
         with pytest.raises(LibraryBusy, match=f"process {os.getpid()} on {socket.gethostname()}"):
             push_library(library, lite.uri, encoder.digest, collection)
     assert push_library(library, lite.uri, encoder.digest, collection).unchanged == 1
-    connection.close()
 
 
 def test_two_pushes_at_the_same_instant_end_with_everything_once(lite, filled, encoder, collection):
@@ -160,41 +160,37 @@ def test_two_pushes_at_the_same_instant_end_with_everything_once(lite, filled, e
     assert len(_ids(lite.uri, collection)) == 12
 
 
-def test_a_lease_nobody_renews_is_over(lite, filled, encoder, collection):
+def test_lease_that_is_not_renewed_expires(lite, filled, encoder, collection):
     library = filled(A)
     push_library(library, lite.uri, encoder.digest, collection)
-    connection = MilvusConnection(lite.uri)
     ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     here, gone, now = socket.gethostname(), int(ended.stdout), time.time()
     for holder, free in (
         ({"token": "x", "host": here, "process": gone, "time": now}, True),
         ({"token": "x", "host": "elsewhere", "process": gone, "time": now}, False),
-        ({"token": "x", "host": "elsewhere", "process": gone, "time": now - lease.LEASE_SECONDS - 1}, True),
+        ({"token": "x", "host": "elsewhere", "process": gone, "time": now - SETTINGS.lease_seconds - 1}, True),
         ({"token": "x", "host": here, "process": os.getpid(), "time": now}, False),
     ):
-        documents.write_record(connection, collection, LEASE_KEY, holder)
+        with _open(lite.uri, collection) as opened:
+            opened.write_record(LEASE_KEY, holder)
         if free:
             assert push_library(library, lite.uri, encoder.digest, collection).unchanged == 1
         else:
             with pytest.raises(LibraryBusy):
                 push_library(library, lite.uri, encoder.digest, collection)
-    connection.close()
 
 
-def test_a_push_that_lost_its_lease_stops(lite, filled, encoder, collection, monkeypatch):
+def test_push_that_lost_its_lease_stops(lite, filled, encoder, collection):
     push_library(filled(A), lite.uri, encoder.digest, collection)
-    connection = MilvusConnection(lite.uri)
-    monkeypatch.setattr(lease, "_RENEW_SECONDS", -1.0)
+    always = PushSettings(renew_seconds=-1.0)
+    with _open(lite.uri, collection) as opened:
 
-    def taken(report):
-        documents.write_record(
-            connection, collection, LEASE_KEY, {"token": "x", "host": "elsewhere", "process": 7, "time": 0}
-        )
+        def take_over(report):
+            opened.write_record(LEASE_KEY, {"token": "x", "host": "elsewhere", "process": 7, "time": 0})
 
-    with pytest.raises(LibraryBusy, match="process 7 on elsewhere"):
-        push_library(filled(A, B, C), lite.uri, encoder.digest, collection, progress=taken)
-    assert documents.read_record(connection, collection, LEASE_KEY)["process"] == 7  # it is theirs
-    connection.close()
+        with pytest.raises(LibraryBusy, match="process 7 on elsewhere"):
+            push_library(filled(A, B, C), lite.uri, encoder.digest, collection, progress=take_over, settings=always)
+        assert opened.read_record(LEASE_KEY)["process"] == 7  # the lease of the other push stays
 
 
 def test_a_collection_of_another_model_is_refused(lite, filled, encoder, collection):
@@ -226,16 +222,13 @@ def _relabel(library, model):
     replace(IndexManifest.load(folder), model=model).save(folder)
 
 
-def test_a_foreign_collection_and_a_missing_one_are_refused(lite, filled, encoder, collection):
-    connection = MilvusConnection(lite.uri)
-    from eqkin.backends.milvus.schema import prepare_judgements
-
-    prepare_judgements(connection, collection)
-    connection.close()
-    with pytest.raises(BadInput, match="not eqkin's"):
-        push_library(filled(A), lite.uri, encoder.digest, collection)
-    with pytest.raises(BadInput, match="eqkin push"):
-        open_backend(lite.uri, f"{collection}_no", encoder.digest)
+def test_foreign_and_missing_collections_and_invalid_names_are_refused(lite, filled, encoder, collection):
+    with _open(lite.uri, collection) as opened:
+        opened.prepare(encoder.digest, 4)
+        with pytest.raises(BadInput, match="not made by eqkin"):
+            push_library(filled(A), lite.uri, encoder.digest, opened.papers)
+        with pytest.raises(BadInput, match="eqkin push"):
+            open_backend(lite.uri, f"{collection}_no", encoder.digest)
     for name in ("", "1a", "a-b", "a b", "x" * 300, 'a"; drop'):
         with pytest.raises(BadInput, match="name"):
             open_backend(lite.uri, name, encoder.digest)
@@ -259,46 +252,38 @@ def test_equations_without_vectors_are_counted_and_come_later(lite, filled, enco
     assert len(_ids(lite.uri, collection)) == 5
 
 
-def _noise(seed=1):
-    """A text that does not fit into one row, packed or not."""
+def _make_noise(seed=1):
+    """Return a text that does not fit into a row, packed or not."""
     return "".join(map(chr, np.random.default_rng(seed).integers(0x4E00, 0x9000, 60_000)))
 
 
-def test_what_a_killed_push_left_of_a_paper_that_was_removed_goes(lite, filled, encoder, collection):
-    library = filled(A | {"abstract": _noise()})
+def test_equations_that_a_killed_push_left_of_a_removed_paper_are_deleted(lite, filled, encoder, collection):
+    unread = r"\begin{nope} x \end{nope}"
+    library = filled(paper("a", r"E = m c^2", unread, r"\oint_C f = 2\pi i"))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", KILLED, library.folder, lite.uri, encoder.digest, collection, "3"]
     assert subprocess.run(command, env=environment, timeout=120).returncode == -signal.SIGKILL
-    equations, papers = _content(lite.uri, collection)
-    assert len(equations) == 2 and len(papers) == 1 + 2  # what is begun, parts of the record
+    equations, papers = _read_content(lite.uri, collection)
+    assert len(equations) == 2 and len(papers) == 1 + 1  # what is pending, the equation that could not be read
     report = push_library(filled(B), lite.uri, encoder.digest, collection, prune=True)
     assert (report.papers, report.collection) == (1, 1)
-    assert _ids(lite.uri, collection) == {"record:b#0"} and len(_content(lite.uri, collection)[1]) == 1
+    assert _ids(lite.uri, collection) == {"record:b#0"} and len(_read_content(lite.uri, collection)[1]) == 1
 
 
-def test_a_record_that_is_being_written_is_left_out(lite, filled, encoder, collection):
-    library = filled(A | {"abstract": _noise(1)}, B)
-    push_library(library, lite.uri, encoder.digest, collection)
-    key, connection = hash_name("record:a"), MilvusConnection(lite.uri)
-    before = documents.read_record(connection, collection, key)
-    rows = build_document_rows(key, before | {"abstract": _noise(2)}, "other", {"paper": "record:a", "equations": 2})
-    connection.call("upsert", f"{collection}_papers", data=rows[:1])
-    assert documents.read_record(connection, collection, key) is None
+def test_equations_of_a_paper_without_a_row_are_not_shown(lite, filled, encoder, collection):
+    push_library(filled(A, B), lite.uri, encoder.digest, collection)
+    with _open(lite.uri, collection) as opened:
+        opened.delete(opened.papers, [hash_name("record:a")])  # as while the paper is pushed
     with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
         assert {hit.equation.paper.key for hit in engine.search("E = m c^2").hits} == {"record:b"}
-    connection.call("upsert", f"{collection}_papers", data=rows[1:])
-    assert documents.read_record(connection, collection, key)["abstract"] == _noise(2)
-    assert len(_content(lite.uri, collection)[1]) == len(rows) + 1
-    assert push_library(filled(A, B), lite.uri, encoder.digest, collection).papers == 1
-    assert len(_content(lite.uri, collection)[1]) == 2  # a shorter record leaves no parts of the longer one
-    connection.close()
+        with pytest.raises(BadInput):
+            engine.get_paper("record:a")
 
 
-def test_what_is_too_long_for_a_row_is_packed(lite, filled, encoder, collection):
+def test_long_texts_fit_into_a_row_and_pages_show_what_could_not_be_read(lite, filled, encoder, collection):
     long = rf"\mathrm{{{'+'.join(f'x_{{{i}}}' for i in range(1_000_000, 1_000_950))}}}"
-    abstract = _noise()
     unread = r"\begin{nope} x \end{nope}"
-    library = filled(paper("long", long, unread, abstract=abstract, label="x"))
+    library = filled(paper("long", long, unread, abstract="Many words. " * 10_000))
     report = push_library(library, lite.uri, encoder.digest, collection)
     assert (report.equations, report.oversized) == (1, [])
     with SearchEngine(library, encoder) as local:
@@ -306,10 +291,22 @@ def test_what_is_too_long_for_a_row_is_packed(lite, filled, encoder, collection)
         assert len(page.sections[0][1][0].mathml) > 65_535
         with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
             found = engine.get_paper("record:long")
-            assert found.abstract == page.abstract == abstract
-            assert [e.mathml for e in found.sections[0][1]] == [e.mathml for e in page.sections[0][1]]
+            assert found.abstract == page.abstract
+            assert [(e.latex, e.mathml) for e in found.sections[0][1]] == [
+                (e.latex, e.mathml) for e in page.sections[0][1]
+            ]
             assert engine.search(long).hits[0].score == pytest.approx(1)
+            assert engine.get_equation("record:long#1").tree == -1
             with pytest.raises(BadInput, match="could not be read"):
                 engine.find_similar("record:long#1")
     assert push_library(filled(A), lite.uri, encoder.digest, collection, prune=True).removed == 1
-    assert len(_content(lite.uri, collection)[1]) == 1  # no part of it is left
+    assert len(_read_content(lite.uri, collection)[1]) == 1  # no row of it is left
+
+
+def test_abstract_that_does_not_fit_is_truncated(lite, filled, encoder, collection):
+    library = filled(A | {"abstract": _make_noise()})
+    push_library(library, lite.uri, encoder.digest, collection)
+    with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
+        page = engine.get_paper("record:a")
+        assert 1_000 < len(page.abstract) < 60_000 and _make_noise().startswith(page.abstract)
+        assert page.paper.title == "About a" and len(page.sections[0][1]) == 2

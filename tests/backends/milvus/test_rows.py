@@ -1,22 +1,41 @@
 """Rows, texts, keys, trees and expressions: what needs no server to be checked."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.backends.milvus import wording
-from eqkin.backends.milvus.expressions import build_expression, join_author_names, quote, truncate
-from eqkin.backends.milvus.keys import KEY_END, hash_equation, hash_name
-from eqkin.backends.milvus.rows import build_document_rows, build_paper_rows, parse_document
-from eqkin.backends.milvus.schema import MAX_TEXT_BYTES, CollectionInfo
-from eqkin.backends.milvus.texts import fitted, restored, split
-from eqkin.backends.milvus.trees import forest_from
+from eqkin.backends.milvus.collection import (
+    KEY_END,
+    MAX_TEXT_BYTES,
+    CollectionInfo,
+    hash_equation,
+    hash_name,
+    pack_record,
+    unpack_record,
+)
+from eqkin.backends.milvus.rows import (
+    AUTHOR_SEPARATOR,
+    build_expression,
+    build_paper_rows,
+    build_texts,
+    clean_author_name,
+    decode_trees,
+    encode_tree,
+    parse_query,
+    quote,
+    truncate,
+)
 from eqkin.errors import BadInput, CorruptData
+from eqkin.index.words import stem_words
+from eqkin.library.records import simplify_name
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
-from eqkin.trees.mathml import Node, to_forest, to_mathml, to_node
+from eqkin.trees import ForestBuilder
+from eqkin.trees.mathml import Node, to_forest, to_node
 
-ORIGIN = CollectionInfo("model", 4, 3, True, "2.6.0")
+INFO = CollectionInfo("model", 4, 3, True, "2.6.0")
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 NAME = st.text("abcdefgh", min_size=1, max_size=3)
 
@@ -41,80 +60,92 @@ def _nodes():
     )
 
 
-@given(st.lists(_nodes(), min_size=1, max_size=4))
-def test_trees_come_back_as_they_were_written(trees):
-    forest = forest_from([to_mathml(tree) for tree in trees])
-    for at, tree in enumerate(trees):
-        assert to_node(forest, at) == to_node(to_forest(tree), 0)
+def _make_forest(trees):
+    builder = ForestBuilder()
+    for tree in trees:
+        builder.add_forest(to_forest(tree))
+    return builder.build()
 
 
-def test_no_trees_are_an_empty_forest():
-    assert len(forest_from([])) == 0
+@given(st.lists(_nodes(), max_size=4))
+def test_encoded_trees_are_decoded_as_they_were(trees):
+    forest = _make_forest(trees)
+    encoded = unpack_record(pack_record([encode_tree(forest, at) for at in range(len(forest))]))
+    decoded = decode_trees(encoded)
+    assert len(decoded) == len(trees)
+    assert all(to_node(decoded, at) == to_node(forest, at) for at in range(len(trees)))
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "<math></math>", "<math><mi>x</mi>", "<math></mi></mi></math>", "<p><a></a></p>"]
+    "tree",
+    [
+        None,
+        [],
+        [["mi"], [""], ["x"], [0], [0], [1], [0]],
+        [["mi"], [""], ["x"], [0], [0], [0], [7]],
+        [["mi"], [""], ["x"], [0, 0], [0], [0], [0]],
+        [["mi"], [""], ["x"], ["a"], [0], [0], [0]],
+    ],
 )
-def test_what_is_no_tree_is_damage(text):
+def test_damaged_trees_are_refused(tree):
     with pytest.raises(CorruptData):
-        forest_from([text])
+        decode_trees([tree])
 
 
-@given(TEXT, st.integers(1, 200_000))
-def test_texts_come_back_whatever_their_length(text, length):
-    long = (text * (1 + length // max(len(text), 1)))[:length] if text else ""
-    for kept in (fitted(text), fitted(long)):
-        assert kept is not None and len(kept.encode()) <= MAX_TEXT_BYTES
-    assert restored(fitted(text)) == text and restored(fitted(long)) == long
-    assert restored("".join(split(long))) == long
-    assert restored(fitted(f"zstd+base64:{text}")) == f"zstd+base64:{text}"
+@given(st.dictionaries(TEXT, TEXT | st.integers(-(2**53), 2**53) | st.none(), max_size=5))
+def test_packed_records_are_unpacked_as_they_were(record):
+    assert unpack_record(pack_record(record)) == record
 
 
-def _noise(length):
+def _make_noise(length):
     return "".join(map(chr, np.random.default_rng(0).integers(0x10000, 0xE0000, length)))
 
 
-def test_a_text_that_does_not_fit_is_split_and_damage_is_told():
-    noise = _noise(50_000)
-    assert fitted(noise) is None
-    parts = split(noise)
-    assert len(parts) > 1 and all(len(part.encode()) <= MAX_TEXT_BYTES for part in parts)
-    assert restored("".join(parts)) == noise
-    for damaged in (parts[0], "zstd+base64:!", "zstd+base64:aGVsbG8="):
+def test_record_that_does_not_fit_is_refused_and_damage_is_reported():
+    assert pack_record({"a": _make_noise(50_000)}) is None
+    assert len(pack_record({"a": "word " * 50_000})) <= MAX_TEXT_BYTES
+    for damaged in ("", "!", "aGVsbG8=", pack_record({"a": 1})[:-8]):
         with pytest.raises(CorruptData):
-            restored(damaged)
-    rows = build_document_rows(99, {"a": noise}, "content")
-    assert [row["key"] for row in rows][-1] == 99 and rows[-1]["parts"] == len(rows) > 1
-    assert parse_document([rows[-1]["record"], *(row["record"] for row in rows[:-1])]) == {"a": noise}
-    with pytest.raises(CorruptData):
-        parse_document(["{"])
+            unpack_record(damaged)
 
 
-def _page(*mathml):
-    paper = PaperRecord("key", "Title", ("Ann Author",), None, ("f",), "origin")
-    equations = tuple(
-        EquationRecord(f"key#{at}", at, "x", text, "", "Heading", "before", "after", paper)
-        for at, text in enumerate(mathml)
-    )
-    return PaperPage(paper, "", (("Heading", equations),))
+PAPER = PaperRecord("key", "Title", ("Ann Author",), None, ("f",), "origin")
 
 
-def test_an_equation_too_large_for_milvus_is_left_out_and_named():
-    small, large = to_mathml(Node("mi", text="x")), to_mathml(Node("mtext", text=_noise(50_000)))
-    vectors = {at: np.ones(4, np.float32) for at in range(2)}
-    rows = build_paper_rows(_page(small, large), vectors, "content", ORIGIN)
-    assert [row["number"] for row in rows.equations] == [0] and rows.oversized == ["key#1"]
-    assert rows.papers[-1]["equations"] == 1
-    record = parse_document([rows.papers[-1]["record"], *(row["record"] for row in rows.papers[:-1])])
-    assert record["sections"][0][1][1][3] == large  # the paper's page has it all the same
+def _make_equation(number, tree, paper=PAPER):
+    return EquationRecord(f"{paper.key}#{number}", tree, "x", "", "", "Heading", "before", "after", paper)
 
 
-def test_a_blank_equation_has_words_and_terms_nevertheless():
-    paper = PaperRecord("key", "", (), None, (), "")
-    equation = EquationRecord("key#0", 0, "", to_mathml(Node("mspace")), "", "", "", "", paper)
-    (row,) = build_paper_rows(
-        PaperPage(paper, "", (("", (equation,)),)), {0: np.ones(4, np.float32)}, "", ORIGIN
-    ).equations
+def _build_rows(trees, paper=PAPER, abstract=""):
+    members = tuple(_make_equation(at, at, paper) for at in range(len(trees)))
+    vectors = {at: np.ones(4, np.float32) for at in range(len(trees))}
+    page = PaperPage(paper, abstract, (("Heading", members),))
+    return build_paper_rows(page, _make_forest(trees), vectors, "content", INFO)
+
+
+def test_equation_too_large_for_milvus_is_named_and_on_the_page_without_its_tree():
+    rows = _build_rows([Node("mi", text="x"), Node("mtext", text=_make_noise(50_000))])
+    assert [unpack_record(row["record"])["number"] for row in rows.equations] == [0] and rows.oversized == ["key#1"]
+    (paper,), (other,) = rows.papers, rows.unindexed
+    assert paper["equations"] == 1 and unpack_record(paper["record"])["numbers"] == 2
+    record = unpack_record(other["record"])
+    assert other["key"] == hash_equation("key", 1) and record["latex"] == "x" and "tree" not in record
+
+
+def test_paper_record_that_does_not_fit_is_truncated():
+    authors = tuple(_make_noise(1_000)[:500] for _ in range(300))
+    rows = _build_rows([], replace(PAPER, authors=authors), _make_noise(50_000))
+    record = unpack_record(rows.papers[0]["record"])
+    assert (record["key"], record["title"]) == ("key", "Title")
+    assert record["abstract"] and _make_noise(50_000).startswith(record["abstract"])
+
+
+def test_blank_equation_has_words_and_terms_nevertheless():
+    blank = PaperRecord("key", "", (), None, (), "")
+    equation = EquationRecord("key#0", 0, "", "", "", "", "", "", blank)
+    page = PaperPage(blank, "", (("", (equation,)),))
+    vectors = {0: np.ones(4, np.float32)}
+    (row,) = build_paper_rows(page, _make_forest([Node("mspace")]), vectors, "", INFO).equations
     assert row["terms"] == {0: 1.0} and row["words"].strip()
 
 
@@ -130,13 +161,13 @@ def test_a_name_that_is_no_unicode_has_a_key_of_its_own():
 
 
 def test_words_lose_case_accents_and_endings():
-    assert wording.stem_words(["Schrödinger's Functions", "", "E = mc^2"]) == [
+    assert stem_words(["Schrödinger's Functions", "", "E = mc^2"]) == [
         ["schroding", "s", "function"],
         [],
         ["e", "mc", "2"],
     ]
-    assert wording.parse_query('the quick "Brown foxes" quick') == (["brown", "fox", "quick"], ["brown fox"])
-    (text,) = wording.build_texts(_page(to_mathml(Node("mi", text="x"))).sections[0][1], "An abstract.")
+    assert parse_query('the quick "Brown foxes" quick') == (["brown", "fox", "quick"], ["brown fox"])
+    (text,) = build_texts([_make_equation(0, 0)], "An abstract.")
     assert text == " head | head | head | titl | titl | befor | after | an abstract "
 
 
@@ -151,7 +182,7 @@ def test_filters_become_expressions():
         f"(paper_key in [{hash_name('p')}]) and (paper_key not in [{hash_name('q')}])"
     )
     with pytest.raises(BadInput, match=r"2\.4"):
-        build_expression(Filters(authors=("x",)), parts=False)
+        build_expression(Filters(authors=("x",)), substrings=False)
 
 
 @given(TEXT)
@@ -163,12 +194,8 @@ def test_no_text_escapes_its_quotes(text):
 
 @given(TEXT, TEXT)
 def test_a_part_of_a_name_is_found_in_it(before, part):
-    from eqkin.backends.milvus.expressions import clean_author_name
-
-    names = join_author_names([before + part, "Other"])
+    names = AUTHOR_SEPARATOR.join(map(clean_author_name, [before + part, "Other"]))
     assert "%" not in names and '"' not in names and "\\" not in names
-    from eqkin.library.records import simplify_name
-
     if simplify_name(part) and simplify_name(part) in simplify_name(before + part):
         assert clean_author_name(part) in names
 

@@ -1,16 +1,8 @@
-"""A server without a library: requests, filters with hostile names, and judgements."""
+"""A web server without a library: requests, judgements, and filters with hostile names."""
 
-from contextlib import closing
-from dataclasses import replace
-
-import pytest
-
-from eqkin.backends.milvus import open_backend, open_judgements
-from eqkin.backends.milvus.judgements import MilvusJudgements
+from eqkin.backends.milvus import open_backend
 from eqkin.backends.milvus.push import push_library
-from eqkin.errors import BadInput, LimitReached
-from eqkin.library.judgements import Judgement
-from eqkin.limits import LIMITS
+from eqkin.library.judgements import Judgement, LocalJudgements
 from eqkin.search import Filters, SearchEngine
 from eqkin.web.app import create_app
 from eqkin.web.served import ServeTarget
@@ -18,14 +10,11 @@ from tests.backends.milvus.conftest import paper
 from tests.web.conftest import Running
 
 
-def test_a_client_gets_its_answer_over_http_from_milvus(lite, filled, encoder, collection):
+def test_http_client_is_answered_from_milvus(lite, filled, encoder, collection, tmp_path):
     library = filled(paper("a", "E = mc^2", year=1999, fields=["physics"]))
     push_library(library, lite.uri, encoder.digest, collection)
-    engine, kept = (
-        SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder),
-        open_judgements(lite.uri, collection),
-    )
-    running = Running(create_app(engine, kept))
+    engine = SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder)
+    running = Running(create_app(engine, LocalJudgements(tmp_path)))
     with running.client() as client:
         assert client.get("/api/search?q=E").json()["hits"][0]["equation"]["id"] == "record:a#0"
         assert client.get("/api/facets").json() == {"fields": {"physics": 1}, "years": {"1999": 1}}
@@ -37,17 +26,20 @@ def test_a_client_gets_its_answer_over_http_from_milvus(lite, filled, encoder, c
         assert client.get("/api/judgements").json()["queries"][0]["relevant"] == ["record:a#0"]
     running.stop()
     engine.close()
-    kept.close()
 
 
-def test_what_is_served_is_let_go(lite, filled, encoder, collection):
+def test_served_collection_keeps_judgements_in_a_folder_and_closes_its_connection(
+    lite, filled, encoder, collection, tmp_path
+):
     push_library(filled(paper("a", "E = mc^2")), lite.uri, encoder.digest, collection)
-    with ServeTarget(milvus=lite.uri, collection=collection).open_app() as app:
+    folder = tmp_path / "judgements" / collection
+    with ServeTarget(milvus=lite.uri, collection=collection, judgements=folder).open_app() as app:
         service = app.state.service
-        assert service.judgements.all() == []
-        connections = service.judgements._connection, service.engine.backend.connection
-        assert all(connection._client for connection in connections)
-    assert not any(connection._client for connection in connections)
+        service.judgements.add(Judgement("record:a#0", True, latex="E"))
+        connection = service.engine.backend.connection
+        assert connection._client
+    assert not connection._client
+    assert [judgement.equation for judgement in LocalJudgements(folder).list_all()] == ["record:a#0"]
 
 
 HOSTILE = [
@@ -64,14 +56,14 @@ HOSTILE = [
 ]
 
 
-def test_hostile_names_are_names_and_go_again(server, filled, encoder, collection):
+def test_hostile_names_are_found_and_pruned(server, filled, encoder, collection):
     records = [
         paper(f"h{at} {name}", rf"x_{{{at}}} = y", fields=[name, "all"], authors=[name])
         for at, name in enumerate(HOSTILE)
     ]
     library = filled(*records)
     push_library(library, server.uri, encoder.digest, collection)
-    keys = sorted(known["key"] for known in library.papers())
+    keys = sorted(known["key"] for known in library.list_papers())
     assert len(keys) == len(HOSTILE)
 
     def found(engine, **filters):
@@ -95,22 +87,3 @@ def test_hostile_names_are_names_and_go_again(server, filled, encoder, collectio
     library = filled(paper("h0", "z = 1"), *records[1:3])
     report = push_library(library, server.uri, encoder.digest, collection, prune=True)
     assert (report.papers, report.unchanged, report.removed, report.collection) == (1, 2, len(HOSTILE) - 2, 3)
-
-
-def test_judgements_are_kept_beside_the_collection(lite, collection):
-    kept = MilvusJudgements(lite.uri, collection, replace(LIMITS, web_judgements=3))
-    assert kept.export() == kept.list_all() == []
-    first = kept.add(Judgement("p#1", True, latex="x", keywords=("a", "b")))
-    kept.add(Judgement("p#2", True, latex="x", keywords=("b", "c")))
-    kept.add(Judgement("p#1", False, latex="x"))
-    with closing(open_judgements(lite.uri, collection)) as other:  # another server sees the same
-        (query,) = other.export()
-        assert other.list_all()[0] == first and first.time
-    assert (query.latex, query.keywords, query.relevant, query.irrelevant) == ("x", ["a", "b", "c"], ["p#2"], ["p#1"])
-    with pytest.raises(LimitReached):
-        kept.add(Judgement("p#3", True, latex="x"))
-    with pytest.raises(BadInput):
-        kept.add(Judgement("", True, latex="x"))
-    with pytest.raises(LimitReached):
-        kept.add(Judgement("p#3", True, latex="x" * 60_000))
-    kept.close()

@@ -159,11 +159,11 @@ class LibraryVectors:
 
     def has(self, trees: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Return which trees have a vector."""
-        return self._files.rows.has(trees)
+        return self._files.rows.find_known(trees)
 
     def take(self, trees: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
         """Return the vectors of trees that have one, in their order."""
-        return self._files.take(self._files.rows.of(trees))
+        return self._files.take(self._files.rows.find_rows(trees))
 
 
 class PushLease:

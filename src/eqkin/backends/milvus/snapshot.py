@@ -35,7 +35,7 @@ from eqkin.backends.milvus.rows import (
     parse_ref,
 )
 from eqkin.errors import BadInput, Unreachable
-from eqkin.index.structure import BUDGET, LEAST
+from eqkin.index.structure import MAX_POSTINGS_READ, MIN_TERMS_READ
 from eqkin.index.structure_files import TERM_SCHEME
 from eqkin.index.vectors import normalise
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
@@ -113,7 +113,7 @@ class MilvusSnapshot:
         """
         order = np.lexsort((codes, -weights))
         expected = np.cumsum(len(self) * np.exp(-np.clip(weights[order].astype(np.float64), 0, None)))
-        order = order[: max(LEAST, int(np.searchsorted(expected, BUDGET, "right")))]
+        order = order[: max(MIN_TERMS_READ, int(np.searchsorted(expected, MAX_POSTINGS_READ, "right")))]
         pairs = zip(codes[order].tolist(), weights[order].tolist(), strict=True)
         query = {code: weight for code, weight in pairs if weight > 0 and code < _CODE_END}
         if self._state.info.terms != TERM_SCHEME or not query or not k:
