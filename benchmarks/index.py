@@ -25,7 +25,7 @@ from benchmarks.report import BenchmarkReport, log, summarise_times, time_call
 from eqkin import Encoder, Library
 from eqkin.cli.options import LibraryFolder
 from eqkin.errors import BadInput
-from eqkin.index import VectorIndex, nearest
+from eqkin.index import VectorIndex, faiss_index
 from eqkin.index.vectors import Floats, Integers, VectorFiles, normalise, write_vectors
 
 ANNOY_TREES = 16
@@ -158,7 +158,7 @@ def compare_systems(report: BenchmarkReport, vectors: Floats, queries: Floats, f
 
 def build_exact(vectors: Floats) -> IndexedVectors:
     """Put the vectors into a flat index of faiss."""
-    index = nearest.make_flat_index(vectors.shape[1])
+    index = faiss_index.make_flat_index(vectors.shape[1])
     _, seconds = time_call(index.add, np.arange(len(vectors)), vectors)
     return IndexedVectors("exact (faiss Flat)", lambda q, k: index.search(q, k)[1][0], seconds, 4.0 * vectors.shape[1])
 
@@ -171,9 +171,9 @@ def build_ours(vectors: Floats, folder: Path) -> IndexedVectors:
         for at in range(0, len(vectors), _FILE_VECTORS)
     ]
     (built, entry), seconds = time_call(
-        lambda: ((made := nearest.build_inverted_lists(VectorFiles(folder, entries, width))), made.save(folder))
+        lambda: ((made := faiss_index.build_inverted_lists(VectorFiles(folder, entries, width))), made.save(folder))
     )
-    loaded = nearest.load_index(folder, entry, width)
+    loaded = faiss_index.load_index(folder, entry, width)
     name = f"eqkin ({built.kind}, {built.probes} probes)"
     return IndexedVectors(name, lambda q, k: loaded.search(q, k)[1][0], seconds, entry.bytes / len(vectors))
 

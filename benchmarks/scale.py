@@ -23,7 +23,7 @@ from benchmarks.report import BenchmarkReport, Figure, describe_machine, log
 from benchmarks.scale_report import ARXIV_EQUATIONS, Record, draw_figure, insert_tables, make_tables
 from benchmarks.search import list_atlas_formulas, make_http_search, time_searches
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.index.state import INDEX_FOLDER, IndexManifest
+from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
 from eqkin.storage import write_file
 
 RESULTS = "results.jsonl"

@@ -131,7 +131,7 @@ def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verif
         BadInput: there is no library.
         LibraryBusy: another process is writing to it.
     """
-    from eqkin.index.state import INDEX_FOLDER
+    from eqkin.index.manifest import INDEX_FOLDER
     from eqkin.index.verify import verify_index
 
     with ExitStack() as stack:

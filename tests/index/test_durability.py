@@ -12,8 +12,8 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
-from eqkin.index import TextIndex, VectorIndex, nearest, update_index
-from eqkin.index.state import IndexManifest
+from eqkin.index import IndexSettings, TextIndex, VectorIndex, update_index
+from eqkin.index.manifest import IndexManifest
 from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
@@ -23,15 +23,17 @@ import os, shutil, signal, sqlite3, sys
 from pathlib import Path
 import numpy as np
 from eqkin.errors import BadInput
-from eqkin.index import VectorIndex, TextIndex, checked, nearest, structure_update, update_index, updating, words_update
+from eqkin.index import IndexSettings, TextIndex, VectorIndex, update_index
+from eqkin.storage import segments
 from eqkin.api import Library
 from eqkin.api import verify
 from eqkin.encoder.encoder import Encoder
 
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-nearest.MAX_FLAT_VECTORS, updating._MAX_FILES, updating._STEP_TREES, updating._MAX_FILE_SECONDS = 12, 2, 4, 0.0
-structure_update._MAX_FILES, structure_update._STEP_TREES, structure_update._MAX_FILE_SECONDS = 2, 4, 0.0
-updating._LEAST_TAIL, updating._TAIL, words_update._BATCH_PAPERS, checked._SETTLE_NANOSECONDS = 3, 3, 2, 0
+SETTINGS = IndexSettings(
+    max_flat_vectors=12, max_segments=2, step_trees=4, max_segment_seconds=0.0, min_tail=3, max_tail=3, text_batch_papers=2
+)
+segments._SETTLE_NANOSECONDS = 0
 encoder = Encoder.load()
 countdown = 0
 
@@ -71,17 +73,17 @@ def killed_at(moment, folder):
         countdown = moment
         doom()
         with Library.open(folder) as library:
-            update_index(library, encoder)
+            update_index(library, encoder, settings=SETTINGS)
         os._exit(0)
     return os.waitpid(child, 0)[1] != 0
 
 def content(folder):
     with Library.open(folder) as library:
-        index, words = VectorIndex.open(library, encoder.digest), TextIndex.open(library)
+        index, words = VectorIndex.open(library, encoder.digest, SETTINGS), TextIndex.open(library)
         found = [words.search(text, 50) for text in ("note", "note1 note7", "equation nobody", "changed")]
         sections = [sorted(section for section, _ in hits) for hits in found]
         vectors = index.get_vectors(index.trees).tolist()
-        return index.missing, index.trees.tolist(), vectors, sections, terms(index.structure)
+        return index.missing, index.trees.tolist(), vectors, sections, terms(index.terms)
 
 def terms(structure):
     codes = np.unique(np.concatenate([segment.codes for segment in structure._segments]))
@@ -89,7 +91,7 @@ def terms(structure):
     return structure.missing, structure.trees.tolist(), [trees for trees in found if trees]
 
 with Library.open(shutil.copytree(base, work / "whole")) as whole:
-    update_index(whole, encoder)
+    update_index(whole, encoder, settings=SETTINGS)
 expected, moment = content(work / "whole"), 1
 while killed_at(moment, work / f"killed{moment}"):
     folder = work / f"killed{moment}"
@@ -98,11 +100,11 @@ while killed_at(moment, work / f"killed{moment}"):
     if (folder / "index" / "index.json").exists():
         with Library.open(folder) as library:
             try:
-                VectorIndex.open(library, encoder.digest)
+                VectorIndex.open(library, encoder.digest, SETTINGS)
             except BadInput as error:
                 assert "another model" in str(error)
     with Library.open(folder) as library:
-        update_index(library, encoder)
+        update_index(library, encoder, settings=SETTINGS)
     verdict = verify(folder)
     assert not verdict.problems + verdict.notes, (moment, verdict)
     assert content(folder) == expected, moment
@@ -134,13 +136,11 @@ def test_an_updater_killed_at_any_moment_loses_nothing(
     assert int(done.stdout.split()[-1]) > 40
 
 
-def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
-    atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(nearest, "MAX_FLAT_VECTORS", 1_000)
-    update_index(atlas, encoder)
+def test_verify_finds_any_flipped_byte_and_an_update_mends_it(atlas: Library, encoder: Encoder) -> None:
+    settings = IndexSettings(max_flat_vectors=1_000)
+    update_index(atlas, encoder, settings=settings)
     assert not verify(atlas.folder).problems
-    trees = VectorIndex.open(atlas, encoder.digest).trees.tolist()
+    trees = VectorIndex.open(atlas, encoder.digest, settings).trees.tolist()
     chance = random.Random(7)
     files = [path for path in (atlas.folder / "index").iterdir() if path.stat().st_size]
     kinds = (
@@ -161,9 +161,9 @@ def test_verify_finds_any_flipped_byte_and_an_update_mends_it(
             path.write_bytes(flipped)
             problems = verify(atlas.folder).problems
             assert problems and all("`eqkin index" in problem for problem in problems), f"{path.name} byte {at}"
-        update_index(atlas, encoder)
+        update_index(atlas, encoder, settings=settings)
         assert not verify(atlas.folder).problems
-        assert VectorIndex.open(atlas, encoder.digest).trees.tolist() == trees
+        assert VectorIndex.open(atlas, encoder.digest, settings).trees.tolist() == trees
         assert TextIndex.open(atlas).search("probability", 3)
 
 
@@ -200,8 +200,8 @@ def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder)
             try:
                 index = VectorIndex.open(library, encoder.digest)
                 index.search(encoder.encode(["x"]), 3)
-                if index.structure is not None:
-                    index.structure.search(codes, np.ones(len(codes), np.float32), 3)
+                if index.terms is not None:
+                    index.terms.search(codes, np.ones(len(codes), np.float32), 3)
                 TextIndex.open(library).search("note equation", 3)
             except EqkinError:
                 pass

@@ -10,19 +10,20 @@ from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import LimitReached
 from eqkin.executor import LocalExecutor
-from eqkin.index import VectorIndex, update_index
+from eqkin.index import IndexSettings, VectorIndex, update_index
 from eqkin.index.embedding import EmbedTask, fail_embedding
 
 
 def test_two_processes_compute_the_same_vectors_as_one(
-    unindexed_library: Path, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unindexed_library: Path, encoder: Encoder, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("eqkin.index.updating._STEP_TREES", 40)
     vectors = []
     for jobs in (1, 2):
         copy = shutil.copytree(unindexed_library, tmp_path / str(jobs))
         with Library.open(copy) as library, LocalExecutor(jobs, warm_up_seconds=0.0) as executor:
-            assert update_index(library, encoder, executor=executor).embedded > 150
+            assert (
+                update_index(library, encoder, executor=executor, settings=IndexSettings(step_trees=40)).embedded > 150
+            )
             assert executor.progress.done >= 4
             index = VectorIndex.open(library, encoder.digest)
             vectors.append(index.get_vectors(index.trees))

@@ -8,8 +8,8 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, LibraryBusy
-from eqkin.index import VectorIndex, update_index, updating
-from eqkin.index.state import IndexManifest
+from eqkin.index import IndexSettings, VectorIndex, update_index
+from eqkin.index.manifest import IndexManifest
 from eqkin.storage import WriterLock
 from tests.index.conftest import expected, write_note
 
@@ -68,12 +68,11 @@ def test_adding_papers_embeds_only_their_equations(library: Library, encoder: En
 
 
 def test_adding_one_by_one_gives_the_same_as_all_at_once(
-    tmp_path: Path, library: Library, encoder: Encoder, notes: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, library: Library, encoder: Encoder, notes: Path
 ) -> None:
-    monkeypatch.setattr(updating, "_MAX_FILES", 3)
     for number in range(10, 16):
         library.add(write_note(notes, number))
-        update_index(library, encoder)
+        update_index(library, encoder, settings=IndexSettings(max_segments=3))
     state = IndexManifest.load(library.folder / "index")
     assert state is not None and len(state.files) <= 4
     gradual = _check(library, encoder)
@@ -198,11 +197,9 @@ def test_more_hits_than_vectors_and_queries_without_direction_are_defined(librar
 
 
 @pytest.mark.parametrize("few", [0, 10**6])
-def test_only_allowed_trees_are_found(
-    atlas: Library, encoder: Encoder, few: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("eqkin.index.reader._MAX_COMPARED_TREES", few)  # by faiss, or by comparing with each
-    index = VectorIndex.open(atlas, encoder.digest)
+def test_only_allowed_trees_are_found(atlas: Library, encoder: Encoder, few: int) -> None:
+    settings = IndexSettings(max_compared_trees=few)  # by faiss, or by comparing with each
+    index = VectorIndex.open(atlas, encoder.digest, settings)
     queries = encoder.encode(["E = mc^2", "a = b"])
     everything, _ = index.search(queries, len(index))
     allowed = np.array([1400, 17, 3, 17, 10**12, -5, 600])
@@ -228,10 +225,7 @@ def test_a_second_updater_is_refused_and_readers_go_on(library: Library, encoder
     _check(library, encoder)
 
 
-def test_an_interruption_costs_nothing_that_was_embedded(
-    library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(updating, "_STEP_TREES", 4)
+def test_an_interruption_costs_nothing_that_was_embedded(library: Library, encoder: Encoder) -> None:
 
     def interrupt(stage: str, done: int, total: int) -> None:
         assert (stage, total) == ("embedding", 15)
@@ -239,7 +233,7 @@ def test_an_interruption_costs_nothing_that_was_embedded(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        update_index(library, encoder, interrupt)
+        update_index(library, encoder, interrupt, settings=IndexSettings(step_trees=4))
     assert VectorIndex.open(library, encoder.digest).missing == 7
     assert update_index(library, encoder).embedded == 7
     _check(library, encoder)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.index.rows import TreeRows
+from eqkin.index.vectors import TreeRows
 
 trees = st.lists(st.integers(0, 60), unique=True, max_size=30)
 

@@ -11,17 +11,15 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
-from eqkin.index import TextIndex, VectorIndex, checked, nearest, update_index
-from eqkin.index.state import FaissEntry, IndexManifest
+from eqkin.index import IndexSettings, TextIndex, VectorIndex, update_index
+from eqkin.index.faiss_index import load_index
+from eqkin.index.manifest import FaissEntry, IndexManifest
 from eqkin.library.queries import list_tree_ids
 from eqkin.storage import WriterLock
+from eqkin.storage.segments import cache_hashes, has_hash, is_intact
 from tests.index.conftest import write_note
 
-
-@pytest.fixture(autouse=True)
-def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest, "MAX_FLAT_VECTORS", 1_000)
-    monkeypatch.setattr("eqkin.index.reader._MAX_COMPARED_TREES", 10)
+SETTINGS = IndexSettings(max_flat_vectors=1_000, max_compared_trees=10)
 
 
 def _state(library: Library) -> IndexManifest:
@@ -42,27 +40,27 @@ def _refuse(*_: object) -> str:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what is mapped")
 def test_readers_map_the_lists_and_removed_equations_leave_them_as_they_are(atlas: Library, encoder: Encoder) -> None:
-    update_index(atlas, encoder)
+    update_index(atlas, encoder, settings=SETTINGS)
     path, entry = _lists(atlas)
     atlas.remove("atlas:probability")
-    index = VectorIndex.open(atlas, encoder.digest)
+    index = VectorIndex.open(atlas, encoder.digest, SETTINGS)
     gone = entry.count - len(index)
     assert gone > 0
     index.search(index.get_vectors(index.trees[:50]), 20)
     mapped = [line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith(str(path))]
     assert mapped and all(line.split()[1].startswith("r--") for line in mapped)
-    assert checked.is_intact(path.parent, entry, afresh=True)
+    assert is_intact(path.parent, entry, force=True)
 
 
 def test_later_vectors_and_lists_are_searched_together(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
-    update_index(atlas, encoder)
+    update_index(atlas, encoder, settings=SETTINGS)
     path, _ = _lists(atlas)
     atlas.add(write_note(tmp_path / "notes", 1, 40))
     atlas.add(write_note(tmp_path / "notes", 2, 1))
-    update_index(atlas, encoder)
+    update_index(atlas, encoder, settings=SETTINGS)
     atlas.remove(str(tmp_path / "notes" / "n2.md"))
     assert _lists(atlas)[0] == path
-    index = VectorIndex.open(atlas, encoder.digest)
+    index = VectorIndex.open(atlas, encoder.digest, SETTINGS)
     vectors = index.get_vectors(index.trees)
     best = -np.sort(-(vectors @ vectors.T), axis=1)[:, :10]
     similarities, trees = index.search(vectors, 10)
@@ -77,81 +75,78 @@ def test_later_vectors_and_lists_are_searched_together(atlas: Library, encoder: 
 def test_what_was_found_intact_is_not_read_again_until_it_changes(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update_index(atlas, encoder, rebuild=True)
+    update_index(atlas, encoder, rebuild=True, settings=SETTINGS)
     path, _ = _lists(atlas)
     with monkeypatch.context() as patch:
-        patch.setattr(checked, "hash_file", _refuse)
-        VectorIndex.open(atlas, encoder.digest)
+        patch.setattr("eqkin.storage.segments.hash_file", _refuse)
+        VectorIndex.open(atlas, encoder.digest, SETTINGS)
         TextIndex.open(atlas)
-        update_index(atlas, encoder)
+        update_index(atlas, encoder, settings=SETTINGS)
     content, status = path.read_bytes(), path.stat()
     path.write_bytes(content[:-20_000] + b"\0" + content[-19_999:])
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     with pytest.raises(CorruptData, match="does not match its hash"):
-        nearest.load_index(path.parent, _lists(atlas)[1], encoder.dimensions)
+        load_index(path.parent, _lists(atlas)[1], encoder.dimensions)
     path.write_bytes(content)
-    nearest.load_index(path.parent, _lists(atlas)[1], encoder.dimensions)
+    load_index(path.parent, _lists(atlas)[1], encoder.dimensions)
 
 
 def test_damage_that_left_no_trace_is_found_by_verify_and_mended_after_it(atlas: Library, encoder: Encoder) -> None:
-    update_index(atlas, encoder)
+    update_index(atlas, encoder, settings=SETTINGS)
     for path in sorted((atlas.folder / "index").glob("*-*")):
         content = bytearray(path.read_bytes())
         content[-5_000] ^= 1
         path.write_bytes(content)
         digest = _state(atlas).hashes[path.name]
-        checked.remember_hashes(path.parent, {path.name: digest})  # as if the disk had changed it
-        assert checked.has_hash(path, digest)
+        cache_hashes(path.parent, {path.name: digest})  # as if the disk had changed it
+        assert has_hash(path, digest)
         assert any(path.name in problem for problem in verify(atlas.folder).problems)
-        assert not checked.has_hash(path, digest)
-        update_index(atlas, encoder)
+        assert not has_hash(path, digest)
+        update_index(atlas, encoder, settings=SETTINGS)
         assert not verify(atlas.folder).problems
 
 
 def test_faiss_is_given_no_head_that_does_not_match_and_damaged_lists_do_no_harm(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    update_index(atlas, encoder)
+    update_index(atlas, encoder, settings=SETTINGS)
     path, entry = _lists(atlas)
     content = path.read_bytes()
     assert 0 < entry.head < len(content) // 2
     chance = np.random.default_rng(5)
     for at in chance.integers(0, entry.head, 10):
         path.write_bytes(content[:at] + bytes([content[at] ^ 16]) + content[at + 1 :])
-        checked.remember_hashes(path.parent, {path.name: entry.sha256})
+        cache_hashes(path.parent, {path.name: entry.sha256})
         with monkeypatch.context() as patch, pytest.raises(CorruptData, match="does not match"):
             patch.setattr("faiss.read_index", _refuse)
-            nearest.load_index(path.parent, entry, encoder.dimensions)
+            load_index(path.parent, entry, encoder.dimensions)
     for _ in range(5):
         path.write_bytes(content[: entry.head] + chance.bytes(len(content) - entry.head))
-        checked.remember_hashes(path.parent, {path.name: entry.sha256})
-        damaged = nearest.load_index(path.parent, entry, encoder.dimensions)
+        cache_hashes(path.parent, {path.name: entry.sha256})
+        damaged = load_index(path.parent, entry, encoder.dimensions)
         damaged.restrict_to(np.arange(900))
         trees = damaged.search(encoder.encode(["x^2", "y"]), 50)[1]
         assert ((trees >= -1) & (trees < 900)).all()
 
 
 def test_while_somebody_makes_the_lists_readers_find_what_they_can(atlas: Library, encoder: Encoder) -> None:
-    update_index(atlas, encoder)
+    update_index(atlas, encoder, settings=SETTINGS)
     state, folder = _state(atlas), atlas.folder / "index"
     replace(state, nearest=None).save(folder)
     with WriterLock(folder):
-        index = VectorIndex.open(atlas, encoder.digest)
+        index = VectorIndex.open(atlas, encoder.digest, SETTINGS)
         assert _state(atlas).nearest is None
     assert (len(index), index.missing) == (1_401, 401)
     assert index.search(index.get_vectors(index.trees[:1_000]), 1)[0].min() > 0.999
-    assert VectorIndex.open(atlas, encoder.digest).missing == 0
+    assert VectorIndex.open(atlas, encoder.digest, SETTINGS).missing == 0
     assert _state(atlas).nearest == state.nearest
 
 
-def test_of_many_later_vectors_some_are_found(
-    atlas: Library, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    update_index(atlas, encoder)
+def test_of_many_later_vectors_some_are_found(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
+    update_index(atlas, encoder, settings=SETTINGS)
     atlas.add(write_note(tmp_path / "notes", 1, 12))
-    update_index(atlas, encoder)
-    monkeypatch.setattr(nearest, "MAX_FLAT_VECTORS", 10)
-    index = VectorIndex.open(atlas, encoder.digest)
+    update_index(atlas, encoder, settings=SETTINGS)
+    index = VectorIndex.open(atlas, encoder.digest, replace(SETTINGS, max_flat_vectors=10))
     assert (len(index), index.missing) == (1_413, 2)
     assert index.search(index.get_vectors(index.trees[1_401:1_411]), 1)[0].min() > 0.999
 

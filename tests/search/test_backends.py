@@ -13,7 +13,7 @@ import pytest
 from eqkin import Library
 from eqkin.errors import BadInput
 from eqkin.index import update_index
-from eqkin.index.structure_files import is_indexed
+from eqkin.index.terms import is_indexed
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.backend import NoSuchEquation
 from eqkin.search.local import LocalBackend

@@ -9,7 +9,7 @@ import pytest
 
 from eqkin import Library
 from eqkin.index import update_index
-from eqkin.index.state import IndexManifest
+from eqkin.index.manifest import IndexManifest
 from eqkin.search import Filters, SearchEngine
 from eqkin.search import engine as engine_module
 from eqkin.search.candidates import QueryFeatures

@@ -27,10 +27,10 @@ WRITER = r"""
 import sys
 from pathlib import Path
 from eqkin import Encoder, Library
-from eqkin.index import structure_update, update, updating, words_update
+from eqkin.index import IndexSettings, update_index
 from eqkin.library import writer
 
-writer._MANY_SEGMENTS = updating._MANY_FILES = structure_update._MANY_FILES = 2
+writer._MAX_SEGMENTS = 2
 folder, notes, mark, encoder = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Encoder.load()
 notes.mkdir()
 with Library.open(folder) as library:
@@ -39,10 +39,10 @@ with Library.open(folder) as library:
         note.write_text(f"# Note {number}\n\nOn products number{number}.\n\n$$ {mark % (number, number, number)} $$\n")
         library.add(note)
         share = 0.5 if number % 2 else 0.0
-        words_update._DEAD_SHARE = updating._DEAD_SHARE = structure_update._DEAD_SHARE = writer._DEAD_SHARE = share
+        writer._MAX_DEAD_FRACTION = share
         if not number % 2:
             library.remove(str(notes / f"n{number - 1}.md"))
-        update(library, encoder)
+        update_index(library, encoder, settings=IndexSettings(max_segments=2, max_dead_fraction=share))
 """
 
 

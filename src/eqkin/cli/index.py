@@ -21,7 +21,7 @@ from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import CorruptData
 from eqkin.executor import Executor
 from eqkin.index import UpdateReport, load_encoder, update_index
-from eqkin.index.state import INDEX_FOLDER, IndexManifest
+from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
 
 _STAGE_NAMES = {
     "embedding": "embedding",

@@ -1,96 +1,93 @@
-"""`VectorIndex`: the vectors of a library as one that searches them sees them."""
+"""`VectorIndex`: read-only search over the vectors of a library."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, LibraryBusy, StorageFailed
-from eqkin.index import nearest as faiss_side
-from eqkin.index.nearest import FaissIndex
-from eqkin.index.state import INDEX_FOLDER, REBUILD_HINT, IndexManifest
-from eqkin.index.structure import TermIndex
+from eqkin.index.faiss_index import FaissIndex, build_flat_index, build_inverted_lists, load_index
+from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, SETTINGS, IndexManifest, IndexSettings
+from eqkin.index.terms import TermIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, find_positions, normalise
 from eqkin.library import LibraryFiles
-from eqkin.library.database import read_generation
 from eqkin.library.queries import list_tree_ids
 from eqkin.storage import WriterLock
 
-_MAX_ATTEMPTS = 10  # while an updater replaces files
-_MAX_COMPARED_TREES = 10_000  # allowed trees up to which each of them is compared
+_MAX_ATTEMPTS = 10  # while an update replaces files
 
 
 class VectorIndex:
-    """The vectors of a library's equations; open it with `VectorIndex.open`. May be shared between threads.
+    """The vectors of a library's equations; open it with `VectorIndex.open`. Safe to share between threads.
 
-    It answers for the moment at which it was opened: equations added later are not in it, removed ones still are.
+    It keeps the state at which it was opened: it lacks equations added later, and still has removed ones.
+
+    Args:
+        library: the library.
+        manifest: the manifest of its index.
+        settings: sizes at which it changes its way of working.
     """
 
-    def __init__(
-        self, state: IndexManifest, files: VectorFiles, live: Integers, nearest: FaissIndex, structure: TermIndex | None
-    ) -> None:
-        self._state, self._files, self._nearest = state, files, nearest
-        self.structure = structure  # of the same moment; None: it was not taken in yet
-        self.trees, _ = files.rows.select_live(live)  # ascending
-        self.missing = len(live) - len(self.trees)  # equations that cannot be found yet: without a vector, or
-        if nearest.rows < len(files):  # with one that came so late that it is not in the lists
-            self.missing += int(np.isin(files.trees[nearest.rows :], live, assume_unique=True).sum())
+    def __init__(self, library: LibraryFiles, manifest: IndexManifest, settings: IndexSettings = SETTINGS) -> None:
+        self._folder, self._manifest, self._settings = library.folder / INDEX_FOLDER, manifest, settings
+        self._files = VectorFiles(self._folder, manifest.files, manifest.dimensions)
+        live = list_tree_ids(library)
+        if len(self._files) <= settings.max_flat_vectors:
+            self._nearest = build_flat_index(self._files, live)
+        else:
+            self._nearest = self._open_inverted_lists(live)
+        # of the same state; None: there are none yet, or of another scheme
+        entries = manifest.terms
+        self.terms = None if entries is None else TermIndex.open(self._folder, entries, live, settings)
+        self.trees, _ = self._files.rows.select_live(live)  # ascending
+        # equations that cannot be found yet: without a vector, or with one that came too late to be in the lists
+        self.missing = len(live) - len(self.trees)
+        if self._nearest.rows < len(self._files):
+            self.missing += int(np.isin(self._files.trees[self._nearest.rows :], live, assume_unique=True).sum())
 
     @classmethod
-    def open(cls, library: LibraryFiles, model_digest: str) -> VectorIndex:
+    def open(cls, library: LibraryFiles, model_digest: str, settings: IndexSettings = SETTINGS) -> VectorIndex:
         """Open a library's index for queries of a model.
 
-        A damaged or missing file of faiss is made again from the vectors, on disk where that can be written.
+        A damaged or missing file of faiss is built again from the vectors, on disk if possible.
 
         Raises:
             BadInput: there is no index, or its vectors are of another model.
-            CorruptData: a file of vectors or of structure is damaged.
+            CorruptData: a segment is damaged.
         """
         folder = library.folder / INDEX_FOLDER
         for attempt in range(_MAX_ATTEMPTS):
-            state = IndexManifest.load(folder)
-            if state is None:
+            manifest = IndexManifest.load(folder)
+            if manifest is None:
                 raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
-            if state.model != model_digest:
+            if manifest.model != model_digest:
                 raise BadInput(f"{library.folder}: its vectors are of another model; run `eqkin index`")
-            if state.generation > _read_library_generation(library):
+            if manifest.generation > library.read_generation():
                 raise BadInput(f"{folder}: is of another library, or a later state of this one; {REBUILD_HINT}")
             try:
-                return cls._open_files(library, folder, state)
-            except CorruptData:  # an updater may have replaced the files
-                if attempt == _MAX_ATTEMPTS - 1 or IndexManifest.load(folder) == state:
+                return cls(library, manifest, settings)
+            except CorruptData:  # an update may have replaced the files
+                if attempt == _MAX_ATTEMPTS - 1 or IndexManifest.load(folder) == manifest:
                     raise
         raise AssertionError
-
-    @classmethod
-    def _open_files(cls, library: LibraryFiles, folder: Path, state: IndexManifest) -> VectorIndex:
-        files = VectorFiles(folder, state.files, state.dimensions)
-        live = list_tree_ids(library)
-        if len(files) <= faiss_side.MAX_FLAT_VECTORS:
-            nearest = faiss_side.build_flat_index(files, live)
-        else:
-            nearest = _open_inverted_lists(folder, state, files, live)
-        structure = None if state.terms is None else TermIndex.open(folder, state.terms, live)
-        return cls(state, files, live, nearest, structure)
 
     def __len__(self) -> int:
         return len(self.trees)
 
     @property
     def dimensions(self) -> int:
-        """Numbers in a vector."""
-        return self._state.dimensions
+        """Numbers per vector."""
+        return self._manifest.dimensions
 
     def search(self, vectors: Floats, k: int, allowed: Integers | None = None) -> tuple[Floats, Integers]:
-        """The nearest equations of each query.
+        """Return the nearest equations of each query.
 
         Args:
-            vectors: (q, d), of any length; one that is zero or not finite finds nothing.
-            k: hits a query.
-            allowed: numbers of the trees a hit may have, in any order; unknown ones do no harm. `None`: all.
+            vectors: (q, d), of any length; a vector that is zero or not finite finds nothing.
+            k: hits per query.
+            allowed: numbers of the trees that may be found, in any order, unknown ones included; `None`: all.
 
         Returns:
             Cosines (q, k), best first, and tree numbers (q, k); 0 and -1 where there are fewer hits than `k`.
@@ -100,30 +97,28 @@ class VectorIndex:
         """
         queries = np.asarray(vectors, np.float32)
         if queries.ndim != 2 or queries.shape[1] != self.dimensions:
-            raise BadInput(f"queries of shape {queries.shape}; (any number, {self.dimensions}) is needed")
+            raise BadInput(f"queries have the shape {queries.shape}; it must be (any number, {self.dimensions})")
         if k < 0:
-            raise BadInput(f"{k} hits cannot be searched for")
+            raise BadInput(f"k must not be negative, got {k}")
         queries = normalise(queries)
         usable = np.flatnonzero(queries.any(axis=1))
         similarities = np.zeros((len(queries), k), np.float32)
         trees = np.full((len(queries), k), -1, np.int64)
-        chosen = None if allowed is None else find_positions(self.trees, allowed)
-        most = min(k, len(self) if chosen is None else len(chosen))
-        if not most or not len(usable):
+        chosen = None if allowed is None else self.trees[find_positions(self.trees, allowed)]
+        limit = min(k, len(self) if chosen is None else len(chosen))
+        if not limit or not len(usable):
             return similarities, trees
-        if chosen is not None and len(chosen) <= _MAX_COMPARED_TREES:
-            found = self._search_exactly(queries[usable], most, chosen)
+        if chosen is not None and len(chosen) <= self._settings.max_compared_trees:
+            cosines = queries[usable] @ self._files.take(self._files.rows.find_rows(chosen)).T
+            best = np.argpartition(-cosines, limit - 1, axis=1)[:, :limit]
+            found = np.take_along_axis(cosines, best, axis=1), chosen[best]
         else:
-            found = self._nearest.search(queries[usable], most, None if chosen is None else self.trees[chosen])
-        similarities[usable, :most], trees[usable, :most] = _sort_hits(*found)
+            found = self._nearest.search(queries[usable], limit, chosen)
+        similarities[usable, :limit], trees[usable, :limit] = _sort_hits(*found)
         return similarities, trees
 
     def get_vectors(self, trees: Integers) -> Floats:
-        """The unit vectors of some trees, in their order.
-
-        Raises:
-            BadInput: a tree has no vector.
-        """
+        """Return the unit vectors of some trees; raises `BadInput` if a tree has none."""
         trees = np.asarray(trees, np.int64)
         at = np.searchsorted(self.trees, trees)
         known = at < len(self)
@@ -132,55 +127,41 @@ class VectorIndex:
             raise BadInput(f"tree {int(trees[~known][0])} has no vector; run `eqkin index`")
         return self._files.take(self._files.rows.find_rows(trees))
 
-    def _search_exactly(self, queries: Floats, k: int, among: Integers) -> tuple[Floats, Integers]:
-        """Exact search among some trees."""
-        trees = self.trees[among]
-        similarities = queries @ self._files.take(self._files.rows.find_rows(trees)).T
-        best = np.argpartition(-similarities, k - 1, axis=1)[:, :k]
-        return np.take_along_axis(similarities, best, axis=1), trees[best]
+    def _open_inverted_lists(self, live: Integers) -> FaissIndex:
+        """Return the lists on disk, with an exact index of some of the vectors that came later; or new lists."""
+        files, manifest, limit = self._files, self._manifest, self._settings.max_flat_vectors
+        nearest = None
+        if manifest.nearest is not None and manifest.nearest.count <= len(files):
+            with suppress(CorruptData):
+                nearest = load_index(self._folder, manifest.nearest, manifest.dimensions)
+        nearest = nearest or self._rebuild_inverted_lists()
+        if nearest is None:  # another process is building them
+            return build_flat_index(files, live, 0, limit)
+        if nearest.rows < len(files):
+            tail = build_flat_index(files, live, nearest.rows, limit)
+            nearest.rows, nearest.tail = tail.rows, tail if len(tail) else None
+        if not np.isin(files.trees, live, assume_unique=True).all():
+            nearest.restrict_to(live)
+        return nearest
 
-
-def _open_inverted_lists(folder: Path, state: IndexManifest, files: VectorFiles, live: Integers) -> FaissIndex:
-    """The lists on disk, and beside them some of the vectors that came later; or new ones."""
-    nearest = None
-    if state.nearest is not None and state.nearest.count <= len(files):
-        with suppress(CorruptData):
-            nearest = faiss_side.load_index(folder, state.nearest, state.dimensions)
-    nearest = nearest or _rebuild_inverted_lists(folder, state, files)
-    if nearest is None:  # somebody is making them
-        return faiss_side.build_flat_index(files, live, 0, faiss_side.MAX_FLAT_VECTORS)
-    if nearest.rows < len(files):
-        later = faiss_side.build_flat_index(files, live, nearest.rows, faiss_side.MAX_FLAT_VECTORS)
-        nearest.rows, nearest.later = later.rows, later if len(later) else None
-    if not np.isin(files.trees, live, assume_unique=True).all():
-        nearest.restrict_to(live)
-    return nearest
-
-
-def _rebuild_inverted_lists(folder: Path, state: IndexManifest, files: VectorFiles) -> FaissIndex | None:
-    """New lists, on disk where they can be written; None if somebody else is at work there."""
-    try:
-        with WriterLock(folder):
-            nearest = faiss_side.build_inverted_lists(files)
-            if IndexManifest.load(folder) == state:
-                with suppress(StorageFailed):
-                    replace(state, nearest=nearest.save(folder)).save(folder)
-            return nearest
-    except LibraryBusy:
-        return None
-    except StorageFailed:
-        return faiss_side.build_inverted_lists(files)
-
-
-def _read_library_generation(library: LibraryFiles) -> int:
-    with library.translate_errors():
-        return read_generation(library.connection)
+    def _rebuild_inverted_lists(self) -> FaissIndex | None:
+        """Build new lists and save them if possible; None if another process is updating the index."""
+        try:
+            with WriterLock(self._folder):
+                nearest = build_inverted_lists(self._files)
+                if IndexManifest.load(self._folder) == self._manifest:
+                    with suppress(StorageFailed):
+                        replace(self._manifest, nearest=nearest.save(self._folder)).save(self._folder)
+                return nearest
+        except LibraryBusy:
+            return None
+        except StorageFailed:
+            return build_inverted_lists(self._files)
 
 
 def _sort_hits(similarities: Floats, trees: Integers) -> tuple[Floats, Integers]:
-    """Best first, equal ones by their number; places without a hit last."""
-    none = trees < 0
-    order = np.lexsort((trees, -similarities, none), axis=1)
+    """Sort hits by similarity, equal ones by tree; missing hits last."""
+    order = np.lexsort((trees, -similarities, trees < 0), axis=1)
     trees = np.take_along_axis(trees, order, axis=1)
     similarities = np.clip(np.take_along_axis(similarities, order, axis=1), -1, 1)
     return np.where(trees < 0, np.float32(0), similarities), trees

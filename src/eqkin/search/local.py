@@ -17,8 +17,8 @@ import numpy as np
 
 from eqkin.errors import BadInput, CorruptData, EqkinError
 from eqkin.index import TextIndex, VectorIndex
-from eqkin.index.rows import find_members
-from eqkin.index.state import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
+from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
+from eqkin.index.vectors import find_members
 from eqkin.library import LibraryFiles, records
 from eqkin.library.database import DATABASE_NAME as DATABASE
 from eqkin.library.database import connect, read_generation
@@ -84,10 +84,10 @@ class LocalSnapshot:
 
     def search_terms(self, codes: Codes, weights: Floats, k: int, filters: Filters = NO_FILTERS) -> tuple[Floats, Keys]:
         """Find the equations with the largest weight of common terms; see `Snapshot`."""
-        structure = self._index.structure
-        if structure is None:
+        terms = self._index.terms
+        if terms is None:
             return np.zeros(0, np.float32), np.zeros(0, np.int64)
-        sums, trees = structure.search(codes, weights, k, self._get_allowed(filters))
+        sums, trees = terms.search(codes, weights, k, self._get_allowed(filters))
         known = find_members(trees, self._index.trees)
         return sums[known], trees[known]
 
@@ -244,8 +244,8 @@ class LocalBackend:
         view = self._view
         if view is None or view.index is None:
             return view is not None
-        structure = view.index.structure
-        return not view.index.missing and structure is not None and not structure.missing
+        terms = view.index.terms
+        return not view.index.missing and terms is not None and not terms.missing
 
     def get_view(self) -> IndexView:
         """Return the index as it is on disk; while a large changed one is opened by a thread, the old one is used."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqkin.index.structure_files import is_indexed
+from eqkin.index.terms import is_indexed
 from eqkin.search.backend import Floats, Keys, Snapshot
 from eqkin.search.candidates import CandidateSet, QueryFeatures
 from eqkin.search.rerank import FIRST_STAGE_VECTOR_WEIGHT, combine_scores

@@ -216,7 +216,7 @@ def _relabel(library, model):
     """Say that a library's vectors are of another model."""
     from dataclasses import replace
 
-    from eqkin.index.state import IndexManifest
+    from eqkin.index.manifest import IndexManifest
 
     folder = library.folder / "index"
     replace(IndexManifest.load(folder), model=model).save(folder)

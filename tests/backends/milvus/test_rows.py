@@ -29,7 +29,7 @@ from eqkin.backends.milvus.rows import (
     truncate,
 )
 from eqkin.errors import BadInput, CorruptData
-from eqkin.index.words import stem_words
+from eqkin.index.text import stem_words
 from eqkin.library.records import simplify_name
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import ForestBuilder

@@ -11,7 +11,7 @@ from benchmarks.ingest import compare_executors
 from eqkin.api import Library, verify
 from eqkin.backends.ray import RayExecutor
 from eqkin.encoder.encoder import Encoder
-from eqkin.index import VectorIndex, update_index
+from eqkin.index import IndexSettings, VectorIndex, update_index
 from eqkin.library import AddReport
 from tests.backends.ray.conftest import write_shard
 from tests.library.conftest import write_article
@@ -62,14 +62,13 @@ def test_ray_makes_the_same_library_as_one_process(sources: list[Path], tmp_path
 
 
 def test_ray_computes_the_same_vectors_as_one_process(
-    unindexed_library: Path, tmp_path: Path, executor: RayExecutor, monkeypatch: pytest.MonkeyPatch
+    unindexed_library: Path, tmp_path: Path, executor: RayExecutor
 ) -> None:
-    monkeypatch.setattr("eqkin.index.updating._STEP_TREES", 40)
     encoder = Encoder.load()
     vectors = []
     for name, who in (("one", None), ("many", executor)):
         with Library.open(shutil.copytree(unindexed_library, tmp_path / name)) as library:
-            report = update_index(library, encoder, executor=who)
+            report = update_index(library, encoder, executor=who, settings=IndexSettings(step_trees=40))
             index = VectorIndex.open(library, encoder.digest)
             assert not index.missing
             vectors.append(index.get_vectors(index.trees))

@@ -45,7 +45,7 @@ from eqkin.backends.milvus.collection import (
 from eqkin.backends.milvus.connection import WRITE_SECONDS, MilvusConnection
 from eqkin.backends.milvus.rows import PaperRows, build_paper_rows, estimate_size
 from eqkin.errors import BadInput, CorruptData, EqkinError, LibraryBusy, StorageFailed, Unreachable
-from eqkin.index.state import INDEX_FOLDER, IndexManifest
+from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
 from eqkin.index.vectors import VectorFiles
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_contents, list_paper_trees

@@ -30,8 +30,8 @@ from eqkin.backends.milvus.collection import (
     pack_record,
 )
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.index.structure_files import is_indexed
-from eqkin.index.words import split_query, stem_words
+from eqkin.index.terms import is_indexed
+from eqkin.index.text import split_query, stem_words
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.records import simplify_name
 from eqkin.search.backend import EquationRef, Floats

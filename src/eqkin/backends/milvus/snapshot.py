@@ -35,8 +35,7 @@ from eqkin.backends.milvus.rows import (
     parse_ref,
 )
 from eqkin.errors import BadInput, Unreachable
-from eqkin.index.structure import MAX_POSTINGS_READ, MIN_TERMS_READ
-from eqkin.index.structure_files import TERM_SCHEME
+from eqkin.index.terms import MAX_POSTINGS_READ, MIN_TERMS_READ, TERM_SCHEME
 from eqkin.index.vectors import normalise
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord

@@ -11,8 +11,8 @@ from eqkin.api import Library
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index import TextIndex, update_index
-from eqkin.index.words import connect
-from eqkin.index.words_update import _MAX_DEAD_FRACTION
+from eqkin.index.text import connect
+from eqkin.storage.segments import MAX_DEAD_FRACTION
 from tests.index.conftest import write_note
 
 
@@ -123,7 +123,7 @@ def test_words_are_made_anew_when_most_documents_are_gone(papers: Library, encod
         update_index(papers, encoder)
         (ever,) = words._connect()[0].execute("SELECT max(seq) FROM sqlite_sequence").fetchone()
         (alive,) = words._connect()[0].execute("SELECT count(*) FROM documents").fetchone()
-        assert ever - alive <= _MAX_DEAD_FRACTION * ever
+        assert ever - alive <= MAX_DEAD_FRACTION * ever
         assert len(words.search(f"round{number}")) == 1
         paths.add(words._path)
     assert len(paths) > 1

@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,18 +13,19 @@ import pytest
 from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
-from eqkin.index import TermIndex, VectorIndex, structure, structure_update, update_index
-from eqkin.index.state import INDEX_MANIFEST_NAME, IndexManifest, TermsEntry, _format_manifest
-from eqkin.index.structure_files import TERM_SCHEME, is_indexed, merge_segments, open_segment, write_segment
+from eqkin.index import IndexSettings, TermIndex, VectorIndex, update_index
+from eqkin.index.manifest import INDEX_MANIFEST_NAME, IndexManifest, TermsEntry
+from eqkin.index.terms import TERM_SCHEME, TermCodec, is_indexed, open_segment, write_segment
+from eqkin.storage import format_checked_json
 from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
 
-@pytest.fixture(params=[structure._MAX_DENSE_SCORES, 0], ids=["dense", "sparse"], autouse=True)
-def scoring(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to add up scores: one for each equation, and only those of equations that have a term."""
-    monkeypatch.setattr(structure, "_MAX_DENSE_SCORES", request.param)
+@pytest.fixture(params=[8_000_000, 0], ids=["dense", "sparse"])
+def settings(request: pytest.FixtureRequest) -> IndexSettings:
+    """Both ways to add up scores: of every equation, and only of equations that have a term of the query."""
+    return IndexSettings(max_dense_scores=request.param)
 
 
 def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
@@ -50,8 +52,8 @@ def _by_hand(lists: dict[int, set[int]], codes: np.ndarray, weights: np.ndarray)
     return sorted(((score, tree) for tree, score in scores.items()), key=lambda hit: (-hit[0], hit[1]))
 
 
-def _opened(library: Library, encoder: Encoder) -> TermIndex:
-    found = VectorIndex.open(library, encoder.digest).structure
+def _opened(library: Library, encoder: Encoder, settings: IndexSettings) -> TermIndex:
+    found = VectorIndex.open(library, encoder.digest, settings).terms
     assert found is not None
     return found
 
@@ -62,9 +64,9 @@ def _state(library: Library) -> IndexManifest:
     return state
 
 
-def _check(library: Library, encoder: Encoder) -> TermIndex:
+def _check(library: Library, encoder: Encoder, settings: IndexSettings) -> TermIndex:
     """An index of structure that finds what is in the library, and nothing else."""
-    index, lists = _opened(library, encoder), _lists(library)
+    index, lists = _opened(library, encoder, settings), _lists(library)
     terms = dict(_terms(library))
     assert (index.trees.tolist(), index.missing) == (sorted(terms), 0)
     codes = np.array(sorted(lists), np.uint32)
@@ -83,8 +85,8 @@ def _check(library: Library, encoder: Encoder) -> TermIndex:
     return index
 
 
-def test_equations_are_found_by_the_terms_they_have(atlas: Library, encoder: Encoder) -> None:
-    index = _check(atlas, encoder)
+def test_equations_are_found_by_the_terms_they_have(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
+    index = _check(atlas, encoder, settings)
     assert index.count == len(index) == len(VectorIndex.open(atlas, encoder.digest))
     terms = dict(_terms(atlas))
     tree = max(terms, key=lambda number: len(terms[number]))
@@ -93,54 +95,56 @@ def test_equations_are_found_by_the_terms_they_have(atlas: Library, encoder: Enc
     assert (scores.dtype, trees.dtype) == (np.float32, np.int64)
 
 
-def test_files_add_up(library: Library, encoder: Encoder, notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(structure_update, "_MAX_FILES", 4)
-    monkeypatch.setattr(structure_update, "_STEP_TREES", 4)
-    monkeypatch.setattr(structure_update, "_MAX_FILE_TREES", 8)
+def test_files_add_up(library: Library, encoder: Encoder, notes: Path, settings: IndexSettings) -> None:
+    small = replace(settings, max_segments=4, step_trees=4, max_segment_trees=8)
     counts = []
-    assert update_index(library, encoder).structured == 15
+    assert update_index(library, encoder, settings=small).structured == 15
     for number in range(10, 16):
         counts.append(len(_state(library).terms or ()))
-        _check(library, encoder)
+        _check(library, encoder, settings)
         library.add(write_note(notes, number, 3))
-        assert update_index(library, encoder).structured == 3
+        assert update_index(library, encoder, settings=small).structured == 3
     assert counts[0] == 2  # 8 and 7 trees
     assert max(counts) > 2
     assert counts[-1] < 2 + len(counts) - 1  # some were merged
     before = _state(library)
-    assert update_index(library, encoder).structured == 0
+    assert update_index(library, encoder, settings=small).structured == 0
     assert _state(library) == before
 
 
-def test_removed_and_changed_equations_are_not_found(library: Library, encoder: Encoder, notes: Path) -> None:
+def test_removed_and_changed_equations_are_not_found(
+    library: Library, encoder: Encoder, notes: Path, settings: IndexSettings
+) -> None:
     update_index(library, encoder)
     old = dict(_terms(library))
     library.remove(str(notes / "n1.md"))
     library.add(write_note(notes, 2, 7))
-    index = _opened(library, encoder)
+    index = _opened(library, encoder, settings)
     assert (len(index), index.count, index.missing) == (5, 15, 7)
     for codes in old.values():
         assert {*index.search(codes, np.ones(len(codes), np.float32), 50)[1].tolist()} <= {*index.trees.tolist()}
-    assert any("structure of 7 equations was not taken in" in note for note in verify(library.folder).notes)
+    assert any("terms of 7 equations are not indexed" in note for note in verify(library.folder).notes)
     assert update_index(library, encoder).structured == 7
-    _check(library, encoder)
+    _check(library, encoder, settings)
 
 
-def test_dead_trees_are_left_out_when_they_are_most(library: Library, encoder: Encoder, notes: Path) -> None:
+def test_dead_trees_are_left_out_when_they_are_most(
+    library: Library, encoder: Encoder, notes: Path, settings: IndexSettings
+) -> None:
     update_index(library, encoder)
     library.remove(str(notes / "n1.md"))
     update_index(library, encoder)
-    assert _opened(library, encoder).count == 15
+    assert _opened(library, encoder, settings).count == 15
     library.remove(str(notes / "n2.md"))
     assert update_index(library, encoder).structured == 0
-    assert _check(library, encoder).count == 5
+    assert _check(library, encoder, settings).count == 5
     library.remove(str(notes / "n3.md"))
     update_index(library, encoder)
-    assert (_check(library, encoder).count, _state(library).terms) == (0, ())
+    assert (_check(library, encoder, settings).count, _state(library).terms) == (0, ())
 
 
-def test_only_allowed_equations_are_found(atlas: Library, encoder: Encoder) -> None:
-    index, lists = _opened(atlas, encoder), _lists(atlas)
+def test_only_allowed_equations_are_found(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
+    index, lists = _opened(atlas, encoder, settings), _lists(atlas)
     codes = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:5], np.uint32)
     weights = np.array([1, 2, 4, 8, 16], np.float32)
     for allowed in ([1400, 17, 3, 17, 10**12, -5, 600], index.trees[::-2].tolist(), []):
@@ -150,23 +154,24 @@ def test_only_allowed_equations_are_found(atlas: Library, encoder: Encoder) -> N
 
 
 def test_rare_terms_are_looked_up_first_and_never_too_many(
-    atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    atlas: Library, encoder: Encoder, settings: IndexSettings
 ) -> None:
-    index, lists = _opened(atlas, encoder), _lists(atlas)
+    index, lists = _opened(atlas, encoder, settings), _lists(atlas)
     codes = np.array(sorted(lists, key=lambda code: (len(lists[code]), code))[-30:], np.uint32)
     weights = np.linspace(1, 2, 30, dtype=np.float32)
     sizes = np.cumsum([len(lists[code]) for code in codes.tolist()])
     mixed = np.random.default_rng(2).permutation(30)
     for budget, used in ((int(sizes[9]), 10), (int(sizes[9]) - 1, 9), (0, 3), (10**6, 30)):
-        monkeypatch.setattr(structure, "MAX_POSTINGS_READ", budget)
-        scores, trees = index.search(codes[mixed], weights[mixed], 10**6)
+        scores, trees = index.search(codes[mixed], weights[mixed], 10**6, max_postings=budget)
         right = dict((tree, score) for score, tree in _by_hand(lists, codes[:used], weights[:used]))
         assert dict(zip(trees.tolist(), scores.tolist(), strict=True)) == pytest.approx(right, rel=1e-5)
 
 
-def test_unusual_queries_are_defined(library: Library, encoder: Encoder, tmp_path: Path) -> None:
+def test_unusual_queries_are_defined(
+    library: Library, encoder: Encoder, tmp_path: Path, settings: IndexSettings
+) -> None:
     update_index(library, encoder)
-    index = _opened(library, encoder)
+    index = _opened(library, encoder, settings)
     code = np.array([next(iter(_lists(library)))], np.uint32)
     one, none = np.ones(1, np.float32), np.zeros(0, np.float32)
     assert len(index.search(code, one, 5)[1]) > 0
@@ -179,55 +184,59 @@ def test_unusual_queries_are_defined(library: Library, encoder: Encoder, tmp_pat
             index.search(codes, weights, k)
     with Library.open(tmp_path / "empty") as empty:
         update_index(empty, encoder)
-        index = _check(empty, encoder)
+        index = _check(empty, encoder, settings)
         assert index.count_frequencies(code).tolist() == [0]
         assert index.search(code, one, 5)[1].tolist() == []
 
 
-def test_an_index_without_structure_is_read_and_completed(library: Library, encoder: Encoder) -> None:
+def test_an_index_without_structure_is_read_and_completed(
+    library: Library, encoder: Encoder, settings: IndexSettings
+) -> None:
     update_index(library, encoder)
     whole = _state(library)
     path = library.folder / "index" / INDEX_MANIFEST_NAME
     data = json.loads(path.read_bytes())["index"]
     assert whole.terms and data.pop("terms")
-    path.write_bytes(_format_manifest(data))  # as it was written before there was any
+    path.write_bytes(format_checked_json("index", data))  # as it was written before there was any
     index = VectorIndex.open(library, encoder.digest)
-    assert index.structure is None and len(index) == 15
+    assert index.terms is None and len(index) == 15
     verdict = verify(library.folder)
-    assert not verdict.problems and any("structure of 15 equations" in note for note in verdict.notes)
+    assert not verdict.problems and any("terms of 15 equations" in note for note in verdict.notes)
     report = update_index(library, encoder)
     assert (report.embedded, report.structured, report.papers) == (0, 15, 0)
     assert _state(library) == whole
-    _check(library, encoder)
+    _check(library, encoder, settings)
 
 
 def test_structure_counted_in_another_way_is_made_anew(
-    library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, settings: IndexSettings
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("eqkin.index.structure_files.TERM_SCHEME", 0)
-        patch.setattr(structure_update, "TERM_SCHEME", 0)
+        patch.setattr("eqkin.index.terms.TERM_SCHEME", 0)
+        patch.setattr("eqkin.index.update.TERM_SCHEME", 0)
         update_index(library, encoder)
-    assert VectorIndex.open(library, encoder.digest).structure is None
-    assert any("structure of 15 equations" in note for note in verify(library.folder).notes)
+    assert VectorIndex.open(library, encoder.digest).terms is None
+    assert any("terms of 15 equations" in note for note in verify(library.folder).notes)
     assert update_index(library, encoder).structured == 15
-    _check(library, encoder)
+    _check(library, encoder, settings)
 
 
-def test_another_model_has_the_same_structure(library: Library, encoder: Encoder, other_encoder: Encoder) -> None:
+def test_another_model_has_the_same_structure(
+    library: Library, encoder: Encoder, other_encoder: Encoder, settings: IndexSettings
+) -> None:
     update_index(library, encoder)
     terms = _state(library).terms
     report = update_index(library, other_encoder)
     assert (report.embedded, report.structured) == (15, 0)
     assert _state(library).terms == terms
-    _check(library, other_encoder)
+    _check(library, other_encoder, settings)
     assert update_index(library, other_encoder, rebuild=True).structured == 15
 
 
 def test_an_interruption_costs_nothing_that_was_counted(
-    library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    library: Library, encoder: Encoder, settings: IndexSettings
 ) -> None:
-    monkeypatch.setattr(structure_update, "_STEP_TREES", 4)
+    small = replace(settings, step_trees=4)
 
     def interrupt(stage: str, done: int, total: int) -> None:
         if stage == "structure":
@@ -236,11 +245,11 @@ def test_an_interruption_costs_nothing_that_was_counted(
                 raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        update_index(library, encoder, interrupt)
-    assert _opened(library, encoder).missing == 7
+        update_index(library, encoder, interrupt, settings=small)
+    assert _opened(library, encoder, settings).missing == 7
     report = update_index(library, encoder)
     assert (report.embedded, report.structured) == (0, 7)
-    _check(library, encoder)
+    _check(library, encoder, settings)
 
 
 def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
@@ -253,15 +262,14 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
     return write_segment(folder, trees, owners[mixed], (7 * terms[mixed]).astype(np.uint32)), trees, has
 
 
-def test_more_trees_than_16_bits_tell_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eqkin.index.structure.MAX_POSTINGS_READ", 10**7)  # none of the codes is left out
+def test_search_tells_more_trees_apart_than_16_bits_can(tmp_path: Path, settings: IndexSettings) -> None:
     entry, trees, has = _large(tmp_path)
-    index = TermIndex.open(tmp_path, [entry], trees)
+    index = TermIndex.open(tmp_path, [entry], trees, settings)
     assert index is not None
     codes = np.arange(0, 280, 7, dtype=np.uint32)
     np.testing.assert_array_equal(index.count_frequencies(codes), has.sum(axis=0))
     weights = np.arange(40, dtype=np.float32)
-    scores, found = index.search(codes, weights, 500)
+    scores, found = index.search(codes, weights, 500, max_postings=10**7)
     right = has @ weights
     order = np.lexsort((trees, -right))[:500]
     np.testing.assert_array_equal(found, trees[order])
@@ -269,13 +277,15 @@ def test_more_trees_than_16_bits_tell_apart(tmp_path: Path, monkeypatch: pytest.
     np.testing.assert_array_equal(index.search(codes[-1:], weights[-1:], 900)[1], trees[has[:, -1]][:900])  # all equal
 
 
-def test_merging_keeps_what_lives(tmp_path: Path) -> None:
+def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettings) -> None:
     entry, trees, has = _large(tmp_path)
     late = write_segment(tmp_path, np.array([0, 10**6]), np.array([0, 1, 1]), np.array([7, 7, 9], np.uint32))
     live = np.concatenate(([0], trees[::3], [10**6]))
-    segment = open_segment(tmp_path, merge_segments(tmp_path, [entry, late], live))
+    merged = TermCodec(tmp_path, live).merge([entry, late])
+    assert merged is not None
+    segment = open_segment(tmp_path, merged)
     np.testing.assert_array_equal(segment.trees, live)
-    index = TermIndex([segment], live)
+    index = TermIndex([segment], live, settings)
     expected = has[::3].sum(axis=0)[1] + 2, 1
     assert tuple(index.count_frequencies(np.array([7, 9], np.uint32)).tolist()) == expected
     scores, found = index.search(np.array([77], np.uint32), np.ones(1, np.float32), 10**6)
@@ -283,21 +293,21 @@ def test_merging_keeps_what_lives(tmp_path: Path) -> None:
     assert (scores == 1).all()
 
 
-def test_lists_that_point_nowhere_raise_our_error(tmp_path: Path) -> None:
+def test_lists_that_point_nowhere_raise_our_error(tmp_path: Path, settings: IndexSettings) -> None:
     entry = write_segment(tmp_path, np.array([3, 5]), np.array([0, 1]), np.array([7, 7], np.uint32))
     whole = (tmp_path / entry.file).read_bytes()
     rows = whole.rindex(np.array([0, 1], np.uint16).tobytes())
     (tmp_path / entry.file).write_bytes(whole[:rows] + np.array([0, 2], np.uint16).tobytes() + whole[rows + 4 :])
-    index = TermIndex.open(tmp_path, [entry], np.array([3, 5]))
+    index = TermIndex.open(tmp_path, [entry], np.array([3, 5]), settings)
     assert index is not None
     with pytest.raises(CorruptData, match="run `eqkin index --rebuild`"):
         index.search(np.array([7], np.uint32), np.ones(1, np.float32), 3)
     with pytest.raises(CorruptData):
-        merge_segments(tmp_path, [entry], np.array([3, 5]))
+        TermCodec(tmp_path, np.array([3, 5])).merge([entry])
 
 
 def test_codes_are_those_of_this_scheme() -> None:
-    """When this fails, terms are others than in the libraries people have: raise `SCHEME`, then change this."""
+    """When this fails, terms are others than in the libraries people have: raise `TERM_SCHEME`, then change this."""
     formula = parse_mathml(
         "<math><mrow><mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup><mo>+</mo>"
         "<mfrac><mrow><mi>a</mi><mo>+</mo><mi mathvariant='bold'>b</mi></mrow><mi>a</mi></mfrac></mrow></math>"

@@ -1,0 +1,215 @@
+"""`index.json`: the files of an index, their hashes, and the model of its vectors; and the model kept with them.
+
+The manifest is written last and atomically: every file that it names is complete, every other file is left over.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+from eqkin.errors import BadInput, CorruptData, EqkinError
+from eqkin.storage import format_checked_json, load_checked_json, write_file
+from eqkin.storage.segments import HASH_CACHE_NAME, MAX_DEAD_FRACTION, MAX_SEGMENTS, SegmentEntry
+
+if TYPE_CHECKING:
+    from eqkin.encoder.encoder import Encoder
+
+INDEX_FORMAT = "eqkin-index"
+INDEX_VERSION = 1
+INDEX_FOLDER = "index"
+INDEX_MANIFEST_NAME = "index.json"
+LOCK_NAME = "lock"
+REBUILD_HINT = "run `eqkin index --rebuild`"
+_MODEL_PREFIX = "model-"
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """Sizes at which an index changes its way of working."""
+
+    max_flat_vectors: int = 100_000  # up to this many, a query is compared with every vector
+    max_compared_trees: int = 10_000  # allowed trees up to which a query is compared with each of them
+    max_dense_scores: int = 8_000_000  # equations up to which term search scores each; of more, only those with a term
+    step_trees: int = 4_096  # embedded, or counted, between two looks at the clock
+    max_segment_trees: int = 500_000  # in one file
+    max_segment_postings: int = 16_000_000  # in one file; sorting them takes about 400 MB
+    max_segment_seconds: float = 60.0  # of work that a killed update may lose
+    max_segments: int = MAX_SEGMENTS  # of vectors, and of terms
+    max_dead_fraction: float = MAX_DEAD_FRACTION  # of vectors, of terms and of text
+    # Vectors that may be missing in the file of faiss and are compared one by one: a tenth, within these bounds.
+    min_tail: int = 1_000
+    max_tail: int = 20_000
+    max_growth: float = 4.0  # of the collection, until the inverted lists are trained again
+    text_batch_papers: int = 200  # in one transaction
+
+
+SETTINGS = IndexSettings()
+
+
+@dataclass(frozen=True)
+class TermsEntry(SegmentEntry):
+    """A segment of postings: which trees have which terms."""
+
+    postings: int  # pairs of term and tree
+    scheme: int  # `terms.TERM_SCHEME` when it was written
+
+
+@dataclass(frozen=True)
+class FaissEntry(SegmentEntry):
+    """The file of faiss, for a collection too large for exact search; it has the vectors of the first `count` rows."""
+
+    kind: str  # in the words of faiss's index factory
+    probes: int  # inverted lists read per query
+    recall: float  # at 10 with this number of probes, on a sample when it was trained
+    trained: int  # number of vectors when it was trained
+    head: int = 0  # bytes before the lists; 0: unknown to the eqkin that wrote it
+    head_sha256: str = ""  # of these bytes
+
+
+@dataclass(frozen=True)
+class TextEntry:
+    """The text database; unsealed while it is changed, and after an interrupted change."""
+
+    file: str
+    sha256: str = ""
+    sealed: bool = False
+
+
+@dataclass(frozen=True)
+class IndexManifest:
+    """Everything about an index except its content."""
+
+    model: str  # digest of the model
+    dimensions: int
+    generation: int  # of the library when the last update began
+    files: tuple[SegmentEntry, ...] = ()  # of vectors
+    nearest: FaissEntry | None = None
+    words: TextEntry | None = None
+    terms: tuple[TermsEntry, ...] | None = None  # None: written by an eqkin without terms
+    network: str = ""  # folder of the model, if it is not the bundled one
+    format: str = INDEX_FORMAT
+    version: int = INDEX_VERSION
+
+    @property
+    def count(self) -> int:
+        """The number of vectors in all files."""
+        return sum(entry.count for entry in self.files)
+
+    @property
+    def names(self) -> set[str]:
+        """The names that may be in the index's folder, the journal of the text database included."""
+        names = {INDEX_MANIFEST_NAME, LOCK_NAME, HASH_CACHE_NAME, *self.hashes}
+        if self.network:
+            names.add(self.network)
+        if self.words:
+            names |= {self.words.file, f"{self.words.file}-journal"}
+        return names
+
+    @property
+    def hashes(self) -> dict[str, str]:
+        """The hash of each file, except of a text database that is being changed."""
+        entries = [*self.files, *(self.terms or ()), self.nearest]
+        hashes = {entry.file: entry.sha256 for entry in entries if entry}
+        return hashes | ({self.words.file: self.words.sha256} if self.words and self.words.sealed else {})
+
+    def compute_sizes(self, folder: Path) -> dict[str, int]:
+        """Return the bytes on disk of each part."""
+        text = folder / self.words.file if self.words else None
+        return {
+            "vectors": sum(entry.bytes for entry in self.files),
+            "nearest": self.nearest.bytes if self.nearest else 0,
+            "structure": sum(entry.bytes for entry in self.terms or ()),
+            "words": text.stat().st_size if text and text.exists() else 0,
+        }
+
+    def save(self, folder: Path) -> None:
+        """Write into the index's folder, atomically."""
+        write_file(folder / INDEX_MANIFEST_NAME, format_checked_json("index", asdict(self)))
+
+    @classmethod
+    def load(cls, folder: Path) -> IndexManifest | None:
+        """Read from the index's folder, `None` if there is none; raises `CorruptData`."""
+        path = folder / INDEX_MANIFEST_NAME
+        try:
+            data = load_checked_json(path, "index", INDEX_FORMAT, INDEX_VERSION, REBUILD_HINT)
+            terms = data.get("terms")
+            entries: dict[str, Any] = {
+                "files": tuple(SegmentEntry(**entry) for entry in data["files"]),
+                "nearest": FaissEntry(**data["nearest"]) if data["nearest"] else None,
+                "words": TextEntry(**data["words"]) if data["words"] else None,
+                "terms": None if terms is None else tuple(TermsEntry(**entry) for entry in terms),
+            }
+            return cls(**data | entries)
+        except FileNotFoundError:
+            return None
+        except (KeyError, TypeError) as error:
+            raise CorruptData(f"{path}: damaged ({error}); {REBUILD_HINT}") from error
+
+
+def load_encoder(library: Path) -> Encoder:
+    """Load the encoder that made the vectors of the library in a folder; the bundled one if it has none yet.
+
+    Raises:
+        CorruptData: the library's own model is damaged or missing.
+    """
+    from eqkin.encoder.encoder import Encoder
+
+    manifest = None
+    with suppress(CorruptData):  # then the whole index is replaced
+        manifest = IndexManifest.load(library / INDEX_FOLDER)
+    if manifest is None or not manifest.network:
+        return Encoder.load()
+    try:
+        encoder = Encoder.load(library / INDEX_FOLDER / manifest.network)
+    except BadInput as error:
+        raise CorruptData(f"{error}; give it again with `eqkin index --model`") from error
+    if encoder.digest != manifest.model:
+        raise CorruptData(f"{library}: its model is not that of its vectors; give it with `eqkin index --model`")
+    return encoder
+
+
+def save_model(folder: Path, encoder: object) -> str:
+    """Save an encoder's model in an index's folder; return its name there, "" for the bundled model."""
+    from eqkin.encoder.encoder import Encoder
+
+    if not isinstance(encoder, Encoder) or encoder.digest == _load_bundled_digest():
+        return ""
+    name = f"{_MODEL_PREFIX}{encoder.digest[:16]}"
+    if not _is_model_intact(folder / name, encoder.digest):
+        encoder.model.save(folder / name)
+    return name
+
+
+def delete_old_models(folder: Path, name: str) -> None:
+    """Delete all models of an index's folder but one."""
+    for path in folder.glob(f"{_MODEL_PREFIX}*"):
+        if path.name != name:
+            rmtree(path, ignore_errors=True)
+
+
+def find_model_problems(folder: Path, manifest: IndexManifest) -> list[str]:
+    """Return what is wrong with an index's own model."""
+    if not manifest.network or _is_model_intact(folder / manifest.network, manifest.model):
+        return []
+    return [f"{folder / manifest.network}: the model is damaged or missing; give it again with `eqkin index --model`"]
+
+
+def _is_model_intact(folder: Path, digest: str) -> bool:
+    from eqkin.encoder.model import Model
+
+    try:
+        return Model.load(folder).digest == digest
+    except EqkinError:
+        return False
+
+
+@lru_cache(maxsize=1)
+def _load_bundled_digest() -> str:
+    from eqkin.encoder.encoder import Encoder
+
+    return Encoder.load().digest

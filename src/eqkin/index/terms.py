@@ -1,0 +1,385 @@
+"""The inverted index of structural terms: which equations have which terms.
+
+A segment has its trees in ascending order; a tree's place among them is its row. The rows of a term are ascending and
+divided into blocks of 65,536, so that 16 bits tell a row within its block. A list has the rows of one term in one
+block; lists are ordered by term and block.
+
+    trees    (trees,)      number of each tree
+    codes    (lists,)      term of each list
+    blocks   (lists,)      its block
+    offsets  (lists + 1,)  its first posting
+    rows     (postings,)   rows, less the first row of their block
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEntry
+from eqkin.index.vectors import Floats, Integers, TreeRows, find_positions
+from eqkin.storage.segments import Array, open_arrays, write_arrays
+from eqkin.trees import Forest
+from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
+
+# Families of terms that are indexed: symbols, pairs of neighbours, and triples of neighbours whatever their names.
+INDEXED_FAMILIES = tuple(map(TERM_FAMILIES.index, ("label", "sibling", "renamed3")))
+TERM_SCHEME = 3  # raise it when the terms of a tree, their codes, or the indexed families change
+
+MAX_POSTINGS_READ = 150_000  # per query
+MIN_TERMS_READ = 3  # per query, however long their lists are
+_SAMPLE_STRIDE = 37  # one score of this many is sampled to guess which are among the best
+_TERM_BITS = 16
+_BLOCK_BITS = 16
+_ROW_BITS = np.uint64(32)
+
+Codes = npt.NDArray[np.uint32]
+Rows = npt.NDArray[np.uint32]
+
+
+def is_indexed(terms: Terms) -> npt.NDArray[np.bool_]:
+    """Return which terms are of an indexed family."""
+    return np.isin(terms.family, INDEXED_FAMILIES)
+
+
+@dataclass(frozen=True)
+class TermSegment:
+    """An opened segment."""
+
+    path: Path
+    trees: Integers
+    codes: Codes
+    blocks: npt.NDArray[np.uint16]
+    offsets: npt.NDArray[np.uint32]
+    rows: npt.NDArray[np.uint16]
+
+    def find_lists(self, codes: Codes) -> tuple[Integers, Integers]:
+        """Return the first list of each term, and the list after its last one."""
+        return np.searchsorted(self.codes, codes, "left"), np.searchsorted(self.codes, codes, "right")
+
+    def count_rows(self, first: Integers, end: Integers) -> Integers:
+        """Return the number of rows in ranges of lists."""
+        sizes: Integers = self.offsets[end].astype(np.int64) - self.offsets[first]
+        return sizes
+
+    def add_weights(self, scores: Floats, first: Integers, end: Integers, weights: Floats) -> None:
+        """Add the weight of each range of lists to the scores of its rows.
+
+        One list at a time: gathering all rows first is five times slower because of the extra allocation.
+        """
+        try:
+            for one, after, weight in zip(first.tolist(), end.tolist(), weights, strict=True):
+                starts = self.offsets[one : after + 1].tolist()
+                for block, a, b in zip(self.blocks[one:after].tolist(), starts, starts[1:], strict=False):
+                    start = block << _BLOCK_BITS
+                    np.add.at(scores[start : start + (1 << _BLOCK_BITS)], self.rows[a:b], weight)
+        except IndexError as error:
+            raise self.make_damage_error() from error
+
+    def read_rows(self, first: Integers, end: Integers) -> tuple[Integers, Integers]:
+        """Return the rows of all postings in ranges of lists, and the range of each."""
+        lists = _expand_ranges(first, end)
+        starts, ends = self.offsets[lists].astype(np.int64), self.offsets[lists + 1].astype(np.int64)
+        rows = np.repeat(self.blocks[lists].astype(np.int64) << _BLOCK_BITS, ends - starts)
+        rows += self.rows[_expand_ranges(starts, ends)]
+        if int(rows.max(initial=-1)) >= len(self.trees):
+            raise self.make_damage_error()
+        return rows, np.repeat(np.arange(len(first)), self.count_rows(first, end))
+
+    def read_postings(self) -> tuple[Integers, Codes]:
+        """Return the row and the term of all postings."""
+        sizes = np.diff(self.offsets)
+        rows = np.repeat(self.blocks.astype(np.int64) << _BLOCK_BITS, sizes)
+        rows += self.rows
+        if int(rows.max(initial=-1)) >= len(self.trees):
+            raise self.make_damage_error()
+        return rows, np.repeat(self.codes, sizes)
+
+    def validate(self) -> TermSegment:
+        """Return this segment; raises `CorruptData` if its arrays contradict each other."""
+        blocks = -(-len(self.trees) >> _BLOCK_BITS)
+        right = (
+            len(self.codes) == len(self.blocks) == len(self.offsets) - 1
+            and self.offsets[0] == 0
+            and self.offsets[-1] == len(self.rows)
+            and bool((self.offsets[1:] > self.offsets[:-1]).all())
+            and bool((self.codes[1:] >= self.codes[:-1]).all())
+            and bool((self.trees[1:] > self.trees[:-1]).all())
+            and int(self.blocks.max(initial=0)) < max(blocks, 1)
+        )
+        if not right:
+            raise self.make_damage_error()
+        return self
+
+    def make_damage_error(self) -> CorruptData:
+        """Return the error to raise when the segment is damaged."""
+        return CorruptData(f"{self.path}: damaged (its lists do not fit its trees); {REBUILD_HINT}")
+
+
+def _expand_ranges(starts: Integers, ends: Integers) -> Integers:
+    """Return all numbers of the ranges from each start up to its end, one range after the other."""
+    sizes = ends - starts
+    before = np.cumsum(sizes) - sizes
+    return np.repeat(starts - before, sizes) + np.arange(sizes.sum())
+
+
+def open_segment(folder: Path, entry: TermsEntry) -> TermSegment:
+    """Open a segment; raises `CorruptData`."""
+    wanted = {
+        "trees": ("I64", [entry.count]),
+        "codes": ("U32", [-1]),
+        "blocks": ("U16", [-1]),
+        "offsets": ("U32", [-1]),
+        "rows": ("U16", [entry.postings]),
+    }
+    return TermSegment(folder / entry.file, *open_arrays(folder, entry, wanted, REBUILD_HINT)).validate()
+
+
+def write_segment(folder: Path, trees: Integers, owners: Rows, codes: Codes) -> TermsEntry:
+    """Write a segment.
+
+    Args:
+        folder: the index's folder.
+        trees: numbers of the trees, ascending.
+        owners: the position in `trees` of the tree that has each of `codes`; no pair of owner and code occurs twice.
+        codes: terms.
+    """
+    keys = codes.astype(np.uint64) << _ROW_BITS
+    keys |= owners.astype(np.uint64)
+    keys.sort()
+    heads = keys >> np.uint64(_BLOCK_BITS)
+    first = np.flatnonzero(np.concatenate(([True], heads[1:] != heads[:-1]))[: len(heads)])
+    arrays: dict[str, Array] = {
+        "trees": np.asarray(trees, np.int64),
+        "codes": (keys[first] >> _ROW_BITS).astype(np.uint32),
+        "blocks": heads[first].astype(np.uint16),
+        "offsets": np.append(first, len(keys)).astype(np.uint32),
+        "rows": keys.astype(np.uint16),
+    }
+    return TermsEntry(*write_arrays(folder, "terms", arrays), len(trees), len(keys), TERM_SCHEME)
+
+
+def read_trees(folder: Path, entries: Sequence[TermsEntry]) -> Integers:
+    """Return the trees of all segments."""
+    return np.concatenate([np.zeros(0, np.int64), *(open_segment(folder, entry).trees for entry in entries)])
+
+
+@dataclass
+class TermCodec:
+    """Merges segments of terms; dead trees are always dropped."""
+
+    folder: Path
+    live: Integers  # ascending
+    settings: IndexSettings = SETTINGS
+
+    def fits(self, run: Sequence[TermsEntry]) -> bool:
+        """Return whether neighbouring segments may become one."""
+        trees, postings = sum(entry.count for entry in run), sum(entry.postings for entry in run)
+        return trees <= self.settings.max_segment_trees and postings <= self.settings.max_segment_postings
+
+    def merge(self, run: Sequence[TermsEntry], drop_dead: bool = True) -> TermsEntry | None:
+        """Write one segment with the live trees of several."""
+        segments = [open_segment(self.folder, entry) for entry in run]
+        trees = np.intersect1d(np.concatenate([segment.trees for segment in segments]), self.live)
+        owners, codes = [], []
+        for segment in segments:
+            positions = np.searchsorted(trees, segment.trees)
+            alive = np.isin(segment.trees, trees, assume_unique=True)
+            rows, terms = segment.read_postings()
+            kept = alive[rows]
+            owners.append(positions[rows[kept]].astype(np.uint32))
+            codes.append(terms[kept])
+        if not len(trees):
+            return None
+        return write_segment(self.folder, trees, np.concatenate(owners), np.concatenate(codes))
+
+
+@dataclass
+class TermBuffer:
+    """The postings of the next segment."""
+
+    settings: IndexSettings
+    count: int = 0  # trees
+    postings: int = 0
+    _trees: list[Integers] = field(default_factory=list)
+    _owners: list[Rows] = field(default_factory=list)
+    _codes: list[Codes] = field(default_factory=list)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to write a segment."""
+        return self.count >= self.settings.max_segment_trees or self.postings >= self.settings.max_segment_postings
+
+    def add(self, trees: Integers, forest: Forest) -> None:
+        """Extract the terms of trees, whose numbers must be higher than those added before."""
+        terms = extract_terms(forest)
+        wanted = is_indexed(terms)
+        rows = np.arange(self.count, self.count + len(trees), dtype=np.uint32)
+        self._trees.append(trees)
+        self._owners.append(np.repeat(rows, np.diff(terms.offsets))[wanted])
+        self._codes.append(terms.code[wanted])
+        self.count += len(trees)
+        self.postings += len(self._codes[-1])
+
+    def write(self, folder: Path) -> TermsEntry:
+        """Write the segment."""
+        owners, codes = np.concatenate(self._owners), np.concatenate(self._codes)
+        return write_segment(folder, np.concatenate(self._trees), owners, codes)
+
+
+class TermIndex:
+    """The terms of a library's equations; comes with `VectorIndex`. Safe to share between threads.
+
+    It keeps the state at which it was opened. Frequencies, and `count`, include equations that were removed after the
+    segments were written.
+
+    Args:
+        segments: the opened segments.
+        live: the trees of the library, ascending.
+        settings: sizes at which it changes its way of working.
+    """
+
+    def __init__(self, segments: Sequence[TermSegment], live: Integers, settings: IndexSettings = SETTINGS) -> None:
+        self._segments, self._settings = list(segments), settings
+        self._rows = TreeRows([segment.trees for segment in segments])
+        self.count = len(self._rows)
+        self.trees, self._dead = self._rows.select_live(live)  # trees of the library, ascending; rows of all others
+        self.missing = len(live) - len(self.trees)  # equations whose terms are not indexed yet
+
+    @classmethod
+    def open(
+        cls, folder: Path, entries: Sequence[TermsEntry], live: Integers, settings: IndexSettings = SETTINGS
+    ) -> TermIndex | None:
+        """Open an index's segments; None if their terms follow another scheme. Raises `CorruptData`."""
+        if any(entry.scheme != TERM_SCHEME for entry in entries):
+            return None
+        return cls([open_segment(folder, entry) for entry in entries], live, settings)
+
+    def __len__(self) -> int:
+        return len(self.trees)
+
+    def count_frequencies(self, codes: Codes) -> Integers:
+        """Return the number of equations that have each term."""
+        codes = np.asarray(codes, np.uint32)
+        total = np.zeros(len(codes), np.int64)
+        for segment in self._segments:
+            total += segment.count_rows(*segment.find_lists(codes))
+        return total
+
+    def search(
+        self,
+        codes: Codes,
+        weights: Floats,
+        k: int,
+        allowed: Integers | None = None,
+        *,
+        max_postings: int = MAX_POSTINGS_READ,
+    ) -> tuple[Floats, Integers]:
+        """Return the equations that have the largest total weight of some terms.
+
+        Terms are looked up from the rarest to the most frequent until `max_postings` are read: a term that almost all
+        equations have says little about any.
+
+        Args:
+            codes: terms of the query, each once, of indexed families.
+            weights: the weight of each, at least 0.
+            k: hits.
+            allowed: numbers of the trees that may be found, in any order, unknown ones included; `None`: all.
+            max_postings: how many postings are read at most, except for the rarest terms.
+
+        Returns:
+            Total weights, best first, equal ones by tree; and tree numbers. Equations without any of the terms are
+            left out.
+
+        Raises:
+            BadInput: codes and weights do not fit together, or `k` is negative.
+            CorruptData: a segment is damaged.
+        """
+        codes, weights = np.asarray(codes, np.uint32), np.asarray(weights, np.float32)
+        if codes.ndim != 1 or codes.shape != weights.shape or not (np.isfinite(weights) & (weights >= 0)).all():
+            raise BadInput("each term needs one weight that is finite and not negative")
+        if k < 0:
+            raise BadInput(f"k must not be negative, got {k}")
+        chosen, lists = self._choose_terms(codes, weights, max_postings)
+        if self.count > self._settings.max_dense_scores and len(codes) < 1 << _TERM_BITS:
+            return self._search_sparse(chosen, lists, weights, k, allowed)
+        scores = np.zeros(self.count, np.float32)
+        starts = self._rows.starts.tolist()
+        for segment, (first, end), start, stop in zip(self._segments, lists, starts, starts[1:], strict=False):
+            segment.add_weights(scores[start:stop], first[chosen], end[chosen], weights[chosen])
+        if allowed is None and self._rows.ascending:
+            scores[self._dead] = 0
+            best = _find_best(scores, k)
+            return scores[best], self._rows.get_trees(best)
+        within = np.arange(len(self.trees)) if allowed is None else find_positions(self.trees, allowed)
+        scores = scores[self._rows_of_trees[within]]
+        best = _find_best(scores, k)
+        return scores[best], self.trees[within[best]]
+
+    @cached_property
+    def _rows_of_trees(self) -> Integers:
+        return self._rows.find_rows(self.trees)
+
+    @cached_property
+    def _dead_trees(self) -> Integers:
+        return np.sort(self._rows.get_trees(self._dead))
+
+    def _choose_terms(
+        self, codes: Codes, weights: Floats, max_postings: int
+    ) -> tuple[Integers, list[tuple[Integers, Integers]]]:
+        """Return which terms are looked up, and the lists of all terms in each segment."""
+        lists = [segment.find_lists(codes) for segment in self._segments]
+        sizes = [segment.count_rows(*found) for segment, found in zip(self._segments, lists, strict=True)]
+        total = sum(sizes, np.zeros(len(codes), np.int64))
+        order: Integers = np.lexsort((codes, total))
+        order = order[(total[order] > 0) & (weights[order] > 0)]
+        enough = int(np.searchsorted(np.cumsum(total[order]), max_postings, "right"))
+        return order[: max(enough, MIN_TERMS_READ)], lists
+
+    def _search_sparse(
+        self,
+        chosen: Integers,
+        lists: list[tuple[Integers, Integers]],
+        weights: Floats,
+        k: int,
+        allowed: Integers | None,
+    ) -> tuple[Floats, Integers]:
+        """Search in time and memory that grow with the postings read, not with the collection."""
+        parts = [np.zeros(0, np.int64)]
+        for segment, (first, end) in zip(self._segments, lists, strict=True):
+            rows, which = segment.read_rows(first[chosen], end[chosen])
+            parts.append(segment.trees[rows] << _TERM_BITS | chosen[which])
+        pairs = np.concatenate(parts)
+        pairs.sort()
+        trees = pairs >> _TERM_BITS
+        heads = np.flatnonzero(np.concatenate(([True], trees[1:] != trees[:-1]))[: len(trees)])
+        scores = np.add.reduceat(weights[pairs & (1 << _TERM_BITS) - 1], heads) if len(heads) else weights[:0]
+        trees = trees[heads]
+        kept = np.ones(len(trees), bool) if allowed is None else np.isin(trees, allowed)
+        if len(self._dead):
+            dead = self._dead_trees
+            kept &= dead[np.minimum(np.searchsorted(dead, trees), len(dead) - 1)] != trees
+        scores, trees = scores[kept], trees[kept]
+        best = _find_best(scores, k)
+        return scores[best], trees[best]
+
+
+def _find_best(scores: Floats, k: int) -> Integers:
+    """Return the positions of the `k` highest scores above 0, best first, equal ones in their order."""
+    sample = np.sort(scores[::_SAMPLE_STRIDE])[::-1]
+    threshold = sample[min(3 * k // _SAMPLE_STRIDE + 20, len(sample) - 1)] if len(sample) else 0
+    found = np.flatnonzero(scores >= threshold) if threshold > 0 else np.flatnonzero(scores)
+    if len(found) < k and threshold > 0:  # the guess was too high
+        found = np.flatnonzero(scores)
+    if len(found) > k:
+        values = scores[found]
+        last = np.sort(values)[len(values) - k] if k else np.inf
+        above, equal = found[values > last], found[values == last]
+        found = np.concatenate((above, equal[: k - len(above)]))
+    return found[np.argsort(-scores[found], kind="stable")]

@@ -1,0 +1,337 @@
+"""Bringing the index of a library up to date: vectors and terms of new equations, the file of faiss, the text.
+
+Segments are written once, then `index.json` names them: an update killed at any moment leaves the old or the new state,
+and the next one continues from there. The index has its own lock, so that papers can be added during an update.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
+from eqkin.executor import Executor, LocalExecutor
+from eqkin.index import text
+from eqkin.index.embedding import Embedder, EmbedFunction, EmbedTask, fail_embedding
+from eqkin.index.faiss_index import build_inverted_lists, load_index
+from eqkin.index.manifest import (
+    INDEX_FOLDER,
+    REBUILD_HINT,
+    SETTINGS,
+    IndexManifest,
+    IndexSettings,
+    delete_old_models,
+    save_model,
+)
+from eqkin.index.terms import TERM_SCHEME, TermBuffer, TermCodec, read_trees
+from eqkin.index.vectors import Integers, VectorBuffer, VectorCodec, VectorFiles
+from eqkin.library import LibraryFiles
+from eqkin.library.queries import list_tree_ids
+from eqkin.storage import WriterLock, delete_unused_files, sync_folder
+from eqkin.storage.segments import SegmentEntry, SegmentSet, cache_hashes, is_intact
+from eqkin.trees import Forest
+
+Progress = Callable[[str, int, int], None]
+Item = TypeVar("Item", contravariant=True)
+
+
+class SegmentBuffer(Protocol[Item]):
+    """The content of the next segment."""
+
+    @property
+    def count(self) -> int:
+        """The number of trees in it."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether it is time to write it."""
+
+    def add(self, trees: Integers, item: Item, /) -> None:
+        """Add what was computed of some trees."""
+
+    def write(self, folder: Path) -> SegmentEntry:
+        """Write the segment."""
+
+
+@dataclass
+class UpdateReport:
+    """What an update did, and what the index has now."""
+
+    embedded: int = 0
+    seconds: float = 0.0  # of embedding
+    vectors: int = 0  # of equations in the library
+    structured: int = 0  # equations whose terms were added
+    structure_seconds: float = 0.0  # of adding them
+    kind: str = ""  # of the faiss index
+    recall: float = 1.0  # at 10, measured when it was trained
+    papers: int = 0  # whose text was added
+    forgotten: int = 0  # papers whose text was removed
+    steps: dict[str, float] = field(default_factory=dict)  # seconds of each, from "embedding" to "words"
+
+
+def update_index(
+    library: LibraryFiles,
+    encoder: Embedder,
+    progress: Progress | None = None,
+    *,
+    rebuild: bool = False,
+    executor: Executor | None = None,
+    settings: IndexSettings = SETTINGS,
+) -> UpdateReport:
+    """Embed new equations, index their terms and the text of new papers. Safe to interrupt and to run again.
+
+    Files that are damaged, or of another model, are replaced.
+
+    Args:
+        library: the library; other processes may add to it at the same time.
+        encoder: the model of all vectors.
+        progress: called with the stage ("embedding", "structure", "indexing", "words"), how much of it is done, and of
+            how much.
+        rebuild: replace everything.
+        executor: runs the embedding; by default this process.
+        settings: sizes at which the index changes its way of working.
+
+    Raises:
+        LibraryBusy: another process is updating this index.
+        StorageFailed: the disk is full or read-only; what was stored before is intact.
+    """
+    folder = library.folder / INDEX_FOLDER
+    try:
+        folder.mkdir(exist_ok=True)
+        with WriterLock(folder):
+            update = _IndexUpdate(library, encoder, progress or _ignore_progress, executor or LocalExecutor(), settings)
+            return update.run(rebuild)
+    except OSError as error:
+        raise StorageFailed(f"{folder}: {error.strerror or error}; what was stored before is intact") from error
+
+
+def ensure_current(library: LibraryFiles, encoder: Embedder, is_complete: Callable[[], bool] | None = None) -> bool:
+    """Update the index if the library or the model has changed since the last update; return whether it had.
+
+    Args:
+        library: the library.
+        encoder: the model of all vectors.
+        is_complete: asked if nothing has changed: whether the index has all equations. An update may have been killed,
+            or an older eqkin may have made it.
+
+    Raises:
+        StorageFailed: nothing can be written.
+    """
+    manifest = None
+    with suppress(CorruptData):  # then it is replaced
+        manifest = IndexManifest.load(library.folder / INDEX_FOLDER)
+    known = (manifest.model, manifest.generation) if manifest else None
+    current = known == (encoder.digest, library.read_generation())
+    if current and is_complete is not None:
+        try:
+            current = is_complete()
+        except CorruptData:
+            current = False
+    if not current:
+        with suppress(LibraryBusy):  # then another process is updating it
+            update_index(library, encoder)
+    return not current
+
+
+def _ignore_progress(*_: object) -> None:
+    pass
+
+
+class _IndexUpdate:
+    """One update, under the lock."""
+
+    def __init__(
+        self,
+        library: LibraryFiles,
+        encoder: Embedder,
+        progress: Progress,
+        executor: Executor,
+        settings: IndexSettings,
+    ) -> None:
+        self.library, self.encoder, self.progress = library, encoder, progress
+        self.executor, self.settings = executor, settings
+        self.folder = library.folder / INDEX_FOLDER
+        self.report = UpdateReport()
+        self.stored: IndexManifest | None = None  # as it is on disk, if it can be read
+
+    def run(self, rebuild: bool) -> UpdateReport:
+        """Do all steps; `rebuild`: from nothing."""
+        self.manifest = self._load_start(rebuild)
+        before = self.manifest.hashes
+        steps: dict[str, Callable[[], None]] = {
+            "embedding": self._embed,
+            "tidying": self._compact_vectors,
+            "structure": self._update_terms,
+            "indexing": self._update_faiss,
+            "words": partial(self._update_text, rebuild),
+        }
+        for name, step in steps.items():
+            start = time.monotonic()
+            step()
+            self.report.steps[name] = time.monotonic() - start
+        self.report.seconds = self.report.steps["embedding"]
+        self.report.structure_seconds = self.report.steps["structure"]
+        cache_hashes(self.folder, dict(self.manifest.hashes.items() - before.items()))
+        delete_unused_files(self.folder, self.manifest.names)
+        delete_old_models(self.folder, self.manifest.network)
+        sync_folder(self.folder)
+        return self.report
+
+    def _load_start(self, rebuild: bool) -> IndexManifest:
+        """Return the manifest to start from: of this model and library, with intact files only."""
+        now = self.library.read_generation()
+        network = save_model(self.folder, self.encoder)
+        fresh = IndexManifest(self.encoder.digest, self.encoder.dimensions, now, network=network)
+        try:
+            stored = self.stored = IndexManifest.load(self.folder)
+        except CorruptData:
+            return fresh
+        if stored is None:
+            return fresh
+        fresh = replace(fresh, words=stored.words)
+        if rebuild or stored.generation > now:
+            return fresh
+        if stored.terms is not None:
+            current = [entry for entry in stored.terms if entry.scheme == TERM_SCHEME]
+            fresh = replace(fresh, terms=SegmentSet(self.folder, current, REBUILD_HINT).select_intact())
+        if stored.model != fresh.model or stored.dimensions != fresh.dimensions:
+            return fresh
+        files = SegmentSet(self.folder, stored.files, REBUILD_HINT).select_intact()
+        nearest = stored.nearest
+        if nearest is not None and (files != stored.files or not is_intact(self.folder, nearest)):
+            nearest = None  # its lists are of the first rows of all files
+        return replace(fresh, files=files, nearest=nearest)
+
+    def _commit(self, **changes: object) -> None:
+        self.manifest = self.stored = replace(self.manifest, **changes)  # type: ignore[arg-type]
+        self.manifest.save(self.folder)
+
+    def _open_vectors(self) -> VectorFiles:
+        return VectorFiles(self.folder, self.manifest.files, self.manifest.dimensions)
+
+    def _embed(self) -> None:
+        have = np.sort(self._open_vectors().trees)  # sorting is far faster than the hashing of `np.unique`
+        tasks = (EmbedTask(trees, forest) for trees, forest in self._iter_new_trees(have))
+        vectors = self.executor.map(EmbedFunction(self.encoder), tasks, on_failure=fail_embedding)
+        self.report.embedded = self._append_segments("embedding", "files", have, vectors, VectorBuffer)
+
+    def _update_terms(self) -> None:
+        """Add the terms of new equations, which do not depend on the model, and keep their segments few."""
+        have = read_trees(self.folder, self.manifest.terms or ())
+        forests = self._iter_new_trees(have)
+        self.report.structured = self._append_segments("structure", "terms", have, forests, TermBuffer)
+        entries, live = self.manifest.terms or (), list_tree_ids(self.library)
+        trees = read_trees(self.folder, entries)
+        drop_dead = int(np.isin(trees, live, invert=True).sum()) > self.settings.max_dead_fraction * len(trees)
+        segments = SegmentSet(self.folder, entries, REBUILD_HINT)
+        codec = TermCodec(self.folder, live, self.settings)
+        entries = segments.compact(codec, drop_dead=drop_dead, max_segments=self.settings.max_segments)
+        if entries != self.manifest.terms:
+            self._commit(terms=entries)
+
+    def _iter_new_trees(self, have: Integers) -> Iterator[tuple[Integers, Forest]]:
+        """Yield the library's trees that are not in `have`, some at a time, in ascending order."""
+        for trees, forest in self.library.iter_forests():
+            new = np.flatnonzero(np.isin(trees, have, assume_unique=True, invert=True))
+            for start in range(0, len(new), self.settings.step_trees):
+                part = new[start : start + self.settings.step_trees]
+                yield trees[part], forest.select(part)
+
+    def _append_segments(
+        self,
+        stage: str,
+        name: str,
+        have: Integers,
+        items: Iterable[tuple[Integers, Item]],
+        make_buffer: Callable[[IndexSettings], SegmentBuffer[Item]],
+    ) -> int:
+        """Write segments of items as they come and commit each; return the number of trees.
+
+        Args:
+            stage: for the progress.
+            name: of the manifest's list of segments.
+            have: the trees that have such an item already.
+            items: trees and what was computed of them.
+            make_buffer: collects the items of a segment.
+        """
+        total = int(np.isin(list_tree_ids(self.library), have, assume_unique=True, invert=True).sum())
+        done, buffer, written = 0, make_buffer(self.settings), time.monotonic()
+
+        def commit() -> None:
+            self._commit(**{name: (*(getattr(self.manifest, name) or ()), buffer.write(self.folder))})
+
+        try:
+            for trees, item in items:
+                buffer.add(trees, item)
+                done += len(trees)
+                self.progress(stage, done, max(total, done))
+                if buffer.is_full or time.monotonic() - written > self.settings.max_segment_seconds:
+                    commit()
+                    buffer, written = make_buffer(self.settings), time.monotonic()
+        finally:  # an interruption loses nothing that was computed
+            if buffer.count:
+                commit()
+        return done
+
+    def _compact_vectors(self) -> None:
+        """Drop dead vectors if they are most; merge small segments if there are many."""
+        trees, live = self._open_vectors().trees, list_tree_ids(self.library)
+        dead = len(trees) - int(np.isin(trees, live, assume_unique=True).sum())
+        drop_dead = dead > self.settings.max_dead_fraction * len(trees)
+        segments = SegmentSet(self.folder, self.manifest.files, REBUILD_HINT)
+        codec = VectorCodec(self.folder, self.manifest.dimensions, live, self.settings)
+        files = segments.compact(codec, drop_dead=drop_dead, max_segments=self.settings.max_segments)
+        if files != self.manifest.files:
+            self._commit(files=files, nearest=None if drop_dead else self.manifest.nearest)
+
+    def _update_faiss(self) -> None:
+        """Write the file of faiss: none for few vectors, else with all but the last few of them."""
+        table, settings = self._open_vectors(), self.settings
+        self.report.vectors = int(np.isin(table.trees, list_tree_ids(self.library), assume_unique=True).sum())
+        self.report.kind = "IDMap2,Flat"
+        entry = self.manifest.nearest
+        if len(table) <= settings.max_flat_vectors:
+            entry = None
+        elif entry is None or len(table) > settings.max_growth * entry.trained:
+            SegmentSet(self.folder, self.manifest.files, REBUILD_HINT).require_intact(self.manifest.files)
+            entry = build_inverted_lists(table, partial(self.progress, "indexing")).save(self.folder)
+        elif len(table) - entry.count > min(settings.max_tail, max(settings.min_tail, entry.count // 10)):
+            nearest = load_index(self.folder, entry, table.dimensions, mapped=False)
+            nearest.append(table)
+            entry = nearest.save(self.folder)
+        self.manifest = replace(self.manifest, nearest=entry)
+        if self.stored != self.manifest:
+            self._commit()
+        if entry is not None:
+            self.report.kind, self.report.recall = entry.kind, entry.recall
+
+    def _update_text(self, rebuild: bool) -> None:
+        """Update the text database, which is unsealed while it is changed."""
+        entry = self.manifest.words
+        if entry and (rebuild or not text.is_usable(self.folder, entry)):
+            entry = None
+        changes = text.find_changes(self.library, self.folder, entry, self.settings.max_dead_fraction)
+        if not changes and entry and entry.sealed:
+            return
+        if changes.replace_all or entry is None:
+            changing = text.create_text_database(self.folder)
+            if entry is None:  # an interrupted update has something to continue with
+                self._commit(words=changing)
+        else:
+            changing = replace(entry, sealed=False)
+            self._commit(words=changing)
+        self.report.papers, self.report.forgotten = text.apply_changes(
+            self.library,
+            self.folder / changing.file,
+            changes,
+            self.settings.text_batch_papers,
+            partial(self.progress, "words"),
+        )
+        self._commit(words=text.seal_entry(self.folder, changing))
