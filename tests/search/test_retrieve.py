@@ -162,7 +162,7 @@ def test_an_index_without_structure_is_searched_by_vectors_and_completed_by_the_
         hits = old.search(WAVE, k=10, explain=True).hits
         assert hits[0].score == 1 and len(hits) == 10
         with old.backend.snapshot() as desk:
-            assert desk.view.index.structure is None
+            assert desk.view.index.terms is None
     with Library.open(copy) as library:
         assert update_index(library, encoder).structured == 1_410
     with SearchEngine(copy, encoder) as new:
