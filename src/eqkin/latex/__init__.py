@@ -1,4 +1,4 @@
-"""LaTeX as text: macros, sections, display environments, citations. Knows nothing of files, archives or networks."""
+"""LaTeX as text: outlines of documents, macros, display environments, citations, typed formulas."""
 
 from eqkin.latex.outline import Document, Equation, Section, parse
 

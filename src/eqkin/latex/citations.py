@@ -1,6 +1,6 @@
-"""arXiv ids in bibliographies.
+"""arXiv identifiers in bibliographies.
 
-Only bibliography items are searched: a decimal number in the text is no id. Ids are normalised without a version:
+Only bibliography items are searched: a decimal number in the text is not an identifier. Identifiers have no version:
 `2005.01234`, `hep-th/9901001`, `math/0309136` (`math.AG/0309136` names the same paper).
 """
 
@@ -9,25 +9,23 @@ from __future__ import annotations
 import re
 
 ARXIV_ARCHIVES = (
-    "acc-phys|adap-org|alg-geom|ao-sci|astro-ph|atom-ph|bayes-an|chao-dyn|chem-ph|cmp-lg|comp-gas|cond-mat|cs"
-    "|dg-ga|funct-an|gr-qc"
-    "|hep-ex|hep-lat|hep-ph|hep-th|math-ph|math|mtrl-th|nlin|nucl-ex|nucl-th|patt-sol|physics|plasm-ph|q-alg"
-    "|q-bio|q-fin|quant-ph"
-    "|solv-int|stat|supr-con"
+    "acc-phys|adap-org|alg-geom|ao-sci|astro-ph|atom-ph|bayes-an|chao-dyn|chem-ph|cmp-lg|comp-gas|cond-mat|cs|dg-ga"
+    "|funct-an|gr-qc|hep-ex|hep-lat|hep-ph|hep-th|math-ph|math|mtrl-th|nlin|nucl-ex|nucl-th|patt-sol|physics|plasm-ph"
+    "|q-alg|q-bio|q-fin|quant-ph|solv-int|stat|supr-con"
 )
 _NEW_MONTH = r"(?:0[7-9]|[1-9]\d)(?:0[1-9]|1[0-2])"  # the new style began in April 2007
 _NEW_ID = rf"{_NEW_MONTH}\.\d{{4,5}}"
 _OLD_ID = rf"(?:{ARXIV_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?/\d{{2}}(?:0[1-9]|1[0-2])\d{{3}}"
-# A new-style id needs to say that it is one (arXiv, eprint, abs/ ...): volumes and pages look alike.
+# A new-style identifier needs a marker (arXiv, eprint, abs/ ...): volumes and pages look the same.
 _MARKED_MONTH = re.compile(
     rf"(?:arxiv\s*+[:.]?\s*+(?:org/(?:abs|pdf|e-print)/)?|arxiv[^A-Za-z0-9]{{1,12}}|eprint\s*+=?\s*+[{{\"(\[]*+\s*+"
     rf"|abs/|pdf/|CoRR[^0-9]{{1,12}}(?:abs/)?)\s*+[{{\[(~\\]*+\s*+({_NEW_MONTH})$",
     re.IGNORECASE,
 )
 _OLD_ARCHIVE = re.compile(rf"(?<![A-Za-z0-9.-])(?:{ARXIV_ARCHIVES})(?:\.[A-Z][A-Za-z]{{1,2}})?$", re.IGNORECASE)
-# Both kinds are found by what follows their "." or "/", which is rare, and then looked at backwards.
+# Both kinds are found by what follows their "." or "/", which is rare; then the text before is checked.
 _NUMBER = re.compile(r"\.\d{4,5}(?!\d)|/\d{7}(?!\d)")
-_MARKER_REACH = 60  # characters before a number in which its marker may stand
+_MARKER_REACH = 60  # characters before a number that may contain its marker
 _BIBLIOGRAPHY = re.compile(
     r"\\begin\s*+\{thebibliography\}.*?(?:\\end\s*+\{thebibliography\}|\Z)|\\bibitem.*?(?=\\end\s*+\{document\}|\Z)",
     re.DOTALL,
@@ -35,7 +33,7 @@ _BIBLIOGRAPHY = re.compile(
 
 
 def normalise_arxiv_id(identifier: str) -> str | None:
-    """The plain form of an arXiv id in any spelling, or None if it is none."""
+    """Return the plain form of an arXiv identifier in any spelling, or None if it is not one."""
     text = identifier.strip()
     text = re.sub(r"^(?:https?://)?(?:[a-z]+\.)?arxiv\.org/(?:abs|pdf|e-print|html)/", "", text, flags=re.IGNORECASE)
     text = re.sub(r"^arxiv\s*:\s*", "", text, flags=re.IGNORECASE).removesuffix(".pdf")
@@ -49,7 +47,7 @@ def normalise_arxiv_id(identifier: str) -> str | None:
 
 
 def find_cited_ids(document: str, bibliographies: list[str]) -> list[str]:
-    """Normalised ids in a document's own bibliography items and in its .bbl / .bib texts; sorted, each once."""
+    """Return the identifiers in a document's own bibliography items and in its .bbl and .bib texts; sorted, each once."""
     found: set[str] = set()
     texts = list(bibliographies)
     if "\\bibitem" in document or "thebibliography" in document:

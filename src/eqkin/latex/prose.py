@@ -1,6 +1,6 @@
-r"""Prose as plain text: what is left of LaTeX when the commands are taken off and the words kept.
+r"""Prose as plain text: LaTeX without its commands.
 
-Inline math stays as it was written (`$...$`), so that words and symbols can both be searched.
+Inline math stays as it was written (`$...$`), so that both words and symbols can be searched.
 """
 
 from __future__ import annotations
@@ -8,26 +8,24 @@ from __future__ import annotations
 import re
 import unicodedata
 
-EQUATION_MARK = "\ufffc"  # stands in the prose where a display equation stood
+EQUATION_MARK = "\ufffc"  # marks the place of a display equation in the prose
 
 _DROP_WITH_ARGUMENT = re.compile(
-    r"\\(?:label|ref|eqref|cref|Cref|autoref|pageref|nameref|cite[a-zA-Z]*\*?|nocite|bibliography"
-    r"|bibliographystyle|index|vspace\*?"
-    r"|hspace\*?|includegraphics|input|include|usepackage|begin|end|todo|url|setlength|addtolength|setcounter"
-    r"|hypertarget|thispagestyle"
-    r"|pagestyle|color|fontsize|selectfont|glsadd|phantomsection|addcontentsline)"
+    r"\\(?:label|ref|eqref|cref|Cref|autoref|pageref|nameref|cite[a-zA-Z]*\*?|nocite|bibliography|bibliographystyle"
+    r"|index|vspace\*?|hspace\*?|includegraphics|input|include|usepackage|begin|end|todo|url|setlength|addtolength"
+    r"|setcounter|hypertarget|thispagestyle|pagestyle|color|fontsize|selectfont|glsadd|phantomsection"
+    r"|addcontentsline)"
     r"(?![A-Za-z])\s*+(?:\[[^\]\ufffc]{0,300}+\]\s*+){0,2}(?:\{[^{}\ufffc]*+\})?(?:\[[^\]\n\ufffc]{0,200}+\])?"
 )
 _NO_PROSE = re.compile(r"\\begin\{(thebibliography|tikzpicture|tikzcd|axis)\}[^\ufffc]*?\\end\{\1\}")
-# \"u, \"{u}, \'\i; those named by a letter need a brace or a space: \c{c}, \v s, but not \bf
+# \"u, \"{u}, \'\i; accents named by a letter need a brace or a space: \c{c}, \v s, but not \bf
 _ACCENT = re.compile(
     r"\\(?:([`'^\"~=.])\s*+(?:\{\\?([A-Za-z])\}|\\?([A-Za-z]))"
     r"|([uvHcdbrkt])(?:\s*+\{\\?([A-Za-z])\}|\s++\\?([A-Za-z])(?![A-Za-z])))"
 )
 _SYMBOLS = {
     "&": "&", "%": "%", "$": "$", "#": "#", "_": "_", "{": "{", "}": "}", ",": " ", ";": " ", ":": " ", "!": "",
-    " ": " ",
-    "\\": " ", "-": "", "/": "", "@": "", "(": "$", ")": "$",
+    " ": " ", "\\": " ", "-": "", "/": "", "@": "", "(": "$", ")": "$",
 }  # fmt: skip
 _LETTER_COMMANDS = {
     "ss": "ß", "ae": "æ", "AE": "Æ", "oe": "œ", "OE": "Œ", "o": "ø", "O": "Ø", "l": "ł", "L": "Ł", "aa": "å", "AA": "Å",
@@ -36,30 +34,21 @@ _LETTER_COMMANDS = {
 }  # fmt: skip
 _COMBINING = {
     "`": "\u0300", "'": "\u0301", "^": "\u0302", '"': "\u0308", "~": "\u0303", "=": "\u0304", ".": "\u0307",
-    "u": "\u0306",
-    "v": "\u030c", "H": "\u030b", "c": "\u0327", "d": "\u0323", "b": "\u0331", "r": "\u030a", "k": "\u0328",
-    "t": "\u0361",
+    "u": "\u0306", "v": "\u030c", "H": "\u030b", "c": "\u0327", "d": "\u0323", "b": "\u0331", "r": "\u030a",
+    "k": "\u0328", "t": "\u0361",
 }  # fmt: skip
-# Inline math is kept whole; commands outside of it go. Every alternative starts with a plain character: that lets the
-# engine skip ordinary words.
+# Inline math is kept whole, commands outside of it are removed. Every alternative starts with a plain character: that
+# lets the engine skip ordinary words.
 _TOKEN = re.compile(
-    r"\$(?:[^$\\]++|\\.)++\$|\\(?:\((?:[^\\]++|\\(?![()]))++\\\)|([A-Za-z]++)\*?\s*+(?:\[[^\]\n\ufffc]{0,200}+\])?|[^A-Za-z])"
+    r"\$(?:[^$\\]++|\\.)++\$"
+    r"|\\(?:\((?:[^\\]++|\\(?![()]))++\\\)|([A-Za-z]++)\*?\s*+(?:\[[^\]\n\ufffc]{0,200}+\])?|[^A-Za-z])"
     r"|\{|\}|~|``|''|---?|\t|\r|  +",
     re.DOTALL,
 )
 _LINES = re.compile(r"\n[ \n]*\n[ \n]*")
 _PLAIN_TOKENS = {
-    "{": "",
-    "}": "",
-    "~": " ",
-    "``": '"',
-    "''": '"',
-    "--": "–",
-    "---": "—",
-    "\t": " ",
-    "\r": " ",
-    "$": "$",
-}
+    "{": "", "}": "", "~": " ", "``": '"', "''": '"', "--": "–", "---": "—", "\t": " ", "\r": " ", "$": "$",
+}  # fmt: skip
 
 
 def _replace_token(match: re.Match[str]) -> str:
@@ -80,7 +69,7 @@ def _replace_accent(match: re.Match[str]) -> str:
 
 
 def to_plain_text(latex: str) -> str:
-    """Plain text of a stretch of LaTeX prose; equation marks stay where they are."""
+    """Return the plain text of LaTeX prose; equation marks stay where they are."""
     if "\\" in latex:
         latex = _NO_PROSE.sub(" ", latex)
         latex = _DROP_WITH_ARGUMENT.sub(" ", latex)
@@ -91,7 +80,7 @@ def to_plain_text(latex: str) -> str:
 
 
 def extract_context(prose: str, mark: int, reach: int = 400) -> tuple[str, str]:
-    """What stands just before and after the equation whose mark has this number, in a section's plain text."""
+    """Return the text just before and after the equation with this mark number in a section's plain text."""
     at = -1
     for _ in range(mark + 1):
         at = prose.find(EQUATION_MARK, at + 1)
@@ -99,7 +88,7 @@ def extract_context(prose: str, mark: int, reach: int = 400) -> tuple[str, str]:
         return "", ""
     before, after = prose[max(0, at - reach) : at], prose[at + 1 : at + 1 + reach]
     before, after = before.rpartition(EQUATION_MARK)[2], after.partition(EQUATION_MARK)[0]
-    if before.count("$") % 2:  # the window cuts a formula in two
+    if before.count("$") % 2:  # the window cuts an inline formula
         before = before.partition("$")[2]
     if after.count("$") % 2:
         after = after.rpartition("$")[0]

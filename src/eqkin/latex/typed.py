@@ -1,12 +1,12 @@
 r"""Clean up formulas that people type or copy: HTML entities, delimiters and environments, lost spaces.
 
-`RewrittenText` remembers where the characters of a rewritten text were before, so that errors can point at the original.
+`RewrittenText` remembers the original places of characters, so that errors can point at the text as it was given.
 
 Lost spaces, in formulas that were stored without them:
 
     \intx^n     \int x^n       the longest known command that begins the name
     \dx, \f     dx, f          a short undefined name was letters after a space (`\ f`)
-    \frac12    \ \frac12      a row does not begin with the letters f, r, a, c
+    \\frac12    \ \frac12      a row does not begin with the letters f, r, a, c
 
 Spaces are restored in typed formulas only, never in papers, which define commands of their own.
 """
@@ -23,24 +23,56 @@ from html.entities import html5
 
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, to_converter_input
 
+_AMPERSAND = r"&(?:amp;)?"  # some pages are escaped twice
+_ENTITY = re.compile(_AMPERSAND + r"(#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
+_DELIMITER_PAIRS = (("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
+_ENVIRONMENT = re.compile(r"\\begin\s*\{([A-Za-z]+\*?)\}(.*)\\end\s*\{\1\}", re.DOTALL)
+_NOISE = re.compile(r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])")
+KNOWN_COMMANDS = frozenset(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi varpi rho varrho"
+    " sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+    " hbar ell imath jmath Re Im aleph infty partial nabla emptyset varnothing prime dagger angle triangle square"
+    " int iint iiint oint sum prod coprod bigcup bigcap bigvee bigwedge bigoplus bigotimes bigsqcup"
+    " lim limsup liminf sup inf max min sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh coth log ln lg exp"
+    " det dim ker coker deg gcd lcm arg hom Pr mod pmod bmod diff"
+    " forall exists nexists in notin ni subset subseteq subsetneq supset supseteq cup cap setminus land lor lnot neg"
+    " wedge vee times cdot div pm mp ast star circ bullet oplus otimes odot"
+    " cdots ldots dots vdots ddots le leq leqslant ge geq geqslant ne neq lt gt ll gg equiv sim simeq approx cong"
+    " propto mid nmid parallel perp prec succ models vdash"
+    " to gets rightarrow leftarrow Rightarrow Leftarrow leftrightarrow Leftrightarrow implies impliedby iff mapsto"
+    " longrightarrow Longrightarrow longleftarrow longmapsto hookrightarrow uparrow downarrow therefore because"
+    " left right middle big Big bigg Bigg langle rangle lvert rvert lVert rVert vert Vert lfloor rfloor lceil rceil"
+    " frac dfrac tfrac cfrac sqrt binom over choose atop stackrel underbrace overbrace begin end"
+    " hat bar tilde vec dot ddot overline underline widehat widetilde overrightarrow"
+    " Bbb mathbb mathbf mathrm mathcal mathfrak mathsf mathit boldsymbol text textbf textit textrm mbox operatorname"
+    " displaystyle textstyle limits nolimits quad qquad".split()
+)
+_COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
+_MAX_SHORT_NAME = 3  # letters of an undefined name that were letters after a space
+_DIFFERENTIALS = re.compile(r"(?:d[A-Za-z])+")
+_TEXT_ACCENTS = frozenset({r"\=", r"\."})  # commands of text, not of formulas
+_DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"))  # of a formula in text, if both occur
+_LETTERS = re.compile(r"[A-Za-z]*")
+_MIN_ROW_COMMAND = 3  # letters of a command that a row is unlikely to begin with
+
 
 @dataclass(frozen=True)
 class RewrittenText:
-    """The new text, and the pieces of it that came from elsewhere, in order."""
+    """A text with some parts replaced, as pieces in order."""
 
     text: str
-    starts: tuple[int, ...] = (0,)  # where each piece begins
-    origins: tuple[int, ...] = (0,)  # where it began in the text as given
-    kept: tuple[bool, ...] = (True,)  # whether it stayed as it was
+    starts: tuple[int, ...] = (0,)  # of each piece in the new text
+    origins: tuple[int, ...] = (0,)  # of each piece in the original text
+    kept: tuple[bool, ...] = (True,)  # whether the piece is unchanged
 
     def find_origin(self, at: int) -> int:
-        """Where a character of the new text stood; for one that was written anew, where what it replaces began."""
+        """Return the original place of a character; for a replaced piece, the start of what it replaces."""
         piece = max(bisect_right(self.starts, at) - 1, 0)
         return self.origins[piece] + (at - self.starts[piece] if self.kept[piece] else 0)
 
 
 def rewrite_matches(pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str], text: str) -> RewrittenText:
-    """Replace what a pattern finds; a match that is replaced by itself stays part of what is around it."""
+    """Replace the matches of a pattern; a match replaced by itself stays part of the piece around it."""
     pieces, starts, origins, kept = [""], [0], [0], [True]
     at = length = 0
 
@@ -65,14 +97,10 @@ def rewrite_matches(pattern: re.Pattern[str], replacement: Callable[[re.Match[st
     return RewrittenText("".join(pieces), tuple(starts), tuple(origins), tuple(kept))
 
 
-_AMPERSAND = r"&(?:amp;)?"  # pages are escaped twice now and then
-_ENTITY = re.compile(_AMPERSAND + r"(#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
-
-
 def decode_entities(text: str) -> RewrittenText:
-    """The text with entities as what they stand for; an ampersand that begins none stays.
+    """Decode HTML entities; an ampersand that does not begin one stays.
 
-    A space of any kind becomes a plain one, characters that cannot be seen are left out.
+    Spaces of any kind become plain ones, invisible characters are removed.
     """
     return rewrite_matches(_ENTITY, _decode_entity, text)
 
@@ -91,13 +119,8 @@ def _simplify_character(character: str) -> str:
     return "" if category in ("Cc", "Cf", "Cs", "Co", "Cn") or character == "\ufffd" else character
 
 
-_DELIMITER_PAIRS = (("$$", "$$"), ("$", "$"), ("\\[", "\\]"), ("\\(", "\\)"))
-_ENVIRONMENT = re.compile(r"\\begin\s*\{([A-Za-z]+\*?)\}(.*)\\end\s*\{\1\}", re.DOTALL)
-_NOISE = re.compile(r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag)(?![A-Za-z])")
-
-
 def clean_typed_formula(text: str) -> str:
-    """What the converter takes for a formula typed by a person."""
+    """Remove delimiters, labels and an outer environment from a typed formula; return what the converter takes."""
     text = _NOISE.sub("", text).strip()
     for opening, closing in _DELIMITER_PAIRS:
         if len(text) >= len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
@@ -109,58 +132,29 @@ def clean_typed_formula(text: str) -> str:
     return to_converter_input("DISPLAY", text)
 
 
-KNOWN_COMMANDS = frozenset(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi pi varpi rho varrho"
-    " sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
-    " hbar ell imath jmath Re Im aleph infty partial nabla emptyset varnothing prime dagger angle triangle square"
-    " int iint iiint oint sum prod coprod bigcup bigcap bigvee bigwedge bigoplus bigotimes bigsqcup"
-    " lim limsup liminf sup inf max min sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh coth log ln lg exp"
-    " det dim ker coker deg gcd lcm arg hom Pr mod pmod bmod diff"
-    " forall exists nexists in notin ni subset subseteq subsetneq supset supseteq cup cap setminus land lor lnot neg"
-    " wedge vee times cdot div pm mp ast star circ bullet oplus otimes odot"
-    " cdots ldots dots vdots ddots le leq leqslant ge geq geqslant ne neq lt gt ll gg equiv sim simeq approx cong"
-    " propto mid nmid parallel perp prec succ models vdash"
-    " to gets rightarrow leftarrow Rightarrow Leftarrow leftrightarrow Leftrightarrow implies impliedby iff mapsto"
-    " longrightarrow Longrightarrow longleftarrow longmapsto hookrightarrow uparrow downarrow therefore because"
-    " left right middle big Big bigg Bigg langle rangle lvert rvert lVert rVert vert Vert lfloor rfloor lceil rceil"
-    " frac dfrac tfrac cfrac sqrt binom over choose atop stackrel underbrace overbrace begin end"
-    " hat bar tilde vec dot ddot overline underline widehat widetilde overrightarrow"
-    " Bbb mathbb mathbf mathrm mathcal mathfrak mathsf mathit boldsymbol text textbf textit textrm mbox operatorname"
-    " displaystyle textstyle limits nolimits quad qquad".split()
-)
-_COMMAND = re.compile(r"\\(?:[A-Za-z]+|.)", re.DOTALL)
-_MAX_SHORT_NAME = 3  # letters of a name that is taken for letters
-_DIFFERENTIALS = re.compile(r"(?:d[A-Za-z])+")
-_TEXT_ACCENTS = frozenset({r"\=", r"\."})  # of text: no commands of a formula
-_DELIMITERS = ((r"\(", r"\)"), (r"\[", r"\]"))  # of a formula within text, if both are there
-_LETTERS = re.compile(r"[A-Za-z]*")
-_MIN_ROW_COMMAND = 3  # letters of a command that a row is not thought to begin with
-
-
 def restore_spaces(text: str, unknown: Collection[str] = (), failed: bool = False) -> str:
-    """The formula with its blanks back, or the formula itself if none seem lost.
+    """Return the formula with its lost spaces restored, or the formula itself if none seem lost.
 
     Args:
         text: A formula.
-        unknown: The commands in it that nobody defines, with their backslash.
-        failed: It cannot be read.
+        unknown: The undefined commands in it, with their backslash.
+        failed: The formula could not be read.
     """
     suspect = failed or bool(unknown)
-    lost = set(unknown) | (_TEXT_ACCENTS | _find_lone_delimiters(text) if suspect else frozenset())
+    lost = set(unknown)
+    if suspect:
+        found = {match[0] for match in _COMMAND.finditer(text)}
+        lone = (sign for pair in _DELIMITERS if len(found.intersection(pair)) == 1 for sign in pair)
+        lost |= {*_TEXT_ACCENTS, *lone}
 
-    def mended(match: re.Match[str]) -> str:
+    def restore(match: re.Match[str]) -> str:
         if match[0] == r"\\":
             name = _LETTERS.match(text, match.end())
             known = name is not None and name[0] in KNOWN_COMMANDS and (suspect or len(name[0]) >= _MIN_ROW_COMMAND)
             return "\\ \\" if known else match[0]
         return _split_command(match[0]) if match[0] in lost else match[0]
 
-    return _COMMAND.sub(mended, text)
-
-
-def _find_lone_delimiters(text: str) -> set[str]:
-    found = {match[0] for match in _COMMAND.finditer(text)}
-    return {sign for pair in _DELIMITERS if len(found.intersection(pair)) == 1 for sign in pair}
+    return _COMMAND.sub(restore, text)
 
 
 def _split_command(command: str) -> str:

@@ -1,1 +1,1 @@
-"""LaTeX formulas to MathML trees: KaTeX in an embedded engine, with a second chance for what it refuses."""
+"""Conversion of LaTeX formulas to trees: KaTeX in an embedded engine, with repairs of what it refuses."""

@@ -1,7 +1,7 @@
-"""LaTeX -> MathML trees: KaTeX in an embedded V8, batched, with hard limits on time and memory.
+"""Convert LaTeX to trees with KaTeX in an embedded V8 engine, in batches, with hard limits on time and memory.
 
-The converter knows formulas and macro tables, not papers. One formula's failure never costs another one's result: a
-batch that runs out of time or memory is tried again formula by formula in a fresh engine.
+The converter knows formulas and macro tables, not papers. The failure of one formula never costs the result of another:
+a batch that runs out of time or memory is tried again formula by formula in a new engine.
 """
 
 from __future__ import annotations
@@ -28,24 +28,51 @@ from eqkin.limits import LIMITS, Limits
 from eqkin.trees.forest import Forest, ForestBuilder
 
 _LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
-_START_LOCK = (
-    Lock()
-)  # V8 sets itself up with its first engine; if two threads start one at once, it may end the process
+_START_LOCK = Lock()  # V8 initialises itself with its first engine; two threads at once may end the process
+_UNDEFINED = re.compile(
+    r"(?:Undefined control sequence: |Unrecognized (?:infix )?control sequence: )(\\(?:[A-Za-z@]+|.))", re.DOTALL
+)
+_REASONS = (
+    (re.compile(r"^eqkin:limit (.*)"), "limit: size"),
+    (re.compile(r"^eqkin:refused"), "refused command"),
+    (re.compile(r"Too many expansions"), "limit: macro expansion"),
+    (re.compile(r"No such environment: (.*?)(?: at|$)"), "unknown environment"),
+    (re.compile(r"Double (?:sub|super)script"), "double script"),
+    (
+        re.compile(
+            r"Expected '\\?\}?(?:right|EOF|\}|\\end)|Extra \}|Unexpected end|Mismatch|Expected group|Got function"
+        ),
+        "unbalanced or incomplete",
+    ),
+    (re.compile(r"Can't use function"), "text command in math"),
+    (re.compile(r"Invalid (?:size|color|delimiter|unit)|delimiter"), "invalid argument"),
+)
 
 
 @dataclass(frozen=True)
 class Failure:
     """Why a formula has no tree."""
 
-    reason: str  # a short class of reasons that can be counted: "undefined command", "limit: time", ...
-    message: str  # what the converter said
+    reason: str  # a class of reasons that can be counted: "undefined command", "limit: time", ...
+    message: str  # of the converter
     position: int = -1  # character offset in the formula, if known
     command: str = ""  # the undefined command, if that is the reason
+
+    @classmethod
+    def from_message(cls, message: str, position: int) -> Failure:
+        """Classify a message of the converter."""
+        undefined = _UNDEFINED.search(message)
+        if undefined:
+            return cls("undefined command", message, position, undefined[1])
+        for pattern, reason in _REASONS:
+            if pattern.search(message):
+                return cls(reason, message.removeprefix("eqkin:"), position)
+        return cls("not parsed", message, position)
 
 
 @dataclass(frozen=True)
 class ConverterIdentity:
-    """Which converter made a tree; stored in every library, never mixed within one."""
+    """The converter that made a tree; stored in every library, never mixed within one."""
 
     name: str
     version: str
@@ -69,83 +96,80 @@ def _load_sources() -> tuple[ConverterIdentity, str]:
 
 
 def get_converter_identity() -> ConverterIdentity:
-    """Name, version and hash of the bundled converter."""
+    """Return name, version and hash of the bundled converter."""
     return _load_sources()[0]
 
 
 @dataclass(frozen=True)
 class ConvertedFormulas:
-    """What became of some formulas."""
+    """The results of some formulas."""
 
-    forest: Forest  # of those that converted, in order
+    forest: Forest  # trees of the converted formulas, in order
     failures: list[Failure | None]  # for each formula None, or why it has no tree
-    unknown: list[list[str]]  # for each formula the unknown commands shown in it by name
+    unknown: list[list[str]]  # for each formula the undefined commands shown in it by name
 
 
 class _AnswerCollector:
-    """Puts the engine's answers together."""
+    """Combines the answers of the engine."""
 
-    def __init__(self, failures: _FailureClassifier) -> None:
-        self._classifier = failures
+    def __init__(self) -> None:
         self._builder = ForestBuilder()
         self._failures: list[Failure | None] = []
         self._unknown: list[list[str]] = []
 
     def add_answer(self, answer: str) -> None:
-        """An answer: a line of JSON (strings, outcomes), then the nodes, a character a number."""
+        """Add an answer: a line of JSON (strings, outcomes), then the nodes, one character per number."""
         line, _, nodes = answer.partition("\n")
         header = orjson.loads(line)
         sizes: list[int] = []
         for outcome in header["outcomes"]:
+            failure, unknown = None, []
             if type(outcome) is int:
                 sizes.append(outcome)
-                self._failures.append(None)
-                self._unknown.append([])
             elif "size" in outcome:
                 sizes.append(outcome["size"])
-                self._failures.append(None)
-                self._unknown.append(outcome["unknown"])
+                unknown = outcome["unknown"]
             else:
-                self._failures.append(self._classifier.classify(outcome["error"], outcome["position"]))
-                self._unknown.append([])
+                failure = Failure.from_message(outcome["error"], outcome["position"])
+            self._failures.append(failure)
+            self._unknown.append(unknown)
         columns = np.frombuffer(nodes.encode("utf-16-le"), "<u2").reshape(4, -1).astype(np.int64) - 1
         self._builder.add_columns(header["tags"], header["attributes"], header["texts"], list(columns), sizes)
 
     def add_failure(self, what: str) -> None:
-        """A formula for which the engine ran out of `what`."""
+        """Add a formula for which the engine ran out of `what`."""
         self._failures.append(Failure(f"limit: {what}", f"the converter ran out of {what}"))
         self._unknown.append([])
 
     def build(self) -> ConvertedFormulas:
-        """What was collected."""
+        """Return the combined results."""
         return ConvertedFormulas(self._builder.build(), self._failures, self._unknown)
 
 
 class Converter:
-    """A KaTeX engine. Not safe to share between threads; make one for each."""
+    """A KaTeX engine. Not thread-safe; make one per thread."""
 
     def __init__(self, limits: Limits = LIMITS) -> None:
         self.limits = limits
         self._engine: MiniRacer | None = None
         self._finish: Callable[[], object] = lambda: None
         self._document: dict[str, object] = {"packages": ["latex"], "definitions": [], "formulas": []}
-        self._failures = _FailureClassifier()
 
     def open_document(
         self, packages: Sequence[str], definitions: Iterable[Macro], formulas: Sequence[str]
     ) -> ConvertedFormulas:
-        """Begin with a document: its packages, definitions, all of its formulas. Returns the trees of the first batch.
+        """Open a document with its packages, definitions and all of its formulas; return the trees of the first batch.
 
-        An undefined command that some known package provides is taken from there; one that nobody provides becomes a
-        named symbol or operator with as many arguments as its uses suggest.
+        An undefined command that a known package provides is taken from there; any other becomes a named symbol or
+        operator with as many arguments as its uses suggest.
         """
         size = self.limits.batch_formulas
         self._document = {
             "packages": ["latex", *(name for name in packages if name in load_preludes())],
             "definitions": list(definitions),
-            "formulas": [_remove_nuls(formula) for formula in formulas],
+            "formulas": [formula.replace("\0", "") for formula in formulas],
         }
-        trees = _AnswerCollector(self._failures)
+        trees = _AnswerCollector()
         try:
             document = _to_json(self._document | {"first": size})
             trees.add_answer(self._call("openDocument", document, self._compute_timeout(min(len(formulas), size))))
@@ -156,31 +180,30 @@ class Converter:
 
     def convert(self, formulas: Sequence[str], *, display: bool = True) -> ConvertedFormulas:
         """Convert formulas with the macros of the document that was opened last."""
-        trees = _AnswerCollector(self._failures)
+        trees = _AnswerCollector()
         size = self.limits.batch_formulas
         for start in range(0, len(formulas), size):
             self._convert_batch(formulas[start : start + size], display, trees)
         return trees.build()
 
     def render_markup(self, formulas: Sequence[str]) -> list[str | None]:
-        """KaTeX's own markup of formulas, to compare trees with."""
+        """Return KaTeX's own markup of formulas, to compare trees with."""
         payload = orjson.dumps({"formulas": formulas, "displayMode": True}).decode()
         pages: list[str | None] = orjson.loads(self._call("markup", payload, self.limits.batch_seconds))
         return pages
 
     def close(self) -> None:
-        """Give the engine's memory back."""
+        """Release the engine and its memory."""
         self._engine = None
         self._finish()
 
     def _convert_batch(self, formulas: Sequence[str], display: bool, trees: _AnswerCollector) -> None:
-        alone = len(formulas) == 1
-        payload = _to_json({"formulas": [_remove_nuls(f) for f in formulas], "displayMode": display})
+        payload = _to_json({"formulas": [f.replace("\0", "") for f in formulas], "displayMode": display})
         try:
             trees.add_answer(self._call("convert", payload, self._compute_timeout(len(formulas))))
         except _LIMIT_ERRORS as error:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
-            if alone:
+            if len(formulas) == 1:
                 trees.add_failure("time" if isinstance(error, JSTimeoutException) else "memory")
             else:
                 for formula in formulas:
@@ -195,7 +218,7 @@ class Converter:
         return self._run(self._engine, function, payload, seconds)
 
     def _run(self, engine: MiniRacer, function: str, payload: str, seconds: float) -> str:
-        # one evaluation is one trip to the engine's thread; calling a function object would be three
+        # one evaluation is one round trip to the engine's thread; calling a function object would be three
         answer = engine.eval(f"{function}({_to_json(payload)})", timeout_sec=seconds)
         return answer if isinstance(answer, str) else ""
 
@@ -212,63 +235,26 @@ class Converter:
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
         self._run(engine, "setLimits", _to_json(limits), seconds)
         self._run(engine, "setPrelude", _encode_preludes(), seconds)
-        with suppress(*_LIMIT_ERRORS):  # the document that was open when the last engine was given up
+        with suppress(*_LIMIT_ERRORS):  # reopen the document of the previous engine
             self._run(engine, "openDocument", _to_json(self._document | {"first": 0}), seconds)
         return engine
 
 
 def _close_engine(engine: MiniRacer) -> None:
-    """Close an engine in order: one that was just stopped still has an answer under way, which nobody would receive."""
+    """Close an engine after a last evaluation: one that was just stopped still has an answer to deliver."""
     with suppress(*_LIMIT_ERRORS):
         engine.eval("0", timeout_sec=1.0)
     engine.close()
 
 
-def _remove_nuls(formula: str) -> str:
-    """NULs mean nothing in a formula."""
-    return formula.replace("\0", "")
-
-
 def _to_json(value: object) -> str:
     try:
         return orjson.dumps(value).decode()
-    except TypeError:  # half a surrogate pair somewhere
-        return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()
+    except TypeError:  # a lone surrogate
+        return json.dumps(value, ensure_ascii=False, default=asdict).encode("utf-8", "replace").decode()
 
 
 @cache
 def _encode_preludes() -> str:
     packages = {name: list(table.values()) for name, table in load_preludes().items()}
     return _to_json({"packages": packages, "providers": find_providers()})
-
-
-class _FailureClassifier:
-    """Turns the converter's messages into countable reasons."""
-
-    _UNDEFINED = re.compile(
-        r"(?:Undefined control sequence: |Unrecognized (?:infix )?control sequence: )(\\(?:[A-Za-z@]+|.))", re.DOTALL
-    )
-    _RULES = (
-        (re.compile(r"^eqkin:limit (.*)"), "limit: size"),
-        (re.compile(r"^eqkin:refused"), "refused command"),
-        (re.compile(r"Too many expansions"), "limit: macro expansion"),
-        (re.compile(r"No such environment: (.*?)(?: at|$)"), "unknown environment"),
-        (re.compile(r"Double (?:sub|super)script"), "double script"),
-        (
-            re.compile(
-                r"Expected '\\?\}?(?:right|EOF|\}|\\end)|Extra \}|Unexpected end|Mismatch|Expected group|Got function"
-            ),
-            "unbalanced or incomplete",
-        ),
-        (re.compile(r"Can't use function"), "text command in math"),
-        (re.compile(r"Invalid (?:size|color|delimiter|unit)|delimiter"), "invalid argument"),
-    )
-
-    def classify(self, message: str, position: int) -> Failure:
-        undefined = self._UNDEFINED.search(message)
-        if undefined:
-            return Failure("undefined command", message, position, undefined[1])
-        for pattern, reason in self._RULES:
-            if pattern.search(message):
-                return Failure(reason, message.removeprefix("eqkin:"), position)
-        return Failure("not parsed", message, position)

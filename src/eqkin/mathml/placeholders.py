@@ -1,6 +1,6 @@
-r"""Wildcards of a query, `?x` and `\qvar{x}`, as signs that the converter takes for letters.
+r"""Wildcards of a query, `?x` and `\qvar{x}`, replaced by placeholders that the converter takes for letters.
 
-A sign is a character that is not in the formula; `named` gives the leaves of the tree their names back.
+A placeholder is a character that is not in the formula. `label_wildcards` restores the names in the tree.
 
     ?x          a question mark and a letter, unless the mark ends a question: after a word, or before a word and after
                 a digit or a closing bracket
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from eqkin.latex.typed import RewrittenText, rewrite_matches
 from eqkin.trees.mathml import Node, list_nodes
 
-_SIGN_CODES = range(0xA000, 0xA48D)  # Yi syllables; the converter refuses characters of private use
+_PLACEHOLDER_CODES = range(0xA000, 0xA48D)  # Yi syllables; the converter refuses characters of private use
 _TOKEN = re.compile(
     r"\\qvar\s*\{\s*(?P<braced>[^{}]*?)\s*\}"
     r"|(?P<text>\\(?:text[a-z]*|[mhf]box|tag\*?|label|ref)\s*\{[^{}]*\})"
@@ -29,21 +29,21 @@ _WILDCARD_NAME = re.compile(r"\?\w+")
 
 @dataclass(frozen=True)
 class Placeholders:
-    """A formula with signs for its wildcards."""
+    """A formula with placeholders for its wildcards."""
 
     formula: RewrittenText
-    names: dict[str, str]  # of each sign, in the order of the formula: "?x"
+    names: dict[str, str]  # "?x" for each placeholder, in the order of the formula
 
 
 def insert_placeholders(text: str) -> Placeholders:
-    """The formula with a sign for each wildcard, the same for the same name."""
+    """Replace each wildcard of a formula by a placeholder, the same for the same name."""
     if "?" not in text and "\\qvar" not in text:
         return Placeholders(RewrittenText(text), {})
-    free = (sign for code in _SIGN_CODES if (sign := chr(code)) not in text)
+    free = (character for code in _PLACEHOLDER_CODES if (character := chr(code)) not in text)
     signs: dict[str, str] = {}
-    word = ""  # what stands just before and could be asked about
+    word = ""  # just before the match: a question mark after it may end a question
 
-    def replacement(match: re.Match[str]) -> str:
+    def replace(match: re.Match[str]) -> str:
         nonlocal word
         before, word = word, ""
         name = re.sub(r"[\W_]", "", match["braced"] or "")
@@ -51,27 +51,23 @@ def insert_placeholders(text: str) -> Placeholders:
             asked = len(before) > 1 or (before and not before.isalpha() and match["more"])
             name = "" if asked else match["letter"]
             word = "" if name else match["letter"]
-        elif match["other"]:
-            word = _extend_word(before, match["other"])
+        elif character := match["other"]:
+            if character.isalpha():
+                word = (before if before.isalpha() else "") + character
+            elif character.isdigit() or character in ")]":
+                word = character
         if not name:
             return match[0]
         if name not in signs:
             signs[name] = next(free, "")
         return rf"{{\mathord{{{signs[name]}}}}}" if signs[name] else match[0]
 
-    formula = rewrite_matches(_TOKEN, replacement, text)
+    formula = rewrite_matches(_TOKEN, replace, text)
     return Placeholders(formula, {sign: f"?{name}" for name, sign in signs.items() if sign})
 
 
-def _extend_word(word: str, character: str) -> str:
-    """What the next question mark would end: a word, a number or something in brackets; "" if nothing."""
-    if character.isalpha():
-        return (word if word.isalpha() else "") + character
-    return character if character.isdigit() or character in ")]" else ""
-
-
 def label_wildcards(root: Node, names: dict[str, str]) -> None:
-    """Give signs in a tree their names: a leaf that is one becomes a slanted identifier."""
+    """Restore the names in a tree: a leaf that is a placeholder becomes an italic identifier."""
     for node in list_nodes(root):
         if node.text in names:
             node.tag, node.attributes = "mi", {"mathvariant": "italic"}
@@ -79,17 +75,17 @@ def label_wildcards(root: Node, names: dict[str, str]) -> None:
 
 
 def restore_names(text: str, names: dict[str, str]) -> str:
-    """A text with names instead of signs."""
+    """Return the text with names instead of placeholders."""
     return "".join(names.get(character, character) for character in text)
 
 
 def is_wildcard(node: Node) -> bool:
-    """Whether a leaf of a query's tree is a wildcard."""
+    """Return whether a leaf of a query's tree is a wildcard."""
     return node.tag == "mi" and _WILDCARD_NAME.fullmatch(node.text) is not None
 
 
 def find_wildcards(root: Node) -> tuple[str, ...]:
-    """The wildcards of a query's tree, as its leaves say them (`?x`), in the order in which they are written."""
+    """Return the names of the wildcards in a query's tree (`?x`), in reading order."""
     found: dict[str, None] = {}
     stack = [root]
     while stack:
