@@ -9,8 +9,8 @@ import pytest
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
-from eqkin.sources.folder import FolderFiles
 from eqkin.sources.paper import hash_paper
+from eqkin.sources.readers import FolderFiles
 from tests.sources.builders import TEX, gz, tar_of
 
 
@@ -108,7 +108,7 @@ def test_digest_changes_with_an_included_file_and_not_else(tmp_path):
 
 def test_listing_a_folder_puts_no_paper_together(tmp_path, monkeypatch):
     write(tmp_path, {"main.tex": TEX, "other.tex": TEX})
-    monkeypatch.setattr("eqkin.sources.folder.read_project", lambda *_, **__: pytest.fail("a paper was loaded"))
+    monkeypatch.setattr("eqkin.sources.readers.read_project", lambda *_, **__: pytest.fail("a paper was loaded"))
     assert [item.digest for item in open_source(str(tmp_path))] == ["", ""]
 
 

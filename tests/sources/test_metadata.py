@@ -6,8 +6,7 @@ import pytest
 import zstandard
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.sources.arxiv import MetadataSnapshot, apply_metadata
-from eqkin.sources.metadata import ArxivMetadata, parse_snapshot_record
+from eqkin.sources.metadata import ArxivMetadata, MetadataSnapshot, apply_metadata, parse_snapshot_record
 from eqkin.sources.paper import Paper
 
 RECORDS = [

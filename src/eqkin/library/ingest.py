@@ -16,9 +16,9 @@ from eqkin.library.parsing import PARSER_VERSION, ParsedPaper, is_machine_fault,
 from eqkin.library.writer import LibraryWriter
 from eqkin.mathml.converter import get_converter_identity
 from eqkin.sources import MetadataSnapshot, open_source, open_source_shards
-from eqkin.sources.archive import Shard
-from eqkin.sources.files import display_path, make_failed_item
-from eqkin.sources.paper import Paper, SourceItem
+from eqkin.sources.eprints import Shard
+from eqkin.sources.files import display_path
+from eqkin.sources.paper import Paper, SourceItem, make_failed_item
 from eqkin.version import __version__
 
 _BATCH_BYTES = 32_000_000  # of archive members in one task for another machine

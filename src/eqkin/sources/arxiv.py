@@ -1,76 +1,86 @@
-"""Papers straight from arXiv: source and metadata, downloaded politely and kept in the cache."""
+"""Papers from arXiv: source and metadata, downloaded politely and kept in the cache."""
 
 from __future__ import annotations
 
+import http.client
 import os
+import re
+import socket
 import time
+import urllib.error
 import urllib.parse
+import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
+from importlib import metadata
 from pathlib import Path
+from typing import BinaryIO
+from xml.etree.ElementTree import Element, ParseError
 
-from eqkin.errors import BadInput, EqkinError
+from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
+from defusedxml.ElementTree import fromstring  # type: ignore[import-untyped]
+
+from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.archive import read_eprint
 from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
-from eqkin.sources.atom import parse_feed
-from eqkin.sources.cache import get_cache_folder
-from eqkin.sources.download import Downloader
-from eqkin.sources.files import open_regular, read_capped
-from eqkin.sources.metadata import ArxivMetadata, MetadataSnapshot, apply_metadata
+from eqkin.sources.eprints import read_eprint
+from eqkin.sources.files import get_cache_folder, lock_file, make_cache_folder, open_regular, read_capped
+from eqkin.sources.metadata import ArxivMetadata, apply_metadata
 from eqkin.sources.paper import Paper, SourceItem
-
-__all__ = ["ArxivClient", "ArxivMetadata", "MetadataSnapshot", "make_arxiv_item", "apply_metadata", "parse_arxiv_id"]
+from eqkin.sources.text import clean_text
+from eqkin.storage import write_atomically
 
 _DEFAULT_API_URL = "https://export.arxiv.org/api/query"
 _DEFAULT_EPRINT_URL = "https://export.arxiv.org/e-print"
 _MAX_FEED_BYTES = 5_000_000
-
-
-def _get_api_url() -> str:
-    return os.environ.get("EQKIN_ARXIV_API") or _DEFAULT_API_URL
-
-
-def _get_eprint_url() -> str:
-    return os.environ.get("EQKIN_ARXIV_EPRINT") or _DEFAULT_EPRINT_URL
+_ATOM = "{http://www.w3.org/2005/Atom}"
+_ARXIV = "{http://arxiv.org/schemas/atom}"
+_CHUNK_BYTES = 1 << 16
+_RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
 
 
 @dataclass(frozen=True)
 class ArxivClient:
     """Downloads from arXiv or a mirror of it; can be sent to another process."""
 
-    api: str = field(default_factory=_get_api_url)  # metadata; $EQKIN_ARXIV_API
-    eprint: str = field(default_factory=_get_eprint_url)  # sources; $EQKIN_ARXIV_EPRINT
+    api: str = field(default_factory=lambda: os.environ.get("EQKIN_ARXIV_API") or _DEFAULT_API_URL)
+    eprint: str = field(default_factory=lambda: os.environ.get("EQKIN_ARXIV_EPRINT") or _DEFAULT_EPRINT_URL)
     folder: Path = field(default_factory=lambda: get_cache_folder() / "arxiv")
-    delay: float = 3.0  # seconds between two requests, what arXiv asks for
+    delay: float = 3.0  # seconds between two requests, as arXiv asks
     attempts: int = 5
     deadline: float = 600.0  # seconds one download may take in all
-    max_age: float = 30 * 86_400.0  # seconds after which what was asked for without a version is asked for again
+    max_age: float = 30 * 86_400.0  # seconds after which a paper without a version is downloaded again
     sleep: Callable[[float], None] = time.sleep
     limits: Limits = LIMITS
 
     def fetch_source(self, arxiv_id: ArxivId) -> Path:
-        """File with the e-print as arXiv sends it; raises what `Downloader.fetch` does."""
+        """Return the file with the e-print as arXiv sends it; raises what `Downloader.fetch` does."""
         address = f"{self.eprint.rstrip('/')}/{arxiv_id.full}"
         return self._fetch_cached(arxiv_id, address, "source", self.limits.download_bytes)
 
     def fetch_metadata(self, arxiv_id: ArxivId) -> ArxivMetadata:
-        """Title, authors, categories and abstract; raises `BadInput` if arXiv does not know the paper."""
+        """Return title, authors, categories and abstract; raise `BadInput` if arXiv does not know the paper."""
         address = f"{self.api}?{urllib.parse.urlencode({'id_list': arxiv_id.full, 'max_results': '1'})}"
         path = self._fetch_cached(arxiv_id, address, "atom", _MAX_FEED_BYTES)
         try:
-            metas = parse_feed(read_capped(path, _MAX_FEED_BYTES), address)
-            if not metas or metas[0].arxiv_id != arxiv_id.base:
+            papers = parse_feed(read_capped(path, _MAX_FEED_BYTES), address)
+            if not papers or papers[0].arxiv_id != arxiv_id.base:
                 raise BadInput(f"{address}: arXiv does not know the paper")
         except BadInput:
-            path.unlink(missing_ok=True)  # what cannot be read is not worth keeping
+            path.unlink(missing_ok=True)  # an answer that cannot be read is not worth keeping
             raise
-        return metas[0]
+        return papers[0]
 
     def _fetch_cached(self, arxiv_id: ArxivId, address: str, suffix: str, max_bytes: int) -> Path:
         path = self.folder / f"{arxiv_id.full.replace('/', '_')}.{suffix}"
-        if not self._is_fresh(path, arxiv_id):
+        try:
+            is_fresh = time.time() - path.stat().st_mtime < self.max_age or arxiv_id.version > 0
+        except OSError:
+            is_fresh = False
+        if not is_fresh:
             downloader = Downloader(
                 self.folder,
                 delay=self.delay,
@@ -82,19 +92,12 @@ class ArxivClient:
             downloader.fetch(address, path)
         return path
 
-    def _is_fresh(self, path: Path, arxiv_id: ArxivId) -> bool:
-        try:
-            age = time.time() - path.stat().st_mtime
-        except OSError:
-            return False
-        return arxiv_id.version > 0 or age < self.max_age
-
 
 def make_arxiv_item(spec: str, client: ArxivClient) -> SourceItem:
-    """The paper an identifier or address names; `BadInput` if it names none. Nothing is downloaded before `load`."""
+    """Return the paper with an identifier or address; `load` downloads it. Raises `BadInput` if it is neither."""
     arxiv_id = parse_arxiv_id(spec)
     if arxiv_id is None:
-        raise BadInput(f"{spec}: is no arXiv identifier; write arxiv:1706.03762 or arxiv:hep-th/9901001")
+        raise BadInput(f"{spec}: is not an arXiv identifier; write arxiv:1706.03762 or arxiv:hep-th/9901001")
     return SourceItem(arxiv_id.key, f"arXiv {arxiv_id.full}", partial(_load_arxiv_paper, arxiv_id, client))
 
 
@@ -105,10 +108,169 @@ def _load_arxiv_paper(arxiv_id: ArxivId, client: ArxivClient) -> Paper:
         with open_regular(path) as file:
             paper = read_eprint(file, arxiv_id.key, origin, client.limits)
     except BadInput:
-        path.unlink(missing_ok=True)  # perhaps damaged on its way: the next try asks again
+        path.unlink(missing_ok=True)  # perhaps damaged on its way: the next try downloads it again
         raise
     try:
         return apply_metadata(paper, client.fetch_metadata(arxiv_id))
     except EqkinError as error:
         paper.notes.append(f"no metadata: {error}")
         return paper
+
+
+def parse_feed(raw: bytes, origin: str) -> list[ArxivMetadata]:
+    """Return the metadata of the papers in an Atom feed; raise `BadInput` for other input or a reported error."""
+    try:
+        root: Element = fromstring(raw, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError, LookupError) as error:
+        raise BadInput(f"{origin}: is not a feed that can be read ({error!r})") from error
+    return [_parse_entry(entry, origin) for entry in root.iter(f"{_ATOM}entry")]
+
+
+def _parse_entry(entry: Element, origin: str) -> ArxivMetadata:
+    def find_texts(tag: str) -> list[str]:
+        return [clean_text(" ".join("".join(element.itertext()).split())) for element in entry.iter(_ATOM + tag)]
+
+    def find_first(tag: str) -> str:
+        return next(iter(find_texts(tag)), "")
+
+    if "/api/errors" in find_first("id"):
+        raise BadInput(f"{origin}: arXiv answers: {find_first('summary') or 'error'}")
+    arxiv_id = parse_arxiv_id(find_first("id"))
+    categories = [*entry.iter(f"{_ARXIV}primary_category"), *entry.iter(f"{_ATOM}category")]
+    licenses = [link.get("href", "") for link in entry.iter(f"{_ATOM}link") if link.get("rel") == "license"]
+    year = re.match(r"\d{4}", find_first("published"))
+    return ArxivMetadata(
+        arxiv_id=arxiv_id.base if arxiv_id else "",
+        title=find_first("title"),
+        authors=tuple(name for name in find_texts("name") if name),
+        year=int(year.group()) if year else None,
+        fields=tuple(dict.fromkeys(clean_text(term) for c in categories if (term := c.get("term")))),
+        abstract=find_first("summary"),
+        license=clean_text(licenses[0]) if licenses else "",
+    )
+
+
+class _RetryableError(Exception):
+    """A failed attempt that may succeed later; `after` is how many seconds the server asks to wait."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
+
+
+@dataclass(frozen=True)
+class Downloader:
+    """Downloads addresses to files: one request at a time across all processes, with retries and caps."""
+
+    folder: Path  # of the cache; a file in it keeps the time of the last request
+    delay: float = 3.0  # seconds between two requests, as arXiv asks
+    attempts: int = 5
+    max_wait: float = 120.0  # the longest single wait; a server that asks for more is given up
+    timeout: float = 60.0  # of one connection or read
+    deadline: float = 600.0  # of everything, waits and further attempts included
+    max_bytes: int = 300_000_000
+    sleep: Callable[[float], None] = time.sleep
+
+    def fetch(self, address: str, target: Path) -> None:
+        """Download `address` to the file `target`, completely or not at all.
+
+        Raises `BadInput` if there is no such document or the server does not answer, `LimitReached` if it is larger
+        than `max_bytes` or takes longer than `deadline`, `StorageFailed` if it cannot be written.
+        """
+        make_cache_folder(target.parent)
+        until = time.monotonic() + self.deadline
+        for attempt in range(self.attempts):
+            self._wait_for_turn()
+            try:
+                with self._open(address) as response, write_atomically(target) as path, open(path, "wb") as file:
+                    self._copy_body(response, file, address, until)
+                return
+            except _RetryableError as error:
+                reason = str(error)
+                wait = error.after if error.after is not None else self.delay * 2**attempt
+                if attempt + 1 == self.attempts or wait > min(self.max_wait, until - time.monotonic()):
+                    break
+                self.sleep(wait)
+        raise BadInput(f"{address}: no answer after {attempt + 1} attempts ({reason}); try again later")
+
+    def _open(self, address: str) -> http.client.HTTPResponse:
+        opener = urllib.request.OpenerDirector()
+        for handler in (  # no file: or ftp: addresses
+            urllib.request.ProxyHandler(),
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPSHandler(),
+            urllib.request.HTTPRedirectHandler(),
+            urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(),
+            urllib.request.UnknownHandler(),
+        ):
+            opener.add_handler(handler)
+        opener.addheaders = [("User-Agent", f"eqkin/{metadata.version('eqkin')}")]
+        try:
+            response: http.client.HTTPResponse | None = opener.open(address, timeout=self.timeout)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code in _RETRY_STATUSES:
+                    after = _parse_retry_after(error.headers.get("Retry-After", ""))
+                    raise _RetryableError(f"status {error.code}", after) from error
+                what = "there is no such paper" if error.code in (400, 404, 410) else f"status {error.code}"
+                raise BadInput(f"{address}: {what}") from error
+        except ValueError as error:
+            raise BadInput(f"{address}: is not a web address ({error})") from error
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(getattr(error, "reason", None), socket.gaierror):  # waiting does not help
+                raise BadInput(f"{address}: the server's name is not known; is there a network?") from error
+            raise _RetryableError(str(error) or type(error).__name__) from error
+        if response is None:
+            raise BadInput(f"{address}: is not a web address")
+        return response
+
+    def _copy_body(self, response: http.client.HTTPResponse, file: BinaryIO, address: str, until: float) -> None:
+        declared = response.headers.get("Content-Length", "")
+        expected = int(declared) if declared.isascii() and declared.isdigit() else 0
+        received = 0
+        while True:
+            if max(expected, received) > self.max_bytes:
+                raise LimitReached(f"{address}: the answer is larger than {self.max_bytes:,} bytes")
+            try:
+                chunk = response.read1(_CHUNK_BYTES)
+            except (OSError, http.client.HTTPException) as error:
+                raise _RetryableError(str(error) or type(error).__name__) from error
+            if not chunk:
+                break
+            if time.monotonic() > until:
+                raise LimitReached(f"{address}: the download takes longer than {self.deadline:,.0f} seconds")
+            received += len(chunk)
+            file.write(chunk)
+        if received < expected:
+            raise _RetryableError(f"the answer broke off after {received:,} of {expected:,} bytes")
+
+    def _wait_for_turn(self) -> None:
+        """Return when `delay` seconds have passed since the last request of any process that shares the folder."""
+        if self.delay <= 0:
+            return
+        with lock_file(make_cache_folder(self.folder) / "last-request") as file:
+            file.seek(0)
+            try:
+                passed = time.time() - float(file.read(40))
+            except ValueError:
+                passed = self.delay
+            # A clock that was set back never makes the wait longer than `delay`.
+            self.sleep(min(max(self.delay - passed, 0.0), self.delay))
+            file.seek(0)
+            file.truncate()
+            file.write(repr(time.time()).encode())
+
+
+def _parse_retry_after(value: str) -> float | None:
+    """Return the seconds of a Retry-After header, which is a number or a date; None if it is neither."""
+    value = value.strip()
+    if value.isascii() and value.isdigit() and len(value) < 10:
+        return float(value)
+    try:
+        date = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max((date - datetime.now(UTC)).total_seconds(), 0.0)

@@ -26,30 +26,30 @@ class ArxivId:
 
     @property
     def full(self) -> str:
-        """Identifier with its version, if it has one."""
+        """The identifier with its version, if it has one."""
         return f"{self.base}v{self.version}" if self.version else self.base
 
     @property
     def key(self) -> str:
-        """Key of the paper: the same for all its versions."""
+        """The key of the paper, the same for all versions."""
         return f"arxiv:{self.base}"
 
     @property
     def year(self) -> int:
-        """Year of the first submission, which the identifier tells."""
+        """The year of the first submission, which is part of the identifier."""
         digits = self.base.rpartition("/")[2][:2]
         return int(digits) + (1900 if int(digits) > 90 else 2000)
 
 
 def parse_arxiv_id(text: str) -> ArxivId | None:
-    """The identifier that `text` is: bare, with `arxiv:`, or an address of arxiv.org; None if it is none."""
+    """Parse an identifier: bare, with `arxiv:`, or an address of arxiv.org; return None for anything else."""
     text = text.strip().split("?", 1)[0].split("#", 1)[0].rstrip("/")
     prefix = _PREFIX.match(text)
     return _parse_bare_id(text[prefix.end() if prefix else 0 :].removesuffix(".pdf"))
 
 
 def parse_file_name(name: str) -> ArxivId | None:
-    """The identifier a file is named after (`hep-th9901001.gz`, `1706.03762v2.tar.gz`); None if it is none."""
+    """Return the identifier that a file is named after (`hep-th9901001.gz`, `1706.03762v2.tar.gz`), or None."""
     stem = _SUFFIXES.sub("", name.rpartition("/")[2][-_MAX_NAME_CHARS:])
     old = _OLD_FILE.fullmatch(stem)
     return _parse_bare_id(f"{old['archive']}/{old['number']}" if old else stem)

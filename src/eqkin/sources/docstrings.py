@@ -1,4 +1,4 @@
-"""Docstrings of an installed Python package, read without importing it: one paper for each module with math in it."""
+"""Docstrings of an installed Python package, read without importing it: one paper per module that has math."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from eqkin.errors import BadInput, EqkinError
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.files import display_path, make_failed_item, read_capped
+from eqkin.sources.files import display_path, read_capped
 from eqkin.sources.markdown import MarkdownConverter
-from eqkin.sources.paper import Paper, SourceItem, hash_parts
+from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
 from eqkin.sources.rest import RestConverter
 from eqkin.sources.text import clean_text, format_heading
 
@@ -24,12 +24,12 @@ _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*")
 
 
 def iter_package_items(name: str, limits: Limits = LIMITS) -> Iterator[SourceItem]:
-    """Modules of the installed package or module `name` (`scipy`, `scipy.stats`) that have math, by their names.
+    """Return the modules of the installed package or module `name` (`scipy`, `scipy.stats`) that have math.
 
-    Raises `BadInput` if there is no such package here, or none written in Python.
+    Raises `BadInput` if there is no such package, or it has no Python source.
     """
     if not _NAME.fullmatch(name):
-        raise BadInput(f"python:{name}: is no name of a package; write for example python:scipy.stats")
+        raise BadInput(f"python:{name}: is not the name of a package; write for example python:scipy.stats")
     roots = _find_locations(name)
     if not roots:
         raise BadInput(f"python:{name}: no such package with Python source is installed here")
@@ -37,7 +37,7 @@ def iter_package_items(name: str, limits: Limits = LIMITS) -> Iterator[SourceIte
 
 
 def _find_locations(name: str) -> list[Path]:
-    """Folders or the file of a package; only finders of the top-level name run, no code of the package does."""
+    """Return the folders or the file of a package; no code of the package is run."""
     top, *rest = name.split(".")
     try:
         spec = importlib.util.find_spec(top)
@@ -46,7 +46,7 @@ def _find_locations(name: str) -> list[Path]:
     if spec is None:
         return []
     if spec.submodule_search_locations is not None:
-        roots = [Path(place).joinpath(*rest) for place in spec.submodule_search_locations]
+        roots = [Path(location).joinpath(*rest) for location in spec.submodule_search_locations]
     else:
         roots = [Path(spec.origin)] if spec.origin and not rest else []
     found = [root for root in roots if root.is_dir() or (root.is_file() and root.suffix == ".py")]
@@ -93,7 +93,7 @@ def _load_module(path: str, module: str, limits: Limits) -> Paper:
 
 
 def read_module(raw: bytes, key: str, origin: str, module: str = "") -> Paper:
-    """The docstrings of one module's source, each under a section with its qualified name.
+    """Return the docstrings of one module's source as a paper, each in a section with its qualified name.
 
     Raises `BadInput` if it is not Python.
     """
@@ -112,14 +112,14 @@ def read_module(raw: bytes, key: str, origin: str, module: str = "") -> Paper:
 
 
 def _convert_docstring(doc: str) -> str:
-    """A docstring as LaTeX: reStructuredText, unless its math is written as in Markdown."""
+    """Convert a docstring: reStructuredText, unless its math is written as in Markdown."""
     if ".. math::" not in doc and ":math:" not in doc and ("$$" in doc or "\\begin{" in doc):
         return MarkdownConverter(doc).convert()
     return RestConverter(doc, 2).convert()
 
 
 def _list_docstrings(tree: ast.Module, module: str) -> list[tuple[str, str]]:
-    """Qualified names and docstrings in order of appearance."""
+    """Return qualified names and docstrings in order of appearance."""
     found: list[tuple[str, str]] = []
     stack: list[tuple[str, ast.AST]] = [(module, tree)]
     while stack:

@@ -1,25 +1,34 @@
-"""Files as the readers see them: what they hold by their first bytes, read with a cap, named by a stable key."""
+"""Read files with bounds: kinds by magic bytes, capped and decompressed streams, lines, and the cache folder."""
 
 from __future__ import annotations
 
 import errno
+import gzip
 import hashlib
+import io
 import os
 import stat
 import tarfile
-from collections.abc import Callable
-from functools import partial
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, Protocol
 
-from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.sources.paper import Paper, SourceItem
+import platformdirs
+import zstandard
+
+from eqkin.errors import BadInput, LimitReached, StorageFailed
 
 SkipCallback = Callable[[str, str], None]  # called with what was left out and why
 
-HEAD_BYTES = 1024  # enough to tell any kind of archive
-_BLOCK = 512
-
+HEAD_BYTES = 1024  # enough to recognise any kind of archive
+_TAR_BLOCK_BYTES = 512
+_CHUNK_BYTES = 1 << 16
+_LINE_CHUNK_BYTES = 1 << 18
+_MAX_OVERLONG_FACTOR = 20  # an overlong line is skipped up to this many times the limit
+_DECOMPRESSION_ERRORS = (EOFError, OSError, zlib.error, zstandard.ZstdError)
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x1f\x8b", "gzip"),
     (b"%PDF-", "pdf"),
@@ -38,7 +47,7 @@ _MAGIC: tuple[tuple[bytes, str], ...] = (
 
 
 def detect_kind(head: bytes) -> str:
-    """What the first `HEAD_BYTES` of a file say it is.
+    """Return what the first `HEAD_BYTES` of a file say it is.
 
     One of "empty", "gzip", "tar", "zip", "zstd", "pdf", "postscript", another archive's name, "binary" or "text".
     """
@@ -47,16 +56,19 @@ def detect_kind(head: bytes) -> str:
     for magic, kind in _MAGIC:
         if head.startswith(magic):
             return kind
-    if is_tar_header(head[:_BLOCK]):
+    if _is_tar_header(head[:_TAR_BLOCK_BYTES]):
         return "tar"
     if b"%PDF-" in head:
         return "pdf"
-    return "binary" if _is_binary(head) else "text"
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):  # UTF-16
+        return "text"
+    control = sum(1 for byte in head if byte < 32 and byte not in b"\t\n\r\f\x1a\x1b")
+    return "binary" if control * 10 > len(head) else "text"
 
 
-def is_tar_header(block: bytes) -> bool:
-    """Whether a 512-byte block is a tar header, or claims to be one; a block of zeros (an empty tar) counts."""
-    if len(block) < _BLOCK:
+def _is_tar_header(block: bytes) -> bool:
+    """Tell whether a block is, or claims to be, a tar header; a block of zeros (an empty tar) counts."""
+    if len(block) < _TAR_BLOCK_BYTES:
         return False
     if block[257:262] == b"ustar" or not block.strip(b"\0"):
         return True
@@ -67,18 +79,10 @@ def is_tar_header(block: bytes) -> bool:
     return True
 
 
-def _is_binary(head: bytes) -> bool:
-    """Whether control characters make up more than a tenth of `head` (UTF-16 with its mark is text)."""
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return False
-    control = sum(1 for byte in head if byte < 32 and byte not in b"\t\n\r\f\x1a\x1b")
-    return control * 10 > len(head)
-
-
 def open_regular(path: Path | str) -> BinaryIO:
     """Open a regular file for reading, without following a link in its last part and without blocking.
 
-    Raises `BadInput` for what is missing, unreadable, or not a regular file.
+    Raises `BadInput` if it is missing, unreadable, or not a regular file.
     """
     flags = os.O_RDONLY
     for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"):
@@ -96,7 +100,7 @@ def open_regular(path: Path | str) -> BinaryIO:
 
 
 def read_capped(path: Path | str, limit: int) -> bytes:
-    """Bytes of a regular file; `LimitReached` above `limit`, `BadInput` if it cannot be read."""
+    """Read a regular file; raise `LimitReached` above `limit` bytes, `BadInput` if it cannot be read."""
     with open_regular(path) as file:
         try:
             size = os.fstat(file.fileno()).st_size
@@ -109,7 +113,7 @@ def read_capped(path: Path | str, limit: int) -> bytes:
 
 
 def read_head(path: Path | str, size: int = HEAD_BYTES) -> bytes:
-    """First bytes of a regular file; raises `BadInput` if it cannot be read."""
+    """Read the first bytes of a regular file; raise `BadInput` if that fails."""
     with open_regular(path) as file:
         try:
             return file.read(size)
@@ -117,40 +121,227 @@ def read_head(path: Path | str, size: int = HEAD_BYTES) -> bytes:
             raise BadInput(f"{display_path(path)}: cannot be read ({_describe_error(error)})") from error
 
 
-def hash_file(path: Path | str) -> str:
-    """Hex digest of a file's content, read in pieces; empty if it cannot be read (loading it will say why)."""
+def hash_source_file(path: Path | str) -> str:
+    """Return a hex digest of a file's content; empty if it cannot be read (loading it will say why)."""
     h = hashlib.blake2b(digest_size=16)
     try:
         with open_regular(path) as file:
-            while piece := file.read(1 << 20):
-                h.update(piece)
+            while chunk := file.read(1 << 20):
+                h.update(chunk)
     except (BadInput, OSError):
         return ""
     return h.hexdigest()
 
 
 def make_file_key(path: Path | str) -> str:
-    """Key of a file: `file:` and its resolved absolute path, the same for every spelling of it."""
+    """Return the key of a file: `file:` and its resolved absolute path, the same for every spelling of it."""
     return "file:" + display_path(os.path.realpath(path))
 
 
 def display_path(path: Path | str) -> str:
-    """A path as clean text, also when its name is not UTF-8."""
+    """Return a path as clean text, also if its name is not UTF-8."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def make_failed_item(key: str, origin: str, error: EqkinError) -> SourceItem:
-    """An item that stands for what could not be read: its `load` raises `error` again."""
-    return SourceItem(key, origin, partial(_raise_on_load, type(error), str(error)))
-
-
-def _raise_on_load(kind: type[EqkinError], message: str) -> Paper:
-    _raise_error(kind, message)
-
-
-def _raise_error(kind: type[EqkinError], message: str) -> NoReturn:
-    raise kind(message)
 
 
 def _describe_error(error: Exception) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+class ReadableStream(Protocol):
+    """Anything that gives up to `size` bytes, none at the end."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes."""
+        ...
+
+
+class ByteStream:
+    """A forward-only stream with look-ahead and a limit, so that no archive is unpacked without bound.
+
+    More than `limit` bytes in all raise `LimitReached`; damaged compressed data raises `BadInput`. `name` is what
+    messages call the source. A `limit` of None means unbounded (the outer tar of a bulk archive).
+    """
+
+    def __init__(self, source: ReadableStream, name: str, limit: int | None = None) -> None:
+        self.name = name
+        self._source = source
+        self._limit = limit
+        self.n_pulled = 0  # bytes read from the source so far
+        self._ahead = b""
+
+    def peek(self, size: int) -> bytes:
+        """Return up to `size` of the next bytes without consuming them."""
+        while len(self._ahead) < size:
+            chunk = self._pull(size - len(self._ahead))
+            if not chunk:
+                break
+            self._ahead += chunk
+        return self._ahead[:size]
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next `size` bytes, fewer only at the end."""
+        if size < 0:
+            return self.read_rest()
+        parts = [self._ahead[:size]]
+        self._ahead = self._ahead[size:]
+        missing = size - len(parts[0])
+        while missing and (chunk := self._pull(min(missing, _CHUNK_BYTES))):
+            parts.append(chunk)
+            missing -= len(chunk)
+        return b"".join(parts)
+
+    def read_rest(self, limit: int | None = None) -> bytes:
+        """Return all that is left; raise `LimitReached` above `limit` bytes."""
+        parts: list[bytes] = []
+        total = 0
+        while chunk := self.read(_CHUNK_BYTES):
+            parts.append(chunk)
+            total += len(chunk)
+            if limit is not None and total > limit:
+                raise LimitReached(f"{self.name}: unpacks to more than {limit:,} bytes")
+        return b"".join(parts)
+
+    def skip(self, size: int) -> bool:
+        """Skip `size` bytes; return False if the stream ended before."""
+        while size > 0:
+            chunk = self.read(min(size, _CHUNK_BYTES))
+            if not chunk:
+                return False
+            size -= len(chunk)
+        return True
+
+    def drain(self) -> None:
+        """Read to the end, which verifies the checksum of compressed data."""
+        while self.read(_CHUNK_BYTES):
+            pass
+
+    def _pull(self, size: int) -> bytes:
+        try:
+            chunk = self._source.read(size)
+        except _DECOMPRESSION_ERRORS as error:
+            what = "is truncated" if isinstance(error, EOFError) else "is damaged"
+            raise BadInput(f"{self.name}: {what} ({error})") from error
+        self.n_pulled += len(chunk)
+        if self._limit is not None and self.n_pulled > self._limit:
+            raise LimitReached(f"{self.name}: unpacks to more than {self._limit:,} bytes")
+        return chunk
+
+
+def open_gzip(stream: ByteStream, limit: int | None) -> ByteStream:
+    """Return the unpacked content of a gzip stream, unpacked piece by piece as it is read."""
+    source = gzip.GzipFile(fileobj=stream, mode="rb")  # type: ignore[call-overload]
+    return ByteStream(source, stream.name, limit)
+
+
+def open_zstd(stream: ByteStream, limit: int | None) -> ByteStream:
+    """Return the unpacked content of a zstd stream of one or several frames."""
+    return ByteStream(_ZstdReader(stream), stream.name, limit)
+
+
+class _ZstdReader:
+    """Unpacks zstd frames one after the other.
+
+    The library's own reader takes a truncated frame for the end. A small piece of input unpacks to at most some 30 MB.
+    """
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._frame: zstandard.ZstdDecompressionObj | None = None
+        self._unpacked = io.BytesIO()
+
+    def read(self, size: int = -1) -> bytes:
+        while not (data := self._unpacked.read(size)):
+            packed = (self._frame.unused_data if self._frame and self._frame.eof else b"") or self._stream.read(1024)
+            if not packed:
+                if self._frame is not None and not self._frame.eof:
+                    raise EOFError("the data ends within a frame")
+                return b""
+            if self._frame is None or self._frame.eof:
+                self._frame = zstandard.ZstdDecompressor().decompressobj()
+            self._unpacked = io.BytesIO(self._frame.decompress(packed))
+        return data
+
+
+@dataclass(frozen=True)
+class TextLine:
+    """One line: its number from 1, its offset in the unpacked data, its bytes (None if longer than the limit)."""
+
+    number: int
+    offset: int
+    raw: bytes | None
+
+
+def is_compressed(path: Path) -> bool:
+    """Tell whether `iter_lines` decompresses a file."""
+    return detect_kind(read_head(path)) in ("gzip", "zstd")
+
+
+def iter_lines(path: Path, limit: int) -> Iterator[TextLine]:
+    """Yield the lines of a plain, gzipped or zstd-compressed file, without line ends and blank lines.
+
+    Raises `BadInput` where the file is damaged, `LimitReached` at a line that is far too long to be skipped.
+    """
+    with open_regular(path) as file:
+        stream = ByteStream(file, display_path(path))
+        kind = detect_kind(stream.peek(HEAD_BYTES))
+        if kind == "gzip":
+            stream = open_gzip(stream, None)
+        elif kind == "zstd":
+            stream = open_zstd(stream, None)
+        yield from _split_lines(stream, limit)
+
+
+def _split_lines(stream: ByteStream, limit: int) -> Iterator[TextLine]:
+    number, offset = 1, 0  # of the line that begins with `parts`
+    parts: list[bytes] = []
+    length = 0
+    while chunk := stream.read(_LINE_CHUNK_BYTES):
+        *ended, rest = chunk.split(b"\n")
+        for last in ended:
+            length += len(last)
+            raw = b"".join([*parts, last]) if length <= limit else None
+            if raw is None or raw.strip():
+                yield TextLine(number, offset, raw)
+            number, offset = number + 1, offset + length + 1
+            parts, length = [], 0
+        length += len(rest)
+        if length <= limit:
+            parts.append(rest)
+        else:
+            parts = []
+            if length > limit * _MAX_OVERLONG_FACTOR:
+                raise LimitReached(
+                    f"{stream.name}: line {number} is longer than {limit * _MAX_OVERLONG_FACTOR:,} bytes"
+                )
+    raw = b"".join(parts) if length <= limit else None
+    if length and (raw is None or raw.strip()):
+        yield TextLine(number, offset, raw)
+
+
+def get_cache_folder() -> Path:
+    """Return `$EQKIN_CACHE`, or else `eqkin` in the user's cache folder."""
+    own = os.environ.get("EQKIN_CACHE")
+    return Path(own) if own else platformdirs.user_cache_path("eqkin", appauthor=False)
+
+
+def make_cache_folder(path: Path) -> Path:
+    """Create a folder if it is missing, and return it; raise `StorageFailed` if that fails."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageFailed(f"{path}: cannot be made ({error.strerror or error}); set EQKIN_CACHE") from error
+    return path
+
+
+@contextmanager
+def lock_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading and writing and hold it for this process alone, where the system can do that."""
+    try:
+        with path.open("a+b") as file:
+            if os.name == "posix":
+                import fcntl
+
+                fcntl.flock(file.fileno(), fcntl.LOCK_EX)  # released when the file is closed
+            yield file
+    except OSError as error:
+        raise StorageFailed(f"{path}: cannot be written ({error.strerror or error})") from error

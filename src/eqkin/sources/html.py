@@ -1,17 +1,22 @@
 r"""HTML pages with MathML (arXiv's HTML, ar5iv, rendered KaTeX and MathJax) to LaTeX-like text.
 
-Display equations stay MathML in `eqkinmathml` environments, inline math becomes `$...$` where the page has its LaTeX.
+Display equations stay MathML in `eqkinmathml` environments; inline math becomes `$...$` where the page has its LaTeX.
+The page is read in one pass: linear in its length, without recursion, without entities of its own.
 """
 
 from __future__ import annotations
 
 import codecs
+import html
 import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from xml.sax.saxutils import escape, quoteattr
 
+from eqkin.errors import BadInput
 from eqkin.limits import LIMITS
 from eqkin.sources.arxiv_ids import parse_arxiv_id
-from eqkin.sources.html_math import MathElement, join_elements
-from eqkin.sources.html_tokens import HtmlTag, refuse_entities, tokenize_html
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import clean_text, decode_text, escape_percent, format_display_math, format_heading
 
@@ -23,21 +28,39 @@ _DROPPED_CLASSES = frozenset("katex-html mjx-chtml MathJax_Preview ltx_page_foot
 _BLOCK_TAGS = frozenset("p div li tr table section article br blockquote figure dd dt".split())
 _VOID_TAGS = frozenset("area base br col embed hr img input link meta param source track wbr".split())
 _CHARSET = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?\s*([A-Za-z0-9_-]{2,20})""", re.IGNORECASE)
-# UTF-16 is not among them: a page whose declaration can be read as ASCII is something else, others have a mark.
+# Not UTF-16: a page whose declaration can be read as ASCII is not in UTF-16, and one in UTF-16 has a mark.
 _ALLOWED_CODECS = frozenset(
     "ascii utf-8 gb2312 gbk gb18030 shift_jis cp932 euc_jp euc_kr cp949 big5 cp950 koi8-r koi8-u".split()
     + [f"iso8859-{part}" for part in range(1, 17)]
     + [f"cp125{page}" for page in range(9)]
 )
 _SITE_NAME = re.compile(r"\s*(?:[|–—-]\s*)?(?:ar5iv|arXiv).{0,20}\Z|\A\[[^\]]{5,30}\]\s*")
+_TOKEN = re.compile(
+    r"""
+      (?P<comment><!--)
+    | (?P<cdata><!\[CDATA\[)
+    | <[!?][^<>]{0,10000}>
+    | <(?P<close>/?)(?P<name>[a-zA-Z][^\s/><]{0,100})(?P<attributes>(?:[^<>"']|"[^"]*+"|'[^']*+')*+)>
+    """,
+    re.VERBOSE,
+)
+_ATTRIBUTE = re.compile(r"""([^\s=/"'<>]{1,200})(?:\s{0,50}=\s{0,50}(?:"([^"]*)"|'([^']*)'|([^\s"'<>]+)))?""")
+_NAMESPACE_PREFIX = re.compile(r"\A(?:m|mml|mathml|html|h):")
+_RAW_TEXT_TAGS = ("script", "style", "textarea", "template", "noscript", "iframe", "xmp")
+_FIRST_TAG = re.compile(r"<[a-zA-Z]")
+_XML_NAME = re.compile(r"[a-zA-Z_][\w.-]*\Z", re.ASCII)
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ANNOTATIONS = ("annotation", "annotation-xml")
+_TEX_ENCODINGS = ("application/x-tex", "tex", "latex", "application/x-latex", "text/x-tex")
+_MATHML_END = r"\end{eqkinmathml}"
 
 
 def read_html(raw: bytes, key: str, origin: str) -> Paper:
-    """The paper in an HTML page; raises `BadInput` if it declares XML entities."""
+    """Return the paper in an HTML page; raise `BadInput` if it declares XML entities."""
     text = _decode_page(raw)
-    refuse_entities(text, origin)
+    _refuse_entities(text, origin)
     page = _PageConverter("<math" in text or ":math" in text)
-    for token in tokenize_html(text):
+    for token in _tokenize_html(text):
         if isinstance(token, str):
             page.handle_text(token)
         elif token.closes:
@@ -59,7 +82,7 @@ def _decode_page(raw: bytes) -> str:
 
 
 def _find_codec(name: str) -> str | None:
-    """The codec of a declared encoding; None for one that no page has, or unknown."""
+    """Return the codec of a declared encoding; None if it is unknown or not used for pages."""
     try:
         codec = codecs.lookup(name).name
     except (LookupError, ValueError):
@@ -68,23 +91,23 @@ def _find_codec(name: str) -> str | None:
 
 
 class _PageConverter:
-    """State of one page while its tags and text come in."""
+    """Converts one page from its tags and text, given in order."""
 
     def __init__(self, has_mathml: bool) -> None:
         self._escapes_dollars = has_mathml  # without MathML a dollar sign may be math for MathJax
         self._out: list[str] = []
         self._open: list[str] = []
-        self._dropped_at = 0  # depth at which a dropped element was opened, 0 outside of one
-        self._unit_at = 0  # the same for an element that is one equation
-        self._unit: list[MathElement] = []
-        self._unit_text: list[str] = []
-        self._references_at = 0  # the same for the list of references
+        self._dropped_at = 0  # depth of the dropped element that is open, 0 for none
+        self._equation_at = 0  # depth of the element that is one equation
+        self._equation: list[MathElement] = []
+        self._equation_text: list[str] = []
+        self._references_at = 0  # depth of the list of references
         self._references_start = 0
         self._references: list[str] = []
         self._groups: list[int] = []
         self._displays: list[int] = []
         self._math: MathElement | None = None
-        self._caught: tuple[str, int, int] | None = None  # what is caught, depth, where its text starts
+        self._captured: tuple[str, int, int] | None = None  # what is captured, depth, where its text starts
         self._script = ""
         self._title = self._heading_title = self._arxiv_id = self._lang = ""
         self._authors: list[str] = []
@@ -92,7 +115,7 @@ class _PageConverter:
         self._notes: list[str] = []
 
     def handle_start_tag(self, tag: HtmlTag) -> None:
-        """Take a start tag."""
+        """Handle a start tag."""
         if self._math is not None and tag.name != "math":
             self._math.add_tag(tag)
             return
@@ -130,21 +153,21 @@ class _PageConverter:
             self._begin_capture("person", depth)
         elif "ltx_equationgroup" in classes:
             self._groups.append(depth)
-        elif not self._unit_at and ("ltx_equation" in classes or (self._groups and tag.name == "tbody")):
+        elif not self._equation_at and ("ltx_equation" in classes or (self._groups and tag.name == "tbody")):
             if tag.name != "tbody" or "id" in tag.attributes or "ltx_equation" in classes:
-                self._unit_at = depth
+                self._equation_at = depth
         elif "katex-display" in classes or tag.attributes.get("display") == "true":
             self._displays.append(depth)
 
     def _handle_reference(self, tag: HtmlTag) -> None:
-        """Mark where an item of the bibliography starts, and keep addresses of arXiv papers in it."""
+        """Mark the start of an item of the bibliography, and keep addresses of arXiv papers in it."""
         if "ltx_bibitem" in tag.classes:
             self._out.append("\n\\bibitem{} ")
         elif tag.name == "a" and (found := parse_arxiv_id(tag.attributes.get("href", ""))):
             self._out.append(f" arXiv:{found.base} ")
 
     def handle_end_tag(self, name: str) -> None:
-        """Take an end tag; one that closes nothing near is passed over."""
+        """Handle an end tag; ignore one that closes no element nearby."""
         if self._math is not None:
             if name == "math":
                 self._end_math()
@@ -162,18 +185,18 @@ class _PageConverter:
                 return
 
     def _leave_element(self, depth: int) -> None:
-        """Finish what was opened at `depth`."""
+        """Finish what was begun at `depth`."""
         if self._dropped_at >= depth:
             self._dropped_at = 0
             self._script = ""
-        if self._unit_at >= depth:
-            self._unit_at = 0
+        if self._equation_at >= depth:
+            self._equation_at = 0
             self._end_equation()
         if self._groups and self._groups[-1] >= depth:
             self._groups.pop()
         if self._displays and self._displays[-1] >= depth:
             self._displays.pop()
-        if self._caught and self._caught[1] >= depth:
+        if self._captured and self._captured[1] >= depth:
             self._end_capture()
         if self._references_at >= depth:
             self._references_at = 0
@@ -181,7 +204,7 @@ class _PageConverter:
             del self._out[self._references_start :]
 
     def handle_text(self, text: str) -> None:
-        """Take text."""
+        """Handle text."""
         if self._math is not None:
             self._math.add_text(text)
         elif self._script:
@@ -189,8 +212,8 @@ class _PageConverter:
             self._out.append(
                 format_display_math(latex) if "mode=display" in self._script else f"${latex.strip()}$" if latex else ""
             )
-        elif self._unit_at and not self._dropped_at:
-            self._unit_text.append(text)
+        elif self._equation_at and not self._dropped_at:
+            self._equation_text.append(text)
         elif not self._dropped_at:
             self._out.append(self._escape_prose(text))
 
@@ -200,15 +223,15 @@ class _PageConverter:
         return escape_percent(text)
 
     def _begin_capture(self, what: str, depth: int) -> None:
-        if self._caught is None:
-            self._caught = (what, depth, len(self._out))
+        if self._captured is None:
+            self._captured = (what, depth, len(self._out))
 
     def _end_capture(self) -> None:
-        """Make a heading, title or name of the text caught since its start tag."""
-        if self._caught is None:
+        """Make a heading, title or name of the text since its start tag."""
+        if self._captured is None:
             return
-        what, _, start = self._caught
-        self._caught = None
+        what, _, start = self._captured
+        self._captured = None
         words = " ".join("".join(self._out[start:]).split())
         del self._out[start:]
         if what == "title":
@@ -228,27 +251,27 @@ class _PageConverter:
             return
         if math.too_long:
             self._notes.append(f"an equation of more than {LIMITS.mathml_chars:,} characters was left out")
-        elif self._unit_at:
-            self._unit.append(math)
-        elif self._caught is None and (math.is_block or self._displays):
-            self._put_equation([math])
+        elif self._equation_at:
+            self._equation.append(math)
+        elif self._captured is None and (math.is_block or self._displays):
+            self._append_equation([math])
         elif math.latex:
             self._out.append(f"${' '.join(math.latex.split())}$")
 
     def _end_equation(self) -> None:
-        """Put an equation: its MathML, else the LaTeX that stands in its place on pages made without MathML."""
-        unit, self._unit = self._unit, []
-        latex, self._unit_text = "".join(self._unit_text).strip(), []
-        if unit:
-            self._put_equation(unit)
+        """Append an equation: its MathML, or the LaTeX that pages without MathML have instead."""
+        elements, self._equation = self._equation, []
+        latex, self._equation_text = "".join(self._equation_text).strip(), []
+        if elements:
+            self._append_equation(elements)
         elif latex.startswith(("$$", r"\[", r"\begin{")):
             self._out.append(f"\n{latex}\n")
 
-    def _put_equation(self, elements: list[MathElement]) -> None:
-        self._out.append(f"\n\\begin{{eqkinmathml}}{join_elements(elements)}\\end{{eqkinmathml}}\n")
+    def _append_equation(self, elements: list[MathElement]) -> None:
+        self._out.append(f"\n\\begin{{eqkinmathml}}{_join_elements(elements)}\\end{{eqkinmathml}}\n")
 
     def _read_metadata(self, tag: HtmlTag) -> None:
-        """What the page says about itself."""
+        """Read language, title, authors and arXiv identifier from a tag."""
         attributes = tag.attributes
         if tag.name == "html":
             self._lang = attributes.get("lang") or attributes.get("xml:lang") or ""
@@ -267,7 +290,7 @@ class _PageConverter:
                 self._arxiv_id = found.base
 
     def build_paper(self, key: str, origin: str) -> Paper:
-        """The paper, once the page is at its end."""
+        """Return the paper after the last token."""
         if self._math is not None:
             self._end_math()
         while self._open:
@@ -286,3 +309,185 @@ class _PageConverter:
             bibliography=self._references,
             notes=self._notes,
         )
+
+
+@dataclass(frozen=True)
+class HtmlTag:
+    """A start tag, or an end tag if `closes`; `empty` for `<x/>`."""
+
+    name: str
+    attributes: dict[str, str] = field(default_factory=dict)
+    closes: bool = False
+    empty: bool = False
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The names in the class attribute."""
+        return frozenset(self.attributes.get("class", "").split())
+
+
+def _refuse_entities(text: str, origin: str) -> None:
+    """Raise `BadInput` if the page declares entities of its own, as only hostile pages do."""
+    first = _FIRST_TAG.search(text)
+    prolog = text[: first.start()] if first else text
+    if re.search(r"<!ENTITY|<!DOCTYPE[^>\[]{0,1000}\[", prolog, re.IGNORECASE):
+        raise BadInput(f"{origin}: declares XML entities; such files are refused")
+
+
+def _tokenize_html(text: str) -> Iterator[HtmlTag | str]:
+    """Yield tags and the text between them, with character references resolved, without comments and declarations.
+
+    The content of a script or style is the text after its start tag.
+    """
+    position = 0
+    while match := _TOKEN.search(text, position):
+        if match.start() > position:
+            yield _resolve_references(text[position : match.start()])
+        position = match.end()
+        if match["comment"]:
+            end = text.find("-->", position)
+            position = end + 3 if end >= 0 else len(text)
+        elif match["cdata"]:
+            end = text.find("]]>", position)
+            yield text[position : end if end >= 0 else len(text)]
+            position = end + 3 if end >= 0 else len(text)
+        elif match["name"]:
+            tag = _parse_tag(match)
+            yield tag
+            if tag.name in _RAW_TEXT_TAGS and not tag.closes and not tag.empty:
+                closing = re.compile(rf"</{tag.name}\b", re.IGNORECASE).search(text, position)
+                end = closing.start() if closing else len(text)
+                yield text[position:end]
+                position = end
+    if position < len(text):
+        yield _resolve_references(text[position:])
+
+
+def _resolve_references(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:  # a number of thousands of digits
+        return text
+
+
+def _parse_tag(match: re.Match[str]) -> HtmlTag:
+    name = _NAMESPACE_PREFIX.sub("", match["name"].lower())
+    if match["close"]:
+        return HtmlTag(name, closes=True)
+    attributes: dict[str, str] = {}
+    for found in _ATTRIBUTE.finditer(match["attributes"]):
+        value = found.group(2) or found.group(3) or found.group(4) or ""
+        attributes.setdefault(found.group(1).lower(), _resolve_references(value))
+    return HtmlTag(name, attributes, empty=match["attributes"].rstrip().endswith("/"))
+
+
+class MathElement:
+    """Collects the tags and text of one `<math>`; tags left open are closed, attributes are written as XML.
+
+    `latex` is its LaTeX, from an annotation or `alttext`, if the page has it.
+    """
+
+    def __init__(self, tag: HtmlTag, limit: int) -> None:
+        self.attributes = tag.attributes
+        self.too_long = False
+        self._limit = limit
+        self._size = 0
+        self._whole: list[str] = []
+        self._shown: list[str] = []  # without semantics and annotations, to be joined with others
+        self._open: list[str] = []
+        self._counts: Counter[str] = Counter()  # how often each name is open
+        self._annotation = 0  # depth at which an annotation was opened, 0 outside of one
+        self._is_tex = False
+        self._tex: list[str] = []
+
+    @property
+    def latex(self) -> str:
+        """The LaTeX of this element, empty if the page does not have it."""
+        return "".join(self._tex).strip() or self.attributes.get("alttext", "").strip()
+
+    @property
+    def is_block(self) -> bool:
+        """True for a display equation."""
+        return self.attributes.get("display") == "block" or self.attributes.get("mode") == "display"
+
+    def add_tag(self, tag: HtmlTag) -> None:
+        """Add a tag within the element."""
+        if not _XML_NAME.match(tag.name):
+            return
+        if tag.closes:
+            self._close_tag(tag.name)
+            return
+        written = tag.name + _format_attributes(tag.attributes)
+        if tag.empty:
+            self._append(f"<{written}/>", tag.name)
+            return
+        if tag.name in _ANNOTATIONS and not self._annotation:
+            self._annotation = len(self._open) + 1
+            self._is_tex = tag.attributes.get("encoding", "").lower() in _TEX_ENCODINGS
+        self._append(f"<{written}>", tag.name)
+        self._open.append(tag.name)
+        self._counts[tag.name] += 1
+
+    def _close_tag(self, name: str) -> None:
+        if not self._counts[name]:
+            return
+        while self._open:
+            last = self._open[-1]
+            self._append(f"</{last}>", last)
+            self._open.pop()
+            self._counts[last] -= 1
+            if self._annotation > len(self._open):
+                self._annotation = 0
+            if last == name:
+                return
+
+    def add_text(self, text: str) -> None:
+        """Add text within the element."""
+        text = _NOT_XML.sub("", text)
+        if self._annotation and self._is_tex:
+            self._tex.append(text)
+        self._append(escape(text).replace(_MATHML_END, _MATHML_END.replace("\\", "&#92;")))
+
+    def _append(self, piece: str, name: str = "") -> None:
+        self._size += len(piece)
+        if self._size > self._limit:
+            self.too_long = True
+            return
+        self._whole.append(piece)
+        if not self._annotation and name != "semantics":
+            self._shown.append(piece)
+
+    def to_mathml(self) -> str:
+        """Return the element as MathML."""
+        self._close_all()
+        return f"<math{_format_attributes(self.attributes)}>{''.join(self._whole)}</math>"
+
+    def to_presentation(self) -> str:
+        """Return its content without annotations and without the `<math>` around it."""
+        self._close_all()
+        return "".join(self._shown)
+
+    def _close_all(self) -> None:
+        if self._open:
+            self._close_tag(self._open[0])
+        while self._open:
+            self._close_tag(self._open[-1])
+
+
+def _join_elements(elements: list[MathElement]) -> str:
+    """Return several elements that make up one equation as one."""
+    if len(elements) == 1:
+        return elements[0].to_mathml()
+    latex = " ".join(element.latex for element in elements)
+    attributes = {"display": "block"} | ({"alttext": latex} if latex.strip() else {})
+    return f"<math{_format_attributes(attributes)}><mrow>{''.join(e.to_presentation() for e in elements)}</mrow></math>"
+
+
+def _format_attributes(attributes: dict[str, str]) -> str:
+    """Return attributes as XML, without those with a prefix: its namespace would not be declared."""
+    written = []
+    for name, value in attributes.items():
+        if _XML_NAME.match(name):
+            value = quoteattr(_NOT_XML.sub("", value)).replace(_MATHML_END, _MATHML_END.replace("\\", "&#92;"))
+            written.append(f" {name}={value}")
+    return "".join(written)

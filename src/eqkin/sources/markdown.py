@@ -1,6 +1,7 @@
-r"""Markdown, Quarto and R Markdown to LaTeX-like text.
+r"""Markdown, Quarto, R Markdown and their YAML headers to LaTeX-like text.
 
-Math stays (`$...$`, `$$...$$`, `\[...\]`, environments, fenced `math` blocks), headings become sections, code goes.
+Math is kept (`$...$`, `$$...$$`, `\[...\]`, environments, fenced `math` blocks), headings become sections, code is
+dropped.
 """
 
 from __future__ import annotations
@@ -8,17 +9,16 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 
-from eqkin.sources.frontmatter import split_front_matter
 from eqkin.sources.paper import Paper
 from eqkin.sources.text import decode_text, escape_percent, format_display_math, format_heading
 
-MAX_INLINE_CHARS = 3_000  # a dollar sign whose partner is further away is money
-_MAX_CLOSING_TRIES = 4  # dollar signs that are looked at to find the partner of one
-_MAX_QUOTE_PREFIX = 200  # characters of a line in which marks of a quotation are looked for
-
+_MAX_INLINE_CHARS = 3_000  # between the dollar signs of inline math; further apart they are money
+_MAX_CLOSING_TRIES = 4  # dollar signs that may close inline math
+_MAX_QUOTE_PREFIX = 200  # characters at the start of a line that may be marks of a quotation
 _TOKEN = re.compile(
     r"""
       (?P<comment><!--)
@@ -50,10 +50,13 @@ _QUOTE = re.compile(r"^[ \t]*>[ \t]?", re.MULTILINE)
 _BOOKDOWN_LABEL = re.compile(r"\(\\#eq:[\w-]{1,100}\)")
 _CLOSING_HASHES = re.compile(r"(?<=[ \t])#++\Z")
 _MARKUP = re.compile(r"[`$\\]")
+_HEADER = re.compile(r"\A\s{0,100}---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_FIELD = re.compile(r"([A-Za-z][\w-]*)[ \t]*:(?:[ \t]+(.*))?\Z")
+_MAX_HEADER_CHARS = 100_000
 
 
 def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
-    """The paper in a Markdown file; never raises, any text is some Markdown."""
+    """Return the paper in a Markdown file; any text is valid Markdown."""
     front, body = split_front_matter(decode_text(raw))
     converter = MarkdownConverter(body)
     return Paper(
@@ -70,11 +73,11 @@ def read_markdown(raw: bytes, key: str, origin: str) -> Paper:
 
 
 class MarkdownConverter:
-    """One Markdown text on its way to LaTeX; `first_heading` is known after `converted`.
+    """Converts one Markdown text to LaTeX; `first_heading` is known after `convert`.
 
     Args:
         text: what to convert.
-        is_title: it is the title of a heading, in which there is no other heading.
+        is_title: the text is a heading, so there are no headings in it.
     """
 
     def __init__(self, text: str, *, is_title: bool = False) -> None:
@@ -83,9 +86,9 @@ class MarkdownConverter:
         self._is_title = is_title
         self._position = 0
         self._out: list[str] = []
-        self._marks: dict[str, list[int]] = {}  # places of closing marks, each sought once
-        self._blanks: list[int] | None = None  # places of blank lines, sought once
-        self._ends: dict[str, list[int]] = {}  # places behind the ends of environments, by name
+        self._marks: dict[str, list[int]] = {}  # positions of closing marks, searched for once
+        self._blanks: list[int] | None = None  # positions of blank lines, searched for once
+        self._ends: dict[str, list[int]] = {}  # positions after the ends of environments, by name
         self._handlers: dict[str, Callable[[re.Match[str]], None]] = {
             "comment": self._handle_comment,
             "fence": self._handle_fence,
@@ -103,7 +106,7 @@ class MarkdownConverter:
         }
 
     def convert(self) -> str:
-        """The text as LaTeX."""
+        """Return the text as LaTeX."""
         if "\\begin" in self._text:
             for end in _END.finditer(self._text):
                 self._ends.setdefault(end.group(1), []).append(end.end())
@@ -121,12 +124,12 @@ class MarkdownConverter:
         self._position = end
 
     def _find_next(self, mark: str, start: int) -> int:
-        """Place of the next `mark` from `start`, -1 if there is none."""
-        places = self._marks.get(mark)
-        if places is None:
-            places = self._marks[mark] = _find_positions(self._text, mark)
-        at = bisect_left(places, start)
-        return places[at] if at < len(places) else -1
+        """Return the position of the next `mark` from `start`, -1 if there is none."""
+        positions = self._marks.get(mark)
+        if positions is None:
+            positions = self._marks[mark] = _find_positions(self._text, mark)
+        at = bisect_left(positions, start)
+        return positions[at] if at < len(positions) else -1
 
     def _has_blank_line(self, start: int, end: int) -> bool:
         if self._blanks is None:
@@ -135,7 +138,7 @@ class MarkdownConverter:
         return at < len(self._blanks) and self._blanks[at] < end
 
     def _strip_quote_marks(self, start: int, body: str) -> str:
-        """`body` without labels of bookdown, and without quote marks if it starts at `start` within a quotation."""
+        """Return `body`, which starts at `start`, without labels of bookdown and without the marks of a quotation."""
         low = max(start - _MAX_QUOTE_PREFIX, 0)
         prefix = self._text[max(self._text.rfind("\n", low, start) + 1, low) : start]
         if ">" in prefix and not prefix.strip(" \t>"):
@@ -176,9 +179,9 @@ class MarkdownConverter:
         self._out.append(format_heading(level, title))
 
     def _handle_code(self, match: re.Match[str]) -> None:
-        """Drop a code span; back-ticks without partner in the paragraph are just characters."""
+        """Drop a code span; back-ticks that are not closed in the paragraph are characters."""
         mark = match.group()
-        window = self._text[match.end() : match.end() + MAX_INLINE_CHARS]
+        window = self._text[match.end() : match.end() + _MAX_INLINE_CHARS]
         blank = _PARAGRAPH.search(window)
         found = re.search(rf"(?<!`){mark}(?!`)", window[: blank.start()] if blank else window)
         if found is not None:
@@ -194,7 +197,7 @@ class MarkdownConverter:
         self._position = attributes.end() if attributes else end + 2
 
     def _handle_dollar(self, match: re.Match[str]) -> None:
-        """Inline math by Pandoc's rule: no space inside the signs, no digit behind the second."""
+        """Keep inline math by Pandoc's rule: no space inside the signs, no digit after the second."""
         end = _find_inline_end(self._text, match.end())
         if end is None:
             self._append(r"\$", match.end())
@@ -217,12 +220,12 @@ class MarkdownConverter:
     def _handle_paren(self, match: re.Match[str]) -> None:
         closing = match.group()[:-1] + ")"
         end = self._find_next(closing, match.end())
-        if 0 <= end <= match.end() + MAX_INLINE_CHARS:
+        if 0 <= end <= match.end() + _MAX_INLINE_CHARS:
             self._append(f"${self._text[match.end() : end].strip()}$", end + len(closing))
 
 
 def _find_positions(text: str, mark: str) -> list[int]:
-    """Where `mark` stands in `text`; dollar signs behind a backslash do not count."""
+    """Return the positions of `mark` in `text`; dollar signs after a backslash do not count."""
     if mark == "$$":
         return [m.start(1) for m in re.finditer(r"\\[\s\S]|(\$\$)", text) if m.group(1)]
     return [m.start() for m in re.finditer(re.escape(mark), text)]
@@ -234,8 +237,8 @@ def _compile_closing_fence(mark: str) -> re.Pattern[str]:
 
 
 def _find_inline_end(text: str, start: int) -> int | None:
-    """End of the inline math that starts at `start`, behind its dollar sign; None if it is no math."""
-    window = text[start : start + MAX_INLINE_CHARS]
+    """Return the end of the inline math whose dollar sign is before `start`; None if it is not math."""
+    window = text[start : start + _MAX_INLINE_CHARS]
     blank = _PARAGRAPH.search(window)
     if blank:
         window = window[: blank.start()]
@@ -249,3 +252,90 @@ def _find_inline_end(text: str, start: int) -> int | None:
         if not text[end : end + 1].isdigit():
             return end
     return None
+
+
+@dataclass
+class FrontMatter:
+    """The fields of a YAML header that are used."""
+
+    title: str = ""
+    authors: list[str] = field(default_factory=list)
+    year: int | None = None
+    lang: str = ""
+    abstract: str = ""
+
+
+def split_front_matter(text: str) -> tuple[FrontMatter, str]:
+    """Return the header of `text` and the text after it.
+
+    Only plain YAML is understood (scalars, folded text, lists, mappings of authors); other fields are left out.
+    """
+    match = _HEADER.match(text[:_MAX_HEADER_CHARS])
+    if match is None:
+        return FrontMatter(), text
+    fields = _split_fields(match.group(1))
+    if not fields:
+        return FrontMatter(), text
+    year = re.search(r"\b(?:1[5-9]|20)\d\d\b", " ".join(fields.get("date", [])))
+    front = FrontMatter(
+        title=_join_scalar(fields.get("title", [])),
+        authors=_parse_authors(fields.get("author") or fields.get("authors") or []),
+        year=int(year.group()) if year else None,
+        lang=_join_scalar(fields.get("lang") or fields.get("language") or [])[:20],
+        abstract=_join_scalar(fields.get("abstract", [])),
+    )
+    return front, text[match.end() :]
+
+
+def _split_fields(header: str) -> dict[str, list[str]]:
+    """Return the lines of each top-level field: what follows its colon, then the indented lines."""
+    fields: dict[str, list[str]] = {}
+    current: list[str] | None = None
+    for line in header.split("\n"):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _FIELD.match(line)
+        if match:
+            current = fields.setdefault(match.group(1).lower(), [])
+            if (match.group(2) or "").strip():
+                current.append(match.group(2).strip())
+        elif current is not None and (line[0] in " \t" or line.startswith("-")):
+            current.append(line)
+    return fields
+
+
+def _join_scalar(lines: list[str]) -> str:
+    """Return a scalar, also a folded one, as one line."""
+    parts = [line.strip() for line in lines]
+    if parts and re.fullmatch(r"[>|][+-]?\d?", parts[0]):
+        parts = parts[1:]
+    return _unquote(" ".join(" ".join(parts).split()))
+
+
+def _unquote(text: str) -> str:
+    text = text.strip()
+    if len(text) >= 2 and text[0] == text[-1] and text[0] in "\"'":
+        return text[1:-1].replace("''", "'") if text[0] == "'" else text[1:-1].replace('\\"', '"').replace("\\\\", "\\")
+    return text
+
+
+def _parse_authors(lines: list[str]) -> list[str]:
+    """Return the names in one string, an inline list, a list of strings, or a list of mappings with a `name`."""
+    if not lines:
+        return []
+    first = lines[0].strip()
+    if len(lines) == 1 and not first.startswith("- "):
+        inline = (
+            first[1:-1].split(",") if first.startswith("[") and first.endswith("]") else re.split(r"\band\b|;", first)
+        )
+        return [name for part in inline if (name := _unquote(part))]
+    names: list[str] = []
+    for line in lines:
+        part = line.strip().removeprefix("- ").strip()
+        match = _FIELD.match(part)
+        if match is None:
+            if line.strip().startswith("- "):
+                names.append(_unquote(part))
+        elif match.group(1).lower() == "name" and match.group(2):
+            names.append(_unquote(match.group(2)))
+    return [name for name in names if name]

@@ -1,4 +1,4 @@
-"""What arXiv knows about a paper beside its source, and look-ups in its public metadata snapshot."""
+"""Metadata of arXiv papers, and look-ups in arXiv's public metadata snapshot."""
 
 from __future__ import annotations
 
@@ -15,30 +15,22 @@ import orjson
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.arxiv_ids import parse_arxiv_id
-from eqkin.sources.cache import (
+from eqkin.sources.files import (
+    TextLine,
+    display_path,
     get_cache_folder,
-    lock_exclusively,
-    make_folder,
-    translate_storage_errors,
-    write_atomically,
+    is_compressed,
+    iter_lines,
+    lock_file,
+    make_cache_folder,
+    open_regular,
 )
-from eqkin.sources.files import display_path, open_regular
-from eqkin.sources.lines import TextLine, is_compressed, iter_lines
 from eqkin.sources.paper import Paper, hash_parts
 from eqkin.sources.text import clean_text
+from eqkin.storage import write_atomically
 
 _TABLE_FORMAT = 1  # of the look-up table
-_STORED_FIELDS = (
-    "id",
-    "title",
-    "authors_parsed",
-    "authors",
-    "categories",
-    "abstract",
-    "versions",
-    "update_date",
-    "license",
-)
+_STORED_FIELDS = tuple("id title authors_parsed authors categories abstract versions update_date license".split())
 
 
 @dataclass(frozen=True)
@@ -55,7 +47,7 @@ class ArxivMetadata:
 
 
 def add_metadata_to_digest(digest: str, meta: ArxivMetadata | None) -> str:
-    """Digest of a source with the metadata its paper gets; that of the source alone if there is none."""
+    """Return the digest of a source together with the metadata that its paper gets."""
     if meta is None or not digest:
         return digest
     about = (meta.arxiv_id, meta.title, str(meta.year), meta.abstract, meta.license)
@@ -63,7 +55,7 @@ def add_metadata_to_digest(digest: str, meta: ArxivMetadata | None) -> str:
 
 
 def apply_metadata(paper: Paper, meta: ArxivMetadata) -> Paper:
-    """`paper` itself, with what `meta` knows put into it; what `meta` leaves empty stays as it was."""
+    """Set the fields of `paper` that `meta` has, and return `paper`."""
     paper.title = meta.title or paper.title
     paper.authors = list(meta.authors) or paper.authors
     paper.year = meta.year or paper.year
@@ -77,13 +69,13 @@ class MetadataSnapshot:
     """Look-up by identifier in the public metadata snapshot: JSON lines, plain, gzipped or zstd-compressed.
 
     The first use reads the file once and leaves a look-up table in the cache: offsets into a plain file, the packed
-    records of a compressed one. Memory stays small whatever the file's size. Sent to another machine, it makes a table
-    there if it has to; the snapshot has to be at the same path.
+    records of a compressed one. Memory use does not grow with the file. On another machine the table is made again if
+    necessary; the snapshot has to be at the same path.
 
     Args:
         path: the snapshot.
-        folder: where the table is kept; the cache folder by default.
-        limits: `line_bytes` caps one record.
+        folder: for the table; the cache folder by default.
+        limits: `line_bytes` bounds one record.
 
     Raises:
         BadInput: the snapshot cannot be read.
@@ -96,26 +88,21 @@ class MetadataSnapshot:
         with open_regular(self._path):
             info = self._path.stat()
         name = hash_parts(str(_TABLE_FORMAT), display_path(self._path), str(info.st_size), str(info.st_mtime_ns))
-        self._table = make_folder(folder or get_cache_folder()) / f"metadata-{name}.sqlite"
+        self._table = make_cache_folder(folder or get_cache_folder()) / f"metadata-{name}.sqlite"
         if not self._table.exists():
             self._build_table()
 
     def _ensure_table(self) -> Path:
-        """The table, made again in this machine's cache if it is not there: another machine may have made it."""
+        """Return the table, made again in this machine's cache if another machine made it."""
         if not self._table.exists():
-            self._table = make_folder(get_cache_folder()) / self._table.name
-            lock = self._table.with_suffix(".lock")
-            with (
-                translate_storage_errors(lock),
-                open(lock, "a") as file,
-            ):  # processes that start side by side make it once
-                lock_exclusively(file.fileno())
+            self._table = make_cache_folder(get_cache_folder()) / self._table.name
+            with lock_file(self._table.with_suffix(".lock")):  # processes that start together make it once
                 if not self._table.exists():
                     self._build_table()
         return self._table
 
     def get(self, arxiv_id: str) -> ArxivMetadata | None:
-        """Metadata of one paper, None if the snapshot does not have it; raises `CorruptData` for a damaged table."""
+        """Return the metadata of one paper, None if it has none; raise `CorruptData` if the table is damaged."""
         parsed = parse_arxiv_id(arxiv_id)
         if parsed is None:
             return None
@@ -140,7 +127,7 @@ class MetadataSnapshot:
         with write_atomically(self._table) as target:
             try:
                 with closing(sqlite3.connect(target)) as table:
-                    table.execute("PRAGMA journal_mode = OFF")  # a table half written never gets its name
+                    table.execute("PRAGMA journal_mode = OFF")  # an incomplete table never gets its name
                     table.execute("CREATE TABLE papers (id TEXT PRIMARY KEY, place INTEGER, record BLOB) WITHOUT ROWID")
                     table.executemany("INSERT OR REPLACE INTO papers VALUES (?, ?, ?)", rows)
                     table.commit()
@@ -152,7 +139,7 @@ class MetadataSnapshot:
 
 
 def _iter_rows(lines: Iterator[TextLine], packed: bool) -> Iterator[tuple[str, int, bytes | None]]:
-    """A row of the table for each line that is a record with an identifier; other lines are passed over."""
+    """Yield a row of the table for each line that is a record with an identifier."""
     for line in lines:
         try:
             record = orjson.loads(line.raw or b"")
@@ -165,7 +152,7 @@ def _iter_rows(lines: Iterator[TextLine], packed: bool) -> Iterator[tuple[str, i
 
 
 def parse_snapshot_record(record: dict[str, Any]) -> ArxivMetadata:
-    """Metadata from one record of the snapshot; fields of an unexpected type are left empty."""
+    """Return the metadata in one record of the snapshot; fields of an unexpected type are left empty."""
     parsed = record.get("authors_parsed")
     authors = [_join_name(parts) for parts in parsed if isinstance(parts, list)] if isinstance(parsed, list) else []
     if not authors and isinstance(record.get("authors"), str):
@@ -182,7 +169,7 @@ def parse_snapshot_record(record: dict[str, Any]) -> ArxivMetadata:
 
 
 def _join_name(parts: list[Any]) -> str:
-    """`["Doe", "Jane", "Jr."]` as "Jane Doe Jr."."""
+    """Return "Jane Doe Jr." for `["Doe", "Jane", "Jr."]`."""
     last, first, suffix, *_ = [p if isinstance(p, str) else "" for p in [*parts, "", "", ""]]
     return clean_text(" ".join(f"{first} {last} {suffix}".split()))
 
@@ -192,7 +179,7 @@ def _normalize_text(value: Any) -> str:
 
 
 def _find_year(record: dict[str, Any]) -> int | None:
-    """Year of the first version: from the identifier, which is always there, else the last update."""
+    """Return the year of the identifier, or else of the last update."""
     parsed = parse_arxiv_id(str(record.get("id", "")))
     if parsed is not None:
         return parsed.year

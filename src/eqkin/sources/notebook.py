@@ -1,4 +1,4 @@
-"""Jupyter notebooks (formats 3 and 4): text cells as Markdown, LaTeX outputs as equations, code left out."""
+"""Jupyter notebooks (formats 3 and 4): text cells as Markdown, LaTeX outputs as equations, without code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DELIMITERS = re.compile(r"\A\s*(?:\$\$(.*)\$\$|\$(.*)\$|\\\[(.*)\\\]|\\\((.*)\\
 
 
 def read_notebook(raw: bytes, key: str, origin: str) -> Paper:
-    """The paper in a notebook; raises `BadInput` if it is not one."""
+    """Return the paper in a notebook; raise `BadInput` if it is not one."""
     try:
         book = json.loads(decode_text(raw))
     except (ValueError, RecursionError) as error:
@@ -46,14 +46,14 @@ def _iter_cells(book: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _join_lines(value: Any) -> str:
-    """A multi-line string, which notebooks keep as a string or a list of lines."""
+    """Return a multi-line string, which notebooks store as a string or a list of lines."""
     if isinstance(value, list):
         return "".join(line for line in value if isinstance(line, str))
     return value if isinstance(value, str) else ""
 
 
 def _convert_cell(cell: dict[str, Any]) -> tuple[str, str]:
-    """Text of a cell and its first heading."""
+    """Return the text of a cell and its first heading."""
     kind = cell.get("cell_type")
     source = clean_text(_join_lines(cell.get("source")))
     if kind == "markdown":
@@ -73,7 +73,7 @@ def _convert_cell(cell: dict[str, Any]) -> tuple[str, str]:
 
 
 def _convert_output(output: dict[str, Any]) -> str:
-    """A LaTeX output as display math; tables and other environments of text stay as they are."""
+    """Return a LaTeX output as display math; tables and other text environments are kept as they are."""
     data = output.get("data")
     latex = _join_lines((data if isinstance(data, dict) else {}).get("text/latex") or output.get("latex")).strip()
     match = _DELIMITERS.match(latex)

@@ -1,4 +1,4 @@
-"""Documents kept as JSON lines (`.jsonl`, also gzipped or zstd-compressed): one paper a record."""
+"""Papers in JSON lines (`.jsonl`, also gzipped or zstd-compressed), one per record."""
 
 from __future__ import annotations
 
@@ -12,19 +12,18 @@ import orjson
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
 from eqkin.sources.arxiv_ids import parse_arxiv_id
-from eqkin.sources.files import display_path, make_failed_item, make_file_key
-from eqkin.sources.lines import iter_lines
-from eqkin.sources.paper import Paper, SourceItem, hash_parts
+from eqkin.sources.files import display_path, iter_lines, make_file_key
+from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
 from eqkin.sources.text import clean_text
 
-_LOCAL_KEY_FIELDS = ("id", "key")  # tell the records of one file apart, and no more than that
+_LOCAL_KEY_FIELDS = ("id", "key")  # identify a record within its file only
 _TEXT_FIELDS = ("latex", "text")
 
 
 def iter_record_items(path: Path, limits: Limits = LIMITS) -> Iterator[SourceItem]:
-    """The records of a file, each an item with its raw line.
+    """Yield the records of a file, each an item with its raw line.
 
-    A line that cannot be read is an item that fails; a damaged file raises `BadInput` after the lines before that.
+    A line that cannot be read is an item that fails; a damaged file raises `BadInput` after the lines before the damage.
     """
     for line in iter_lines(path, limits.line_bytes):
         origin = f"{display_path(path)}:{line.number}"
@@ -52,7 +51,7 @@ def _parse_record(raw: bytes, origin: str) -> dict[str, Any]:
 
 
 def _make_record_key(record: dict[str, Any], path: Path, fallback: str) -> str:
-    """Key of a record: only `doc_id` names it everywhere, other names count within their file."""
+    """Return the key of a record: a `doc_id` is global, other names belong to their file."""
     if name := _read_name(record.get("doc_id")):
         return f"record:{name}"
     name = next((name for field in _LOCAL_KEY_FIELDS if (name := _read_name(record.get(field)))), "")
@@ -92,7 +91,7 @@ def _read_year(value: Any) -> int | None:
 
 
 def _read_citations(record: dict[str, Any]) -> list[str]:
-    """Identifiers of the cited papers in their plain form, each once; what is no identifier is dropped."""
+    """Return the identifiers of the cited papers in normal form, each once."""
     found = [parse_arxiv_id(text) for text in _read_strings(record, "arxiv_ids_cited")]
     return list(dict.fromkeys(arxiv_id.base for arxiv_id in found if arxiv_id))
 
@@ -103,7 +102,7 @@ def _read_string(record: dict[str, Any], name: str) -> str:
 
 
 def _read_strings(record: dict[str, Any], name: str) -> list[str]:
-    """A field that may be one string or a list of them."""
+    """Return the strings of a field that may be one string or a list."""
     value = record.get(name)
     values = value if isinstance(value, list) else [value]
     return [v for v in values if isinstance(v, str) and v.strip()]

@@ -1,4 +1,4 @@
-r"""reStructuredText to LaTeX-like text: `.. math::` and `:math:` stay as math, headings become sections, code goes."""
+r"""reStructuredText to LaTeX-like text: `.. math::` and `:math:` become math, headings sections; code is dropped."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _INLINE_PIECES = re.compile(rf"{_ROLE_MATH.pattern}|{_LITERAL.pattern}|{_ROLE.pa
 
 
 def read_rest(raw: bytes, key: str, origin: str) -> Paper:
-    """The paper in a reStructuredText file; never raises, any text is some reStructuredText."""
+    """Return the paper in a reStructuredText file; any text is accepted."""
     converter = RestConverter(decode_text(raw))
     text = converter.convert()
     return Paper(key, text, origin, kind="rst", title=converter.first_heading)
 
 
 class RestConverter:
-    """One reStructuredText on its way to LaTeX.
+    """Converts one reStructuredText to LaTeX; `first_heading` is known after `convert`.
 
     Args:
         text: what to convert.
@@ -50,7 +50,7 @@ class RestConverter:
         self._at = 0
 
     def convert(self) -> str:
-        """The text as LaTeX."""
+        """Return the text as LaTeX."""
         while self._at < len(self._lines):
             line = self._lines[self._at]
             directive = _DIRECTIVE.match(line)
@@ -68,11 +68,11 @@ class RestConverter:
 
     def _flush_prose(self) -> None:
         if self._prose:
-            self._out.append(convert_inline("\n".join(self._prose)) + "\n")
+            self._out.append(_convert_inline("\n".join(self._prose)) + "\n")
             self._prose = []
 
     def _handle_line(self, line: str) -> None:
-        """A line of prose; what a `::` or a prompt announces is code and passed over."""
+        """Handle a line of prose; skip the code after a `::` or a prompt."""
         if line.lstrip().startswith((">>> ", "... ")):
             while self._at < len(self._lines) and self._lines[self._at]:
                 self._at += 1
@@ -88,7 +88,7 @@ class RestConverter:
         self._at += 1
 
     def _take_block(self) -> list[str]:
-        """Lines below the current one that are indented deeper; the current line and they are passed over."""
+        """Consume the current line and the deeper indented lines below it; return the latter."""
         indent = _measure_indent(self._lines[self._at])
         start = self._at + 1
         end = start
@@ -106,7 +106,7 @@ class RestConverter:
             block = self._take_block()
             if name == "raw" and match.group(2).strip() == "latex":
                 self._out.append("\n".join(block) + "\n")
-        else:  # a note, a theorem: its content is read like the rest
+        else:  # a note or a theorem: its content is ordinary text
             self._prose.append(match.group(2))
             self._at += 1
             while self._at < len(self._lines) and _OPTION.match(self._lines[self._at]):
@@ -114,7 +114,7 @@ class RestConverter:
             self._flush_prose()
 
     def _append_math(self, argument: str, block: list[str]) -> None:
-        """Equations of one directive, separated by blank lines; with `:nowrap:` its content as it is."""
+        """Append the equations of one directive, separated by blank lines; with `:nowrap:` its content as it is."""
         first = next((i for i, line in enumerate(block) if not line), len(block))
         options = [option for line in block[:first] if (option := _OPTION.match(line))]
         raw = any(option.group(1).lower() in ("nowrap", "no-wrap") for option in options)
@@ -130,7 +130,7 @@ class RestConverter:
             self._out.append(format_display_math(body))
 
     def _try_heading(self) -> bool:
-        """Put the heading that starts at the current line, if there is one."""
+        """Append the heading that starts at the current line; return False if there is none."""
         lines, at = self._lines, self._at
         over = _ADORNMENT.match(lines[at]) if lines[at] and at + 2 < len(lines) else None
         if over and lines[at + 2] == lines[at] and lines[at + 1].strip() and not _ADORNMENT.match(lines[at + 1]):
@@ -153,7 +153,7 @@ class RestConverter:
         self._flush_prose()
         if style not in self._styles:
             self._styles.append(style)
-        title = convert_inline(title.strip())
+        title = _convert_inline(title.strip())
         self.first_heading = self.first_heading or title
         self._out.append(format_heading(self._top + self._styles.index(style), title))
 
@@ -163,7 +163,7 @@ def _measure_indent(line: str) -> int:
 
 
 def _needs_alignment(body: str) -> bool:
-    r"""Whether `&` or `\\` stand in `body` outside of all environments, where only an alignment may have them."""
+    r"""Tell whether `&` or `\\` occurs in `body` outside of all environments, so that it has to be an alignment."""
     depth = 0
     for match in re.finditer(r"\\begin\s?\{|\\end\s?\{|\\\\|\\.|&", body):
         token = match.group()
@@ -176,10 +176,10 @@ def _needs_alignment(body: str) -> bool:
     return False
 
 
-def convert_inline(text: str) -> str:
-    r"""Prose with its roles: `:math:` as `$...$`, other roles and links as their words, literals dropped."""
+def _convert_inline(text: str) -> str:
+    r"""Convert prose: `:math:` becomes `$...$`, other roles and links their words; literals are dropped."""
 
-    def put(match: re.Match[str]) -> str:
+    def convert(match: re.Match[str]) -> str:
         math = match.group(1) or match.group(2)
         if math:
             return f"${' '.join(math.split())}$"
@@ -190,4 +190,4 @@ def convert_inline(text: str) -> str:
             return match.group(5)
         return "\\" + match.group(6) if match.group(6) else ""
 
-    return _INLINE_PIECES.sub(put, text)
+    return _INLINE_PIECES.sub(convert, text)

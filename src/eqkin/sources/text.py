@@ -1,4 +1,4 @@
-"""Bytes to text, and the few LaTeX spellings the readers of other formats share."""
+"""Bytes to text, and the LaTeX that readers of other formats write."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ _BINARY_SAMPLE_BYTES = 100_000
 
 
 def refuse_binary(raw: bytes, name: str) -> None:
-    """Raise `BadInput` for data that is no text in any encoding: many control characters (zeros may be UTF-16)."""
+    """Raise `BadInput` for data with too many control characters to be text (zeros may be UTF-16)."""
     sample = raw[:_BINARY_SAMPLE_BYTES]
     if len(sample) - len(sample.translate(None, _CONTROLS)) > 0.04 * len(sample) + 8:
         raise BadInput(f"{name}: binary data, not text")
 
 
 def decode_text(raw: bytes) -> str:
-    r"""Text of a source file, whatever it was written with; never raises.
+    r"""Decode a source file in any encoding.
 
-    UTF-8 (also with a byte order mark), UTF-16 with one, else the encoding `\usepackage[...]{inputenc}` declares,
+    UTF-8 (also with a byte order mark), UTF-16 with one, else the encoding that `\usepackage[...]{inputenc}` declares,
     else Windows-1252. NULs and lone surrogates are dropped, line ends become `\n`.
     """
     if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -68,7 +68,7 @@ def _decode_legacy(raw: bytes) -> str:
 
 
 def clean_text(text: str) -> str:
-    r"""`text` without NULs and lone surrogates, with `\n` as its only line end."""
+    r"""Return `text` without NULs and lone surrogates, with `\n` as its only line end."""
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii():
@@ -77,22 +77,22 @@ def clean_text(text: str) -> str:
 
 
 def escape_percent(prose: str) -> str:
-    r"""`prose` in which no `%` starts a LaTeX comment; `\%` stays as it is."""
+    r"""Escape `%` so that none starts a LaTeX comment; `\%` stays as it is."""
     if "%" not in prose:
         return prose
     return _BARE_PERCENT.sub(lambda m: m.group(1) or r"\%", prose)
 
 
 def format_heading(level: int, title: str) -> str:
-    r"""A heading of `level` 1, 2, ... as `\section{title}` and so on, on lines of its own."""
+    r"""Return a heading of `level` 1, 2, ... as `\section{title}` and so on, on lines of its own."""
     title = escape_unbalanced_braces(" ".join(title.split()))
     return f"\n\n\\{_HEADING_COMMANDS[min(max(level, 1), len(_HEADING_COMMANDS)) - 1]}{{{title}}}\n\n"
 
 
 def format_display_math(latex: str) -> str:
-    r"""`latex` as one display equation: `\[...\]`, or as it is if it is one display environment already.
+    r"""Return `latex` as one display equation: `\[...\]`, or as it is if it is one display environment already.
 
-    Blank lines are taken out, they may not stand in math; blank input gives nothing.
+    Blank lines are removed, because math must not contain them; blank input gives an empty text.
     """
     body = "\n".join(line for line in latex.strip().split("\n") if line.strip())
     if not body:
@@ -104,7 +104,7 @@ def format_display_math(latex: str) -> str:
 
 
 def escape_unbalanced_braces(text: str) -> str:
-    r"""`text` with every brace that has no partner escaped as `\{` or `\}`, so that it can stand in an argument."""
+    r"""Escape every unbalanced brace as `\{` or `\}`, so that `text` can be an argument."""
     opened: list[int] = []
     stray: set[int] = set()
     for match in re.finditer(r"\\[\s\S]|[{}]", text):

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import BadInput, CorruptData, LimitReached, StorageFailed
-from eqkin.sources.streams import ByteStream, open_zstd
+from eqkin.sources.files import ByteStream, open_zstd
 from eqkin.storage import write_stream
 from eqkin.trees.forest import Array
 

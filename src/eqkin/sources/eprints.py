@@ -1,4 +1,4 @@
-"""arXiv sources: bulk tars and single e-prints, told by content and read without ever unpacking to disk."""
+"""arXiv e-prints and bulk tars of them, recognised by content and read without unpacking to disk."""
 
 from __future__ import annotations
 
@@ -12,51 +12,52 @@ from typing import BinaryIO
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
 from eqkin.limits import LIMITS, Limits
+from eqkin.sources.archives import TarReader, iter_zip_members, normalize_member_path
 from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.files import (
     HEAD_BYTES,
+    ByteStream,
     SkipCallback,
     detect_kind,
     display_path,
-    hash_file,
-    make_failed_item,
+    hash_source_file,
     make_file_key,
+    open_gzip,
     open_regular,
 )
 from eqkin.sources.metadata import ArxivMetadata, add_metadata_to_digest, apply_metadata
-from eqkin.sources.paper import Paper, SourceItem, hash_parts
+from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
 from eqkin.sources.project import read_project
-from eqkin.sources.streams import ByteStream, open_gzip
-from eqkin.sources.tar import TarReader, normalize_member_path
-from eqkin.sources.zipped import iter_zip_members
 
 MetadataLookup = Callable[[str], ArxivMetadata | None]
 
-READABLE_EPRINTS = "a gzipped or plain .tex file, a tar (also gzipped) or a zip of one paper's files"
-_NON_TEXT_SUFFIX_LIST = (
-    ".pdf .png .jpg .jpeg .gif .eps .ps .epsf .epsi .svg .bmp .tif .tiff .webp .mp4 .avi .mov .mpg .mp3 .wav .csv .dat "
-    ".npy .npz .mat .h5 .hdf5 .pkl .xls .xlsx .doc .docx .ppt .pptx .ttf .otf .pfb .tfm .vf .afm .aux .log .toc .lof "
-    ".lot .out .dvi .blg .fls .synctex .exe .so .o .class .jar .py .m .c .cpp .nb .ipynb .bst"
+_READABLE = "a gzipped or plain .tex file, a tar (also gzipped) or a zip of one paper's files"
+_NON_TEXT_SUFFIXES = tuple(
+    (
+        ".pdf .png .jpg .jpeg .gif .eps .ps .epsf .epsi .svg .bmp .tif .tiff .webp .mp4 .avi .mov .mpg .mp3 .wav .csv "
+        ".dat .npy .npz .mat .h5 .hdf5 .pkl .xls .xlsx .doc .docx .ppt .pptx .ttf .otf .pfb .tfm .vf .afm .aux .log "
+        ".toc .lof .lot .out .dvi .blg .fls .synctex .exe .so .o .class .jar .py .m .c .cpp .nb .ipynb .bst"
+    ).split()
 )
-_SKIPPED_SUFFIXES = tuple(_NON_TEXT_SUFFIX_LIST.split())
 _NESTED_SUFFIXES = (".tar", ".tgz", ".gz", ".zip", ".bz2", ".xz", ".z", ".7z", ".rar")
-_BULK_SAMPLE_MEMBERS = 20  # members looked at to tell a bulk tar from one paper's tar
+_BULK_SAMPLE_MEMBERS = 20  # looked at to distinguish a bulk tar from one paper's tar
 _MAX_BULK_RATIO = 4  # a gzipped bulk tar may unpack to this many times its size: its members are compressed already
-_MAX_GZIP_LAYERS = 3  # layers of gzip around one paper
+_MAX_GZIP_LAYERS = 3  # around one paper
+_MAX_NOTES = 100
 
 
 @dataclass
 class UnpackedEprint:
-    """Files of one paper that may hold text, by their path in the archive, and what was left out."""
+    """Files of one paper that may be text, by their path in the archive, and notes on what was left out."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
 def unpack_eprint(source: BinaryIO, name: str, limits: Limits = LIMITS) -> UnpackedEprint:
-    """Text files of one e-print in any of its forms.
+    """Return the text files of one e-print in any of its forms.
 
-    Raises `BadInput` for what holds no TeX or is damaged, `LimitReached` for what unpacks to too much.
+    Raises `BadInput` if it holds no TeX or is damaged, `LimitReached` if it unpacks to too much.
     """
     stream = ByteStream(source, name)
     for _ in range(_MAX_GZIP_LAYERS):
@@ -66,8 +67,8 @@ def unpack_eprint(source: BinaryIO, name: str, limits: Limits = LIMITS) -> Unpac
         if kind == "zip":
             return _unpack_zip(stream, limits)
         if kind == "text":
-            raw = stream.read_rest(limits.file_bytes)
-            return UnpackedEprint({_name_plain_file(name): raw})
+            stem = name.rpartition("/")[2].split("!")[-1].removesuffix(".gz").removesuffix(".tex")
+            return UnpackedEprint({f"{stem or 'main'}.tex": stream.read_rest(limits.file_bytes)})
         if kind != "gzip":
             raise BadInput(_describe_unreadable(kind, name))
         stream = open_gzip(stream, limits.archive_bytes)
@@ -75,64 +76,56 @@ def unpack_eprint(source: BinaryIO, name: str, limits: Limits = LIMITS) -> Unpac
 
 
 def _describe_unreadable(kind: str, name: str) -> str:
-    if kind == "pdf":
-        return f"{name}: PDF only, without its LaTeX source"
-    if kind == "postscript":
-        return f"{name}: PostScript only, without its LaTeX source"
+    if kind in ("pdf", "postscript"):
+        return f"{name}: {'PDF' if kind == 'pdf' else 'PostScript'} only, without its LaTeX source"
     if kind == "empty":
         return f"{name}: is empty"
     what = "unknown binary data" if kind == "binary" else f"a {kind} file"
-    return f"{name}: is {what}; what can be read is {READABLE_EPRINTS}"
-
-
-def _name_plain_file(name: str) -> str:
-    stem = name.rpartition("/")[2].split("!")[-1]
-    return (stem.removesuffix(".gz").removesuffix(".tex") or "main") + ".tex"
+    return f"{name}: is {what}; what can be read is {_READABLE}"
 
 
 class _TextFileCollector:
-    """Keeps what may be text, within the caps, and notes the rest."""
+    """Keeps members that may be text, within the limits, and notes what was refused."""
 
     def __init__(self, name: str, limits: Limits) -> None:
         self.unpacked = UnpackedEprint()
         self._name = name
         self._limits = limits
-        self._members = 0
-        self._kept = 0
+        self._n_members = 0
+        self._n_bytes = 0
 
     def accept(self, name: str, size: int, refused: str) -> str | None:
-        """Path to keep the member under, or None; raises `LimitReached` at the caps."""
-        self._members += 1
-        if self._members > self._limits.paper_members:
+        """Return the path to keep a member under, or None to leave it out; raise `LimitReached` at the limits."""
+        self._n_members += 1
+        if self._n_members > self._limits.paper_members:
             raise LimitReached(f"{self._name}: has more than {self._limits.paper_members:,} members")
         path = normalize_member_path(name)
-        reason = f"is a {refused}" if refused else _explain_refusal(path)
+        if refused:
+            reason = f"is a {refused}"
+        elif path is None:
+            reason = "leads out of the archive"
+        else:
+            reason = "is an archive within the archive" if path.lower().endswith(_NESTED_SUFFIXES) else ""
         if reason or path is None:
             self._add_note(f"member {name!r} {reason}: not read")
             return None
-        if path.lower().endswith(_SKIPPED_SUFFIXES):
+        if path.lower().endswith(_NON_TEXT_SUFFIXES):
             return None
-        self._kept += size
-        if size > self._limits.file_bytes or self._kept > self._limits.paper_bytes:
+        self._n_bytes += size
+        if size > self._limits.file_bytes or self._n_bytes > self._limits.paper_bytes:
             raise LimitReached(f"{self._name}: text files unpack to more than {self._limits.paper_bytes:,} bytes")
         return path
 
     def _add_note(self, note: str) -> None:
-        if len(self.unpacked.notes) < 100:
+        if len(self.unpacked.notes) < _MAX_NOTES:
             self.unpacked.notes.append(note)
 
     def add(self, path: str, raw: bytes) -> None:
-        """Take a member's content if its first bytes are those of text."""
+        """Add a member's content if its first bytes are text."""
         if detect_kind(raw[:HEAD_BYTES]) in ("text", "empty"):
             self.unpacked.files[path] = raw
         elif path.lower().endswith((".tex", ".sty", ".bbl", ".bib", ".cls")):
             self._add_note(f"member {path!r} is not text: not read")
-
-
-def _explain_refusal(path: str | None) -> str:
-    if path is None:
-        return "leads out of the archive"
-    return "is an archive within the archive" if path.lower().endswith(_NESTED_SUFFIXES) else ""
 
 
 def _unpack_tar(stream: ByteStream, limits: Limits) -> UnpackedEprint:
@@ -161,67 +154,63 @@ def _unpack_zip(stream: ByteStream, limits: Limits) -> UnpackedEprint:
     return collector.unpacked
 
 
-def read_eprint(source: BinaryIO, key: str, origin: str, limits: Limits = LIMITS) -> Paper:
-    """The paper in one e-print; raises `BadInput` or `LimitReached` as `unpack` and `read_project` do."""
+def read_eprint(
+    source: BinaryIO, key: str, origin: str, limits: Limits = LIMITS, metadata: ArxivMetadata | None = None
+) -> Paper:
+    """Return the paper in one e-print; raise `BadInput` or `LimitReached` as `unpack_eprint` and `read_project` do."""
     unpacked = unpack_eprint(source, origin, limits)
     paper = read_project(unpacked.files, key=key, origin=origin, limits=limits)
     paper.notes[:0] = unpacked.notes
     if key.startswith("arxiv:") and (arxiv_id := parse_arxiv_id(key)):
         paper.year = paper.year or arxiv_id.year
-    return paper
+    return apply_metadata(paper, metadata) if metadata else paper
 
 
 def make_eprint_item(path: Path, limits: Limits = LIMITS, look_up: MetadataLookup | None = None) -> SourceItem:
-    """One e-print file as an item; a file named after an arXiv identifier gets that identifier's key."""
+    """Return an item for one e-print file; a file named after an arXiv identifier gets that identifier's key."""
     arxiv_id = parse_file_name(path.name)
     key = arxiv_id.key if arxiv_id else make_file_key(path)
-    meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
-    load = partial(_load_eprint_file, str(path), key, limits, meta)
-    return SourceItem(key, display_path(path), load, add_metadata_to_digest(hash_file(path), meta))
+    metadata = look_up(arxiv_id.base) if look_up and arxiv_id else None
+    load = partial(_load_eprint_file, str(path), key, limits, metadata)
+    return SourceItem(key, display_path(path), load, add_metadata_to_digest(hash_source_file(path), metadata))
 
 
-def _load_eprint_file(path: str, key: str, limits: Limits, meta: ArxivMetadata | None) -> Paper:
+def _load_eprint_file(path: str, key: str, limits: Limits, metadata: ArxivMetadata | None) -> Paper:
     with open_regular(path) as file:
-        paper = read_eprint(file, key, display_path(path), limits)
-    return apply_metadata(paper, meta) if meta else paper
+        return read_eprint(file, key, display_path(path), limits, metadata)
 
 
-def _load_member(raw: bytes, key: str, origin: str, limits: Limits, meta: ArxivMetadata | None) -> Paper:
-    paper = read_eprint(io.BytesIO(raw), key, origin, limits)
-    return apply_metadata(paper, meta) if meta else paper
+def _load_member(raw: bytes, key: str, origin: str, limits: Limits, metadata: ArxivMetadata | None) -> Paper:
+    return read_eprint(io.BytesIO(raw), key, origin, limits, metadata)
 
 
 def is_bulk_tar(path: Path, limits: Limits = LIMITS) -> bool:
-    """Whether a file is a tar (plain or gzipped) of many e-prints rather than of one paper's files.
+    """Tell whether a file is a tar (plain or gzipped) of many e-prints rather than of one paper's files.
 
-    Told by its first members: e-prints are compressed or PDF, or named after arXiv identifiers.
+    Its first members decide: e-prints are compressed, or PDF files or archives named after arXiv identifiers.
     """
     with open_regular(path) as file:
         stream = _open_outer_tar(file, path, limits.archive_bytes)
         if stream is None:
             return False
-        seen = eprints = 0
+        n_seen = n_eprints = 0
         reader = TarReader(stream, limits)
         try:
             for entry in reader:
                 if entry.is_dir or entry.refused:
                     continue
-                packed = detect_kind(reader.read(HEAD_BYTES)) == "gzip"
-                seen += 1
-                eprints += packed or _is_eprint_name(entry.name)
-                if seen == _BULK_SAMPLE_MEMBERS:
+                is_named = entry.name.endswith((".gz", ".pdf")) and parse_file_name(entry.name) is not None
+                n_seen += 1
+                n_eprints += detect_kind(reader.read(HEAD_BYTES)) == "gzip" or is_named
+                if n_seen == _BULK_SAMPLE_MEMBERS:
                     break
         except (BadInput, LimitReached):
             pass  # the members before the damage decide
-    return seen > 0 and eprints * 2 > seen
-
-
-def _is_eprint_name(name: str) -> bool:
-    return name.endswith((".gz", ".pdf")) and parse_file_name(name) is not None
+    return n_seen > 0 and n_eprints * 2 > n_seen
 
 
 def _open_outer_tar(file: BinaryIO, path: Path, limit: int) -> ByteStream | None:
-    """The stream of the tar in `file`, None if there is none; of a gzipped one no more than `limit` is unpacked."""
+    """Return the stream of the tar in `file`, None if there is none; at most `limit` of a gzipped one is unpacked."""
     stream = ByteStream(file, display_path(path))
     if detect_kind(stream.peek(HEAD_BYTES)) == "gzip":
         stream = open_gzip(stream, limit)
@@ -241,7 +230,7 @@ class Shard:
     in_folder: bool = False  # damage is an item that fails, as everywhere in a folder
 
     def iter_items(self, on_skip: SkipCallback | None = None) -> Iterator[SourceItem]:
-        """Its e-prints; where it is damaged an item that fails, or the error that `members` raises."""
+        """Yield its e-prints; where it is damaged, yield an item that fails or raise what `iter_members` does."""
         try:
             yield from self.iter_members(on_skip)
         except EqkinError as error:
@@ -250,16 +239,16 @@ class Shard:
             yield self.make_failed_item(error)
 
     def iter_members(self, on_skip: SkipCallback | None = None) -> Iterator[SourceItem]:
-        """Its e-prints as `bulk_items` gives them."""
+        """Yield its e-prints, see `iter_bulk_items`."""
         return iter_bulk_items(self.path, self.limits, self.look_up, on_skip)
 
     def make_failed_item(self, error: EqkinError) -> SourceItem:
-        """An item that stands for what could not be read."""
+        """Return an item for the part that could not be read."""
         return make_failed_item(make_file_key(self.path), display_path(self.path), error)
 
 
 def expand_shards(parts: Iterator[SourceItem | Shard], on_skip: SkipCallback | None) -> Iterator[SourceItem]:
-    """`parts` with the items of each shard in its place."""
+    """Yield `parts` with each shard replaced by its items."""
     for part in parts:
         if isinstance(part, Shard):
             yield from part.iter_items(on_skip)
@@ -270,15 +259,14 @@ def expand_shards(parts: Iterator[SourceItem | Shard], on_skip: SkipCallback | N
 def iter_bulk_items(
     path: Path, limits: Limits = LIMITS, look_up: MetadataLookup | None = None, on_skip: SkipCallback | None = None
 ) -> Iterator[SourceItem]:
-    """The e-prints of a bulk tar, in order, each with its compressed bytes.
+    """Yield the e-prints of a bulk tar, in order, each with its compressed bytes.
 
     PDF members go to `on_skip`. Raises `BadInput` where the tar is damaged and `LimitReached` where a gzipped one
     unpacks to far more than a tar of compressed members can, after all members before that.
     """
     with open_regular(path) as file:
-        stream = _open_outer_tar(
-            file, path, max(limits.archive_bytes, _MAX_BULK_RATIO * os.fstat(file.fileno()).st_size)
-        )
+        limit = max(limits.archive_bytes, _MAX_BULK_RATIO * os.fstat(file.fileno()).st_size)
+        stream = _open_outer_tar(file, path, limit)
         if stream is None:
             raise BadInput(f"{display_path(path)}: is not a tar of e-prints")
         reader = TarReader(stream, limits)
@@ -286,36 +274,32 @@ def iter_bulk_items(
             origin = f"{display_path(path)}!{entry.name}"
             if entry.is_dir:
                 continue
-            if entry.refused:
-                _report_skipped(on_skip, origin, entry.refused)
-                continue
-            item = _read_bulk_member(reader, entry.name, entry.size, origin, path, limits, look_up)
-            if item is None:
-                _report_skipped(on_skip, origin, "PDF only")
-            else:
-                yield item
+            head = b"" if entry.refused else reader.read(HEAD_BYTES)
+            skipped = entry.refused or ("PDF only" if detect_kind(head) == "pdf" else "")
+            if not skipped:
+                yield _read_bulk_member(reader, head, entry.name, entry.size, origin, path, limits, look_up)
+            elif on_skip is not None:
+                on_skip(origin, skipped)
         if not reader.complete:
             raise BadInput(f"{display_path(path)}: is truncated (no end mark); the members before the end were read")
 
 
 def _read_bulk_member(
-    reader: TarReader, name: str, size: int, origin: str, path: Path, limits: Limits, look_up: MetadataLookup | None
-) -> SourceItem | None:
-    """Item of the current member, None for a PDF."""
+    reader: TarReader,
+    head: bytes,
+    name: str,
+    size: int,
+    origin: str,
+    path: Path,
+    limits: Limits,
+    look_up: MetadataLookup | None,
+) -> SourceItem:
     arxiv_id = parse_file_name(name)
     key = arxiv_id.key if arxiv_id else f"{make_file_key(path)}!{name}"
-    head = reader.read(HEAD_BYTES)
-    if detect_kind(head) == "pdf":
-        return None
     if size > limits.packed_bytes:
         error = LimitReached(f"{origin}: is larger than {limits.packed_bytes:,} bytes")
         return make_failed_item(key, origin, error)
     raw = head + reader.read(size)
-    meta = look_up(arxiv_id.base) if look_up and arxiv_id else None
-    load = partial(_load_member, raw, key, origin, limits, meta)
-    return SourceItem(key, origin, load, add_metadata_to_digest(hash_parts(raw), meta), len(raw))
-
-
-def _report_skipped(on_skip: SkipCallback | None, what: str, why: str) -> None:
-    if on_skip is not None:
-        on_skip(what, why)
+    metadata = look_up(arxiv_id.base) if look_up and arxiv_id else None
+    load = partial(_load_member, raw, key, origin, limits, metadata)
+    return SourceItem(key, origin, load, add_metadata_to_digest(hash_parts(raw), metadata), len(raw))

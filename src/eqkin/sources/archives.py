@@ -1,20 +1,25 @@
-"""Tar members one after the other from a forward-only stream; nothing is extracted, no list of members is kept.
+"""Members of tar and zip archives, read in memory with bounds; nothing is extracted to disk.
 
-Headers are decoded by `tarfile.TarInfo`; walking them here keeps hostile ones cheap: extended headers are capped
-before they are read, chains of them do not recurse, and damage is an error where `tarfile` would end silently.
+Tar headers are decoded by `tarfile.TarInfo`, but walked here: `tarfile` ends silently at a damaged header, keeps a list
+of all members, and reads extended headers of any size.
 """
 
 from __future__ import annotations
 
+import io
 import posixpath
 import re
+import stat
 import tarfile
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from eqkin.errors import BadInput, LimitReached
 from eqkin.limits import LIMITS, Limits
-from eqkin.sources.streams import ByteStream
+from eqkin.sources.files import ByteStream
 
 _BLOCK_BYTES = 512
 _REFUSED_TYPES = {
@@ -25,9 +30,21 @@ _REFUSED_TYPES = {
     tarfile.FIFOTYPE: "named pipe",
     tarfile.GNUTYPE_SPARSE: "sparse file",
 }
-_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL = b"L", b"K", b"x", b"g"
-_SOLARIS_PAX = b"X"
+_LONG_NAME, _LONG_LINK, _PAX, _PAX_GLOBAL, _SOLARIS_PAX = b"L", b"K", b"x", b"g", b"X"
 _PAX_RECORD = re.compile(rb"(\d{1,9}) ([^=\n]+)=")
+
+_ZIP_ENTRY = b"PK\x01\x02"  # starts one entry of the central directory
+_ZIP_END_RECORD = b"PK\x05\x06"
+_ZIP_END_BYTES = 22
+_ZIP64_LOCATOR = b"PK\x06\x07"
+_ZIP64_LOCATOR_BYTES = 20
+_MAX_ZIP_COMMENT_BYTES = 1 << 16
+_MAX_ZIP_ENTRY_BYTES = 1_000  # generous for one entry of the central directory
+_ZIP_ERRORS = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError, KeyError),
+)
+
+ZipMember = tuple[str, int, str, Callable[[], bytes]]  # name, size, why it is refused, read
 
 
 @dataclass(frozen=True)
@@ -41,10 +58,10 @@ class TarEntry:
 
 
 class TarReader:
-    """Iterates over the members of `stream`; the data of the current one can be read with `read`.
+    """Iterates over the members of a forward-only stream; `read` gives the data of the current one.
 
     Raises `BadInput` where a header is damaged or the data ends within a member, `LimitReached` where a header is
-    larger than `limits.member_header_bytes`. After the iteration `complete` tells whether the end mark was there.
+    larger than `limits.member_header_bytes`. After the iteration `complete` tells whether there was an end mark.
     """
 
     def __init__(self, stream: ByteStream, limits: Limits = LIMITS) -> None:
@@ -54,7 +71,7 @@ class TarReader:
         self._left = 0
 
     def read(self, size: int) -> bytes:
-        """Up to `size` bytes of the current member; `BadInput` if the archive ends within it."""
+        """Return up to `size` bytes of the current member; raise `BadInput` if the archive ends within it."""
         wanted = min(size, self._left)
         data = self._stream.read(wanted)
         if len(data) < wanted:
@@ -72,7 +89,7 @@ class TarReader:
             self._stream.skip(padding)
 
     def _read_entry(self) -> TarEntry | None:
-        """Header of the next member with what its extended headers say; None at the end."""
+        """Return the next member with what its extended headers say; None at the end."""
         long_name = ""
         pax: dict[str, str] = {}
         budget = self._limits.member_header_bytes
@@ -126,13 +143,13 @@ def _build_entry(info: tarfile.TarInfo, long_name: str, pax: dict[str, str]) -> 
     if info.issparse() or any(key.startswith("GNU.sparse.") for key in pax):
         refused = "sparse file"
     if info.type in tarfile.SUPPORTED_TYPES and not info.isreg():
-        size = 0  # links, folders and devices have no data behind their header
+        size = 0  # links, folders and devices have no data after their header
     name = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").replace("\0", "")
     return TarEntry(name, size, info.isdir(), refused)
 
 
 def _parse_pax_records(body: bytes) -> dict[str, str]:
-    """Key-value pairs of a pax header; what does not parse ends it."""
+    """Return the key-value pairs of a pax header, up to the first that does not parse."""
     records: dict[str, str] = {}
     position = 0
     while match := _PAX_RECORD.match(body, position):
@@ -146,7 +163,7 @@ def _parse_pax_records(body: bytes) -> dict[str, str]:
 
 
 def normalize_member_path(name: str) -> str | None:
-    """A member's or an include's path in normal form; None if it leads out of the source or is no path at all."""
+    """Return the path of a member or an include in normal form; None if it leads out of the source or is not a path."""
     name = name.replace("\\", "/").strip()
     if not name or name.startswith(("/", "~", "|")) or "\0" in name or re.match(r"[A-Za-z]:", name):
         return None
@@ -154,3 +171,64 @@ def normalize_member_path(name: str) -> str | None:
     if normal == ".." or normal.startswith(("../", "/")):
         return None
     return normal
+
+
+def iter_zip_members(raw: bytes, name: str, limits: Limits = LIMITS) -> Iterator[ZipMember]:
+    """Yield the files of a zip with a function that reads each, never more than the size it declares.
+
+    Raises `BadInput` for a damaged zip, `LimitReached` if its directory alone is too large.
+    """
+    end = _find_zip_end_record(raw)
+    if end < 0 or len(raw) < end + _ZIP_END_BYTES:
+        raise BadInput(f"{name}: is a truncated zip file")
+    if _has_more_members(raw, end, limits.paper_members):
+        raise LimitReached(f"{name}: has more than {limits.paper_members:,} members")
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(raw))
+    except _ZIP_ERRORS as error:
+        raise BadInput(f"{name}: is a damaged zip file ({error})") from error
+    with archive:
+        for info in archive.infolist():
+            if not info.is_dir():
+                read = partial(_read_zip_member, archive, info, name)
+                yield info.filename, info.file_size, _explain_zip_refusal(info), read
+
+
+def _find_zip_end_record(raw: bytes) -> int:
+    """Return the position of the end record, found exactly as `zipfile` finds it; -1 if there is none."""
+    last = len(raw) - _ZIP_END_BYTES
+    if last >= 0 and raw.startswith(_ZIP_END_RECORD, last) and raw.endswith(b"\0\0"):
+        return last
+    return raw.rfind(_ZIP_END_RECORD, max(last - _MAX_ZIP_COMMENT_BYTES, 0))
+
+
+def _has_more_members(raw: bytes, end: int, limit: int) -> bool:
+    """Tell whether the central directory has more than `limit` entries, whatever number it declares.
+
+    Entries are counted where the end record says the directory is. With a zip64 record they are counted in the whole
+    file, which never gives too few.
+    """
+    if raw.count(_ZIP_ENTRY) <= limit:
+        return False
+    if raw.startswith(_ZIP64_LOCATOR, max(end - _ZIP64_LOCATOR_BYTES, 0)):
+        return True
+    directory_bytes = int.from_bytes(raw[end + 12 : end + 16], "little")
+    start = max(end - directory_bytes, 0)
+    return directory_bytes > limit * _MAX_ZIP_ENTRY_BYTES or raw.count(_ZIP_ENTRY, start, end) > limit
+
+
+def _explain_zip_refusal(info: zipfile.ZipInfo) -> str:
+    mode = info.external_attr >> 16
+    if mode and stat.S_ISLNK(mode):
+        return "symbolic link"
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        return "file in a compression that cannot be unpacked in bounded memory"
+    return "encrypted file" if info.flag_bits & 1 else ""
+
+
+def _read_zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> bytes:
+    try:
+        with archive.open(info) as file:
+            return file.read(info.file_size)
+    except _ZIP_ERRORS as error:
+        raise BadInput(f"{name}: member {info.filename!r} is damaged ({error})") from error

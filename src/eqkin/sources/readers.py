@@ -1,0 +1,377 @@
+"""Open sources: one table says which reader reads which file; folders are walked with it.
+
+A new format needs a reader `(raw, key, origin) -> Paper` in `DOCUMENT_READERS` and its suffixes in `_FORMATS`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from eqkin.atlas import list_articles
+from eqkin.errors import BadInput, EqkinError
+from eqkin.limits import LIMITS, Limits
+from eqkin.sources.arxiv import ArxivClient, make_arxiv_item
+from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
+from eqkin.sources.docstrings import iter_package_items, read_module
+from eqkin.sources.eprints import MetadataLookup, Shard, expand_shards, is_bulk_tar, make_eprint_item
+from eqkin.sources.files import (
+    SkipCallback,
+    detect_kind,
+    display_path,
+    hash_source_file,
+    make_file_key,
+    read_capped,
+    read_head,
+)
+from eqkin.sources.html import read_html
+from eqkin.sources.markdown import read_markdown
+from eqkin.sources.metadata import MetadataSnapshot
+from eqkin.sources.notebook import read_notebook
+from eqkin.sources.paper import Paper, SourceItem, hash_parts, make_failed_item
+from eqkin.sources.project import list_candidate_paths, list_includes, read_project
+from eqkin.sources.records import iter_record_items
+from eqkin.sources.rest import read_rest
+from eqkin.sources.text import decode_text, refuse_binary
+
+DocumentReader = Callable[[bytes, str, str], Paper]  # raw content, key, origin
+
+DOCUMENT_READERS: dict[str, DocumentReader] = {
+    "md": read_markdown,
+    "ipynb": read_notebook,
+    "rst": read_rest,
+    "html": read_html,
+    "python": read_module,
+}
+_FORMATS = {  # by suffix; the longest that fits counts
+    "tex": (".tex", ".ltx", ".latex"),
+    "md": (".md", ".markdown", ".qmd", ".rmd"),
+    "ipynb": (".ipynb",),
+    "rst": (".rst",),
+    "html": (".html", ".htm", ".xhtml"),
+    "python": (".py",),
+    "records": (".jsonl", ".jsonl.zst", ".jsonl.gz", ".ndjson"),
+    "archive": (".tar", ".gz", ".tgz", ".zip"),
+}
+_FORMAT_BY_SUFFIX = {suffix: name for name, suffixes in _FORMATS.items() for suffix in suffixes}
+_READABLE = (
+    "a folder; .tex, .md, .qmd, .Rmd, .ipynb, .rst, .html, .py; .jsonl (also .zst or .gz); an e-print "
+    "(.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
+)
+_UNREADABLE_KINDS = {"pdf": "PDF only, without its source", "empty": "is empty", "binary": "unknown binary data"}
+_IGNORED_FOLDERS = {"node_modules", "__pycache__", "__MACOSX", "venv", "site-packages", "_minted", "build", "dist"}
+_IGNORED_FOLDER_SUFFIXES = (".egg-info", ".dist-info")
+_SNIFFED_BYTES = 4096  # of a file whose suffix says nothing
+
+
+def open_source(
+    spec: str,
+    *,
+    limits: Limits = LIMITS,
+    metadata: MetadataSnapshot | None = None,
+    arxiv: ArxivClient | None = None,
+    on_skip: SkipCallback | None = None,
+) -> Iterator[SourceItem]:
+    """Return the papers behind one argument of a user, in a fixed order.
+
+    Iterating raises `BadInput` where a bulk tar or a record file is damaged, after all items before the damage; within
+    a folder that is an item that fails instead.
+
+    Args:
+        spec: `arxiv:ID` or an address of arxiv.org, `python:PACKAGE`, `atlas:`, or a path of a file or folder.
+        limits: bounds on what one paper may cost.
+        metadata: where titles, authors and categories of e-prints in files are looked up.
+        arxiv: how to download; with the usual settings by default.
+        on_skip: called with what was left out (PDF members, links) and why.
+
+    Raises:
+        BadInput: the source does not exist, or is of a kind that cannot be read.
+    """
+    return expand_shards(
+        open_source_shards(spec, limits=limits, metadata=metadata, arxiv=arxiv, on_skip=on_skip), on_skip
+    )
+
+
+def open_source_shards(
+    spec: str,
+    *,
+    limits: Limits = LIMITS,
+    metadata: MetadataSnapshot | None = None,
+    arxiv: ArxivClient | None = None,
+    on_skip: SkipCallback | None = None,
+) -> Iterator[SourceItem | Shard]:
+    """Return the same as `open_source`, with bulk tars unopened, each a `Shard` that can be read elsewhere."""
+    if spec.lower().startswith("arxiv:") or re.match(r"https?://", spec, re.IGNORECASE):
+        return iter([make_arxiv_item(spec, arxiv or ArxivClient(limits=limits))])
+    if spec == "atlas:":
+        return _iter_atlas_items()
+    if spec.startswith("python:"):
+        return iter_package_items(spec.removeprefix("python:"), limits)
+    try:
+        path = Path(spec).expanduser().resolve()
+        exists = path.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        raise BadInput(f"{spec!r}: is not a path ({error})") from error
+    if not exists:
+        hint = f"; for the arXiv paper write arxiv:{spec}" if parse_arxiv_id(spec) else ""
+        raise BadInput(f"{display_path(spec)}: no such file or folder{hint}")
+    opener = _FileOpener(limits, metadata.get if metadata else None, on_skip)
+    return opener.open_folder(path) if path.is_dir() else opener.open_file(path)
+
+
+@dataclass(frozen=True)
+class _FileOpener:
+    """Opens files and folders."""
+
+    limits: Limits
+    look_up: MetadataLookup | None
+    on_skip: SkipCallback | None
+
+    def open_file(self, path: Path) -> Iterator[SourceItem | Shard]:
+        """Open one file by its first bytes if it is an archive, else by its suffix, else by what its text looks like.
+
+        Raises `BadInput` if it cannot be read.
+        """
+        head = read_head(path, _SNIFFED_BYTES)
+        kind = detect_kind(head)
+        format_name = find_format(path.name)
+        if kind in ("tar", "gzip", "zip") and (format_name != "records" or kind != "gzip"):
+            format_name = "archive"
+        elif kind != "text" and (format_name != "records" or kind not in ("gzip", "zstd")):
+            what = _UNREADABLE_KINDS.get(kind, f"a {kind} file")
+            raise BadInput(f"{display_path(path)}: {what}; what can be read: {_READABLE}")
+        elif format_name not in DOCUMENT_READERS and re.match(rb'\s*\{\s*"(?:doc_id|id|latex|text)"\s*:', head):
+            format_name = "records"
+        elif format_name in (None, "archive"):
+            format_name = "eprint" if parse_file_name(path.name) else _guess_text_format(head)
+        if format_name is None:
+            raise BadInput(
+                f"{display_path(path)}: neither its name nor its content tells its format; "
+                f"what can be read: {_READABLE}"
+            )
+        return self._open_as(format_name, path, path.parent, in_folder=False)
+
+    def open_folder(self, root: Path) -> Iterator[SourceItem | Shard]:
+        """Open every document under `root`; one that cannot be read is an item that fails."""
+        tex: list[Path] = []
+        for path in walk_folder(root, self.on_skip):
+            format_name = find_format(path.name)
+            if format_name == "tex":
+                tex.append(path)
+                continue
+            is_eprint = parse_file_name(path.name) is not None
+            if format_name == "python" or (format_name is None and not is_eprint):
+                continue
+            try:
+                if format_name in (None, "archive"):
+                    kind = detect_kind(read_head(path))
+                    if kind == "pdf":
+                        _report_skipped(self.on_skip, path, "PDF only")
+                        continue
+                    if kind not in ("tar", "gzip", "zip"):
+                        if not is_eprint:
+                            continue
+                        format_name = "eprint"
+                    else:
+                        format_name = "archive"
+                yield from self._open_as(format_name, path, root, in_folder=True)
+            except EqkinError as error:
+                yield make_failed_item(make_file_key(path), display_path(path), error)
+        for path in _select_main_files(root, tex, self.limits):
+            yield from self._open_as("tex", path, root, in_folder=True)
+
+    def _open_as(self, format_name: str, path: Path, root: Path, *, in_folder: bool) -> Iterator[SourceItem | Shard]:
+        """Open a file as a document, or as "tex", "records", "archive" (a bulk tar or an e-print) or "eprint"."""
+        if format_name == "records":
+            return iter_record_items(path, self.limits)
+        if format_name == "archive" and is_bulk_tar(path, self.limits):
+            return iter([Shard(path, self.limits, self.look_up, in_folder)])
+        if format_name in ("archive", "eprint"):
+            return iter([make_eprint_item(path, self.limits, self.look_up)])
+        key, origin = make_file_key(path), display_path(path)
+        if format_name == "tex":  # its digest is known only once all that it includes is loaded
+            return iter([SourceItem(key, origin, partial(load_tex, str(path), str(root), self.limits))])
+        load = partial(load_document, str(path), format_name, self.limits)
+        return iter([SourceItem(key, origin, load, hash_source_file(path))])
+
+
+def find_format(name: str) -> str | None:
+    """Return the format of a file by its suffix, None if it is unknown."""
+    low = name.lower()
+    dot = low.find(".")
+    while dot >= 0:
+        if low[dot:] in _FORMAT_BY_SUFFIX:
+            return _FORMAT_BY_SUFFIX[low[dot:]]
+        dot = low.find(".", dot + 1)
+    return None
+
+
+def _guess_text_format(head: bytes) -> str | None:
+    """Return the format that a text of unknown suffix looks like."""
+    if re.match(rb"\s*\{", head) and b'"cells"' in head:
+        return "ipynb"
+    if re.search(rb"<(?:!doctype html|html|math)\b", head, re.IGNORECASE):
+        return "html"
+    if re.search(rb"\\(?:document(?:class|style)|(?:sub)?section|begin\s*\{|input\b|def\b|newcommand)", head):
+        return "tex"
+    if b".. math::" in head or b":math:`" in head:
+        return "rst"
+    return "md" if re.search(rb"\$|^#+ |^---\s*$", head, re.MULTILINE) else None
+
+
+def load_document(path: str, format_name: str, limits: Limits) -> Paper:
+    """Read one file with a reader of `DOCUMENT_READERS`; its name is the title if it has none.
+
+    Raises `BadInput` or `LimitReached`.
+    """
+    limit = min(limits.python_bytes if format_name == "python" else limits.document_bytes, limits.file_bytes)
+    raw = read_capped(path, limit)
+    refuse_binary(raw, display_path(path))
+    paper = DOCUMENT_READERS[format_name](raw, make_file_key(path), display_path(path))
+    paper.title = paper.title or Path(display_path(path)).stem
+    return paper
+
+
+def load_tex(path: str, root: str, limits: Limits) -> Paper:
+    """Read the paper whose main file is `path`, with what it includes from under `root`.
+
+    Raises `BadInput` or `LimitReached`.
+    """
+    name = Path(os.path.realpath(path)).relative_to(os.path.realpath(root)).as_posix()
+    files = FolderFiles(Path(root), limits)
+    if name not in files:
+        raise BadInput(f"{display_path(path)}: is gone or not a regular file") from FileNotFoundError(
+            errno.ENOENT, path
+        )
+    return read_project(
+        files, key=make_file_key(path), origin=display_path(path), main=name, stray=False, limits=limits
+    )
+
+
+class FolderFiles(Mapping[str, bytes]):
+    """The files under `root` as a mapping from relative path to bytes, read only when looked up.
+
+    A file that is missing, not regular, or leads out of `root` (also through a link) is not in it. A file above
+    `limits.file_bytes` raises `LimitReached` when it is looked up.
+    """
+
+    def __init__(self, root: Path, limits: Limits = LIMITS) -> None:
+        self._root = os.path.realpath(root)
+        self._limits = limits
+
+    def _resolve(self, name: object) -> str | None:
+        if not isinstance(name, str) or "\0" in name:
+            return None
+        path = os.path.realpath(os.path.join(self._root, name))
+        within = path.startswith(self._root.rstrip(os.sep) + os.sep)
+        try:
+            return path if within and os.path.isfile(path) else None
+        except (OSError, ValueError):
+            return None
+
+    def __contains__(self, name: object) -> bool:
+        return self._resolve(name) is not None
+
+    def __getitem__(self, name: str) -> bytes:
+        path = self._resolve(name)
+        if path is None:
+            raise KeyError(name)
+        return read_capped(path, self._limits.file_bytes)
+
+    def __iter__(self) -> Iterator[str]:
+        for path in walk_folder(Path(self._root)):
+            yield path.relative_to(self._root).as_posix()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def walk_folder(root: Path, on_skip: SkipCallback | None = None) -> Iterator[Path]:
+    """Yield the files under `root` in a fixed order, without hidden files, links, and folders of tools."""
+    stack = [root]
+    while stack:
+        folder = stack.pop()
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(listing, key=lambda entry: entry.name)
+        except OSError as error:
+            _report_skipped(on_skip, folder, f"cannot be listed ({error.strerror})")
+            continue
+        below: list[Path] = []
+        for entry in entries:
+            path = Path(entry.path)
+            if entry.name.startswith(".") or entry.name.endswith(_IGNORED_FOLDER_SUFFIXES):
+                continue
+            if entry.is_symlink():
+                _report_skipped(on_skip, path, "symbolic link")
+            elif entry.is_dir(follow_symlinks=False):
+                if entry.name not in _IGNORED_FOLDERS and not (path / "pyvenv.cfg").exists():
+                    below.append(path)
+            elif entry.is_file(follow_symlinks=False):
+                yield path
+        stack += reversed(below)
+
+
+def _select_main_files(root: Path, paths: list[Path], limits: Limits) -> Iterator[Path]:
+    """Yield the `.tex` files that no other file includes; of files that include each other the first."""
+    by_name = {path.relative_to(root).as_posix(): path for path in paths}
+    includes = {name: _find_included_names(name, path, by_name, limits) for name, path in by_name.items()}
+    included = set().union(*includes.values())
+    reached: set[str] = set()
+    for name in [*(name for name in by_name if name not in included), *by_name]:
+        if name in reached:
+            continue
+        yield by_name[name]
+        queue = [name]
+        while queue:
+            reached.add(current := queue.pop())
+            queue += includes[current] - reached
+
+
+def _find_included_names(name: str, path: Path, names: Mapping[str, Path], limits: Limits) -> set[str]:
+    """Return those of `names` that the file `name` includes itself."""
+    try:
+        text = decode_text(read_capped(path, limits.file_bytes))
+    except EqkinError:
+        return set()  # its own item will fail with the reason
+    folders = [posixpath.dirname(name)]  # and those above, up to the root
+    while folders[-1]:
+        folders.append(posixpath.dirname(folders[-1]))
+    found: set[str] = set()
+    for include in list_includes(text):
+        searched = tuple(posixpath.join(f, include.folder) for f in folders) if include.folder else tuple(folders)
+        candidates = list_candidate_paths(include.file, searched)
+        found.update([p for p in candidates if p in names and p != name][:1])
+    return found
+
+
+def _report_skipped(on_skip: SkipCallback | None, path: Path, why: str) -> None:
+    if on_skip is not None:
+        on_skip(display_path(path), why)
+
+
+def _iter_atlas_items() -> Iterator[SourceItem]:
+    """Yield the bundled articles; the field of each is its name."""
+    for article in list_articles():
+        field = article.name.removesuffix(".tex")
+        text = article.read_text("utf-8")
+        load = partial(_load_article, field, text)
+        yield SourceItem(f"atlas:{field}", f"atlas/{article.name}", load, hash_parts(text))
+
+
+def _load_article(field: str, text: str) -> Paper:
+    return Paper(
+        f"atlas:{field}",
+        text,
+        f"atlas/{field}.tex",
+        authors=["The eqkin atlas"],
+        fields=[field],
+        lang="en",
+        license="MIT",
+    )
