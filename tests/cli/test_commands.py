@@ -45,12 +45,6 @@ def test_help_of_every_command_shows_an_example(name: str) -> None:
     assert len(text.splitlines()[0]) > 30
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_in_the_readme(name: str) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    assert name in readme
-
-
 def test_a_folder_of_pdfs_is_told_to_hold_nothing(tmp_path: Path) -> None:
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.5")

@@ -40,7 +40,7 @@ def test_index_does_what_add_left_out(tmp_path: Path) -> None:
     assert _eqkin("index", "-l", library)["embedded"] == 1
     told = runner.invoke(app, ["index", "-l", str(library)])
     assert "1 equations can be searched" in told.stdout
-    assert "bytes an equation: vectors" in told.stdout
+    assert "bytes per equation: vectors" in told.stdout
 
 
 def test_index_says_what_it_took_in_and_its_size(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_nothing_found_tells_of_filters(library):
     result = _run("search", "x^2", "-l", library, "--field", "nosuch")
     assert result.exit_code == 1
     assert result.stdout == "nothing found for x^2 with these filters\n"
-    assert "no paper is of the subject area 'nosuch'; there are " in result.stderr
+    assert "no paper has the subject area 'nosuch'; there are " in result.stderr
     told = _run("search", "x^2", "-l", library, "--field", "relativty").stderr
     assert "there are relativity and others" in told
 

@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
-from eqkin.cli import add, convert, demo, evaluate, finetune, index, inspect, push, report, search, serve, train
-from eqkin.errors import (
-    BadInput,
-    CorruptData,
-    EqkinError,
-    LibraryBusy,
-    LimitReached,
-    StorageFailed,
-    TrainingFailed,
-    Unreachable,
-)
-
-EXIT_CODES: dict[type[EqkinError], int] = {
-    BadInput: 3,
-    LimitReached: 4,
-    CorruptData: 5,
-    LibraryBusy: 6,
-    StorageFailed: 7,
-    TrainingFailed: 8,
-    Unreachable: 9,
-}
+from eqkin.cli import build, convert, evaluate, finetune, library, report, search, serve, train
+from eqkin.cli.console import EXIT_CODES as EXIT_CODES
+from eqkin.cli.console import run_app
 
 app = typer.Typer(
     name="eqkin",
@@ -35,15 +16,22 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="""eqkin finds the kin of an equation: related equations, and the papers they stand in.
+    help="""eqkin is a search engine for equations: it finds related equations, and the papers that contain them.
 
-Start with `eqkin demo`, or `eqkin add` a folder of papers of your own.
+Start with `eqkin demo`, or `eqkin add` a folder of your own papers.
 
-Exit codes: 0 done, 1 nothing was found (`search`, `similar-papers`) or something wrong (`verify`, `convert`), 2 wrong
-usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 learning failed,
-9 a server does not answer, 130 interrupted (143 by a signal to end).""",
+Exit codes: 0 done, 1 nothing found (`search`, `similar-papers`) or something is wrong (`verify`, `convert`), 2 wrong
+usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 training failed,
+9 a server does not answer, 130 interrupted (143 by SIGTERM).""",
 )
-for _module in (add, index, search, serve, push, inspect, convert, demo, train, finetune, evaluate, report):
+_NEEDS_ARGUMENTS = (build.add, search.similar_papers, build.push)
+for _command in (
+    *(build.add, build.index, search.search, search.similar_papers, search.rank, serve.serve, build.push),
+    *(library.stats, library.verify, library.export, convert.convert, serve.demo, train.train),
+):
+    _name = _command.__name__.replace("_", "-")
+    app.command(_name, no_args_is_help=_command in _NEEDS_ARGUMENTS)(_command)
+for _module in (finetune, evaluate, report):
     _module.register(app)
 
 
@@ -67,15 +55,3 @@ def _read_global_options(
 def main() -> None:
     """Run the command line."""
     run_app(app, "eqkin")
-
-
-def run_app(app: typer.Typer, name: str) -> None:
-    """Run an application; an error becomes one line and an exit code."""
-    try:
-        app(prog_name=name)
-    except EqkinError as error:
-        typer.secho(f"eqkin: {error}", err=True, fg="red")
-        sys.exit(next((code for family, code in EXIT_CODES.items() if isinstance(error, family)), 1))
-    except OSError as error:
-        typer.secho(f"eqkin: {error}", err=True, fg="red")
-        sys.exit(EXIT_CODES[StorageFailed])

@@ -1,4 +1,4 @@
-"""`eqkin convert`: LaTeX formulas to MathML or trees, for people who only want that."""
+"""`eqkin convert`: LaTeX formulas to MathML or trees."""
 
 from __future__ import annotations
 
@@ -12,37 +12,30 @@ from typing import Annotated
 import orjson
 import typer
 
-from eqkin.cli.options import guard_output
+from eqkin.cli.console import guard_output
 
 
 class OutputForm(StrEnum):
-    """What to print for each formula."""
+    """What is printed for each formula."""
 
     mathml = "mathml"
     tree = "tree"
     json = "json"
 
 
-def register(app: typer.Typer) -> None:
-    """Put the command into the app."""
-    app.command()(convert)
-
-
 def convert(
     formulas: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[LATEX]...", help="Formulas; lines of standard input if none are given.", show_default=False
-        ),
+        typer.Argument(metavar="[LATEX]...", help="Formulas; by default lines of standard input.", show_default=False),
     ] = None,
     form: Annotated[
         OutputForm, typer.Option("--to", help="mathml; tree: nested JSON; json: latex, mathml, degraded, error.")
     ] = OutputForm.mathml,
 ) -> None:
-    r"""Convert LaTeX formulas, one a line, to MathML or to trees as JSON, one a line.
+    r"""Convert LaTeX formulas, one per line, to MathML or to trees as JSON, one per line.
 
-    Formulas may stand in `$...$`, `\[...\]` or an environment. A formula that fails gives an empty line (with `--to
-    json`: an object with its error), a message on standard error, and exit code 1 in the end.
+    A formula may be written in `$...$`, `\[...\]` or an environment. One that fails gives an empty line (with `--to
+    json`: an object with its error), a message on standard error, and exit code 1 at the end.
 
     **Examples**
 
@@ -65,7 +58,7 @@ def convert(
 
 
 def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str, str]]:
-    """For each formula what to print, and an error or ""."""
+    """Yield what to print for each formula, and an error or ""."""
     from eqkin.latex.typed import clean_typed_formula
     from eqkin.mathml import formulas
     from eqkin.mathml.converter import Converter
@@ -79,12 +72,8 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
             if outcome.failure is not None:
                 where = f" at character {outcome.failure.position + 1}" if outcome.failure.position >= 0 else ""
                 error = f"line {number}: {outcome.failure.message}{where}"
-                shown = (
-                    orjson.dumps({"latex": text, "error": outcome.failure.message}).decode()
-                    if form is OutputForm.json
-                    else ""
-                )
-                yield shown, error
+                record = orjson.dumps({"latex": text, "error": outcome.failure.message}).decode()
+                yield record if form is OutputForm.json else "", error
                 continue
             node = to_node(conversion.forest, outcome.tree)
             if form is OutputForm.mathml:
@@ -92,14 +81,6 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
             elif form is OutputForm.tree:
                 yield json.dumps(to_json(node), ensure_ascii=False), ""
             else:
-                yield (
-                    orjson.dumps(
-                        {
-                            "latex": text,
-                            "mathml": to_mathml(node),
-                            "degraded": list(outcome.unknown),
-                            "repaired": outcome.repaired,
-                        }
-                    ).decode(),
-                    "",
-                )
+                record = {"latex": text, "mathml": to_mathml(node)}
+                record |= {"degraded": list(outcome.unknown), "repaired": outcome.repaired}
+                yield orjson.dumps(record).decode(), ""

@@ -8,6 +8,7 @@ from typing import Annotated
 import orjson
 import typer
 
+from eqkin.cli.console import guard_output
 from eqkin.cli.evaluate_output import open_progress, save_and_print
 from eqkin.cli.evaluate_sets import judged, labelled, study
 from eqkin.cli.evaluate_setup import (
@@ -24,7 +25,7 @@ from eqkin.cli.evaluate_setup import (
     parse_systems,
 )
 from eqkin.cli.evaluate_tune import tune
-from eqkin.cli.options import AsJson, LibraryFolder, guard_output
+from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
 
 

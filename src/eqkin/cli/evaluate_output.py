@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table as Shown
 from rich.text import Text
 
-from eqkin.cli.options import guard_output
+from eqkin.cli.console import guard_output
 from eqkin.evaluation.results import SMALL_RUN_SUFFIX
 from eqkin.evaluation.scale import FULL_SCALE
 

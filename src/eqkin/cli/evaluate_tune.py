@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import orjson
 import typer
 
+from eqkin.cli.console import guard_output
 from eqkin.cli.evaluate_output import open_progress
 from eqkin.cli.evaluate_setup import JudgedSets, LabelledSets, check_distinct
-from eqkin.cli.options import AsJson, guard_output
+from eqkin.cli.options import AsJson
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:

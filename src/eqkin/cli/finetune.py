@@ -9,8 +9,9 @@ from typing import Annotated
 import orjson
 import typer
 
+from eqkin.cli.console import guard_output
 from eqkin.cli.evaluate_output import open_progress
-from eqkin.cli.options import AsJson, LibraryFolder, guard_output
+from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
 from eqkin.errors import BadInput
 

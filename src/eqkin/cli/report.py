@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eqkin.cli.options import guard_output
+from eqkin.cli.console import guard_output
 
 
 def register(app: typer.Typer) -> None:

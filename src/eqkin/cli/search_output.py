@@ -1,4 +1,4 @@
-"""How results look in a terminal and in a spreadsheet."""
+"""Results for a terminal and for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -20,37 +20,36 @@ _CSV_COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
     "same", "more", "query",
 )  # fmt: skip
-_MAX_EXPLAINED_PARTS = 6  # of an explanation that are shown
-_MIN_SYMBOL_RUN = 3  # members of a row, if all of them are single symbols
-_CONTROL_CHARS = re.compile(
-    r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
-)  # what can take over a terminal, or turn text round
+_MAX_EXPLAINED_PARTS = 6
+_MIN_SYMBOL_RUN = 3  # neighbours that make a part if all of them are single symbols
+# these can take control of a terminal, or reverse text
+_CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def iter_csv_lines(results: Results, *, header: bool) -> Iterator[str]:
-    """Results as CSV; a cell that a spreadsheet would take for a formula of its own is escaped."""
+    """Yield results as CSV; a cell that a spreadsheet would evaluate as a formula is escaped."""
     if header:
         yield _format_csv_line(_CSV_COLUMNS)
     for rank, hit in enumerate(results.hits, 1):
         equation, paper = hit.equation, hit.equation.paper
         yield _format_csv_line(
             (
-                rank, f"{hit.score:.4f}", f"{hit.similarity:.4f}", f"{hit.words:.4f}", escape_csv_cell(equation.id),
-                escape_csv_cell(equation.latex), escape_csv_cell(equation.section), escape_csv_cell(paper.key), escape_csv_cell(paper.title),
-                escape_csv_cell("; ".join(paper.authors)), paper.year or "", escape_csv_cell("; ".join(paper.fields)),
-                escape_csv_cell("; ".join(hit.same)), hit.more, escape_csv_cell(_describe_query(results)),
+                rank, f"{hit.score:.4f}", f"{hit.similarity:.4f}", f"{hit.words:.4f}", equation.id, equation.latex,
+                equation.section, paper.key, paper.title, "; ".join(paper.authors), paper.year or "",
+                "; ".join(paper.fields), "; ".join(hit.same), hit.more, _describe_query(results),
             )
         )  # fmt: skip
 
 
 def _format_csv_line(cells: Sequence[object]) -> str:
     line = io.StringIO()
-    csv.writer(line, lineterminator="\n").writerow(cells)
+    escaped = (escape_csv_cell(cell) if isinstance(cell, str) else cell for cell in cells)
+    csv.writer(line, lineterminator="\n").writerow(escaped)
     return line.getvalue()
 
 
 def strip_control_chars(text: str) -> str:
-    """Text of a paper for a terminal: what would steer the terminal is shown as a mark."""
+    """Replace characters that would control the terminal by a mark."""
     return _CONTROL_CHARS.sub("\ufffd", text)
 
 
@@ -59,14 +58,14 @@ def _describe_query(results: Results) -> str:
 
 
 def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool = False) -> None:
-    """Results as a readable list: score and formula, then paper and section."""
+    """Print results as a list: score and formula, then paper and section."""
     console = Console(highlight=False, markup=False, emoji=False)
     if titled:
         asked = strip_control_chars(_describe_query(results))
         nothing = f"nothing found for {asked}" + (" with these filters" if filtered else "")
         console.print(f"\n{asked}" if results.hits else nothing, style="bold")
     if results.lacks_form:
-        Console(stderr=True).print("no formula has this form; these come nearest", style="yellow")
+        Console(stderr=True).print("no formula has this form; these are the nearest", style="yellow")
     width = max(len(str(len(results.hits))), 2)
     for rank, hit in enumerate(results.hits, 1):
         indent = " " * (width + 8)
@@ -84,11 +83,8 @@ def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool
 
 
 def _format_formula(equation: EquationRecord, latex: bool) -> str:
-    if not latex:
-        shown = to_unicode(equation.mathml)
-        if shown:
-            return strip_control_chars(shown)
-    return strip_control_chars(" ".join(equation.latex.split()))
+    text = "" if latex else to_unicode(equation.mathml)
+    return strip_control_chars(text or " ".join(equation.latex.split()))
 
 
 def _describe_place(hit: Hit) -> str:
@@ -96,12 +92,12 @@ def _describe_place(hit: Hit) -> str:
     if hit.same:
         parts.append(f"the same in {len(hit.same)} more")
     if hit.more:
-        parts.append(f"{hit.more} more of this paper")
+        parts.append(f"{hit.more} more from this paper")
     return strip_control_chars(" · ".join(part for part in parts if part))
 
 
 def format_paper_name(paper: PaperRecord) -> str:
-    """A paper in a few words: authors (year), title."""
+    """Format a paper in short: authors (year), title."""
     authors = ", ".join(paper.authors[:2]) + (" et al." if len(paper.authors) > 2 else "")
     year = f"({paper.year})" if paper.year is not None else ""
     name = " ".join(filter(None, (authors, year)))
@@ -110,7 +106,7 @@ def format_paper_name(paper: PaperRecord) -> str:
 
 
 def _iter_explanation(results: Results, hit: Hit) -> Iterator[str]:
-    """The largest parts of the hit that answer parts of the query, side by side; then letters with other names."""
+    """Yield the largest matching parts of query and hit, then the letters that have other names in the hit."""
     if not hit.pairings:
         return
     if hit.bindings:
@@ -129,7 +125,7 @@ def _iter_explanation(results: Results, hit: Hit) -> Iterator[str]:
 
 
 def _iter_matching_parts(ours: list[Node], theirs: list[Node], answers: dict[int, Node]) -> Iterator[list[Node]]:
-    """The largest parts of the query that the hit has too, none inside another: single nodes, or some side by side."""
+    """Yield the largest parts of the query that the hit has too, none inside another: nodes, or runs of neighbours."""
     places = {id(child): (row, at) for row in theirs for at, child in enumerate(row.children)}
     inside: set[int] = set()
     for node in ours:
@@ -146,7 +142,7 @@ def _iter_matching_parts(ours: list[Node], theirs: list[Node], answers: dict[int
 def _iter_matching_runs(
     row: Node, places: dict[int, tuple[Node, int]], answers: dict[int, Node]
 ) -> Iterator[list[Node]]:
-    """Members of a row that stand side by side in the hit too; not all of both rows, which need no words."""
+    """Yield neighbours in a row that are neighbours in the hit, too; not whole rows, which need no explanation."""
     runs: list[list[Node]] = []
     before: tuple[Node, int] | None = None
     for node in row.children:
@@ -169,7 +165,7 @@ def _format_row(nodes: Sequence[Node]) -> str:
 
 
 def iter_paper_lines(hits: Iterable[PaperHit], *, latex: bool) -> Iterator[str]:
-    """Related papers, each with the pairs of equations that say so."""
+    """Yield related papers, each with the pairs of equations that relate them."""
     for rank, hit in enumerate(hits, 1):
         yield strip_control_chars(f"{rank:>2}  {hit.score:.3f} {format_paper_name(hit.paper)} · {hit.paper.key}")
         for ours, theirs, cosine in hit.pairs:

@@ -1,33 +1,40 @@
-"""`eqkin serve`: the page and the HTTP interface over a library, or over a collection of a Milvus server."""
+"""`eqkin serve` and `eqkin demo`: the web page and the HTTP interface of a library or a Milvus collection."""
 
 from __future__ import annotations
 
 import os
 import webbrowser
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
+from rich.console import Console
 
 from eqkin.api import Library
+from eqkin.cli.library import print_statistics
 from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, get_data_folder, uses_milvus
 
 if TYPE_CHECKING:
+    from eqkin.index import VectorIndex
     from eqkin.web.served import ServeTarget
 
-Host = Annotated[str, typer.Option(help="Where to listen; 0.0.0.0 lets other machines in.")]
-Port = Annotated[int, typer.Option(min=0, max=65535, help="On which port; 0 takes a free one.")]
+Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 WorkerCount = Annotated[
     int,
-    typer.Option(min=0, max=256, metavar="N", help="Processes that answer; 0 takes one for each processor."),
+    typer.Option(min=0, max=256, metavar="N", help="Number of server processes; 0 starts one per processor."),
 ]
 
-
-def register(app: typer.Typer) -> None:
-    """Put the command into the app."""
-    app.command()(serve)
+_SHOWN_EQUATION = "atlas:probability#bayes"
+_QUERIES = {
+    "Bayes' law": r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",
+    "the Ising model": r"E = -\sum_{i<j} J_{ij} s_i s_j",
+}
+_SHOWN_HITS = 5
 
 
 def serve(
@@ -41,19 +48,18 @@ def serve(
     model: Model = None,
     open_page: OpenPage = False,
 ) -> None:
-    """Serve a library: a page to search it with, a map of its equations, and an HTTP interface for programs.
+    """Serve a library: a web page to search it, a map of its equations, and an HTTP interface for programs.
 
-    Only this machine can reach it unless `--host` says otherwise: there is no log-in. Stop it with Ctrl-C.
+    Only this machine can reach it unless `--host` says otherwise; there is no log-in. Stop it with Ctrl-C.
 
-    With `--workers`, several processes answer. They share what they read of the library, so that each takes little
-    memory of its own; one that ends is started again. Meanwhile papers may be added and removed: as soon as
-    `eqkin index` is done, all of them find the new equations, without a restart. Only after `eqkin index --model` the
-    server has to be started again: it goes on with the network it has.
+    With `--workers`, several processes answer. They share the files of the library in memory; one that ends is started
+    again. Papers can be added and removed meanwhile: as soon as `eqkin index` is done, all processes find the new
+    equations. Only after `eqkin index --model` the server must be restarted: it keeps the network it has loaded.
 
-    With `--milvus`, everything comes from a Milvus server and no library is needed. Such processes store nothing but
-    judgements of results (in `~/.local/share/eqkin/judgements`), so any number of them can run, on any machines,
-    behind a proxy that distributes the requests. A proxy that calls the server by another name than it listens on
-    needs `--host 0.0.0.0`; `/health` tells it whether a server is there.
+    With `--milvus`, everything comes from a Milvus server and no library is needed. These processes store nothing
+    but judgements of results (in `~/.local/share/eqkin/judgements`): run any number of them, on any machines, behind a
+    load balancer. If a proxy calls the server by another name than it listens on, use `--host 0.0.0.0`. `/health` says
+    whether a server is alive.
 
     **Examples**
 
@@ -65,15 +71,19 @@ def serve(
 
         eqkin serve --milvus http://localhost:19530 --collection physics --workers 4
 
-    Two machines behind nginx: on each `eqkin serve --milvus http://milvus:19530 --host 0.0.0.0 --workers 0`, and in
-    nginx's configuration
+    Two machines behind nginx: run on each `eqkin serve --milvus http://milvus:19530 --host 0.0.0.0 --workers 0`, and
+    configure nginx with
 
         upstream eqkin { least_conn; server one:8017; server two:8017; keepalive 32; }
 
         server { location / { proxy_pass http://eqkin; proxy_next_upstream error timeout http_503; } }
     """
+    from eqkin.web.served import ServeTarget
+
     if uses_milvus(context, milvus, model):
-        _run_target(_make_milvus_target(milvus, collection, model), host, port, workers, open_page)
+        folder = get_data_folder() / "judgements" / collection
+        target = ServeTarget(milvus=milvus, collection=collection, model=model, judgements=folder)
+        _run_target(target, host, port, workers, open_page)
     else:
         run_server(library, host, port, open_page, workers)
 
@@ -81,42 +91,120 @@ def serve(
 def run_server(
     library: Path, host: str = "127.0.0.1", port: int = 8017, open_page: bool = False, workers: int = 1
 ) -> None:
-    """Serve the library in a folder until someone stops it."""
+    """Serve the library in a folder until it is stopped."""
     from eqkin.web.served import ServeTarget
 
-    with Library.open(library, create=False) as opened:  # if it cannot be, that is said before anything is started
+    with Library.open(library, create=False) as opened:  # report an unusable library before anything is started
         folder = opened.folder
     _run_target(ServeTarget(folder), host, port, workers, open_page)
 
 
-def _make_milvus_target(uri: str, collection: str, model: str | None) -> ServeTarget:
-    from eqkin.web.served import ServeTarget
-
-    folder = get_data_folder() / "judgements" / collection
-    return ServeTarget(milvus=uri, collection=collection, model=model, judgements=folder)
-
-
-def _run_target(served: ServeTarget, host: str, port: int, workers: int, open_page: bool) -> None:
-    from dataclasses import replace
-
+def _run_target(target: ServeTarget, host: str, port: int, workers: int, open_page: bool) -> None:
     from eqkin.web.app import LOOPBACK_HOSTS
     from eqkin.web.processes import ServerSupervisor
     from eqkin.web.server import Server, get_url, open_listener
 
     local = host in ("127.0.0.1", "localhost", "::1")
-    served = replace(served, hosts=LOOPBACK_HOSTS if local else (), processes=workers or os.cpu_count() or 1)
+    target = replace(target, hosts=LOOPBACK_HOSTS if local else (), processes=workers or os.cpu_count() or 1)
     with open_listener(host, port) as listener:
-        place = get_url(listener)
+        url = get_url(listener)
 
         def ready() -> None:
-            together = f", {served.processes} processes" if served.processes > 1 else ""
-            typer.echo(f"Serving {served} at {place} (Ctrl-C stops{together})")
+            count = f", {target.processes} processes" if target.processes > 1 else ""
+            typer.echo(f"Serving {target} at {url} (Ctrl-C stops{count})")
             if open_page:
-                webbrowser.open(place)
+                webbrowser.open(url)
 
-        with suppress(KeyboardInterrupt):  # the way it is meant to end
-            if served.processes > 1:
-                ServerSupervisor(served, listener).run(ready)
+        with suppress(KeyboardInterrupt):  # the usual way to stop
+            if target.processes > 1:
+                ServerSupervisor(target, listener).run(ready)
             else:
-                with served.open_app(prepare=True) as app:
+                with target.open_app(prepare=True) as app:
                     Server(app, ready=ready).run(sockets=[listener])
+
+
+def demo(
+    library: Annotated[
+        str,
+        typer.Option(
+            "--library", "-l", metavar="DIR", help="The folder of the library.", show_default="the user's data folder"
+        ),
+    ] = "",
+    host: Host = "127.0.0.1",
+    port: Port = 8017,
+    open_page: OpenPage = False,
+) -> None:
+    """Build a library from the bundled atlas (articles of many fields), search it for two formulas, and serve it.
+
+    With `NO_SERVE=1` in the environment, it does not serve.
+
+    **Example**
+
+        eqkin demo --open
+    """
+    from eqkin.library.statistics import compute_statistics
+
+    folder = library or str(get_data_folder() / "atlas")
+    with Library.open(folder) as opened:
+        report = opened.add("atlas:")
+        typer.echo(f"The atlas is in {folder}: {report.papers} articles read, {report.unchanged} unchanged.\n")
+        print_statistics(compute_statistics(opened))
+        _show_equation(opened, _SHOWN_EQUATION)
+        vectors = _embed_equations(opened)
+        for name, formula in _QUERIES.items():
+            _show_hits(opened, name, formula)
+        _show_groups(opened, vectors)
+    if os.environ.get("NO_SERVE", "0") in ("", "0"):
+        typer.echo()
+        run_server(Path(folder), host, port, open_page)
+
+
+def _show_equation(library: Library, reference: str) -> None:
+    from eqkin.library.records import get_equation
+
+    equation = get_equation(library, reference)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(f'\nOne of them, from {equation.paper.key}, section "{equation.section}"', style="bold")
+    console.print(f"  ... {equation.before[-200:]}")
+    console.print(f"  LaTeX   {' '.join(equation.latex.split())}")
+    console.print(f"  MathML  {equation.mathml}", style="dim")
+
+
+def _embed_equations(library: Library) -> VectorIndex:
+    from eqkin.encoder.encoder import Encoder
+    from eqkin.index import VectorIndex, update_index
+
+    encoder = Encoder.load()
+    report = update_index(library, encoder)
+    rate = f", {report.embedded / report.seconds:,.0f} per second" if report.embedded else ", none of them new"
+    vectors = VectorIndex.open(library, encoder.digest)
+    typer.echo(f"\n{len(vectors.trees):,} equations embedded in {encoder.dimensions} dimensions{rate}.")
+    return vectors
+
+
+def _show_hits(library: Library, name: str, formula: str) -> None:
+    """Print the equations most related to a formula."""
+    from eqkin.cli.search_output import print_results
+
+    typer.secho(f"\nKin of {name}: {formula}", bold=True)
+    print_results(library.search(formula, k=_SHOWN_HITS), latex=False, titled=False)
+
+
+def _show_groups(library: Library, index: VectorIndex) -> None:
+    """Print how often the nearest neighbour of an equation in a group of related ones is of the same group."""
+    from eqkin.atlas import load_equation_groups
+    from eqkin.library.queries import list_labels
+
+    groups = load_equation_groups()
+    tree = {f"{key.removeprefix('atlas:')}:{label}": number for key, label, number in list_labels(library)}
+    members = [(group.id, tree[member]) for group in groups for member in group.equations if member in tree]
+    label = np.array([name for name, _ in members])
+    vectors = index.get_vectors(np.array([number for _, number in members], np.int64))
+    similarity = vectors @ vectors.T
+    np.fill_diagonal(similarity, -np.inf)
+    right = float((label[similarity.argmax(axis=1)] == label).mean())
+    chance = float(np.mean([((label == name).sum() - 1) / (len(label) - 1) for name in label]))
+    typer.echo(
+        f"\nThe atlas has {len(groups)} groups of related equations, {len(members)} equations in all. "
+        f"The nearest neighbour of {right:.0%} of these is of the same group (by chance: {chance:.1%})."
+    )

@@ -1,4 +1,4 @@
-"""MathML as one line of Unicode, near enough to read in a terminal: E = −∑_(i<j) Jᵢⱼ sᵢ sⱼ."""
+"""MathML as one line of Unicode that can be read in a terminal: E = −∑_(i<j) Jᵢⱼ sᵢ sⱼ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHITESPACE = re.compile(r"\s+")
 
 
 def to_unicode(mathml: str) -> str:
-    """A line of text for MathML; empty if it cannot be read."""
+    """Return a line of text for MathML; empty if it cannot be parsed."""
     try:
         text = _format_node(parse_mathml(mathml))
     except EqkinError:
@@ -67,7 +67,7 @@ def _format_node(node: Node) -> str:
 
 
 def _format_row(nodes: list[Node]) -> str:
-    """Members one after another; letters that would run into a word stand apart from functions and scripts."""
+    """Join the members of a row; a space separates letters from functions and scripts."""
     pieces: list[str] = []
     for node in nodes:
         piece = _format_node(node)

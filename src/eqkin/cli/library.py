@@ -1,4 +1,4 @@
-"""`eqkin stats`, `eqkin verify`, `eqkin export`: looking into a library."""
+"""`eqkin stats`, `eqkin verify`, `eqkin export`: look into a library."""
 
 from __future__ import annotations
 
@@ -12,25 +12,19 @@ from rich.console import Console
 from rich.table import Table
 
 from eqkin.api import Library
-from eqkin.cli.index import describe_sizes, get_index_sizes
-from eqkin.cli.options import AsJson, LibraryFolder, guard_output
-
-
-def register(app: typer.Typer) -> None:
-    """Put the commands into the app."""
-    app.command()(stats)
-    app.command()(verify)
-    app.command()(export)
+from eqkin.cli.build import describe_sizes, get_index_sizes
+from eqkin.cli.console import ProgressDisplay, emit, guard_output
+from eqkin.cli.options import AsJson, LibraryFolder
 
 
 def stats(
     library: LibraryFolder,
     as_json: AsJson = False,
-    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also draw the figures into this folder.")] = None,
+    figures: Annotated[Path | None, typer.Option(metavar="DIR", help="Also draw figures into this folder.")] = None,
 ) -> None:
-    """Show what is in a library: papers, equations by outcome, why some failed, subject areas.
+    """Show what is in a library: papers, equations by outcome, reasons of failure, subject areas.
 
-    With `--figures`: papers per subject area, the 50 most frequent characters, and the reasons of failure, as PNG and
+    `--figures` draws papers per subject area, the 50 most frequent characters, and the reasons of failure, as PNG and
     SVG.
 
     **Examples**
@@ -45,11 +39,7 @@ def stats(
 
     with Library.open(library, create=False) as opened:
         numbers = compute_statistics(opened) | {"index": get_index_sizes(library)}
-        with guard_output():
-            if as_json:
-                typer.echo(orjson.dumps(numbers).decode())
-            else:
-                print_statistics(numbers)
+        emit(numbers, as_json, lambda: print_statistics(numbers))
         if figures:
             from eqkin.plots import draw_library_figures
 
@@ -58,31 +48,25 @@ def stats(
 
 
 def print_statistics(numbers: dict[str, Any]) -> None:
-    """Show a library's statistics as tables."""
+    """Print the statistics of a library."""
     console = Console()
-    equations = numbers["equations"]
+    equations, trees = numbers["equations"], numbers["trees"]
     found, converted = max(equations["found"], 1), max(equations["converted"], 1)
     table = Table(title=numbers["library"], title_justify="left", show_header=False, box=None, pad_edge=False)
     rows = [
         ("papers", f"{numbers['papers']:,} ({numbers['papers_with_equations']:,} with equations)"),
         ("equations found", f"{equations['found']:,}"),
         ("  converted", f"{equations['converted']:,} ({equations['converted'] / found:.2%})"),
-        (
-            "  of these degraded",
-            f"{equations['degraded']:,} ({equations['degraded'] / converted:.2%})",
-        ),
+        ("  of these degraded", f"{equations['degraded']:,} ({equations['degraded'] / converted:.2%})"),
         ("  of these repaired", f"{equations['repaired']:,}"),
-        ("diagrams, apart", f"{equations['diagrams']:,}"),
+        ("diagrams, not counted", f"{equations['diagrams']:,}"),
         ("sections, citations", f"{numbers['sections']:,}, {numbers['citations']:,}"),
-        (
-            "nodes a tree",
-            f"{numbers['trees']['mean_nodes']:.1f} on average, {numbers['trees']['median_nodes']:.0f} median",
-        ),
+        ("nodes per tree", f"{trees['mean_nodes']:.1f} on average, {trees['median_nodes']:.0f} median"),
         ("on disk", f"{numbers['bytes'] / 1e6:,.1f} MB"),
         ("converter", f"{numbers['converter']['name']} {numbers['converter']['version']}"),
     ]
     if numbers.get("index"):
-        rows.insert(-1, ("  of this the index", describe_sizes(numbers["index"], equations["converted"])))
+        rows.insert(-1, ("  of which the index", describe_sizes(numbers["index"], equations["converted"])))
     for name, value in rows:
         table.add_row(name, value)
     console.print(table)
@@ -90,43 +74,46 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         ("equations that failed, by reason", equations["failed"]),
         ("papers that failed, by reason", numbers["papers_failed"]),
         ("papers by subject area", numbers["fields"]),
-        ("commands nobody defines, shown by name", numbers["unknown_commands"]),
+        ("undefined commands, shown by name", numbers["unknown_commands"]),
     ):
         if counts:
             shown = list(counts.items())[:12]
             more = f"; {len(counts) - len(shown)} more" if len(counts) > len(shown) else ""
-            console.print(
-                f"{title}: " + ", ".join(f"{name} {count:,}" for name, count in shown) + more,
-                markup=False,
-                highlight=False,
-            )
+            line = f"{title}: " + ", ".join(f"{name} {count:,}" for name, count in shown) + more
+            console.print(line, markup=False, highlight=False)
 
 
 def verify(library: LibraryFolder, as_json: AsJson = False) -> None:
-    """Check a library: every file against its hash, every tree for its shape, every paper against its digest.
+    """Check a library: the hash of every file, the shape of every tree, the digest of every paper.
 
-    Exit code 0 if all is well, 1 if something is damaged. Reading only: nothing is changed.
+    Exit code 0 if everything is intact, 1 if something is damaged. Nothing is changed.
 
     **Example**
 
         eqkin verify --library my-papers
     """
-    from eqkin.api import verify as check
+    from eqkin.api import verify as verify_folder
 
-    console = Console(stderr=True)
-    with console.status("checking ...") as status:
-        verdict = check(library, lambda papers: status.update(f"{papers:,} papers checked"))
-    if as_json:
-        typer.echo(orjson.dumps(verdict).decode())
-    else:
-        for note in verdict.notes:
+    checked = 0
+
+    def show(papers: int) -> None:
+        nonlocal checked
+        checked = papers
+
+    with ProgressDisplay(lambda: f"{checked:,} papers checked"):
+        report = verify_folder(library, show)
+
+    def render() -> None:
+        for note in report.notes:
             typer.echo(f"note: {note}")
-        for problem in verdict.problems:
+        for problem in report.problems:
             typer.secho(f"problem: {problem}", fg="red")
-        state = f"{len(verdict.problems)} problems" if verdict.problems else "all well"
-        typer.echo(f"{verdict.papers:,} papers, {verdict.equations:,} equations, {verdict.trees:,} trees: {state}")
-        typer.echo(f"content {verdict.content}")
-    if verdict.problems:
+        state = f"{len(report.problems)} problems" if report.problems else "all well"
+        typer.echo(f"{report.papers:,} papers, {report.equations:,} equations, {report.trees:,} trees: {state}")
+        typer.echo(f"content {report.content}")
+
+    emit(report, as_json, render)
+    if report.problems:
         raise typer.Exit(1)
 
 
@@ -138,16 +125,16 @@ def export(
     failed: Annotated[
         bool, typer.Option("--failed", help="Include equations that did not convert, with their reasons.")
     ] = False,
-    mathml: Annotated[bool, typer.Option("--mathml/--no-mathml", help="With each equation's MathML.")] = True,
+    mathml: Annotated[bool, typer.Option("--mathml/--no-mathml", help="Include the MathML of each equation.")] = True,
     forest: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Instead: all trees in one file, what `eqkin train` learns from; compressed if FILE ends in .zst.",
+            help="Write all trees to one file for `eqkin train` instead; compressed if FILE ends in .zst.",
         ),
     ] = None,
 ) -> None:
-    """Write a library's equations as JSON lines: LaTeX, MathML, paper, section, and the prose around.
+    """Write a library's equations as JSON lines: LaTeX, MathML, paper, section, and the surrounding text.
 
     **Examples**
 
@@ -176,9 +163,8 @@ def export(
 def _export_corpus(library: Library, path: Path) -> None:
     from eqkin.training.corpus import Corpus
 
-    with Console(stderr=True).status("gathering trees ...") as status:
+    with ProgressDisplay(lambda: "writing trees"):
         corpus = Corpus.from_library(library)
-        status.update(f"writing {len(corpus):,} trees ...")
         corpus.save(path)
     numbers = corpus.compute_statistics()
     typer.echo(
