@@ -81,6 +81,5 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
             elif form is OutputForm.tree:
                 yield json.dumps(to_json(node), ensure_ascii=False), ""
             else:
-                record = {"latex": text, "mathml": to_mathml(node)}
-                record |= {"degraded": list(outcome.unknown), "repaired": outcome.repaired}
-                yield orjson.dumps(record).decode(), ""
+                fields = {"latex": text, "mathml": to_mathml(node), "degraded": list(outcome.unknown)}
+                yield orjson.dumps(fields | {"repaired": outcome.repaired}).decode(), ""
