@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from eqkin.errors import StorageFailed
 from eqkin.executor import Executor, LocalExecutor
@@ -21,7 +21,7 @@ from eqkin.storage import WriterLock
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
     from eqkin.search.local import LocalBackend
-    from eqkin.search.results import Filters, PaperHit, Results
+    from eqkin.search.results import PaperHit, Results, SearchOptions
 
 
 class Library(LibraryFiles):
@@ -101,26 +101,22 @@ class Library(LibraryFiles):
             self._backend.refresh()
         return self._engine
 
-    def search(
-        self,
-        query: str = "",
-        *,
-        k: int = 10,
-        text: str = "",
-        filters: Filters | None = None,
-        group: bool = True,
-        fold: bool = True,
-        explain: bool = False,
-    ) -> Results:
-        """The equations nearest to a formula, to words, or to both; see `eqkin.search.Engine.search`."""
-        from eqkin.search.backend import NO_FILTERS
+    def search(self, query: str = "", options: SearchOptions | None = None, **changes: Any) -> Results:
+        r"""Find the equations most related to a formula, to text, or to both.
 
-        return self.open_engine().search(
-            query, k=k, text=text, filters=filters or NO_FILTERS, group=group, fold=fold, explain=explain
-        )
+        Args:
+            query: LaTeX, with or without `$`, `\[ \]` or an environment around it, or MathML; empty for text alone.
+            options: How to search.
+            changes: Options by name, see `eqkin.SearchOptions`: `k`, `text`, `filters`, `group`, `fold`, `explain`.
+
+        Raises:
+            BadInput: the formula cannot be read, or there is nothing to search for.
+            LimitReached: the formula, the text or `k` is too large.
+        """
+        return self.open_engine().search(query, options, **changes)
 
     def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
-        """Papers related by their mathematics to one of the library (its key) or to a draft (a `Path`)."""
+        """Find papers related by their mathematics to one of the library (its key) or to a draft (a `Path`)."""
         return self.open_engine().find_similar_papers(paper, k)
 
 

@@ -216,7 +216,7 @@ class SearchEngine:
         marked = ""
         if query is not None and options.explain:
             hits = _explain(query, candidates, hits)
-            marked = mark_mathml(query.root, {})
+            marked = mark_mathml(query.root)
             clock.record("explaining")
         latex, mathml = (query.latex, query.mathml) if query is not None else ("", "")
         shown = tuple(hit for _, hit in hits)

@@ -1,9 +1,9 @@
-"""Why a hit was found: which of its parts answer which parts of the query, and under what names.
+"""Explain hits: which of their parts match which parts of the query, and under what names.
 
-The ranking looks at runs of tokens that two formulas have in common, so does the explanation: both are covered with
-such runs under one renaming of letters (`eqkin.trees.align`). A part with parts of its own (a fraction, a row)
-answers another if all that is below the one is paired with all that is below the other. A query with wildcards is
-explained by how the hit matches it, if it does.
+Like the ranking, the explanation uses substrings of tokens that both formulas have in common: greedy string tiling
+under one renaming of letters (`eqkin.trees.align`). An inner node (a fraction, a row) matches another if all leaves
+below the one are paired with all leaves below the other. A hit that matches a query with wildcards is explained by that
+match.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from eqkin.trees.mathml import Node, list_nodes, to_forest, to_mathml
 from eqkin.trees.normal import ROW_TAGS
 from eqkin.trees.tokens import MAX_TOKENS, Tokens, extract_tokens
 
-_SAME_SIMILARITY = 1.0  # similarity of parts with the same label
-_RENAMED_SIMILARITY = 0.75  # ... of letters with different names
-_WILDCARD_SIMILARITY = 0.5  # ... of a wildcard and what it stands for
-_SHADE_LEVELS = 3  # classes by which a page can shade a match: what a wildcard stands for, renamed, the same
+_SAME_SIMILARITY = 1.0  # of parts with the same label
+_RENAMED_SIMILARITY = 0.75  # of letters with different names
+_WILDCARD_SIMILARITY = 0.5  # of a wildcard and what it matches
+_SHADE_LEVELS = 3  # classes that shade a match on a page: by a wildcard, renamed, the same
 
 
 @dataclass(frozen=True)
 class Explanation:
     """What a hit has in common with the query."""
 
-    pairings: tuple[Pairing, ...] = ()  # by the query's nodes
-    renaming: tuple[tuple[str, str], ...] = ()  # letters of the query that have another name in the hit, and that name
-    bindings: tuple[tuple[str, str], ...] = ()  # wildcards and the MathML of what they stand for
-    marked: str = ""  # the hit's MathML, nodes numbered, those that answer the query marked
+    pairings: tuple[Pairing, ...] = ()  # in the order of the query's nodes
+    renaming: tuple[tuple[str, str], ...] = ()  # letters of the query and their other names in the hit
+    bindings: tuple[tuple[str, str], ...] = ()  # wildcards and the MathML of what they match
+    marked: str = ""  # the hit's MathML, nodes numbered, matched ones marked
 
 
 def explain_hits(query: Node, hits: Sequence[Node], pattern: Pattern | None = None) -> list[Explanation]:
-    """Why each of some trees answers a query.
+    """Explain why each tree matches a query.
 
     Args:
         query: The query's tree.
@@ -63,14 +63,14 @@ def _explain_match(query: Node, hit: Node, match: PatternMatch) -> Explanation:
         for ours, theirs in match.pairs
     )
     bindings = tuple((name, to_mathml(part, display=False)) for name, part in match.bindings.items())
-    return Explanation(pairings, bindings=bindings, marked=mark_mathml(hit, collect_hit_marks(pairings)))
+    return Explanation(pairings, bindings=bindings, marked=mark_mathml(hit, pairings))
 
 
 def _explain_by_tiling(query: Node, hits: Sequence[Node]) -> Iterator[Explanation]:
     if not hits:
         return
     builder = ForestBuilder()
-    builder.add_forest(replace_wildcards(to_forest(query)))  # leaves in the same places
+    builder.add_forest(replace_wildcards(to_forest(query)))  # its leaves stay where they are
     for hit in hits:
         builder.add_forest(to_forest(hit))
     forest = builder.build()
@@ -83,22 +83,24 @@ def _explain_by_tiling(query: Node, hits: Sequence[Node]) -> Iterator[Explanatio
         tiling = align_tokens(tokens, tokens, at)
         pairings = _pair_nodes(ours, theirs, tiling)
         renaming = _find_renaming(ours.nodes, theirs.nodes, tiling)
-        yield Explanation(pairings, renaming, (), mark_mathml(hit, collect_hit_marks(pairings)))
+        yield Explanation(pairings, renaming, (), mark_mathml(hit, pairings))
 
 
 class _TreeParts:
-    """A tree's nodes, breadth first, and which tokens are below each (and itself): a run of them."""
+    """A tree's nodes in breadth-first order, and for each the span of the tokens at and below it."""
 
     def __init__(self, nodes: list[Node], spans: list[tuple[int, int]]) -> None:
         self.nodes, self.spans = nodes, spans
-        self.rows: dict[tuple[int, int], list[int]] = defaultdict(list)  # with the same tokens, the outer one first
+        self.rows: dict[tuple[int, int], list[int]] = defaultdict(
+            list
+        )  # nested rows with the same span, the outer one first
         for number, (node, span) in enumerate(zip(nodes, spans, strict=True)):
             if node.tag in ROW_TAGS and node.children and span[0] < span[1]:
                 self.rows[span].append(number)
 
 
 def _compute_spans(forest: Forest, tokens: Tokens) -> list[list[tuple[int, int]]]:
-    """For each tree and each of its nodes, which tokens are below; none where some of them were left out."""
+    """Return the span of tokens below each node of each tree; an empty one where some tokens were cut off."""
     rank, size = compute_ranks_and_sizes(forest.n_children, forest.offsets)
     start = rank + np.repeat(forest.offsets[:-1], forest.sizes)
     is_token = np.zeros(len(rank), np.int64)
@@ -113,19 +115,19 @@ def _compute_spans(forest: Forest, tokens: Tokens) -> list[list[tuple[int, int]]
 
 
 def _pair_nodes(ours: _TreeParts, theirs: _TreeParts, tiling: Alignment) -> tuple[Pairing, ...]:
-    """Pairs of nodes, each in one at most: leaves that are paired, and what has nothing but these below."""
+    """Pair nodes, each at most once: aligned leaves, and inner nodes all of whose leaves are aligned with each other."""
     partner = dict(tiling.places)
     nodes = dict(tiling.pairs)
     values = {
         node: _SAME_SIMILARITY if same and not is_wildcard(ours.nodes[node]) else _RENAMED_SIMILARITY
         for node, same in zip(nodes, tiling.same, strict=True)
     }
-    alike = dict(zip(partner, values.values(), strict=True))
-    answers: dict[int, Pairing] = {}
+    similarity = dict(zip(partner, values.values(), strict=True))
+    pairings: dict[int, Pairing] = {}
     for number, (node, (start, end)) in enumerate(zip(ours.nodes, ours.spans, strict=True)):
         if not node.children:
             if number in nodes and not theirs.nodes[nodes[number]].children:
-                answers[number] = Pairing(number, nodes[number], values[number])
+                pairings[number] = Pairing(number, nodes[number], values[number])
             continue
         there = _map_span(partner, start, end)
         if there is None:
@@ -136,12 +138,12 @@ def _pair_nodes(ours: _TreeParts, theirs: _TreeParts, tiling: Alignment) -> tupl
             depth = ours.rows[start, end].index(number) if number in ours.rows[start, end] else 0
             other = next(iter(theirs.rows.get(there, ())[depth:]), -1)
         if other >= 0:
-            answers[number] = Pairing(number, other, sum(alike[k] for k in range(start, end)) / (end - start))
-    return tuple(answers.values())
+            pairings[number] = Pairing(number, other, sum(similarity[k] for k in range(start, end)) / (end - start))
+    return tuple(pairings.values())
 
 
 def _find_renaming(ours: list[Node], theirs: list[Node], tiling: Alignment) -> tuple[tuple[str, str], ...]:
-    """Letters and their other names; a wildcard that no match explains is a letter like others."""
+    """List letters and their other names; without a match, a wildcard counts as a letter."""
     same = dict(zip(tiling.pairs, tiling.same, strict=True))
     letters = ((ours[pair[0]], theirs[pair[1]], same[pair]) for pair in tiling.letters)
     return tuple(
@@ -152,28 +154,23 @@ def _find_renaming(ours: list[Node], theirs: list[Node], tiling: Alignment) -> t
 
 
 def _map_span(partner: dict[int, int], start: int, end: int) -> tuple[int, int] | None:
-    """The run of tokens that answers a run of the query's tokens, all of it; None if there is none."""
+    """Return the span that is aligned with a whole span of the query; None if there is none."""
     there = [partner[place] for place in range(start, end) if place in partner]
     if not there or len(there) < end - start or max(there) - min(there) + 1 != len(there):
         return None
     return min(there), max(there) + 1
 
 
-def mark_mathml(root: Node, similarity: dict[int, float]) -> str:
-    """MathML whose nodes carry their number as `data-node`, matched ones also a class: `kin kin-1` to `kin kin-3`.
+def mark_mathml(root: Node, pairings: Iterable[Pairing] = ()) -> str:
+    """Return MathML whose nodes have their number as `data-node`, matched ones also a class.
 
     Args:
-        root: the tree.
-        similarity: of the matched nodes, by their number, breadth first.
+        root: The tree.
+        pairings: Pairs of the query's nodes with nodes of this tree; the class is `kin kin-1` to `kin kin-3` by how
+            similar they are.
     """
-    classes = {number: f"kin kin-{_choose_level(value)}" for number, value in similarity.items()}
+    classes = {}
+    for pairing in pairings:
+        level = min(max(int(pairing.similarity * (_SHADE_LEVELS + 1)) - 1, 1), _SHADE_LEVELS)
+        classes[pairing.hit_node] = f"kin kin-{level}"
     return to_mathml(root, classes=classes)
-
-
-def collect_hit_marks(pairings: Iterable[Pairing]) -> dict[int, float]:
-    """The hit's side of pairings, for `marked_mathml`."""
-    return {pairing.hit_node: pairing.similarity for pairing in pairings}
-
-
-def _choose_level(similarity: float) -> int:
-    return min(max(int(similarity * (_SHADE_LEVELS + 1)) - 1, 1), _SHADE_LEVELS)

@@ -1,26 +1,26 @@
-r"""Papers related by their mathematics: every equation of one paper looks for its kin in all others.
+r"""Related papers: every equation of one paper searches for its nearest neighbours in all others.
 
 A match of equation $i$ counts by how much nearer it is than the equation's $K$-th neighbour in the library,
 
 $$ s_{ij} - b_i, \qquad b_i = \text{cosine to the } K\text{-th neighbour}, $$
 
-so that an equation which looks like hundreds of others (`x = 0`) says little, however well it is matched. A paper
-counts its ten best matches, each of its equations and of ours once; its score is their sum, divided by the most that
-ten equations of ours could have reached, $\sum_i (1 - b_i)$.
+so that an equation which looks like hundreds of others (`x = 0`) counts little, however well it matches. Of a paper the
+ten best matches count, each equation of either side once; its score is their sum, divided by the largest sum that ten
+equations of the query could have reached, $\sum_i (1 - b_i)$.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.library import records
 from eqkin.library.parsing import ParsedPaper, parse_item
+from eqkin.library.records import read_context
 from eqkin.limits import LIMITS
 from eqkin.search.backend import Floats, Keys, Snapshot
 from eqkin.search.results import EquationRecord, PaperHit, PaperRecord
@@ -28,62 +28,62 @@ from eqkin.sources import open_source
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.mathml import to_mathml, to_node
 
-_MAX_NEIGHBOURS = 100  # K, in a library of some size
-_EQUATIONS_PER_NEIGHBOUR = 20  # in a small one, one neighbour in so many equations
-_SCORED_PAIRS = 10  # matches of a paper that count
-_SHOWN_PAIRS = 5  # and are given as evidence
+_MAX_NEIGHBOURS = 100  # K, in a large library
+_EQUATIONS_PER_NEIGHBOUR = 20  # in a small library: K is one neighbour per so many equations
+_SCORED_PAIRS = 10  # of a paper
+_SHOWN_PAIRS = 5  # of them, as evidence
 
 
 @dataclass(frozen=True)
 class QueryPaper:
     """The paper that others are compared with."""
 
-    keys: frozenset[str]  # papers of the collection that are not answers
+    keys: frozenset[str]  # papers of the collection that are not hits
     vectors: Floats
     equations: list[int] | list[EquationRecord]  # keys in the collection, or a draft's records
 
 
 @dataclass(frozen=True)
 class _EquationPair:
-    gain: float
+    gain: float  # cosine above the baseline
     cosine: float
-    ours: int  # among the subject's equations
+    ours: int  # number of the query's equation
     theirs: int  # key
 
 
-def load_query_paper(desk: Snapshot, key: str) -> QueryPaper:
-    """A paper of the collection.
+def load_query_paper(snapshot: Snapshot, key: str) -> QueryPaper:
+    """Return a paper of the collection.
 
     Raises:
-        BadInput: it is not there, or none of its equations has a vector.
+        BadInput: it does not exist, or none of its equations has a vector.
     """
-    if key not in desk.get_papers([key]):
+    if key not in snapshot.get_papers([key]):
         raise BadInput(f"the library has no paper {key[:200]!r}")
-    equations = _thin_out(desk.list_keys([key]))
+    equations = _thin_out(snapshot.list_keys([key]))
     if not len(equations):
-        raise BadInput(f"{key}: none of its equations can be searched for; if it was added lately, run `eqkin index`")
-    return QueryPaper(frozenset({key}), desk.get_vectors(equations), equations.tolist())
+        raise BadInput(f"{key}: none of its equations can be searched for; if it was added recently, run `eqkin index`")
+    return QueryPaper(frozenset({key}), snapshot.get_vectors(equations), equations.tolist())
 
 
 def read_draft(source: str, encoder: Encoder) -> QueryPaper:
-    """A draft, or several files of one, read but not added.
+    """Read a draft, of one or several files, without adding it.
 
     Raises:
         BadInput: it cannot be read, or has no equations.
     """
     builder, equations, keys, problems = ForestBuilder(), list[EquationRecord](), set[str](), list[str]()
     for item in open_source(source):
-        extract = parse_item(item, "")
-        keys.add(extract.key)
-        if extract.forest is None:
-            problems.append(extract.message)
+        parsed = parse_item(item, "")
+        keys.add(parsed.key)
+        if parsed.forest is None:
+            problems.append(parsed.message)
             continue
-        builder.add_forest(extract.forest)
-        equations.extend(_build_draft_records(extract, extract.forest))
+        builder.add_forest(parsed.forest)
+        equations.extend(_build_draft_records(parsed, parsed.forest))
         if len(equations) > LIMITS.draft_equations:
             break
     if not equations:
-        reason = problems[0] if problems else "no equations in it that could be read"
+        reason = problems[0] if problems else "it has no equations that can be read"
         raise BadInput(reason if source in reason else f"{source}: {reason}")
     chosen = _thin_out(np.arange(len(equations)))
     vectors = encoder.embed(builder.build().select(chosen))
@@ -91,100 +91,95 @@ def read_draft(source: str, encoder: Encoder) -> QueryPaper:
     return QueryPaper(frozenset(keys), vectors, [equations[i] for i in chosen.tolist()])
 
 
-def find_related_papers(desk: Snapshot, subject: QueryPaper, k: int) -> list[PaperHit]:
-    """The papers whose equations are nearest to the subject's, best first."""
-    neighbours = max(2, min(_MAX_NEIGHBOURS, len(desk) // _EQUATIONS_PER_NEIGHBOUR))
-    own = desk.list_keys(subject.keys)
+def find_related_papers(snapshot: Snapshot, query: QueryPaper, k: int) -> list[PaperHit]:
+    """Find the papers whose equations are nearest to those of the query, best first."""
+    neighbours = max(2, min(_MAX_NEIGHBOURS, len(snapshot) // _EQUATIONS_PER_NEIGHBOUR))
+    own = snapshot.list_keys(query.keys)
     wanted = min(neighbours + len(own), 2 * neighbours + 100)
-    cosines, keys = desk.search_vectors(subject.vectors, wanted)
-    cosines, keys = _drop_own_equations(cosines, keys, own, neighbours)
+    cosines, keys = snapshot.search_vectors(query.vectors, wanted)
+    is_own = (keys < 0) | np.isin(keys, own)
+    order = np.argsort(is_own, axis=1, kind="stable")[:, :neighbours]
+    cosines = np.take_along_axis(cosines, order, axis=1)
+    keys = np.take_along_axis(np.where(is_own, -1, keys), order, axis=1)
     baseline = np.array([row[t >= 0][-1] if (t >= 0).any() else 1.0 for row, t in zip(cosines, keys, strict=True)])
-    places = desk.get_refs({key for key in keys.ravel().tolist() if key >= 0})
-    matches: dict[str, list[_EquationPair]] = defaultdict(list)
+    refs = snapshot.get_refs({key for key in keys.ravel().tolist() if key >= 0})
+    pairs: dict[str, list[_EquationPair]] = defaultdict(list)
     for ours, (row, found, base) in enumerate(zip(cosines.tolist(), keys.tolist(), baseline.tolist(), strict=True)):
         for cosine, key in zip(row, found, strict=True):
-            if key in places and cosine > base:
-                matches[places[key].paper].append(_EquationPair(cosine - base, cosine, ours, key))
+            if key in refs and cosine > base:
+                pairs[refs[key].paper].append(_EquationPair(cosine - base, cosine, ours, key))
+    best = {paper: _select_pairs(found) for paper, found in pairs.items()}
+    scores = {paper: sum(pair.gain for pair in chosen) for paper, chosen in best.items()}
     most = float(np.sort(1 - baseline)[::-1][:_SCORED_PAIRS].sum())
-    ranked = sorted(
-        ((_select_pairs(found), paper) for paper, found in matches.items()), key=lambda p: (-_sum_gains(p[0]), p[1])
-    )
-    known = desk.get_papers(paper for _, paper in ranked[:k])
-    return _build_paper_hits(
-        desk, subject, [(known[paper], best) for best, paper in ranked[:k] if paper in known], most
-    )
+    ranked = sorted(best, key=lambda paper: (-scores[paper], paper))[:k]
+    papers = snapshot.get_papers(ranked)
+    shown = [(papers[paper], best[paper][:_SHOWN_PAIRS]) for paper in ranked if paper in papers]
+    evidence = _load_evidence(snapshot, query, shown)
+    return [
+        PaperHit(paper, min(scores[paper.key] / most, 1.0) if most > 0 else 0.0, found)
+        for (paper, _), found in zip(shown, evidence, strict=True)
+    ]
 
 
-def _select_pairs(matches: Iterable[_EquationPair]) -> list[_EquationPair]:
-    """The matches of one paper that count: each equation of either side once, those that say most first."""
+def _select_pairs(pairs: Iterable[_EquationPair]) -> list[_EquationPair]:
+    """Choose the pairs of one paper that count: each equation of either side once, largest gain first."""
     ours: set[int] = set()
     theirs: set[int] = set()
     best: list[_EquationPair] = []
-    for match in sorted(matches, key=lambda m: (-m.gain, m.ours, m.theirs)):
-        if match.ours not in ours and match.theirs not in theirs:
-            ours.add(match.ours)
-            theirs.add(match.theirs)
-            best.append(match)
+    for pair in sorted(pairs, key=lambda p: (-p.gain, p.ours, p.theirs)):
+        if pair.ours not in ours and pair.theirs not in theirs:
+            ours.add(pair.ours)
+            theirs.add(pair.theirs)
+            best.append(pair)
             if len(best) == _SCORED_PAIRS:
                 break
     return best
 
 
-def _sum_gains(matches: Iterable[_EquationPair]) -> float:
-    return sum(match.gain for match in matches)
-
-
-def _build_paper_hits(
-    desk: Snapshot, subject: QueryPaper, ranked: list[tuple[PaperRecord, list[_EquationPair]]], most: float
-) -> list[PaperHit]:
-    keys = {match.theirs for _, best in ranked for match in best[:_SHOWN_PAIRS]}
-    ours = {match.ours for _, best in ranked for match in best[:_SHOWN_PAIRS]}
-    keys |= {key for key in (subject.equations[i] for i in ours) if isinstance(key, int)}
-    found = desk.get_records(sorted(keys))
-    hits = []
-    for paper, best in ranked:
-        pairs = []
-        for match in best[:_SHOWN_PAIRS]:
-            mine = subject.equations[match.ours]
-            record = found.get(mine) if isinstance(mine, int) else mine
-            if record is not None and match.theirs in found:
-                pairs.append((record, found[match.theirs], match.cosine))
-        hits.append(PaperHit(paper, min(_sum_gains(best) / most, 1.0) if most > 0 else 0.0, tuple(pairs)))
-    return hits
-
-
-def _drop_own_equations(cosines: Floats, keys: Keys, own: Keys, keep: int) -> tuple[Floats, Keys]:
-    """Neighbours without the subject's own equations, the first `keep` of each row."""
-    gone = (keys < 0) | np.isin(keys, own)
-    order = np.argsort(gone, axis=1, kind="stable")[:, :keep]
-    keys = np.where(gone, -1, keys)
-    return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(keys, order, axis=1)
+def _load_evidence(
+    snapshot: Snapshot, query: QueryPaper, shown: Sequence[tuple[PaperRecord, list[_EquationPair]]]
+) -> list[tuple[tuple[EquationRecord, EquationRecord, float], ...]]:
+    """Read the equations of pairs that are shown; pairs of equations that are gone are left out."""
+    every = [pair for _, pairs in shown for pair in pairs]
+    mine = {pair.ours: query.equations[pair.ours] for pair in every}
+    keys = {pair.theirs for pair in every} | {key for key in mine.values() if isinstance(key, int)}
+    records = snapshot.get_records(sorted(keys))
+    evidence = []
+    for _, pairs in shown:
+        found = []
+        for pair in pairs:
+            own = mine[pair.ours]
+            record = records.get(own) if isinstance(own, int) else own
+            if record is not None and pair.theirs in records:
+                found.append((record, records[pair.theirs], pair.cosine))
+        evidence.append(tuple(found))
+    return evidence
 
 
 def _thin_out(values: Keys) -> Keys:
-    """At most as many as the limit says, evenly spread."""
+    """Choose at most as many values as the limit allows, evenly spread."""
     if len(values) <= LIMITS.draft_equations:
         return values
     return values[np.linspace(0, len(values) - 1, LIMITS.draft_equations).round().astype(np.int64)]
 
 
-def _build_draft_records(extract: ParsedPaper, forest: Forest) -> list[EquationRecord]:
-    paper = extract.paper
+def _build_draft_records(parsed: ParsedPaper, forest: Forest) -> list[EquationRecord]:
+    paper = parsed.paper
     record = PaperRecord(
-        extract.key,
-        extract.title,
+        parsed.key,
+        parsed.title,
         tuple(paper.authors) if paper else (),
         paper.year if paper else None,
         tuple(paper.fields) if paper else (),
-        extract.origin,
+        parsed.origin,
     )
     equations = []
-    for equation in extract.equations:
+    for equation in parsed.equations:
         if equation.tree >= 0:
-            _, heading, latex = extract.sections[equation.section]
-            before, after = records.read_context(latex, equation.mark)
+            _, heading, latex = parsed.sections[equation.section]
+            before, after = read_context(latex, equation.mark)
             mathml = to_mathml(to_node(forest, equation.tree))
-            name = f"{extract.key}#{equation.number}"
+            name = f"{parsed.key}#{equation.number}"
             equations.append(
                 EquationRecord(name, -1, equation.latex, mathml, equation.label, heading, before, after, record)
             )

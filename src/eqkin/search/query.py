@@ -1,4 +1,4 @@
-r"""A query as a person gives it: LaTeX, MathML or a file of either, read into a tree, or told where it is wrong."""
+"""Read formulas as people give them, LaTeX, MathML or a file of either, into trees; or say where they are wrong."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Problem:
     """What is wrong with a formula, and where."""
 
     message: str
-    position: int = -1  # of the character in the text as given, from 0; -1 where that is not known
-    reason: str = ""  # a short class of problems
+    position: int = -1  # of the character in the text as given, from 0; -1 if unknown
+    reason: str = ""  # kind of problem, in short
 
 
 class UnreadableFormula(BadInput):
-    """A query's formula cannot be read; `problem` says where it is wrong."""
+    """A formula cannot be read; `problem` says where it is wrong."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(_describe(problem))
@@ -44,7 +44,7 @@ class UnreadableFormula(BadInput):
 
 
 class OversizedFormula(LimitReached):
-    """A query's formula is larger or slower than allowed."""
+    """A formula takes more space or time than allowed."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(_describe(problem))
@@ -57,9 +57,9 @@ class Formula:
 
     latex: str  # as given; "" for MathML
     forest: Forest  # of its tree
-    unknown: tuple[str, ...] = ()  # commands nobody defines, shown by name
-    repaired: bool = False  # a slip was mended
-    wildcards: tuple[str, ...] = ()  # leaves that stand for anything, by their text ("?x"), in the order written
+    unknown: tuple[str, ...] = ()  # undefined commands, shown by name
+    repaired: bool = False  # a typing error was repaired
+    wildcards: tuple[str, ...] = ()  # by their text ("?x"), in the order written
 
     @property
     def root(self) -> Node:
@@ -68,7 +68,7 @@ class Formula:
 
     @property
     def mathml(self) -> str:
-        """Its MathML, fit to be shown."""
+        """Its MathML, safe to be shown."""
         return to_mathml(self.root)
 
 
@@ -83,7 +83,7 @@ class Preview:
 
 
 class FormulaReader:
-    """Reads formulas for any number of threads, with a few converters."""
+    """Reads formulas for any number of threads, with a few converters that they share."""
 
     def __init__(self, converters: int = _DEFAULT_CONVERTERS) -> None:
         self.converters = converters
@@ -92,11 +92,11 @@ class FormulaReader:
             self._converters.put(Converter())  # its engine starts with its first formula
 
     def read(self, text: str, *, wildcards: bool = True) -> Formula:
-        r"""The formula in a text of LaTeX or MathML.
+        r"""Read a formula of LaTeX or MathML.
 
         Args:
-            text: As typed, or as taken from somewhere: HTML entities in it are read as what they stand for.
-            wildcards: Take `?x` and `\qvar{x}` for wildcards.
+            text: As typed, or as copied from somewhere: HTML entities in it are decoded.
+            wildcards: Read `?x` and `\qvar{x}` as wildcards.
 
         Raises:
             UnreadableFormula: it is empty or wrong.
@@ -117,7 +117,7 @@ class FormulaReader:
         return replace(formula, latex=latex, wildcards=found)
 
     def preview(self, text: str) -> Preview:
-        """The same for someone who is still typing: never raises for what was typed."""
+        """Read a formula that is still being typed: raises nothing for what was typed."""
         try:
             formula = self.read(text)
         except (UnreadableFormula, OversizedFormula) as error:
@@ -125,7 +125,7 @@ class FormulaReader:
         return Preview(formula.mathml, None, formula.unknown, formula.repaired)
 
     def close(self) -> None:
-        """Give the converters' memory back."""
+        """Free the converters' memory."""
         converters = [self._converters.get() for _ in range(self._converters.qsize())]
         for converter in converters:
             converter.close()
@@ -172,12 +172,12 @@ class FormulaReader:
 
 
 def is_mathml(text: str) -> bool:
-    """Whether a text is meant as MathML rather than LaTeX."""
+    """Return whether a text is MathML rather than LaTeX."""
     return _MARKUP_START.match(text) is not None
 
 
 def read_formula_file(path: Path) -> str:
-    """The text of a file that holds one formula.
+    """Read the text of a file that contains one formula.
 
     Raises:
         BadInput: it cannot be read as text.
@@ -208,13 +208,13 @@ def _make_error(failure: Failure, typed: str, text: str) -> UnreadableFormula | 
 def _move_error(
     error: UnreadableFormula | OversizedFormula, text: RewrittenText
 ) -> UnreadableFormula | OversizedFormula:
-    """The same error, with its place in the text as it was before it was rewritten."""
+    """Return the same error, with its position in the text before it was rewritten."""
     at = error.problem.position
     return type(error)(replace(error.problem, position=text.find_origin(at))) if at >= 0 else error
 
 
 def _locate(units: int, typed: str, text: str) -> int:
-    """Where the converter's position lies in the text as given, which may have lost `$`, labels or an environment."""
+    """Find the converter's position in the text as given, which may have lost `$`, labels or an environment."""
     at = len(typed.encode("utf-16-le")[: 2 * units].decode("utf-16-le", "ignore"))  # it counts in UTF-16
     start = text.find(typed)
     if start >= 0:
@@ -228,7 +228,7 @@ def _locate(units: int, typed: str, text: str) -> int:
 
 
 def _locate_in_markup(text: str, error: EqkinError) -> int:
-    """The character that expat names by line and column."""
+    """Return the character that expat names by line and column."""
     match = re.search(r"line (\d+), column (\d+)", str(error))
     if match is None:
         return -1

@@ -41,7 +41,8 @@ class SearchOptions:
         text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
         if len(text) > LIMITS.query_words:
             raise LimitReached(f"the text is longer than {LIMITS.query_words:,} characters")
-        for name, value in (("k", check_k(self.k)), ("text", text), ("filters", check_filters(self.filters))):
+        filters = check_filters(self.filters or Filters())
+        for name, value in (("k", check_k(self.k)), ("text", text), ("filters", filters)):
             object.__setattr__(self, name, value)
 
 

@@ -1,4 +1,4 @@
-"""Ranking any collection of formulas for any topics: TREC runs, by the similarity the engine ranks with."""
+"""TREC runs: rank all formulas of a file for each topic, by the relevance that a search ranks by."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOPICS_PER_BATCH = 128  # whose scores are in memory together
 
 @dataclass
 class EncodedFormulas:
-    """Formulas with their names, and trees and vectors of length 1 of those that could be read."""
+    """Formulas with their names, and trees and unit vectors of those that could be read."""
 
     names: list[str]
     forest: Forest
@@ -35,15 +35,15 @@ class EncodedFormulas:
 
     @property
     def readable(self) -> list[str]:
-        """The names of those that could be."""
+        """Names of formulas that could be read."""
         return [name for name in self.names if name not in self.problems]
 
 
 def read_table(path: Path) -> list[tuple[str, str]]:
-    """Lines `id<TAB>latex` of a file; empty lines are skipped.
+    """Read lines `id<TAB>latex` of a file; empty lines are skipped.
 
     Raises:
-        BadInput: it cannot be read, a line has no tab, or an id stands there twice or has a space in it.
+        BadInput: it cannot be read, a line has no tab, or an id occurs twice or contains a space.
     """
     table: dict[str, str] = {}
     for number, line in enumerate(read_lines(path), 1):
@@ -58,7 +58,7 @@ def read_table(path: Path) -> list[tuple[str, str]]:
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a text file; raises `BadInput`."""
+    """Read the lines of a text file; raises `BadInput`."""
     try:
         return path.read_text("utf-8-sig").split("\n")
     except OSError as error:
@@ -70,13 +70,20 @@ def read_lines(path: Path) -> list[str]:
 def encode_formulas(
     table: Iterable[tuple[str, str]], encoder: Encoder, reader: FormulaReader, *, wildcards: bool = False
 ) -> EncodedFormulas:
-    """Trees and vectors of named formulas; in topics there may be wildcards, which then are letters of their own."""
+    """Read and embed named formulas; with `wildcards`, those of topics count as letters of their own."""
     given, builder = list(table), ForestBuilder()
     names = [name for name, _ in given]
     problems: dict[str, str] = {}
     patterns: dict[str, Pattern] = {}
-    with ThreadPoolExecutor(reader.converters) as pool:  # the converters work outside of Python's lock
-        for name, read in zip(names, pool.map(lambda row: _try_to_read(reader, row[1], wildcards), given), strict=True):
+
+    def read_formula(row: tuple[str, str]) -> Formula | str:
+        try:
+            return reader.read(row[1], wildcards=wildcards)
+        except (UnreadableFormula, OversizedFormula) as error:
+            return str(error)
+
+    with ThreadPoolExecutor(reader.converters) as pool:  # the converters release Python's lock
+        for name, read in zip(names, pool.map(read_formula, given), strict=True):
             if isinstance(read, str):
                 problems[name] = read
                 continue
@@ -91,18 +98,10 @@ def encode_formulas(
     )
 
 
-def _try_to_read(reader: FormulaReader, latex: str, wildcards: bool) -> Formula | str:
-    """A formula, or why it cannot be read."""
-    try:
-        return reader.read(latex, wildcards=wildcards)
-    except (UnreadableFormula, OversizedFormula) as error:
-        return str(error)
-
-
 def iter_run_lines(
     topics: EncodedFormulas, formulas: EncodedFormulas, tag: str = "eqkin", ranker: Ranker | None = None
 ) -> Iterator[str]:
-    """Lines `topic Q0 formula rank score tag` that rank all formulas for each topic; unreadable ones come last."""
+    """Yield lines `topic Q0 formula rank score tag` that rank all formulas for each topic, unreadable ones last."""
     rows = _iter_scores(topics, formulas, ranker or load_bundled_ranker())
     unreadable = [name for name in formulas.names if name in formulas.problems]
     names = [*formulas.readable, *unreadable]
@@ -111,8 +110,8 @@ def iter_run_lines(
         if topic not in topics.problems:
             found = next(rows)
             if topic in topics.patterns:
-                closely = np.argsort(-found, kind="stable")[:RERANK_DEPTH].tolist()
-                found = rank_matches_first(found, topics.patterns[topic], partial(to_node, formulas.forest), closely)
+                best = np.argsort(-found, kind="stable")[:RERANK_DEPTH].tolist()
+                found = rank_matches_first(found, topics.patterns[topic], partial(to_node, formulas.forest), best)
             scores[: len(found)] = found
         order = np.argsort(-scores, kind="stable")
         for rank, number in enumerate(order.tolist(), 1):
@@ -122,7 +121,7 @@ def iter_run_lines(
 def _iter_scores(
     topics: EncodedFormulas, formulas: EncodedFormulas, ranker: Ranker
 ) -> Iterator[npt.NDArray[np.float32]]:
-    """The scores of all readable formulas for each readable topic."""
+    """Yield the scores of all readable formulas for each readable topic."""
     for start in range(0, len(topics.forest), _TOPICS_PER_BATCH):
         some = np.arange(start, min(start + _TOPICS_PER_BATCH, len(topics.forest)))
         asked = topics.forest.select(some)

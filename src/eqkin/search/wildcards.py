@@ -1,11 +1,10 @@
-r"""Queries with wildcards: whether a tree, or a part of it, has the form of a pattern such as `?a^2 + ?b^2 = ?c^2`.
+r"""Match queries with wildcards: does a tree, or a part of it, have the form of `?a^2 + ?b^2 = ?c^2`?
 
-A wildcard stands for an expression: any run of members of a row, the shortest first, whose brackets are closed and
-whose operators have something to work on; or all that stands in a slot (an exponent, a numerator). The same wildcard
-stands for the same everywhere, but for brackets around it. All else in the pattern stands for itself, as
-`eqkin.trees.rows` reads trees.
-The search goes through choices in a fixed order: the whole tree first, then its rows from the top down, where only a
-wildcard that is all of a side, as in `?p = ?q`, may hold a relation (`a < b`); then the same with any that hold some.
+A wildcard matches an expression: any sequence of members of a row, the shortest first, whose brackets are balanced and
+whose operators have operands; or all of a slot (an exponent, a numerator). The same wildcard matches the same
+everywhere, except for brackets around it. All else in the pattern matches itself, as `eqkin.trees.rows` reads trees.
+The search tries choices in a fixed order: the whole tree first, then its rows from the top down, where only a wildcard
+that is all of a side, as in `?p = ?q`, may contain a relation (`a < b`); then the same with any that contain one.
 """
 
 from __future__ import annotations
@@ -31,27 +30,27 @@ Scores = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PatternMatch:
-    """How a tree answers a pattern. Nodes are numbered breadth first, as the forest has them."""
+    """How a tree matches a pattern. Nodes are numbered in breadth-first order, as in the forest."""
 
-    whole: bool  # all of the tree was matched, not a part alone
-    bindings: dict[str, Node]  # what each wildcard ("?x") stands for
-    pairs: tuple[tuple[int, int], ...]  # nodes of the pattern and of the tree that answer each other, ascending
+    whole: bool  # the whole tree matches, not only a part
+    bindings: dict[str, Node]  # what each wildcard ("?x") matches
+    pairs: tuple[tuple[int, int], ...]  # matching nodes of pattern and tree, ascending
 
 
 class Pattern:
-    """A pattern that is laid beside many trees."""
+    """A formula with wildcards, prepared for matching many trees."""
 
     def __init__(self, root: Node) -> None:
         self._reader = RowReader()
         self._row = self._reader.read(root)
         self._wild = {item.code: item.text for item in _iter_items(self._row) if item.node and is_wildcard(item.node)}
-        self._open = set(self._wild)  # codes of items that hold wildcards
+        self._open = set(self._wild)  # codes of items that contain wildcards
         _mark_open(self._row, self._open)
         self._outer = set(self._row.codes) - self._open
         self._needed = set(_iter_closed(self._row, self._open))
 
     def match(self, root: Node, limit: int = MAX_STEPS) -> PatternMatch | None:
-        """The first match of a tree or a part of it; None if there is none within so many steps."""
+        """Return the first match of a tree or a part of it; None if there is none within `limit` steps."""
         row = self._reader.copy().read(root)
         items = list(_iter_items(row))
         if not self._row.items or not self._needed.issubset({item.code for item in items}):
@@ -73,12 +72,12 @@ class Pattern:
 
 
 def match_pattern(pattern: Node, tree: Node, limit: int = MAX_STEPS) -> PatternMatch | None:
-    """Whether a tree or a part of it has the form of a pattern, and how; None also if that takes too many steps."""
+    """Match a tree or a part of it with a pattern; None if it does not match, or takes too many steps."""
     return Pattern(pattern).match(tree, limit)
 
 
 def replace_wildcards(forest: Forest) -> Forest:
-    """A query's tree with an identifier for each wildcard: its own letter if that is free, else another one."""
+    """Replace each wildcard by a letter: its own if that does not occur otherwise, else another one."""
     if not any(text.startswith("?") for text in forest.texts):
         return forest
     roots = [to_node(forest, index) for index in range(len(forest))]
@@ -103,7 +102,7 @@ class _Exhausted(Exception):
 
 
 class _Goal(NamedTuple):
-    """Members of a pattern, from one on, have to answer those of a row, from one on; then other goals follow."""
+    """Members `at` to the end of a pattern must match members `place` on of a row; then comes the goal `then`."""
 
     pattern: tuple[RowItem, ...]
     at: int
@@ -111,26 +110,26 @@ class _Goal(NamedTuple):
     place: int
     to_end: bool  # of the row
     then: _Goal | None
-    length: int = 0  # the least that the wildcard which comes next may stand for; exactly that, if it is bound
+    length: int = 0  # least length of what the next wildcard matches; the exact one, if it is bound
 
 
 class _Binding(NamedTuple):
-    codes: tuple[int, ...]  # without brackets around
+    codes: tuple[int, ...]  # without enclosing brackets
     run: tuple[RowItem, ...]
 
 
 class _PatternSearch:
-    """Goes through the choices for wildcards, with a stack of those that are left."""
+    """Backtracking search over the choices for wildcards."""
 
-    def __init__(self, wild: dict[int, str], unground: set[int], limit: int) -> None:
-        self._wild, self._open, self._left = wild, unground, limit
-        self.statements = False  # whether any wildcard may hold a relation
+    def __init__(self, wild: dict[int, str], with_wildcards: set[int], limit: int) -> None:
+        self._wild, self._open, self._left = wild, with_wildcards, limit
+        self.statements = False  # whether any wildcard may contain a relation
         self._bound: dict[str, _Binding] = {}  # in the order of binding
         self._pairs: list[tuple[RowItem, tuple[RowItem, ...]]] = []
         self._choices: list[tuple[_Goal, int, int]] = []
 
     def run(self, goal: _Goal | None) -> bool:
-        """Whether a goal can be reached; then `result` says how."""
+        """Return whether a goal can be reached; `build_match` says how."""
         self._bound, self._pairs, self._choices = {}, [], []
         failed = False
         while goal is not None or failed:
@@ -147,7 +146,7 @@ class _PatternSearch:
         return True
 
     def build_match(self, whole: bool) -> PatternMatch:
-        """How the goal was reached."""
+        """Return how the goal was reached."""
         pairs = {(0, 0)} if whole else set()
         for ours, theirs in self._pairs:
             if ours.code in self._wild:
@@ -158,7 +157,7 @@ class _PatternSearch:
         return PatternMatch(whole, bindings, tuple(sorted(pairs)))
 
     def _step(self, goal: _Goal) -> tuple[bool, _Goal | None]:
-        """Whether it fails here, and what is left to reach."""
+        """Take one step; return whether it fails, and the remaining goal."""
         rest, room = len(goal.pattern) - goal.at, len(goal.row.items) - goal.place
         if room < rest or (not rest and goal.to_end and room):
             return True, None
@@ -176,7 +175,7 @@ class _PatternSearch:
         return False, following
 
     def _bind_wildcard(self, goal: _Goal, name: str, most: int) -> tuple[bool, _Goal | None]:
-        """Let a wildcard stand for the next few members of the row, and keep the other choices."""
+        """Match a wildcard with the next members of the row, and store the other choices."""
         bound = self._bound.get(name)
         last = goal.to_end and goal.at == len(goal.pattern) - 1
         lengths = (
@@ -199,7 +198,7 @@ class _PatternSearch:
         return _Goal(goal.pattern, goal.at + 1, goal.row, goal.place + length, goal.to_end, goal.then)
 
     def _iter_lengths(self, goal: _Goal, least: int, most: int) -> Iterator[int]:
-        """How many members can be an expression, ascending."""
+        """Yield how many members can be an expression, ascending."""
         row, start, least = goal.row, goal.place, max(goal.length, least)
         reach, joins, states = start, True, False
         may_state = self.statements or _is_side(goal.pattern, goal.at)
@@ -208,7 +207,7 @@ class _PatternSearch:
             self._spend(1)
             partner, item = row.partners[place], row.items[place]
             if partner < start:
-                return  # closes what was opened before
+                return  # closes a bracket that was opened before
             states = states or (reach <= place and item.is_relation)
             reach, joins = max(reach, partner), joins and item.is_operator
             ends = partner != place or not item.needs_after
@@ -219,12 +218,12 @@ class _PatternSearch:
                 yield length
 
     def _may_follow(self, goal: _Goal, place: int) -> bool:
-        """Whether the pattern's next member may stand there, at a glance."""
+        """Return whether the pattern's next member can be there, as far as its code tells."""
         code = goal.pattern[goal.at + 1].code if goal.at + 1 < len(goal.pattern) else -1
         return code < 0 or code in self._open or goal.row.codes[place] == code
 
     def _iter_bound_lengths(self, goal: _Goal, bound: _Binding) -> Iterator[int]:
-        """How many members say what a wildcard stands for already: as it is, or in brackets."""
+        """Yield how many members repeat what a wildcard is bound to: as it is, or in brackets."""
         row, start, size = goal.row, goal.place, len(bound.codes)
         self._spend(size)
         if size >= goal.length and row.codes[start : start + size] == bound.codes:
@@ -244,7 +243,7 @@ def _have_same_slots(item: RowItem, other: RowItem) -> bool:
 
 
 def _is_side(pattern: tuple[RowItem, ...], at: int) -> bool:
-    """Whether a member has nothing but relations beside it."""
+    """Return whether a member has only relations as neighbours."""
     return all(item.is_relation for item in pattern[max(at - 1, 0) : at] + pattern[at + 1 : at + 2])
 
 
@@ -255,7 +254,7 @@ def _strip_brackets(row: ItemRow, start: int, end: int) -> tuple[int, ...]:
 
 
 def _iter_pairs(item: RowItem, other: RowItem, deep: bool) -> Iterator[tuple[int, int]]:
-    """Numbers of two items that answer each other, and of all below them if they are the same."""
+    """Yield the numbers of two matching items, and of all below them if they are the same."""
     stack = [(item, other)]
     while stack:
         ours, theirs = stack.pop()
@@ -267,7 +266,7 @@ def _iter_pairs(item: RowItem, other: RowItem, deep: bool) -> Iterator[tuple[int
 
 
 def _iter_items(row: ItemRow) -> Iterator[RowItem]:
-    """All items of a row and below, from the top down."""
+    """Yield all items of a row and below, from the top down."""
     level = [row]
     while level:
         for inner in level:
@@ -275,39 +274,39 @@ def _iter_items(row: ItemRow) -> Iterator[RowItem]:
         level = [slot for inner in level for item in inner.items for slot in item.slots]
 
 
-def _mark_open(row: ItemRow, unground: set[int]) -> bool:
-    """Add the codes of items that hold something open; whether the row does."""
+def _mark_open(row: ItemRow, with_wildcards: set[int]) -> bool:
+    """Add the codes of items that contain wildcards; return whether the row does."""
     found = False
     for item in row.items:
-        if any([_mark_open(slot, unground) for slot in item.slots]):
-            unground.add(item.code)
-        found = found or item.code in unground
+        if any([_mark_open(slot, with_wildcards) for slot in item.slots]):
+            with_wildcards.add(item.code)
+        found = found or item.code in with_wildcards
     return found
 
 
-def _iter_closed(row: ItemRow, unground: set[int]) -> Iterator[int]:
-    """The codes of the largest items without wildcards."""
+def _iter_closed(row: ItemRow, with_wildcards: set[int]) -> Iterator[int]:
+    """Yield the codes of the largest items without wildcards."""
     for item in row.items:
-        if item.code not in unground:
+        if item.code not in with_wildcards:
             yield item.code
-        for slot in item.slots if item.code in unground else ():
-            yield from _iter_closed(slot, unground)
+        for slot in item.slots if item.code in with_wildcards else ():
+            yield from _iter_closed(slot, with_wildcards)
 
 
 def rank_matches_first(
-    scores: Scores, pattern: Pattern, trees: Callable[[int], Node], closely: Iterable[int]
+    scores: Scores, pattern: Pattern, get_tree: Callable[[int], Node], chosen: Iterable[int]
 ) -> Scores:
-    """Scores in [0, 1] that put what a pattern matches first: whole formulas, then parts of formulas, then the rest.
+    """Change scores in [0, 1] so that matches come first: of whole formulas, then of parts, then the rest.
 
     Args:
         scores: Of all formulas.
         pattern: Of a query with wildcards.
-        trees: Gives the tree of the formula at a place.
-        closely: Places of the formulas to look at; the others are taken not to match.
+        get_tree: Returns the tree of a formula by its number.
+        chosen: Numbers of the formulas to match; the others count as not matching.
     """
     raised = (scores / 3).astype(np.float32)
-    for at in closely:
-        match = pattern.match(trees(at))
+    for at in chosen:
+        match = pattern.match(get_tree(at))
         if match is not None:
             raised[at] += np.float32((2 if match.whole else 1) / 3)
     return raised

@@ -28,7 +28,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from eqkin import __version__
 from eqkin.backends.milvus.collection import (
     DEFAULT_COLLECTION,
     LEASE_KEY,
@@ -50,6 +49,7 @@ from eqkin.index.vectors import VectorFiles
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_contents, list_paper_trees
 from eqkin.library.records import get_paper_page
+from eqkin.version import __version__
 
 T = TypeVar("T")
 _PAPERS_PER_LOOKUP = 500
