@@ -24,7 +24,7 @@ from eqkin.latex.citations import find_cited_ids, normalise_arxiv_id
         ("", None),
     ],
 )
-def test_ids_have_one_plain_form(written, plain):
+def test_normalise_arxiv_id_gives_one_form(written, plain):
     assert normalise_arxiv_id(written) == plain
 
 
@@ -42,21 +42,21 @@ def test_ids_have_one_plain_form(written, plain):
         (r"\bibitem{a} xhep-th/9901001, hep-th/99010012", []),
     ],
 )
-def test_ids_are_found_in_bibliography_items(item, found):
+def test_cited_ids_are_found_in_bibliography_items(item, found):
     text = rf"Text 2101.00001 arXiv:1.5 \begin{{thebibliography}}{{9}}{item}\end{{thebibliography}}"
     assert parse(text).cites == found
     assert parse("Body.", bibliographies=[item]).cites == found
 
 
-def test_the_body_is_not_searched():
+def test_cited_ids_are_not_searched_in_the_body():
     assert parse("We use arXiv:2005.01234 and hep-th/9901001 and 0.1234 and 1703.1234.").cites == []
 
 
-def test_bib_files_name_eprints():
+def test_cited_ids_are_found_in_bib_files():
     bib = '@article{a, eprint = {1706.03762}, archivePrefix="arXiv"}\n'
     bib += '@misc{b, eprint="hep-th/9711200"}\n@misc{c, eprint=1412.6980}'
     assert find_cited_ids("", [bib]) == ["1412.6980", "1706.03762", "hep-th/9711200"]
 
 
-def test_comments_in_the_bibliography_are_not_read():
+def test_cited_ids_in_comments_are_ignored():
     assert parse("\\begin{thebibliography}{9}%\\bibitem{a} arXiv:1706.03762\n\\end{thebibliography}").cites == []

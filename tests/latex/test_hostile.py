@@ -25,7 +25,7 @@ PREAMBLE = r"\def\be{\begin{equation}}\def\ee{\end{equation}}\begin{document}\be
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("preamble", ["", PREAMBLE])
-def test_long_repetitive_text_gives_a_document_of_its_size(unit, preamble):
+def test_parse_of_long_repetitive_text_gives_a_document_of_its_size(unit, preamble):
     text = preamble + unit * (300_000 // len(unit))
     document = parse(text, [], [text])
     assert all(0 <= equation.section < len(document.sections) for equation in document.equations)
@@ -34,13 +34,13 @@ def test_long_repetitive_text_gives_a_document_of_its_size(unit, preamble):
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_rewritten_equation_is_not_much_longer(unit):
+def test_converter_input_is_not_much_longer_than_the_equation(unit):
     body = (unit * 20_000)[:20_000]
     for name in sorted(DISPLAY_ENVIRONMENTS):
         assert len(to_converter_input(name, body)) <= 3 * len(body) + 1_000
 
 
-def test_column_specifications_do_not_explode():
+def test_simplified_column_specifications_are_bounded():
     spec = "c"
     for _ in range(50):
         spec = "*{99}{" + spec + "}"

@@ -73,38 +73,38 @@ DEFINITIONS = [
 
 
 @pytest.mark.parametrize(("definition", "use", "meaning"), DEFINITIONS)
-def test_a_definition_means_what_it_says(converter, definition, use, meaning):
+def test_macro_definition_is_expanded(converter, definition, use, meaning):
     assert trees(converter, rf"{definition}\begin{{document}}$${use}$$\end{{document}}") == [shown(converter, meaning)]
 
 
 @pytest.mark.parametrize(("definition", "use", "meaning"), DEFINITIONS)
-def test_definitions_in_a_local_style_count(converter, definition, use, meaning):
+def test_macros_of_a_local_style_are_used(converter, definition, use, meaning):
     assert trees(converter, f"$${use}$$", styles=[definition]) == [shown(converter, meaning)]
 
 
-def test_a_redefinition_in_the_body_holds_from_there_on(converter):
+def test_redefinition_in_the_body_holds_from_there_on(converter):
     text = r"""\newcommand{\x}{a}\begin{document}$$\x$$ \renewcommand{\x}{b} $$\x$$ $$\x$$
     \def\x{c} \def\y{d} $$\x\y$$\end{document}"""
     assert trees(converter, text) == [shown(converter, m) for m in ("a", "b", "b", "cd")]
     assert [e.epoch for e in parse(text).equations] == [0, 1, 1, 2]
 
 
-def test_the_same_definition_again_is_no_new_table():
+def test_repeated_definition_makes_no_new_macro_table():
     assert len(parse(r"$$\x$$\def\x{a}$$\x$$\def\x{a}$$\x$$").macros) == 1
 
 
-def test_a_name_first_defined_in_the_body_means_the_same_before():
+def test_macro_first_defined_in_the_body_also_holds_before():
     document = parse(r"$$\x$$\def\x{a}")
     assert document.macros[0][r"\x"].body == "a"
 
 
-def test_the_number_of_tables_is_limited():
+def test_number_of_macro_tables_is_limited():
     document = parse("".join(rf"\def\x{{{i}}}$$\x$$" for i in range(1000)))
     assert len(document.macros) <= 200
     assert len(document.equations) == 1000
 
 
-def test_a_bad_macro_costs_only_the_equations_that_use_it(converter):
+def test_bad_macro_costs_only_the_equations_that_use_it(converter):
     text = r"""\newcommand{\bad}{\left( \frac{} \newcommand \newcommand{\worse \def\def \let
     \begin{document}$$a=b$$ $$\bad$$\end{document}"""
     document = parse(text)
@@ -142,12 +142,12 @@ def test_macros_may_open_and_close_displays(converter, case):
     assert trees(converter, rf"{definition}\begin{{document}}{use}\end{{document}}") == [shown(converter, "a=b")]
 
 
-def test_macros_may_stand_for_inner_environments(converter):
+def test_macros_may_open_inner_environments(converter):
     text = r"\def\ba{\begin{array}}\def\ea{\end{array}}\begin{document}\[\ba{cc}a&b\ea\]\end{document}"
     assert trees(converter, text) == [shown(converter, r"\begin{array}{cc}a&b\end{array}")]
 
 
-def test_changes_move_with_the_text_that_is_written_out(converter):
+def test_macro_changes_follow_expanded_text(converter):
     text = r"""\def\be{\begin{equation}}\def\ee{\end{equation}}
     \begin{document}\be\x\ee \def\x{1} \be\x\ee \def\x{2} \be\x\ee\end{document}"""
     assert trees(converter, text) == [shown(converter, n) for n in "112"]

@@ -59,7 +59,7 @@ DISPLAYS = [
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_a_display_in_the_style_of_papers_converts_undegraded(converter, display):
+def test_displays_in_the_style_of_papers_convert_undegraded(converter, display):
     document = parse(PREAMBLE + display + "\n\\end{document}")
     (equation,) = document.equations
     latex = to_converter_input(equation.environment, equation.body)

@@ -57,7 +57,7 @@ PACKAGES = [
 
 
 @pytest.mark.parametrize(("package", "formula", "meaning"), PACKAGES)
-def test_packages_are_known(converter, package, formula, meaning):
+def test_known_packages_have_preludes(converter, package, formula, meaning):
     if package == "mathtools":
         assert outcome(converter, formula, [package]).failure is None
     else:
@@ -83,7 +83,7 @@ def test_every_command_of_every_prelude_converts(converter, package):
     assert [(use, r.failure, r.unknown) for use, r in zip(uses, results, strict=True) if r.failure or r.unknown] == []
 
 
-def test_a_command_of_a_package_that_was_not_named_is_borrowed(converter):
+def test_command_of_an_unloaded_package_is_borrowed(converter):
     result = outcome(converter, r"\ket{\psi}")
     assert result.failure is None
     assert result.unknown == ()
@@ -97,14 +97,14 @@ def test_a_command_of_a_package_that_was_not_named_is_borrowed(converter):
         (r"\unheard{} x \unseen", r"\mathrm{unheard}{} x \mathrm{unseen}", (r"\unheard", r"\unseen")),
     ],
 )
-def test_an_unknown_command_is_shown_by_name_and_counted(converter, formula, meaning, unknown):
+def test_undefined_command_is_shown_by_name_and_reported(converter, formula, meaning, unknown):
     result = convert_formulas(converter, [formula])
     assert set(result.outcomes[0].unknown) == set(unknown)
     if "{}" not in formula:
         assert to_mathml(to_node(result.forest, 0)) == shown(converter, meaning)
 
 
-def test_the_number_of_arguments_is_guessed_from_all_uses(converter):
+def test_argument_count_of_undefined_commands_is_guessed_from_all_uses(converter):
     uses = [r"\f{a}{b}", r"\f{a} {c}+\f x y", r"\f{x}{y}z"]
     result = formulas.convert_formulas(converter, uses)
     assert to_mathml(to_node(result.forest, 0)) == shown(converter, r"\operatorname{f}{a}{b}")
@@ -113,7 +113,7 @@ def test_the_number_of_arguments_is_guessed_from_all_uses(converter):
     assert to_mathml(to_node(result.forest, 0)) == shown(converter, r"\mathrm{f}+\operatorname{foo}{a}")
 
 
-def test_unknown_commands_of_one_formula_leave_the_others_alone(converter):
+def test_undefined_commands_do_not_affect_other_formulas(converter):
     results = convert_formulas(converter, ["x", r"\nobody x", "y"]).outcomes
     assert [bool(r.unknown) for r in results] == [False, True, False]
     assert sorted(r.tree for r in results) == [0, 1, 2]
@@ -130,16 +130,16 @@ def test_unknown_commands_of_one_formula_leave_the_others_alone(converter):
         r"\begin{prooftree}\end{prooftree}",
     ],
 )
-def test_pictures_are_told_from_equations(body):
+def test_pictures_are_diagrams(body):
     assert is_diagram(body)
 
 
 @pytest.mark.parametrize("body", ["x+y", r"\xyz + \inputs", r"\text{a diagram}", r"\begin{matrix}a\end{matrix}"])
-def test_equations_are_no_pictures(body):
+def test_equations_are_not_diagrams(body):
     assert not is_diagram(body)
 
 
-def test_a_picture_behind_a_macro_is_told_from_its_failure(converter):
+def test_picture_behind_a_macro_is_a_diagram_failure(converter):
     macros = parse(r"\newcommand{\pic}{\xymatrix{A}}").macros[0]
     result = outcome(converter, r"\pic", None, macros)
     assert result.failure is not None
@@ -158,13 +158,13 @@ def test_a_picture_behind_a_macro_is_told_from_its_failure(converter):
         (r"a}+b", "a+b"),
     ],
 )
-def test_slips_are_mended_and_counted(converter, broken, mended):
+def test_mistakes_are_repaired_and_reported(converter, broken, mended):
     result = outcome(converter, broken)
     assert result.failure is None, result.failure
     assert result.repaired
 
 
-def test_one_row_of_an_alignment_is_an_equation(converter):
+def test_alignment_of_one_row_is_an_equation(converter):
     plain = shown(converter, "a=b")
     for environment in ("equation", "align", "align*", "gather", "multline", "eqnarray", "flalign*", "DISPLAY"):
         body = "a&=&b" if environment == "eqnarray" else "a&=b" if "align" in environment else "a=b"
@@ -193,7 +193,7 @@ def test_one_row_of_an_alignment_is_an_equation(converter):
         ("dmath", r"a=b"),
     ],
 )
-def test_environments_are_written_for_the_converter(converter, environment, body):
+def test_environments_are_rewritten_for_the_converter(converter, environment, body):
     shown(converter, to_converter_input(environment, body))
 
 
@@ -229,7 +229,7 @@ def test_failures_are_classified(converter):
 @pytest.mark.parametrize(
     "formula", [r"\includegraphics{x.png}", r"\htmlId{a}{x}", r"\htmlStyle{color:red}{x}", r"\htmlData{a=b}{x}"]
 )
-def test_untrusted_commands_never_pass(converter, formula):
+def test_untrusted_commands_are_refused(converter, formula):
     assert outcome(converter, formula).failure is not None
 
 
@@ -250,7 +250,7 @@ def test_display_and_inline_differ():
     assert np.array_equal(converter.convert([r"\sum_{i=1}^n i"]).forest.tag, display.tag)
 
 
-def test_the_converter_is_named():
+def test_converter_identity_names_katex():
     name = get_converter_identity()
     assert name.name == "katex"
     assert len(name.sha256) == 64
@@ -262,19 +262,19 @@ def test_rows_of_an_eqnarray_may_end_with_cr(converter):
     assert formulas.convert_formulas(converter, [written]).outcomes[0].failure is None
 
 
-def test_programming_in_tex_fails_rather_than_being_spelled_out(converter):
+def test_tex_programming_fails_instead_of_being_spelled_out(converter):
     (outcome,) = formulas.convert_formulas(converter, [r"\ifnum1=1 a\else b\fi"]).outcomes
     assert outcome.failure is not None
     assert outcome.failure.reason == "undefined command"
 
 
-def test_tokens_hold_text_alone(converter):
+def test_leaves_contain_only_text(converter):
     result = formulas.convert_formulas(converter, [r"a \overset{x}{=} b \mathop{\underline{y}}"])
     markup = to_mathml(to_node(result.forest, 0))
     assert not re.search(r"<m[inos](?: [^>]*)?><m", markup), markup
 
 
-def test_what_a_formula_defines_ends_with_it(converter):
+def test_definitions_in_a_formula_end_with_it(converter):
     outcomes = formulas.convert_formulas(converter, [r"\gdef\a#1{#1}\a x", "x", r"\gdef x"]).outcomes
     assert outcomes[1].failure is None
     assert formulas.convert_formulas(converter, ["x"]).outcomes[0].failure is None
@@ -285,7 +285,7 @@ def test_bold_formulas_in_boxes_are_bold(converter, written):
     assert 'mathvariant="bold-italic"' in shown(converter, written)
 
 
-def test_engines_start_one_after_the_other_whatever_the_threads(monkeypatch):
+def test_engines_of_several_threads_start_one_after_the_other(monkeypatch):
     meeting, met = Barrier(2), []
 
     class Watched(MiniRacer):

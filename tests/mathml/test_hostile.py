@@ -44,7 +44,7 @@ TOO_MUCH = {
 
 
 @pytest.mark.parametrize("name", TOO_MUCH)
-def test_too_much_is_a_limit_and_the_converter_goes_on(converter, name):
+def test_excessive_formula_is_a_limit_and_the_converter_continues(converter, name):
     bad, good = convert_formulas(converter, [TOO_MUCH[name], "a+b"]).outcomes
     assert bad.failure is not None
     assert bad.failure.reason.startswith("limit: ")
@@ -59,7 +59,7 @@ def test_doubling_macros_are_a_limit(converter):
     assert good.failure is None
 
 
-def test_sizes_are_bounded(converter):
+def test_rule_sizes_are_bounded(converter):
     conversion = convert_formulas(converter, [r"\rule{999999999em}{999999999em}"])
     assert conversion.outcomes[0].failure is None
     assert not any("999999999" in lines for lines in conversion.forest.attributes)
@@ -69,7 +69,7 @@ def test_sizes_are_bounded(converter):
     "formula",
     ["\ud800", "a\0b", "\u202e", "\\", "$", "}", "\\\0", "é\ud83d", r'\char"D800', r'\text{\char"DFFF}', r'\char"0'],
 )
-def test_odd_characters_are_results_or_failures(converter, formula):
+def test_odd_characters_give_a_tree_or_a_failure(converter, formula):
     outcome = convert_formulas(converter, [formula, "x"]).outcomes
     assert isinstance(outcome[0].failure, Failure | None)
     assert outcome[1].failure is None
@@ -78,7 +78,7 @@ def test_odd_characters_are_results_or_failures(converter, formula):
 HEAVY = r"\begin{matrix}" + "&".join(["x"] * 9_900) + r"\end{matrix}"
 
 
-def test_an_engine_out_of_time_is_replaced():
+def test_engine_out_of_time_is_replaced():
     converter = Converter(replace(LIMITS, formula_seconds=0.004, batch_seconds=0.004))
     failures = converter.convert([HEAVY]).failures
     assert failures[0] is not None
@@ -91,7 +91,7 @@ def test_an_engine_out_of_time_is_replaced():
     converter.close()
 
 
-def test_an_engine_out_of_memory_is_replaced():
+def test_engine_out_of_memory_is_replaced():
     converter = Converter(replace(LIMITS, converter_bytes=12_000_000, tree_nodes=1_000_000))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     failures = converter.convert([HEAVY] * 4).failures
@@ -118,7 +118,7 @@ hasty.convert([heavy])
 """
 
 
-def test_dropped_engines_and_the_end_of_the_process_are_silent():
+def test_dropped_engines_and_process_exit_are_silent():
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False
     )
@@ -137,7 +137,7 @@ MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCh
 
 @MANY
 @given(st.lists(PIECES, max_size=25))
-def test_any_mixture_of_commands_is_a_tree_or_a_failure(converter, pieces):
+def test_any_mixture_of_commands_gives_a_tree_or_a_failure(converter, pieces):
     conversion = convert_formulas(converter, ["".join(pieces), " ".join(pieces), "x"], ["physics"])
     conversion.forest.validate()
     assert conversion.outcomes[2].failure is None
@@ -166,7 +166,7 @@ BASIS = r"""\begin{align}\label{a}\frac{\partial u}{\partial t}&=\sum_{i=1}^{n}\
         st.tuples(st.integers(0, len(BASIS) - 1), st.integers(0, 8), st.text(r"\{}[]$&%^_#ax ", max_size=2)), max_size=5
     )
 )
-def test_a_mutated_document_is_read_and_converted(converter, edits):
+def test_mutated_document_is_read_and_converted(converter, edits):
     text = BASIS
     for at, length, new in edits:
         text = text[:at] + new + text[at + length :]

@@ -1,4 +1,4 @@
-"""The flat arrays of a forest against a slow reference."""
+"""Forests and their orders of nodes, compared with slow references."""
 
 from dataclasses import replace
 
@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from eqkin.errors import CorruptData
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.forest import to_bytes
+from eqkin.trees.forest import compute_preorder, iter_blocks, order_depth_first, to_bytes
+from eqkin.trees.mathml import to_node
+from tests.evaluation.formulas import formulas
 
 from .strategies import FORESTS, breadth_first, build, rows_of
 
 
 @given(FORESTS)
-def test_arrays_say_what_the_trees_are(trees):
+def test_forest_arrays_describe_the_trees(trees):
     forest = build(trees)
     forest.validate()
     assert len(forest) == len(trees)
@@ -24,7 +26,7 @@ def test_arrays_say_what_the_trees_are(trees):
 
 
 @given(FORESTS.filter(bool), st.data())
-def test_selected_trees_are_those_trees(trees, data):
+def test_select_returns_the_chosen_trees_with_their_strings(trees, data):
     indices = data.draw(st.lists(st.integers(0, len(trees) - 1), max_size=8))
     chosen = build(trees).select(indices)
     chosen.validate()
@@ -34,7 +36,7 @@ def test_selected_trees_are_those_trees(trees, data):
 
 
 @given(FORESTS, FORESTS)
-def test_forests_can_be_joined(first, second):
+def test_builder_joins_forests(first, second):
     builder = ForestBuilder()
     builder.add_forest(build(first))
     builder.add_forest(build(second))
@@ -44,14 +46,14 @@ def test_forests_can_be_joined(first, second):
 
 
 @given(FORESTS)
-def test_equal_trees_have_equal_canonical_bytes(trees):
+def test_canonicalise_gives_equal_trees_equal_bytes(trees):
     forest = build(trees)
     again = build(trees[::-1]).select(range(len(trees))[::-1])
     assert to_bytes(forest.canonicalise()) == to_bytes(again.canonicalise())
     assert rows_of(forest.canonicalise()) == rows_of(forest)
 
 
-def test_an_empty_forest_is_a_forest():
+def test_empty_forest_is_valid():
     forest = ForestBuilder().build()
     forest.validate()
     assert len(forest) == 0
@@ -85,7 +87,50 @@ def forest() -> Forest:
         ("attribute", [0, 1, 1, 1, 2]),
     ],
 )
-def test_arrays_that_are_no_trees_are_found(forest, field, value):
+def test_validate_rejects_arrays_that_are_not_trees(forest, field, value):
     dtype = np.uint64 if value and max(value) > 2**62 else np.int64
     with pytest.raises(CorruptData):
         replace(forest, **{field: np.array(value, dtype)}).validate()
+
+
+def walk(node):
+    """A node and all below it, depth first."""
+    yield node
+    for child in node[3]:
+        yield from walk(child)
+
+
+@given(FORESTS, st.sampled_from([1, 7, 1_000_000]))
+def test_depth_first_order_is_that_of_a_recursive_walk(trees, block):
+    forest = build(trees)
+    walked = [node[:3] for tree in trees for node in walk(tree)]
+    tags, attributes, texts = forest.tags, forest.attributes, forest.texts
+    nodes = zip(forest.tag, forest.attribute, forest.text, strict=True)
+    said = [(tags[tag], attributes[attribute], texts[text]) for tag, attribute, text in nodes]
+    rank = compute_preorder(forest, block)
+    assert [said[node] for node in order_depth_first(forest)] == walked
+    assert np.array_equal(rank, compute_preorder(forest))
+    for start, end in zip(forest.offsets[:-1], forest.offsets[1:], strict=True):
+        assert rank[start] == 0  # the root
+        assert sorted(rank[start:end]) == list(range(end - start))
+
+
+@given(st.lists(st.integers(1, 30), max_size=20))
+def test_iter_blocks_covers_all_trees_and_nodes_once(sizes):
+    offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    parts = list(iter_blocks(offsets, 25))
+    assert [tree for trees, _ in parts for tree in range(trees.start, trees.stop)] == list(range(len(sizes)))
+    assert [node for _, nodes in parts for node in range(nodes.start, nodes.stop)] == list(range(sum(sizes)))
+    for trees, nodes in parts:
+        assert nodes.stop - nodes.start <= 25 or trees.stop - trees.start == 1
+
+
+def test_depth_first_order_of_a_formula_is_that_of_its_mathml():
+    given_ = formulas(r"\sum_{i=1}^n \sqrt{x_i^2 + \begin{pmatrix} a & b \\ c & d \end{pmatrix}}")
+    tags = [given_.forest.tags[given_.forest.tag[i]] for i in order_depth_first(given_.forest)]
+    stack, walked = [to_node(given_.forest, 0)], []
+    while stack:
+        node = stack.pop()
+        walked.append(node.tag)
+        stack.extend(reversed(node.children))
+    assert tags == walked

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eqkin.mathml.converter import Converter
+from eqkin.mathml.formulas import convert_formulas
 from eqkin.trees.terms import extract_terms
 from eqkin.trees.tokens import extract_tokens
 
@@ -14,10 +14,8 @@ GOLDEN = [line.split("\t") for line in Path(__file__).with_name("golden_hashes.t
 
 
 @pytest.fixture(scope="module")
-def forest():
-    converter = Converter()
-    yield converter.convert([latex for _, _, latex in GOLDEN]).forest
-    converter.close()
+def forest(converter):
+    return convert_formulas(converter, [latex for _, _, latex in GOLDEN]).forest
 
 
 def digest(*arrays):

@@ -5,7 +5,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from eqkin.mathml.converter import Converter
+from eqkin.mathml.formulas import convert_formulas
 from eqkin.trees.mathml import Node, parse_mathml, to_forest, to_node
 from eqkin.trees.normal import ROW_TAGS
 from eqkin.trees.rows import RowReader, build_node
@@ -14,21 +14,14 @@ from tests.trees.test_golden import GOLDEN
 
 
 @pytest.fixture(scope="module")
-def converter():
-    converter = Converter()
-    yield converter
-    converter.close()
-
-
-@pytest.fixture(scope="module")
 def codes(converter):
     reader = RowReader()
-    return lambda latex: reader.read(to_node(converter.convert([latex]).forest, 0)).codes
+    return lambda latex: reader.read(to_node(convert_formulas(converter, [latex]).forest, 0)).codes
 
 
 @pytest.fixture(scope="module")
 def forest(converter):
-    return converter.convert([latex for _, _, latex in GOLDEN]).forest
+    return convert_formulas(converter, [latex for _, _, latex in GOLDEN]).forest
 
 
 @pytest.mark.parametrize(

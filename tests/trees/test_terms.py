@@ -16,8 +16,8 @@ from eqkin.trees import ForestBuilder
 from eqkin.trees.mathml import to_node
 from eqkin.trees.terms import TERM_FAMILIES, extract_terms
 from tests.trees import reference
+from tests.trees.any_trees import TREES
 from tests.trees.strategies import build
-from tests.trees.trees import TREES
 
 PINNED = "18c39b1bfa45155c2c4b0c035b97acde75187a479d52987acb11e887d2fc323a"
 
@@ -75,7 +75,7 @@ def atlas():
     return builder.build()
 
 
-def test_codes_stand_for_the_terms_counted_node_by_node_in_real_formulas(atlas):
+def test_terms_equal_those_counted_node_by_node_in_real_formulas(atlas):
     by_code, by_name = quick(atlas), slow(atlas)
     assert by_name.total() > 30_000
     # codes have 32 bits: of so many terms two may have the same one, and then three entries differ
@@ -83,17 +83,17 @@ def test_codes_stand_for_the_terms_counted_node_by_node_in_real_formulas(atlas):
 
 
 @given(st.lists(TREES, max_size=6), st.sampled_from([1, 7, 100_000]))
-def test_codes_stand_for_the_terms_counted_node_by_node_in_any_tree(trees, block):
+def test_terms_equal_those_counted_node_by_node_in_any_tree(trees, block):
     forest = build(trees)
     assert quick(forest, block) == slow(forest)
 
 
-def test_a_forest_without_trees_has_no_terms():
+def test_empty_forest_has_no_terms():
     terms = extract_terms(build([]))
     assert (len(terms), terms.offsets.tolist(), len(terms.code)) == (0, [0], 0)
 
 
-def test_a_tree_of_one_symbol_has_its_label_alone_and_one_of_blanks_nothing():
+def test_single_symbol_has_one_term_and_blanks_have_none():
     terms = extract_terms(build([("mi", "", "x", []), ("mrow", "", "", [("mspace", "", "", [])]), ("mi", "", "y", [])]))
     (x,), nothing, (y,) = (listed(terms, tree) for tree in range(3))
     assert nothing == []
@@ -101,20 +101,20 @@ def test_a_tree_of_one_symbol_has_its_label_alone_and_one_of_blanks_nothing():
     assert x[0] != y[0]
 
 
-def test_a_tree_has_the_same_terms_in_any_forest(atlas):
+def test_terms_of_a_tree_do_not_depend_on_its_forest(atlas):
     terms = extract_terms(atlas)
     chosen = list(range(len(atlas)))[::-3]
     elsewhere = extract_terms(atlas.select(chosen).canonicalise(), block=999)
     assert all(listed(elsewhere, at) == listed(terms, tree) for at, tree in enumerate(chosen))
 
 
-def test_codes_never_change():
+def test_hash_of_a_fixed_tree_never_changes():
     x, plus, two = ("mi", "", "x", []), ("mo", "", "+", []), ("mn", "mathvariant=bold", "2", [])
     terms = extract_terms(build([("mrow", "", "", [x, plus, x, ("mfrac", "", "", [x, two])])]))
     assert hashlib.sha256(terms.code.astype("<u4").tobytes()).hexdigest() == PINNED
 
 
-def test_more_than_255_of_a_term_count_as_255():
+def test_counts_are_capped_at_255():
     terms = extract_terms(build([("mrow", "", "", [("mi", "", "x", [])] * 256)]))
     counts = {(TERM_FAMILIES[family], count) for _, family, count in listed(terms, 0)}
     assert ("label", 255) in counts
@@ -145,7 +145,7 @@ def _another_letter(letter):
     return chr(0x4E00 + ord(letter) % 0x4000)  # no formula has these
 
 
-def test_rows_and_blanks_that_mean_nothing_make_no_difference(atlas):
+def test_terms_ignore_layout_rows_and_blanks(atlas):
     random = Random(5)
     given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
     other = build([padded(tree, random) for tree in given_])
@@ -154,7 +154,7 @@ def test_rows_and_blanks_that_mean_nothing_make_no_difference(atlas):
     assert all(listed(ours, tree) == listed(theirs, tree) for tree in range(len(given_)))
 
 
-def test_other_names_change_what_names_them_alone(atlas):
+def test_renaming_changes_only_terms_with_names(atlas):
     given_ = [plain(atlas, tree) for tree in range(0, len(atlas), 2)]
     ours, theirs = (
         extract_terms(build(given_)),
@@ -171,7 +171,7 @@ def test_other_names_change_what_names_them_alone(atlas):
             assert counts[0] == counts[1]
 
 
-def test_names_that_become_one_make_another_run():
+def test_merged_names_change_renamed_ngrams():
     x, y, z = (("mi", "", name, []) for name in "xyz")
     trees = [[x, y, x], [y, z, y], [x, y, y], [x, x, x], [x, y, z]]
     runs = of_family(extract_terms(build([("mrow", "", "", members) for members in trees])), "renamed3")
@@ -179,7 +179,7 @@ def test_names_that_become_one_make_another_run():
     assert len({tuple(run) for run in runs}) == 4
 
 
-def test_identifiers_before_a_run_have_nothing_to_do_with_it():
+def test_renamed_ngram_ignores_identifiers_before_it():
     x, y, plus = ("mi", "", "x", []), ("mi", "", "y", []), ("mo", "", "+", [])
     once, again = of_family(
         extract_terms(build([("mrow", "", "", [x, plus, y]), ("mrow", "", "", [y, plus, x, plus, y])])), "renamed3"
@@ -187,7 +187,7 @@ def test_identifiers_before_a_run_have_nothing_to_do_with_it():
     assert set(once) <= set(again)
 
 
-def test_what_has_something_below_it_is_no_identifier():
+def test_node_with_children_is_not_an_identifier():
     inner = [("mi", "", name, [("mn", "", "2", [])]) for name in "xy"]
     trees = build([("mrow", "", "", [("mfrac", "", "", [node, node]), node]) for node in inner])
     assert quick(trees) == slow(trees)
@@ -197,13 +197,13 @@ def test_what_has_something_below_it_is_no_identifier():
 
 
 @pytest.mark.parametrize("size", [23, 24, 25, 26])
-def test_runs_of_more_than_24_nodes_are_not_counted(size):
+def test_ngrams_of_more_than_24_nodes_are_not_counted(size):
     long = ("mfrac", "", "", [("mi", "", f"x{i}", []) for i in range(size - 2)])
     (runs,) = of_family(extract_terms(build([("mrow", "", "", [long, ("mo", "", "+", [])])])), "run2")
     assert len(runs) == (size <= 24)
 
 
-def test_the_largest_trees_are_counted():
+def test_terms_of_the_largest_trees_are_counted():
     most, deepest = LIMITS.tree_nodes, LIMITS.tree_depth
     wide = ("mrow", "", "", [("mi", "", f"x{i % 7}", []) for i in range(most - 1)])
     rows = fractions = ("mi", "", "x", [])

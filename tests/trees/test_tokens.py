@@ -10,8 +10,8 @@ from eqkin.trees.normal import normalise_text
 from eqkin.trees.terms import TERM_FAMILIES, extract_terms
 from eqkin.trees.tokens import LETTER_KIND, MAX_TOKENS, NEW_LETTER, NUMBER_KIND, Tokens, extract_tokens
 from tests.trees import reference
+from tests.trees.any_trees import TREES
 from tests.trees.strategies import build
-from tests.trees.trees import TREES
 
 UNNUMBERED = ("mrow", "mtable", "mtr", "mtd")
 
@@ -59,11 +59,11 @@ def check(forest):
 
 
 @given(st.lists(TREES, max_size=6))
-def test_codes_stand_for_what_stands_where_in_any_tree(trees):
+def test_tokens_equal_those_of_a_slow_walk_in_any_tree(trees):
     check(build(trees))
 
 
-def test_blocks_of_trees_make_no_difference():
+def test_tokens_do_not_depend_on_blocks():
     letter, power = ("mi", "", "x", []), ("msup", "", "", [("mi", "", "x", []), ("mn", "", "2", [])])
     forest = build([("mrow", "", "", [letter, power, letter])] * 5 + [letter] * 3)
     at_once = extract_tokens(forest)
@@ -74,7 +74,7 @@ def test_blocks_of_trees_make_no_difference():
 
 
 @given(st.lists(TREES, min_size=1, max_size=4))
-def test_a_token_tells_its_node_breadth_first(trees):
+def test_token_knows_its_breadth_first_node(trees):
     forest = build(trees)
     tokens = extract_tokens(forest)
     for tree in range(len(forest)):
@@ -88,7 +88,7 @@ def test_a_token_tells_its_node_breadth_first(trees):
 
 
 @given(st.lists(TREES, min_size=1, max_size=4))
-def test_labels_are_the_terms_that_stand_for_them(trees):
+def test_token_labels_are_label_terms(trees):
     forest = build(trees)
     tokens, terms = extract_tokens(forest), extract_terms(forest)
     for tree in range(len(forest)):
@@ -97,7 +97,7 @@ def test_labels_are_the_terms_that_stand_for_them(trees):
         assert set(tokens.label[tree, : tokens.length[tree]].tolist()) <= set(labels.tolist())
 
 
-def test_all_letters_are_of_one_kind_and_all_numbers_of_another():
+def test_letters_and_numbers_have_one_kind_each():
     leaves = [
         ("mi", "", "x", []),
         ("mi", "", "y", []),
@@ -114,18 +114,18 @@ def _row(*texts):
     return ("mrow", "", "", [("mi" if text.isalpha() else "mo", "", text, []) for text in texts])
 
 
-def test_letters_are_named_by_how_far_back_they_stood_last():
+def test_distance_is_to_the_previous_occurrence_of_a_letter():
     tokens = extract_tokens(build([_row("x", "+", "y", "+", "x", "x")]))
     assert tokens.distance.tolist() == [[NEW_LETTER, 0, NEW_LETTER, 0, 4, 1]]
 
 
-def test_a_letter_too_far_back_is_new():
+def test_letter_too_far_back_is_new():
     for between, distance in ((NEW_LETTER - 2, NEW_LETTER - 1), (NEW_LETTER - 1, NEW_LETTER), (NEW_LETTER, NEW_LETTER)):
         tokens = extract_tokens(build([_row("x", *"+" * between, "x")]), longest=1_000)
         assert tokens.distance[0, -1] == distance
 
 
-def test_other_names_change_the_exact_codes_alone():
+def test_renaming_changes_only_exact_tokens():
     one, other = _row("a", "+", "b", "=", "a"), _row("x", "+", "y", "=", "x")
     tokens = extract_tokens(build([one, other]))
     assert np.array_equal(tokens.shape[0], tokens.shape[1])
@@ -133,14 +133,14 @@ def test_other_names_change_the_exact_codes_alone():
     assert (tokens.exact[0] == tokens.exact[1]).tolist() == [False, True, False, True, False]
 
 
-def test_the_same_letter_is_another_token_in_another_place():
+def test_same_letter_in_another_slot_is_another_token():
     x, y = ("mi", "", "x", []), ("mi", "", "y", [])
     above, below = extract_tokens(build([("mfrac", "", "", [x, y]), ("mfrac", "", "", [y, x])])).exact
     assert above[1] != below[2] and above[2] != below[1]
     assert above[0] == below[0]
 
 
-def test_long_formulas_are_cut():
+def test_tokens_of_long_formulas_are_cut():
     forest = build([_row(*"x" * (MAX_TOKENS + 50)), _row("x", "+")])
     tokens = extract_tokens(forest)
     assert tokens.exact.shape == (2, MAX_TOKENS)
@@ -149,13 +149,13 @@ def test_long_formulas_are_cut():
 
 
 @pytest.mark.parametrize("trees", [[], [("mrow", "", "", [("mspace", "", "", [])])]])
-def test_nothing_has_no_tokens(trees):
+def test_blank_trees_have_no_tokens(trees):
     tokens = extract_tokens(build(trees))
     assert tokens.length.tolist() == [0] * len(trees)
     assert tokens.exact.shape == Tokens.make_empty(len(trees)).exact.shape == (len(trees), 0)
 
 
-def test_some_trees_are_selected_in_any_order():
+def test_select_returns_tokens_in_the_given_order():
     tokens = extract_tokens(build([_row("x"), _row(*"abcdef"), _row("x", "+", "y")]))
     chosen = tokens.select(np.array([2, 0, 2]))
     assert chosen.length.tolist() == [3, 1, 3]

@@ -23,13 +23,13 @@ def naive(trees):
 
 
 @given(FORESTS, FORESTS)
-def test_counts_are_those_of_the_nodes(first, second):
+def test_count_symbols_counts_every_node(first, second):
     found = count_symbols([build(first), build(second)])
     assert tuple(+counter for counter in found) == naive(first + second)
 
 
 @given(FORESTS)
-def test_the_most_frequent_are_learned(trees):
+def test_vocabulary_learns_the_most_frequent_symbols(trees):
     vocabulary = Vocabulary.learn([build(trees)])
     expected = naive(trees)
     for known, counter in zip((vocabulary.tags, vocabulary.attributes, vocabulary.characters), expected, strict=True):
@@ -37,7 +37,7 @@ def test_the_most_frequent_are_learned(trees):
         assert len(known) == len(counter)
 
 
-def test_the_rare_are_left_out():
+def test_vocabulary_leaves_rare_symbols_out():
     trees = [(f"t{i:03}", f"a={i}", chr(0x400 + i), []) for i in range(300)]
     vocabulary = Vocabulary.learn([build([*trees, trees[299]])])
     assert (len(vocabulary.tags), len(vocabulary.attributes), len(vocabulary.characters)) == (31, 31, 191)
@@ -45,7 +45,7 @@ def test_the_rare_are_left_out():
 
 
 @given(FORESTS, FORESTS)
-def test_features_are_the_slots_of_every_node(known, trees):
+def test_extract_features_gives_the_slots_of_every_node(known, trees):
     vocabulary = Vocabulary.learn([build(known)])
     features = vocabulary.extract_features(build(trees))
     rows = [row for tree in trees for row in breadth_first(tree)]
@@ -65,14 +65,14 @@ def test_features_are_the_slots_of_every_node(known, trees):
         )
 
 
-def test_a_vocabulary_survives_being_written_and_read(tmp_path):
+def test_vocabulary_round_trips_through_a_file(tmp_path):
     vocabulary = Vocabulary.learn([build([("mi", "a=b", "α𝔸", [])])])
     vocabulary.save(tmp_path / "v.json")
     assert Vocabulary.load(tmp_path / "v.json") == vocabulary
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 2}', '{"version": 1, "tags": 3}', "\x00", "[" * 100_000])
-def test_damaged_vocabularies_are_refused(tmp_path, text):
+def test_damaged_vocabulary_is_refused(tmp_path, text):
     (tmp_path / "v.json").write_text(text)
     with pytest.raises(CorruptData):
         Vocabulary.load(tmp_path / "v.json")

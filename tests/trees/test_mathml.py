@@ -56,12 +56,12 @@ def check_both_ways(converter, formulas, packages=None, macros=None):
     return conversion
 
 
-def test_trees_equal_those_read_from_the_markup(converter):
+def test_converted_trees_equal_those_parsed_from_katex_markup(converter):
     check_both_ways(converter, [f for f in FORMULAS if f and r"\middle" not in f])
 
 
 @pytest.mark.parametrize("article", ATLAS)
-def test_every_equation_of_the_atlas_converts_undegraded_and_both_ways(converter, article):
+def test_atlas_equations_convert_undegraded_and_equal_katex_markup(converter, article):
     document = parse(resources.files("eqkin.atlas").joinpath(article).read_text("utf-8"))
     formulas = [to_converter_input(e.environment, e.body) for e in document.equations]
     assert len(formulas) > 10
@@ -70,7 +70,7 @@ def test_every_equation_of_the_atlas_converts_undegraded_and_both_ways(converter
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-def test_a_tree_survives_being_written_and_read(converter, formula):
+def test_tree_round_trips_through_mathml(converter, formula):
     conversion = convert_formulas(converter, [formula])
     forest = conversion.forest
     if conversion.outcomes[0].failure is None and len(forest.tags) > 1:
@@ -98,21 +98,21 @@ trees = st.recursive(
 
 
 @given(trees)
-def test_any_tree_goes_through_forest_and_text(root):
+def test_any_tree_round_trips_through_forest_and_mathml(root):
     forest = to_forest(root)
     forest.validate()
     assert to_json(to_node(forest, 0)) == to_json(root)
     assert to_json(parse_mathml(to_mathml(root))) == to_json(root)
 
 
-def test_wrappers_and_annotations_are_dropped():
+def test_parse_mathml_drops_wrappers_and_annotations():
     markup = "<math><semantics><mrow><mi>x</mi></mrow><annotation>x</annotation></semantics></math>"
     assert parse_mathml(markup) == Node("mrow", children=[Node("mi", text="x")])
     assert parse_mathml("<math><mi>a</mi><mi>b</mi></math>").tag == "mrow"
     assert parse_mathml("<m:math xmlns:m='urn:x'><m:mi>a</m:mi></m:math>") == Node("mi", text="a")
 
 
-def test_named_characters_of_html_are_known():
+def test_parse_mathml_knows_html_entities():
     assert parse_mathml("<math><mo>&InvisibleTimes;</mo></math>").text in ("\u2062", "")
     assert parse_mathml("<math><mi>&alpha;&amp;&lt;</mi></math>").text == "α&<"
     assert parse_mathml("<math><mi>&nosuchname;</mi></math>").text == "?"
@@ -140,7 +140,7 @@ BOMB = (
         "\ud800",
     ],
 )
-def test_declarations_and_broken_text_are_refused(markup):
+def test_parse_mathml_refuses_declarations_and_broken_text(markup):
     with pytest.raises(BadInput):
         parse_mathml(markup)
 
@@ -154,17 +154,17 @@ def test_declarations_and_broken_text_are_refused(markup):
         "<math><annotation>" + "x" * 2_000_000 + "</annotation></math>",
     ],
 )
-def test_size_and_depth_are_limited(markup):
+def test_parse_mathml_limits_size_and_depth(markup):
     with pytest.raises(LimitReached):
         parse_mathml(markup)
 
 
-def test_deep_annotations_are_passed_over():
+def test_parse_mathml_ignores_deep_annotations():
     markup = "<math><mi>x</mi><annotation>" + "<a>" * 100_000 + "</a>" * 100_000 + "</annotation></math>"
     assert parse_mathml(markup) == Node("mi", text="x")
 
 
-def test_only_known_elements_and_attributes_come_out():
+def test_to_mathml_writes_only_known_elements_and_attributes():
     markup = (
         "<math onload='a()'><mrow style='x' href='javascript:a()' mathcolor='red'><script>alert(1)</script>"
         "<mi mathvariant='url(x)' width='1em'>&lt;img&gt;</mi></mrow></math>"
@@ -186,7 +186,7 @@ def test_only_known_elements_and_attributes_come_out():
         max_size=25,
     )
 )
-def test_any_text_gives_a_tree_or_our_own_error(pieces):
+def test_parse_mathml_of_any_text_gives_a_tree_or_an_eqkin_error(pieces):
     try:
         tree = parse_mathml("<math>" + "".join(pieces) + "</math>")
     except EqkinError as error:
@@ -199,15 +199,15 @@ def test_any_text_gives_a_tree_or_our_own_error(pieces):
 @pytest.mark.parametrize(
     "formula", [r"a\,b", r"a\;b", r"{\,}x", r"x^{\,}", r"\frac{\,}{\!}", r"\text{a\,b}", r"a\ b~c", r"\quad\!\:"]
 )
-def test_small_spaces_mean_the_same_both_ways(converter, formula):
+def test_small_spaces_mean_the_same_in_trees_and_markup(converter, formula):
     check_both_ways(converter, [formula])
 
 
-def test_small_spaces_in_a_row_leave_no_trace(converter):
+def test_parse_mathml_drops_small_spaces_in_rows(converter):
     forest = convert_formulas(converter, [r"\int f\,dx", r"\int f dx"]).forest
     assert to_node(forest, 0) == to_node(forest, 1)
 
 
-def test_json_names_what_is_there():
+def test_to_json_leaves_empty_parts_out():
     assert to_json(Node("mi", {"a": "b"}, "x")) == {"tag": "mi", "attributes": {"a": "b"}, "text": "x"}
     assert np.array_equal(to_forest(Node("mi")).n_children, [0])

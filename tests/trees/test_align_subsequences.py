@@ -46,21 +46,21 @@ def slow(query, formula):
 
 
 @given(SYMBOLS, st.lists(SYMBOLS, min_size=1, max_size=4))
-def test_sequences_are_worth_what_the_recursion_says(query, formulas):
+def test_subsequence_weight_equals_the_recurrence(query, formulas):
     assert found(query, *formulas) == [slow(query, formula) for formula in formulas]
 
 
-def test_what_stands_between_makes_no_difference_and_the_order_does():
+def test_subsequence_allows_gaps_but_keeps_the_order():
     assert found("x+y", "x+y", "1x==+2y=", "y+x") == [4.25, 4.25, 2.5]  # of the last, y alone
 
 
-def test_another_name_is_worth_something_and_never_more_than_the_same():
+def test_renamed_token_weighs_less_than_an_equal_one():
     same, other, sign = found("y", "y", "x", "+")
     assert same == WORTH["y"] > other == RENAMED_TOKEN_WEIGHT > sign == 0
     assert found("z", "x") == [WORTH["z"]]
 
 
-def test_the_place_in_a_formula_makes_no_difference():
+def test_subsequence_ignores_slots():
     x, y = Node("mi", text="x"), Node("mi", text="y")
     builder = ForestBuilder()
     builder.add_forest(to_forest(Node("mfrac", children=[x, y])))
@@ -68,12 +68,12 @@ def test_the_place_in_a_formula_makes_no_difference():
     assert score_common_subsequences(tokens("xy"), worth, extract_tokens(builder.build())).tolist() == [3.5]
 
 
-def test_the_longest_formulas_of_the_rarest_tokens_do_not_overflow():
+def test_longest_formulas_of_rarest_tokens_do_not_overflow():
     long, worth = "x" * MAX_TOKENS, {"x": 300 / IDF_STEPS}
     assert found(long, long, worth=worth) == [MAX_TOKENS * 300 / IDF_STEPS]
 
 
-def test_nothing_has_nothing_in_common():
+def test_empty_formulas_have_no_common_subsequence():
     assert found("", "x") == [0]
     assert found("x", "") == [0]
     assert score_common_subsequences(

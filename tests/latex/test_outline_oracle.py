@@ -47,10 +47,10 @@ def check(text):
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_small_texts(text):
+def test_parse_equals_slow_reference_on_small_texts(text):
     check(text)
 
 
 @pytest.mark.parametrize("article", ATLAS, ids=lambda entry: entry.name)
-def test_the_atlas(article):
+def test_parse_equals_slow_reference_on_the_atlas(article):
     check(article.read_text("utf-8"))

@@ -59,7 +59,7 @@ def slow(query, formula, renamed):
 @example("x+x", ["x+y"], True)
 @example("x+y", ["x+x"], True)
 @example("x+y=y+x", ["y+x=x+y", "z+x=x+z", "z+x=z+x"], True)
-def test_runs_are_those_found_one_by_one(query, formulas, renamed):
+def test_common_substrings_equal_those_of_a_slow_search(query, formulas, renamed):
     found = runs(query, *formulas, renamed=renamed)
     for at, formula in enumerate(formulas):
         ours, theirs = slow(query, formula, renamed)
@@ -70,24 +70,24 @@ def test_runs_are_those_found_one_by_one(query, formulas, renamed):
 
 
 @pytest.mark.parametrize(("one", "other"), [("a+b", "x+x"), ("a=a+b", "x=y+x"), ("ab+ab", "xy+yx")])
-def test_two_names_do_not_become_one_in_either_direction(one, other):
+def test_renaming_is_injective_in_both_directions(one, other):
     for query, formula in ((one, other), (other, one)):
         assert runs(query, formula, renamed=True).longest[0] < len(query)
 
 
 @pytest.mark.parametrize(("one", "other"), [("a+b", "x+y"), ("a=a+b", "x=x+y"), ("ab+ba", "yx+xy"), ("xx", "yy")])
-def test_other_names_are_the_same_run(one, other):
+def test_renamed_formula_is_one_substring(one, other):
     assert runs(one, other, renamed=True).longest.tolist() == [len(one)]
     assert runs(one, other, renamed=False).longest[0] < len(one)
 
 
-def test_what_stood_before_a_run_has_nothing_to_do_with_it():
+def test_letters_before_a_substring_do_not_matter():
     """Outside the run x is another letter on one side and the same on the other."""
     assert runs("y=x+y", "z=a+b", renamed=True).longest.tolist() == [4]
     assert runs("x+y=", "y*x+y=", renamed=True).longest.tolist() == [4]
 
 
-def test_formulas_are_compared_each_by_itself():
+def test_formulas_are_compared_independently():
     formulas = ["", "x", "x+y=z", "x+y", "+" * 40]
     together = runs("x+y=z", *formulas, renamed=False)
     for at, formula in enumerate(formulas):
@@ -97,25 +97,25 @@ def test_formulas_are_compared_each_by_itself():
     assert together.longest.tolist() == [0, 1, 5, 3, 1]
 
 
-def test_runs_as_long_as_a_formula_may_be_are_counted():
+def test_longest_possible_substring_is_counted():
     assert runs("x+" * 96, "x+" * 96, renamed=True).longest.tolist() == [192]
 
 
-def test_no_formulas_and_no_query_have_no_runs():
+def test_empty_query_or_no_formulas_have_no_substrings():
     empty = tokens("x").select(np.zeros(0, np.int64))
     assert find_common_substrings(tokens("x+y"), empty, renamed=True).longest.shape == (0,)
     assert runs("", "x", renamed=False).longest.tolist() == [0]
     assert runs("", "x", renamed=False).mark_formula().tolist() == [[False]]
 
 
-def test_what_runs_cover():
+def test_substrings_cover_tokens_of_both_sides():
     found = runs("a+b=c", "zza+b-a+b=c", "a+", renamed=False)
     assert found.mark_query().tolist() == [[True] * 5, [False] * 5]
     assert found.mark_formula()[0].tolist() == [False] * 2 + [True] * 3 + [False] + [True] * 5
 
 
 @given(st.lists(st.lists(st.integers(0, 6), min_size=7, max_size=7), min_size=1, max_size=4), st.integers(1, 4))
-def test_covered_tokens_are_those_up_to_so_many_before_an_end(ends, least):
+def test_mark_covered_marks_tokens_before_each_end(ends, least):
     ends = [[min(length, at + 1) for at, length in enumerate(row)] for row in ends]
     expected = [
         [any(row[end] >= least and end - row[end] < at <= end for end in range(7)) for at in range(7)] for row in ends
@@ -123,7 +123,7 @@ def test_covered_tokens_are_those_up_to_so_many_before_an_end(ends, least):
     assert mark_covered(np.array(ends, np.uint8), least).tolist() == expected
 
 
-def test_short_runs_cover_nothing():
+def test_short_substrings_cover_nothing():
     assert MIN_SUBSTRING == 3
     assert not runs("x+", "x+", renamed=False).mark_query().any()
     assert runs("x+y", "x+y", renamed=False).mark_query().all()

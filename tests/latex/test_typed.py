@@ -30,16 +30,16 @@ from eqkin.latex.typed import decode_entities, restore_spaces, rewrite_matches
         (r"a\\to b", [r"\<"], r"a\ \to b"),
     ],
 )
-def test_a_command_gets_its_space_back(text, unknown, expected):
+def test_restore_spaces_splits_glued_commands(text, unknown, expected):
     assert restore_spaces(text, unknown) == expected
 
 
 @pytest.mark.parametrize("text", [r"a\\b", r"a\\\frac12", r"\\to", r"\= \dx \(x", r"\begin{cases}a\\b\end{cases}", ""])
-def test_what_lost_nothing_stays(text):
+def test_restore_spaces_keeps_intact_formulas(text):
     assert restore_spaces(text) == text
 
 
-def test_a_formula_that_fails_is_suspected():
+def test_restore_spaces_suspects_failed_formulas():
     assert restore_spaces(r"\lim=\\lim\limits_n", failed=True) == r"\lim=\ \lim\limits_n"
     assert restore_spaces(r"a\\in b", failed=True) == r"a\ \in b"
 
@@ -58,12 +58,12 @@ def test_a_formula_that_fails_is_suspected():
         ("&amp;nosuch;", "&nosuch;"),
     ],
 )
-def test_entities_are_what_they_stand_for(text, expected):
+def test_decode_entities_replaces_html_entities(text, expected):
     assert decode_entities(text).text == expected
 
 
 @given(st.lists(st.sampled_from(["a", "&lt;", "&nbsp;", "&", ";", "&amp;", "xy", "&#8203;"]), max_size=12).map("".join))
-def test_places_lead_back_to_the_text_as_given(text):
+def test_rewritten_text_finds_original_places(text):
     new = decode_entities(text)
     places = [new.find_origin(at) for at in range(len(new.text) + 1)]
     assert places == sorted(places)
@@ -72,7 +72,7 @@ def test_places_lead_back_to_the_text_as_given(text):
         assert new.text[at] == text[place] or text[place] == "&"
 
 
-def test_what_is_replaced_by_nothing_has_a_place():
+def test_rewritten_text_finds_places_of_removed_parts():
     new = rewrite_matches(re.compile("b+"), lambda match: "", "abbcb")
     assert new.text == "ac"
     assert [new.find_origin(at) for at in (0, 1, 2)] == [0, 3, 5]

@@ -20,7 +20,7 @@ def _count(frequencies, code):
     return dict(zip(frequencies.codes.tolist(), frequencies.counts.tolist(), strict=True)).get(int(code), 0)
 
 
-def test_formulas_that_have_a_term_are_counted_once_each():
+def test_document_frequency_counts_each_formula_once():
     frequencies = DocumentFrequencies.from_forest(build(FOREST), kept=1)
     (x,), (y,) = _codes(X), _codes(Y)
     assert frequencies.formulas == 6
@@ -30,7 +30,7 @@ def test_formulas_that_have_a_term_are_counted_once_each():
     assert _count(frequencies, plus) == 2
 
 
-def test_rare_terms_are_left_out_and_count_as_rare():
+def test_rare_terms_are_left_out_of_the_table():
     frequencies = DocumentFrequencies.from_forest(build(FOREST), kept=3)
     (x,), (plus,) = _codes(X), _codes(PLUS)
     assert (_count(frequencies, x), _count(frequencies, plus)) == (4, 0)
@@ -40,14 +40,14 @@ def test_rare_terms_are_left_out_and_count_as_rare():
     assert worth.dtype == np.float32
 
 
-def test_a_term_is_worth_less_the_more_formulas_have_it():
+def test_idf_decreases_with_document_frequency():
     frequencies = DocumentFrequencies(1_000, np.array([1, 5, 9], np.uint32), np.array([999, 100, 24], np.uint32))
     worth = frequencies.compute_idf(np.array([1, 5, 9, 2], np.uint32))
     assert (np.diff(worth) > 0).all()
     assert worth[0] > 0
 
 
-def test_terms_are_found_wherever_their_codes_are():
+def test_idf_finds_terms_in_any_bucket():
     random = np.random.default_rng(2)
     codes = np.unique(np.concatenate((random.integers(0, 2**32, 3_000), np.arange(50), 2**32 - 1 - np.arange(50))))
     counts = random.integers(24, 10_000, len(codes))
@@ -58,14 +58,14 @@ def test_terms_are_found_wherever_their_codes_are():
     assert frequencies.compute_idf(asked) == pytest.approx(expected, rel=1e-5)
 
 
-def test_without_terms_all_are_rare():
+def test_empty_table_treats_all_terms_as_rare():
     nothing = DocumentFrequencies.from_forest(build([]))
     assert nothing.formulas == 0
     assert np.isfinite(nothing.compute_idf(np.array([1, 2], np.uint32))).all()
     assert load_bundled_frequencies().compute_idf(np.zeros(0, np.uint32)).shape == (0,)
 
 
-def test_a_file_gives_back_what_was_written(tmp_path):
+def test_frequencies_round_trip_through_a_file(tmp_path):
     written = DocumentFrequencies.from_forest(build(FOREST), kept=1)
     written.save(tmp_path / "f.safetensors")
     read = DocumentFrequencies.load(tmp_path / "f.safetensors")
@@ -74,14 +74,14 @@ def test_a_file_gives_back_what_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"nonsense", b"\x02\0\0\0\0\0\0\0{}"])
-def test_a_damaged_file_is_told(tmp_path, content):
+def test_damaged_file_is_refused(tmp_path, content):
     if content is not None:
         (tmp_path / "f.safetensors").write_bytes(content)
     with pytest.raises(CorruptData, match=r"f\.safetensors.*install eqkin again"):
         DocumentFrequencies.load(tmp_path / "f.safetensors")
 
 
-def test_what_all_formulas_have_is_worth_little_in_the_corpus_eqkin_comes_with():
+def test_bundled_idf_of_common_terms_is_small():
     frequencies = load_bundled_frequencies()
     assert frequencies is load_bundled_frequencies()
     assert frequencies.formulas > 100_000

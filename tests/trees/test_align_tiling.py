@@ -57,7 +57,7 @@ def _longest(query, formula):
 
 @settings(max_examples=150, deadline=None)
 @given(SYMBOLS, SYMBOLS)
-def test_tiles_keep_one_renaming_and_begin_with_the_longest_run(query, formula):
+def test_tiling_keeps_one_renaming_and_starts_with_the_longest_run(query, formula):
     tiling = _tiled(query, formula)
     assert _consistent(query, formula, tiling.places)
     assert len({j for _, j in tiling.places}) == len(tiling.places)
@@ -69,28 +69,28 @@ def test_tiles_keep_one_renaming_and_begin_with_the_longest_run(query, formula):
         assert max(runs) >= _longest(query, formula)
 
 
-def test_equal_names_come_before_others_and_earlier_runs_before_later_ones():
+def test_tiling_prefers_equal_names_then_earlier_runs():
     assert _tiled("x+y", "a+bx+y").places == ((0, 3), (1, 4), (2, 5))
     assert _tiled("x+y", "a+bc+d").places == ((0, 0), (1, 1), (2, 2))
 
 
-def test_a_run_that_contradicts_the_renaming_is_cut():
+def test_tiling_cuts_runs_that_contradict_the_renaming():
     assert _tiled("x+y+x=z", "a+b+c=d").places == tuple((i, i) for i in range(1, 7))  # the first x cannot be a: it is c
 
 
-def test_what_says_the_same_between_tiles_is_paired():
+def test_tiling_pairs_equal_tokens_between_tiles():
     places = dict(_tiled("x+y1=2z-x", "x+y3=4z-x").places)
     assert places[4] == 4  # the sign, alone between the sides
     assert 3 not in places
 
 
-def test_two_tokens_rename_nothing_unless_it_is_known():
+def test_short_tile_does_not_rename_letters():
     assert _tiled("x=1", "z+y=2").places == ()
     assert _tiled("x=1", "z+x=2").places == ((0, 2), (1, 3))
     assert dict(_tiled("x+1=2x-y", "z+1=3x+2z+z").places)[5] == 8  # 2x is 2z, as x+1= is z+1=
 
 
-def test_each_letter_tells_its_partner_once():
+def test_alignment_lists_each_letter_once():
     tiling = _tiled("x+x=y", "a+a=y")
     assert tiling.letters == ((1, 1), (5, 5))
     assert tiling.same == (False, True, False, True, True)
@@ -99,11 +99,11 @@ def test_each_letter_tells_its_partner_once():
 @pytest.mark.parametrize(
     ("query", "formula", "places"), [("x", "x", ((0, 0),)), ("x", "y", ()), ("=", "x+y=z", ((0, 3),))]
 )
-def test_a_single_token_finds_itself_alone(query, formula, places):
+def test_single_token_is_aligned_with_itself(query, formula, places):
     assert _tiled(query, formula).places == places
 
 
-def test_formulas_of_one_symbol_repeated_end_soon():
+def test_tiling_of_repeated_symbols_is_bounded():
     tokens = _tokens("x" * 400, "+x" * 200)
     for query, at in ((0, 0), (0, 1), (1, 0), (1, 1)):
         tiling = align_tokens(tokens.select(np.array([query])), tokens, at)

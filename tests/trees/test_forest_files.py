@@ -18,14 +18,14 @@ SMALL = build([("mrow", "", "", [LEAF, ("mo", "a=1\nb=2", "+", []), LEAF]), LEAF
 
 
 @given(FORESTS)
-def test_a_forest_survives_being_written_and_read(trees):
+def test_forest_round_trips_through_bytes(trees):
     forest = from_bytes(to_bytes(build(trees)))
     forest.validate()
     assert rows_of(forest) == [breadth_first(tree) for tree in trees]
     assert to_bytes(forest) == to_bytes(build(trees))
 
 
-def test_a_file_is_mapped_not_read(tmp_path):
+def test_open_forest_maps_the_file(tmp_path):
     path = tmp_path / "forest"
     path.write_bytes(to_bytes(SMALL))
     forest = open_forest(path)
@@ -34,11 +34,11 @@ def test_a_file_is_mapped_not_read(tmp_path):
     assert not forest.tag.flags.owndata
 
 
-def test_an_empty_forest_can_be_stored():
+def test_empty_forest_round_trips():
     assert len(from_bytes(to_bytes(ForestBuilder().build()))) == 0
 
 
-def test_the_layout_is_that_of_safetensors():
+def test_forest_file_is_readable_by_safetensors():
     safetensors = pytest.importorskip("safetensors.numpy")
     arrays = safetensors.load(to_bytes(SMALL))
     assert np.array_equal(arrays["offsets"], SMALL.offsets)
@@ -51,7 +51,7 @@ def read(data):
     return rows_of(forest)
 
 
-def test_every_flipped_bit_gives_as_many_trees_or_an_error():
+def test_flipped_bits_give_an_error_or_as_many_trees():
     data = to_bytes(SMALL)
     refused = 0
     for at in range(len(data)):
@@ -65,7 +65,7 @@ def test_every_flipped_bit_gives_as_many_trees_or_an_error():
     assert 0 < refused < 4 * len(data)
 
 
-def test_every_truncation_is_found():
+def test_every_truncated_file_is_refused():
     data = to_bytes(SMALL)
     for length in range(len(data)):
         with pytest.raises(CorruptData):
@@ -74,7 +74,7 @@ def test_every_truncation_is_found():
 
 @settings(max_examples=200)
 @given(st.binary(max_size=200))
-def test_any_bytes_are_refused(data):
+def test_random_bytes_are_refused(data):
     with pytest.raises(CorruptData):
         read(data)
 
@@ -92,12 +92,12 @@ HEADERS = [
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_odd_headers_are_refused(header):
+def test_malformed_headers_are_refused(header):
     with pytest.raises(CorruptData):
         from_bytes(len(header).to_bytes(8, "little") + header + b"\0" * 64)
 
 
-def test_another_version_is_refused_by_name():
+def test_unknown_version_is_refused_with_its_name():
     data = to_bytes(SMALL)
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])
@@ -107,7 +107,7 @@ def test_another_version_is_refused_by_name():
         from_bytes(len(text).to_bytes(8, "little") + text + data[8 + length :])
 
 
-def test_missing_and_empty_files_are_named(tmp_path):
+def test_missing_and_empty_files_are_named_in_the_error(tmp_path):
     with pytest.raises(CorruptData, match="missing"):
         open_forest(tmp_path / "none")
     (tmp_path / "empty").write_bytes(b"")

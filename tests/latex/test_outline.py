@@ -25,51 +25,51 @@ def test_every_display_environment_is_found(name, star):
 @pytest.mark.parametrize(
     "text", [r"\[ a=b \]", "$$ a=b $$", "$$a=b$$.", r"\\ \[a=b\]", r"\begin {displaymath}a=b\end {displaymath}"]
 )
-def test_unnamed_displays_are_found(text):
+def test_bracket_and_dollar_displays_are_found(text):
     assert bodies(text) == ["a=b"]
 
 
 @pytest.mark.parametrize("name", ["array", "aligned", "split", "cases", "matrix", "pmatrix"])
-def test_inner_environments_count_only_by_themselves(name):
+def test_inner_environments_are_displays_only_outside_of_math(name):
     inner = rf"\begin{{{name}}} a \end{{{name}}}"
     assert len(bodies(inner)) == 1
     assert bodies(rf"\begin{{equation}} x = {inner} \end{{equation}}") == [rf"x = {inner}"]
     assert bodies(rf"\[ {inner} \] and $$ {inner} $$") == [inner, inner]
 
 
-def test_an_inner_environment_may_hold_itself():
+def test_inner_environment_may_contain_itself():
     nested = r"\begin{array}{c} \begin{array}{c} a \end{array} \\ b \end{array}"
     assert bodies(nested + " then " + nested) == [r"{c} \begin{array}{c} a \end{array} \\ b"] * 2
 
 
-def test_equations_stand_in_document_order_each_once():
+def test_equations_are_in_document_order_each_once():
     text = (
         r"$$1$$ \begin{align}2\end{align} \[3\] \begin{gather*}4\end{gather*} $$5$$ \begin{equation}$$6$$\end{equation}"
     )
     assert bodies(text) == ["1", "2", "3", "4", "5", "$$6$$"]
 
 
-def test_inline_math_line_breaks_and_escaped_dollars_are_no_displays():
+def test_inline_math_line_breaks_and_escaped_dollars_are_not_displays():
     text = r"It costs 5\$ and 6\$, $x$ and \(y\), \\[2pt] a row, \\$z$ and $\$$; $$d$$."
     assert bodies(text) == ["d"]
 
 
 @pytest.mark.parametrize("inline", [r"$\begin{pmatrix}a\end{pmatrix}$", r"\(x = \begin{cases}a\\b\end{cases}\)"])
-def test_an_environment_in_inline_math_is_no_display(inline):
+def test_environment_in_inline_math_is_not_a_display(inline):
     assert bodies(f"text {inline} more") == []
     assert bodies(rf"\\({inline}) \( lost \[d\]") == ["d"]
     assert bodies(f"text {inline} more $$d$$ and {inline}") == ["d"]
 
 
-def test_an_unclosed_display_is_passed_over():
+def test_unclosed_display_is_ignored():
     assert bodies(r"\begin{equation} lost \begin{align}a\end{align} \[ lost too $$b$$") == ["a", "b"]
 
 
-def test_empty_displays_are_no_equations():
+def test_empty_displays_are_not_equations():
     assert bodies(r"$$ $$ \begin{equation}\label{x}\end{equation} $$$$") == []
 
 
-def test_numbering_is_stripped_and_the_label_kept():
+def test_numbering_is_removed_and_the_label_kept():
     document = parse(
         r"\begin{equation}\label{eq:one} a = b \notag \qedhere \end{equation} $$c\eqno(1.2)$$ $$d\leqno{(3)}$$"
     )
@@ -77,7 +77,7 @@ def test_numbering_is_stripped_and_the_label_kept():
     assert document.equations[0].label == "eq:one"
 
 
-def test_sections_of_every_level_and_the_part_before_the_first():
+def test_sections_of_every_level_are_found():
     text = r"""Start $$0$$ \chapter{One} a \section*{Two} b $$1$$ \subsection[short]{Three {\bf x}} c
     \subsubsection{Four} \paragraph{Five} $$2$$ \subparagraph*{Six} end"""
     document = parse(text)
@@ -86,14 +86,14 @@ def test_sections_of_every_level_and_the_part_before_the_first():
     assert [e.section for e in document.equations] == [0, 2, 5]
 
 
-def test_marks_stand_in_the_prose_where_equations_stood():
+def test_prose_has_marks_in_place_of_equations():
     document = parse(r"\section{A} one $$x$$ two \textbf{three} \[y\] four \section{B} five $$z$$")
     assert [(equation.section, equation.mark) for equation in document.equations] == [(1, 0), (1, 1), (2, 0)]
     first = document.sections[1].text
     assert [part.strip() for part in first.split(EQUATION_MARK)] == ["one", "two three", "four"]
 
 
-def test_a_mark_in_the_source_is_not_taken_for_an_equation():
+def test_mark_in_the_source_is_not_an_equation():
     document = parse(f"a {EQUATION_MARK} b $$x$$")
     assert document.sections[0].text.count(EQUATION_MARK) == 1
 
@@ -119,15 +119,15 @@ def test_title_and_prose_are_plain_text():
         "\\iffalse \\ifx a b $$no$$ \\fi $$no$$ \\fi ",
     ],
 )
-def test_what_is_hidden_is_not_read(hidden):
+def test_hidden_text_is_not_read(hidden):
     assert bodies(f"$$1$$ {hidden} $$2$$") == ["1", "2"]
 
 
-def test_else_of_a_false_condition_is_read():
+def test_else_branch_of_iffalse_is_read():
     assert bodies(r"\iffalse $$no$$ \else $$yes$$ \fi $$2$$") == ["yes", "2"]
 
 
-def test_an_escaped_percent_sign_is_no_comment():
+def test_escaped_percent_sign_is_not_a_comment():
     assert bodies("$$5\\% $$ 10\\% \\\\% $$no$$\n$$2$$") == ["5\\%", "2"]
 
 
@@ -137,11 +137,11 @@ def test_packages_come_from_the_preamble_and_the_styles():
     assert parse("no preamble").packages is None
 
 
-def test_what_follows_the_document_is_not_read():
+def test_text_after_the_document_is_not_read():
     assert bodies(r"\begin{document}$$1$$\end{document}$$2$$") == ["1"]
 
 
-def test_the_number_of_equations_is_limited(monkeypatch):
+def test_number_of_equations_is_limited(monkeypatch):
     import dataclasses
 
     from eqkin.latex import outline as structure
@@ -153,7 +153,7 @@ def test_the_number_of_equations_is_limited(monkeypatch):
     assert not parse("$$x$$" * 3).truncated
 
 
-def test_all_outer_environments_have_a_kind():
+def test_outer_environments_are_aligned_or_gathered():
     assert {name for name in NUMBERED if name not in ALIGNED_ENVIRONMENTS | GATHERED_ENVIRONMENTS} == {
         "equation",
         "dmath",
@@ -181,7 +181,7 @@ def test_authors_are_read_without_their_footnotes():
     assert [unicodedata.normalize("NFC", name) for name in parse(text).authors] == ["Ada Lovelace", "Emmy Nöther"]
 
 
-def test_a_document_begun_and_ended_by_macros_is_read():
+def test_document_opened_and_closed_by_macros_is_read():
     text = (
         "\\newcommand{\\Begin}{\\begin{document}\\maketitle}\n\\newcommand{\\End}{\\bibliography{x}\\end{document}}\n"
         "\\Begin\n\\begin{equation} a = b \\end{equation}\n\\End\n"
@@ -189,12 +189,12 @@ def test_a_document_begun_and_ended_by_macros_is_read():
     assert [equation.body for equation in parse(text).equations] == ["a = b"]
 
 
-def test_numbering_and_interjections_are_stripped_from_the_formula():
+def test_numbering_and_intertext_are_removed_from_the_formula():
     (equation,) = parse(r"\begin{align} a &= b \tag{1} \\ \intertext{and} c &= d \label{x} \end{align}").equations
     assert "tag" not in equation.body and "intertext" not in equation.body and equation.label == "x"
 
 
-def test_bibliographies_pictures_and_options_are_no_prose():
+def test_prose_excludes_bibliographies_pictures_and_options():
     text = r"""\section{A} Words. \begin{enumerate}[label=(\alph*)] \item one \end{enumerate}
 \begin{tikzpicture} \draw (0,0) -- (1,1); \end{tikzpicture} \[x\] Last.
 \begin{thebibliography}{9} \bibitem{a} Someone. \end{thebibliography}"""

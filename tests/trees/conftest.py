@@ -1,0 +1,11 @@
+"""Fixtures of the tests of trees."""
+
+import pytest
+
+from eqkin.mathml.converter import Converter
+
+
+@pytest.fixture(scope="session")
+def converter():
+    """One engine for all tests."""
+    return Converter()
