@@ -35,11 +35,6 @@ def test_results_come_in_order_and_failures_take_their_place(jobs: int) -> None:
     assert (executor.progress.done, executor.progress.under_way) == (40, 0)
 
 
-def test_split_gives_one_result_per_part() -> None:
-    executor = LocalExecutor()
-    assert list(executor.map(abs, [2, 3], on_failure=_describe, split=range)) == [0, 1, 0, 1, 2]
-
-
 class _DiesOnArrival:
     """A function as large as a model that ends the process it is sent to."""
 

@@ -19,6 +19,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, Self, TypeVar
@@ -27,8 +28,6 @@ from eqkin.errors import BadInput
 
 T = TypeVar("T")
 R = TypeVar("R")
-FailureHandler = Callable[[T, str, str], R]  # called with the task, a short reason, and a message
-Splitter = Callable[[T], Iterable[T]]
 
 _WARM_UP_SECONDS = 1.0  # of work before worker processes are worth their start
 _TASKS_PER_JOB = 16  # submitted ahead of the result that is waited for
@@ -58,6 +57,15 @@ class ExecutorProgress:
         return f"{nodes}, tasks: {self.done:,} done, {self.under_way:,} under way, {self.retried:,} retried"
 
 
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What became of a task: its result, or the reason and message of its failure."""
+
+    task: T
+    result: Any = None
+    failure: tuple[str, str] | None = None
+
+
 class Executor(ABC):
     """Applies functions to tasks. A context manager: leaving it stops what was started."""
 
@@ -67,24 +75,41 @@ class Executor(ABC):
     def __init__(self) -> None:
         self.progress = ExecutorProgress()  # of the last `map`
 
-    @abstractmethod
     def map(
         self,
         function: Callable[[T], R],
         tasks: Iterable[T],
         *,
-        on_failure: FailureHandler[T, R],
-        split: Splitter[T] | None = None,
+        on_failure: Callable[[T, str, str], R],
+        split: Callable[[T], Iterable[T]] | None = None,
     ) -> Iterator[R]:
         """Yield the results of `function` in the order of the tasks. Few tasks are in memory at a time.
 
         Args:
             function: picklable. It raises `WorkerEnvironmentError` where the machine is at fault.
             tasks: picklable.
-            on_failure: makes the result of a task that crashed its worker or that no machine could do; may raise.
-            split: cuts a task into smaller ones, so that a crash costs only the part that caused it. There is one
-                result per part then.
+            on_failure: returns the result of a task that crashed its worker or that no machine could do, given the
+                task, a short reason and a message. It may raise.
+            split: cuts a task for another machine into smaller ones, so that a crash costs only the part that caused
+                it; every part gives a result.
         """
+        progress = self.progress = ExecutorProgress(nodes=self.progress.nodes)
+        for outcome in self._run(function, iter(tasks), progress):
+            if outcome.failure is None:
+                yield outcome.result
+            elif split is None or not self.is_remote:
+                yield on_failure(outcome.task, *outcome.failure)
+            else:
+                progress.retried += 1
+                for part in self._run(function, iter(split(outcome.task)), ExecutorProgress()):
+                    yield part.result if part.failure is None else on_failure(part.task, *part.failure)
+            progress.done += 1
+
+    @abstractmethod
+    def _run(
+        self, function: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress
+    ) -> Iterator[Outcome[T]]:
+        """Yield the outcomes of all tasks in order, and keep `progress.under_way` current."""
 
     def close(self) -> None:  # noqa: B027
         """Stop what was started."""
@@ -100,105 +125,83 @@ class LocalExecutor(Executor):
     """Up to `jobs` processes of this machine. With one, or while there is little to do, this process does the work.
 
     A process that dies (a crash of native code, the out-of-memory killer) costs the one task that killed it: all tasks
-    under way are repeated, each in a process of its own.
+    under way are repeated, each in a process of its own. Raises `BadInput` if no process can be started.
     """
 
     def __init__(self, jobs: int = 1, *, warm_up_seconds: float = _WARM_UP_SECONDS) -> None:
         super().__init__()
         self.jobs, self._warm_up_seconds = jobs, warm_up_seconds
 
-    def map(
-        self,
-        function: Callable[[T], R],
-        tasks: Iterable[T],
-        *,
-        on_failure: FailureHandler[T, R],
-        split: Splitter[T] | None = None,
-    ) -> Iterator[R]:
-        """Yield the results of `function` in the order of the tasks, or of their parts.
-
-        Raises `BadInput` if no worker process can be started.
-        """
-        self.progress = ExecutorProgress()
+    def _run(
+        self, function: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress
+    ) -> Iterator[Outcome[T]]:
         start = time.monotonic()
-        parts = iter(tasks) if split is None else chain.from_iterable(map(split, tasks))
-        for task in parts:
-            try:
-                result = function(task)
-            except WorkerEnvironmentError as error:
-                result = on_failure(task, UNREADABLE, str(error))
-            yield result
-            self.progress.done += 1
+        for task in tasks:
+            yield _take_outcome(task, partial(function, task))
             if self.jobs > 1 and time.monotonic() - start > self._warm_up_seconds:
-                yield from self._map_in_processes(function, parts, on_failure)
-
-    def _map_in_processes(
-        self, function: Callable[[T], R], tasks: Iterator[T], on_failure: FailureHandler[T, R]
-    ) -> Iterator[R]:
+                break
         first = next(tasks, None)
         if first is None:
             return
-        queue = _TaskQueue(function, self.jobs, on_failure)
+        queue = _TaskQueue[T](function, self.jobs)
         try:
             for task in chain([first], tasks):
                 queue.submit(task)
                 while len(queue.waiting) > _TASKS_PER_JOB * self.jobs or queue.is_ready():
-                    yield from self._collect(queue)
+                    yield from queue.collect()
+                    progress.under_way = len(queue.waiting)
             while queue.waiting:
-                yield from self._collect(queue)
+                yield from queue.collect()
+                progress.under_way = len(queue.waiting)
         finally:
             queue.pool.close()
 
-    def _collect(self, queue: _TaskQueue[T, R]) -> list[R]:
-        results = queue.collect()
-        self.progress.done += len(results)
-        self.progress.under_way = len(queue.waiting)
-        return results
+
+def _take_outcome(task: T, get_result: Callable[[], Any]) -> Outcome[T]:
+    try:
+        return Outcome(task, get_result())
+    except WorkerEnvironmentError as error:
+        return Outcome(task, failure=(UNREADABLE, str(error)))
 
 
-class _TaskQueue(Generic[T, R]):
+class _TaskQueue(Generic[T]):
     """Tasks under way in several processes, first in, first out."""
 
-    def __init__(self, function: Callable[[T], R], jobs: int, on_failure: FailureHandler[T, R]) -> None:
-        self._function, self._jobs, self._on_failure = function, jobs, on_failure
+    def __init__(self, function: Callable[[T], Any], jobs: int) -> None:
+        self._function, self._jobs = function, jobs
         self.pool = _FunctionPool(function, jobs)
-        self.waiting: deque[tuple[T, Future[R]]] = deque()
+        self.waiting: deque[tuple[T, Future[Any]]] = deque()
 
     def submit(self, task: T) -> None:
         self.waiting.append((task, self.pool.submit(task)))
 
     def is_ready(self) -> bool:
-        """Tell whether a result can be had without waiting."""
+        """Tell whether an outcome can be had without waiting."""
         return bool(self.waiting) and self.waiting[0][1].done()
 
-    def collect(self) -> list[R]:
-        """Return the result of the first task; after a crash, those of all tasks under way: any may have caused it."""
+    def collect(self) -> list[Outcome[T]]:
+        """Return the outcome of the first task; after a crash, those of all tasks under way: any may have caused it."""
         task, future = self.waiting.popleft()
         try:
-            return [future.result()]
-        except WorkerEnvironmentError as error:
-            return [self._on_failure(task, UNREADABLE, str(error))]
+            return [_take_outcome(task, future.result)]
         except BrokenProcessPool:
             pass
-        self.pool.close()
         suspects = [task, *(later for later, _ in self.waiting)]
         self.waiting.clear()
-        self.pool = _FunctionPool(self._function, 1)
-        results = [self._run_alone(suspect) for suspect in suspects]
-        self.pool.close()
-        self.pool = _FunctionPool(self._function, self._jobs)
-        return results
+        outcomes = []
+        self._replace_pool(1)
+        for suspect in suspects:
+            try:
+                outcomes.append(_take_outcome(suspect, self.pool.submit(suspect).result))
+            except BrokenProcessPool:
+                outcomes.append(Outcome(suspect, failure=(CRASHED, "it ended the process that worked on it")))
+                self._replace_pool(1)
+        self._replace_pool(self._jobs)
+        return outcomes
 
-    def _run_alone(self, task: T) -> R:
-        try:
-            result: R = self.pool.submit(task).result()
-            return result
-        except WorkerEnvironmentError as error:
-            return self._on_failure(task, UNREADABLE, str(error))
-        except BrokenProcessPool:
-            self.pool.close()
-            self.pool = _FunctionPool(self._function, 1)
-            return self._on_failure(task, CRASHED, "it ended the process that worked on it")
+    def _replace_pool(self, jobs: int) -> None:
+        self.pool.close()
+        self.pool = _FunctionPool(self._function, jobs)
 
 
 class _FunctionPool:

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -28,12 +28,11 @@ from eqkin.executor import (
     UNREADABLE,
     Executor,
     ExecutorProgress,
-    FailureHandler,
-    R,
-    Splitter,
+    Outcome,
     T,
     WorkerEnvironmentError,
 )
+from eqkin.version import __version__
 
 LOCAL_CLUSTER = "local"
 _MAX_RETRIES = 3  # of a task whose worker dies or whose node is lost (by Ray), or whose machine is at fault
@@ -94,47 +93,24 @@ class RayExecutor(Executor):
             self._connected = False
             self._ray.shutdown()
 
-    def map(
-        self,
-        function: Callable[[T], R],
-        tasks: Iterable[T],
-        *,
-        on_failure: FailureHandler[T, R],
-        split: Splitter[T] | None = None,
-    ) -> Iterator[R]:
-        """Yield the results of `function` in the order of the tasks.
+    def _run(
+        self, function: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress
+    ) -> Iterator[Outcome[T]]:
+        """Yield the outcomes of all tasks.
 
         Ray repeats a task whose worker dies or whose node is lost; one that fails because of its machine is repeated
-        on another node. If that does not help, the task is split and its parts are tried.
+        here on another node.
 
         Raises:
             BadInput: a node has another version of eqkin, or none.
             Unreachable: the cluster is gone, or has had no CPU for minutes.
         """
-        from eqkin.version import __version__
-
-        self.progress = ExecutorProgress(nodes=self.progress.nodes)
         remote = self._ray.remote(num_cpus=1, max_retries=_MAX_RETRIES, scheduling_strategy="SPREAD")(_run_task)
         shared = self._ray.put(function)
 
         def submit(task: T, **options: Any) -> Any:
             return remote.options(**options).remote(__version__, shared, task)
 
-        for task, result, failure in self._iter_outcomes(submit, iter(tasks), self.progress):
-            if failure is None:
-                yield result
-            elif split is None:
-                yield on_failure(task, *failure)
-            else:
-                self.progress.retried += 1
-                for part, result, failure in self._iter_outcomes(submit, iter(split(task)), ExecutorProgress()):
-                    yield result if failure is None else on_failure(part, *failure)
-            self.progress.done += 1
-
-    def _iter_outcomes(
-        self, submit: Callable[..., Any], tasks: Iterator[T], progress: ExecutorProgress
-    ) -> Iterator[tuple[T, Any, tuple[str, str] | None]]:
-        """Yield each task with its result, or with the reason and message of its failure."""
         # Nothing is cancelled when this is left early: Ray may abort the process over a task that ends at that moment.
         waiting: deque[tuple[T, Any, list[str]]] = deque()  # with Ray's reference, and nodes whose machine failed
         while True:
@@ -146,24 +122,24 @@ class RayExecutor(Executor):
             if not self._ray.wait([waiting[0][1]], timeout=_POLL_SECONDS)[0]:
                 continue
             task, reference, failed_nodes = waiting.popleft()
-            ahead = [later[1] for later in islice(waiting, _PREFETCHED_RESULTS)]
-            if ahead:
-                self._ray.wait(ahead, num_returns=len(ahead), timeout=0)  # starts to bring them here
+            if waiting:  # start to bring the next results here
+                self._ray.wait([later[1] for later in islice(waiting, _PREFETCHED_RESULTS)], timeout=0)
             try:
-                outcome: bytes | _MachineFault = self._ray.get(reference)
+                result: bytes | _MachineFault = self._ray.get(reference)
             except self._ray.exceptions.RayError as error:
-                yield task, None, self._explain_failure(error)
+                yield Outcome(task, failure=self._explain_failure(error))
                 continue
-            if isinstance(outcome, bytes):
-                yield task, pickle.loads(zstandard.decompress(outcome)), None
+            if isinstance(result, bytes):
+                yield Outcome(task, pickle.loads(zstandard.decompress(result)))
                 continue
-            failed_nodes.append(outcome.node)
+            failed_nodes.append(result.node)
             others = [node["NodeID"] for node in self._list_nodes() if node["NodeID"] not in failed_nodes]
             if not others or len(failed_nodes) > _MAX_RETRIES:
-                yield task, None, (UNREADABLE, outcome.message)
+                yield Outcome(task, failure=(UNREADABLE, result.message))
                 continue
             self.progress.retried += 1
-            waiting.appendleft((task, submit(task, scheduling_strategy=_prefer_node(others[0])), failed_nodes))
+            strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(others[0], soft=True)
+            waiting.appendleft((task, submit(task, scheduling_strategy=strategy), failed_nodes))
 
     def _explain_failure(self, error: Exception) -> tuple[str, str]:
         """Return why a task failed, in short and at length; raise if every other task would fail alike."""
@@ -217,8 +193,6 @@ def _run_task(version: str, function: Callable[[Any], Any], task: Any) -> bytes 
     """Run a task on a node. The result is compressed to a third of its size: most of it is text."""
     import ray
 
-    from eqkin.version import __version__
-
     if version != __version__:
         raise BadInput(
             f"node {socket.gethostname()} of the Ray cluster has eqkin {__version__}, this machine eqkin {version}: "
@@ -229,12 +203,6 @@ def _run_task(version: str, function: Callable[[Any], Any], task: Any) -> bytes 
     except (WorkerEnvironmentError, OSError) as error:
         message = f"{str(error) or repr(error)} (on {socket.gethostname()})"
         return _MachineFault(ray.get_runtime_context().get_node_id(), message)
-
-
-def _prefer_node(node: str) -> Any:
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    return NodeAffinitySchedulingStrategy(node, soft=True)
 
 
 def import_ray() -> ModuleType:
