@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from eqkin.errors import StorageFailed
 from eqkin.executor import Executor, LocalExecutor
 from eqkin.library import AddReport, LibraryFiles
+from eqkin.library.database import MANIFEST_NAME, LibraryManifest
 from eqkin.library.ingest import ingest
-from eqkin.library.manifest import MANIFEST_NAME, LibraryManifest
+from eqkin.library.records import export_equations
 from eqkin.library.verify import VerificationReport, verify_library
 from eqkin.sources import MetadataSnapshot
 from eqkin.storage import WriterLock
@@ -76,6 +77,10 @@ class Library(LibraryFiles):
             return ingest(
                 writer, [os.fspath(source) for source in sources], executor, metadata=metadata, progress=progress
             )
+
+    def iter_equations(self, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
+        """Yield all equations as `eqkin export` writes them; `failed`: also those that did not convert."""
+        return export_equations(self, failed=failed, mathml=mathml)
 
     def open_engine(self) -> SearchEngine:
         """Return the search engine of this library; equations added since the last time are embedded first.

@@ -230,7 +230,7 @@ def test_unknown_systems_are_told_with_those_there_are(atlas_library, tmp_path, 
 def test_a_library_that_is_not_there_is_told_before_anything_is_done(tmp_path, command):
     ended = eqkin("evaluate", command, "-l", tmp_path / "none", "--out", tmp_path / "out")
     assert ended.code == 3
-    assert "no library there" in ended.err
+    assert "there is no library" in ended.err
     assert not (tmp_path / "out").exists()
 
 

@@ -15,8 +15,8 @@ from eqkin.api import Library, verify
 from eqkin.errors import BadInput, CorruptData
 from eqkin.executor import LocalExecutor
 from eqkin.latex.prose import extract_context, to_plain_text
-from eqkin.library.export import export_equations
-from eqkin.library.manifest import LibraryManifest
+from eqkin.library.database import LibraryManifest
+from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics, count_characters
 from eqkin.mathml.converter import ConverterIdentity
 from eqkin.sources.paper import Paper, SourceItem

@@ -8,7 +8,7 @@ import pytest
 from eqkin.api import Library
 from eqkin.errors import BadInput
 from eqkin.latex.prose import extract_context
-from eqkin.library.export import export_equations
+from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics, count_characters, parse_subject_area
 from eqkin.plots import draw_library_figures
 from eqkin.trees.mathml import parse_mathml, to_mathml, to_node

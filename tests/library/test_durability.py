@@ -13,7 +13,7 @@ import pytest
 
 from eqkin.api import Library, verify
 from eqkin.errors import EqkinError, LibraryBusy, StorageFailed
-from eqkin.library.export import export_equations
+from eqkin.library.records import export_equations
 from eqkin.library.statistics import compute_statistics
 from eqkin.storage import WriterLock
 from tests.library.conftest import write_article
@@ -51,7 +51,7 @@ def doomed_fsync(descriptor): step(); fsync(descriptor); step()
 def doomed_replace(self, target): step(); replace(self, target); step()
 def doomed_unlink(self, missing_ok=False): step(); unlink(self, missing_ok=missing_ok)
 os.fsync, Path.replace, Path.unlink = doomed_fsync, doomed_replace, doomed_unlink
-writer._BATCH_PAPERS, writer._MAX_SEGMENTS = 1, 1
+writer.SETTINGS = writer.WriterSettings(batch_papers=1, max_segments=1)
 Library.open(sys.argv[1]).add(sys.argv[2])
 print("survived", countdown)
 """
@@ -169,7 +169,7 @@ def test_a_read_only_library_can_be_read_and_refuses_writes(library: Library, pa
 
 def test_a_place_where_no_folder_can_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageFailed, match="no library can be made"):
+    with pytest.raises(StorageFailed, match="no library can be created"):
         Library.open(tmp_path / "file" / "library")
 
 

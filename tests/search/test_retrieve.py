@@ -37,7 +37,7 @@ def _limit_to_one(monkeypatch):
 
 
 def _get_index(engine):
-    """Return the index that a search uses; its attribute `structure` is the term index."""
+    """Return the index that a search uses; its attribute `terms` is the term index."""
     with engine.backend.snapshot() as snapshot:
         return snapshot.view.index
 
@@ -119,14 +119,14 @@ def test_a_part_finds_its_whole(engine, query, whole):
 def test_structure_finds_what_vectors_do_not(engine, monkeypatch):
     _limit_to_one(monkeypatch)
     assert _labels(engine.search(PART, k=3)) == [WHOLE]
-    monkeypatch.setattr(_get_index(engine), "structure", None)
+    monkeypatch.setattr(_get_index(engine), "terms", None)
     found = engine.search(PART, k=3).hits
     assert len(found) == 1 and found[0].equation.label != WHOLE[1]
 
 
 def test_vectors_find_what_structure_does_not(engine, monkeypatch):
     nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
-    monkeypatch.setattr(_get_index(engine).structure, "search", lambda *_: nothing)
+    monkeypatch.setattr(_get_index(engine).terms, "search", lambda *_: nothing)
     assert len(engine.search(PART, k=20, group=False, fold=False).hits) == 20
 
 

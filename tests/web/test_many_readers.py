@@ -30,7 +30,6 @@ from eqkin import Encoder, Library
 from eqkin.index import IndexSettings, update_index
 from eqkin.library import writer
 
-writer._MAX_SEGMENTS = 2
 folder, notes, mark, encoder = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], Encoder.load()
 notes.mkdir()
 with Library.open(folder) as library:
@@ -39,7 +38,7 @@ with Library.open(folder) as library:
         note.write_text(f"# Note {number}\n\nOn products number{number}.\n\n$$ {mark % (number, number, number)} $$\n")
         library.add(note)
         share = 0.5 if number % 2 else 0.0
-        writer._MAX_DEAD_FRACTION = share
+        writer.SETTINGS = writer.WriterSettings(max_segments=2, max_dead_fraction=share)
         if not number % 2:
             library.remove(str(notes / f"n{number - 1}.md"))
         update_index(library, encoder, settings=IndexSettings(max_segments=2, max_dead_fraction=share))

@@ -144,7 +144,7 @@ def export(
 
         eqkin export --forest corpus.zst
     """
-    from eqkin.library.export import export_equations
+    from eqkin.library.records import export_equations
     from eqkin.storage import write_stream
 
     with Library.open(library, create=False) as opened:

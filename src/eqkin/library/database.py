@@ -1,7 +1,12 @@
-"""The SQLite side of a library: papers, sections, equations, citations, and which forest file holds which trees.
+"""The SQLite database of a library and its manifest.
 
-Trees are numbered through the whole library; a segment is a forest file with the trees `first .. first + count - 1`.
-So files can be merged without touching an equation. SQLite's rollback journal makes every commit all or nothing.
+The database has papers, sections, equations, citations, and which segment holds which trees. Trees are numbered through
+the whole library; a segment has the trees `first .. first + count - 1`, so that segments can be merged without touching
+an equation. SQLite's rollback journal makes every commit atomic.
+
+`manifest.json` says which converter made the trees, and the hash of the database. A writer unseals it before its first
+change and seals it last, with the new generation and hash of the database. An unsealed manifest means that a writer is
+at work or was stopped: then only the database's own checks apply.
 """
 
 from __future__ import annotations
@@ -10,18 +15,26 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from eqkin.errors import CorruptData, EqkinError, StorageFailed
+from eqkin.mathml.converter import ConverterIdentity
+from eqkin.storage import format_checked_json, load_checked_json, write_file
 
 DATABASE_NAME = "library.db"
+MANIFEST_NAME = "manifest.json"
+MANIFEST_FORMAT = "eqkin-library"
+MANIFEST_VERSION = 1
+_DISK_ERROR = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
+_REMEDY = "add the sources to a new library"
 _SCHEMA = """
 CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE papers (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, origin TEXT NOT NULL,
     source TEXT NOT NULL,           -- what the user added: a resolved path, arxiv:ID, python:PACKAGE, atlas:
     kind TEXT NOT NULL,
-    digest TEXT NOT NULL,           -- of the source, with the version of the reading code: unchanged means skip
+    digest TEXT NOT NULL,           -- of the source, with the version of the parser: unchanged means skip
     content TEXT NOT NULL,          -- digest of everything stored for this paper
     title TEXT NOT NULL, authors TEXT NOT NULL, year INTEGER, fields TEXT NOT NULL, lang TEXT NOT NULL,
     license TEXT NOT NULL, work TEXT NOT NULL, abstract TEXT NOT NULL, packages TEXT, macros BLOB, notes TEXT NOT NULL,
@@ -29,7 +42,7 @@ CREATE TABLE papers (
 CREATE TABLE sections (
     id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
     number INTEGER NOT NULL, level INTEGER NOT NULL, title TEXT NOT NULL,
-    latex TEXT NOT NULL);           -- its prose, with a mark where each equation stands
+    latex TEXT NOT NULL);           -- its prose, with a mark in the place of each equation
 CREATE TABLE equations (
     id INTEGER PRIMARY KEY, paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
     section INTEGER NOT NULL REFERENCES sections ON DELETE CASCADE,
@@ -52,41 +65,77 @@ INSERT INTO state VALUES ('generation', '0');
 """
 
 
+@dataclass(frozen=True)
+class LibraryManifest:
+    """Identity and state of a library."""
+
+    converter: ConverterIdentity
+    generation: int = 0  # of the database when its hash was computed
+    database: str = ""  # sha256 of the database file
+    sealed: bool = False  # False while a writer is at work: then the hash does not apply
+    format: str = MANIFEST_FORMAT
+    version: int = MANIFEST_VERSION
+
+    def save(self, folder: Path) -> None:
+        """Write into the library's folder, atomically."""
+        write_file(folder / MANIFEST_NAME, format_checked_json("manifest", asdict(self)))
+
+    def unseal(self) -> LibraryManifest:
+        """Return the manifest of a database that is being changed."""
+        return replace(self, sealed=False)
+
+    def seal(self, generation: int, database: str) -> LibraryManifest:
+        """Return the manifest of a finished state of the database."""
+        return replace(self, generation=generation, database=database, sealed=True)
+
+    @classmethod
+    def load(cls, folder: Path) -> LibraryManifest:
+        """Read from the library's folder; raises `CorruptData`."""
+        path = folder / MANIFEST_NAME
+        try:
+            data = load_checked_json(path, "manifest", MANIFEST_FORMAT, MANIFEST_VERSION, _REMEDY)
+            return cls(ConverterIdentity(**data.pop("converter")), **data)
+        except FileNotFoundError as error:
+            raise CorruptData(f"{path}: missing; {_REMEDY}") from error
+        except (KeyError, TypeError) as error:
+            raise CorruptData(f"{path}: damaged ({error}); {_REMEDY}") from error
+
+
 def create_database(path: Path) -> None:
-    """Make an empty database at `path`."""
+    """Create an empty database."""
     with translate_sqlite_errors(path), sqlite3.connect(path) as connection:
         connection.executescript("BEGIN;" + _SCHEMA + "COMMIT;")
 
 
-def connect(path: Path, *, write: bool = False, roaming: bool = False) -> sqlite3.Connection:
-    """Open a database. Readers may be many, and go on while a writer works; a writer holds the library's lock.
+def connect(path: Path, *, write: bool = False, check_same_thread: bool = True) -> sqlite3.Connection:
+    """Open a database. Many readers may read while one writer, who holds the library's lock, works.
 
-    A `roaming` connection may pass from thread to thread, used by one at a time.
+    Without `check_same_thread`, the connection may pass from thread to thread, used by one at a time.
     """
     if not path.exists():
         raise CorruptData(f"{path}: the library's database is missing")
+
+    def open_connection(mode: str) -> sqlite3.Connection:
+        uri = f"file:{_quote_path(path)}?mode={mode}"
+        return sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=check_same_thread)
+
     with translate_sqlite_errors(path):
         try:
-            # a reader may have to roll back what a killed writer left: it needs write access where it can have it
-            connection = _open_connection(path, "rw", roaming)
-            connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()
+            # a reader may have to roll back the journal of a killed writer: it needs write access where possible
+            connection = open_connection("rw")
+            read_generation(connection)
         except sqlite3.OperationalError:
             if write:
                 raise
-            connection = _open_connection(path, "ro", roaming)
+            connection = open_connection("ro")
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
         if write:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA cache_spill = OFF")  # readers go on until the commit itself
+            connection.execute("PRAGMA cache_spill = OFF")  # readers are blocked only during the commit
             connection.execute("PRAGMA cache_size = -64000")
     return connection
-
-
-def _open_connection(path: Path, mode: str, roaming: bool) -> sqlite3.Connection:
-    address = f"file:{_quote_path(path)}?mode={mode}"
-    return sqlite3.connect(address, uri=True, timeout=60, isolation_level=None, check_same_thread=not roaming)
 
 
 def _quote_path(path: Path) -> str:
@@ -94,7 +143,7 @@ def _quote_path(path: Path) -> str:
 
 
 def is_empty(path: Path) -> bool:
-    """Whether a database file is of a library that was made and never added to."""
+    """Return whether a database file is of a library that was created and never added to."""
     try:
         with closing(sqlite3.connect(f"file:{_quote_path(path)}?mode=ro", uri=True)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -106,13 +155,13 @@ def is_empty(path: Path) -> bool:
 
 
 def read_generation(connection: sqlite3.Connection) -> int:
-    """How many times the database was committed to."""
+    """Return how many times the database was committed to."""
     return int(connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()[0])
 
 
 @contextmanager
 def begin_transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """All of the block's changes or none; one generation more."""
+    """Commit all changes of the block, or none; a commit raises the generation by one."""
     with translate_sqlite_errors(path):
         connection.execute("BEGIN IMMEDIATE")
         try:
@@ -125,14 +174,9 @@ def begin_transaction(connection: sqlite3.Connection, path: Path) -> Iterator[No
             raise
 
 
-_DISK_ERROR = re.compile(r"full|I/O|read-?only|locked|unable to open|permission", re.IGNORECASE)
-
-
 @contextmanager
-def translate_sqlite_errors(
-    path: Path, remedy: str = "the library is damaged, add its sources to a new one"
-) -> Iterator[None]:
-    """SQLite's errors as eqkin's; `remedy` says what to do about damage."""
+def translate_sqlite_errors(path: Path, remedy: str = f"the library is damaged, {_REMEDY}") -> Iterator[None]:
+    """Raise SQLite's errors as eqkin's; `remedy` says what to do about damage."""
     try:
         yield
     except EqkinError:

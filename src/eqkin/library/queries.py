@@ -16,6 +16,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.library.files import LibraryFiles
+from eqkin.library.writer import FOREST_FOLDER
 from eqkin.trees.forest import Forest, open_forest
 
 _RANGE_SIZES = (65_536, 4_096, 256)  # trees counted at once; a range with gaps is divided
@@ -167,7 +168,7 @@ def read_corpus(library: LibraryFiles) -> Iterator[CorpusTables]:
             links = np.fromiter(chain.from_iterable(citations), np.int64).reshape(-1, 2)
             files = connection.execute("SELECT first, file FROM segments ORDER BY first").fetchall()
             # opened before the transaction ends: until then no writer deletes them
-            segments = [(first, open_forest(library.folder / "forest" / file)) for first, file in files]
+            segments = [(first, open_forest(library.folder / FOREST_FOLDER / file)) for first, file in files]
             yield CorpusTables(papers, table, links, segments)
         finally:
             if connection.in_transaction:

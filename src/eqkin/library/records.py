@@ -8,10 +8,10 @@ from __future__ import annotations
 import sqlite3
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +31,11 @@ FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.sec
 _SELECT_REFS = (
     "SELECT e.tree, p.key, e.number, e.latex, p.year, p.fields FROM equations e JOIN papers p ON p.id = e.paper"
 )
+_SELECT_EXPORT = """
+SELECT e.*, p.key, p.title, p.authors, p.year, p.fields, s.title AS heading, s.latex AS prose
+FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
+WHERE p.id = ? AND (? OR e.tree IS NOT NULL) ORDER BY e.number
+"""
 
 Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]  # equations by field, by year
 
@@ -338,3 +343,40 @@ def read_context(latex: str, mark: int) -> tuple[str, str]:
 
 def _to_json(values: Iterable[int | str]) -> str:
     return orjson.dumps(list(values)).decode()
+
+
+def export_equations(library: LibraryFiles, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
+    """Yield each equation as a dictionary: id, latex, mathml, paper, section, context; `failed`: also those that failed."""
+    with library.translate_errors():
+        papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
+        for paper in papers:  # one at a time, so that no reader's cursor stays open and keeps a writer waiting
+            prose: dict[int, str] = {}
+            for row in library.connection.execute(_SELECT_EXPORT, (paper, failed)).fetchall():
+                if row["section"] not in prose:
+                    prose[row["section"]] = to_plain_text(row["prose"])
+                yield _describe_equation(library, row, prose[row["section"]], mathml)
+
+
+def _describe_equation(library: LibraryFiles, row: sqlite3.Row, prose: str, mathml: bool) -> dict[str, Any]:
+    before, after = extract_context(prose, row["mark"])
+    described = {
+        "id": f"{row['key']}#{row['number']}",
+        "paper": row["key"],
+        "title": row["title"],
+        "authors": orjson.loads(row["authors"]),
+        "year": row["year"],
+        "fields": orjson.loads(row["fields"]),
+        "section": row["heading"],
+        "label": row["label"],
+        "environment": row["environment"],
+        "latex": row["latex"],
+        "status": row["status"],
+        "repaired": bool(row["repaired"]),
+        "before": before,
+        "after": after,
+    }
+    if row["tree"] is None:
+        described |= {"reason": row["reason"], "message": row["message"]}
+    elif mathml:
+        described["mathml"] = to_mathml(library.get_tree(row["tree"]))
+    return described

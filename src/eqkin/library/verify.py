@@ -13,9 +13,9 @@ import orjson
 
 from eqkin.errors import CorruptData, StorageFailed
 from eqkin.library import database
+from eqkin.library.database import LibraryManifest
 from eqkin.library.files import LibraryFiles
 from eqkin.library.judgements import LocalJudgements
-from eqkin.library.manifest import LibraryManifest
 from eqkin.library.parsing import ParsedEquation, ParsedPaper, compute_content_digest, make_failed_paper
 from eqkin.sources.paper import Paper
 from eqkin.storage import hash_file

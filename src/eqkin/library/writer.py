@@ -1,47 +1,98 @@
-"""Putting extracts into a library: batches that are committed whole, segments that are merged when they get many."""
+"""Writing to a library: papers are committed in batches, segments of trees are merged when there are many."""
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from hashlib import sha256
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import orjson
 
-from eqkin.errors import CorruptData
-from eqkin.library.database import begin_transaction
+from eqkin.errors import BadInput, CorruptData, StorageFailed, Unreachable
+from eqkin.library import database
+from eqkin.library.database import DATABASE_NAME, MANIFEST_NAME, LibraryManifest
 from eqkin.library.parsing import ParsedPaper, make_failed_paper
+from eqkin.mathml.converter import get_converter_identity
 from eqkin.sources.paper import Paper
-from eqkin.storage import hash_file, write_file
+from eqkin.storage import WriterLock, delete_unused_files, hash_file, sync_folder
+from eqkin.storage.segments import MAX_DEAD_FRACTION, MAX_SEGMENTS, SegmentEntry, SegmentSet, write_segment
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import from_bytes, open_forest, to_bytes
 
-_BATCH_EQUATIONS = 10_000
-_BATCH_PAPERS = 2_000
-_BATCH_SECONDS = 20.0
-_MAX_SEGMENTS = 16
-_MAX_MERGED_BYTES = 64_000_000  # bytes; larger ones are left as they are
-_MAX_DEAD_FRACTION = 0.5  # of trees that belong to no equation any more, above which all trees are rewritten
+FOREST_FOLDER = "forest"
+_DEAD_TREE = (["math"], [""], [""], [[[0], [0], [0], [0]]])  # a single node
+
+
+@dataclass(frozen=True)
+class WriterSettings:
+    """When a writer commits, and when it compacts the segments of trees."""
+
+    batch_equations: int = 10_000
+    batch_papers: int = 2_000
+    batch_seconds: float = 20.0
+    max_segments: int = MAX_SEGMENTS
+    max_merged_bytes: int = 64_000_000  # of a segment; larger ones are not merged
+    max_dead_fraction: float = MAX_DEAD_FRACTION
+
+
+SETTINGS = WriterSettings()
+
+
+@dataclass(frozen=True)
+class TreesEntry(SegmentEntry):
+    """A segment of trees: the numbers `first .. first + count - 1`."""
+
+    first: int
 
 
 class LibraryWriter:
-    """Collects extracts and commits them batch by batch. The caller holds the writer lock."""
+    """Context manager that writes to a library: holds its lock, commits papers in batches, seals the manifest last."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection, unseal: Callable[[], None]) -> None:
-        self.folder, self.connection, self._unseal = folder, connection, unseal
-        self.database = folder / "library.db"
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.settings = folder, SETTINGS
+        self._lock = WriterLock(folder)
         self._batch: dict[str, ParsedPaper] = {}
-        self._equations = 0
-        self._since = time.monotonic()
+        self._equations = 0  # in the batch
+        self._since = time.monotonic()  # the last commit
         self._has_members_table = False
 
+    def __enter__(self) -> LibraryWriter:
+        self._lock.__enter__()
+        try:
+            self.manifest = LibraryManifest.load(self.folder)  # as the last writer left it
+            self.connection = database.connect(self.folder / DATABASE_NAME, write=True)
+            self._delete_unused_files()
+        except BaseException:
+            self._lock.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        try:
+            # what was parsed before an interruption, or before the cluster was lost, is kept
+            if kind is None or issubclass(kind, KeyboardInterrupt | Unreachable):
+                self.flush()
+                self._compact()
+                self._delete_unused_files()
+            if not self.manifest.sealed:
+                digest = hash_file(self.folder / DATABASE_NAME)
+                self.manifest = self.manifest.seal(database.read_generation(self.connection), digest)
+                self.manifest.save(self.folder)
+        except OSError as problem:
+            raise StorageFailed(
+                f"{self.folder}: {problem.strerror or problem}; what was committed is intact"
+            ) from problem
+        finally:
+            self.connection.close()
+            self._lock.__exit__(None, None, None)
+
     def find_digest(self, key: str) -> str:
-        """The digest the library, or the batch under way, has for a paper; "" if it has none or could not read it."""
+        """Return the digest of a paper in the library or in the batch; "" if it is in neither or could not be parsed."""
         waiting = self._batch.get(key)
         if waiting is not None:
             return "" if waiting.failure else waiting.digest
@@ -60,39 +111,38 @@ class LibraryWriter:
         rows = self.connection.execute("SELECT key, digest FROM members WHERE origin >= ? AND origin < ?", (first, end))
         return {row[0]: row[1] for row in rows}
 
-    def add(self, extract: ParsedPaper) -> None:
-        """Add or replace a paper; it is safe on disk after the next `flush`. A failure never replaces a paper."""
-        if extract.failure and self.find_digest(extract.key):
+    def add(self, paper: ParsedPaper) -> None:
+        """Add or replace a paper; the next `flush` commits it. A failure never replaces a paper that was parsed."""
+        if paper.failure and self.find_digest(paper.key):
             return
-        self._batch[extract.key] = extract
-        self._equations += len(extract.equations)
-        full = self._equations >= _BATCH_EQUATIONS or len(self._batch) >= _BATCH_PAPERS
-        if full or time.monotonic() - self._since > _BATCH_SECONDS:
+        self._batch[paper.key] = paper
+        self._equations += len(paper.equations)
+        full = self._equations >= self.settings.batch_equations or len(self._batch) >= self.settings.batch_papers
+        if full or time.monotonic() - self._since > self.settings.batch_seconds:
             self.flush()
 
     def flush(self) -> None:
-        """Commit what was put: the forest file first, then the rows that refer to it."""
+        """Commit the batch: the segment of its trees first, then the rows that refer to it."""
         if self._batch:
-            latest = list(self._batch.values())
+            papers = list(self._batch.values())
             first = self._find_next_tree()
             builder = ForestBuilder()
-            for extract in latest:
-                if extract.forest is not None:
-                    builder.add_forest(extract.forest)
+            for paper in papers:
+                if paper.forest is not None:
+                    builder.add_forest(paper.forest)
             forest = builder.build()
-            segment = self._write_segment(to_bytes(forest), first, len(forest)) if len(forest) else None
+            segments = [self._write_segment(forest, first)] if len(forest) else []
             with self._begin_transaction():
-                if segment:
-                    self._insert_segment(segment)
-                for extract in latest:
-                    self._store_paper(extract, first)
-                    first += sum(e.tree >= 0 for e in extract.equations)
+                self._insert_segments(segments)
+                for paper in papers:
+                    self._store_paper(paper, first)
+                    first += sum(equation.tree >= 0 for equation in paper.equations)
             self._batch.clear()
             self._equations = 0
         self._since = time.monotonic()
 
-    def remove(self, keys: list[str]) -> int:
-        """Drop papers by key; returns how many there were."""
+    def remove(self, keys: Sequence[str]) -> int:
+        """Remove papers by key; return how many there were."""
         self.flush()
         if not keys:
             return 0
@@ -100,79 +150,46 @@ class LibraryWriter:
             cursor = self.connection.executemany("DELETE FROM papers WHERE key = ?", [(key,) for key in keys])
         return cursor.rowcount
 
-    def compact(self) -> None:
-        """Merge small segments when there are many, and drop trees nobody uses when they are most."""
-        self.flush()
-        segments = self.connection.execute("SELECT * FROM segments ORDER BY first").fetchall()
-        stored = sum(row["count"] for row in segments)
-        (live,) = self.connection.execute("SELECT count(tree) FROM equations").fetchone()
-        dropped = stored - live > _MAX_DEAD_FRACTION * stored and self._drop_dead_trees(segments)
-        if not dropped and len(segments) > _MAX_SEGMENTS:
-            self._merge_segments(segments)
-        self.delete_unused_files()
-
-    def delete_unused_files(self) -> None:
-        """Delete forest files no row refers to: left by a killed writer, or merged away."""
-        used = {row[0] for row in self.connection.execute("SELECT file FROM segments")}
-        for path in (self.folder / "forest").iterdir():
-            if path.name not in used:
-                path.unlink(missing_ok=True)
-        for path in self.folder.glob(".*.tmp"):
-            path.unlink(missing_ok=True)
-
     def _begin_transaction(self) -> AbstractContextManager[None]:
-        self._unseal()
-        return begin_transaction(self.connection, self.database)
+        if self.manifest.sealed:
+            self.manifest = self.manifest.unseal()
+            self.manifest.save(self.folder)
+        return database.begin_transaction(self.connection, self.folder / DATABASE_NAME)
 
-    def _store_paper(self, extract: ParsedPaper, first: int) -> None:
-        """Write one paper's rows; one that the database refuses is stored as failed."""
-        self.connection.execute("SAVEPOINT paper")
-        try:
-            self._replace_paper(extract, first)
-        except (
+    def _store_paper(self, paper: ParsedPaper, first: int) -> None:
+        """Write the rows of a paper; a paper that the database refuses is stored as failed."""
+        refusals = (
             OverflowError,
             ValueError,
             sqlite3.InterfaceError,
             sqlite3.DataError,
             sqlite3.ProgrammingError,
-        ) as error:
+        )
+        self.connection.execute("SAVEPOINT paper")
+        try:
+            self._replace_paper(paper, first)
+        except refusals as error:
             self.connection.execute("ROLLBACK TO paper")
-            refused = make_failed_paper(extract.key, extract.origin, "internal error", repr(error))
-            refused.source = extract.source
+            refused = make_failed_paper(paper.key, paper.origin, "internal error", repr(error))
+            refused.source = paper.source
             self._replace_paper(refused, first)
         self.connection.execute("RELEASE paper")
 
-    def _find_next_tree(self) -> int:
-        """A number no tree ever had: vectors are kept by the numbers of trees."""
-        row = self.connection.execute(
-            "SELECT max(n) FROM (SELECT max(first + count) AS n FROM segments "
-            "UNION SELECT CAST(value AS INTEGER) FROM state WHERE key = 'next tree')"
-        ).fetchone()
-        return int(row[0] or 0)
-
-    def _write_segment(self, content: bytes, first: int, count: int) -> tuple[int, int, str, str, int]:
-        generation = self.connection.execute("SELECT value FROM state WHERE key = 'generation'").fetchone()[0]
-        path = self.folder / "forest" / f"{first:010d}-{generation}.safetensors"
-        write_file(path, content)
-        return first, count, path.name, hash_file(path), len(content)
-
-    def _insert_segment(self, segment: tuple[int, int, str, str, int]) -> None:
-        self.connection.execute("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", segment)
-
-    def _replace_paper(self, extract: ParsedPaper, first: int) -> None:
+    def _replace_paper(self, parsed: ParsedPaper, first: int) -> None:
+        """Delete the rows of a paper, if there are any, and insert new ones; `first` is the number of its first tree."""
         execute = self.connection.execute
-        execute("DELETE FROM papers WHERE key = ?", (extract.key,))
-        paper = extract.paper or Paper(extract.key, "")
+        execute("DELETE FROM papers WHERE key = ?", (parsed.key,))
+        paper = parsed.paper or Paper(parsed.key, "")
         cursor = execute(
             "INSERT INTO papers VALUES (NULL" + ", ?" * 19 + ")",
             (
-                extract.key,
-                extract.origin,
-                extract.source,
-                paper.kind if extract.paper else "",
-                extract.digest,
-                extract.content,
-                extract.title,
+                parsed.key,
+                parsed.origin,
+                parsed.source,
+                paper.kind if parsed.paper else "",
+                parsed.digest,
+                parsed.content,
+                parsed.title,
                 _encode_json(paper.authors),
                 paper.year,
                 _encode_json(paper.fields),
@@ -180,17 +197,17 @@ class LibraryWriter:
                 paper.license,
                 paper.group,
                 paper.abstract,
-                None if extract.packages is None else _encode_json(extract.packages),
-                extract.macros,
+                None if parsed.packages is None else _encode_json(parsed.packages),
+                parsed.macros,
                 _encode_json(paper.notes),
-                extract.failure,
-                extract.message,
+                parsed.failure,
+                parsed.message,
             ),
         )
         owner = cursor.lastrowid
         sections = [
             execute("INSERT INTO sections VALUES (NULL, ?, ?, ?, ?, ?)", (owner, number, *section)).lastrowid
-            for number, section in enumerate(extract.sections)
+            for number, section in enumerate(parsed.sections)
         ]
         self.connection.executemany(
             "INSERT INTO equations VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -210,83 +227,132 @@ class LibraryWriter:
                     e.unknown,
                     None if e.tree < 0 else first + e.tree,
                 )
-                for e in extract.equations
+                for e in parsed.equations
             ],
         )
-        self.connection.executemany("INSERT INTO citations VALUES (?, ?)", [(owner, cited) for cited in extract.cites])
+        self.connection.executemany("INSERT INTO citations VALUES (?, ?)", [(owner, cited) for cited in parsed.cites])
 
-    def _merge_segments(self, segments: list[sqlite3.Row]) -> None:
-        """Neighbouring small segments become one file; trees keep their numbers."""
-        runs: list[list[sqlite3.Row]] = [[]]
-        for row in segments:
-            run = runs[-1]
-            follows = not run or run[-1]["first"] + run[-1]["count"] == row["first"]
-            if not follows or row["bytes"] + sum(r["bytes"] for r in run) > _MAX_MERGED_BYTES:
-                runs.append([])
-            runs[-1].append(row)
-        for run in runs:
-            if len(run) > 1:
-                self._join_segments(run)
+    def _find_next_tree(self) -> int:
+        """Return a number that no tree ever had: vectors are stored by the numbers of trees."""
+        row = self.connection.execute(
+            "SELECT max(n) FROM (SELECT max(first + count) AS n FROM segments "
+            "UNION SELECT CAST(value AS INTEGER) FROM state WHERE key = 'next tree')"
+        ).fetchone()
+        return int(row[0] or 0)
 
-    def _read_segment(self, row: sqlite3.Row) -> Forest:
-        """A segment whose content was compared with its hash: damage is never copied under a new one."""
-        path = self.folder / "forest" / row["file"]
-        content = path.read_bytes()
-        if sha256(content).hexdigest() != row["sha256"]:
-            raise CorruptData(f"{path}: does not match its hash; run `eqkin verify`")
-        return from_bytes(content)
+    def _list_segments(self) -> list[TreesEntry]:
+        rows = self.connection.execute("SELECT file, sha256, bytes, count, first FROM segments ORDER BY first")
+        return [TreesEntry(*row) for row in rows]
 
-    def _join_segments(self, run: list[sqlite3.Row]) -> None:
-        builder = ForestBuilder()
-        for row in run:
-            builder.add_forest(self._read_segment(row))
-        forest = builder.build()
-        segment = self._write_segment(to_bytes(forest), run[0]["first"], len(forest))
-        with self._begin_transaction():
-            self.connection.executemany("DELETE FROM segments WHERE first = ?", [(row["first"],) for row in run])
-            self._insert_segment(segment)
+    def _write_segment(self, forest: Forest, first: int) -> TreesEntry:
+        """Write a segment whose name has its first tree: equal trees may be stored twice."""
+        file = write_segment(self.folder / FOREST_FOLDER, f"{first:010d}", to_bytes(forest))
+        return TreesEntry(*file, len(forest), first)
 
-    def _drop_dead_trees(self, segments: list[sqlite3.Row]) -> bool:
-        """Put a single node in the place of each tree nobody uses, if that saves much; whether it does.
+    def _insert_segments(self, segments: Sequence[TreesEntry]) -> None:
+        rows = [(entry.first, entry.count, entry.file, entry.sha256, entry.bytes) for entry in segments]
+        self.connection.executemany("INSERT INTO segments VALUES (?, ?, ?, ?, ?)", rows)
 
-        The others keep their numbers: vectors are kept by them, and readers that opened the index ask for them.
+    def _compact(self) -> None:
+        """Merge small segments if there are many, and drop dead trees if they are most.
+
+        Trees keep their numbers: vectors are stored by them, and readers of the index ask for them.
         """
-        used = [self._find_live_trees(row) for row in segments]
-        forests = [open_forest(self.folder / "forest" / row["file"]) for row in segments]
-        nodes = sum(int(forest.offsets[-1]) for forest in forests)
-        needed = [int(forest.sizes[here].sum()) for forest, here in zip(forests, used, strict=True)]
-        dead = sum(len(forest) - len(here) for forest, here in zip(forests, used, strict=True))
-        if nodes - sum(needed) - dead <= _MAX_DEAD_FRACTION * nodes:
+        entries = self._list_segments()
+        segments = SegmentSet(self.folder / FOREST_FOLDER, entries, "run `eqkin verify`")
+        drop_dead = self._has_mostly_dead_trees(entries)
+        compacted = segments.compact(self, drop_dead=drop_dead, max_segments=self.settings.max_segments)
+        if compacted != segments.entries:
+            next_tree = str(self._find_next_tree())
+            with self._begin_transaction():
+                self.connection.execute("DELETE FROM segments")
+                if drop_dead:  # the last segment may be among those that are dropped
+                    self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (next_tree,))
+                self._insert_segments(compacted)
+
+    def _has_mostly_dead_trees(self, entries: Sequence[TreesEntry]) -> bool:
+        """Return whether most trees, and most of their nodes, belong to no equation any more."""
+        stored = sum(entry.count for entry in entries)
+        (live,) = self.connection.execute("SELECT count(tree) FROM equations").fetchone()
+        if stored - live <= self.settings.max_dead_fraction * stored:
             return False
-        new = []
-        for row, here in zip(segments, used, strict=True):
-            if len(here):
-                content = to_bytes(_replace_dead_trees(self._read_segment(row), here))
-                new.append(self._write_segment(content, row["first"], row["count"]))
-        following = str(self._find_next_tree())
-        with self._begin_transaction():
-            self.connection.execute("DELETE FROM segments")
-            self.connection.execute("INSERT OR REPLACE INTO state VALUES ('next tree', ?)", (following,))
-            for segment in new:
-                self._insert_segment(segment)
-        return True
+        nodes = saved = 0
+        for entry in entries:
+            forest, used = open_forest(self.folder / FOREST_FOLDER / entry.file), self._find_live_trees(entry)
+            size = int(forest.offsets[-1])
+            nodes += size
+            saved += size - int(forest.sizes[used].sum()) - (len(forest) - len(used))  # a dead tree keeps one node
+        return saved > self.settings.max_dead_fraction * nodes
 
-    def _find_live_trees(self, row: sqlite3.Row) -> npt.NDArray[np.int64]:
-        """The places within a segment of the trees in use."""
-        first = row["first"]
+    def fits(self, run: Sequence[TreesEntry]) -> bool:
+        """Return whether neighbouring segments may become one."""
+        follow = all(a.first + a.count == b.first for a, b in zip(run, run[1:], strict=False))
+        return follow and sum(entry.bytes for entry in run) <= self.settings.max_merged_bytes
+
+    def merge(self, run: Sequence[TreesEntry], drop_dead: bool) -> TreesEntry | None:
+        """Write one segment of several; with `drop_dead`, a single node takes the place of each dead tree."""
+        builder, live = ForestBuilder(), 0
+        for entry in run:
+            forest = from_bytes((self.folder / FOREST_FOLDER / entry.file).read_bytes())
+            if drop_dead:
+                used = self._find_live_trees(entry)
+                live += len(used)
+                forest = _replace_dead_trees(forest, used)
+            builder.add_forest(forest)
+        return None if drop_dead and not live else self._write_segment(builder.build(), run[0].first)
+
+    def _find_live_trees(self, entry: TreesEntry) -> npt.NDArray[np.int64]:
+        """Return the positions in a segment of the trees that belong to an equation."""
         found = self.connection.execute(
-            "SELECT tree FROM equations WHERE tree >= ? AND tree < ? ORDER BY tree", (first, first + row["count"])
+            "SELECT tree FROM equations WHERE tree >= ? AND tree < ? ORDER BY tree",
+            (entry.first, entry.first + entry.count),
         )
-        return np.fromiter((tree[0] - first for tree in found), np.int64)
+        return np.fromiter((row[0] - entry.first for row in found), np.int64)
+
+    def _delete_unused_files(self) -> None:
+        """Delete segments that no row refers to, left by a killed writer or merged, and temporary files."""
+        delete_unused_files(self.folder / FOREST_FOLDER, {entry.file for entry in self._list_segments()})
+        for path in self.folder.glob(".*.tmp"):
+            path.unlink(missing_ok=True)
 
 
-def _replace_dead_trees(forest: Forest, kept: npt.NDArray[np.int64]) -> Forest:
-    """A forest with a single node in the place of each tree that is not to be kept."""
+def create_library(path: Path) -> None:
+    """Create an empty library in a folder that is empty or does not exist."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # left by a process that was killed while it created a library
+        expected = {"lock", FOREST_FOLDER, DATABASE_NAME, f"{DATABASE_NAME}-journal"}
+        unexpected = [
+            entry.name
+            for entry in path.iterdir()
+            if entry.name not in expected and not entry.name.startswith(f".{MANIFEST_NAME}.")
+        ]
+        if unexpected:
+            raise BadInput(
+                f"{path}: the folder is not empty and not a library (it has {unexpected[0]}); choose another one"
+            )
+        with WriterLock(path):
+            if (path / MANIFEST_NAME).exists():
+                return  # another process was faster
+            if (path / DATABASE_NAME).exists() and not database.is_empty(path / DATABASE_NAME):
+                raise CorruptData(f"{path}: has {DATABASE_NAME} but no {MANIFEST_NAME}; it was not touched")
+            (path / FOREST_FOLDER).mkdir(exist_ok=True)
+            for leftover in path.glob(f"{DATABASE_NAME}*"):
+                leftover.unlink()
+            database.create_database(path / DATABASE_NAME)
+            LibraryManifest(get_converter_identity()).seal(0, hash_file(path / DATABASE_NAME)).save(path)
+            sync_folder(path.parent)
+    except OSError as error:
+        raise StorageFailed(f"{path}: no library can be created there ({error.strerror or error})") from error
+
+
+def _replace_dead_trees(forest: Forest, used: npt.NDArray[np.int64]) -> Forest:
+    """Return a forest with a single node in the place of each tree that is not used."""
     builder = ForestBuilder()
-    builder.add_forest(forest.select(kept))
-    builder.add_batch(["math"], [""], [""], [[[0], [0], [0], [0]]])
-    order = np.full(len(forest), len(kept))
-    order[kept] = np.arange(len(kept))
+    builder.add_forest(forest.select(used))
+    builder.add_batch(*_DEAD_TREE)
+    order = np.full(len(forest), len(used))
+    order[used] = np.arange(len(used))
     return builder.build().select(order)
 
 

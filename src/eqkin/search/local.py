@@ -20,10 +20,7 @@ from eqkin.index import TextIndex, VectorIndex
 from eqkin.index.manifest import INDEX_FOLDER, INDEX_MANIFEST_NAME, IndexManifest
 from eqkin.index.vectors import find_members
 from eqkin.library import LibraryFiles, records
-from eqkin.library.database import DATABASE_NAME as DATABASE
-from eqkin.library.database import connect, read_generation
 from eqkin.library.files import TreeNotFound
-from eqkin.library.manifest import LibraryManifest
 from eqkin.library.queries import has_equations
 from eqkin.library.records import select_papers, select_trees
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
@@ -66,8 +63,7 @@ class LocalSnapshot:
     def version(self) -> Hashable:
         """Identifies the state of library and index."""
         opened = self.__dict__.get("view")
-        with self.library.translate_errors():
-            generation = read_generation(self.library.connection)
+        generation = self.library.read_generation()
         return generation, opened.signature if opened else self._backend.read_signature()
 
     @property
@@ -171,8 +167,7 @@ class LocalSnapshot:
         """Return the trees that filters allow, None for all; cached for the next search with the same filters."""
         if filters == NO_FILTERS:
             return None
-        with self.library.translate_errors():
-            key = read_generation(self.library.connection), filters
+        key = self.library.read_generation(), filters
         cache = self.view.allowed
         trees = cache.get(key)
         if trees is None:
@@ -275,8 +270,7 @@ class LocalBackend:
         return status.st_mtime_ns, status.st_size, status.st_ino
 
     def _connect(self) -> LibraryFiles:
-        connection = connect(self.folder / DATABASE, roaming=True)
-        return LibraryFiles(self.folder, LibraryManifest.load(self.folder), connection)
+        return LibraryFiles.open(self.folder, create=False, check_same_thread=False)
 
     def _open(self, signature: tuple[int, ...]) -> None:
         with self._connect() as library:

@@ -201,7 +201,7 @@ import os, signal, sys
 from eqkin.api import Library
 from eqkin.library import writer
 from eqkin.backends import open_executor
-writer._BATCH_PAPERS = 1
+writer.SETTINGS = writer.WriterSettings(batch_papers=1)
 
 def kill(report):
     if report.papers == 6:

@@ -1,0 +1,66 @@
+"""A library made by eqkin 0.1, with its index: it opens, verifies, can be searched and added to."""
+
+import tarfile
+from pathlib import Path
+
+import pytest
+import zstandard
+
+from eqkin.api import Library, verify
+from eqkin.index import IndexManifest, VectorIndex, load_encoder
+from eqkin.library.judgements import LocalJudgements
+from tests.library.conftest import write_article
+
+_ARCHIVE = Path(__file__).parents[1] / "fixtures" / "library-0.1.tar.zst"
+_CONTENT = "f9a9607e42c05967afb45fd3d7258143bcd3e8d407791952798e9568cc93737d"  # as 0.1 computed it
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Unpack the library: three articles of the atlas, two segments each of trees, vectors and terms, a judgement."""
+    with _ARCHIVE.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as stream:
+        with tarfile.open(fileobj=stream, mode="r|") as archive:
+            archive.extractall(tmp_path, filter="data")
+    return tmp_path / "library-0.1"
+
+
+def test_library_of_0_1_is_intact_and_complete(folder: Path) -> None:
+    report = verify(folder)
+    assert not report.problems + report.notes
+    assert (report.papers, report.equations, report.trees, report.content) == (3, 153, 153, _CONTENT)
+    (judgement,) = LocalJudgements(folder).list_all()
+    assert (judgement.equation, judgement.relevant, judgement.keywords) == (
+        "atlas:information-theory#0",
+        True,
+        ("entropy",),
+    )
+
+
+def test_index_of_0_1_is_read_as_it_is(folder: Path) -> None:
+    with Library.open(folder, create=False) as library:
+        manifest = IndexManifest.load(folder / "index")
+        assert manifest is not None
+        index = VectorIndex.open(library, manifest.model)
+        assert (len(index), index.missing) == (153, 0)
+        assert index.terms is not None and (len(index.terms), index.terms.missing) == (153, 0)
+        assert manifest.words is not None and manifest.words.sealed
+
+
+def test_library_of_0_1_is_searched_by_formula_and_text(folder: Path) -> None:
+    with Library.open(folder, create=False) as library:
+        hits = library.search(r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}", k=3).hits
+        assert hits[0].equation.id == "atlas:probability#4"
+        assert library.search(text="entropy of a source", k=3).hits[0].equation.paper.key == "atlas:information-theory"
+
+
+def test_library_of_0_1_is_added_to_and_removed_from(folder: Path, tmp_path: Path) -> None:
+    with Library.open(folder, create=False) as library:
+        assert library.add(write_article(tmp_path / "papers", 1)).papers == 1
+        assert library.search(r"E = \frac12 m v^2 + V(x_1)", k=1).hits[0].equation.paper.title == "On subject1"
+        assert library.remove("atlas:networks") == 1
+        library.open_engine()
+    report = verify(folder)
+    assert not report.problems + report.notes
+    assert report.papers == 3
+    with Library.open(folder, create=False) as library:
+        assert not VectorIndex.open(library, load_encoder(folder).digest).missing
