@@ -1,0 +1,846 @@
+// Presentation trees to operator trees: what a formula says instead of how it is set.
+//
+// A row of a MathML tree is flattened into items (operands, operator signs, big operators), brackets and bars are
+// matched, and the items are parsed by precedence, loosest first:
+//
+//   conditions  ,;  => <=>  | :  relations  + -  products and /  big operators  functions  postfix  scripts
+//
+// Nothing is ever refused: what has no meaning here keeps its presentation structure ("p:tag"). Every node names the
+// presentation node it comes from (`at`), so that matches can be shown. `canonicalise` then applies RULES bottom-up:
+// one table of notations that mean the same.
+
+const words = (text) => new Set(text.split(" "));
+const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
+const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
+const SIGN_NAMES = new Map(Object.entries({
+  "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
+  "≦": "≤", "≧": "≥", "⋆": "∗", "*": "∗", "⋅": "·", "∙": "·", "•": "·", "≔": ":=", "≕": "=:", "∼": "~", "⊆": "⊂", "⊇": "⊃",
+  "〈": "⟨", "〉": "⟩", "∖": "\\", "iff": "⇔",
+}));
+const LETTER_NAMES = new Map(Object.entries({
+  "ε": "ϵ", "ϕ": "φ", "ϑ": "θ", "ϱ": "ρ", "ς": "σ", "ϖ": "π", "ℓ": "l", "ℒ": "L", "ℋ": "H", "ℎ": "h", "ℙ": "P", "𝔼": "E", "∆": "Δ",
+}));
+const FUNCTION_NAMES = new Map(Object.entries({
+  Pr: "P", Prob: "P", ln: "log", Log: "log", tr: "trace", Tr: "trace", Var: "var", Cov: "cov", sgn: "sign", tg: "tan", rot: "curl",
+}));
+const RELATIONS = words("= ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ ⊊ ⊄ → ← ↔ ↦ ↪ ↠ ≪ ≫ ⊢ ⊨ ≜ ≝ ≐ := =: ≺ ≻ ⪯ ⪰ ≼ ≽ ⊥ ≲ ≳ ≍ ↓ ↑ ⇀ ⇝ ⊣ ⊲ ⊴");
+const IMPLICATIONS = words("⇒ ⇔ ⇐");
+const ADDITIVE = words("+ - ± ∓ ∪ ⊕ \\ ⊎ ∨ ⊔ △");
+const MULTIPLICATIVE = words("× · ∗ ∘ ⊗ ⊙ ∩ ∧ / ÷ ⋊ ⋉ ⊠ ⊓ ⋄ ⊡ mod");
+const PLAIN_PRODUCTS = words("· ∗");
+const CLOSING = { "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" };
+const CLOSERS = new Set(Object.values(CLOSING));
+const BIG_OPERATORS = words("∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf");
+const INTEGRALS = words("∫ ∬ ∭ ∮ ∯ ⨌");
+const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E L T q B J K");
+const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
+const COORDINATES = words("t x y z r s");
+const INDEX_LETTER = /^[i-nst]$/;
+const CONDITION = /^(if|for|where|when|with|and|or|otherwise|such that|s\.t\.|subject to|as|on|in|for all|else|then|a\.s\.|i\.e\.)$/i;
+const ACCENTS = { "^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˇ": "check", "˘": "breve" };
+const MIN_CONDITION_SPACE_EM = 0.9; // a space as wide as \quad separates a formula from its conditions
+const MAX_DEPTH = 200; // of an operator tree
+const MAX_ORDER = 4; // of a derivative that is written out
+
+const NO_CHILDREN = Object.freeze([]);
+class OperatorNode {
+  constructor(label, text, children, at) {
+    this.label = label; // operator, or kind of leaf
+    this.text = text; // of a leaf
+    this.children = children;
+    this.at = at; // presentation node
+    this.grouped = false; // a product in brackets
+    this.variables = null; // of a differential operator that waits for its operand
+    this.base = ""; // letter and subscript of a variable with a subscript
+    this.subscript = null;
+    this.letters = null;
+  }
+  with(changes) {
+    return Object.assign(new OperatorNode("", "", NO_CHILDREN, 0), this, changes);
+  }
+}
+const leaf = (kind, text, at) => new OperatorNode(kind, text, NO_CHILDREN, at);
+const branch = (label, children, at) => new OperatorNode(label, "", children, at);
+const empty = (at) => leaf("empty", "", at);
+const isLetter = (node, letters) => node.label === "v" && letters.has(node.text);
+const isNumber = (node, text) => node.label === "n" && node.text === text;
+const isSign = (item, signs) => item !== undefined && item.kind === "sign" && signs.has(item.sign);
+const isOperand = (item) => item !== undefined && item.kind === "operand";
+const repeat = (node, times) => Array(Math.min(MAX_ORDER, Math.max(1, times))).fill(node);
+const combine = (label, nodes, at) => (nodes.length === 1 ? nodes[0] : branch(label, nodes, at));
+const listOf = (node, label) => (node.label === label ? node.children : [node]);
+
+function splitAt(items, test) {
+  const parts = [[]];
+  for (const item of items) if (test(item)) parts.push([]); else parts[parts.length - 1].push(item);
+  return parts;
+}
+
+class OperatorParser {
+  // tree: arrays tag, text, attributes, first, count over its nodes in breadth-first order
+  constructor(tree) {
+    Object.assign(this, tree);
+    this.indices = new Set(); // letters that range over something
+    this.unparsed = 0;
+  }
+
+  parse() {
+    this.findIndices();
+    return this.parseNodes([0]);
+  }
+
+  childrenOf(i) {
+    const out = new Array(this.count[i]);
+    for (let k = 0; k < out.length; k++) out[k] = this.first[i] + k;
+    return out;
+  }
+
+  textOf(i) {
+    if (!this.count[i]) return this.text[i].trim();
+    let out = "";
+    for (let k = 0; k < this.count[i]; k++) out += this.textOf(this.first[i] + k);
+    return out.replaceAll("\u2061", "");
+  }
+
+  signOf(i) {
+    const text = this.textOf(i);
+    return SIGN_NAMES.get(text) ?? text;
+  }
+
+  lettersIn(i, out = []) {
+    if (this.count[i]) for (const k of this.childrenOf(i)) this.lettersIn(k, out);
+    else if (this.tag[i] === "mi") out.push(this.text[i].trim());
+    return out;
+  }
+
+  // A subscript is an index, not a part of a name, if a big operator binds it or the same letter has it in several forms.
+  findIndices() {
+    const subscripts = new Map();
+    for (let i = 0; i < this.tag.length; i++) {
+      const tag = this.tag[i];
+      if (this.count[i] < 2 || !SCRIPT_TAGS.has(tag) || tag === "msup" || tag === "mover") continue;
+      const base = this.textOf(this.first[i]), second = this.first[i] + 1;
+      if (BIG_OPERATORS.has(base)) for (const letter of this.lettersIn(second)) this.indices.add(letter);
+      else if (tag !== "munder") {
+        if (!subscripts.has(base)) subscripts.set(base, new Map());
+        subscripts.get(base).set(this.textOf(second), second);
+      }
+    }
+    for (const forms of subscripts.values())
+      if (forms.size > 1) for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) this.indices.add(letter);
+  }
+
+  // --- from nodes to items -------------------------------------------------------------------------------------
+
+  parseNodes(nodes) {
+    if (nodes.length === 1) {
+      let i = nodes[0];
+      while (this.count[i] === 1 && ROW_TAGS.has(this.tag[i])) i = this.first[i];
+      if (!this.count[i] && (this.tag[i] === "mn" || this.tag[i] === "mi")) {
+        const items = [];
+        this.addItems(i, items);
+        return isOperand(items[0]) ? items[0].node : this.parseItems(items, i);
+      }
+    }
+    return this.parseItems(this.readItems(nodes), nodes[0] ?? 0);
+  }
+
+  readItems(nodes) {
+    const items = [];
+    for (const i of nodes) this.addItems(i, items);
+    return this.matchBrackets(items);
+  }
+
+  isFence(i) {
+    return this.tag[i] === "mo" && this.attributes[i].fence === "true";
+  }
+
+  addItems(i, items) {
+    const tag = this.tag[i], leafText = this.count[i] ? "" : this.text[i].trim();
+    if (ROW_TAGS.has(tag)) return this.addRow(i, items);
+    if (tag === "mspace") {
+      if (parseFloat(this.attributes[i].width ?? "0") >= MIN_CONDITION_SPACE_EM) items.push({ kind: "sign", sign: "gap", at: i });
+    } else if (!this.count[i] && !leafText.replace(/[\u2062-\u2064\u200b\u00a0]/g, "")) return;
+    else if (SCRIPT_TAGS.has(tag) && this.count[i] > 1) items.push(this.readScripted(i));
+    else if (tag === "mtext" || tag === "ms") this.addText(i, items);
+    else if (tag === "mi" && /^[a-zA-Z]$/.test(leafText)) this.addIdentifier(i, items);
+    else if ((tag === "mo" || tag === "mi") && !this.count[i]) this.addSymbol(i, items);
+    else items.push({ kind: "operand", node: this.parseNode(i), at: i });
+  }
+
+  addRow(i, items) {
+    const nodes = this.childrenOf(i);
+    if (nodes.length < 2 || !this.isFence(nodes[0])) {
+      for (const k of nodes) this.addItems(k, items);
+      return;
+    }
+    const last = nodes[nodes.length - 1], closed = this.isFence(last); // \left( ... \right)
+    const open = this.signOf(nodes[0]), inner = nodes.slice(1, closed ? -1 : undefined);
+    items.push({ kind: "operand", node: this.parseFenced(open, closed ? this.signOf(last) : "", inner, i), at: i, bracket: open });
+  }
+
+  addText(i, items) {
+    const text = this.textOf(i), word = text.replace(/[,.;:]$/, "");
+    if (CONDITION.test(word)) items.push({ kind: "sign", sign: "gap", at: i });
+    else if (!word) items.push({ kind: "sign", sign: ",", at: i });
+    else if (/\s/.test(word)) items.push({ kind: "operand", node: leaf("text", word.toLowerCase(), i), at: i });
+    else items.push(this.nameItem(word, i));
+  }
+
+  nameItem(name, i) {
+    const node = leaf("fn", FUNCTION_NAMES.get(name) ?? name.toLowerCase(), i);
+    return { kind: "operand", node, at: i, applies: [...name].length > 1 };
+  }
+
+  addSymbol(i, items) {
+    const sign = this.signOf(i), before = items[items.length - 1];
+    if (sign === "\u2061") {
+      if (isOperand(before)) before.applies = true;
+    } else if (sign === "=" && before !== undefined && before.kind === "sign" && before.sign === ":") before.sign = ":=";
+    else if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) items.push({ kind: "big", sign, at: i, under: -1, over: -1 });
+    else if (/^[…⋯⋮⋱]$/.test(sign)) items.push({ kind: "operand", node: leaf("dots", "", i), at: i });
+    else if (/^[\p{L}. ]{2,}$/u.test(sign) && [...sign].length > 1 && !MULTIPLICATIVE.has(sign)) items.push(this.nameItem(sign.trim(), i));
+    else if (this.tag[i] === "mo" || RELATIONS.has(sign) || /^[|‖/!.,;]$/.test(sign)) items.push({ kind: "sign", sign, at: i });
+    else this.addIdentifier(i, items);
+  }
+
+  // Upright letters next to each other are a word: \mathrm{otherwise} arrives letter by letter.
+  addIdentifier(i, items) {
+    const node = this.parseIdentifier(i), before = items[items.length - 1];
+    const upright = this.attributes[i].mathvariant === "normal" && /^[A-Za-z]$/.test(node.text);
+    if (upright && before !== undefined && before.upright === i - 1) {
+      before.word += node.text;
+      before.upright = i;
+      before.node = leaf("fn", FUNCTION_NAMES.get(before.word) ?? before.word.toLowerCase(), before.at);
+      before.applies = true;
+    } else items.push({ kind: "operand", node, at: i, upright: upright ? i : -2, word: node.text });
+  }
+
+  // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
+  readScripted(i) {
+    const tag = this.tag[i], [base, ...scripts] = this.childrenOf(i), sign = this.signOf(base).replace(/\s+/g, "");
+    if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) {
+      const below = tag !== "mover" && tag !== "msup";
+      return { kind: "big", sign, at: i, under: below ? scripts[0] : -1, over: below ? scripts[1] ?? -1 : scripts[0] };
+    }
+    let core = base;
+    while (ROW_TAGS.has(this.tag[core]) && this.count[core] === 1) core = this.first[core];
+    const isSymbol = !this.count[core] && (this.tag[core] === "mo" || this.tag[core] === "mi");
+    if (isSymbol && (RELATIONS.has(sign) || ADDITIVE.has(sign) || MULTIPLICATIVE.has(sign)))
+      return { kind: "sign", sign: sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, at: i };
+    if (isSymbol && (CLOSERS.has(sign) || sign === "|" || sign === "‖")) return { kind: "sign", sign, at: i, scripts, tag };
+    const inner = this.parseNodes([base]), node = this.addScripts(inner, scripts, tag, i);
+    const applies = inner.label === "fn" && inner.text.length > 1 && ["fn", "pow", "idx"].includes(node.label);
+    return { kind: "operand", node, at: i, applies };
+  }
+
+  // --- brackets --------------------------------------------------------------------------------------------------
+
+  matchBrackets(items) {
+    const stack = [{ open: null, items: [] }];
+    const spill = () => { // a bracket without its partner disappears; a bar stays as a sign
+      const { open, items: inner } = stack.pop(), target = stack[stack.length - 1].items;
+      if (open.sign === "|" || open.sign === "‖") target.push(open);
+      for (const item of inner) target.push(item);
+    };
+    const close = (item) => {
+      const { open, items: inner } = stack.pop();
+      const node = this.parseGroup(open.sign, item.sign, inner, open.at);
+      stack[stack.length - 1].items.push({ kind: "operand", node, at: open.at, bracket: open.sign, after: item.scripts ? item : null });
+    };
+    for (let at = 0; at < items.length; at++) {
+      const item = items[at], { open, items: here } = stack[stack.length - 1];
+      if (item.kind !== "sign") here.push(item);
+      else if (item.sign in CLOSING) stack.push({ open: item, items: [] });
+      else if (CLOSERS.has(item.sign)) {
+        let depth = stack.length - 1;
+        while (depth > 0 && !canClose(stack[depth].open.sign, item.sign)) depth--;
+        if (depth === 0) continue;
+        while (stack.length - 1 > depth) spill();
+        close(item);
+      } else if (item.sign === "|" || item.sign === "‖") {
+        const after = isOperand(here[here.length - 1]);
+        if (after && open !== null && open.sign === item.sign) close(item);
+        else if (!after || this.hasPartner(items, at)) stack.push({ open: item, items: [] });
+        else here.push(item);
+      } else here.push(item);
+    }
+    while (stack.length > 1) spill();
+    return stack[0].items;
+  }
+
+  // Whether an even number of the same bars is left up to the end of this bracket: then this one opens.
+  hasPartner(items, at) {
+    let depth = 0, bars = 1;
+    for (let k = at + 1; k < items.length; k++) {
+      if (items[k].kind !== "sign") continue;
+      if (items[k].sign in CLOSING) depth++;
+      else if (CLOSERS.has(items[k].sign)) {
+        if (depth-- === 0) break;
+      } else if (depth === 0 && items[k].sign === items[at].sign) bars++;
+    }
+    return bars % 2 === 0;
+  }
+
+  parseFenced(open, close, nodes, at) {
+    let only = nodes.length === 1 ? nodes[0] : -1;
+    while (only >= 0 && ROW_TAGS.has(this.tag[only]) && this.count[only] === 1) only = this.first[only];
+    if (only >= 0 && this.tag[only] === "mtable") return this.parseTable(only, open, close);
+    return this.parseGroup(open, close, this.readItems(nodes), at);
+  }
+
+  parseGroup(open, close, items, at) {
+    const pair = open + close;
+    if (pair === "⟨⟩" && items.some((item) => item.kind === "sign" && item.sign === "|"))
+      return branch("braket", splitAt(items, (item) => item.kind === "sign" && item.sign === "|").map((part) => this.parseItems(part, at)), at);
+    const node = this.parseItems(items, at), list = node.label === "list";
+    switch (pair) {
+      case "()": return list ? branch("tuple", node.children, at) : node.label === "*" ? node.with({ grouped: true }) : node;
+      case "[]": return list ? branch(node.children.length === 2 ? "commutator" : "tuple", node.children, at) : node.label === "*" ? node.with({ grouped: true }) : node;
+      case "[)": case "(]": return list ? branch("interval", node.children, at) : node;
+      case "{}": return node.label === "empty" ? node : branch("set", listOf(node, "list"), at);
+      case "⟨⟩": return list ? branch("inner", node.children, at) : branch("mean", [node], at);
+      case "⟨|": return branch("bra", [node], at);
+      case "|⟩": return branch("ket", [node], at);
+      case "‖‖": return branch("norm", [node], at);
+      case "⌊⌋": return branch("floor", [node], at);
+      case "⌈⌉": return branch("ceil", [node], at);
+      default:
+        if (open === "|" || open === "‖") return branch("abs", [node], at);
+        return open === "{" && !close ? branch("cases", [node], at) : node;
+    }
+  }
+
+  // --- precedence ------------------------------------------------------------------------------------------------
+
+  parseItems(items, at) {
+    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
+    let end = items.length, start = 0;
+    while (end > 0 && items[end - 1].kind === "sign" && /^[,.;:?]$|^gap$/.test(items[end - 1].sign)) end--;
+    while (start < end && items[start].kind === "sign" && /^[,;]$|^gap$/.test(items[start].sign)) start++;
+    if (start === end) return empty(at);
+    const parts = splitAt(items.slice(start, end), (item) => item.kind === "sign" && item.sign === "gap").filter((part) => part.length);
+    if (parts.length > 1) return branch("with", parts.map((part) => this.parseItems(part, at)), at);
+    const members = splitAt(parts[0], (item) => item.kind === "sign" && /^[,;.]$/.test(item.sign)).filter((part) => part.length);
+    return members.length ? combine("list", members.map((part) => this.parseImplication(part, at)), at) : empty(at);
+  }
+
+  parseImplication(items, at) {
+    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
+    for (let k = items.length - 1; k >= 0; k--) {
+      if (!isSign(items[k], IMPLICATIONS)) continue;
+      const left = items.slice(0, k), right = items.slice(k + 1);
+      if (!left.length || !right.length) return left.length + right.length ? this.parseImplication(left.concat(right), at) : empty(at);
+      const sides = [this.parseImplication(left, at), this.parseGiven(right, at)];
+      return items[k].sign === "⇐" ? branch("⇒", sides.reverse(), items[k].at) : branch(items[k].sign, sides, items[k].at);
+    }
+    const quantifier = items[0].sign ?? (isOperand(items[0]) ? items[0].node.text : "");
+    if (items.length > 1 && (quantifier === "∀" || quantifier === "∃")) return branch(quantifier, [this.parseGiven(items.slice(1), at)], items[0].at);
+    return this.parseGiven(items, at);
+  }
+
+  parseGiven(items, at) {
+    const k = items.findIndex((item) => item.kind === "sign" && /^[|‖:]$/.test(item.sign));
+    if (k < 0) return this.parseRelation(items, at);
+    const left = items.slice(0, k), right = items.slice(k + 1);
+    if (!left.length || !right.length) return left.length + right.length ? this.parseGiven(left.concat(right), at) : empty(at);
+    return branch({ "|": "given", "‖": "given", ":": "colon" }[items[k].sign], [this.parseRelation(left, at), this.parseGiven(right, at)], items[k].at);
+  }
+
+  parseRelation(items, at) {
+    items = this.reduceIntegrals(items, at);
+    const signs = items.filter((item) => isSign(item, RELATIONS));
+    const sides = splitAt(items, (item) => isSign(item, RELATIONS)).map((part) => (part.length ? this.parseSum(part, at) : null));
+    if (!signs.length) return sides[0] ?? empty(at);
+    const known = sides.filter((side) => side !== null);
+    if (known.length < 2) return branch("rel", [leaf("o", signs[0].sign, signs[0].at), ...known], signs[0].at);
+    if (signs.every((item) => item.sign === signs[0].sign)) return branch(signs[0].sign, known, signs[0].at);
+    const links = []; // a = b < c says a = b and b < c
+    let left = sides[0];
+    signs.forEach((item, k) => {
+      const right = sides[k + 1];
+      if (left !== null && right !== null) links.push(branch(item.sign, [left, right], item.at));
+      left = right ?? left;
+    });
+    return combine("chain", links, at);
+  }
+
+  isDifferential(item) {
+    return isOperand(item) && item.node.label === "v" && (item.node.text === "d" || item.node.text === "ⅆ");
+  }
+
+  // An integral takes everything up to its differential, sums included; if that comes first, the product after it.
+  reduceIntegrals(items, at) {
+    for (let k = items.length - 1; k >= 0; k--) {
+      const item = items[k];
+      if (item.kind !== "big" || !INTEGRALS.has(item.sign)) continue;
+      let stop = items.findIndex((other, j) => j > k && isSign(other, RELATIONS));
+      if (stop < 0) stop = items.length;
+      let d = k + 1;
+      while (d < stop - 1 && !(this.isDifferential(items[d]) && isOperand(items[d + 1]) && items[d + 1].node.label !== "n")) d++;
+      const children = [];
+      let end = k + 1;
+      if (d < stop - 1 && d > k + 1) {
+        children.push(this.parseSum(items.slice(k + 1, d), at));
+        for (end = d; end < stop - 1 && this.isDifferential(items[end]) && isOperand(items[end + 1]); end += 2) children.push(branch("by", [items[end + 1].node], items[end].at));
+      } else {
+        const first = d < stop - 1 ? k + 3 : k + 1;
+        end = first;
+        while (end < stop && !isSign(items[end], ADDITIVE)) end++;
+        children.push(end > first ? this.parseProduct(items.slice(first, end), at) : leaf("n", "1", item.at));
+        if (first === k + 3) children.push(branch("by", [items[k + 2].node], items[k + 1].at));
+      }
+      this.addRange(item, children);
+      items = [...items.slice(0, k), { kind: "operand", node: branch(item.sign, children, item.at), at: item.at }, ...items.slice(end)];
+    }
+    return items;
+  }
+
+  addRange(item, children) {
+    for (const [label, i] of [["from", item.under], ["to", item.over]]) {
+      const node = i >= 0 ? this.parseNodes([i]) : null;
+      if (node !== null && node.label !== "empty") children.push(branch(label, [node], i));
+    }
+  }
+
+  parseSum(items, at) {
+    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
+    items = this.reduceIntegrals(items, at);
+    const terms = [];
+    let sign = "", part = [];
+    const finish = () => { if (part.length) terms.push({ sign, node: this.parseProduct(part, at) }); part = []; };
+    for (const item of items) {
+      if (!isSign(item, ADDITIVE) || isSign(part[part.length - 1], MULTIPLICATIVE)) part.push(item);
+      else if (part.length || sign === "" || sign === "+") { finish(); sign = item.sign; }
+      else if (item.sign === "-") sign = sign === "-" ? "+" : sign; // two signs in a row
+    }
+    finish();
+    if (!terms.length) return leaf("o", items[0].sign ?? "", at);
+    let sum = [];
+    for (const { sign: s, node } of terms) {
+      if (s === "" || s === "+") sum.push(node);
+      else if (s === "-") sum.push(branch("neg", [node], node.at));
+      else {
+        const left = sum.length ? combine("+", sum, at) : null;
+        sum = [left === null ? branch(s, [node], at) : branch(s, left.label === s && s !== "\\" ? [...left.children, node] : [left, node], at)];
+      }
+    }
+    return combine("+", sum, at);
+  }
+
+  parseProduct(items, at) {
+    const factors = [];
+    let sign = "";
+    const add = (node) => {
+      const left = sign && factors.length ? factors.pop() : null;
+      if (left === null) factors.push(node);
+      else if (sign === "/" || sign === "÷") factors.push(branch("frac", [left, node], node.at));
+      else if (PLAIN_PRODUCTS.has(sign)) factors.push(left, node);
+      else factors.push(branch(sign, left.label === sign ? [...left.children, node] : [left, node], node.at));
+      sign = "";
+    };
+    for (let k = 0; k < items.length;) {
+      const item = items[k];
+      if (item.kind === "sign") {
+        k++;
+        if (MULTIPLICATIVE.has(item.sign)) sign = item.sign;
+        else if (ADDITIVE.has(item.sign)) {
+          const rest = k < items.length ? this.parseProduct(items.slice(k), at) : empty(at);
+          add(item.sign === "-" ? branch("neg", [rest], item.at) : rest);
+          break;
+        } else if (item.sign === "!" && factors.length) factors.push(branch("factorial", [factors.pop()], item.at));
+        else add(leaf("o", item.sign, item.at));
+        continue;
+      }
+      const { node, end } = this.parseOperand(items, k, at);
+      add(node);
+      k = end;
+    }
+    if (!factors.length) return sign ? leaf("o", sign, at) : empty(at);
+    return combine("*", factors.flatMap((node) => (node.label === "*" && !node.grouped ? node.children : [node])), at);
+  }
+
+  // One factor: a big operator with its body, a differential operator or a function with its argument, or an operand.
+  parseOperand(items, k, at) {
+    const item = items[k], next = items[k + 1];
+    if (item.kind === "big") {
+      const children = [k + 1 < items.length ? this.parseProduct(items.slice(k + 1), at) : empty(at)];
+      this.addRange(item, children);
+      return { node: branch(item.sign, children, item.at), end: items.length };
+    }
+    if (item.kind !== "operand") return { node: leaf("o", item.sign, item.at), end: k + 1 };
+    const { node } = item;
+    if (next !== undefined && next.kind !== "sign") {
+      if (node.variables !== null) { // d/dx, or \partial_x
+        const { node: inner, end } = this.parseOperand(items, k + 1, at);
+        return { node: branch("D", [inner, ...node.variables], item.at), end };
+      }
+      const laplacian = node.label === "pow" && node.children[0].text === "∇" && isNumber(node.children[1], "2");
+      if (laplacian || (node.text === "Δ" && isOperand(next) && isLetter(next.node, USUALLY_DIFFERENTIATED)) || node.text === "∇" || node.text === "∂") {
+        const { node: inner, end } = this.parseOperand(items, k + 1, at);
+        return { node: branch(laplacian || node.text === "Δ" ? "laplace" : node.text === "∇" ? "grad" : "boundary", [inner], item.at), end };
+      }
+    } else if (node.text === "∇" && next !== undefined && k + 2 < items.length && items[k + 2].kind !== "sign" && (next.sign === "·" || next.sign === "×")) {
+      const { node: inner, end } = this.parseOperand(items, k + 2, at);
+      return { node: branch(next.sign === "·" ? "div" : "curl", [inner], item.at), end };
+    }
+    if (item.applies && isOperand(next)) return this.parseFunction(items, k, at);
+    return this.parseApplication(items, k);
+  }
+
+  // A named function takes a bracket, or the factors up to the next function, bracket or sign.
+  parseFunction(items, k, at) {
+    const item = items[k], next = items[k + 1], power = item.node.label === "pow" ? item.node : null;
+    const name = power === null ? item.node : power.children[0], rest = [];
+    let end = k + 1, node;
+    if (next.bracket) {
+      node = this.applyFunction(name, next.node, item.at);
+      end = k + 2;
+      if (next.after) node = this.addScripts(node, next.after.scripts, next.after.tag, next.at);
+    } else {
+      while (isOperand(items[end]) && !(end > k + 1 && (items[end].applies || items[end].bracket || this.isDifferential(items[end])))) {
+        const factor = items[end].applies ? this.parseOperand(items, end, at) : this.parseApplication(items, end);
+        rest.push(factor.node);
+        end = factor.end;
+      }
+      node = this.applyFunction(name, combine("*", rest, at), item.at);
+    }
+    if (power !== null) node = branch("pow", [node, power.children[1]], item.at);
+    return this.addFactorials(items, node, end);
+  }
+
+  parseApplication(items, k) {
+    const item = items[k], next = items[k + 1];
+    let { node } = item, last = item, end = k + 1;
+    if (isOperand(next) && this.isApplied(item, next)) {
+      node = this.applyFunction(node, next.node, item.at);
+      [last, end] = [next, k + 2];
+    }
+    if (last.after) node = this.addScripts(node, last.after.scripts, last.after.tag, last.at);
+    return this.addFactorials(items, node, end);
+  }
+
+  addFactorials(items, node, end) {
+    for (; end < items.length && items[end].kind === "sign" && items[end].sign === "!"; end++) node = branch("factorial", [node], items[end].at);
+    return { node, end };
+  }
+
+  // Whether a letter in front of a bracket is a function of it rather than a factor.
+  isApplied(item, group) {
+    if (item.bracket || (group.bracket !== "(" && group.bracket !== "[")) return false;
+    const base = ["pow", "idx", "star", "prime", "D"].includes(item.node.label) ? item.node.children[0] : item.node;
+    if (base.label === "fn" || item.node.label === "D") return true;
+    if (base.label !== "v") return false;
+    const letter = base.text[0];
+    if (group.bracket === "[") return "EPV".includes(letter);
+    return ["tuple", "given", "v", "idx"].includes(group.node.label) || isNumber(group.node, "0") || USUAL_FUNCTIONS.has(letter);
+  }
+
+  applyFunction(name, argument, at) {
+    const list = ["tuple", "commutator"].includes(argument.label) ? argument.children : argument.label === "empty" ? [] : [argument];
+    if (name.label === "D") { // f'(x): the derivative of f(x), by x if that is a variable
+      const variable = list.length === 1 && ["v", "idx"].includes(list[0].label) ? list[0] : null;
+      const by = name.children.slice(1).map((node) => (node.label === "any" && variable !== null ? variable : node));
+      return branch("D", [branch("app", [name.children[0], ...list], at), ...by], at);
+    }
+    return name.label === "fn" && list.length ? branch("f:" + name.text, list, at) : branch("app", [name, ...list], at);
+  }
+
+  // --- single nodes ----------------------------------------------------------------------------------------------
+
+  parseNode(i) {
+    const tag = this.tag[i], count = this.count[i];
+    if (tag === "mn" && !count) return leaf("n", this.textOf(i).replace(/\.$/, ""), i);
+    if (tag === "mfrac" && count === 2) return this.parseFraction(i);
+    if (tag === "msqrt") return branch("sqrt", [this.parseNodes(this.childrenOf(i))], i);
+    if (tag === "mroot" && count === 2) return branch("root", this.childrenOf(i).map((k) => this.parseNodes([k])), i);
+    if (tag === "mtable") return this.parseTable(i, "", "");
+    this.unparsed++;
+    return this.count[i] ? branch("p:" + tag, this.childrenOf(i).map((k) => this.parseNodes([k])), i) : leaf("o", this.textOf(i), i);
+  }
+
+  parseIdentifier(i) {
+    const text = this.textOf(i);
+    if (/^[∞∅⌀ℏℕℤℚℝℂ⊤⊥]$/u.test(text)) return leaf("c", text, i);
+    const named = LETTER_NAMES.get(text) ?? text.normalize("NFKD"); // styles of letters are small differences
+    return leaf("v", /^[A-Za-zΑ-ϵ]$/u.test(named) ? named : LETTER_NAMES.get(text) ?? text, i);
+  }
+
+  // dy, d^2 y or d alone, above or below a fraction bar: its order and what follows; null if it is something else.
+  readDifferential(node) {
+    const [head, ...rest] = listOf(node, "*");
+    const isD = (x) => x.label === "v" && (x.text === "d" || x.text === "∂") && x.variables === null;
+    if (head.label === "boundary") return { rest: [head.children[0], ...rest] };
+    if (isD(head) || (head.label === "pow" && isD(head.children[0]))) return { rest };
+    return null;
+  }
+
+  parseFraction(i) {
+    const [above, below] = this.childrenOf(i).map((k) => this.parseNodes([k]));
+    if (/^0(px|pt|em)?$/.test(this.attributes[i].linethickness ?? "")) return branch("binom", [above, below], i);
+    const fraction = branch("frac", [above, below], i), over = this.readDifferential(above), under = over && this.readDifferential(below);
+    if (!under || !under.rest.length) return fraction;
+    const flat = under.rest.flatMap((node) => listOf(node.label === "boundary" ? node.children[0] : node, "*"));
+    const variables = flat
+      .map((node) => (node.label === "boundary" ? node.children[0] : node))
+      .filter((node) => !(node.label === "v" && (node.text === "d" || node.text === "∂")))
+      .flatMap((node) => (node.label === "pow" ? repeat(node.children[0], parseInt(node.children[1].text) || 1) : [node]));
+    if (over.rest.length) return branch("D", [combine("*", over.rest, i), ...variables], i);
+    return fraction.with({ variables });
+  }
+
+  addScripts(base, scripts, tag, at) {
+    switch (tag) {
+      case "msub": return this.addSubscript(base, scripts[0], at);
+      case "msup": return this.addSuperscript(base, scripts[0], at);
+      case "munder": return /^[⏟_‾]$/u.test(this.textOf(scripts[0])) ? base : this.addSubscript(base, scripts[0], at);
+      case "mover": return this.addAccent(base, scripts[0], at);
+      default: { // msubsup, munderover
+        const below = this.addSubscript(base, scripts[0], at);
+        return scripts.length > 1 ? this.addSuperscript(below, scripts[1], at) : below;
+      }
+    }
+  }
+
+  addAccent(base, i, at) {
+    const sign = this.textOf(i);
+    if (sign === "˙" || sign === "¨") return branch("D", [base, ...repeat(leaf("v", "t", at), sign === "˙" ? 1 : 2)], at);
+    if (/^[⏞⏟⃗→]$/u.test(sign)) return base;
+    if (/^[‾ˉ¯]$/u.test(sign)) return branch("bar", [base], at);
+    if (!(sign in ACCENTS)) return this.addSuperscript(base, i, at);
+    return base.label === "v" ? leaf("v", base.text + "." + ACCENTS[sign], at) : branch(ACCENTS[sign], [base], at);
+  }
+
+  addSubscript(base, i, at) {
+    const node = this.parseNodes([i]), letters = this.lettersIn(i);
+    if (node.label === "empty") return base;
+    const members = node.label === "list" || (node.label === "*" && node.children.every((child) => child.label === "v")) ? node.children : [node];
+    if (base.text === "∂") return base.with({ at, variables: members });
+    const ranges = letters.some((letter) => this.indices.has(letter)) || node.label === "+";
+    if (base.label === "fn" && !ranges) return base.with({ at }); // a base of a logarithm, a space of a norm
+    if (base.label !== "v" || ranges) return branch("idx", [base, ...members], at);
+    return leaf("v", base.text + "_" + this.textOf(i).replace(/\s/g, ""), at).with({ base: base.text, letters, subscript: node });
+  }
+
+  addSuperscript(base, i, at) {
+    const sign = this.textOf(i).replace(/\s/g, "");
+    const primes = /^[′'’]+$/.test(sign) ? sign.length : "′″‴".indexOf(sign) + 1;
+    if (primes > 0 && sign) {
+      const letter = (base.label === "idx" ? base.children[0].text : base.text)[0] ?? "";
+      if (/[A-Z]/.test(letter) && primes === 1) return branch("prime", [base], at);
+      if (base.label === "v" && !USUALLY_DIFFERENTIATED.has(letter) && !USUAL_FUNCTIONS.has(letter)) return leaf("v", base.text + "′".repeat(primes), at);
+      return branch("D", [base, ...repeat(leaf("any", "", at), primes)], at);
+    }
+    if (base.label !== "n" && /^(⊤|⊺|T|tr)$/.test(sign)) return branch("transpose", [base], at);
+    if (sign === "∗" || sign === "*") return branch("star", [base], at);
+    if (sign === "†" || (sign === "H" && /^[A-Z]/.test(base.text))) return branch("adjoint", [base], at);
+    if (/^[+\-−±]$/.test(sign)) return base.label === "v" ? leaf("v", base.text + "^" + sign, at) : branch("mark", [base, leaf("o", sign, at)], at);
+    const node = this.parseNodes([i]);
+    if (node.label === "empty") return base;
+    if (base.variables !== null) return base.with({ variables: base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables });
+    if (/^\(.*\)$/.test(sign) && base.label === "v") return branch("idx", [base, node], at); // x^{(i)}
+    return branch("pow", [base, node], at);
+  }
+
+  parseTable(i, open, close) {
+    const rows = this.childrenOf(i).map((row) => this.childrenOf(row)), pair = open + close;
+    if (["()", "[]", "||", "‖‖", "{}"].includes(pair)) {
+      const cells = rows.map((row) => row.map((cell) => this.parseNodes([cell])));
+      const column = cells.length === 2 && cells.every((row) => row.length === 1 && ["n", "v", "+"].includes(row[0].label));
+      if (pair === "()" && column) return branch("column", [cells[0][0], cells[1][0]], i);
+      return branch(pair === "||" ? "det" : "matrix", cells.map((row) => combine("row", row, i)), i);
+    }
+    if (open === "{") return branch("cases", rows.map((row) => combine("with", row.map((cell) => this.parseNodes([cell])).filter((node) => node.label !== "empty"), i)), i);
+    const lines = []; // of an alignment: a line that begins with a sign continues the one before
+    for (const row of rows) {
+      const items = this.readItems(row), before = lines[lines.length - 1];
+      if (!items.length) continue;
+      if (before !== undefined && (isSign(items[0], RELATIONS) || isSign(items[0], ADDITIVE) || isSign(items[0], MULTIPLICATIVE))) {
+        while (before.length && before[before.length - 1].kind === "sign" && /^[,.;]$/.test(before[before.length - 1].sign)) before.pop();
+        before.push(...items);
+      } else lines.push(items);
+    }
+    return lines.length ? combine("rows", lines.map((items) => this.parseItems(items, i)), i) : empty(i);
+  }
+}
+
+function canClose(open, close) {
+  return CLOSING[open] === close || ("([".includes(open) && ")]".includes(close)) || (open === "|" && close === "⟩");
+}
+
+// --- canonical forms ---------------------------------------------------------------------------------------------
+
+const number = (text, at) => leaf("n", text, at);
+const isMatrix = (node) => node.label === "transpose" || node.label === "matrix" || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
+  || (node.label === "*" && node.children.every(isMatrix)) || (node.label === "+" && node.children.some(isMatrix));
+const isExponential = (node) => node.label === "pow" && isLetter(node.children[0], EULER);
+const EULER = words("e");
+const relabel = (label) => (node) => branch(label, node.children, node.at);
+const reverse = (label) => (node) => branch(label, [...node.children].reverse(), node.at);
+const root = (node, degree) => branch("pow", [node.children[0], branch("frac", [number("1", node.at), degree], node.at)], node.at);
+const applyLetter = (letter) => (node) => branch("app", [leaf("v", letter, node.at), ...node.children], node.at);
+// x^{-n} is 1/x^n, except for matrices, whose inverse stays where it is, and for exponentials
+const invert = (node) => (isNumber(node.children[1].children[0], "1") ? node.children[0] : branch("pow", [node.children[0], node.children[1].children[0]], node.at));
+const isInverse = (node) => node.label === "pow" && node.children[1].label === "neg" && !isMatrix(node.children[0]) && !isExponential(node);
+const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) : node);
+
+const RULES = { // label -> rewrite to an equivalent notation, or null
+  sqrt: (node) => root(node, number("2", node.at)),
+  root: (node) => root(node, node.children[1]),
+  "f:exp": (node) => branch("pow", [leaf("v", "e", node.at), ...node.children.slice(0, 1)], node.at),
+  column: relabel("binom"),
+  prime: relabel("transpose"), adjoint: relabel("transpose"), star: relabel("bar"),
+  ":=": relabel("="), "=:": relabel("="), "≡": relabel("="), "≜": relabel("="), "≝": relabel("="), "≐": relabel("="),
+  "≅": relabel("≈"), "≃": relabel("≈"),
+  ">": reverse("<"), "≥": reverse("≤"), "≫": reverse("≪"), "⊃": reverse("⊂"), "∋": reverse("∈"), "←": reverse("→"), "≻": reverse("≺"), "≽": reverse("≼"),
+  "f:p": applyLetter("P"), "f:e": applyLetter("E"), "f:P": applyLetter("P"), mean: applyLetter("E"),
+  "f:div": relabel("div"), "f:grad": relabel("grad"), "f:curl": relabel("curl"),
+  "∬": relabel("∫"), "∭": relabel("∫"), "∮": relabel("∫"), "∯": relabel("∫"),
+  "×": (node) => (node.children.some((child) => child.label === "n") ? relabel("*")(node) : null),
+  neg: (node) => (node.children[0].label === "neg" ? node.children[0].children[0] : null),
+  "+": (node) => (node.children.some((child) => child.label === "+") ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
+  "*": multiply, frac: divide,
+  pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readCombinations(node)),
+  v: (node) => (node.letters !== null && node.letters.length && node.text.length === node.base.length + 1 + node.letters.length
+    ? differentiate(leaf("v", node.base, node.at), node.letters.map((letter) => leaf("v", letter, node.at))) : null),
+  idx: (node) => differentiate(node.children[0], node.children.slice(1)),
+};
+
+// u_t, u_{xx}: derivatives, if the letter is one of those that are usually differentiated by coordinates.
+function differentiate(base, variables) {
+  const usual = isLetter(base, USUALLY_DIFFERENTIATED) && variables.length <= 3 && variables.every((node) => isLetter(node, COORDINATES));
+  return usual ? branch("D", [base, ...variables], base.at) : null;
+}
+
+// C_n^k is a binomial coefficient.
+function readCombinations(node) {
+  const [base, upper] = node.children;
+  const simple = base.label === "v" && base.base === "C" && ["v", "n"].includes(base.subscript.label) && ["v", "n"].includes(upper.label);
+  return simple ? branch("binom", [base.subscript, upper], node.at) : null;
+}
+
+// u_xx + u_yy (+ u_zz) is the Laplacian of u.
+function findLaplacian(node) {
+  const isSecond = (child, letter) => child.label === "D" && child.children.length === 3 && child.children.slice(1).every((v) => v.label === "v" && v.text === letter);
+  const first = node.children.find((child) => isSecond(child, "x"));
+  if (first === undefined) return null;
+  const parts = ["x", "y", "z"].map((letter) => node.children.find((child) => isSecond(child, letter) && child.children[0].text === first.children[0].text));
+  if (parts[1] === undefined) return null;
+  return combine("+", [branch("laplace", [first.children[0]], first.at), ...node.children.filter((child) => !parts.includes(child))], node.at);
+}
+
+// Products are flat; signs come to the front, fractions and inverses become one fraction.
+function multiply(node) {
+  const above = [], below = [];
+  let negative = false, changed = false;
+  for (let factor of node.children.flatMap((child) => listOf(child, "*"))) {
+    if (factor.label === "neg") [factor, negative, changed] = [factor.children[0], !negative, true];
+    if (factor.label === "frac") { above.push(...listOf(factor.children[0], "*")); below.push(...listOf(factor.children[1], "*")); }
+    else if (isInverse(factor)) below.push(invert(factor));
+    else above.push(...listOf(factor, "*"));
+  }
+  if (!below.length) return changed || above.length !== node.children.length ? negateIf(negative, branch("*", above, node.at)) : null;
+  const numerator = above.filter((factor) => !isNumber(factor, "1"));
+  const top = numerator.length ? combine("*", numerator, node.at) : number("1", node.at);
+  return negateIf(negative, branch("frac", [top, combine("*", below, node.at)], node.at));
+}
+
+function divide(node) {
+  let [above, below] = node.children, negative = false;
+  if (above.label === "neg") [above, negative] = [above.children[0], !negative];
+  if (below.label === "neg") [below, negative] = [below.children[0], !negative];
+  const top = [], bottom = [];
+  for (const [part, same, other] of [[above, top, bottom], [below, bottom, top]]) {
+    if (part.label === "frac") { same.push(...listOf(part.children[0], "*")); other.push(...listOf(part.children[1], "*")); }
+    else same.push(...listOf(part, "*"));
+  }
+  if (!negative && above.label !== "frac" && below.label !== "frac") return null;
+  const numerator = top.length > 1 ? top.filter((factor) => !isNumber(factor, "1")) : top;
+  const result = branch("frac", [numerator.length ? combine("*", numerator, node.at) : number("1", node.at), combine("*", bottom, node.at)], node.at);
+  return negateIf(negative, result);
+}
+
+function canonicalise(node) {
+  let result = node;
+  if (node.children.length) {
+    const children = node.children.map(canonicalise);
+    if (children.some((child, k) => child !== node.children[k])) result = branch(node.label, children, node.at);
+  }
+  for (let rounds = 0; rounds < 8; rounds++) {
+    const next = RULES[result.label]?.(result);
+    if (!next) break;
+    result = next;
+  }
+  return result;
+}
+
+// --- batches -----------------------------------------------------------------------------------------------------
+
+const CODE_OFFSET = 256; // numbers travel as characters; these need no escapes in JSON
+const MAX_CODE = 0xd800 - CODE_OFFSET - 1;
+
+function readAttributes(lines) {
+  const out = {};
+  for (const line of lines.split("\n")) {
+    const at = line.indexOf("=");
+    if (at > 0) out[line.slice(0, at)] = line.slice(at + 1);
+  }
+  return out;
+}
+
+function depthOf(root) {
+  let depth = 0;
+  for (let level = [root]; level.length && depth <= MAX_DEPTH; depth++) level = level.flatMap((node) => node.children);
+  return depth;
+}
+
+// A tree that is too deep, for us or for the engine's stack, becomes the list of its leaves.
+function parseTree(tree, canonical) {
+  const parser = new OperatorParser(tree);
+  try {
+    let node = parser.parse();
+    if (canonical) node = canonicalise(node);
+    if (depthOf(node) > MAX_DEPTH) throw new RangeError("too deep");
+    return [node, parser.unparsed];
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    const leaves = tree.tag.flatMap((tag, i) => (tree.count[i] ? [] : [leaf("o", tree.text[i].trim(), i)]));
+    return [branch("p:math", leaves, 0), 1];
+  }
+}
+
+// One batch: JSON with string tables, sizes of trees, and four columns of node numbers; the answer is a line of JSON
+// (labels, sizes, unparsed nodes) and three columns: label, number of children, presentation node, in depth-first order.
+function parseOperators(json) {
+  const batch = JSON.parse(json), attributes = batch.attributes.map(readAttributes), total = batch.nodes.length / 4;
+  const code = (column, i) => batch.nodes.charCodeAt(column * total + i) - CODE_OFFSET;
+  const labels = new Map(), columns = [[], [], []], sizes = [], unparsed = [];
+  let start = 0;
+  for (const size of batch.sizes) {
+    const tree = { tag: [], text: [], attributes: [], first: [], count: [] };
+    for (let i = 0, next = 1; i < size; i++) {
+      tree.tag.push(batch.tags[code(0, start + i)]);
+      tree.attributes.push(attributes[code(1, start + i)]);
+      tree.text.push(batch.texts[code(2, start + i)]);
+      tree.count.push(code(3, start + i));
+      tree.first.push(next);
+      next += tree.count[i];
+    }
+    start += size;
+    const before = columns[0].length, [root, misses] = parseTree(tree, batch.canonical), stack = [root];
+    while (stack.length) {
+      const node = stack.pop(), name = node.children.length || !node.text ? node.label : node.label + ":" + node.text;
+      if (!labels.has(name)) labels.set(name, labels.size);
+      columns[0].push(Math.min(labels.get(name), MAX_CODE));
+      columns[1].push(node.children.length);
+      columns[2].push(Math.max(node.at, 0));
+      for (let k = node.children.length - 1; k >= 0; k--) stack.push(node.children[k]);
+    }
+    sizes.push(columns[0].length - before);
+    unparsed.push(misses);
+  }
+  let out = JSON.stringify({ labels: [...labels.keys()], sizes, unparsed }) + "\n";
+  for (const column of columns)
+    for (let at = 0; at < column.length; at += 8192) out += String.fromCharCode(...column.slice(at, at + 8192).map((value) => value + CODE_OFFSET));
+  return out;
+}

@@ -1,0 +1,200 @@
+"""Operator trees: what formulas say, the same for usual notations of the same thing."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.latex.typed import clean_typed_formula
+from eqkin.mathml.converter import Converter
+from eqkin.mathml.formulas import convert_formulas
+from eqkin.mathml.operators import OperatorParser
+from eqkin.trees.operators import UNORDERED, OperatorForest
+from tests.trees.strategies import build
+
+# notations of one thing: their canonical operator trees are equal up to the order of commuting operands
+SAME = {
+    "fraction": [r"\frac{a}{b}", r"a/b", r"a b^{-1}", r"{a \over b}", r"\frac1b a"],
+    "fraction of fractions": [r"\frac{a}{b/c}", r"\frac{ac}{b}", r"ac/b"],
+    "root": [r"\sqrt{x+1}", r"(x+1)^{1/2}", r"(x+1)^{\frac12}", r"\sqrt[2]{x+1}"],
+    "exponential": [r"e^{-x}", r"\exp(-x)", r"\mathrm{e}^{-x}", r"\exp{(-x)}", r"\exp\left[-x\right]"],
+    "transpose": [r"X^T X", r"X^\top X", r"X^{\mathsf T} X", r"X'X", r"\mathbf{X}^\intercal \mathbf{X}"],
+    "derivative in time": [r"\frac{du}{dt}", r"\frac{\partial u}{\partial t}", r"\partial_t u", r"\dot u", r"u_t", r"\frac{d}{dt}u"],
+    "second derivative": [r"\frac{\partial^2 u}{\partial x^2}", r"u_{xx}", r"\partial_x^2 u", r"\partial_{xx} u", r"\frac{d^2u}{dx^2}"],
+    "derivative of a function": [r"f'(x)", r"\frac{d f(x)}{dx}", r"\frac{d}{dx} f(x)"],
+    "Laplacian": [r"\nabla^2 u", r"\Delta u", r"u_{xx} + u_{yy}", r"\frac{\partial^2u}{\partial x^2} + \frac{\partial^2u}{\partial y^2}"],
+    "binomial": [r"\binom nk", r"{n \choose k}", r"\begin{pmatrix} n \\ k \end{pmatrix}", r"C_n^k"],
+    "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"\langle X \rangle", r"E(X)"],
+    "probability": [r"P(A\mid B)", r"\Pr(A|B)", r"\mathbb{P}(A|B)", r"\mathrm{P}(A \,|\, B)", r"P\left(A \middle| B\right)"],
+    "logarithm": [r"\ln x", r"\log x", r"\log(x)", r"\ln\left(x\right)"],
+    "definition": [r"a = b", r"a := b", r"a \equiv b", r"a \triangleq b", r"a \coloneqq b", r"b = a"],
+    "order": [r"a \le b", r"a \leq b", r"a \leqslant b", r"b \ge a", r"b \geqslant a"],
+    "strict order": [r"a < b", r"b > a"],
+    "conjugate": [r"z^*", r"\bar z", r"\overline{z}"],
+    "style": [r"\mathbf{x} + \vec{y}", r"x + y", r"\boldsymbol{x} + \mathbf y", r"y + x"],
+    "brackets of functions": [r"\sin x", r"\sin(x)", r"\sin{x}", r"\sin\left(x\right)"],
+    "brackets around a fraction": [r"\arcsin{\frac ab}", r"\arcsin(\frac ab)", r"\arcsin(a/b)"],
+    "punctuation": [r"E = mc^2", r"E = mc^2.", r"E=m c^{2},", r"m c^2 = E", r"E = m\cdot c^2"],
+    "commuted product": [r"n \binom nk", r"\binom nk n"],
+    "commuted sum": [r"2 + i\sqrt5", r"2 + \sqrt5 i", r"i \sqrt 5 + 2"],
+    "minus": [r"-\frac{a}{b}", r"\frac{-a}{b}", r"-a/b", r"\frac{a}{-b}"],
+    "sum over an index": [r"\sum_{i=1}^n x_i", r"\sum_{i=1}^{n} {x_{i}}", r"\sum\limits_{i=1}^n x_i"],
+    "integral": [r"\int_0^1 f(x)\,dx", r"\int_0^1 dx\, f(x)", r"\int_0^1 f(x) \mathrm{d}x", r"\int\limits_0^1 f(x) \mathop{dx}"],
+    "lines of an alignment": [r"\begin{aligned} a &= b \\ &= c \end{aligned}", r"a = b = c"],
+    "norm": [r"\|x\|", r"\lVert x \rVert", r"\left\| x \right\|", r"\Vert x \Vert"],
+    "absolute value": [r"|x|", r"\lvert x \rvert", r"\left| x \right|", r"\vert x \vert"],
+    "inner product": [r"\langle x, y\rangle", r"\left\langle x, y \right\rangle", r"\langle y, x \rangle"],
+}  # fmt: skip
+
+# nearly the same to the eye, but not in meaning
+DIFFERENT = [
+    [r"a - b", r"b - a"],
+    [r"\frac ab", r"\frac ba"],
+    [r"a < b", r"a \le b", r"b < a"],
+    [r"P(A|B)", r"P(B|A)"],
+    [r"x^2", r"x_2", r"2x"],
+    [r"\sin x \cos y", r"\sin(x \cos y)"],
+    [r"a(b+c)", r"f(b+c)"],
+    [r"(a+b)c", r"a + bc"],
+    [r"E[X]^2", r"E[X^2]"],
+    [r"|x|", r"\|x\|"],
+    [r"[x, p]", r"(x, p)"],
+    [r"\sum_i x_i y_i", r"\sum_i x_i \sum_i y_i"],
+    [r"A^{-1}B", r"B A"],
+]
+
+# what the parser makes of a construct
+PARSED = {
+    r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}": [
+        "=",
+        ["app", "v:P", ["given", "v:s", "v:d"]],
+        ["frac", ["*", ["app", "v:P", ["given", "v:d", "v:s"]], ["app", "v:P", "v:s"]], ["app", "v:P", "v:d"]],
+    ],
+    r"f(x_1, x_2)": ["app", "v:f", "v:x_1", "v:x_2"],
+    r"\sum_{i=1}^n x_i": ["∑", ["idx", "v:x", "v:i"], ["from", ["=", "v:i", "n:1"]], ["to", "v:n"]],
+    r"x_{n+1} = x_n - 1": [
+        "=",
+        ["idx", "v:x", ["+", "v:n", "n:1"]],
+        ["+", ["idx", "v:x", "v:n"], ["neg", "n:1"]],
+    ],
+    r"a = b < c": ["chain", ["=", "v:a", "v:b"], ["<", "v:b", "v:c"]],
+    r"\int_0^\infty e^{-t} + 1 \,dt": [
+        "∫",
+        ["+", ["pow", "v:e", ["neg", "v:t"]], "n:1"],
+        ["by", "v:t"],
+        ["from", "n:0"],
+        ["to", "c:∞"],
+    ],
+    r"\lim_{x\to 0} f(x)": ["lim", ["app", "v:f", "v:x"], ["from", ["→", "v:x", "n:0"]]],
+    r"\langle \phi | \psi \rangle": ["braket", "v:φ", "v:ψ"],
+    r"|\psi\rangle": ["ket", "v:ψ"],
+    r"[a, b)": ["interval", "v:a", "v:b"],
+    r"[\hat x, \hat p] = i\hbar": ["=", ["commutator", "v:x.hat", "v:p.hat"], ["*", "v:i", "c:ℏ"]],
+    r"n!": ["factorial", "v:n"],
+    r"\sin^2 x": ["pow", ["f:sin", "v:x"], "n:2"],
+    r"\nabla \times B": ["curl", "v:B"],
+    r"\{1, 2\}": ["set", "n:1", "n:2"],
+    r"y = x, \quad x > 0": ["with", ["=", "v:y", "v:x"], ["<", "n:0", "v:x"]],
+    r"f(x) = \begin{cases} x & x > 0 \\ 0 & \text{otherwise} \end{cases}": [
+        "=",
+        ["app", "v:f", "v:x"],
+        ["cases", ["with", "v:x", ["<", "n:0", "v:x"]], "n:0"],
+    ],
+    r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}": ["matrix", ["row", "v:a", "v:b"], ["row", "v:c", "v:d"]],
+    r"\mathrm{rank}(A) = r": ["=", ["f:rank", "v:A"], "v:r"],
+}
+
+TEXTS = st.sampled_from([*"xdefntTC∂∇Δ12+-−=<≤→()[]{}⟨⟩|∥∑∫/!,;:.′*⊤\u2061\u2062…", "sin", "lim", "if ", "max", "", "for all"])
+ATTRIBUTES = st.sampled_from(["", "fence=true", "mathvariant=normal", "width=2em", "linethickness=0px"])
+LEAF_TAGS = st.sampled_from("mi mo mn mtext mspace ms".split())
+INNER_TAGS = st.sampled_from(
+    "mrow mstyle msub msup msubsup munder mover munderover mfrac msqrt mroot mtable mtr mtd menclose mmultiscripts".split()
+)
+TREES = st.recursive(
+    st.tuples(LEAF_TAGS, ATTRIBUTES, TEXTS, st.just([])),
+    lambda children: st.tuples(INNER_TAGS, ATTRIBUTES, st.just(""), st.lists(children, max_size=6)),
+    max_leaves=40,
+)
+
+
+@pytest.fixture(scope="module")
+def parser():
+    return OperatorParser()
+
+
+@pytest.fixture(scope="module")
+def parse(parser):
+    converter = Converter()
+
+    def parse_latex(*formulas, canonical=True):
+        conversion = convert_formulas(converter, [clean_typed_formula(latex) for latex in formulas])
+        assert all(outcome.failure is None for outcome in conversion.outcomes)
+        forest = parser.parse(conversion.forest, canonical=canonical)
+        return [forest.to_json(tree) for tree in range(len(forest))]
+
+    return parse_latex
+
+
+def sort_operands(tree):
+    """Bring operands whose order means nothing into one order."""
+    if isinstance(tree, str):
+        return tree
+    label, *children = tree
+    children = [sort_operands(child) for child in children]
+    return [label, *(sorted(children, key=str) if label in UNORDERED else children)]
+
+
+@pytest.mark.parametrize("formulas", SAME.values(), ids=SAME)
+def test_notations_of_one_thing_have_one_canonical_tree(parse, formulas):
+    trees = [sort_operands(tree) for tree in parse(*formulas)]
+    assert all(tree == trees[0] for tree in trees), "\n".join(f"{f}: {t}" for f, t in zip(formulas, trees, strict=True))
+
+
+@pytest.mark.parametrize("formulas", DIFFERENT, ids=" / ".join)
+def test_different_things_have_different_trees(parse, formulas):
+    trees = [sort_operands(tree) for tree in parse(*formulas)]
+    assert all(one != other for one, other in combinations(trees, 2)), trees
+
+
+@pytest.mark.parametrize("latex", PARSED)
+def test_constructs_are_parsed_by_precedence(parse, latex):
+    assert parse(latex) == [PARSED[latex]]
+
+
+def test_notation_is_kept_unless_canonical(parse):
+    assert parse(r"\sqrt{x}", r"a \ge b", canonical=False) == [["sqrt", "v:x"], ["≥", "v:a", "v:b"]]
+
+
+def check_shape(forest: OperatorForest, presentation) -> None:
+    """Check that arrays describe as many trees as were parsed, and point into them."""
+    assert len(forest) == len(presentation) == len(forest.unparsed)
+    assert (np.diff(forest.offsets) >= 1).all()
+    for tree, size in enumerate(presentation.sizes.tolist()):
+        nodes = slice(forest.offsets[tree], forest.offsets[tree + 1])
+        assert forest.n_children[nodes].sum() == nodes.stop - nodes.start - 1
+        assert forest.origin[nodes].max() < size
+    assert forest.label.max(initial=-1) < len(forest.labels)
+
+
+@given(st.lists(TREES, max_size=4))
+def test_any_presentation_tree_becomes_an_operator_tree(parser, trees):
+    presentation = build(trees)
+    check_shape(parser.parse(presentation), presentation)
+
+
+def test_batches_make_no_difference(parse, parser):
+    formulas = [latex for group in SAME.values() for latex in group]
+    assert parse(*formulas) == [tree for latex in formulas for tree in parse(latex)]
+
+
+@pytest.mark.parametrize("latex", ["(" * 900, "|" * 900, r"\sum " * 900, "- " * 900, r"a \Rightarrow " * 500 + "b", "a:" * 900])
+def test_long_rows_of_signs_are_parsed(parse, latex):
+    assert len(parse(latex)) == 1
+
+
+def test_parents_precede_their_children(parse, parser):
+    converted = convert_formulas(Converter(), [r"a = b + \frac{c}{d}", "x"]).forest
+    forest = parser.parse(converted)
+    assert forest.parent.tolist() == [-1, 0, 0, 2, 2, 4, 4, -1]
