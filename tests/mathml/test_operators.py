@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.latex.typed import clean_typed_formula
-from eqkin.mathml.converter import Converter
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser
-from eqkin.trees.operators import UNORDERED, OperatorForest
+from eqkin.trees.operators import UNORDERED, OperatorForest, extract_operator_terms
 from tests.trees.strategies import build
 
 # notations of one thing: their canonical operator trees are equal up to the order of commuting operands
@@ -106,7 +105,9 @@ PARSED = {
     r"\mathrm{rank}(A) = r": ["=", ["f:rank", "v:A"], "v:r"],
 }
 
-TEXTS = st.sampled_from([*"xdefntTC∂∇Δ12+-−=<≤→()[]{}⟨⟩|∥∑∫/!,;:.′*⊤\u2061\u2062…", "sin", "lim", "if ", "max", "", "for all"])
+TEXTS = st.sampled_from(
+    [*"xdefntTC∂∇Δ12+-−=<≤→()[]{}⟨⟩|∥∑∫/!,;:.′*⊤\u2061\u2062…", "sin", "lim", "if ", "max", "", "for all"]
+)
 ATTRIBUTES = st.sampled_from(["", "fence=true", "mathvariant=normal", "width=2em", "linethickness=0px"])
 LEAF_TAGS = st.sampled_from("mi mo mn mtext mspace ms".split())
 INNER_TAGS = st.sampled_from(
@@ -125,9 +126,7 @@ def parser():
 
 
 @pytest.fixture(scope="module")
-def parse(parser):
-    converter = Converter()
-
+def parse(parser, converter):
     def parse_latex(*formulas, canonical=True):
         conversion = convert_formulas(converter, [clean_typed_formula(latex) for latex in formulas])
         assert all(outcome.failure is None for outcome in conversion.outcomes)
@@ -189,12 +188,52 @@ def test_batches_make_no_difference(parse, parser):
     assert parse(*formulas) == [tree for latex in formulas for tree in parse(latex)]
 
 
-@pytest.mark.parametrize("latex", ["(" * 900, "|" * 900, r"\sum " * 900, "- " * 900, r"a \Rightarrow " * 500 + "b", "a:" * 900])
+@pytest.mark.parametrize(
+    "latex", ["(" * 900, "|" * 900, r"\sum " * 900, "- " * 900, r"a \Rightarrow " * 500 + "b", "a:" * 900]
+)
 def test_long_rows_of_signs_are_parsed(parse, latex):
     assert len(parse(latex)) == 1
 
 
-def test_parents_precede_their_children(parse, parser):
-    converted = convert_formulas(Converter(), [r"a = b + \frac{c}{d}", "x"]).forest
-    forest = parser.parse(converted)
-    assert forest.parent.tolist() == [-1, 0, 0, 2, 2, 4, 4, -1]
+def test_arrays_describe_the_tree(parser, converter):
+    forest = parser.parse(convert_formulas(converter, [r"a = b + \frac{c}{d}", "x"]).forest)
+    assert [forest.labels[label] for label in forest.label] == ["=", "v:a", "+", "v:b", "frac", "v:c", "v:d", "v:x"]
+    assert forest.parent.tolist() == [0, 0, 0, 2, 2, 4, 4, 7]
+    assert forest.depth.tolist() == [0, 1, 1, 2, 2, 3, 3, 0]
+    assert forest.position.tolist() == [0, 0, 1, 0, 1, 0, 1, 0]
+    assert forest.n_children.tolist() == [2, 0, 2, 0, 2, 0, 0, 0]
+
+
+def extract_term_sets(parser, converter, *formulas):
+    """Return, for each formula, the set of its terms by family."""
+    forest = parser.parse(convert_formulas(converter, list(formulas)).forest)
+    families = extract_operator_terms(forest)
+    return [[set(family.code[family.tree == tree].tolist()) for family in families] for tree in range(len(forest))]
+
+
+def test_terms_do_not_depend_on_the_order_of_commuting_operands(parser, converter):
+    one, other = extract_term_sets(parser, converter, r"x = ab + \frac{c}{d}", r"\frac{c}{d} + ba = x")
+    assert one == other
+
+
+def test_anonymous_terms_do_not_depend_on_names(parser, converter):
+    one, other = extract_term_sets(
+        parser, converter, r"f(x_1, x_2) = \frac{x_1x_2}{g(x_1, x_2)}", r"h(a, b) = \frac{ab}{k(a, b)}"
+    )
+    assert one[1] == other[1] and one[3] == other[3]
+    assert one[0] != other[0] and one[2] != other[2]
+
+
+def test_terms_depend_on_the_order_of_other_operands(parser, converter):
+    one, other = extract_term_sets(parser, converter, r"\frac{a}{2}", r"\frac{2}{a}")
+    assert not one[2] & other[2] and not one[3] & other[3]
+
+
+def test_formula_contains_the_subtrees_of_its_parts(parser, converter):
+    part, whole = extract_term_sets(parser, converter, r"\frac{a}{a + b}", r"y = \sqrt{\frac{a}{b + a}} - 1")
+    assert part[2] <= whole[2] and part[3] <= whole[3]
+
+
+def test_empty_forest_has_no_terms(parser):
+    families = extract_operator_terms(parser.parse(build([])))
+    assert [len(family.code) for family in families] == [0, 0, 0, 0]

@@ -777,7 +777,6 @@ function canonicalise(node) {
 // --- batches -----------------------------------------------------------------------------------------------------
 
 const CODE_OFFSET = 256; // numbers travel as characters; these need no escapes in JSON
-const MAX_CODE = 0xd800 - CODE_OFFSET - 1;
 
 function readAttributes(lines) {
   const out = {};
@@ -810,11 +809,12 @@ function parseTree(tree, canonical) {
 }
 
 // One batch: JSON with string tables, sizes of trees, and four columns of node numbers; the answer is a line of JSON
-// (labels, sizes, unparsed nodes) and three columns: label, number of children, presentation node, in depth-first order.
+// (labels, sizes, unparsed nodes) and columns in depth-first order: label, parent (a root has itself) and presentation
+// node, both counted within the tree, depth, position among the operands.
 function parseOperators(json) {
   const batch = JSON.parse(json), attributes = batch.attributes.map(readAttributes), total = batch.nodes.length / 4;
   const code = (column, i) => batch.nodes.charCodeAt(column * total + i) - CODE_OFFSET;
-  const labels = new Map(), columns = [[], [], []], sizes = [], unparsed = [];
+  const labels = new Map(), columns = [[], [], [], [], []], sizes = [], unparsed = [];
   let start = 0;
   for (const size of batch.sizes) {
     const tree = { tag: [], text: [], attributes: [], first: [], count: [] };
@@ -827,14 +827,13 @@ function parseOperators(json) {
       next += tree.count[i];
     }
     start += size;
-    const before = columns[0].length, [root, misses] = parseTree(tree, batch.canonical), stack = [root];
+    const before = columns[0].length, [root, misses] = parseTree(tree, batch.canonical), stack = [[root, 0, 0, 0]];
     while (stack.length) {
-      const node = stack.pop(), name = node.children.length || !node.text ? node.label : node.label + ":" + node.text;
+      const [node, parent, depth, position] = stack.pop(), at = columns[0].length - before;
+      const name = node.children.length || !node.text ? node.label : node.label + ":" + node.text;
       if (!labels.has(name)) labels.set(name, labels.size);
-      columns[0].push(Math.min(labels.get(name), MAX_CODE));
-      columns[1].push(node.children.length);
-      columns[2].push(Math.max(node.at, 0));
-      for (let k = node.children.length - 1; k >= 0; k--) stack.push(node.children[k]);
+      [labels.get(name), parent, Math.max(node.at, 0), depth, position].forEach((value, column) => columns[column].push(value));
+      for (let k = node.children.length - 1; k >= 0; k--) stack.push([node.children[k], at, depth + 1, k]);
     }
     sizes.push(columns[0].length - before);
     unparsed.push(misses);

@@ -19,6 +19,7 @@ from eqkin.trees.operators import OperatorForest
 
 _BATCH_NODES = 40_000  # of presentation trees parsed in one call
 _CODE_OFFSET = 256  # as in operators.js
+_COLUMNS = 5  # of the answer
 
 
 class OperatorParser:
@@ -32,10 +33,10 @@ class OperatorParser:
 
         Args:
             forest: Presentation trees.
-            canonical: Write equivalent notations alike (`\\frac ab` and `a/b`, `\\sqrt x` and `x^{1/2}`, `a > b` and `b < a`).
+            canonical: Write equivalent notations alike (`a/b` and a fraction, `x^{1/2}` and a root, `a > b` and `b < a`).
         """
         labels: dict[str, int] = {}
-        columns: list[np.ndarray] = [np.zeros((3, 0), np.int64)]
+        columns = [np.zeros((_COLUMNS, 0), np.int64)]
         sizes: list[int] = []
         unparsed: list[int] = []
         for first, last in _iter_batches(forest):
@@ -43,15 +44,22 @@ class OperatorParser:
             answer = orjson.loads(header)
             sizes += answer["sizes"]
             unparsed += answer["unparsed"]
-            block = np.frombuffer(nodes.encode("utf-16-le"), "<u2").astype(np.int64).reshape(3, -1) - _CODE_OFFSET
-            names = np.array([labels.setdefault(name, len(labels)) for name in answer["labels"]], np.int64)
-            columns.append(np.stack((names[block[0]], block[1], block[2])))
-        label, n_children, origin = np.concatenate(columns, axis=1)
+            block = (
+                np.frombuffer(nodes.encode("utf-16-le"), "<u2").astype(np.int64).reshape(_COLUMNS, -1) - _CODE_OFFSET
+            )
+            block[0] = np.array([labels.setdefault(name, len(labels)) for name in answer["labels"]], np.int64)[block[0]]
+            columns.append(block)
+        label, parent, origin, depth, position = np.concatenate(columns, axis=1)
         offsets = np.concatenate(([0], np.cumsum(np.array(sizes, np.int64))))
-        return OperatorForest(list(labels), label, n_children, origin, offsets, np.array(unparsed, np.int64))
+        parent = parent + np.repeat(offsets[:-1], sizes)
+        return OperatorForest(
+            list(labels), label, parent, origin, depth, position, offsets, np.array(unparsed, np.int64)
+        )
 
     def _call(self, forest: Forest, canonical: bool) -> str:
-        columns = np.stack([np.asarray(c, np.int64) for c in (forest.tag, forest.attribute, forest.text, forest.n_children)])
+        columns = np.stack(
+            [np.asarray(c, np.int64) for c in (forest.tag, forest.attribute, forest.text, forest.n_children)]
+        )
         batch = {
             "tags": forest.tags,
             "attributes": forest.attributes,
