@@ -45,6 +45,7 @@ class Limits:
     tree_depth: int = 150
     mathml_chars: int = 1_000_000  # MathML given as input
     leaf_chars: int = 500  # text of one leaf
+    parse_seconds: float = 30.0  # one batch of operator trees; on expiry they are parsed one by one
 
     # searching
     results: int = 1_000  # hits of one search

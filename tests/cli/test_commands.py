@@ -103,6 +103,11 @@ def test_convert_reads_lines_and_writes_lines() -> None:
     assert trees[1]["children"][0]["tag"] == "mfrac"
 
 
+def test_convert_writes_operator_trees_that_are_equal_for_equivalent_notations() -> None:
+    lines = runner.invoke(app, ["convert", "--to", "operators"], input="a/b\n\\frac ab\n").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == [["frac", "v:a", "v:b"]] * 2
+
+
 def test_convert_keeps_going_after_a_bad_formula_and_says_where() -> None:
     result = _eqkin("convert", "--to", "json", stdin="a\n\\begin{nonsense}x\\end{nonsense}\nc\n")
     assert result.returncode == 1

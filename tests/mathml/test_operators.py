@@ -1,5 +1,6 @@
 """Operator trees: what formulas say, the same for usual notations of the same thing."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eqkin.latex.typed import clean_typed_formula
+from eqkin.limits import LIMITS
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser
 from eqkin.trees.operators import UNORDERED, OperatorForest, extract_operator_terms
@@ -193,6 +195,13 @@ def test_batches_make_no_difference(parse, parser):
 )
 def test_long_rows_of_signs_are_parsed(parse, latex):
     assert len(parse(latex)) == 1
+
+
+def test_tree_that_takes_too_long_becomes_one_node(converter):
+    presentation = convert_formulas(converter, ["a + b", r"\frac{c}{d}"]).forest
+    forest = OperatorParser(replace(LIMITS, parse_seconds=1e-6)).parse(presentation)
+    assert [forest.to_json(0), forest.to_json(1)] == ["p:math", "p:math"]
+    assert forest.unparsed.tolist() == [1, 1]
 
 
 def test_arrays_describe_the_tree(parser, converter):

@@ -20,6 +20,7 @@ class OutputForm(StrEnum):
 
     mathml = "mathml"
     tree = "tree"
+    operators = "operators"
     json = "json"
 
 
@@ -29,7 +30,12 @@ def convert(
         typer.Argument(metavar="[LATEX]...", help="Formulas; by default lines of standard input.", show_default=False),
     ] = None,
     form: Annotated[
-        OutputForm, typer.Option("--to", help="mathml; tree: nested JSON; json: latex, mathml, degraded, error.")
+        OutputForm,
+        typer.Option(
+            "--to",
+            help="mathml; tree: MathML as nested JSON; operators: what the formula says, the same for equivalent "
+            "notations, as nested JSON; json: latex, mathml, degraded, error.",
+        ),
     ] = OutputForm.mathml,
 ) -> None:
     r"""Convert LaTeX formulas, one per line, to MathML or to trees as JSON, one per line.
@@ -40,6 +46,8 @@ def convert(
     **Examples**
 
         eqkin convert 'E = mc^2'
+
+        eqkin convert --to operators 'a > b/2' 'a > \frac{b}{2}'
 
         eqkin convert --to tree < formulas.txt
 
@@ -62,12 +70,14 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
     from eqkin.latex.typed import clean_typed_formula
     from eqkin.mathml import formulas
     from eqkin.mathml.converter import Converter
+    from eqkin.mathml.operators import OperatorParser
     from eqkin.trees.mathml import to_json, to_mathml, to_node
 
-    converter = Converter()
+    converter, parser = Converter(), OperatorParser()
     numbered = enumerate((line.encode("utf-8", "replace").decode() for line in lines), 1)
     while batch := list(islice(numbered, 64)):
         conversion = formulas.convert_formulas(converter, [clean_typed_formula(text) for _, text in batch])
+        operators = parser.parse(conversion.forest) if form is OutputForm.operators else None
         for (number, text), outcome in zip(batch, conversion.outcomes, strict=True):
             if outcome.failure is not None:
                 where = f" at character {outcome.failure.position + 1}" if outcome.failure.position >= 0 else ""
@@ -78,6 +88,8 @@ def _convert_lines(lines: Iterable[str], form: OutputForm) -> Iterator[tuple[str
             node = to_node(conversion.forest, outcome.tree)
             if form is OutputForm.mathml:
                 yield to_mathml(node), ""
+            elif operators is not None:
+                yield json.dumps(operators.to_json(outcome.tree), ensure_ascii=False), ""
             elif form is OutputForm.tree:
                 yield json.dumps(to_json(node), ensure_ascii=False), ""
             else:

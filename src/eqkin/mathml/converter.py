@@ -27,7 +27,7 @@ from eqkin.latex.macros import Macro, find_providers, load_preludes
 from eqkin.limits import LIMITS, Limits
 from eqkin.trees.forest import Forest, ForestBuilder
 
-_LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
+LIMIT_ERRORS = (JSTimeoutException, JSOOMException, JSEvalException)
 _START_LOCK = Lock()  # V8 initialises itself with its first engine; two threads at once may end the process
 _UNDEFINED = re.compile(
     r"(?:Undefined control sequence: |Unrecognized (?:infix )?control sequence: )(\\(?:[A-Za-z@]+|.))", re.DOTALL
@@ -173,7 +173,7 @@ class Converter:
         try:
             document = _to_json(self._document | {"first": size})
             trees.add_answer(self._call("openDocument", document, self._compute_timeout(min(len(formulas), size))))
-        except _LIMIT_ERRORS:
+        except LIMIT_ERRORS:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             self._convert_batch(formulas[:size], True, trees)
         return trees.build()
@@ -201,7 +201,7 @@ class Converter:
         payload = _to_json({"formulas": [f.replace("\0", "") for f in formulas], "displayMode": display})
         try:
             trees.add_answer(self._call("convert", payload, self._compute_timeout(len(formulas))))
-        except _LIMIT_ERRORS as error:
+        except LIMIT_ERRORS as error:
             self.close()  # an engine that was stopped or ran out of memory cannot be trusted further
             if len(formulas) == 1:
                 trees.add_failure("time" if isinstance(error, JSTimeoutException) else "memory")
@@ -223,26 +223,35 @@ class Converter:
         return answer if isinstance(answer, str) else ""
 
     def _start(self) -> MiniRacer:
-        with _START_LOCK:
-            engine = MiniRacer()
-            self._finish = weakref.finalize(self, _close_engine, engine)  # runs also when the interpreter exits
-            try:
-                engine.eval(_load_sources()[1])
-            except JSEvalException as error:
-                raise CorruptData(f"the bundled converter does not start ({error}); install eqkin again") from error
-        engine.set_hard_memory_limit(self.limits.converter_bytes)
+        engine, self._finish = start_engine(self, _load_sources()[1], self.limits)
         seconds = self.limits.batch_seconds
         limits = asdict(self.limits) | {"diagram_commands": sorted(DIAGRAM_COMMANDS)}
         self._run(engine, "setLimits", _to_json(limits), seconds)
         self._run(engine, "setPrelude", _encode_preludes(), seconds)
-        with suppress(*_LIMIT_ERRORS):  # reopen the document of the previous engine
+        with suppress(*LIMIT_ERRORS):  # reopen the document of the previous engine
             self._run(engine, "openDocument", _to_json(self._document | {"first": 0}), seconds)
         return engine
 
 
+def start_engine(owner: object, script: str, limits: Limits) -> tuple[MiniRacer, Callable[[], object]]:
+    """Start a JavaScript engine with a bundled script, and return it with the function that closes it.
+
+    It is closed at the latest when its owner is collected or the interpreter exits.
+    """
+    with _START_LOCK:
+        engine = MiniRacer()
+        finish = weakref.finalize(owner, _close_engine, engine)
+        try:
+            engine.eval(script)
+        except JSEvalException as error:
+            raise CorruptData(f"a bundled script does not start ({error}); install eqkin again") from error
+    engine.set_hard_memory_limit(limits.converter_bytes)
+    return engine, finish
+
+
 def _close_engine(engine: MiniRacer) -> None:
     """Close an engine after a last evaluation: one that was just stopped still has an answer to deliver."""
-    with suppress(*_LIMIT_ERRORS):
+    with suppress(*LIMIT_ERRORS):
         engine.eval("0", timeout_sec=1.0)
     engine.close()
 

@@ -6,7 +6,7 @@ as long, and the engine is needed for KaTeX anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import resources
 
@@ -14,19 +14,24 @@ import numpy as np
 import orjson
 from py_mini_racer import MiniRacer
 
+from eqkin.limits import LIMITS, Limits
+from eqkin.mathml.converter import LIMIT_ERRORS, start_engine
 from eqkin.trees.forest import Forest
 from eqkin.trees.operators import OperatorForest
 
 _BATCH_NODES = 40_000  # of presentation trees parsed in one call
 _CODE_OFFSET = 256  # as in operators.js
-_COLUMNS = 5  # of the answer
+_COLUMNS = 5  # of the answer: label, parent, origin, depth, position
+_UNPARSED = f'{{"labels":["p:math"],"sizes":[1],"unparsed":[1]}}\n{chr(_CODE_OFFSET) * _COLUMNS}'
 
 
 class OperatorParser:
     """Parses presentation trees. Not safe to share between threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self._limits = limits
         self._engine: MiniRacer | None = None
+        self._finish: Callable[[], object] = lambda: None
 
     def parse(self, forest: Forest, *, canonical: bool = True) -> OperatorForest:
         """Parse every tree; whatever has no meaning keeps its presentation structure.
@@ -39,50 +44,60 @@ class OperatorParser:
         columns = [np.zeros((_COLUMNS, 0), np.int64)]
         sizes: list[int] = []
         unparsed: list[int] = []
-        for first, last in _iter_batches(forest):
-            header, nodes = self._call(forest.select(np.arange(first, last)), canonical).split("\n", 1)
-            answer = orjson.loads(header)
-            sizes += answer["sizes"]
-            unparsed += answer["unparsed"]
+        for answer in self._iter_answers(forest, canonical):
+            line, _, nodes = answer.partition("\n")
+            header = orjson.loads(line)
+            sizes += header["sizes"]
+            unparsed += header["unparsed"]
             block = (
                 np.frombuffer(nodes.encode("utf-16-le"), "<u2").astype(np.int64).reshape(_COLUMNS, -1) - _CODE_OFFSET
             )
-            block[0] = np.array([labels.setdefault(name, len(labels)) for name in answer["labels"]], np.int64)[block[0]]
+            block[0] = np.array([labels.setdefault(name, len(labels)) for name in header["labels"]], np.int64)[block[0]]
             columns.append(block)
         label, parent, origin, depth, position = np.concatenate(columns, axis=1)
         offsets = np.concatenate(([0], np.cumsum(np.array(sizes, np.int64))))
         parent = parent + np.repeat(offsets[:-1], sizes)
-        return OperatorForest(
-            list(labels), label, parent, origin, depth, position, offsets, np.array(unparsed, np.int64)
-        )
+        misses = np.array(unparsed, np.int64)
+        return OperatorForest(list(labels), label, parent, origin, depth, position, offsets, misses)
+
+    def _iter_answers(self, forest: Forest, canonical: bool) -> Iterator[str]:
+        first = 0
+        while first < len(forest):
+            room = int(np.searchsorted(forest.offsets, forest.offsets[first] + _BATCH_NODES, "right")) - 1
+            end = max(first + 1, room)
+            batch = forest.select(np.arange(first, end))
+            try:
+                yield self._call(batch, canonical)
+            except (
+                LIMIT_ERRORS
+            ):  # one tree took all the time or memory: it becomes a single node, the others are parsed
+                self._engine = None
+                self._finish()
+                if len(batch) == 1:
+                    yield _UNPARSED
+                else:
+                    for tree in range(len(batch)):
+                        yield from self._iter_answers(batch.select([tree]), canonical)
+            first = end
 
     def _call(self, forest: Forest, canonical: bool) -> str:
-        columns = np.stack(
-            [np.asarray(c, np.int64) for c in (forest.tag, forest.attribute, forest.text, forest.n_children)]
-        )
+        columns = [
+            np.asarray(part, np.int64) for part in (forest.tag, forest.attribute, forest.text, forest.n_children)
+        ]
         batch = {
             "tags": forest.tags,
             "attributes": forest.attributes,
             "texts": forest.texts,
             "sizes": forest.sizes.tolist(),
-            "nodes": (columns.ravel() + _CODE_OFFSET).astype("<u2").tobytes().decode("utf-16-le"),
+            "nodes": (np.concatenate(columns) + _CODE_OFFSET).astype("<u2").tobytes().decode("utf-16-le"),
             "canonical": canonical,
         }
         if self._engine is None:
-            self._engine = MiniRacer()
-            self._engine.eval(_load_script())
+            self._engine, self._finish = start_engine(self, _load_script(), self._limits)
         payload = orjson.dumps(orjson.dumps(batch).decode()).decode()
-        return str(self._engine.eval(f"parseOperators({payload})"))
+        return str(self._engine.eval(f"parseOperators({payload})", timeout_sec=self._limits.parse_seconds))
 
 
 @cache
 def _load_script() -> str:
     return resources.files("eqkin.mathml").joinpath("operators.js").read_text("utf-8")
-
-
-def _iter_batches(forest: Forest) -> Iterator[tuple[int, int]]:
-    first = 0
-    while first < len(forest):
-        end = int(np.searchsorted(forest.offsets, forest.offsets[first] + _BATCH_NODES, "right")) - 1
-        yield first, max(first + 1, end)
-        first = max(first + 1, end)
