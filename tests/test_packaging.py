@@ -125,7 +125,7 @@ def make_pin(hook, tarball, script):
     return hook.Pin("katex", "9.9.9", integrity, hashlib.sha256(script).hexdigest())
 
 
-def test_build_hook_installs_what_is_pinned_and_then_needs_no_network(hook, tmp_path):
+def test_build_hook_installs_the_pinned_files_and_then_needs_no_network(hook, tmp_path):
     tarball = make_tarball(tmp_path, {hook.SCRIPT: b"script", hook.LICENSE: b"license", "package/other.js": b"other"})
     pin = make_pin(hook, tarball, b"script")
     assert not hook.is_complete(tmp_path, pin)

@@ -65,9 +65,7 @@ def test_equations_are_new(grown: growth.GrownCorpus) -> None:
     assert sum(body in old for body in new) < 0.15 * len(new)
 
 
-def test_the_same_seed_gives_the_same_bytes_and_what_is_there_is_kept(
-    grown: growth.GrownCorpus, tmp_path: Path
-) -> None:
+def test_same_seed_gives_same_bytes_and_existing_files_stay(grown: growth.GrownCorpus, tmp_path: Path) -> None:
     again = grow_corpus(["atlas:"], tmp_path, 600, papers=6)
     assert contents(tmp_path) == contents(grown.folder)
     again.tars[1].unlink()  # as if it had been stopped

@@ -45,7 +45,7 @@ def test_help_of_every_command_shows_an_example(name: str) -> None:
     assert len(text.splitlines()[0]) > 30
 
 
-def test_a_folder_of_pdfs_is_told_to_hold_nothing(tmp_path: Path) -> None:
+def test_add_reports_that_a_folder_of_pdfs_has_nothing_to_read(tmp_path: Path) -> None:
     (tmp_path / "papers").mkdir()
     (tmp_path / "papers" / "a.pdf").write_bytes(b"%PDF-1.5")
     result = runner.invoke(app, ["add", str(tmp_path / "papers"), "--library", str(tmp_path / "library")])
@@ -108,7 +108,7 @@ def test_convert_writes_operator_trees_that_are_equal_for_equivalent_notations()
     assert [json.loads(line) for line in lines] == [["frac", "v:a", "v:b"]] * 2
 
 
-def test_convert_keeps_going_after_a_bad_formula_and_says_where() -> None:
+def test_convert_continues_after_a_bad_formula_and_reports_its_line() -> None:
     result = _eqkin("convert", "--to", "json", stdin="a\n\\begin{nonsense}x\\end{nonsense}\nc\n")
     assert result.returncode == 1
     first, second, third = (json.loads(line) for line in result.stdout.splitlines())
@@ -128,7 +128,7 @@ def test_errors_are_one_line_with_a_stable_exit_code(tmp_path: Path) -> None:
     assert len(set(EXIT_CODES.values())) == len(EXIT_CODES)
 
 
-def test_progress_is_silent_when_nobody_watches(tmp_path: Path) -> None:
+def test_progress_is_silent_without_a_terminal(tmp_path: Path) -> None:
     result = _eqkin("add", "atlas:", "--library", tmp_path / "library")
     assert result.returncode == 0
     assert result.stderr == ""
@@ -171,7 +171,7 @@ def test_output_that_cannot_be_written_is_one_line_and_a_pipe_that_closes_is_fin
     assert json.loads(piped.stdout)["status"] == "converted"
 
 
-def test_an_export_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+def test_export_is_complete_or_absent(tmp_path: Path) -> None:
     library = str(tmp_path / "library")
     runner.invoke(app, ["add", "atlas:", "--library", library])
     assert runner.invoke(app, ["export", "--library", library, "--out", str(tmp_path / "all.jsonl")]).exit_code == 0
@@ -179,7 +179,7 @@ def test_an_export_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"library", "all.jsonl"}
 
 
-def test_removing_what_is_not_there_says_so(tmp_path: Path) -> None:
+def test_removing_an_unknown_source_is_reported(tmp_path: Path) -> None:
     library = tmp_path / "library"
     _eqkin("add", "atlas:", "--library", library)
     result = _eqkin("add", "--remove", "arxiv:1706.03762", "--library", library)

@@ -24,7 +24,7 @@ def _note(tmp_path: Path, name: str) -> Path:
     return path
 
 
-def test_add_makes_what_it_read_searchable(tmp_path: Path) -> None:
+def test_add_makes_papers_searchable(tmp_path: Path) -> None:
     library = tmp_path / "library"
     indexed = _eqkin("add", _note(tmp_path, "one"), "-l", library)["index"]
     assert (indexed["embedded"], indexed["vectors"], indexed["papers"]) == (1, 1, 1)
@@ -33,7 +33,7 @@ def test_add_makes_what_it_read_searchable(tmp_path: Path) -> None:
     assert not _eqkin("verify", "-l", library)["problems"]
 
 
-def test_index_does_what_add_left_out(tmp_path: Path) -> None:
+def test_index_completes_add_without_index(tmp_path: Path) -> None:
     library = tmp_path / "library"
     assert "index" not in _eqkin("add", _note(tmp_path, "one"), "-l", library, "--no-index")
     assert not (library / "index").exists()
@@ -43,7 +43,7 @@ def test_index_does_what_add_left_out(tmp_path: Path) -> None:
     assert "bytes per equation: vectors" in told.stdout
 
 
-def test_index_says_what_it_took_in_and_its_size(tmp_path: Path) -> None:
+def test_index_reports_counts_and_sizes(tmp_path: Path) -> None:
     library = tmp_path / "library"
     _eqkin("add", _note(tmp_path, "one"), "-l", library, "--no-index")
     assert _eqkin("stats", "-l", library)["index"] == {}
@@ -57,7 +57,7 @@ def test_index_says_what_it_took_in_and_its_size(tmp_path: Path) -> None:
     assert f"structure {done['bytes']['structure']}" in told.stdout.replace(",", "")
 
 
-def test_papers_are_added_while_somebody_else_makes_the_index(tmp_path: Path) -> None:
+def test_papers_are_added_while_another_process_updates_the_index(tmp_path: Path) -> None:
     library = tmp_path / "library"
     _eqkin("add", _note(tmp_path, "one"), "-l", library)
     with WriterLock(library / "index"):

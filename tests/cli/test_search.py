@@ -51,7 +51,7 @@ def test_an_explanation_shows_parts_side_by_side(library):
 
 
 @pytest.mark.parametrize("query", ["?a^2+?b^2=?c^2", r"\qvar{a}^2+\qvar{b}^2=\qvar{c}^2"])
-def test_a_query_with_wildcards_says_what_they_stand_for(library, query):
+def test_search_shows_what_wildcards_match(library, query):
     shown = _run("search", query, "-l", library, "-k", "1", "--explain").stdout
     assert "a² + b² = c²" in shown and "atlas:number-theory" in shown
     assert "?a = a, ?b = b, ?c = c" in shown
@@ -67,14 +67,14 @@ def test_json_is_the_record(library):
     assert {"conversion", "embedding", "candidates", "records"} <= set(found["seconds"])
 
 
-def test_queries_of_standard_input_stand_above_their_hits_and_beside_them_in_csv(library):
+def test_queries_of_standard_input_head_their_hits_and_are_a_csv_column(library):
     shown = _run("search", "-", "-l", library, "-k", "1", stdin="x^2\ny=z\n").stdout.split("\n")
     assert [line for line in shown if line in ("x^2", "y=z")] == ["x^2", "y=z"]
     told = _run("search", "-", "-l", library, "-k", "1", "--csv", stdin="x^2\ny=z\n").stdout
     assert [row["query"] for row in csv.DictReader(io.StringIO(told))] == ["x^2", "y=z"]
 
 
-def test_nothing_found_tells_of_filters(library):
+def test_empty_result_mentions_filters(library):
     result = _run("search", "x^2", "-l", library, "--field", "nosuch")
     assert result.exit_code == 1
     assert result.stdout == "nothing found for x^2 with these filters\n"
@@ -83,7 +83,7 @@ def test_nothing_found_tells_of_filters(library):
     assert "there are relativity and others" in told
 
 
-def test_structure_that_was_not_taken_in_is_told_of(library, monkeypatch):
+def test_search_warns_of_equations_that_are_not_indexed(library, monkeypatch):
     assert not _run("search", "x^2", "-l", library, "-k", "1").stderr
     monkeypatch.setattr("eqkin.search.local.LocalBackend.complete", False)
     assert "run `eqkin index`" in _run("search", "x^2", "-l", library, "-k", "1").stderr
@@ -146,7 +146,7 @@ def test_years_are_a_range(library):
         assert _run("search", r"\Omega", "-l", library, "--year", years).exit_code == code, years
 
 
-def test_standard_input_gives_many_queries_and_a_bad_one_stops_none(library):
+def test_standard_input_takes_many_queries_and_a_bad_one_stops_none(library):
     result = _run("search", "-", "-l", library, "--json", "-k", "1", stdin="x^2\n\n\\begin{nope}\ny=z\n")
     assert [json.loads(line)["latex"] for line in result.stdout.splitlines()] == ["x^2", "y=z"]
     assert result.exit_code == 3

@@ -45,12 +45,12 @@ def test_a_terminal_shows_symbols_side_by_side_as_one_part(results, capsys):
     assert shown == ["∫t² dt  ~  ∫x² dx  (0.92)", "t reads as x"]
 
 
-def test_a_terminal_shows_what_wildcards_stand_for(results, capsys):
+def test_terminal_shows_what_wildcards_match(results, capsys):
     print_results(results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), latex=False, titled=False)
     assert capsys.readouterr().out.splitlines()[-1].strip() == "?f = √s, ?x = s"
 
 
-def test_a_page_shows_names_and_what_wildcards_stand_for(results):
+def test_page_shows_renaming_and_what_wildcards_match(results):
     page = str(render_results(WebQuery(q="x"), results("x^2 + y^2", "x^2 + <^2, t^2 + y^2"), None))
     assert "<li><i>x</i> reads as <i>t</i></li>" in page
     assert "<i>y</i> reads" not in page
@@ -59,7 +59,7 @@ def test_a_page_shows_names_and_what_wildcards_stand_for(results):
     assert "reads as" not in page
 
 
-def test_that_no_formula_has_the_form_asked_for_is_told(results, capsys):
+def test_output_says_that_no_formula_matches_the_pattern(results, capsys):
     missed = results("?a + ?a", "x + y")
     print_results(missed, latex=False, titled=False)
     assert "no formula has this form" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def serve(*arguments: object, **environment: str) -> tuple[subprocess.Popen[str]
     raise AssertionError(process.stderr.read() if process.stderr else "")
 
 
-def test_serve_embeds_what_is_new_answers_and_stops_politely(folder: Path) -> None:
+def test_serve_embeds_new_equations_answers_and_stops_cleanly(folder: Path) -> None:
     process, address = serve("serve", "--library", folder)
     try:
         assert address.startswith("http://127.0.0.1:")
@@ -58,7 +58,7 @@ def test_the_demo_ends_with_the_page(tmp_path: Path) -> None:
     assert process.returncode in (0, 143, -signal.SIGTERM)
 
 
-def test_a_port_that_is_taken_and_a_library_that_is_not_there_are_told(folder: Path, tmp_path: Path) -> None:
+def test_serve_reports_a_taken_port_and_a_missing_library(folder: Path, tmp_path: Path) -> None:
     process, address = serve("serve", "--library", folder)
     try:
         port = address.rstrip("/").rpartition(":")[2]
@@ -91,7 +91,7 @@ def test_several_processes_answer_and_stop_together(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_what_cannot_be_opened_is_told_however_many_processes_there_are(folder: Path, workers: int) -> None:
+def test_serve_reports_an_unreadable_library_for_any_number_of_processes(folder: Path, workers: int) -> None:
     (folder / "index").write_text("in the way")
     command = [sys.executable, "-m", "eqkin", "serve", "--library", str(folder), "--port", "0", "--workers"]
     done = subprocess.run([*command, str(workers)], capture_output=True, text=True, timeout=60, check=False)

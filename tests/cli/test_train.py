@@ -30,7 +30,7 @@ def test_progress_display_fits_a_terminal_of_80_columns() -> None:
     assert {"42", "-:--:--", *text.split()} <= set(captured.get().split())
 
 
-def test_a_run_tells_its_score_as_json(tmp_path: Path) -> None:
+def test_train_prints_its_score_as_json(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.api import Library
     from eqkin.training.corpus import Corpus

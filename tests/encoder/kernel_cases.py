@@ -71,7 +71,7 @@ def test_means_agree(forest, width, dtype):
 
 
 @pytest.mark.parametrize("dtype", PRECISION, ids=str)
-def test_sums_of_what_comes_back_through_a_norm_agree(dtype):
+def test_gradient_sums_through_a_norm_agree(dtype):
     trees = padded(TreeBatch.from_forest(FORESTS[1]), 3)
     structure = (trees.parent, trees.first_child, trees.n_children)
     x, gate = (random(len(trees.parent), 5, seed, dtype) for seed in (0, 1))

@@ -114,14 +114,14 @@ def test_no_trees_give_no_vectors(model):
     assert one.encode([]).shape == (0, SMALL.dimensions)
 
 
-def test_symbols_nobody_knows_share_the_last_slots(forest):
+def test_unknown_symbols_share_the_last_slots(forest):
     model = random_model(vocabulary=Vocabulary((), (), ()))
     vectors = Encoder(model).encode(["x + y", "α - β"])
     assert np.isfinite(vectors).all()
     assert vectors[0] == pytest.approx(vectors[1], abs=1e-6)
 
 
-def test_arrays_that_are_no_trees_are_refused(forest):
+def test_arrays_that_are_not_trees_are_refused(forest):
     children = forest.n_children.copy()
     children[0] += 1
     damaged = Forest(
@@ -138,7 +138,7 @@ def test_formulas_are_read_as_people_type_them():
     assert vectors == pytest.approx(np.repeat(vectors[:1], 4, axis=0), abs=1e-6)
 
 
-def test_a_formula_is_read_the_same_whatever_stands_beside_it():
+def test_vector_of_a_formula_does_not_depend_on_the_batch():
     alone = ENCODER.encode([r"\unheardof{x} = 1"])
     beside = ENCODER.encode([r"\def\a{b} \unheardof{x}{y} = \a", r"\unheardof{x} = 1"])
     assert beside[1] == pytest.approx(alone[0], abs=1e-6)
@@ -149,7 +149,7 @@ def test_an_unreadable_formula_is_named():
         ENCODER.encode(["x", r"\frac{a"])
 
 
-def test_a_string_is_no_list_of_formulas():
+def test_encode_refuses_a_single_string():
     with pytest.raises(BadInput, match="list of formulas"):
         ENCODER.encode("x = 1")
 

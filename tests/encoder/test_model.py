@@ -97,7 +97,7 @@ def test_weights_of_the_other_kind_are_refused(folder):
         Model.load(folder)
 
 
-def test_the_digest_tells_models_apart():
+def test_digest_distinguishes_models():
     changed = {name: array.copy() for name, array in MODEL.weights.items()}
     changed["layers.1.bias"][3] += 1
     others = [

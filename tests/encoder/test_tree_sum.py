@@ -97,7 +97,7 @@ def test_the_gradient_is_the_sum_gated_by_the_output(forest, width):
     assert torch.equal(gradient, sum_neighbours(back, trees))
 
 
-def test_a_gated_sum_has_the_gradient_of_what_it_lets_through():
+def test_gradient_of_gated_sum_matches_finite_differences():
     trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])])]))
     structure = (trees.parent, trees.first_child, trees.n_children)
     gate = random(3, 4, seed=1)

@@ -67,7 +67,7 @@ def test_adding_papers_embeds_only_their_equations(library: Library, encoder: En
     assert IndexManifest.load(library.folder / "index") == after
 
 
-def test_adding_one_by_one_gives_the_same_as_all_at_once(
+def test_adding_papers_singly_gives_the_same_index_as_all_at_once(
     tmp_path: Path, library: Library, encoder: Encoder, notes: Path
 ) -> None:
     for number in range(10, 16):
@@ -132,7 +132,7 @@ def test_another_model_replaces_all_vectors(library: Library, encoder: Encoder, 
         VectorIndex.open(library, encoder.digest)
 
 
-def test_rebuilding_makes_everything_anew(library: Library, encoder: Encoder) -> None:
+def test_rebuild_writes_all_files_again(library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
     report = update_index(library, encoder, rebuild=True)
     assert (report.embedded, report.papers) == (15, 3)
@@ -150,7 +150,7 @@ def test_an_index_of_a_later_state_is_not_believed(tmp_path: Path, library: Libr
         assert len(_check(young, encoder)) == 0
 
 
-def test_without_an_index_the_error_says_what_to_do(library: Library, encoder: Encoder) -> None:
+def test_error_without_an_index_says_what_to_do(library: Library, encoder: Encoder) -> None:
     with pytest.raises(BadInput, match="run `eqkin index`"):
         VectorIndex.open(library, encoder.digest)
 
@@ -212,7 +212,7 @@ def test_only_allowed_trees_are_found(atlas: Library, encoder: Encoder, few: int
     np.testing.assert_allclose(index.search(queries, len(index), index.trees[::-1])[0], everything, atol=1e-6)
 
 
-def test_a_second_updater_is_refused_and_readers_go_on(library: Library, encoder: Encoder, notes: Path) -> None:
+def test_second_updater_is_refused_and_readers_continue(library: Library, encoder: Encoder, notes: Path) -> None:
     update_index(library, encoder)
     with WriterLock(library.folder / "index"):
         with pytest.raises(LibraryBusy, match="process"):

@@ -32,7 +32,7 @@ def _recall(index: VectorIndex, k: int = 10, allowed: np.ndarray | None = None) 
     return float((similarities >= best[:, -1:] - 1e-4).mean())
 
 
-def test_a_large_collection_gets_inverted_lists_that_find_what_is_near(atlas: Library, encoder: Encoder) -> None:
+def test_large_collection_gets_inverted_lists_with_high_recall(atlas: Library, encoder: Encoder) -> None:
     report = update_index(atlas, encoder, settings=SETTINGS)
     assert (report.embedded, report.kind) == (0, "IVF75,SQfp16")
     assert report.recall >= 0.99
@@ -64,7 +64,7 @@ def test_new_vectors_are_added_without_training(atlas: Library, encoder: Encoder
     assert _recall(VectorIndex.open(atlas, encoder.digest, SETTINGS)) >= 0.98
 
 
-def test_lists_are_trained_anew_when_the_collection_has_grown(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
+def test_lists_are_retrained_when_the_collection_has_grown(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
     atlas.add(write_note(tmp_path / "notes", 1, 20))
     update_index(atlas, encoder, settings=replace(SETTINGS, max_growth=1.01))

@@ -30,7 +30,7 @@ def test_a_library_keeps_the_network_it_was_indexed_with(library: Library) -> No
     assert update_index(library, load_encoder(library.folder)).embedded == 0
 
 
-def test_the_bundled_network_is_not_kept_and_another_is_given_up(library: Library) -> None:
+def test_bundled_network_is_not_stored_and_replaces_another(library: Library) -> None:
     update_index(library, Encoder.load("paper"))
     update_index(library, Encoder.load())
     assert not _own(library)
@@ -39,7 +39,7 @@ def test_the_bundled_network_is_not_kept_and_another_is_given_up(library: Librar
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_a_network_that_is_damaged_is_told_of_and_given_again(library: Library, lost: bool) -> None:
+def test_damaged_network_is_reported_and_can_be_replaced(library: Library, lost: bool) -> None:
     update_index(library, Encoder.load("paper"))
     (own,) = _own(library)
     for path in own.iterdir():

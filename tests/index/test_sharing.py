@@ -129,7 +129,7 @@ def test_faiss_is_given_no_head_that_does_not_match_and_damaged_lists_do_no_harm
         assert ((trees >= -1) & (trees < 900)).all()
 
 
-def test_while_somebody_makes_the_lists_readers_find_what_they_can(atlas: Library, encoder: Encoder) -> None:
+def test_readers_search_while_lists_are_built(atlas: Library, encoder: Encoder) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
     state, folder = _state(atlas), atlas.folder / "index"
     replace(state, nearest=None).save(folder)

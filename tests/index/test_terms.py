@@ -208,7 +208,7 @@ def test_an_index_without_structure_is_read_and_completed(
     _check(library, encoder, settings)
 
 
-def test_structure_counted_in_another_way_is_made_anew(
+def test_terms_of_another_scheme_are_rebuilt(
     library: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch, settings: IndexSettings
 ) -> None:
     with monkeypatch.context() as patch:

@@ -53,7 +53,7 @@ def test_words_are_found_in_heading_prose_and_title(papers: Library) -> None:
     assert _found(papers, "wombat") == []
 
 
-def test_quoted_words_must_stand_together(papers: Library) -> None:
+def test_quoted_words_match_as_a_phrase(papers: Library) -> None:
     assert set(_found(papers, "ising model")) == {"On magnets/Lattices", "On fluids/Viscosity"}
     assert _found(papers, '"ising model"') == ["On magnets/Lattices"]
     assert _found(papers, 'flow "ising model"') == ["On magnets/Lattices"]
@@ -89,7 +89,7 @@ def test_long_texts_are_cut(papers: Library) -> None:
     assert TextIndex.open(papers).search("ising " + " ".join(f"word{i}" for i in range(10_000)) + "z" * 10**6, 5)
 
 
-def test_only_changed_papers_are_taken_in(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
+def test_only_changed_papers_are_indexed(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
     report = update_index(papers, encoder)
     assert (report.papers, report.forgotten) == (0, 0)
     papers.add(write_note(tmp_path / "notes", 1, words="quokka"))
@@ -116,7 +116,7 @@ def test_hits_of_gone_papers_do_not_crowd_out_others(papers: Library, encoder: E
     assert [section for section, _ in TextIndex.open(papers).search("bilby", 1)]
 
 
-def test_words_are_made_anew_when_most_documents_are_gone(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
+def test_text_index_is_rebuilt_when_most_documents_are_gone(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
     words, paths = TextIndex.open(papers), set()
     for number in range(8):
         papers.add(write_note(tmp_path / "notes", 1, words=f"round{number}"))
@@ -129,7 +129,7 @@ def test_words_are_made_anew_when_most_documents_are_gone(papers: Library, encod
     assert len(paths) > 1
 
 
-def test_without_words_the_error_says_what_to_do(library: Library) -> None:
+def test_error_without_a_text_index_says_what_to_do(library: Library) -> None:
     with pytest.raises(BadInput, match="run `eqkin index`"):
         TextIndex.open(library)
 

@@ -25,7 +25,7 @@ from eqkin.trees.mathml import to_mathml
 from tests.library.conftest import write_article
 
 
-def test_equations_are_counted_by_what_became_of_them(library: Library) -> None:
+def test_report_counts_equations_by_outcome(library: Library) -> None:
     equations = compute_statistics(library)["equations"]
     assert equations["found"] == 9
     assert equations["converted"] == 6
@@ -70,7 +70,7 @@ def test_removing_drops_papers_by_key_file_and_folder(library: Library, papers: 
     assert not verify(library.folder).problems
 
 
-def test_trees_nobody_uses_are_dropped_in_the_end(library: Library, papers: Path) -> None:
+def test_dead_trees_are_dropped(library: Library, papers: Path) -> None:
     for name in ("b", "c", "d"):
         for number in (1, 2, 3):
             write_article(papers, number, name)
@@ -141,7 +141,7 @@ def test_a_bad_paper_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     assert not verify(library.folder).problems
 
 
-def test_a_truncated_bulk_archive_gives_what_stands_before_the_damage(tmp_path: Path) -> None:
+def test_truncated_bulk_archive_gives_papers_before_the_damage(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name in ("1701/1701.00001.gz", "1701/1701.00002.gz"):
@@ -165,7 +165,7 @@ def test_a_source_that_does_not_exist_is_refused_before_anything_is_written(libr
     assert verify(library.folder).content == before
 
 
-def test_mathml_is_used_as_it_is(tmp_path: Path) -> None:
+def test_mathml_in_a_source_is_used_unchanged(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     page.write_text(
         "<html><body><h1>Title</h1><h2>Part</h2><p>Words.</p><math display='block'><semantics>"
@@ -312,12 +312,12 @@ def test_script_without_main_guard_gets_an_error_and_no_failed_papers(tmp_path: 
         assert compute_statistics(library)["papers_failed"] == {}
 
 
-def test_statistics_count_only_what_is_in_use(library: Library, papers: Path) -> None:
+def test_statistics_count_only_live_trees(library: Library, papers: Path) -> None:
     before = count_characters(library)["m"]
     library.remove(str(papers / "a1.tex"))
     assert count_characters(library)["m"] == before * 2 // 3
 
 
-def test_a_tree_that_is_not_there_is_a_clear_error(library: Library) -> None:
+def test_missing_tree_is_a_clear_error(library: Library) -> None:
     with pytest.raises(BadInput, match="no tree"):
         library.get_tree(10**9)

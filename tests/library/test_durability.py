@@ -106,7 +106,7 @@ main()
 """
 
 
-def test_a_terminated_add_keeps_what_it_read_and_says_so(tmp_path: Path, papers: Path) -> None:
+def test_terminated_add_keeps_committed_papers_and_says_so(tmp_path: Path, papers: Path) -> None:
     stopped = _run(_TERMINATED, papers, "--library", tmp_path / "library", "--jobs", 1)
     assert stopped.returncode == 130
     assert "run the same command again" in stopped.stderr
@@ -217,7 +217,7 @@ def test_missing_files_are_reported(library: Library) -> None:
     assert any("No such file" in problem for problem in problems)
 
 
-def test_a_second_writer_is_refused_by_name_and_readers_go_on(library: Library, papers: Path) -> None:
+def test_second_writer_is_refused_and_told_of_the_first_and_readers_continue(library: Library, papers: Path) -> None:
     write_article(papers, 9)
     with WriterLock(library.folder):
         with pytest.raises(LibraryBusy, match=f"process {os.getpid()} on "):

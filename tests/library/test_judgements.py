@@ -54,7 +54,7 @@ def test_several_processes_may_write(tmp_path):
     assert len(LocalJudgements(tmp_path).list_all()) == 15
 
 
-def test_judgements_that_say_nothing_or_are_too_many_are_refused(tmp_path):
+def test_empty_or_too_many_judgements_are_refused(tmp_path):
     with pytest.raises(BadInput):
         LocalJudgements(tmp_path).add(Judgement("", True, latex="x"))
     with pytest.raises(BadInput):
@@ -65,7 +65,7 @@ def test_judgements_that_say_nothing_or_are_too_many_are_refused(tmp_path):
         few.add(ONE)
 
 
-def test_a_library_with_judgements_is_whole_and_damage_is_found(library):
+def test_verify_covers_judgements(library):
     LocalJudgements(library.folder).add(ONE)
     assert not verify(library.folder).problems
     with closing(sqlite3.connect(library.folder / JUDGEMENTS_NAME)) as connection, connection:
@@ -73,7 +73,7 @@ def test_a_library_with_judgements_is_whole_and_damage_is_found(library):
     assert any("do not match their hash" in problem for problem in verify(library.folder).problems)
 
 
-def test_a_file_that_is_no_database_is_named(tmp_path):
+def test_file_that_is_not_a_database_is_named(tmp_path):
     (tmp_path / JUDGEMENTS_NAME).write_bytes(b"nonsense" * 1000)
     with pytest.raises(CorruptData, match=JUDGEMENTS_NAME):
         LocalJudgements(tmp_path).list_all()

@@ -102,7 +102,7 @@ def test_truncated_zip_is_bad_input(cut):
 
 
 @pytest.mark.parametrize("wrap", [lambda raw: raw, gz], ids=["plain", "gzipped"])
-def test_pdf_says_pdf_only(wrap):
+def test_error_for_a_pdf_names_its_kind(wrap):
     with pytest.raises(BadInput, match="PDF only"):
         read(wrap(b"%PDF-1.5 and so on"))
 
@@ -290,7 +290,7 @@ def test_bulk_items_can_be_sent_to_another_process_without_the_tar(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [3584, 3800, 4100], ids=["between members", "in a header", "in a member"])
-def test_truncated_bulk_tar_yields_what_comes_before_the_damage(tmp_path, cut):
+def test_truncated_bulk_tar_yields_papers_before_the_damage(tmp_path, cut):
     path = bulk(tmp_path, cut)
     items = []
     with pytest.raises(BadInput, match="truncated"):
@@ -371,7 +371,7 @@ def test_one_papers_tar_is_not_taken_for_a_bulk_tar(tmp_path):
     assert not is_bulk_tar(path)
 
 
-def test_kind_of_an_archive_is_told_by_content_not_name(tmp_path):
+def test_kind_of_an_archive_depends_on_content_not_name(tmp_path):
     path = tmp_path / "misleading.md"
     path.write_bytes(gz(tar_of({"main.tex": TEX})))
     assert "a=b" in next(open_source(str(path))).load().text

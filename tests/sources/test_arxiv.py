@@ -122,7 +122,7 @@ def test_identifiers_and_addresses_are_understood(spec, full):
 @pytest.mark.parametrize(
     "spec", ["arxiv:", "arxiv:../../x", "arxiv:1799.99999", "https://example.org/abs/1706.03762", "arxiv:x/1"]
 )
-def test_what_is_no_identifier_is_refused_before_any_request(spec):
+def test_invalid_identifier_is_refused_before_any_request(spec):
     with pytest.raises(BadInput):
         open_source(spec)
 
@@ -182,7 +182,7 @@ def test_client_can_be_sent_to_another_process(server, tmp_path):
     assert pickle.loads(pickle.dumps(make_arxiv_item("arxiv:1706.03762", made))).load().title
 
 
-def test_busy_server_is_asked_again_after_what_it_says(client, server):
+def test_busy_server_is_retried_after_its_retry_after(client, server):
     later = formatdate(time.time() + 50, usegmt=True)
     server.set(
         "/src/1706.03762",
@@ -268,13 +268,13 @@ def test_refusal_is_final(client, server, status):
     assert len(server.requests) == 1
 
 
-def test_pdf_only_paper_says_so(client, server):
+def test_error_for_a_pdf_only_paper_says_so(client, server):
     server.set("/src/1706.03762", (200, {}, b"%PDF-1.5"))
     with pytest.raises(BadInput, match="PDF only"):
         load(client)
 
 
-def test_nobody_listening_is_bad_input(tmp_path, server):
+def test_unreachable_server_is_bad_input(tmp_path, server):
     made = ArxivClient(eprint="http://127.0.0.1:1/src", folder=tmp_path, delay=0.0, attempts=2, sleep=lambda _: None)
     with pytest.raises(BadInput):
         load(made)

@@ -89,7 +89,7 @@ def test_parts_of_a_package_and_single_modules_can_be_named(package):
 @pytest.mark.parametrize(
     "name", ["", "no_such_package_zz", "zzpackage.gone", "../etc", "a b", "zzpackage..models", "sys"]
 )
-def test_package_that_is_not_there_is_bad_input(package, name):
+def test_missing_package_is_bad_input(package, name):
     with pytest.raises(BadInput):
         open_source(f"python:{name}")
 

@@ -182,7 +182,7 @@ def test_single_file_is_read_by_its_suffix_or_its_looks(tmp_path, name, content,
 
 
 @pytest.mark.parametrize("content", [b"", b"%PDF-1.5", b"\x00\x01\x02" * 300, b"just words", b"BZh91AY"])
-def test_file_of_no_known_kind_is_refused_with_what_can_be_read(tmp_path, content):
+def test_file_of_unknown_kind_is_refused_with_a_list_of_kinds(tmp_path, content):
     path = tmp_path / "x.bin"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=r"can be read.*\.ipynb"):
@@ -190,7 +190,7 @@ def test_file_of_no_known_kind_is_refused_with_what_can_be_read(tmp_path, conten
 
 
 @pytest.mark.parametrize("spec", ["/no/such/thing", "", "a\0b", "1706.03762"])
-def test_path_that_is_not_there_is_bad_input(spec, tmp_path, monkeypatch):
+def test_missing_path_is_bad_input(spec, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput):
         list(open_source(spec or "missing"))
@@ -202,7 +202,7 @@ def test_pipe_is_refused_without_waiting_for_it(tmp_path):
         open_source(str(tmp_path / "pipe"))
 
 
-def test_zip_without_tex_fails_and_says_so(tmp_path):
+def test_zip_without_tex_is_refused(tmp_path):
     with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
         archive.writestr("data.txt", "1 2 3")
     (item,) = open_source(str(tmp_path))

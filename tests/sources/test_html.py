@@ -35,7 +35,7 @@ def equations(paper):
     return re.findall(r"\\begin\{eqkinmathml\}(.*?)\\end\{eqkinmathml\}", paper.text, re.DOTALL)
 
 
-def test_page_of_arxiv_tells_title_authors_and_identifier():
+def test_page_of_arxiv_has_title_authors_and_identifier():
     paper = read(LATEXML)
     assert (paper.title, paper.authors, paper.lang) == (r"Attention at 5\%", ["Jane Doe", "Bob"], "en")
     assert (paper.group, paper.year, paper.kind) == ("arxiv:1706.03762", 2017, "html")
@@ -56,7 +56,7 @@ def test_prose_headings_and_inline_math_stay():
     assert "var x" not in text and "p {}" not in text and "(1)" not in text
 
 
-def test_display_math_stays_as_it_is():
+def test_display_math_is_unchanged():
     assert equations(read(f"<p>x {BLOCK} y")) == ['<math display="block"><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>']
 
 

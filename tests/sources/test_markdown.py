@@ -64,7 +64,7 @@ def test_html_comments_go():
         ("![alt $x$](a.png)", ""),
     ],
 )
-def test_inline_math_and_money_are_told_apart(text, latex):
+def test_inline_math_is_distinguished_from_money(text, latex):
     assert read(text).text == latex
 
 
@@ -95,7 +95,7 @@ def test_headings_become_sections(text, latex):
         ("format: html", []),
     ],
 )
-def test_front_matter_tells_title_authors_and_year(header, authors):
+def test_front_matter_has_title_authors_and_year(header, authors):
     paper = read(f'---\ntitle: "On: x"\n{header}\ndate: 3 May 2021\nlang: de\n---\n# Other\ntext')
     assert (paper.title, paper.authors, paper.year, paper.lang) == ("On: x", authors, 2021, "de")
     assert "title" not in paper.text

@@ -71,7 +71,7 @@ def test_damaged_table_is_named(tmp_path):
         snapshot.get("0704.0001")
 
 
-def test_enriching_keeps_what_the_metadata_does_not_know():
+def test_enriching_keeps_fields_that_the_metadata_lacks():
     paper = Paper("k", "t", title="Own", year=2001, license="own")
     assert apply_metadata(paper, ArxivMetadata("x", title="Better", fields=("hep-th",))) is paper
     assert (paper.title, paper.year, paper.fields, paper.license) == ("Better", 2001, ["hep-th"], "own")

@@ -74,7 +74,7 @@ def test_every_spelling_of_an_include_is_put_in_place(command):
     assert squeezed(text).endswith("Aa=bB")
 
 
-def test_includes_are_looked_for_beside_the_main_file_and_beside_the_including_one():
+def test_includes_are_searched_in_the_folders_of_main_and_including_file():
     files = {
         "src/main.tex": document(r"\input{parts/one}\subimport{parts/}{four}"),
         "src/parts/one.tex": r"one \input{parts/two} \input{three} \input{../up}",

@@ -122,7 +122,7 @@ def test_endless_line_ends_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zstandard.compress])
-def test_truncated_file_yields_what_comes_before_the_damage(tmp_path, pack):
+def test_truncated_file_yields_records_before_the_damage(tmp_path, pack):
     lines = b"".join(orjson.dumps({"doc_id": str(i), "latex": str(i * i) * 40}) + b"\n" for i in range(20_000))
     raw = pack(lines)
     found = []
