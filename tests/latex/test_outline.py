@@ -7,6 +7,7 @@ import pytest
 from eqkin.latex import parse
 from eqkin.latex.environments import ALIGNED_ENVIRONMENTS, GATHERED_ENVIRONMENTS
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
+from eqkin.limits import Limits
 
 NUMBERED = "equation eqnarray multline gather align flalign alignat dmath".split()
 
@@ -141,16 +142,12 @@ def test_text_after_the_document_is_not_read():
     assert bodies(r"\begin{document}$$1$$\end{document}$$2$$") == ["1"]
 
 
-def test_number_of_equations_is_limited(monkeypatch):
-    import dataclasses
-
-    from eqkin.latex import outline as structure
-
-    monkeypatch.setattr(structure, "LIMITS", dataclasses.replace(structure.LIMITS, equations_per_paper=3))
-    document = parse("$$x$$" * 5)
+def test_number_of_equations_is_limited():
+    limits = Limits(equations_per_paper=3)
+    document = parse("$$x$$" * 5, limits=limits)
     assert len(document.equations) == 3
     assert document.truncated
-    assert not parse("$$x$$" * 3).truncated
+    assert not parse("$$x$$" * 3, limits=limits).truncated
 
 
 def test_outer_environments_are_aligned_or_gathered():

@@ -19,7 +19,7 @@ from eqkin.latex.macros import RESERVED_COMMANDS, Definition, Environment, Macro
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.latex.scan import Scanner, strip_comments
 from eqkin.latex.structural import MacroChange, expand_alias, expand_environment_commands, expand_structural
-from eqkin.limits import LIMITS
+from eqkin.limits import LIMITS, Limits
 
 _BEGIN_DOCUMENT, _END_DOCUMENT = "\\begin{document}", "\\end{document}"
 _HEADING_LEVELS = dict(part=0, chapter=1, section=2, subsection=3, subsubsection=4, paragraph=5, subparagraph=6)
@@ -103,7 +103,9 @@ class Document:
     truncated: bool = False  # more equations than the limit
 
 
-def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] | None = None) -> Document:
+def parse(
+    text: str, styles: list[str] | None = None, bibliographies: list[str] | None = None, *, limits: Limits = LIMITS
+) -> Document:
     """Read a LaTeX document (or a text that looks like one) with its local styles and bibliographies."""
     text = expand_environment_commands(strip_comments(text.replace(EQUATION_MARK, " ")))
     style = strip_comments("\n".join(styles or []))
@@ -138,7 +140,7 @@ def parse(text: str, styles: list[str] | None = None, bibliographies: list[str] 
         names += [to_plain_text(re.split(r"\\\\|\n\s*\n", part.strip())[0]) for part in _AND.split(written)]
     names = [name[:_MAX_AUTHOR] for name in dict.fromkeys(names) if name and not name.isspace()]
     document.authors = names[:_MAX_AUTHORS]
-    _fill_document(document, body, changes)
+    _fill_document(document, body, changes, limits)
     return document
 
 
@@ -213,7 +215,7 @@ def _remove_definitions(text: str, definitions: list[Definition], begin: int) ->
     return "".join(pieces), changes
 
 
-def _fill_document(document: Document, body: str, changes: list[MacroChange]) -> None:
+def _fill_document(document: Document, body: str, changes: list[MacroChange], limits: Limits) -> None:
     """Add the sections and equations of `body` to the document."""
     sections, tables = document.sections, document.macros
     sections.append(Section("", 0))
@@ -232,7 +234,7 @@ def _fill_document(document: Document, body: str, changes: list[MacroChange]) ->
         inner = _NUMBERING.sub("", inner).strip()
         if not inner:
             continue
-        if len(document.equations) >= LIMITS.equations_per_paper:
+        if len(document.equations) >= limits.equations_per_paper:
             document.truncated = True
             break
         before = changed
@@ -241,7 +243,7 @@ def _fill_document(document: Document, body: str, changes: list[MacroChange]) ->
         if changed > before:  # a new table only if the definitions change what a name means
             table = dict(tables[-1])
             if any([_define(macro, table) for _, macro in changes[before:changed]]):
-                if len(tables) >= LIMITS.macro_tables:
+                if len(tables) >= limits.macro_tables:
                     tables.pop()
                 tables.append(table)
         pieces.append(EQUATION_MARK)
