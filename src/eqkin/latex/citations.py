@@ -47,7 +47,7 @@ def normalise_arxiv_id(identifier: str) -> str | None:
 
 
 def find_cited_ids(document: str, bibliographies: list[str]) -> list[str]:
-    """Return the identifiers in a document's own bibliography items and in its .bbl and .bib texts; sorted, each once."""
+    """Return the identifiers in the bibliography items of a document and in its .bbl and .bib texts, sorted."""
     found: set[str] = set()
     texts = list(bibliographies)
     if "\\bibitem" in document or "thebibliography" in document:

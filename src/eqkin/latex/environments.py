@@ -1,8 +1,8 @@
 """Display environments and how each is rewritten for the converter.
 
-KaTeX knows `aligned`, `gathered`, `array`, `cases`, ... but not every environment that people use around them; the outer
-environment is rewritten to one it knows. An alignment of one row means nothing and is removed, so that `equation` and a
-one-line `align` give the same tree.
+KaTeX knows `aligned`, `gathered`, `array`, `cases`, ... but not every environment that people use around them; the
+outer environment is rewritten to one it knows. An alignment of one row means nothing and is removed, so that `equation`
+and a one-line `align` give the same tree.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def _rewrite_arguments(scanner: Scanner, at: int, name: str, target: str) -> tup
 
 
 def simplify_columns(spec: str, depth: int = 0) -> str:
-    r"""Reduce a column specification to l, c, r and rules: `@{}` `!{}` `>{}` `p{}` `*{3}{c}` are resolved or dropped."""
+    r"""Reduce a column specification to l, c, r and rules: resolve or drop `@{}` `!{}` `>{}` `p{}` `*{3}{c}`."""
     out: list[str] = []
     scanner, at = Scanner(spec), 0
     while at < len(spec) and len(out) < _MAX_COLUMNS:

@@ -189,7 +189,7 @@ class Converter:
     def render_markup(self, formulas: Sequence[str]) -> list[str | None]:
         """Return KaTeX's own markup of formulas, to compare trees with."""
         payload = orjson.dumps({"formulas": formulas, "displayMode": True}).decode()
-        pages: list[str | None] = orjson.loads(self._call("markup", payload, self.limits.batch_seconds))
+        pages: list[str | None] = orjson.loads(self._call("renderMarkup", payload, self.limits.batch_seconds))
         return pages
 
     def close(self) -> None:

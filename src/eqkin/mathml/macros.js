@@ -1,25 +1,25 @@
-// Macros inside the embedded engine: what a document, its packages and LaTeX define, made into macros of KaTeX.
+// Macros inside the embedded engine: the definitions of a document, its packages and LaTeX as macros of KaTeX.
 "use strict";
 
 let limits = {};
 let prelude = {}; // macros of LaTeX and its packages, by package name
-let providers = new Map(); // for a command nobody loaded: the definition a package would give it
-let base = {}; // what holds before the current paper's own definitions: LaTeX and the paper's packages
-let macros = {}; // what the current paper's formulas may use
+let providers = new Map(); // for a command of a package that was not loaded: its definition there
+let base = {}; // macros below the current paper's own definitions: LaTeX and the paper's packages
+let macros = {}; // macros that the formulas of the current paper may use
 let isDefined = () => false; // whether KaTeX knows a command
 
 function setLimits(json) {
   limits = JSON.parse(json);
 }
 
-function tokensOf(context, text) {
+function readTokens(context, text) {
   const lexer = new context.lexer.constructor(text, context.settings);
   const tokens = [];
   for (let token = lexer.lex(); token.text !== "EOF"; token = lexer.lex()) tokens.push(token);
   return tokens.reverse(); // KaTeX keeps tokens in stack order
 }
 
-function optionalArgument(context, open, close) {
+function readOptionalArgument(context, open, close) {
   // LaTeX looks for "[" past spaces, and leaves them if there is none: in math they mean nothing
   context.consumeSpaces();
   if (context.future().text !== open) return null;
@@ -30,21 +30,21 @@ function optionalArgument(context, open, close) {
 function readArgument(context, kind) {
   const [letter, first, second] = kind;
   if (letter === "m") return context.consumeArg().tokens;
-  if (letter === "o") return optionalArgument(context, "[", "]") ?? tokensOf(context, first ?? "\\eqkinnovalue");
-  if (letter === "g") return context.future().text === "{" ? context.consumeArg().tokens : tokensOf(context, "\\eqkinnovalue");
-  if (letter === "d") return optionalArgument(context, first, second) ?? tokensOf(context, "\\eqkinnovalue");
-  if (letter === "u") return context.consumeArg(tokensOf(context, first).reverse().map((t) => t.text)).tokens;
+  if (letter === "o") return readOptionalArgument(context, "[", "]") ?? readTokens(context, first ?? "\\eqkinnovalue");
+  if (letter === "g") return context.future().text === "{" ? context.consumeArg().tokens : readTokens(context, "\\eqkinnovalue");
+  if (letter === "d") return readOptionalArgument(context, first, second) ?? readTokens(context, "\\eqkinnovalue");
+  if (letter === "u") return context.consumeArg(readTokens(context, first).reverse().map((t) => t.text)).tokens;
   // "s": a star
   context.consumeSpaces();
   const starred = context.future().text === "*";
   if (starred) context.popToken();
-  return tokensOf(context, starred ? "\\BooleanTrue" : "\\BooleanFalse");
+  return readTokens(context, starred ? "\\BooleanTrue" : "\\BooleanFalse");
 }
 
 function substitute(body, args) {
   const out = [];
   for (let i = 0; i < body.length; i++) {
-    // body is in stack order: the digit stands before its "#"
+    // the body is in stack order: the digit comes before its "#"
     const next = body[i + 1];
     if (next && next.text === "#" && /^[1-9#]$/.test(body[i].text)) {
       if (body[i].text === "#") out.push(body[i]);
@@ -58,11 +58,12 @@ function substitute(body, args) {
   return out;
 }
 
-// Papers redefine what others are built from. A token that came with a meaning keeps it: those of KaTeX's own macros mean
-// what KaTeX says (KATEX), those of our preludes what LaTeX and its packages say (BASE), all others what the paper says.
+// Papers redefine commands that other macros use. A token keeps the meaning it came with: tokens of KaTeX's own macros
+// mean what KaTeX defines (KATEX), those of preludes what LaTeX and its packages define (BASE), all others what the paper
+// defines.
 const KATEX = 1, BASE = 2;
 
-function meaning(level, name, { builtins }, paper) {
+function findMeaning(level, name, { builtins }, paper) {
   const known = (level === BASE ? base[name] : undefined) ?? builtins[name];
   return known !== undefined || isDefined(name) ? known : paper;
 }
@@ -82,25 +83,25 @@ function install(context) {
   expander.expandOnce = function (expandableOnly) {
     const token = this.future();
     level = token.level ?? 0;
-    if (level && meaning(level, token.text, this.macros, this.macros.get(token.text)) === undefined) return false;
+    if (level && findMeaning(level, token.text, this.macros, this.macros.get(token.text)) === undefined) return false;
     return expandOnce.call(this, expandableOnly);
   };
   expander._getExpansion = function (name) {
     const here = level;
-    level = 0; // what looks ahead on its own starts anew
+    level = 0; // code that looks ahead by itself starts at the lowest level
     const builtin = this.macros.builtins[name];
     const current = this.macros.get(name);
-    const chosen = here ? meaning(here, name, this.macros, current) : current;
+    const chosen = here ? findMeaning(here, name, this.macros, current) : current;
     if (chosen === undefined || name.length === 1 || (chosen === current && chosen !== builtin)) return expansionOf.call(this, name);
     const expansion = typeof chosen === "function" ? chosen(this) : chosen;
     if (typeof expansion !== "string") return expansion ?? null;
-    const tokens = tokensOf(this, expansion);
+    const tokens = readTokens(this, expansion);
     if (chosen === builtin) for (const token of tokens) if (token.text.length > 1) token.level = KATEX;
-    return { tokens, numArgs: parameters(expansion) };
+    return { tokens, numArgs: countParameters(expansion) };
   };
 }
 
-function parameters(body) {
+function countParameters(body) {
   if (!body.includes("#")) return 0;
   const stripped = body.replace(/##/g, "");
   let n = 0;
@@ -108,18 +109,18 @@ function parameters(body) {
   return n;
 }
 
-function macro({ name, args, body, prefix }, level) {
+function makeMacro({ name, args, body, prefix }, level) {
   let tokens = null;
   return (context) => {
     if (!tokens) {
-      tokens = tokensOf(context, body);
-      // a command that is built from its own name is built from what that meant before
+      tokens = readTokens(context, body);
+      // a command defined by its own name uses the previous meaning
       for (const token of tokens)
         if (token.text.length > 1 && (level || (token.text === name && (base[name] !== undefined || isDefined(name)))))
           token.level = BASE;
     }
     if (!args.length && !prefix) return { tokens, numArgs: 0 };
-    if (prefix) for (const token of tokensOf(context, prefix).reverse()) {
+    if (prefix) for (const token of readTokens(context, prefix).reverse()) {
       context.consumeSpaces();
       if (context.future().text === token.text) context.popToken();
     }
@@ -128,20 +129,20 @@ function macro({ name, args, body, prefix }, level) {
   };
 }
 
-function alias(target) {
-  // \let to something that is not the paper's own, even if the paper redefines the target later
+function makeAlias(target) {
+  // \let to a command that the paper does not define, even if it redefines the target later
   return (context) => {
-    const token = tokensOf(context, target)[0];
+    const token = readTokens(context, target)[0];
     token.level = BASE;
     return { tokens: [token], numArgs: 0 };
   };
 }
 
-function table(definitions, level) {
+function makeTable(definitions, level) {
   const out = {};
   for (const d of definitions) {
     if (d.weak && !level && (base[d.name] !== undefined || isDefined(d.name))) continue;
-    out[d.name] = d.alias ? alias(d.alias) : macro(d, level);
+    out[d.name] = d.alias ? makeAlias(d.alias) : makeMacro(d, level);
   }
   return out;
 }
@@ -151,7 +152,7 @@ function setPrelude(json) {
   prelude = {};
   providers = new Map(Object.entries(offered).map(([name, from]) => [name, packages[from].find((d) => d.name === name)]));
   katex.renderToString("\\eqkinprobe", { macros: { "\\eqkinprobe": (context) => (install(context), "") } });
-  for (const name of Object.keys(packages)) prelude[name] = table(packages[name], BASE);
+  for (const name of Object.keys(packages)) prelude[name] = makeTable(packages[name], BASE);
 }
 
 function choose(context, first) {
@@ -162,8 +163,8 @@ function choose(context, first) {
 const CLOSING = { "(": ")", "[": "]", "\\{": "\\}", "|": "|", "\\|": "\\|" };
 const MATRIX = { "(": "pmatrix", "[": "bmatrix", "|": "vmatrix", "\\{": "Bmatrix", "\\|": "Vmatrix" };
 
-function bracketed(context) {
-  // the physics package reads what stands in any kind of bracket, the size and star before it ignored
+function readBracketed(context) {
+  // the physics package reads the content of any kind of bracket and ignores the size and star before it
   while (/^( |\*|\\[bB]igg?)$/.test(context.future().text)) context.popToken();
   const open = context.future().text, close = CLOSING[open];
   if (!close) return { open: "", tokens: open === "{" ? context.consumeArg().tokens : [] };
@@ -181,11 +182,11 @@ function bracketed(context) {
   return { open, tokens: tokens.reverse() };
 }
 
-function around(context, before, tokens, after) {
-  return { tokens: [...tokensOf(context, after), ...tokens, ...tokensOf(context, before)], numArgs: 0 };
+function surround(context, before, tokens, after) {
+  return { tokens: [...readTokens(context, after), ...tokens, ...readTokens(context, before)], numArgs: 0 };
 }
 
-function dimension(context) {
+function readDimension(context) {
   // plain TeX's "3.5pt", "-\smallskipamount"
   context.consumeSpaces();
   let text = "";
@@ -205,13 +206,13 @@ function dimension(context) {
 
 const TESTS = {
   "\\eqkinqty": (context) => {
-    const { open, tokens } = bracketed(context);
-    return around(context, "\\left" + (open || "\\{"), tokens, "\\right" + (CLOSING[open] || "\\}"));
+    const { open, tokens } = readBracketed(context);
+    return surround(context, "\\left" + (open || "\\{"), tokens, "\\right" + (CLOSING[open] || "\\}"));
   },
   "\\eqkinmatrix": (context) => {
-    const { open, tokens } = bracketed(context);
+    const { open, tokens } = readBracketed(context);
     const name = MATRIX[open] ?? "matrix";
-    return around(context, "\\begin{" + name + "}", tokens, "\\end{" + name + "}");
+    return surround(context, "\\begin{" + name + "}", tokens, "\\end{" + name + "}");
   },
   "\\ifmmode": (context) => {
     const tokens = context.consumeArg(["\\fi"]).tokens.reverse();
@@ -224,17 +225,17 @@ const TESTS = {
     if (context.mode === "text") context.consumeSpaces();
     if (context.mode !== "text" || context.future().text !== "$") return "";
     context.popToken();
-    return around(context, "$\\boldsymbol{", context.consumeArg(["$"]).tokens, "}$");
+    return surround(context, "$\\boldsymbol{", context.consumeArg(["$"]).tokens, "}$");
   },
-  "\\kern": dimension,
-  "\\mkern": dimension,
-  "\\hskip": dimension,
-  "\\mskip": dimension,
-  "\\raise": dimension,
-  "\\lower": dimension,
-  "\\vskip": dimension,
-  "\\moveleft": dimension,
-  "\\moveright": dimension,
+  "\\kern": readDimension,
+  "\\mkern": readDimension,
+  "\\hskip": readDimension,
+  "\\mskip": readDimension,
+  "\\raise": readDimension,
+  "\\lower": readDimension,
+  "\\vskip": readDimension,
+  "\\moveleft": readDimension,
+  "\\moveright": readDimension,
   "\\IfBooleanTF": (context) => choose(context, context.consumeArg().tokens.some((t) => t.text === "\\BooleanTrue")),
   "\\IfNoValueTF": (context) => choose(context, context.consumeArg().tokens.some((t) => t.text === "\\eqkinnovalue")),
   "\\IfValueTF": (context) => choose(context, !context.consumeArg().tokens.some((t) => t.text === "\\eqkinnovalue")),

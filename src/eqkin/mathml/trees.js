@@ -1,10 +1,10 @@
-// Formulas to trees inside the embedded engine: KaTeX parses and builds its MathML nodes; we walk those nodes directly
-// instead of printing and re-reading markup.
+// Formulas to trees inside the embedded engine: KaTeX parses and builds its MathML nodes, which are walked directly
+// instead of being printed and read again.
 
 const DROPPED_ATTRIBUTES = new Set(["href", "class", "style", "xmlns", "display", "alttext", "id", "encoding"]);
-const ERROR_COLOUR = "#e9c1b7"; // KaTeX paints refused commands in this colour: seeing it in the output means "refused"
+const ERROR_COLOUR = "#e9c1b7"; // KaTeX shows refused commands in this colour
 
-const CONTROLS = /[\u0000-\u001f\u007f]/; // mean nothing in a formula, and separate strings where they are stored
+const CONTROLS = /[\u0000-\u001f\u007f]/; // meaningless in a formula; stored strings are separated by them
 
 class Symbols {
   constructor() {
@@ -15,7 +15,7 @@ class Symbols {
     let id = this.index.get(value);
     if (id === undefined) {
       id = this.list.length;
-      if (id > MOST_SYMBOLS) throw new Error("eqkin:limit too many different symbols");
+      if (id > MAX_SYMBOLS) throw new Error("eqkin:limit too many different symbols");
       this.index.set(value, id);
       this.list.push(value.toWellFormed());
     }
@@ -23,7 +23,7 @@ class Symbols {
   }
 }
 
-function attributesOf(node) {
+function getAttributes(node) {
   let out = "", names = null;
   for (const name in node.attributes) {
     if (DROPPED_ATTRIBUTES.has(name) || name.startsWith("data-")) continue;
@@ -39,7 +39,7 @@ const TOKENS = new Set(["mtext", "mi", "mo", "mn", "ms"]);
 const ROWS = new Set(["mrow", "mtd", "mstyle", "mpadded", "mphantom", "menclose", "msqrt", "merror", "math"]);
 
 function pushChildren(node, into, type = node.type) {
-  // fragments are no nodes of their own; neighbouring texts become one; small spaces in a row mean nothing
+  // fragments are not nodes; adjacent texts become one; small spaces in a row mean nothing
   let text = "";
   for (const child of node.children) {
     if (child.type !== undefined) into.push(child);
@@ -54,8 +54,8 @@ function pushChildren(node, into, type = node.type) {
   return text;
 }
 
-// Node columns of a batch of trees, sent to Python as one string with a character a number: far cheaper than JSON.
-const MOST_SYMBOLS = 50000; // characters below the surrogates
+// Node columns of a batch of trees, sent to Python as one string with one character per number: much cheaper than JSON.
+const MAX_SYMBOLS = 50000; // characters below the surrogates
 class Columns {
   constructor() {
     this.size = 0;
@@ -98,17 +98,17 @@ function flatten(root, tables, columns) {
       if (CONTROLS.test(words)) words = words.replace(/[\u0000-\u001f\u007f]/g, "");
       if (words.length > limits.leaf_chars) throw new Error("eqkin:limit text longer than " + limits.leaf_chars);
       const tag = count && TOKENS.has(node.type) ? "mrow" : node.type; // KaTeX puts whole expressions into <mo>
-      columns.push(tables.tags.id(tag), tables.attributes.id(attributesOf(node)), tables.texts.id(words), count);
+      columns.push(tables.tags.id(tag), tables.attributes.id(getAttributes(node)), tables.texts.id(words), count);
     }
     level = next;
   }
   return columns.size - start;
 }
 
-function treeRoot(latex, displayMode) {
+function buildTree(latex, displayMode) {
   const dom = katex.__renderToDomTree(latex, {
     displayMode, output: "mathml", throwOnError: true, strict: "ignore", trust: false,
-    macros: Object.assign({}, macros), // what a formula defines ends with it
+    macros: Object.assign({}, macros), // definitions in a formula end with it
     maxExpand: limits.macro_expansions, maxSize: limits.rule_size_em, errorColor: ERROR_COLOUR,
   });
   let node = dom;
@@ -139,18 +139,18 @@ function convertAll(formulas, displayMode) {
   return header + "\n" + columns.toString();
 }
 
-// The number of nodes, with unknown commands if some were met, or an error.
+// Returns the number of nodes, with the undefined commands if there are any, or an error.
 function convertOne(latex, displayMode, tables, columns) {
   const before = columns.size;
   for (;;) {
     shown = [];
     try {
       checkDepth(latex);
-      const size = flatten(treeRoot(latex, displayMode), tables, columns);
+      const size = flatten(buildTree(latex, displayMode), tables, columns);
       return shown.length ? { size, unknown: shown } : size;
     } catch (error) {
       columns.size = before;
-      const name = unsettled(error); // one that only shows when macros are expanded
+      const name = findUndefined(error); // one that only appears when macros are expanded
       if (name) settle([name]);
       else if (error instanceof RangeError) return { error: "eqkin:limit nesting too deep", position: -1 };
       else return { error: (error.rawMessage ?? error.message).toWellFormed(), position: error.position ?? -1 };
@@ -158,8 +158,8 @@ function convertOne(latex, displayMode, tables, columns) {
   }
 }
 
-function markup(json) {
-  // KaTeX's own markup of the same formulas, to compare our trees with
+function renderMarkup(json) {
+  // KaTeX's own markup of the same formulas, to compare trees with
   const { formulas, displayMode } = JSON.parse(json);
   const options = { displayMode, output: "mathml", throwOnError: true, strict: "ignore", macros, maxExpand: limits.macro_expansions };
   const pages = formulas.map((latex) => {

@@ -15,10 +15,10 @@ Common subsequences. The weight of the heaviest common subsequence, with gaps, i
 where w is the idf of the query's token if the labels are equal, at most `RENAMED_TOKEN_WEIGHT` if both are letters or
 both are numbers, else 0. Both recurrences run over all formulas at once, one token of the query at a time.
 
-Greedy string tiling (Wise 1993) pairs tokens of two formulas up to renaming: the longest common run of unpaired tokens is
-paired first, then the longest of the rest, all under one injective renaming of letters. A run that contradicts the
-renaming is cut there, and a short run renames nothing. Among runs of equal length, the one with more known letters comes
-first, then the earlier one. Finally, equal single tokens between two tiles are paired.
+Greedy string tiling (Wise 1993) pairs tokens of two formulas up to renaming: the longest common run of unpaired tokens
+is paired first, then the longest of the rest, all under one injective renaming of letters. A run that contradicts the
+renaming is cut there, and a short run renames nothing. Among runs of equal length, the one with more known letters
+comes first, then the earlier one. Finally, equal single tokens between two tiles are paired.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ IDF_STEPS = 16  # steps per unit of idf: weights are whole numbers, which are fa
 MIN_TILE = 2  # tokens of a tile
 MIN_RENAMING_TILE = 3  # tokens of a tile that may rename a letter; a shorter one may be chance
 _MAX_RUNS = 200  # common runs that are considered, the longest first
-_MAX_STEPS = 4_000  # tokens visited before a tiling ends as it is
+_MAX_STEPS = 4_000  # tokens visited before a tiling ends
 
 Lengths = npt.NDArray[np.uint8]
 Flags = npt.NDArray[np.bool_]

@@ -2,7 +2,8 @@
 
     idf = ln((1 + n) / (1 + df)) + 0.1
 
-where df of the n formulas contain the term. Terms too rare for the table count as if `RARE_TERM_COUNT` formulas had them.
+where df of the n formulas contain the term. Terms too rare for the table count as if `RARE_TERM_COUNT` formulas had
+them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Trees as objects, and presentation MathML as their text form.
 
-MathML is read with expat: declarations are refused, a stack replaces recursion, depth and size are bounded. `<semantics>`
-and `<math>` wrappers and annotations are dropped; the tree starts below them. Unknown elements count as `mrow`. Only
-presentation attributes that a formula needs are kept, so that the MathML written from a tree can be shown on a page.
+MathML is read with expat: declarations are refused, a stack replaces recursion, depth and size are bounded.
+`<semantics>` and `<math>` wrappers and annotations are dropped; the tree starts below them. Unknown elements count as
+`mrow`. Only presentation attributes that a formula needs are kept, so that the MathML written from a tree can be shown
+on a page.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
     identified   limits and scripts (`munder` is `msub`); signs that look or mean the same (`normalise_text`);
                  a symbol that is not a letter is an operator, whatever its tag
 
-It has two representations with the same rules. `Normaliser` computes it for a whole forest in flat arrays, for terms and
-tokens; the remaining nodes keep their depth-first order, so a subtree is still contiguous. `eqkin.trees.rows` reads a
-single tree as rows of items, for wildcards and deduplication.
+It has two representations with the same rules. `Normaliser` computes it for a whole forest in flat arrays, for terms
+and tokens; the remaining nodes keep their depth-first order, so a subtree is still contiguous. `eqkin.trees.rows` reads
+a single tree as rows of items, for wildcards and deduplication.
 
 The bundled ranker and idf table were learned on terms of this normal form: a change of its rules changes their hashes.
 Rules that came later are therefore an option, `exact`, of the representation that compares formulas sign by sign.
@@ -60,7 +60,7 @@ def normalise_tag(tag: str) -> str:
 
 
 def normalise_text(text: str, *, exact: bool = False) -> str:
-    """Return the text of a leaf with a visible sign for blanks, and one sign for those that mean the same.
+    """Return the text of a leaf with a visible sign for blanks, and one sign for all that mean the same.
 
     With `exact`, angle brackets stay brackets, and ASCII signs are those they are typed for.
     """

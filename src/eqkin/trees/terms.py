@@ -10,11 +10,11 @@
     7 renamed2   as 5, identifiers renamed by first occurrence
     8 renamed3   as 6, identifiers renamed by first occurrence
 
-Terms are extracted from the normal form. Families 5 to 8 are sibling n-grams: an n-gram is a contiguous range of nodes in
-depth-first order, described by the labels and child counts of its nodes. Its code is a polynomial hash of this sequence,
-the sum of token * base^offset, computed from prefix sums. With renamed identifiers, the token of an identifier is the
-distance to its previous occurrence in the n-gram, or "new"; the sum first takes all of them as new and is then corrected.
-N-grams of more than 24 nodes are not counted.
+Terms are extracted from the normal form. Families 5 to 8 are sibling n-grams: an n-gram is a contiguous range of nodes
+in depth-first order, described by the labels and child counts of its nodes. Its code is a polynomial hash of this
+sequence, the sum of token * base^offset, computed from prefix sums. With renamed identifiers, the token of an
+identifier is the distance to its previous occurrence in the n-gram, or "new"; the sum first takes all of them as new
+and is then corrected. N-grams of more than 24 nodes are not counted.
 """
 
 from __future__ import annotations

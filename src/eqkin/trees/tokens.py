@@ -1,9 +1,9 @@
 """Tokens: the symbols of a tree in reading order.
 
-A token is a node of the normal form that is not a row, in depth-first order. It consists of the label of the node and its
-slot in the parent, so a sequence of equal tokens is an equal piece of a formula. For comparisons up to renaming, a letter
-is described by the distance to its previous occurrence: two sequences with the same distances are equal under a consistent
-renaming (Baker 1993).
+A token is a node of the normal form that is not a row, in depth-first order. It consists of the label of the node and
+its slot in the parent, so a sequence of equal tokens is an equal piece of a formula. For comparisons up to renaming, a
+letter is described by the distance to its previous occurrence: two sequences with the same distances are equal under a
+consistent renaming (Baker 1993).
 """
 
 from __future__ import annotations
