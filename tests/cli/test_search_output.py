@@ -8,7 +8,7 @@ from eqkin.search.query import FormulaReader
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
 from eqkin.search.wildcards import Pattern
 from eqkin.trees.mathml import to_mathml
-from eqkin.web.query import WebQuery
+from eqkin.web.parameters import WebQuery
 from eqkin.web.result_view import render_results
 
 PAPER = PaperRecord("paper", "A title", (), None, (), "")

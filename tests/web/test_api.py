@@ -10,7 +10,7 @@ import pytest
 from eqkin.api import verify
 from eqkin.limits import LIMITS
 from eqkin.web.guards import CONTENT_SECURITY_POLICY
-from eqkin.web.routes import API_ROUTES
+from eqkin.web.openapi import API_ROUTES
 from tests.web.conftest import HOSTILE, Running
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
@@ -158,7 +158,7 @@ def test_the_description_names_every_route_and_every_parameter(client):
     ("parameters", "named"),
     [
         ("q=x&k=1000000000", "k"), ("q=x&k=-1", "k"), ("q=x&k=0", "k"), ("q=x&k=NaN", "k"), ("q=x&k=1e2", "k"),
-        ("q=x&k=", "k"), ("q=x&k=%D9%A3", "k"), ("", "nothing to look for"), ("q=%20", "nothing to look for"),
+        ("q=x&k=", "k"), ("q=x&k=%D9%A3", "k"), ("", "nothing to search for"), ("q=%20", "nothing to search for"),
         ("q=x&from=inf", "from"), ("q=x&to=-5", "to"), ("q=x&group=perhaps", "group"),
         ("q=" + "x" * (LIMITS.web_query_chars + 1), "q"), ("q=x" + "&field=a" * 51, "field"),
         ("q=%ff%fe", "UTF-8"), ("q=x&%C3=1", "UTF-8"),

@@ -15,7 +15,7 @@ from eqkin.limits import LIMITS
 from eqkin.web.app import create_app
 from eqkin.web.errors import WebError
 from eqkin.web.server import open_listener
-from eqkin.web.work import WorkQueue
+from eqkin.web.service import WorkQueue
 from tests.web.conftest import Running
 
 

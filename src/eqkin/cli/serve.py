@@ -19,7 +19,7 @@ from eqkin.cli.options import Collection, LibraryFolder, Milvus, Model, get_data
 
 if TYPE_CHECKING:
     from eqkin.index import VectorIndex
-    from eqkin.web.served import ServeTarget
+    from eqkin.web.server import ServeTarget
 
 Host = Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 admits other machines.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")]
@@ -78,7 +78,7 @@ def serve(
 
         server { location / { proxy_pass http://eqkin; proxy_next_upstream error timeout http_503; } }
     """
-    from eqkin.web.served import ServeTarget
+    from eqkin.web.server import ServeTarget
 
     if uses_milvus(context, milvus, model):
         folder = get_data_folder() / "judgements" / collection
@@ -92,7 +92,7 @@ def run_server(
     library: Path, host: str = "127.0.0.1", port: int = 8017, open_page: bool = False, workers: int = 1
 ) -> None:
     """Serve the library in a folder until it is stopped."""
-    from eqkin.web.served import ServeTarget
+    from eqkin.web.server import ServeTarget
 
     with Library.open(library, create=False) as opened:  # report an unusable library before anything is started
         folder = opened.folder
@@ -101,8 +101,7 @@ def run_server(
 
 def _run_target(target: ServeTarget, host: str, port: int, workers: int, open_page: bool) -> None:
     from eqkin.web.app import LOOPBACK_HOSTS
-    from eqkin.web.processes import ServerSupervisor
-    from eqkin.web.server import Server, get_url, open_listener
+    from eqkin.web.server import Server, ServerSupervisor, get_url, open_listener
 
     local = host in ("127.0.0.1", "localhost", "::1")
     target = replace(target, hosts=LOOPBACK_HOSTS if local else (), processes=workers or os.cpu_count() or 1)

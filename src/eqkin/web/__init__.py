@@ -1,1 +1,1 @@
-"""The page and the HTTP interface: thin, they parse, call the engine and show what it gives."""
+"""The web page and the HTTP interface: they parse requests, call the engine and render its results."""

@@ -1,4 +1,4 @@
-"""The application: which address is answered by what."""
+"""The application and its routes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,8 @@ from eqkin.search.engine import SearchEngine
 from eqkin.web import api, openapi, pages
 from eqkin.web.errors import WebError, handle_error
 from eqkin.web.guards import SecurityMiddleware
-from eqkin.web.routes import API_ROUTES
-from eqkin.web.service import ServerState
-from eqkin.web.work import WorkQueue
+from eqkin.web.openapi import API_ROUTES
+from eqkin.web.service import ServerState, WorkQueue
 
 STATIC_FOLDER = Path(__file__).parent / "static"
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -30,13 +29,13 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 def create_app(
     engine: SearchEngine, judgements: JudgementStore, *, limits: Limits = LIMITS, hosts: Sequence[str] = LOOPBACK_HOSTS
 ) -> Starlette:
-    """The application over an engine.
+    """Create the application of an engine.
 
     Args:
-        engine: what searches.
-        judgements: where those of people go.
-        limits: bounds on requests.
-        hosts: names by which requests may call the server; empty: any.
+        engine: Searches.
+        judgements: Stores judgements of users.
+        limits: Bounds on requests.
+        hosts: Host names that requests may use; empty: any.
     """
     server = ServerState(engine, judgements, limits, WorkQueue(limits))
 

@@ -1,4 +1,4 @@
-"""One shape for everything that goes wrong: `{"error": {"code", "message", "position"?}}`."""
+"""Errors in one format: `{"error": {"code", "message", "position"?}}`."""
 
 from __future__ import annotations
 
@@ -39,38 +39,38 @@ _PUBLIC_MESSAGES = {
 
 @dataclass
 class WebError(Exception):
-    """An answer that is an error."""
+    """An error response."""
 
     status: int
-    code: str  # for programs; stays the same when the message's words change
+    code: str  # for programs; stable
     message: str  # for people
-    position: int | None = None  # of the character in the formula where it went wrong, from 0
+    position: int | None = None  # of the wrong character in the formula, from 0
     headers: dict[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as JSON."""
+        """Return the error as plain data."""
         told: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.position is not None:
             told["position"] = self.position
         return {"error": told}
 
     def to_response(self) -> Response:
-        """The error as an answer for programs."""
+        """Return the error as a JSON response."""
         return Response(orjson.dumps(self.to_dict()), self.status, self.headers, "application/json")
 
 
 def make_bad_request(message: str) -> WebError:
-    """A request that cannot be understood."""
+    """Make the error of a malformed request."""
     return WebError(400, "bad_request", message)
 
 
 def make_not_found(message: str) -> WebError:
-    """Something that is not there."""
+    """Make the error of a missing object."""
     return WebError(404, "not_found", message)
 
 
 def find_or_404(look: Callable[..., T], key: str, *arguments: Any) -> T:
-    """What a look-up by a key gives; one that nobody has is not there."""
+    """Look something up by a key; a key that does not exist is a 404."""
     try:
         return look(key, *arguments)
     except BadInput as error:
@@ -78,12 +78,12 @@ def find_or_404(look: Callable[..., T], key: str, *arguments: Any) -> T:
 
 
 def make_busy_error(message: str) -> WebError:
-    """Too much to do at the moment."""
+    """Make the error of an overloaded server."""
     return WebError(503, "busy", message, headers={"Retry-After": str(LIMITS.web_retry_seconds)})
 
 
 def to_web_error(error: Exception) -> WebError:
-    """What an exception is for the one who asked."""
+    """Convert an exception to the error that the client sees."""
     if isinstance(error, WebError):
         return error
     if isinstance(error, HTTPException):
@@ -94,11 +94,11 @@ def to_web_error(error: Exception) -> WebError:
         if isinstance(error, family):
             return _convert_known_error(error, status, code)
     _LOG.error("a request failed", exc_info=error)
-    return WebError(500, "internal", "something went wrong that should not; the server's log says what")
+    return WebError(500, "internal", "internal error; the server's log has the details")
 
 
 def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
-    if status >= 500:  # the message names files of the server
+    if status >= 500:  # the message contains paths of the server
         _LOG.error("%s", error)
         headers = {"Retry-After": str(LIMITS.web_retry_seconds)} if status == 503 else {}
         return WebError(status, code, _PUBLIC_MESSAGES[code], headers=headers)
@@ -110,7 +110,7 @@ def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
 
 
 async def handle_error(request: Request, error: Exception) -> Response:
-    """The handler for every exception: JSON for programs, a page for people who asked for one."""
+    """Handle any exception: JSON for programs, a page for browsers."""
     told = to_web_error(error)
     if wants_page(request):
         from eqkin.web.pages import render_error
@@ -120,7 +120,7 @@ async def handle_error(request: Request, error: Exception) -> Response:
 
 
 def wants_page(request: Request) -> bool:
-    """Whether a person's browser asked, for one of the pages."""
+    """Return whether a browser asked for one of the pages."""
     path = request.url.path
     if path.startswith("/api/") or path.endswith(".json") or path in ("/health", "/export"):
         return False

@@ -23,13 +23,13 @@ _CONTROL_CHARS = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
 
 
 def export_results(results: Results, form: str) -> tuple[bytes, str, str]:
-    """A result list in one of the formats: its content, media type and file name."""
+    """Export results in a format; return the content, its media type and a file name."""
     media_type, suffix, write = _FORMATS[form]
     return write(results), media_type, f"eqkin-results.{suffix}"
 
 
 def list_papers(hits: Sequence[Hit]) -> list[PaperRecord]:
-    """The papers of some hits, each once, best first."""
+    """List the papers of hits, each once, best first."""
     return list({hit.equation.paper.key: hit.equation.paper for hit in hits}.values())
 
 
@@ -66,12 +66,12 @@ def _escape_bibtex(text: str) -> str:
 
 
 def _brace_title(text: str) -> str:
-    """A title whose capitals are kept."""
+    """Brace a title, so that BibTeX keeps its capitals."""
     return "{" + _escape_bibtex(text) + "}" if text else ""
 
 
 def _format_author(name: str) -> str:
-    """A name; one with the word "and" in it is kept whole."""
+    """Escape a name; braces keep one with the word "and" whole."""
     escaped = _escape_bibtex(name)
     return "{" + escaped + "}" if re.search(r"\band\b", name, re.IGNORECASE) else escaped
 

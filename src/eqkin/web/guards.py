@@ -1,4 +1,4 @@
-"""What every request passes through: headers that keep a browser safe, a cap on bodies, the hosts that may be named."""
+"""Middleware for every request: security headers, a limit on bodies, allowed host names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
-_DRAIN_FACTOR = 10  # times a body may be as large as allowed and still be read to its end, for nothing
+_DRAIN_FACTOR = 10  # a body up to this many times too large is read to its end, so that the client sees the answer
 _SECURITY_HEADERS = {
     "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "X-Content-Type-Options": "nosniff",
@@ -31,10 +31,10 @@ class SecurityMiddleware:
 
     def __init__(self, app: ASGIApp, limits: Limits, hosts: Sequence[str] = ()) -> None:
         self.app, self.limits = app, limits
-        self.hosts = frozenset(hosts)  # names a request may use for this server; empty: any
+        self.hosts = frozenset(hosts)  # host names that requests may use; empty: any
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer or pass on one request."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -64,7 +64,7 @@ class SecurityMiddleware:
     def _check_request(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
         host = headers.get("host", "").rsplit(":", 1)[0] if not _has_bare_ipv6_host(headers) else headers["host"]
-        if self.hosts and host.lower() not in self.hosts:  # a page elsewhere whose name was made to point here
+        if self.hosts and host.lower() not in self.hosts:  # protects against DNS rebinding
             raise WebError(421, "misdirected_request", "this server is not known by that name")
         site = headers.get("sec-fetch-site", "same-origin")
         if scope["method"] not in ("GET", "HEAD") and site not in ("same-origin", "none"):
@@ -85,13 +85,13 @@ def _has_bare_ipv6_host(headers: Headers) -> bool:
 
 
 def _make_too_large_error(limit: int) -> WebError:
-    # the rest of the body is not read: the connection cannot be used for another request
+    # the rest of the body is not read, so the connection cannot be reused
     message = f"the request's body is larger than {limit:,} bytes"
     return WebError(413, "too_large", message, headers={"Connection": "close"})
 
 
 class _LimitedBody:
-    """A request's body that raises once it is larger than allowed, whatever its headers said."""
+    """A request's body; raises once it is larger than allowed, whatever its headers say."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
         self._receive, self._limit, self._seen = receive, limit, 0
@@ -100,7 +100,7 @@ class _LimitedBody:
         message = await self._receive_next()
         if self._seen > self._limit:
             while message.get("more_body") and self._seen < _DRAIN_FACTOR * self._limit:
-                message = await self._receive_next()  # one who is still sending would not see the answer
+                message = await self._receive_next()  # a client that is still sending would not see the answer
             raise _make_too_large_error(self._limit)
         return message
 

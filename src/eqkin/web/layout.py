@@ -1,10 +1,15 @@
-"""What all pages share: head, header with the search form, foot."""
+"""What pages share: head, header with the search form, footer, and equations with their context."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from urllib.parse import urlencode
+
 from eqkin.limits import LIMITS
 from eqkin.markup import Content, SafeHtml, join, tag
-from eqkin.web.query import WebQuery
+from eqkin.search.results import EquationRecord, PaperRecord
+from eqkin.web.parameters import WebQuery
 
 _STYLESHEETS = ("base", "form", "results", "pages")
 
@@ -12,7 +17,7 @@ _STYLESHEETS = ("base", "form", "results", "pages")
 def render_page(
     title: str, body: Content, *, query: WebQuery | None = None, script: str = "page", wide: bool = False
 ) -> str:
-    """A whole page around its body; the form shows the query."""
+    """Render a page around its body; the form shows the query."""
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -104,8 +109,81 @@ def _render_help() -> SafeHtml:
 
 
 def join_items(items: list[SafeHtml], separator: str = " · ") -> SafeHtml:
-    """Items in one line."""
+    """Join items in one line."""
     pieces: list[Content] = []
     for item in items:
         pieces += [tag("span", separator, class_="quiet"), item] if pieces else [item]
     return join(pieces)
+
+
+_MAX_CONTEXT_CHARS = 240
+_MAX_AUTHORS = 4
+_INLINE_MATH = re.compile(r"\$([^$]+)\$")
+
+
+def render_formula(mathml: str, latex: str) -> SafeHtml:
+    """Render a formula. The MathML is safe: our own writer made it, with known elements and attributes only."""
+    content = SafeHtml(mathml) if mathml else tag("code", latex)
+    return tag("div", content, class_="formula", tabindex="0", role="group", aria_label="Formula", title=latex)
+
+
+def render_context(equation: EquationRecord) -> SafeHtml | None:
+    """Render the text before and after an equation."""
+    before, after = _shorten_start(equation.before), _shorten_end(equation.after)
+    if not before and not after:
+        return None
+    here = tag("span", " ⟨formula⟩ ", class_="quiet", aria_hidden="true")
+    return tag("p", _render_inline_math(before), here, _render_inline_math(after), class_="context")
+
+
+def _render_inline_math(text: str) -> list[str]:
+    """Render inline formulas of a text as code, without their dollar signs."""
+    pieces = _INLINE_MATH.split(text)
+    return [tag("code", piece) if number % 2 else piece for number, piece in enumerate(pieces)]
+
+
+def _shorten_start(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_CONTEXT_CHARS else "… " + text[-_MAX_CONTEXT_CHARS:].partition(" ")[2]
+
+
+def _shorten_end(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _MAX_CONTEXT_CHARS else text[:_MAX_CONTEXT_CHARS].rpartition(" ")[0] + " …"
+
+
+def get_paper_url(key: str) -> str:
+    """Return the URL of a paper's page."""
+    return "/paper?" + urlencode({"key": key})
+
+
+def get_related_url(identifier: str) -> str:
+    """Return the URL of the equations related to one."""
+    return "/search?" + urlencode({"like": identifier})
+
+
+def render_paper_line(paper: PaperRecord, section: str = "") -> SafeHtml:
+    """Render title, section, authors, year and fields of a paper in one line."""
+    items = [tag("a", paper.title or paper.key, href=get_paper_url(paper.key), class_="title")]
+    if section:
+        items.append(tag("span", section, class_="section"))
+    if paper.authors:
+        items.append(tag("span", join_authors(paper.authors), class_="authors"))
+    if paper.year:
+        items.append(tag("span", str(paper.year)))
+    return tag("p", join_items(items), " ", render_field_tags(paper.fields), class_="where")
+
+
+def join_authors(authors: Sequence[str]) -> str:
+    """Join names; only the first ones if there are many."""
+    return ", ".join(authors[:_MAX_AUTHORS]) + (" and others" if len(authors) > _MAX_AUTHORS else "")
+
+
+def render_field_tags(fields: Sequence[str]) -> list[SafeHtml]:
+    """Render subject areas as labels."""
+    return [tag("span", field, class_="field") for field in fields]
+
+
+def render_copy_button(latex: str) -> SafeHtml:
+    """Render a button that copies the LaTeX."""
+    return tag("button", "Copy LaTeX", type="button", class_="copy quiet-button", data_latex=latex)

@@ -1,7 +1,9 @@
-"""`/openapi.json` and `/api`: the interface for programs, told to programs and to people."""
+"""The HTTP interface described once: routes, `/openapi.json`, and the page `/api`."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -9,10 +11,76 @@ from starlette.responses import HTMLResponse, Response
 
 from eqkin.limits import LIMITS
 from eqkin.markup import SafeHtml, join, tag
+from eqkin.web import api
 from eqkin.web.layout import render_page
-from eqkin.web.parameters import Parameter
-from eqkin.web.routes import API_ROUTES, ApiRoute
+from eqkin.web.parameters import EXPORT_FORMAT, FORMULA, PAPER_COUNT, POINT_LIMIT, SEARCH_PARAMETERS, Parameter
 from eqkin.web.service import JsonResponse
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True)
+class ApiRoute:
+    """A route of the HTTP interface."""
+
+    path: str
+    endpoint: Endpoint
+    summary: str
+    parameters: tuple[Parameter, ...] = ()
+    method: str = "GET"
+    example: str = ""  # query string of an example
+    gives: str = "application/json"
+
+    @property
+    def path_parameters(self) -> list[str]:
+        """Names of the parameters in the path."""
+        return [part.strip("{}").partition(":")[0] for part in self.path.split("/") if part.startswith("{")]
+
+
+_EXAMPLE_QUERY = "?q=E%3Dmc%5E2"
+API_ROUTES = (
+    ApiRoute(
+        "/api/search",
+        api.search,
+        "Equations related to a formula, best first.",
+        SEARCH_PARAMETERS,
+        example=_EXAMPLE_QUERY,
+    ),
+    ApiRoute(
+        "/api/preview",
+        api.get_preview,
+        "A formula as MathML; or error 400 with the position of the mistake.",
+        (FORMULA,),
+        example=_EXAMPLE_QUERY,
+    ),
+    ApiRoute("/api/equation/{id:path}", api.get_equation, "One equation: LaTeX, MathML, paper and section."),
+    ApiRoute("/api/paper/{key:path}", api.get_paper, "A paper with its equations by section."),
+    ApiRoute(
+        "/api/similar-papers/{key:path}",
+        api.get_similar_papers,
+        "Papers related by their mathematics, with the pairs of equations that relate them.",
+        (PAPER_COUNT,),
+    ),
+    ApiRoute(
+        "/api/facets",
+        api.get_facets,
+        "Fields and years with their counts: of a query's candidates, or without a query of the whole library.",
+        SEARCH_PARAMETERS,
+    ),
+    ApiRoute("/api/map", api.get_map, "The library's equations as points of a map.", (POINT_LIMIT,)),
+    ApiRoute(
+        "/export",
+        api.export,
+        "A result list as a file: the papers as BibTeX or RIS, the equations as CSV or JSON.",
+        (EXPORT_FORMAT, *SEARCH_PARAMETERS),
+        example=_EXAMPLE_QUERY + "&format=bibtex",
+        gives="application/octet-stream",
+    ),
+    ApiRoute("/api/judgements", api.get_judgements, "Judgements of results, as evaluation queries."),
+    ApiRoute("/api/judgements", api.judge, "Say whether a result is relevant to a query.", method="POST"),
+    ApiRoute("/health", api.get_health, "Whether the server is alive; answers at once, however busy it is."),
+)
+
 
 _ERROR_SCHEMA = {
     "type": "object",
@@ -44,7 +112,7 @@ _JUDGEMENT_SCHEMA = {
 
 
 def build_document() -> dict[str, Any]:
-    """The OpenAPI description."""
+    """Build the OpenAPI document."""
     from eqkin.version import __version__
 
     paths: dict[str, Any] = {}
@@ -55,7 +123,7 @@ def build_document() -> dict[str, Any]:
         "info": {
             "title": "eqkin",
             "version": __version__,
-            "description": "Finds the kin of an equation: related equations, and the papers they stand in.",
+            "description": "Search engine for equations: related equations, and the papers that contain them.",
         },
         "paths": paths,
         "components": {"schemas": {"Error": _ERROR_SCHEMA, "Judgement": _JUDGEMENT_SCHEMA}},
@@ -74,12 +142,12 @@ def _describe_operation(route: ApiRoute) -> dict[str, Any]:
     done = "201" if route.method == "POST" else "200"
     operation: dict[str, Any] = {
         "summary": route.summary,
-        "operationId": f"{route.method.lower()}-{route.endpoint.__name__}",
+        "operationId": f"{route.method.lower()}-{route.endpoint.__name__.removeprefix('get_')}",
         "parameters": in_path + [_describe_parameter(parameter) for parameter in route.parameters],
         "responses": {
             done: {"description": "Done.", "content": {route.gives: {}}},
-            "4XX": {"description": "The request is wrong, or names what is not there.", "content": error},
-            "503": {"description": "Too busy; Retry-After says when to come again.", "content": error},
+            "4XX": {"description": "The request is wrong, or something does not exist.", "content": error},
+            "503": {"description": "Overloaded; retry after the time in Retry-After.", "content": error},
         },
     }
     if route.method == "POST":
@@ -104,17 +172,17 @@ def _describe_parameter(parameter: Parameter) -> dict[str, Any]:
 
 
 async def get_openapi(request: Request) -> Response:
-    """The description for programs."""
+    """Return the OpenAPI document."""
     return JsonResponse(build_document())
 
 
 async def show_api_page(request: Request) -> Response:
-    """The description for people."""
+    """Show the documentation of the HTTP interface."""
     intro = tag(
         "p",
-        "Everything the pages show can be asked for by programs. Results, papers and the map are also JSON: put ",
+        "Everything the pages show is available to programs. Results, papers and the map also exist as JSON: append ",
         tag("code", ".json"),
-        " behind the path. What goes wrong is told in one shape, ",
+        " to the path. All errors have one format, ",
         tag("code", '{"error": {"code", "message", "position"?}}'),
         ". For tools: ",
         tag("a", "openapi.json", href="/openapi.json"),

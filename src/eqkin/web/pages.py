@@ -1,43 +1,95 @@
-"""The pages for people, whole from the server, and each of them as JSON."""
+"""The pages for people, rendered by the server, and their JSON."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
-from eqkin.markup import tag
+from eqkin.markup import SafeHtml, tag
+from eqkin.search.engine import SearchEngine
 from eqkin.search.results import EquationRecord, PaperHit, PaperPage, Results
 from eqkin.web import api
 from eqkin.web.errors import WebError, find_or_404
-from eqkin.web.home import render_example_cards, render_home
-from eqkin.web.layout import render_page
+from eqkin.web.layout import join_items, render_page
 from eqkin.web.paper_view import render_paper
-from eqkin.web.query import WebQuery
-from eqkin.web.result_view import render_results
+from eqkin.web.parameters import WebQuery
+from eqkin.web.result_view import get_search_url, render_results
 from eqkin.web.service import JsonResponse, ServerState, get_state
+
+_UNQUOTED_CHARS = "!*'()"  # encodeURIComponent does not quote these, nor letters and digits
+EXAMPLES = {
+    "Bayes' law": r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",
+    "Ising model": r"E = -\sum_{i<j} J_{ij} s_i s_j",
+    "Heat equation": r"\frac{\partial u}{\partial t} = \alpha \nabla^2 u",
+    "Entropy": r"H = -\sum_i p_i \log p_i",
+    "Fourier transform": r"\hat f(\omega) = \int_{-\infty}^{\infty} f(t)\, e^{-i\omega t}\, dt",
+    "Boltzmann weights": r"p_i = \frac{e^{-E_i/kT}}{\sum_j e^{-E_j/kT}}",
+    "Logistic growth": r"\frac{dN}{dt} = r N \left(1 - \frac{N}{K}\right)",
+    "Gradient descent": r"x_{t+1} = x_t - \eta \nabla f(x_t)",
+    "Euler-Lagrange equation": r"\frac{d}{dt} \frac{\partial L}{\partial \dot q} = \frac{\partial L}{\partial q}",
+    "Cauchy-Schwarz inequality": r"|\langle x, y \rangle|^2 \le \langle x, x \rangle \langle y, y \rangle",
+    "Commutator": r"[\hat x, \hat p] = i \hbar",
+    "With wildcards": r"\frac{?a}{?a + ?b}",
+}
+
+
+def render_example_cards(engine: SearchEngine) -> list[SafeHtml]:
+    """Render the examples, each a link to its results."""
+    cards = []
+    for name, latex in EXAMPLES.items():
+        mathml = engine.preview(latex).mathml
+        link = tag("a", tag("span", name, class_="name"), SafeHtml(mathml), href=get_search_url(latex), data_swap=True)
+        cards.append(tag("li", link))
+    return cards
+
+
+def render_home(engine: SearchEngine, cards: list[SafeHtml]) -> SafeHtml:
+    """Render the start page."""
+    fields, _ = engine.count_facets()
+    chips = [
+        tag("a", name, tag("span", f" {count:,}", class_="quiet"), href="/map#" + quote(name, safe=_UNQUOTED_CHARS))
+        for name, count in fields.items()
+    ]
+    lead = tag(
+        "p",
+        "Enter a formula: eqkin finds related ones, in any notation or field, and the papers that contain them.",
+        class_="lead",
+    )
+    by_field = tag("section", tag("h2", "In this library"), tag("p", join_items(chips[:40])), class_="library")
+    return tag(
+        "div",
+        tag("h1", "Find the kin of an equation"),
+        lead,
+        tag("h2", "Try one of these"),
+        tag("ul", cards, class_="examples"),
+        by_field if chips else tag("p", "This library is empty: add papers with ", tag("code", "eqkin add PATH"), "."),
+        class_="home",
+    )
+
 
 _RELATED_PAPERS = 6
 
 
 class SearchPage(NamedTuple):
-    """What a result page shows."""
+    """The content of a result page."""
 
     results: Results
-    origin: EquationRecord | None  # the equation whose kin was looked for
+    origin: EquationRecord | None  # the equation of the query, if it is one of the library
 
 
 class PaperView(NamedTuple):
-    """What a paper's page shows."""
+    """The content of a paper's page."""
 
     page: PaperPage
     related: list[PaperHit]
 
 
 async def show_home(request: Request) -> Response:
-    """The empty page: what this is, and some formulas to begin with."""
+    """Show the start page: what this is, and some formulas to begin with."""
     server = get_state(request)
 
     def work() -> str:
@@ -48,7 +100,7 @@ async def show_home(request: Request) -> Response:
 
 
 async def show_search(request: Request) -> Response:
-    """A result list."""
+    """Show a result list."""
     server = get_state(request)
     query = WebQuery.from_params(request.query_params)
     if not query.is_given:
@@ -69,7 +121,7 @@ def _find_results(server: ServerState, query: WebQuery) -> SearchPage:
 
 
 async def show_paper(request: Request) -> Response:
-    """A paper: its equations by section, its related papers."""
+    """Show a paper: its equations by section, and related papers."""
     server, key = get_state(request), api.read_paper_key(request)
 
     def work() -> str:
@@ -80,7 +132,7 @@ async def show_paper(request: Request) -> Response:
 
 
 async def get_paper_json(request: Request) -> Response:
-    """The same for programs."""
+    """Return the content of a paper's page as JSON."""
     server, key = get_state(request), api.read_paper_key(request)
     read = await server.queue.run(_load_paper, server, key)
     return JsonResponse({"paper": read.page, "related": read.related})
@@ -94,12 +146,12 @@ def _load_paper(server: ServerState, key: str) -> PaperView:
 def _find_related(server: ServerState, shown: PaperPage) -> list[PaperHit]:
     try:
         return server.engine.find_similar_papers(shown.paper.key, _RELATED_PAPERS)
-    except BadInput:  # it has no equations that could be compared
+    except BadInput:  # it has no equations to compare
         return []
 
 
 async def show_map(request: Request) -> Response:
-    """The map: the library's equations as points, related ones near each other."""
+    """Show the map: the library's equations as points, related ones near each other."""
     canvas = tag("canvas", id="map", tabindex="0", role="img", aria_label="Map of the library's equations")
     zoom = [
         tag("button", sign, type="button", class_="icon", id=name, aria_label=label, title=label)
@@ -116,7 +168,7 @@ async def show_map(request: Request) -> Response:
 
 
 def render_error(request: Request, error: WebError) -> Response:
-    """What went wrong, as a page; the form still shows what was asked."""
+    """Render an error as a page; the form still shows the query."""
     try:
         query = WebQuery.from_params(request.query_params)
     except WebError:

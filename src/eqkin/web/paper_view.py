@@ -1,18 +1,25 @@
-"""A paper's page: its equations by section, and the papers related to it, with the pairs that say so."""
+"""A paper's page: its equations by section, and related papers with the pairs of equations that relate them."""
 
 from __future__ import annotations
 
 from eqkin.markup import Content, SafeHtml, tag
 from eqkin.search.results import EquationRecord, PaperHit, PaperPage
 from eqkin.sources.arxiv_ids import parse_arxiv_id
-from eqkin.web import equations as shown
-from eqkin.web.layout import join_items
+from eqkin.web.layout import (
+    get_paper_url,
+    get_related_url,
+    join_items,
+    render_context,
+    render_copy_button,
+    render_field_tags,
+    render_formula,
+)
 
 _MAX_PAIRS = 3
 
 
 def render_paper(read: PaperPage, related: list[PaperHit]) -> SafeHtml:
-    """The body of the page."""
+    """Render the body of the page."""
     number = sum(len(equations) for _, equations in read.sections)
     sections = [_render_section(f"s{i}", heading, equations) for i, (heading, equations) in enumerate(read.sections)]
     counted = tag("h2", f"{number} equation{'' if number == 1 else 's'}")
@@ -37,7 +44,7 @@ def _render_head(read: PaperPage) -> SafeHtml:
     else:
         items.append(tag("span", paper.key, class_="quiet"))
     abstract = tag("p", read.abstract, class_="abstract") if read.abstract else None
-    line = tag("p", join_items(items), " ", shown.render_field_tags(paper.fields), class_="where")
+    line = tag("p", join_items(items), " ", render_field_tags(paper.fields), class_="where")
     return tag("header", tag("h1", paper.title or paper.key), line, abstract)
 
 
@@ -49,13 +56,9 @@ def _render_section(name: str, heading: str, equations: tuple[EquationRecord, ..
 
 
 def _render_equation(equation: EquationRecord) -> SafeHtml:
-    kin = (
-        tag("a", "Kin of this one", href=shown.get_related_url(equation.id), class_="kin-link")
-        if equation.mathml
-        else None
-    )
-    actions = tag("div", kin, shown.render_copy_button(equation.latex), class_="actions")
-    content = (shown.render_formula(equation.mathml, equation.latex), shown.render_context(equation), actions)
+    kin = tag("a", "Kin of this one", href=get_related_url(equation.id), class_="kin-link") if equation.mathml else None
+    actions = tag("div", kin, render_copy_button(equation.latex), class_="actions")
+    content = (render_formula(equation.mathml, equation.latex), render_context(equation), actions)
     return tag("li", *content, class_="hit", tabindex="-1", data_id=equation.id)
 
 
@@ -66,7 +69,7 @@ def _render_related(related: list[PaperHit]) -> Content:
 
 
 def _render_related_paper(hit: PaperHit) -> SafeHtml:
-    title = tag("a", hit.paper.title or hit.paper.key, href=shown.get_paper_url(hit.paper.key), class_="title")
+    title = tag("a", hit.paper.title or hit.paper.key, href=get_paper_url(hit.paper.key), class_="title")
     pairs = [_render_pair(ours, theirs, cosine) for ours, theirs, cosine in hit.pairs[:_MAX_PAIRS]]
     score = tag("span", f"{hit.score:.2f}", class_="quiet", title="how related, from 0 to 1")
     details = tag("details", tag("summary", "What relates them"), tag("ul", pairs)) if pairs else None
@@ -76,8 +79,6 @@ def _render_related_paper(hit: PaperHit) -> SafeHtml:
 def _render_pair(ours: EquationRecord, theirs: EquationRecord, cosine: float) -> SafeHtml:
     rows: list[Content] = []
     for who, equation in (("here", ours), ("there", theirs)):
-        link = tag("a", who, href=shown.get_related_url(equation.id))
-        rows.append(
-            tag("div", tag("span", link, class_="quiet"), shown.render_formula(equation.mathml, equation.latex))
-        )
+        link = tag("a", who, href=get_related_url(equation.id))
+        rows.append(tag("div", tag("span", link, class_="quiet"), render_formula(equation.mathml, equation.latex)))
     return tag("li", rows, class_="pair", title=f"cosine {cosine:.3f}")

@@ -1,25 +1,125 @@
-"""A result list as it is shown: the query, the hits, the facets, the ways to export it."""
+"""The result list: the query, facets, hits, and links to export it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import orjson
 
 from eqkin.limits import LIMITS
 from eqkin.markup import Content, SafeHtml, tag
 from eqkin.search.results import EquationRecord, Hit, Results
-from eqkin.web import equations as shown
-from eqkin.web.facet_view import render_active_filters, render_facets
-from eqkin.web.parameters import FORMATS
-from eqkin.web.query import WebQuery
+from eqkin.web.layout import get_related_url, render_context, render_copy_button, render_formula, render_paper_line
+from eqkin.web.parameters import FORMATS, WebQuery
+
+_MAX_FIELDS = 12  # shown without unfolding
+_MAX_YEARS = 12
+
+
+def render_facets(query: WebQuery, results: Results) -> SafeHtml:
+    """Render the column of facets."""
+    parts: list[Content] = [_render_fields(query, results.fields), _render_years(query, results.years)]
+    switches = tag("div", tag("h2", "List"), tag("ul", _render_switches(query)), class_="facet")
+    summary = tag("summary", "Filters")
+    return tag("aside", tag("details", summary, parts, switches, open=True), class_="facets", aria_label="Filters")
+
+
+def _render_fields(query: WebQuery, counts: dict[str, int]) -> SafeHtml | None:
+    chosen = query.filters.fields
+    names = [*chosen, *(name for name in counts if name not in chosen)]
+    if not names:
+        return None
+    items = []
+    for name in names:
+        rest = tuple(other for other in chosen if other != name)
+        narrowed = query.replace_filters(fields=rest if name in chosen else (*chosen, name))
+        items.append(_render_item(name, counts.get(name, 0), narrowed.to_url(), name in chosen))
+    others = items[_MAX_FIELDS:]
+    more = tag("details", tag("summary", f"{len(others)} more"), tag("ul", others)) if others else None
+    return tag("div", tag("h2", "Field"), tag("ul", items[:_MAX_FIELDS]), more, class_="facet", id="facet-field")
+
+
+def _render_years(query: WebQuery, counts: dict[int, int]) -> SafeHtml | None:
+    first, last = query.filters.first_year, query.filters.last_year
+    if not counts and first is None and last is None:
+        return None
+    items = []
+    for year in sorted(counts, reverse=True)[:_MAX_YEARS]:
+        only = first == last == year
+        narrowed = query.replace_filters(first_year=None if only else year, last_year=None if only else year)
+        items.append(_render_item(str(year), counts[year], narrowed.to_url(), only))
+    return tag("div", tag("h2", "Year"), tag("ul", items), _render_year_range(query), class_="facet", id="facet-year")
+
+
+def _render_year_range(query: WebQuery) -> SafeHtml:
+    """Render a form for a range of years; hidden fields keep the rest of the query."""
+    rest = parse_qsl(urlsplit(query.replace_filters(first_year=None, last_year=None).to_url()).query)
+    hidden = [tag("input", type="hidden", name=name, value=value) for name, value in rest]
+    boxes = [
+        tag("input", type="number", name=name, value=value, min=0, max=9999, placeholder=name, aria_label=label)
+        for name, value, label in (
+            ("from", query.filters.first_year, "First year"),
+            ("to", query.filters.last_year, "Last year"),
+        )
+    ]
+    return tag("form", hidden, boxes, tag("button", "Go", class_="quiet-button"), action="/search", class_="span")
+
+
+def _render_switches(query: WebQuery) -> list[SafeHtml]:
+    grouped = replace(query, group=not query.group).to_url()
+    folded = replace(query, fold=not query.fold).to_url()
+    marked = replace(query, explain=not query.explain).to_url()
+    return [
+        _render_item("Few hits per paper", None, grouped, query.group),
+        _render_item("Fold near-identical", None, folded, query.fold),
+        _render_item("Mark what matches", None, marked, query.explain),
+    ]
+
+
+def _render_item(name: str, count: int | None, address: str, on: bool) -> SafeHtml:
+    number = tag("span", f"{count:,}", class_="number") if count is not None else None
+    box = tag("span", "✓" if on else "", class_="tick", aria_hidden="true")
+    state = tag("span", " (chosen)", class_="hidden-text") if on else None
+    link = tag(
+        "a", box, tag("span", name, class_="name"), number, state,
+        href=address, class_="on" if on else None, data_swap=True, rel="nofollow",
+    )  # fmt: skip
+    return tag("li", link)
+
+
+def render_active_filters(query: WebQuery) -> SafeHtml | None:
+    """Render the active filters, each with a link that removes it."""
+    f = query.filters
+    chips: list[Content] = []
+    for kind, values in (("authors", f.authors), ("papers", f.papers), ("without_papers", f.without_papers)):
+        for value in values:
+            rest = tuple(other for other in values if other != value)
+            chips.append(
+                _render_chip(
+                    ("not " if kind == "without_papers" else "") + value, query.replace_filters(**{kind: rest})
+                )
+            )
+    chips += [
+        _render_chip(name, query.replace_filters(fields=tuple(o for o in f.fields if o != name))) for name in f.fields
+    ]
+    if f.first_year is not None or f.last_year is not None:
+        both = f.first_year == f.last_year
+        years = str(f.first_year) if both else f"{f.first_year or '…'} to {f.last_year or '…'}"
+        chips.append(_render_chip(years, query.replace_filters(first_year=None, last_year=None)))
+    return tag("p", "Only ", chips, class_="chips") if chips else None
+
+
+def _render_chip(text: str, without: WebQuery) -> SafeHtml:
+    close = tag("a", "✕", href=without.to_url(), aria_label=f"Take off the filter {text}", data_swap=True)
+    return tag("span", text, " ", close, class_="chip")
+
 
 _FORMAT_NAMES = {"json": "JSON", "csv": "CSV", "bibtex": "BibTeX", "ris": "RIS"}
 
 
 def render_results(query: WebQuery, results: Results, origin: EquationRecord | None) -> SafeHtml:
-    """The body of the page; `origin` is the equation whose kin was looked for."""
+    """Render the body of the page; `origin` is the equation of the query, if it is one of the library."""
     hits = [_render_hit(query, hit, number) for number, hit in enumerate(results.hits, 1)]
     count = _describe_count(results)
     head = tag(
@@ -62,16 +162,16 @@ def _render_no_match(results: Results) -> SafeHtml | None:
 
 
 def _render_query(query: WebQuery, results: Results, origin: EquationRecord | None) -> SafeHtml | None:
-    """What was looked for."""
+    """Render the query."""
     asked = results.marked or results.mathml
     if origin is not None:
-        where = shown.render_paper_line(origin.paper, origin.section)
+        where = render_paper_line(origin.paper, origin.section)
         heading = tag("h1", "Kin of this equation")
         return tag(
             "section",
             heading,
-            shown.render_formula(asked, origin.latex),
-            shown.render_context(origin),
+            render_formula(asked, origin.latex),
+            render_context(origin),
             where,
             class_="asked",
         )
@@ -80,7 +180,7 @@ def _render_query(query: WebQuery, results: Results, origin: EquationRecord | No
     return tag(
         "section",
         tag("h1", "Kin of this formula"),
-        shown.render_formula(asked, results.latex),
+        render_formula(asked, results.latex),
         tag("p", "and words near it: ", tag("strong", query.text), class_="where") if query.text else None,
         class_="asked",
     )
@@ -88,7 +188,7 @@ def _render_query(query: WebQuery, results: Results, origin: EquationRecord | No
 
 def _render_hit(query: WebQuery, hit: Hit, number: int) -> SafeHtml:
     equation = hit.equation
-    kin = tag("a", "Kin of this one", href=shown.get_related_url(equation.id), class_="kin-link", data_swap=True)
+    kin = tag("a", "Kin of this one", href=get_related_url(equation.id), class_="kin-link", data_swap=True)
     similarity = f"{max(0.0, hit.score):.2f}"
     score = tag(
         "span",
@@ -98,15 +198,13 @@ def _render_hit(query: WebQuery, hit: Hit, number: int) -> SafeHtml:
         class_="score",
         title=f"score {hit.score:.3f}, cosine of the vectors {hit.similarity:.3f}",
     )
-    actions = tag(
-        "div", score, kin, shown.render_copy_button(equation.latex), _render_judgement_buttons(), class_="actions"
-    )
+    actions = tag("div", score, kin, render_copy_button(equation.latex), _render_judgement_buttons(), class_="actions")
     return tag(
         "li",
-        shown.render_formula(hit.marked or equation.mathml, equation.latex),
+        render_formula(hit.marked or equation.mathml, equation.latex),
         _render_names(hit),
-        shown.render_context(equation),
-        shown.render_paper_line(equation.paper, equation.section),
+        render_context(equation),
+        render_paper_line(equation.paper, equation.section),
         actions,
         _render_duplicates(hit),
         _render_more_of_paper(query, hit),
@@ -120,20 +218,20 @@ def _render_hit(query: WebQuery, hit: Hit, number: int) -> SafeHtml:
 
 
 def _render_names(hit: Hit) -> SafeHtml | None:
-    """What the query's letters are called here, or what its wildcards stand for."""
+    """Render the names of the query's letters in the hit, or the values of its wildcards."""
     read: list[Content] = [tag("li", tag("i", name), " reads as ", tag("i", other)) for name, other in hit.renaming]
     read += [tag("li", tag("i", name), " = ", SafeHtml(part)) for name, part in hit.bindings]
     return tag("ul", read, class_="readings", aria_label="Names") if read else None
 
 
 def _encode_pairs(hit: Hit) -> str | None:
-    """Which nodes of the query answer to which of the hit, for the page's script."""
+    """Encode the matching nodes of hit and query for the page's script."""
     pairs = [[pairing.hit_node, pairing.query_node] for pairing in hit.pairings]
     return orjson.dumps(pairs).decode() if pairs else None
 
 
 def _render_judgement_buttons() -> SafeHtml:
-    """Buttons to say whether a hit is relevant; they need the page's script, which shows them."""
+    """Render buttons to judge a hit; hidden until the page's script shows them."""
     yes = tag("button", "Relevant", type="button", class_="judge quiet-button", data_relevant="1", aria_pressed="false")
     no = tag("button", "Not", type="button", class_="judge quiet-button", data_relevant="0", aria_pressed="false")
     keywords = tag(
@@ -147,7 +245,7 @@ def _render_duplicates(hit: Hit) -> SafeHtml | None:
     if not hit.same:
         return None
     number = len(hit.same)
-    items = [tag("li", tag("a", name, href=shown.get_related_url(name)), data_equation=name) for name in hit.same]
+    items = [tag("li", tag("a", name, href=get_related_url(name)), data_equation=name) for name in hit.same]
     title = f"{number} near-identical formula{'' if number == 1 else 's'}"
     return tag("details", tag("summary", title), tag("ul", items), class_="same")
 
@@ -190,5 +288,5 @@ def _render_no_hits(query: WebQuery) -> SafeHtml:
 
 
 def get_search_url(latex: str) -> str:
-    """The result page of a formula."""
+    """Return the URL of the results of a formula."""
     return "/search?" + urlencode({"q": latex})

@@ -1,8 +1,10 @@
-"""What the requests of one server share: the engine, the queue of work, the judgements."""
+"""State that the requests of a server share: engine, judgements, and a bounded queue of work."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,23 +15,72 @@ from starlette.responses import Response
 from eqkin.library.judgements import JudgementStore
 from eqkin.limits import Limits
 from eqkin.search.engine import SearchEngine
-from eqkin.web.work import WorkQueue
+from eqkin.web.errors import make_busy_error
+
+T = TypeVar("T")
+
+
+class WorkQueue:
+    """Runs functions in a few threads, with a bounded queue and a time limit. Used from one event loop."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._threads = ThreadPoolExecutor(limits.web_workers, thread_name_prefix="eqkin-web")
+        self._room = limits.web_workers + limits.web_waiting
+        self._seconds = limits.web_seconds
+        self.under_way = 0  # waiting and running
+
+    async def run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """Run a function; raises `WebError` (503) if the queue is full or the time is up.
+
+        A function that timed out keeps its place until it ends, so that the queue stays bounded.
+        """
+        if self.under_way >= self._room:
+            raise make_busy_error("too many requests at the moment; come again in a second")
+        self.under_way += 1
+        loop = asyncio.get_running_loop()
+        future = self._threads.submit(function, *arguments, **named)
+        future.add_done_callback(lambda done: _call_soon(loop, self._release))
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await asyncio.shield(asyncio.wrap_future(future))
+        except TimeoutError:
+            _discard_result(future)
+            raise make_busy_error(f"gave up after {self._seconds:g} seconds") from None
+
+    def close(self) -> None:
+        """Stop accepting work; running functions finish."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _release(self) -> None:
+        self.under_way -= 1
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(function)
+
+
+def _discard_result(future: Future[Any]) -> None:
+    """Discard a result or exception that nobody waits for."""
+    future.cancel()
+    future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
 
 T = TypeVar("T")
 
 
 @dataclass
 class ServerState:
-    """A server's state."""
+    """State of a server process."""
 
     engine: SearchEngine
     judgements: JudgementStore
     limits: Limits
     queue: WorkQueue
-    memory: dict[str, Any] = field(default_factory=dict)  # what is worked out once
+    memory: dict[str, Any] = field(default_factory=dict)  # results of `compute_once`
 
     def compute_once(self, name: str, function: Callable[[], T]) -> T:
-        """What the function gives, worked out at most once (twice, if two ask at the same time)."""
+        """Return the result of a function, computed once (twice, if two requests ask at the same time)."""
         if name not in self.memory:
             self.memory[name] = function()
         found: T = self.memory[name]
@@ -37,16 +88,16 @@ class ServerState:
 
 
 def get_state(request: Request) -> ServerState:
-    """The state of the server that answers."""
+    """Return the state of the server that handles a request."""
     found: ServerState = request.app.state.service
     return found
 
 
 class JsonResponse(Response):
-    """An answer for programs: records and arrays as JSON."""
+    """A JSON response of records and arrays."""
 
     media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
-        """The content's bytes."""
+        """Serialise the content."""
         return orjson.dumps(content, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)

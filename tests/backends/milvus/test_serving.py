@@ -5,7 +5,7 @@ from eqkin.backends.milvus.push import push_library
 from eqkin.library.judgements import Judgement, LocalJudgements
 from eqkin.search import Filters, SearchEngine
 from eqkin.web.app import create_app
-from eqkin.web.served import ServeTarget
+from eqkin.web.server import ServeTarget
 from tests.backends.milvus.conftest import paper
 from tests.web.conftest import Running
 
