@@ -66,9 +66,6 @@ def _discard_result(future: Future[Any]) -> None:
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-T = TypeVar("T")
-
-
 @dataclass
 class ServerState:
     """State of a server process."""
