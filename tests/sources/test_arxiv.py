@@ -148,7 +148,7 @@ def test_identifiers_are_found_in_file_names(name, base):
     assert (found.base if found else None) == base
 
 
-def test_paper_comes_with_text_and_metadata(client, server):
+def test_arxiv_paper_has_text_and_metadata(client, server):
     paper = load(client)
     assert "a=b" in paper.text and paper.key == "arxiv:1706.03762"
     assert (paper.title, paper.year) == ("Attention Is All You Need", 2017)
@@ -157,19 +157,19 @@ def test_paper_comes_with_text_and_metadata(client, server):
     assert all(agent.startswith("eqkin") for agent in server.agents)
 
 
-def test_second_time_comes_from_the_cache(client, server):
+def test_second_load_comes_from_the_cache(client, server):
     load(client)
     before = list(server.requests)
     assert load(client).title and server.requests == before
 
 
-def test_without_version_an_old_copy_is_asked_for_again(client, server):
+def test_old_copy_without_version_is_downloaded_again(client, server):
     load(client)
     load(replace(client, max_age=0.0))
     assert server.requests.count("/src/1706.03762") == 2
 
 
-def test_addresses_can_be_set_by_environment(server, monkeypatch, tmp_path):
+def test_environment_sets_the_addresses_of_arxiv(server, monkeypatch, tmp_path):
     monkeypatch.setenv("EQKIN_ARXIV_API", f"{server.address}/api")
     monkeypatch.setenv("EQKIN_ARXIV_EPRINT", f"{server.address}/src")
     monkeypatch.setenv("EQKIN_CACHE", str(tmp_path / "c"))
@@ -182,7 +182,7 @@ def test_client_can_be_sent_to_another_process(server, tmp_path):
     assert pickle.loads(pickle.dumps(make_arxiv_item("arxiv:1706.03762", made))).load().title
 
 
-def test_busy_server_is_retried_after_its_retry_after(client, server):
+def test_download_waits_as_long_as_a_busy_server_asks(client, server):
     later = formatdate(time.time() + 50, usegmt=True)
     server.set(
         "/src/1706.03762",
@@ -196,14 +196,14 @@ def test_busy_server_is_retried_after_its_retry_after(client, server):
     assert waits[0] == 7 and 40 < waits[1] <= 50 and waits[2] == pytest.approx(0.004)
 
 
-def test_server_that_stays_busy_is_given_up(client, server):
+def test_download_gives_up_on_a_server_that_stays_busy(client, server):
     server.set("/src/1706.03762", (503, {}, b""))
     with pytest.raises(BadInput, match="try again later"):
         load(client)
     assert len(server.requests) == client.attempts
 
 
-def test_server_that_asks_for_too_long_a_wait_is_given_up_at_once(client, server):
+def test_download_gives_up_on_a_server_that_asks_for_a_long_wait(client, server):
     server.set("/src/1706.03762", (503, {"Retry-After": "86400"}, b""))
     with pytest.raises(BadInput):
         load(client)
@@ -211,7 +211,7 @@ def test_server_that_asks_for_too_long_a_wait_is_given_up_at_once(client, server
 
 
 @pytest.mark.parametrize("call", ["write", "fsync", "replace"])
-def test_full_disk_is_not_taken_for_a_busy_server(client, server, monkeypatch, call):
+def test_full_disk_is_a_storage_failure_and_not_retried(client, server, monkeypatch, call):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -229,7 +229,7 @@ def test_full_disk_is_not_taken_for_a_busy_server(client, server, monkeypatch, c
     assert list(client.folder.iterdir()) == []
 
 
-def test_download_that_trickles_ends_at_its_deadline(client, server):
+def test_slow_download_ends_at_its_deadline(client, server):
     server.pause = 0.02
     server.set("/src/1706.03762", (200, {}, b"x" * 500))
     with pytest.raises(LimitReached, match="longer than"):
@@ -244,7 +244,7 @@ def test_waiting_for_a_busy_server_ends_at_the_deadline(client, server):
     assert client.naps == []
 
 
-def test_truncated_answer_is_asked_for_again_and_never_cached(client, server):
+def test_truncated_answer_is_downloaded_again_and_never_cached(client, server):
     server.set("/src/1706.03762", (200, {"Content-Length": "100000"}, SOURCE), (200, {}, SOURCE))
     assert "a=b" in load(client).text
     server.set("/src/1706.03762", (200, {"Content-Length": "100000"}, SOURCE))
@@ -254,14 +254,14 @@ def test_truncated_answer_is_asked_for_again_and_never_cached(client, server):
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Length": "1000000000"}], ids=["undeclared", "declared"])
-def test_answer_above_the_cap_is_refused(client, server, headers):
+def test_answer_above_the_limit_is_refused(client, server, headers):
     server.set("/src/1706.03762", (200, headers, b"x" * 100_000))
     with pytest.raises(LimitReached):
         load(replace(client, limits=replace(LIMITS, download_bytes=50_000)))
 
 
 @pytest.mark.parametrize("status", [403, 404])
-def test_refusal_is_final(client, server, status):
+def test_refused_download_is_not_retried(client, server, status):
     server.set("/src/1706.03762", (status, {}, b""))
     with pytest.raises(BadInput):
         load(client)
@@ -274,14 +274,14 @@ def test_error_for_a_pdf_only_paper_says_so(client, server):
         load(client)
 
 
-def test_unreachable_server_is_bad_input(tmp_path, server):
+def test_server_that_is_not_there_is_bad_input(tmp_path, server):
     made = ArxivClient(eprint="http://127.0.0.1:1/src", folder=tmp_path, delay=0.0, attempts=2, sleep=lambda _: None)
     with pytest.raises(BadInput):
         load(made)
 
 
 @pytest.mark.parametrize("scheme", ["file:///etc", "ftp://127.0.0.1/x", "nonsense"])
-def test_only_web_addresses_are_asked(tmp_path, scheme):
+def test_only_web_addresses_are_downloaded(tmp_path, scheme):
     made = ArxivClient(eprint=scheme, folder=tmp_path, delay=0.0, attempts=1, sleep=lambda _: None)
     with pytest.raises(BadInput):
         load(made)
@@ -325,21 +325,21 @@ def test_deep_feed_has_no_entries():
     assert parse_feed(b"<a>" * 50_000 + b"</a>" * 50_000, "feed") == []
 
 
-def test_requests_of_all_clients_keep_their_distance(tmp_path, server):
+def test_clients_that_share_a_cache_wait_between_requests(tmp_path, server):
     naps = []
     for _ in range(3):
         Downloader(tmp_path, delay=60.0, sleep=naps.append).fetch(f"{server.address}/api", tmp_path / "x")
     assert naps[0] == 0 and all(50 < nap <= 60 for nap in naps[1:])
 
 
-def test_clock_that_was_set_back_does_not_block(tmp_path, server):
+def test_clock_that_was_set_back_does_not_lengthen_the_wait(tmp_path, server):
     (tmp_path / "last-request").write_text(repr(time.time() + 1e6))
     naps = []
     Downloader(tmp_path, delay=3.0, sleep=naps.append).fetch(f"{server.address}/api", tmp_path / "x")
     assert naps == [3.0]
 
 
-def test_a_server_whose_name_is_unknown_is_not_asked_again(tmp_path, monkeypatch):
+def test_unknown_server_name_is_not_retried(tmp_path, monkeypatch):
     def unknown(*_, **__):
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

@@ -62,7 +62,7 @@ def test_modules_with_math_are_items_and_nothing_is_imported(package):
         items[2].load()
 
 
-def test_module_above_the_cap_fails_alone(package):
+def test_module_above_the_limit_fails_alone(package):
     items = list(open_source(f"python:{package}", limits=replace(LIMITS, python_bytes=100)))
     with pytest.raises(LimitReached):
         items[0].load()
@@ -103,6 +103,6 @@ def test_source_that_does_not_parse_is_bad_input(raw):
 
 
 @given(st.text(max_size=100))
-def test_arbitrary_text_gives_a_sound_paper_or_an_error_of_ours(text):
+def test_arbitrary_module_gives_a_sound_paper_or_an_eqkin_error(text):
     raw = text.encode("utf-8", "surrogatepass")
     check_read_or_refused(lambda: read_module(raw, "k", "o.py"), len(raw))

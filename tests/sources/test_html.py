@@ -35,13 +35,13 @@ def equations(paper):
     return re.findall(r"\\begin\{eqkinmathml\}(.*?)\\end\{eqkinmathml\}", paper.text, re.DOTALL)
 
 
-def test_page_of_arxiv_has_title_authors_and_identifier():
+def test_arxiv_page_has_title_authors_and_identifier():
     paper = read(LATEXML)
     assert (paper.title, paper.authors, paper.lang) == (r"Attention at 5\%", ["Jane Doe", "Bob"], "en")
     assert (paper.group, paper.year, paper.kind) == ("arxiv:1706.03762", 2017, "html")
 
 
-def test_each_equation_of_a_group_is_one():
+def test_each_equation_of_a_group_is_read_separately():
     first, second, third = map(ElementTree.fromstring, equations(read(LATEXML)))
     assert first.get("alttext") == "a=b"
     assert second.get("alttext") == "c =d"
@@ -49,14 +49,14 @@ def test_each_equation_of_a_group_is_one():
     assert third.get("alttext") == "e"
 
 
-def test_prose_headings_and_inline_math_stay():
+def test_prose_headings_and_inline_math_are_kept():
     text = read(LATEXML).text
     assert r"\section{Intro}" in text
     assert r"Let $x_{1}$ cost \$5." in text
     assert "var x" not in text and "p {}" not in text and "(1)" not in text
 
 
-def test_display_math_is_unchanged():
+def test_display_mathml_is_kept():
     assert equations(read(f"<p>x {BLOCK} y")) == ['<math display="block"><mi>a</mi><mo>&lt;</mo><mi>b</mi></math>']
 
 
@@ -81,7 +81,7 @@ def test_rendered_mathjax_is_read_once():
     assert squeezed(read(page).text) == r"\begin{eqkinmathml}<math><mi>x</mi></math>\end{eqkinmathml}"
 
 
-def test_unrendered_mathjax_stays_latex():
+def test_unrendered_mathjax_is_kept_as_latex():
     page = r'<p>$$a=b$$ and \(c\) <script type="math/tex; mode=display">d=e</script><script type="math/tex">f</script>'
     assert squeezed(read(page).text) == r"$$a=b$$and\(c\)\[d=e\]$f$"
 
@@ -98,7 +98,7 @@ def test_references_become_a_bibliography():
     assert "arXiv:1706.03762" in references and "arXiv:hep-th/9901001" in references
 
 
-def test_latex_in_the_place_of_an_equation_is_kept():
+def test_latex_in_place_of_mathml_is_kept():
     assert squeezed(read('<table class="ltx_equation"><tr><td>$$a=b$$</td><td>x</table>').text) == "$$a=b$$x"
 
 
@@ -117,12 +117,12 @@ def test_prefixed_mathml_is_read():
     ],
     ids=["bomb", "external", "parameter"],
 )
-def test_pages_with_entities_of_their_own_are_refused(prolog):
+def test_pages_that_declare_entities_are_refused(prolog):
     with pytest.raises(BadInput, match="entities"):
         read(prolog + "<html><p>&lol2;&e;</p></html>")
 
 
-def test_unknown_entities_are_just_text():
+def test_unknown_entities_are_text():
     assert read("<p>&lol; &eacute; &#233;</p>").text.strip() == "&lol; é é"
 
 
@@ -211,13 +211,13 @@ TAGS = st.sampled_from(
 
 
 @given(st.lists(TAGS, max_size=40))
-def test_whatever_the_page_its_equations_are_well_formed(tags):
+def test_equations_of_arbitrary_pages_are_well_formed(tags):
     for equation in equations(read("".join(tags))):
         assert ElementTree.fromstring(equation).tag.endswith("math")
 
 
 @given(st.text(max_size=200))
-def test_arbitrary_text_gives_a_sound_paper_or_an_error_of_ours(text):
+def test_arbitrary_page_gives_a_sound_paper_or_an_eqkin_error(text):
     check_read_or_refused(lambda: read(text), len(text))
 
 
@@ -233,13 +233,13 @@ def test_long_repetitive_equation_is_read(piece):
     check_paper(read(page), len(page))
 
 
-def test_end_tags_of_nothing_that_is_open_are_ignored_however_deep():
+def test_unmatched_end_tags_are_ignored_at_any_depth():
     page = "<math display=block>" + "<mi>" * 900 + "x"
     assert equations(read(page + repeat("</x>"))) == equations(read(page))
 
 
 @pytest.mark.parametrize("codec", ["punycode", "idna", "utf-7", "unicode_escape", "raw_unicode_escape", "hex", "rot13"])
-def test_declared_encoding_that_no_page_has_is_not_used(codec):
+def test_unusual_declared_encoding_is_not_used(codec):
     paper = read_html(f"<meta charset={codec}><p>caf\\u0041 \u00e9+AGE-</p>".encode(), "k", "o")
     assert "\u00e9+AGE-" in paper.text and "u0041" in paper.text
 
@@ -256,6 +256,12 @@ def test_declared_encoding_of_a_page_is_used(codec):
     assert f"{word}{word}" in read_html(raw, "k", "o").text
 
 
-def test_page_is_not_utf_16_because_it_says_so_in_ascii():
+def test_page_that_declares_utf_16_in_ascii_is_not_utf_16():
     assert "words" in read_html(b"<meta charset=utf-16><p>some words", "k", "o").text
     assert "words" in read_html("<meta charset=utf-16><p>some words".encode("utf-16"), "k", "o").text
+
+
+@pytest.mark.parametrize("place", ["<p>{}</p>", '<p title="{}">x</p>', "<math display='block'><mi>{}</mi></math>"])
+def test_character_reference_of_thousands_of_digits_is_text(place):
+    paper = read(f"<p>before</p>{place.format('&#' + '9' * 5_000 + ';')}<p>after</p>")
+    assert "before" in paper.text and "after" in paper.text

@@ -32,11 +32,11 @@ def test_every_spelling_of_display_math_becomes_one_equation(text):
 @pytest.mark.parametrize(
     "text", ["\\begin{align}a&=b\\\\[2mm]c&=d\\end{align}", "$$\\begin{align}a&=b\\\\[2mm]c&=d\\end{align}$$"]
 )
-def test_environments_stay_and_are_not_wrapped_twice(text):
+def test_environments_are_kept_and_not_wrapped_twice(text):
     assert squeezed(read(text).text) == "\\begin{align}a&=b\\\\[2mm]c&=d\\end{align}"
 
 
-def test_raw_latex_blocks_stay_and_other_code_goes():
+def test_raw_latex_blocks_are_kept_and_other_code_is_dropped():
     text = "```{=latex}\n\\begin{gather}a\\end{gather}\n```\n```python\nx = '$$no$$'\n```\n`$no$` ``$$no``\n"
     assert squeezed(read(text).text) == r"\begin{gather}a\end{gather}"
 
@@ -45,7 +45,7 @@ def test_code_block_that_is_never_closed_reaches_to_the_end():
     assert read("a\n```\n$$x$$\n").text.strip() == "a"
 
 
-def test_html_comments_go():
+def test_html_comments_are_dropped():
     assert read("a<!-- $$x$$ -->b").text == "ab"
 
 
@@ -95,7 +95,7 @@ def test_headings_become_sections(text, latex):
         ("format: html", []),
     ],
 )
-def test_front_matter_has_title_authors_and_year(header, authors):
+def test_front_matter_gives_title_authors_and_year(header, authors):
     paper = read(f'---\ntitle: "On: x"\n{header}\ndate: 3 May 2021\nlang: de\n---\n# Other\ntext')
     assert (paper.title, paper.authors, paper.year, paper.lang) == ("On: x", authors, 2021, "de")
     assert "title" not in paper.text
@@ -110,7 +110,7 @@ def test_first_heading_is_the_title_without_front_matter():
 
 
 @given(st.text(max_size=300))
-def test_arbitrary_text_gives_a_sound_paper(text):
+def test_arbitrary_markdown_gives_a_sound_paper(text):
     check_paper(read(text), len(text))
 
 
@@ -188,6 +188,6 @@ def test_second_mark_of_a_heading_is_a_character_of_its_title():
     assert squeezed(read("# # $x$ and 1").text) == r"\section{#$x$and1}"
 
 
-def test_bracket_ends_before_a_blank_line_or_is_none():
+def test_bracket_across_a_blank_line_is_not_math():
     assert r"\[" + "\na\n" in read("\\[a\\] b\n\n\\[c\n \nd\\]").text
     assert "c\n \nd" in read("\\[a\\] b\n\n\\[c\n \nd\\]").text

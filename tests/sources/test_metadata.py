@@ -25,7 +25,7 @@ LINES = b"\n".join([orjson.dumps(RECORDS[0]), b"not json", b"[]", b'{"id": 3}', 
 
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["plain", "gzip", "zstd"])
-def test_papers_are_found_by_identifier(tmp_path, pack):
+def test_snapshot_finds_papers_by_identifier(tmp_path, pack):
     path = tmp_path / "snapshot.json"
     path.write_bytes(pack(LINES))
     snapshot = MetadataSnapshot(path, folder=tmp_path / "cache")
@@ -48,7 +48,7 @@ def test_table_is_built_once_and_again_when_the_snapshot_changes(tmp_path):
 
 
 @pytest.mark.parametrize("raw", [b"", b"nothing here", gzip.compress(LINES)[:-9]])
-def test_snapshot_that_holds_nothing_is_bad_input_and_leaves_no_table(tmp_path, raw):
+def test_snapshot_without_records_is_bad_input_and_leaves_no_table(tmp_path, raw):
     path = tmp_path / "snapshot.json"
     path.write_bytes(raw)
     with pytest.raises(BadInput):
@@ -56,12 +56,12 @@ def test_snapshot_that_holds_nothing_is_bad_input_and_leaves_no_table(tmp_path, 
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_snapshot_that_is_missing_is_bad_input(tmp_path):
+def test_missing_snapshot_is_bad_input(tmp_path):
     with pytest.raises(BadInput):
         MetadataSnapshot(tmp_path / "gone.json", folder=tmp_path)
 
 
-def test_damaged_table_is_named(tmp_path):
+def test_damaged_table_is_named_in_the_error(tmp_path):
     path = tmp_path / "snapshot.json"
     path.write_bytes(LINES)
     snapshot = MetadataSnapshot(path, folder=tmp_path / "cache")
@@ -71,7 +71,7 @@ def test_damaged_table_is_named(tmp_path):
         snapshot.get("0704.0001")
 
 
-def test_enriching_keeps_fields_that_the_metadata_lacks():
+def test_apply_metadata_keeps_fields_that_the_metadata_lacks():
     paper = Paper("k", "t", title="Own", year=2001, license="own")
     assert apply_metadata(paper, ArxivMetadata("x", title="Better", fields=("hep-th",))) is paper
     assert (paper.title, paper.year, paper.fields, paper.license) == ("Better", 2001, ["hep-th"], "own")

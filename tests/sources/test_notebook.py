@@ -14,7 +14,7 @@ def read(book):
     return read_notebook(raw, "k", "o")
 
 
-def test_markdown_stays_code_goes_and_latex_outputs_become_equations():
+def test_markdown_is_kept_code_dropped_and_latex_outputs_become_equations():
     cells = [
         {"cell_type": "markdown", "source": ["# Title\n", "$$a=b$$"]},
         {
@@ -38,7 +38,7 @@ def test_markdown_stays_code_goes_and_latex_outputs_become_equations():
     assert squeezed(paper.text) == expected
 
 
-def test_format_3_is_read():
+def test_notebook_of_format_3_is_read():
     cells = [
         {"cell_type": "heading", "level": 2, "source": "Head"},
         {"cell_type": "markdown", "source": "$a$"},
@@ -49,12 +49,12 @@ def test_format_3_is_read():
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b"{", b'{"cells": 3}', b"[" * 100_000, b"\xff\xfe\x00"])
-def test_what_is_not_a_notebook_is_bad_input(raw):
+def test_other_json_than_a_notebook_is_bad_input(raw):
     with pytest.raises(BadInput):
         read(raw)
 
 
-def test_half_characters_do_not_get_into_the_text():
+def test_lone_surrogates_are_dropped():
     text = read(b'{"cells": [{"cell_type": "markdown", "source": "a\\ud800b\\u0000"}]}').text
     assert "a" in text and "b" in text and not set(text) & {"\ud800", "\0"}
 
@@ -72,6 +72,6 @@ ANY = st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner
         max_size=4,
     )
 )
-def test_arbitrary_cells_give_a_sound_paper_or_an_error_of_ours(cells):
+def test_arbitrary_cells_give_a_sound_paper_or_an_eqkin_error(cells):
     book = {"cells": cells, "metadata": cells}
     check_read_or_refused(lambda: read(book), len(json.dumps(book)))

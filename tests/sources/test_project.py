@@ -43,7 +43,7 @@ def document(body, preamble=""):
         ({"plain.tex": r"\magnification1200 $$a=b$$ \bye", "macros.tex": r"\def\x{y}" * 90}, "plain.tex"),
     ],
 )
-def test_main_file_is_the_one_a_person_would_choose(files, main):
+def test_choose_main_file_prefers_what_a_person_would(files, main):
     assert choose_main_file({name: text.encode() for name, text in files.items()}, "paper") == main
 
 
@@ -69,12 +69,12 @@ def test_files_without_tex_are_bad_input():
         r"\subimport{}{part}",
     ],
 )
-def test_every_spelling_of_an_include_is_put_in_place(command):
+def test_every_include_command_is_expanded(command):
     text = read({"main.tex": document(f"A {command} B"), "part.tex": "a=b"}).text
     assert squeezed(text).endswith("Aa=bB")
 
 
-def test_includes_are_searched_in_the_folders_of_main_and_including_file():
+def test_includes_are_searched_next_to_the_main_file_and_the_including_file():
     files = {
         "src/main.tex": document(r"\input{parts/one}\subimport{parts/}{four}"),
         "src/parts/one.tex": r"one \input{parts/two} \input{three} \input{../up}",
@@ -90,7 +90,7 @@ def test_includes_are_searched_in_the_folders_of_main_and_including_file():
     "body",
     [r"% \input{part}", r"\begin{verbatim}\input{part}\end{verbatim}", r"\verb|\input{part}|", r"\\% \input{part}"],
 )
-def test_includes_in_comments_and_verbatim_are_left_alone(body):
+def test_includes_in_comments_and_verbatim_are_ignored(body):
     assert "secret" not in read({"main.tex": document(body + "\n"), "part.tex": "secret"}).text
 
 
@@ -111,7 +111,7 @@ def test_missing_include_is_noted():
     assert read({"main.tex": document(r"\input{gone}")}).notes == ["include 'gone' is missing"]
 
 
-def test_cycles_are_cut():
+def test_include_cycles_are_cut():
     paper = read({"main.tex": document(r"\input{a}"), "a.tex": r"A\input{b}", "b.tex": r"B\input{a}\input{main}"})
     assert squeezed(paper.text).endswith("AB")
     assert len(paper.notes) == 2
@@ -143,12 +143,12 @@ def test_included_document_gives_its_body_and_its_macros():
     assert r"\own" in paper.styles[0] and r"\own" not in paper.text
 
 
-def test_nothing_behind_the_end_of_the_document_is_read():
+def test_text_after_the_end_of_the_document_is_ignored():
     assert "junk" not in read({"main.tex": document("x") + "junk"}).text
     assert "junk" not in read({"main.tex": document(r"\input{a}"), "a.tex": "x \\endinput\njunk"}).text
 
 
-def test_local_styles_are_found_wherever_they_are_loaded():
+def test_local_styles_are_found_by_every_command_that_loads_them():
     preamble = r"\usepackage[opt]{amsmath,mine}\input{macros.sty}" + "\n% \\usepackage{unused}\n"
     files = {
         "main.tex": document("x", preamble).replace("{article}", "{own}"),
@@ -200,7 +200,7 @@ def test_only_cited_entries_of_a_bib_file_are_kept():
     ],
     ids=["bom", "latin-1", "utf-16", "cp1252", "nul", "line ends", "declared"],
 )
-def test_text_is_decoded_whatever_it_was_written_with(raw, text):
+def test_text_is_decoded_from_any_encoding(raw, text):
     paper = read({"main.tex": document(r"\input{a}"), "a.tex": raw})
     assert text in paper.text
 
@@ -240,7 +240,7 @@ PIECES = st.sampled_from(
         st.sampled_from(["a.tex", "b.tex", "c.tex", "a.sty", "a.bib", "b.bbl"]), st.lists(PIECES, max_size=12)
     )
 )
-def test_arbitrary_projects_give_a_sound_paper_or_an_error_of_ours(files):
+def test_arbitrary_project_gives_a_sound_paper_or_an_eqkin_error(files):
     limits = replace(LIMITS, includes=200, paper_bytes=100_000)
     texts = {name: "".join(pieces) for name, pieces in files.items()}
     check_read_or_refused(lambda: read(texts, limits), limits.paper_bytes)

@@ -50,7 +50,7 @@ def outcomes(items):
     return result
 
 
-def test_fields_of_a_record_go_where_they_belong(tmp_path):
+def test_record_fields_become_fields_of_the_paper(tmp_path):
     paper = next(open_source(write(tmp_path, "a.jsonl", LINES))).load()
     assert (paper.key, paper.text, paper.kind) == ("record:abc", "\\section{A} x", "jsonl")
     assert (paper.title, paper.lang, paper.license) == ("A title", "en", "MIT")
@@ -68,7 +68,7 @@ def test_fields_of_a_record_go_where_they_belong(tmp_path):
     ],
     ids=["plain", "gzip", "zstd", "two frames"],
 )
-def test_bad_line_is_only_its_own_failure(tmp_path, name, pack):
+def test_bad_line_fails_alone(tmp_path, name, pack):
     items = list(open_source(write(tmp_path, name, pack(LINES))))
     assert outcomes(items) == ["record:abc", "bad", "bad", "bad", "record:7"]
     assert len({item.key for item in items}) == len(items)
@@ -80,12 +80,12 @@ def test_bad_line_is_only_its_own_failure(tmp_path, name, pack):
     [(1999, 1999), (9999, 9999), (0, None), (-5, None), (10_000, None), (10**30, None)]
     + [(True, None), ("1999", None), (1999.0, None), (None, None)],
 )
-def test_year_is_a_plain_number_of_a_year_or_nothing(tmp_path, year, read):
+def test_year_is_an_integer_in_range_or_none(tmp_path, year, read):
     raw = json.dumps({"doc_id": "a", "latex": "x", "year": year}).encode()
     assert next(open_source(write(tmp_path, "a.jsonl", raw))).load().year == read
 
 
-def test_cited_identifiers_are_kept_in_their_plain_form(tmp_path):
+def test_cited_identifiers_are_normalised(tmp_path):
     cited = ["1706.03762v5", "math.AG/0309136", "junk", "https://arxiv.org/abs/1706.03762", 7, "arXiv:hep-th/9901001"]
     raw = orjson.dumps({"doc_id": "a", "latex": "x", "arxiv_ids_cited": cited})
     paper = next(open_source(write(tmp_path, "a.jsonl", raw))).load()
@@ -100,7 +100,7 @@ def test_records_of_two_files_have_two_keys_unless_they_name_a_document(tmp_path
     assert [key.split("#")[0] for key in keys] == [f"file:{os.path.realpath(path)}" for path in paths]
 
 
-def test_number_of_a_line_is_not_taken_for_the_name_of_another_record(tmp_path):
+def test_line_number_is_not_mistaken_for_the_name_of_a_record(tmp_path):
     raw = b'{"id": 2, "latex": "x"}\n{"latex": "y"}\n'
     assert len({item.key for item in open_source(write(tmp_path, "a.jsonl", raw))}) == 2
 
@@ -115,7 +115,7 @@ def test_overlong_line_fails_alone(tmp_path):
         items[3].load()
 
 
-def test_endless_line_ends_the_file(tmp_path):
+def test_endless_line_stops_the_file(tmp_path):
     path = write(tmp_path, "a.jsonl.zst", zstandard.compress(b"y" * 3_000_000))
     with pytest.raises(LimitReached):
         list(open_source(path, limits=replace(LIMITS, line_bytes=10_000)))
@@ -132,7 +132,7 @@ def test_truncated_file_yields_records_before_the_damage(tmp_path, pack):
     assert found[:2] == ["record:0", "record:1"]
 
 
-def test_deep_json_is_the_failure_of_its_line(tmp_path):
+def test_deeply_nested_json_fails_alone(tmp_path):
     (item,) = open_source(write(tmp_path, "a.jsonl", b"[" * 100_000))
     with pytest.raises(BadInput):
         item.load()

@@ -58,7 +58,7 @@ def test_roles_become_inline_math_or_words(text, latex):
         ".. image:: no.png\n   :alt: no",
     ],
 )
-def test_code_and_comments_go(text):
+def test_code_and_comments_are_dropped(text):
     assert squeezed(read(text + "\n\nrest").text).strip(":") == "rest"
 
 
@@ -70,7 +70,7 @@ def test_headings_are_ranked_by_first_appearance():
 
 
 @given(st.text(max_size=300))
-def test_arbitrary_text_gives_a_sound_paper(text):
+def test_arbitrary_rest_gives_a_sound_paper(text):
     check_paper(read(text), len(text))
 
 

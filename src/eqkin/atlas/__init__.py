@@ -1,4 +1,4 @@
-"""The atlas: articles by field, written for eqkin, and groups of equations that say the same (`kin.json`).
+"""The atlas: articles by field, written for eqkin, and groups of related equations in them (`kin.json`).
 
 It is the library of `eqkin demo` and a labelled set for evaluation.
 """
@@ -22,12 +22,12 @@ class EquationGroup:
 
 
 def list_articles() -> list[Traversable]:
-    """The articles' LaTeX files, one a field, in alphabetical order."""
+    """Return the LaTeX files of the articles, one per field, in alphabetical order."""
     folder = resources.files("eqkin.atlas")
     return sorted((entry for entry in folder.iterdir() if entry.name.endswith(".tex")), key=lambda entry: entry.name)
 
 
 def load_equation_groups() -> list[EquationGroup]:
-    """The groups of kin equations."""
+    """Return the groups of related equations."""
     data = json.loads(resources.files("eqkin.atlas").joinpath("kin.json").read_text("utf-8"))
     return [EquationGroup(g["id"], g["name"], g["idea"], tuple(g["equations"])) for g in data["groups"]]

@@ -27,7 +27,7 @@ def names(root, **options):
     return sorted(item.key.removeprefix(prefix) for item in open_source(str(root), **options))
 
 
-def test_each_document_is_one_item_and_included_files_are_none(tmp_path):
+def test_each_document_is_one_item_and_included_files_are_not(tmp_path):
     write(
         tmp_path,
         {
@@ -76,7 +76,7 @@ def test_links_in_a_folder_are_reported_and_not_followed(tmp_path):
     assert len(paper.notes) == 2
 
 
-def test_absolute_includes_open_nothing(tmp_path):
+def test_absolute_includes_are_not_opened(tmp_path):
     root = write(tmp_path, {"main.tex": TEX.replace(b"a=b", rb"\input{/etc/passwd}\input{../../../../etc/passwd}")})
     assert "root:" not in next(open_source(str(root))).load().text
 
@@ -96,7 +96,7 @@ def test_files_that_include_each_other_are_one_paper(tmp_path):
     assert names(tmp_path) == ["a.tex"]
 
 
-def test_digest_changes_with_an_included_file_and_not_else(tmp_path):
+def test_digest_changes_only_with_an_included_file(tmp_path):
     write(tmp_path, {"main.tex": TEX.replace(b"a=b", rb"\input{p}"), "p.tex": "one", "other.md": "x"})
     before = {item.key: item.digest or hash_paper(item.load()) for item in open_source(str(tmp_path))}
     write(tmp_path, {"p.tex": "two"})
@@ -106,7 +106,7 @@ def test_digest_changes_with_an_included_file_and_not_else(tmp_path):
     assert all(after.values())
 
 
-def test_listing_a_folder_puts_no_paper_together(tmp_path, monkeypatch):
+def test_listing_a_folder_loads_no_paper(tmp_path, monkeypatch):
     write(tmp_path, {"main.tex": TEX, "other.tex": TEX})
     monkeypatch.setattr("eqkin.sources.readers.read_project", lambda *_, **__: pytest.fail("a paper was loaded"))
     assert [item.digest for item in open_source(str(tmp_path))] == ["", ""]
@@ -138,7 +138,7 @@ def test_unreadable_documents_fail_alone(tmp_path):
     ("name", "content", "cap"),
     [("x.py", "x = 1\n" * 50, "python_bytes"), ("x.ipynb", '{"cells": []}' + " " * 300, "document_bytes")],
 )
-def test_python_files_and_notebooks_have_caps_of_their_own(tmp_path, name, content, cap):
+def test_python_files_and_notebooks_have_their_own_limits(tmp_path, name, content, cap):
     write(tmp_path, {name: content})
     next(open_source(str(tmp_path / name))).load()
     (item,) = open_source(str(tmp_path / name), limits=replace(LIMITS, **{cap: 200}))
@@ -152,7 +152,7 @@ def test_items_of_a_folder_can_be_sent_to_another_process(tmp_path):
     assert pickle.loads(pickle.dumps(items))[0].load().title == "A"
 
 
-def test_names_that_are_not_utf8_have_clean_keys(tmp_path):
+def test_file_names_that_are_not_utf8_have_clean_keys(tmp_path):
     path = os.path.join(os.fsencode(tmp_path), b"caf\xe9.md")
     with open(path, "wb") as file:
         file.write(b"# A")
@@ -175,14 +175,14 @@ def test_names_that_are_not_utf8_have_clean_keys(tmp_path):
         ("x.MD", "a", "md"),
     ],
 )
-def test_single_file_is_read_by_its_suffix_or_its_looks(tmp_path, name, content, kind):
+def test_single_file_is_read_by_its_suffix_or_content(tmp_path, name, content, kind):
     path = tmp_path / name
     path.write_text(content)
     assert next(open_source(str(path))).load().kind == kind
 
 
 @pytest.mark.parametrize("content", [b"", b"%PDF-1.5", b"\x00\x01\x02" * 300, b"just words", b"BZh91AY"])
-def test_file_of_unknown_kind_is_refused_with_a_list_of_kinds(tmp_path, content):
+def test_file_of_unknown_kind_is_refused_with_a_list_of_readable_ones(tmp_path, content):
     path = tmp_path / "x.bin"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=r"can be read.*\.ipynb"):
@@ -196,13 +196,13 @@ def test_missing_path_is_bad_input(spec, tmp_path, monkeypatch):
         list(open_source(spec or "missing"))
 
 
-def test_pipe_is_refused_without_waiting_for_it(tmp_path):
+def test_named_pipe_is_refused_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(BadInput, match="regular"):
         open_source(str(tmp_path / "pipe"))
 
 
-def test_zip_without_tex_is_refused(tmp_path):
+def test_zip_without_tex_is_an_error_that_says_so(tmp_path):
     with zipfile.ZipFile(tmp_path / "data.zip", "w") as archive:
         archive.writestr("data.txt", "1 2 3")
     (item,) = open_source(str(tmp_path))
@@ -210,7 +210,7 @@ def test_zip_without_tex_is_refused(tmp_path):
         item.load()
 
 
-def test_binary_data_is_refused_whatever_its_name(tmp_path):
+def test_binary_data_is_refused_under_any_name(tmp_path):
     noise = random.Random(1).randbytes(50_000)
     for name in ("noise.tex", "noise.md", "noise.rst", "noise.html"):
         (tmp_path / name).write_bytes(b"x = y\n" + noise)
