@@ -13,7 +13,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from eqkin.errors import EqkinError
-from eqkin.library.judgements import JudgementStore
+from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS, Limits
 from eqkin.search.engine import SearchEngine
 from eqkin.web import api, openapi, pages
@@ -27,7 +27,7 @@ LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 def create_app(
-    engine: SearchEngine, judgements: JudgementStore, *, limits: Limits = LIMITS, hosts: Sequence[str] = LOOPBACK_HOSTS
+    engine: SearchEngine, judgements: LocalJudgements, *, limits: Limits = LIMITS, hosts: Sequence[str] = LOOPBACK_HOSTS
 ) -> Starlette:
     """Create the application of an engine.
 

@@ -12,7 +12,7 @@ import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
-from eqkin.library.judgements import JudgementStore
+from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import Limits
 from eqkin.search.engine import SearchEngine
 from eqkin.web.errors import make_busy_error
@@ -71,7 +71,7 @@ class ServerState:
     """State of a server process."""
 
     engine: SearchEngine
-    judgements: JudgementStore
+    judgements: LocalJudgements
     limits: Limits
     queue: WorkQueue
     memory: dict[str, Any] = field(default_factory=dict)  # results of `compute_once`
