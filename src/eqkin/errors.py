@@ -1,4 +1,4 @@
-"""The error family of eqkin: every error a caller may want to catch is one of these.
+"""The errors of eqkin: every error that a caller may want to catch is one of these.
 
 A message says what happened, where, and what to do about it.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class EqkinError(Exception):
-    """Base of all errors eqkin raises on purpose."""
+    """Base of all errors that eqkin raises on purpose."""
 
 
 class BadInput(EqkinError):
@@ -31,8 +31,8 @@ class StorageFailed(EqkinError):
 
 
 class TrainingFailed(EqkinError):
-    """A run cannot go on: its loss or its weights are no numbers any more."""
+    """Training diverged: the loss or a weight is NaN or infinite."""
 
 
 class Unreachable(EqkinError):
-    """A server that is needed (Milvus, a Ray cluster) does not answer; it may in a moment."""
+    """A required server (Milvus, a Ray cluster) does not answer; trying again may help."""

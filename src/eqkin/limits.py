@@ -1,6 +1,6 @@
-"""All limits of eqkin in one place.
+"""Limits of what one input may cost.
 
-`LIMITS` is what the code reads; a caller who needs others passes an own `Limits`.
+The code reads `LIMITS`; a caller who needs other limits passes a `Limits`.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds on what one input may cost."""
+    """Limits of what one input may cost."""
 
     # sources
     paper_bytes: int = 200_000_000  # unpacked text files of one paper
     paper_members: int = 5_000  # members of one paper's archive
     file_bytes: int = 100_000_000  # one text file
     document_bytes: int = 30_000_000  # one Markdown, reStructuredText or HTML file, or notebook
-    python_bytes: int = 2_000_000  # one Python file; its syntax tree takes hundreds of times as much
+    python_bytes: int = 2_000_000  # one Python file; its syntax tree takes hundreds of times more
     line_bytes: int = 50_000_000  # one line of a jsonl file
     include_depth: int = 30  # nested \input
-    includes: int = 10_000  # files put in place of \input in one paper, repeats counted
+    includes: int = 10_000  # files included in one paper, repeats counted
     archive_bytes: int = 1_000_000_000  # everything one paper's archive unpacks to, figures included
     packed_bytes: int = 200_000_000  # one compressed member of a bulk archive
     member_header_bytes: int = 1_000_000  # long names and other headers of one archive member
-    download_bytes: int = 300_000_000  # one HTTP answer
+    download_bytes: int = 300_000_000  # one HTTP response
 
     # formulas
     latex_chars: int = 20_000  # one display equation
@@ -32,11 +32,11 @@ class Limits:
     equations_per_paper: int = 50_000
     macro_expansions: int = 5_000  # KaTeX's maxExpand
     macros_per_paper: int = 5_000
-    macro_tables: int = 200  # times the meaning of macros changes within one paper
+    macro_tables: int = 200  # how often macros change their meaning within one paper
     macro_chars: int = 10_000  # body of one macro definition
     rule_size_em: float = 50.0  # KaTeX's maxSize
     batch_formulas: int = 128  # formulas in one call of the converter
-    batch_seconds: float = 2.0  # one call of the converter; on expiry its formulas are tried one by one
+    batch_seconds: float = 2.0  # one call of the converter; if it takes longer, its formulas are tried one by one
     formula_seconds: float = 0.8  # one formula tried alone
     converter_bytes: int = 400_000_000  # heap of the embedded JavaScript engine
 
@@ -49,25 +49,25 @@ class Limits:
 
     # searching
     results: int = 1_000  # hits of one search
-    query_words: int = 1_000  # characters of the words of a query
+    query_words: int = 1_000  # characters of the text of a query
     map_points: int = 200_000
-    draft_equations: int = 2_000  # of a paper or draft, when papers like it are looked for
+    draft_equations: int = 2_000  # of a paper or draft whose related papers are searched
 
     # web
-    web_query_chars: int = 20_000  # a formula or words in a request
+    web_query_chars: int = 20_000  # a formula or text in a request
     web_list: int = 50  # values of one repeated parameter: fields, authors, papers
-    web_hits: int = 200  # the most one search gives
-    web_papers: int = 100  # the most related papers one request gives
+    web_hits: int = 200  # of one search
+    web_papers: int = 100  # related papers of one request
     web_points: int = 20_000  # equations on the map
     web_body_bytes: int = 200_000  # of a request
     web_header_bytes: int = 131_072  # address and headers of a request
-    web_workers: int = 2  # requests worked on at the same time
-    web_waiting: int = 128  # requests that wait for a worker, about what it can do in time; more are told to come again
-    web_seconds: float = 30.0  # until a request is given up, its time in the queue included
-    web_retry_seconds: int = 1  # what a request that came at a busy time is told to wait
-    web_judgements: int = 100_000  # the most a library keeps
-    judgement_chars: int = 50_000  # of one of them: query, equation, keywords
-    judgements_bytes: int = 100_000_000  # of all of them
+    web_workers: int = 2  # requests processed at the same time
+    web_waiting: int = 128  # requests in the queue, about as many as can be answered in time; others are told to retry
+    web_seconds: float = 30.0  # until a request is abandoned, its time in the queue included
+    web_retry_seconds: int = 1  # after which a rejected request may be retried
+    web_judgements: int = 100_000  # of one library
+    judgement_chars: int = 50_000  # of one judgement: query, equation, keywords
+    judgements_bytes: int = 100_000_000  # of all judgements
 
 
 LIMITS = Limits()

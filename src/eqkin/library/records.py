@@ -1,6 +1,6 @@
-"""What a library knows of its papers and equations, as plain records, and the filters that select them.
+"""Records of papers and equations as a search shows them, and the filters that select them.
 
-Only what is shown is read. Equations are named by the numbers of their trees.
+Only what is shown is read. Equations are identified by the numbers of their trees.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Facets: TypeAlias = tuple[dict[str, int], dict[int, int]]  # equations by field,
 
 @dataclass(frozen=True)
 class Filters:
-    """What a hit has to be; empty means anything."""
+    """Conditions that a hit must meet; empty means any hit."""
 
     fields: tuple[str, ...] = ()  # one of these subject areas
     first_year: int | None = None
@@ -54,7 +54,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class PaperRecord:
-    """A paper as it is shown beside an equation."""
+    """What a search shows of a paper."""
 
     key: str
     title: str
@@ -66,7 +66,7 @@ class PaperRecord:
 
 @dataclass(frozen=True)
 class EquationRecord:
-    """An equation and where it stands."""
+    """What a search shows of an equation."""
 
     id: str  # "paper-key#number"
     tree: int  # its number in the library; -1 if it is not there or did not convert
@@ -74,7 +74,7 @@ class EquationRecord:
     mathml: str  # "" if it did not convert
     label: str
     section: str
-    before: str  # the prose just before it
+    before: str  # the text just before it
     after: str
     paper: PaperRecord
 
@@ -90,7 +90,7 @@ class PaperPage:
 
 @dataclass(frozen=True)
 class EquationRef:
-    """Where an equation stands: enough to rank, fold, group and count it."""
+    """An equation's key, paper and facets: enough to rank, deduplicate, group and count it."""
 
     key: int
     paper: str  # the paper's key
@@ -101,12 +101,12 @@ class EquationRef:
 
     @property
     def name(self) -> str:
-        """The equation's id, as people see it."""
+        """The equation's id, as users see it."""
         return f"{self.paper}#{self.number}"
 
 
 def select_trees(library: LibraryFiles, filters: Filters) -> npt.NDArray[np.int64] | None:
-    """The trees that a search with these filters may give, in ascending order; None for all."""
+    """Return the trees that pass the filters, in ascending order; None for all."""
     conditions, values = _build_conditions(library.connection, filters)
     if not conditions:
         return None
@@ -120,7 +120,7 @@ def select_trees(library: LibraryFiles, filters: Filters) -> npt.NDArray[np.int6
 
 
 def select_papers(library: LibraryFiles, filters: Filters) -> list[str] | None:
-    """Keys of the papers that a search with these filters may give; None for all."""
+    """Return the keys of the papers that pass the filters; None for all."""
     conditions, values = _build_conditions(library.connection, filters)
     if not conditions:
         return None
@@ -130,21 +130,21 @@ def select_papers(library: LibraryFiles, filters: Filters) -> list[str] | None:
 
 
 def check_filters(filters: Filters) -> Filters:
-    """The filters as a value that can be compared and kept, whatever sequences they were given as.
+    """Return the filters with tuples for sequences, so that they can be compared and cached.
 
     Raises:
-        BadInput: a year is no whole number, or a name is no text.
+        BadInput: a year is not a whole number, or a name is not a string.
     """
     for name in ("first_year", "last_year"):
         year = getattr(filters, name)
         if year is not None and (isinstance(year, bool) or not isinstance(year, int) or abs(year) > 1_000_000):
-            raise BadInput(f"{name} has to be a year, not {year!r}")
+            raise BadInput(f"{name} must be a year, got {year!r}")
     texts: dict[str, tuple[str, ...]] = {}
     for name in ("fields", "authors", "papers", "without_papers"):
         given = getattr(filters, name)
         values = (given,) if isinstance(given, str) else tuple(given)
         if not all(isinstance(value, str) for value in values):
-            raise BadInput(f"{name} have to be texts")
+            raise BadInput(f"{name} must be strings")
         texts[name] = tuple(value.encode("utf-8", "replace").decode() for value in values)
     return Filters(first_year=filters.first_year, last_year=filters.last_year, **texts)
 
@@ -180,13 +180,13 @@ def _has_author(authors: str, part: str) -> bool:
 
 
 def simplify_name(name: str) -> str:
-    """A name without case and accents, so that Schrodinger finds Schrödinger."""
+    """Return a name without case and accents, so that Schrodinger finds Schrödinger."""
     parts = unicodedata.normalize("NFKD", name.casefold())
     return " ".join("".join(letter for letter in parts if not unicodedata.combining(letter)).split())
 
 
 def get_papers(library: LibraryFiles, keys: Iterable[str]) -> dict[str, PaperRecord]:
-    """The records of papers by their keys."""
+    """Return records of papers by key."""
     rows = library.connection.execute(
         f"SELECT {_PAPER_COLUMNS} FROM papers p WHERE p.key IN (SELECT value FROM json_each(?))", (_to_json(keys),)
     ).fetchall()
@@ -194,7 +194,7 @@ def get_papers(library: LibraryFiles, keys: Iterable[str]) -> dict[str, PaperRec
 
 
 def get_trees_of_papers(library: LibraryFiles, keys: Iterable[str]) -> list[int]:
-    """The trees of papers, in the order in which their equations stand."""
+    """Return the trees of papers, in the order of their equations."""
     rows = library.connection.execute(
         "SELECT e.tree FROM papers p JOIN equations e ON e.paper = p.id "
         "WHERE p.key IN (SELECT value FROM json_each(?)) AND e.tree IS NOT NULL ORDER BY p.id, e.number",
@@ -209,7 +209,7 @@ def _parse_names(listed: str) -> tuple[str, ...]:
 
 
 def count_facets(library: LibraryFiles) -> Facets:
-    """All equations by their papers' fields, most frequent first, and by year, in order."""
+    """Count equations by field of their paper, most frequent first, and by year, in order."""
     rows = library.connection.execute(
         "SELECT p.fields, p.year, count(e.tree) FROM papers p JOIN equations e ON e.paper = p.id GROUP BY p.id"
     ).fetchall()
@@ -223,7 +223,7 @@ def count_facets(library: LibraryFiles) -> Facets:
 
 
 def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationRef]:
-    """Where trees stand; those no longer in the library are left out."""
+    """Return references of trees; a tree that is not in the library is left out."""
     rows = library.connection.execute(
         f"{_SELECT_REFS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
@@ -231,7 +231,7 @@ def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationR
 
 
 def get_trees_in_sections(library: LibraryFiles, sections: Iterable[int]) -> dict[int, int]:
-    """The trees of sections, each with its section."""
+    """Return the trees of sections, each with its section."""
     rows = library.connection.execute(
         "SELECT tree, section FROM equations WHERE section IN (SELECT value FROM json_each(?)) AND tree IS NOT NULL",
         (_to_json(map(int, sections)),),
@@ -257,11 +257,7 @@ def get_equations(
 
 
 def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
-    """The equation `paper-key#number`, or `paper-key#label`.
-
-    Raises:
-        BadInput: there is none.
-    """
+    """Return the equation `paper-key#number` or `paper-key#label`; raises `BadInput` if there is none."""
     key, _, last = name.rpartition("#")
     where, value = ("e.number = ?", int(last)) if last.isdecimal() and len(last) < 10 else ("e.label = ?", last)
     row = library.connection.execute(
@@ -273,7 +269,7 @@ def get_equation(library: LibraryFiles, name: str) -> EquationRecord:
 
 
 def get_paper_page(library: LibraryFiles, key: str) -> PaperPage:
-    """A paper and all of its equations; one that did not convert has no MathML and tree -1.
+    """Return a paper and all of its equations; one that did not convert has no MathML and the tree -1.
 
     Raises:
         BadInput: the library has no such paper.
@@ -325,7 +321,7 @@ def _build_equation(
 
 
 def read_context(latex: str, mark: int) -> tuple[str, str]:
-    """The prose before and after an equation; reads only what stands between its neighbours, not the whole section."""
+    """Return the text before and after an equation; reads only up to its neighbours, not the whole section."""
     at = -1
     for _ in range(mark + 1):
         at = latex.find(EQUATION_MARK, at + 1)
