@@ -39,8 +39,7 @@ def measure_train(
     """
     require_torch()
     from benchmarks.train import measure_training
-    from eqkin.training.recipes import get_recipe
-    from eqkin.training.run import choose_device
+    from eqkin.training.config import choose_device, get_recipe
 
     data = load_corpus(corpus, library)
     return measure_training(data, get_recipe(recipe), batch or [1_024, 128], choose_device(device), seconds=seconds)

@@ -151,8 +151,7 @@ def make_torch_encoder(model: Model, forest: Forest) -> Callable[[], object]:
     import torch
 
     from eqkin.encoder.torch_network import build_network
-    from eqkin.training.held_out import iter_batches
-    from eqkin.training.resident import DeviceForest
+    from eqkin.training.batches import DeviceForest, iter_batches
 
     network = build_network(model.architecture, model.weights)
     device_forest = DeviceForest(forest, model.vocabulary, torch.device("cpu"))

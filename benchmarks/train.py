@@ -17,12 +17,12 @@ from benchmarks.report import BenchmarkReport, log
 from eqkin.encoder.architecture import FEATURES, SUM
 from eqkin.encoder.torch_network import SumNetwork, TreeConvolution
 from eqkin.encoder.tree_ops import TreeBatch
-from eqkin.training.corpus import Corpus
-from eqkin.training.masking import MASKING_CLASSES
-from eqkin.training.material import TrainingData, build_training_data
+from eqkin.training.config import Recipe
+from eqkin.training.data import Corpus
+from eqkin.training.losses import MASKING_CLASSES
+from eqkin.training.objective import TrainingData, build_training_data
 from eqkin.training.randomness import make_step_column
-from eqkin.training.recipes import Recipe
-from eqkin.training.steps import Trainer
+from eqkin.training.trainer import RecipeTrainer
 from eqkin.trees import Vocabulary
 
 
@@ -59,7 +59,7 @@ def _measure_batch(
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     rates = {
-        "eqkin": _measure_rate(Trainer(recipe, data, compiled=on_gpu, recorded=on_gpu), seconds, 512 if on_gpu else 2)
+        "eqkin": _measure_rate(RecipeTrainer(recipe, data, compiled=on_gpu, captured=on_gpu), seconds, 512 if on_gpu else 2)
     }
     peak = torch.cuda.max_memory_allocated() if on_gpu else None
     if with_peers and recipe.architecture.kind == SUM:
@@ -82,13 +82,13 @@ def _measure_batch(
         )
 
 
-def _measure_rate(trainer: Trainer, seconds: float, warm_up: int) -> float:
+def _measure_rate(trainer: RecipeTrainer, seconds: float, warm_up: int) -> float:
     """Return triplets per second, after some steps to compile, record and warm up."""
     while trainer.step < warm_up:
-        trainer.train_steps(min(trainer.ahead, warm_up - trainer.step))
+        trainer.train_steps(min(trainer.steps_ahead, warm_up - trainer.step))
     first, started = trainer.step, time.perf_counter()
     while time.perf_counter() - started < seconds:
-        trainer.train_steps(trainer.ahead)
+        trainer.train_steps(trainer.steps_ahead)
     return (trainer.step - first) * trainer.recipe.batch / (time.perf_counter() - started)
 
 
@@ -98,7 +98,7 @@ def _measure_geometric(recipe: Recipe, data: TrainingData, seconds: float, *, co
         import torch_geometric  # noqa: F401
     except ImportError:
         return None
-    trainer = Trainer(recipe, data, compiled=False, recorded=False)
+    trainer = RecipeTrainer(recipe, data, compiled=False, captured=False)
     assert isinstance(trainer.objective.network, SumNetwork)
     trainer.objective.network = GeometricNetwork(trainer.objective.network)
     if compiled:

@@ -13,7 +13,7 @@ from eqkin.api import Library  # noqa: E402
 from eqkin.encoder.architecture import FEATURES, Architecture  # noqa: E402
 from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
 from eqkin.encoder.tree_ops import TreeBatch  # noqa: E402
-from eqkin.training.corpus import Corpus  # noqa: E402
+from eqkin.training.data import Corpus  # noqa: E402
 from tests.benchmarks.running import run_benchmark  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # importing torch-geometric warns of itself

@@ -21,7 +21,7 @@ from eqkin.evaluation.experiments.labelled import score_labels  # noqa: E402
 from eqkin.evaluation.report import EXPERIMENTS  # noqa: E402
 from eqkin.evaluation.systems.registry import SYSTEM_DESCRIPTIONS  # noqa: E402
 from tests.cli.running import Ended, eqkin  # noqa: E402
-from tests.training.small import corpus_of  # noqa: E402
+from tests.training.corpora import corpus_of  # noqa: E402
 
 EQUATIONS = [
     (r"\frac{a}{b}", "fraction"),

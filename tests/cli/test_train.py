@@ -33,7 +33,7 @@ def test_progress_display_fits_a_terminal_of_80_columns() -> None:
 def test_train_prints_its_score_as_json(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.api import Library
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
     with Library.open(tmp_path / "library") as library:
         library.add("atlas:")
@@ -55,7 +55,7 @@ def test_train_prints_its_score_as_json(tmp_path: Path) -> None:
 def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.api import Library
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
     with Library.open(tmp_path / "library") as library:
         library.add("atlas:")
@@ -70,7 +70,7 @@ def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path)
 def test_the_help_names_every_setting() -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.cli.train import train
-    from eqkin.training.recipes import Recipe
+    from eqkin.training.config import Recipe
 
     told = set(re.findall(r"\w+", train.__doc__ or ""))
     named = {"name", "batch", "triplets", "seed", "architecture"}  # options of their own, or none

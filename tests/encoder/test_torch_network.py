@@ -14,7 +14,7 @@ from eqkin.encoder.model import Model
 from eqkin.encoder.torch_network import NodeNorm, SoftNorm, SumNetwork
 from eqkin.encoder.tree_ops import TreeBatch
 from eqkin.errors import CorruptData
-from eqkin.training.resident import DeviceForest
+from eqkin.training.batches import DeviceForest
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import to_dense
 from tests.encoder.batches import SOME_FORESTS, padded, random

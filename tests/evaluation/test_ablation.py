@@ -1,5 +1,6 @@
 """The ablation: networks without each part, learned once and resumed, with intervals, beside baselines."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 from dataclasses import replace
@@ -11,11 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.encoder import Encoder  # noqa: E402
-from eqkin.encoder.model import Model  # noqa: E402
-from eqkin.errors import BadInput  # noqa: E402
-from eqkin.evaluation.experiments.ablated import EQKIN, VARIANTS, make_recipe, rank_triples, train_variant  # noqa: E402
-from eqkin.evaluation.experiments.ablation import (  # noqa: E402
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model import Model
+from eqkin.errors import BadInput
+from eqkin.evaluation.experiments.ablated import EQKIN, VARIANTS, make_recipe, rank_triples, train_variant
+from eqkin.evaluation.experiments.ablation import (
     _compute_difference,
     _findings,
     _holds,
@@ -24,21 +25,21 @@ from eqkin.evaluation.experiments.ablation import (  # noqa: E402
     run_ablation,
     train_networks,
 )
-from eqkin.evaluation.experiments.ablation_measured import AblationScores  # noqa: E402
-from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext, drop_text  # noqa: E402
-from eqkin.evaluation.results import PAPER, ExperimentResult, Score  # noqa: E402
-from eqkin.evaluation.scale import SMALL_SCALE  # noqa: E402
-from eqkin.evaluation.sets.labelled import LabelledSet  # noqa: E402
-from eqkin.evaluation.sets.named_formulas import NamedFormulas  # noqa: E402
-from eqkin.evaluation.sets.triples import HeldOutTriples, unpack_bits  # noqa: E402
-from eqkin.evaluation.store import ResultCache, compute_digest  # noqa: E402
-from eqkin.evaluation.systems.bag_of_words import BagOfWords  # noqa: E402
-from eqkin.evaluation.systems.base import System  # noqa: E402
-from eqkin.statistics import draw_bootstrap_weights  # noqa: E402
-from eqkin.training.corpus_words import ContextWords  # noqa: E402
-from eqkin.training.run import TrainingRun  # noqa: E402
-from tests.evaluation.formulas import formulas  # noqa: E402
-from tests.training.small import corpus_of  # noqa: E402
+from eqkin.evaluation.experiments.ablation_measured import AblationScores
+from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext, drop_text
+from eqkin.evaluation.results import PAPER, ExperimentResult, Score
+from eqkin.evaluation.scale import SMALL_SCALE
+from eqkin.evaluation.sets.labelled import LabelledSet
+from eqkin.evaluation.sets.named_formulas import NamedFormulas
+from eqkin.evaluation.sets.triples import HeldOutTriples, unpack_bits
+from eqkin.evaluation.store import ResultCache, compute_digest
+from eqkin.evaluation.systems.bag_of_words import BagOfWords
+from eqkin.evaluation.systems.base import System
+from eqkin.statistics import draw_bootstrap_weights
+from eqkin.training.run import TrainingRun
+from eqkin.training.text import ContextWords
+from tests.evaluation.formulas import formulas
+from tests.training.corpora import corpus_of
 
 SCALE = replace(SMALL_SCALE, triplets=256, width=8, triples=200, resamples=50, seeds=2)
 CORPUS = corpus_of([[3, 2], [4], [2, 2], [5]] * 3, ((0, 1), (2, 3), (4, 8)))

@@ -20,8 +20,8 @@ from eqkin.evaluation.systems.bitmaps.bitmap_file import pack, unpack
 from eqkin.evaluation.systems.bitmaps.gallery import compute_tree_keys
 from eqkin.evaluation.systems.bitmaps.network import BitmapNetwork, unpack_tensor
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH, find_chromium
-from eqkin.training.corpus import Corpus
-from tests.training.small import corpus_of
+from eqkin.training.data import Corpus
+from tests.training.corpora import corpus_of
 
 LESSON = BitmapTraining(bitmaps=100, triplets=120, batch=2, learning_rate=2e-3)
 

@@ -13,7 +13,7 @@ from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems import base
 from eqkin.evaluation.systems.base import EmbeddingSystem, FormulaSet
 from tests.evaluation.small_systems import Characters, Sizes
-from tests.training.small import corpus_of
+from tests.training.corpora import corpus_of
 
 CORPUS, OTHER = corpus_of([[4], [3]]), corpus_of([[5], [3]])
 

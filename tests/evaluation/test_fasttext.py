@@ -13,7 +13,7 @@ from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
 from eqkin.evaluation.systems.serialised import serialize
 from tests.evaluation.formulas import formulas
-from tests.training.small import corpus_of
+from tests.training.corpora import corpus_of
 from tests.trees.strategies import build
 
 SMALL = FastTextSettings(dimensions=8, epochs=3, least=2, frequent=1.0)
@@ -51,7 +51,7 @@ def test_loading_gives_the_same_vectors_and_needs_no_fasttext(learned):
         "from pathlib import Path\n"
         "from eqkin.evaluation.systems.fasttext import FastText, Settings\n"
         "from eqkin.evaluation.systems.base import Formulas\n"
-        "from tests.training.small import corpus_of\n"
+        "from tests.training.corpora import corpus_of\n"
         "corpus = corpus_of([[20, 30], [50]])\n"
         "system = FastText(Settings(dimensions=8, epochs=3, least=2, frequent=1.0))\n"
         "system.fit(corpus, Path(sys.argv[1]))\n"

@@ -16,7 +16,7 @@ from eqkin.evaluation.sets.relevance import (
     make_section_text,
     normalize,
 )
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 
 def distance_within(text: str, word: str) -> int:

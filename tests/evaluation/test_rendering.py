@@ -15,7 +15,7 @@ from eqkin.evaluation.systems.bitmaps.gallery import ImageCache, compute_tree_ke
 from eqkin.evaluation.systems.bitmaps.rendering import HEIGHT, WIDTH, Renderer, find_chromium
 from eqkin.evaluation.systems.bitmaps.subset import draw_subset, render_subset
 from eqkin.trees.mathml import Node, to_forest, to_mathml, to_node
-from tests.training.small import corpus_of, some_trees
+from tests.training.corpora import corpus_of, some_trees
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 needs_browser = pytest.mark.skipif(

@@ -16,7 +16,7 @@ from eqkin.trees.hashing import combine_hashes, hash_strings
 from eqkin.trees.normal import label_nodes
 from eqkin.trees.vocabulary import Vocabulary, to_dense
 from tests.evaluation.formulas import formulas
-from tests.training.small import corpus_of
+from tests.training.corpora import corpus_of
 from tests.trees.strategies import FORESTS, build
 
 LATEX = [

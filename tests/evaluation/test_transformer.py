@@ -1,5 +1,7 @@
 """The transformer baseline: attention within trees alone, cutting, learning, resuming, files."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -12,10 +14,11 @@ from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.evaluation.systems.transformer import Transformer, TransformerTraining
 from eqkin.evaluation.systems.transformer_batches import TreeSet, pad, truncate, unpad
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
+from eqkin.training.trainer import train_module
 from eqkin.trees import Vocabulary
 from eqkin.trees.forest import compute_preorder
 from eqkin.trees.mathml import to_node
-from tests.training.small import FORESTS, corpus_of, some_trees
+from tests.training.corpora import FORESTS, corpus_of, some_trees
 from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
@@ -152,8 +155,7 @@ def test_a_descent_that_was_stopped_ends_where_it_would_have(tmp_path, monkeypat
     corpus = corpus_of([[4], [4], [4]])
     whole = Transformer(SMALL, LESSON, device="cpu")
     whole.fit(corpus, tmp_path / "whole")
-    monkeypatch.setattr("eqkin.training.descent._LOOK_STEPS", 1)
-    monkeypatch.setattr(module, "Descent", lambda *a: module_descent(*a, save_seconds=0.0))
+    monkeypatch.setattr(module, "train_module", partial(train_module, save_seconds=0.0, steps_ahead=1))
 
     def stop(step, *_):
         if step == 4:
@@ -168,9 +170,6 @@ def test_a_descent_that_was_stopped_ends_where_it_would_have(tmp_path, monkeypat
     assert taken[0] == 4
     formulas = FormulaSet(corpus.forest)
     np.testing.assert_array_equal(parts.encode(formulas), whole.encode(formulas))
-
-
-module_descent = module.Descent
 
 
 def test_it_cannot_encode_before_it_learned():

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from eqkin.api import Library
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 
 @pytest.fixture(scope="session")
@@ -19,8 +19,8 @@ def atlas_corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
 @pytest.fixture(scope="module")
 def rough_kin() -> Iterator[None]:
     """Kin are searched for in an eighth of the dimensions: less exactly, and in a fifth of the time."""
-    from eqkin.training import kin
+    from eqkin.training import sampling
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kin, "_DIMENSIONS", 64)
+        patch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)
         yield

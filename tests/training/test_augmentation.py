@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training.augmentation import Augmentation, _compose, _compute_poisson_cdf
+from eqkin.training.batches import DeviceForest
 from eqkin.training.randomness import RandomStream
-from eqkin.training.resident import DeviceForest
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS
 from tests.encoder.kernels import check_kernels
-from tests.training.small import FORESTS, fits
+from tests.training.corpora import FORESTS, fits
 
 CPU = torch.device("cpu")
 STEP = torch.tensor(2)

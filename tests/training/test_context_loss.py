@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.training.context_loss import context_loss
+from eqkin.training.losses import ContextLoss
 
 
 def unit(*shape: int) -> torch.Tensor:
@@ -22,10 +22,10 @@ def test_an_anchor_finds_its_partner_among_those_of_other_papers():
         others += [anchor[j] for j in range(5) if papers[j] != papers[i]]
         logits = torch.stack([partner[i], *others]) @ anchor[i] / 0.07
         expected -= logits.log_softmax(0)[0].item() / 5
-    found = context_loss(anchor, partner, torch.tensor(papers), torch.tensor(theirs))
+    found = ContextLoss()(anchor, partner, torch.tensor(papers), torch.tensor(theirs))
     assert found.item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_nothing_is_lost_where_nobody_is_in_the_way():
     same = torch.zeros(3, dtype=torch.int64)
-    assert context_loss(unit(3, 4), unit(3, 4), same, same).item() == pytest.approx(0, abs=1e-6)
+    assert ContextLoss()(unit(3, 4), unit(3, 4), same, same).item() == pytest.approx(0, abs=1e-6)

@@ -1,5 +1,6 @@
 """Learning in several processes: that it is what one process learns, and what happens when one of them dies."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import json
@@ -22,19 +23,26 @@ if not torch.distributed.is_available():
 if sys.platform == "win32":
     pytest.skip("torchrun's processes meet on Linux and macOS alone", allow_module_level=True)
 
-from eqkin.cli import app  # noqa: E402
-from eqkin.encoder.model import Model  # noqa: E402
-from eqkin.errors import BadInput, Unreachable  # noqa: E402
-from eqkin.training import kin  # noqa: E402
-from eqkin.training.checkpoint import load_checkpoint  # noqa: E402
-from eqkin.training.corpus import Corpus  # noqa: E402
-from eqkin.training.descent import Descent, descend  # noqa: E402
-from eqkin.training.distributed import join_process_group, open_fresh_store  # noqa: E402
-from eqkin.training.metrics import read_metrics  # noqa: E402
-from eqkin.training.ranks import SINGLE_PROCESS  # noqa: E402
-from eqkin.training.run import METRICS_FILE, MODEL_FOLDER, TrainingRun  # noqa: E402
-from tests.training import together  # noqa: E402
-from tests.training.together import CPU, KILLED_AT, PACE, RECIPES, RESUMED, ROUGH, STEPS  # noqa: E402
+from eqkin.cli import app
+from eqkin.encoder.model import Model
+from eqkin.errors import BadInput, Unreachable
+from eqkin.training import sampling
+from eqkin.training.checkpoint import load_checkpoint
+from eqkin.training.config import OptimizerConfig
+from eqkin.training.data import Corpus
+from eqkin.training.distributed import (
+    SINGLE_PROCESS,
+    join_process_group,
+    open_fresh_store,
+)
+from eqkin.training.metrics import (
+    METRICS_FILE,
+    read_metrics,
+)
+from eqkin.training.run import MODEL_FOLDER, TrainingRun
+from eqkin.training.trainer import train_module
+from tests.training import two_processes
+from tests.training.two_processes import CPU, KILLED_AT, PACE, RECIPES, RESUMED, ROUGH, STEPS
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 150  # that a start of torchrun may take, on a slow and busy machine
@@ -69,7 +77,7 @@ def folder(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """What two processes left; see `together`."""
     made = tmp_path_factory.mktemp("together")
     atlas_corpus.save(made / "corpus.zst")
-    code, _, err = ended(torchrun("-m", "tests.training.together", made))
+    code, _, err = ended(torchrun("-m", "tests.training.two_processes", made))
     assert (made / "lost-0.json").is_file(), err
     assert code  # as one of them died
     return made
@@ -86,10 +94,10 @@ def said(folder: Path, name: str) -> list[list[str]]:
 
 
 def test_sums_and_gathers_have_the_gradients_of_one_process(folder: Path) -> None:
-    xs = [together.numbers(rank) for rank in range(2)]
+    xs = [two_processes.numbers(rank) for rank in range(2)]
     everyone = torch.stack([x.view(3, 2, 4) for x in xs], dim=1).flatten(0, 2)  # group by group, rank by rank
     total = sum(x.mean(0) for x in xs)
-    sum(together.loss_of_sums(x, everyone, total, rank) for rank, x in enumerate(xs)).backward()
+    sum(two_processes.loss_of_sums(x, everyone, total, rank) for rank, x in enumerate(xs)).backward()
     for rank, found in enumerate(kept(folder, "sums")):
         np.testing.assert_allclose(found["everyone"], everyone.detach(), atol=1e-12)
         np.testing.assert_allclose(found["total"], total.detach(), atol=1e-12)
@@ -103,8 +111,8 @@ def test_sums_and_gathers_have_the_gradients_of_one_process(folder: Path) -> Non
 def test_two_processes_learn_what_one_learns(
     name: str, folder: Path, atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kin, "_DIMENSIONS", ROUGH)
-    one, two = together.steps(atlas_corpus, RECIPES[name]), kept(folder, name)
+    monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", ROUGH)
+    one, two = two_processes.steps(atlas_corpus, RECIPES[name]), kept(folder, name)
     assert len(one["losses"]) == STEPS
     for found in two:
         assert found.keys() == one.keys()
@@ -136,7 +144,7 @@ def test_a_process_that_dies_is_noticed_and_the_run_can_be_resumed(folder: Path,
 def test_a_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(folder / "killed", run)
-    assert TrainingRun(atlas_corpus, RESUMED, run, "cpu", pace=PACE).train(resume=True).finished
+    assert TrainingRun(atlas_corpus, RESUMED, run, "cpu", logging=PACE).train(resume=True).finished
     one, two = Model.load(run / MODEL_FOLDER), Model.load(folder / "whole" / MODEL_FOLDER)
     for name, weight in two.weights.items():
         np.testing.assert_allclose(one.weights[name], weight, rtol=1e-5, atol=1e-5, err_msg=name)
@@ -150,7 +158,7 @@ def test_a_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Co
 def test_processes_started_again_do_not_call_on_dead_ones() -> None:
     store = torch.distributed.HashStore()
     for other in (1, 2):  # of a start that failed
-        store.set(f"eqkin/word-of-{other}", "dead")
+        store.set(f"eqkin/token-{other}", "dead")
     names: set[bytes] = set()
     for start in range(2):
         with ThreadPoolExecutor(3) as pool:
@@ -164,12 +172,15 @@ def test_processes_started_again_do_not_call_on_dead_ones() -> None:
 def test_all_processes_refuse_what_one_has_to_refuse(folder: Path) -> None:
     for first, second in (said(folder, name) for name in ("odd", "there", "different")):
         assert first == second
-    assert said(folder, "odd")[0] == ["BadInput", "7 triplets a step cannot be dealt out to 2 processes: try --batch 6"]
-    assert "holds a run at step 24" in said(folder, "there")[0][1]
+    assert said(folder, "odd")[0] == [
+        "BadInput",
+        "7 triplets per step cannot be divided among 2 processes: try --batch 6",
+    ]
+    assert "contains a run at step 24" in said(folder, "there")[0][1]
     assert "different equations" in said(folder, "different")[0][1]
     for kind, message in said(folder, "nan"):  # it was stopped at step 5, when the second process was asked to
-        assert kind == "LearningFailed" and "at step 5" in message and "nan" in message
-    assert "has the state at step" in said(folder, "nan")[0][1]  # only the first has a folder to look into
+        assert kind == "TrainingFailed" and "at step 5" in message and "nan" in message
+    assert "has a checkpoint of step" in said(folder, "nan")[0][1]  # only the first has a folder to look into
 
 
 def test_a_signal_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> None:
@@ -202,7 +213,7 @@ def test_what_learns_in_one_process_is_refused_under_torchrun(monkeypatch: pytes
     started(monkeypatch, RANK=0)
     module = torch.nn.Linear(1, 1)
     with pytest.raises(BadInput, match="without torchrun"):
-        descend(module, lambda step: module.weight.sum(), Descent(1))
+        train_module(module, lambda step: module.weight.sum(), OptimizerConfig(1))
     refused = CliRunner().invoke(app, ["finetune"])
     assert isinstance(refused.exception, BadInput) and "without torchrun" in str(refused.exception)
 
@@ -210,7 +221,7 @@ def test_what_learns_in_one_process_is_refused_under_torchrun(monkeypatch: pytes
 def test_processes_that_do_not_find_each_other_say_where_they_looked(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, RANK=1)  # the first one is not there
     with pytest.raises(Unreachable, match=r"2 processes .* did not meet at 127\.0\.0\.1:1 "):
-        with join_process_group(CPU, patience=timedelta(seconds=1)):
+        with join_process_group(CPU, timeout=timedelta(seconds=1)):
             pass
     monkeypatch.setenv("RANK", "first")
     with pytest.raises(BadInput, match="torchrun sets"), join_process_group(CPU):

@@ -1,5 +1,6 @@
 """Runs with eqkin's own recipe: that they learn, go on exactly, average, and do without words."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 from dataclasses import replace
@@ -10,20 +11,23 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.encoder import Encoder  # noqa: E402
-from eqkin.encoder.model import Model  # noqa: E402
-from eqkin.encoder.torch_network import build_network  # noqa: E402
-from eqkin.errors import BadInput  # noqa: E402
-from eqkin.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from eqkin.training.corpus import Corpus  # noqa: E402
-from eqkin.training.held_out import HeldOutEvaluator  # noqa: E402
-from eqkin.training.material import TrainingData, build_training_data  # noqa: E402
-from eqkin.training.metrics import read_metrics  # noqa: E402
-from eqkin.training.recipes import Recipe, get_recipe  # noqa: E402
-from eqkin.training.run import METRICS_FILE, MODEL_FOLDER  # noqa: E402
-from eqkin.training.steps import Trainer  # noqa: E402
-from eqkin.trees import Vocabulary  # noqa: E402
-from tests.training.test_run import TINY, curve, run  # noqa: E402
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model import Model
+from eqkin.encoder.torch_network import build_network
+from eqkin.errors import BadInput
+from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
+from eqkin.training.config import Recipe, get_recipe
+from eqkin.training.data import Corpus
+from eqkin.training.metrics import (
+    METRICS_FILE,
+    HeldOutEvaluator,
+    read_metrics,
+)
+from eqkin.training.objective import TrainingData, build_training_data
+from eqkin.training.run import MODEL_FOLDER
+from eqkin.training.trainer import RecipeTrainer
+from eqkin.trees import Vocabulary
+from tests.training.test_run import TINY, curve, run
 
 CPU = torch.device("cpu")
 pytestmark = pytest.mark.usefixtures("rough_kin")
@@ -103,7 +107,7 @@ def test_a_corpus_without_words_is_learned_from_without_them(atlas_corpus: Corpu
 
 
 def test_a_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_corpus: Corpus) -> None:
-    with pytest.raises(BadInput, match="another corpus"):
+    with pytest.raises(BadInput, match="different corpus"):
         run(replace(atlas_corpus, words=None), whole, tiny(), resume=True)
 
 
@@ -140,7 +144,7 @@ def material(atlas_corpus: Corpus, rough_kin: None) -> TrainingData:
 
 def test_weights_and_statistics_are_averaged_over_the_last_steps(material: TrainingData) -> None:
     recipe = tiny(triplets="40", averaged="0.4")  # 10 steps, the last 4
-    stepper = Trainer(recipe, material, compiled=False, recorded=False)
+    stepper = RecipeTrainer(recipe, material, compiled=False, captured=False)
     seen = []
     for step in range(10):
         stepper.train_steps(1)
@@ -150,7 +154,7 @@ def test_weights_and_statistics_are_averaged_over_the_last_steps(material: Train
             mean = torch.stack([weights[name] for weights in averaged]).double().mean(0)
             np.testing.assert_allclose(tensor.numpy(), mean.numpy(), rtol=1e-4, atol=1e-6)
     assert not torch.equal(seen[-1]["output.weight"], stepper.network.state_dict()["output.weight"])
-    plain = Trainer(recipe.override({"averaged": "0"}), material, compiled=False, recorded=False)
+    plain = RecipeTrainer(recipe.override({"averaged": "0"}), material, compiled=False, captured=False)
     assert plain.network is plain.objective.network
     assert not any(name.startswith("average") for name in plain.get_state())
 
@@ -158,8 +162,8 @@ def test_weights_and_statistics_are_averaged_over_the_last_steps(material: Train
 def test_weights_decay_only_if_asked_to(material: TrainingData) -> None:
     norms = []
     for decay in ("0", "0.9"):
-        stepper = Trainer(tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01"), material,
-                          compiled=False, recorded=False)  # fmt: skip
+        stepper = RecipeTrainer(tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01"), material,
+                          compiled=False, captured=False)  # fmt: skip
         for _ in range(10):
             stepper.train_steps(1)
         norms.append(float(stepper.objective.network.state_dict()["output.weight"].norm()))

@@ -12,11 +12,10 @@ from eqkin.evaluation.metrics.other_sides import compute_mrr, compute_partner_ra
 from eqkin.evaluation.systems.towers import BagTower, LinearTower, TransformerTower
 from eqkin.evaluation.systems.transformer_batches import TreeSet
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
-from eqkin.training.finetuning import FinetuningConfig, finetune
-from eqkin.training.towers import GraphTower
+from eqkin.training.finetuning import FinetuningConfig, GraphTower, finetune
 from eqkin.trees import Vocabulary
 from tests.encoder.models import random_model
-from tests.training.small import some_trees
+from tests.training.corpora import some_trees
 from tests.trees.strategies import build
 
 CPU = torch.device("cpu")

@@ -9,14 +9,14 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.torch_network import SumNetwork
 from eqkin.errors import BadInput
-from eqkin.training import held_out
-from eqkin.training.held_out import HeldOutEvaluator, embed_trees
-from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
-from eqkin.training.recipes import Recipe
-from eqkin.training.resident import DeviceForest
+from eqkin.training import batches
+from eqkin.training.batches import DeviceForest
+from eqkin.training.config import CONTEXT_KINDS, Recipe
+from eqkin.training.metrics import HeldOutEvaluator
+from eqkin.training.sampling import TripletSampler
 from eqkin.trees import Vocabulary
 from tests.encoder.models import SMALL, random_model
-from tests.training.small import corpus_of
+from tests.training.corpora import corpus_of
 
 CPU = torch.device("cpu")
 CORPUS = corpus_of([[3, 2], [4], [1, 1]], ((0, 1),))
@@ -31,9 +31,9 @@ def network() -> SumNetwork:
 
 @pytest.mark.parametrize("room", [1, 7, 4_000])
 def test_trees_are_embedded_as_a_search_would_whatever_fits_into_a_batch(room, monkeypatch):
-    monkeypatch.setattr(held_out, "_NODES", {"cpu": room})
+    monkeypatch.setattr(batches, "EMBEDDING_NODES", {"cpu": room})
     trees = torch.tensor([3, 0, 3, 10, 7, 4])
-    vectors = embed_trees(network(), DeviceForest(CORPUS.forest, VOCABULARY, CPU), trees)
+    vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(network(), trees)
     expected = Encoder(MODEL).embed(CORPUS.forest.select(trees.tolist()))
     assert vectors.numpy() == pytest.approx(expected, abs=1e-5)
 
@@ -42,17 +42,15 @@ def test_trees_are_embedded_as_a_search_would_whatever_fits_into_a_batch(room, m
 def test_embedding_leaves_the_network_as_it_was(learning):
     made = network().train(learning)
     before = {name: tensor.clone() for name, tensor in made.state_dict().items()}
-    vectors = embed_trees(made, DeviceForest(CORPUS.forest, VOCABULARY, CPU), torch.arange(len(CORPUS)))
+    vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(made)
     assert made.training is learning
     assert not vectors.requires_grad
     assert all(torch.equal(before[name], tensor) for name, tensor in made.state_dict().items())
 
 
 def test_no_trees_have_no_embeddings():
-    assert embed_trees(network(), DeviceForest(CORPUS.forest, VOCABULARY, CPU), torch.arange(0)).shape == (
-        0,
-        SMALL.dimensions,
-    )
+    vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(network(), torch.arange(0))
+    assert vectors.shape == (0, SMALL.dimensions)
 
 
 def test_the_score_is_the_share_of_triples_that_are_ranked_right():

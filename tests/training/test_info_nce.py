@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from eqkin.training.info_nce import info_nce
+from eqkin.training.losses import InfoNCELoss
 
 
 def slow(left, right, temperature):
@@ -21,28 +21,28 @@ def slow(left, right, temperature):
 def test_it_is_the_formula(temperature):
     generator = torch.Generator().manual_seed(1)
     left, right = torch.randn(2, 7, 5, generator=generator, dtype=torch.float64)
-    assert float(info_nce(left, right, temperature)) == pytest.approx(slow(left, right, temperature), rel=1e-5)
+    assert float(InfoNCELoss(temperature)(left, right)) == pytest.approx(slow(left, right, temperature), rel=1e-5)
 
 
 def test_lengths_do_not_matter():
     left, right = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(2))
-    assert torch.allclose(info_nce(left, right), info_nce(5 * left, 0.1 * right), rtol=1e-4)
+    assert torch.allclose(InfoNCELoss()(left, right), InfoNCELoss()(5 * left, 0.1 * right), rtol=1e-4)
 
 
 def test_pairs_that_match_cost_nothing_and_those_that_do_not_cost_much():
     vectors = torch.eye(4)
-    assert float(info_nce(vectors, vectors)) < 1e-6
-    assert float(info_nce(vectors, vectors.roll(1, 0))) == pytest.approx(100, rel=1e-3)
+    assert float(InfoNCELoss()(vectors, vectors)) < 1e-6
+    assert float(InfoNCELoss()(vectors, vectors.roll(1, 0))) == pytest.approx(100, rel=1e-3)
 
 
 def test_vectors_that_are_all_the_same_cost_the_logarithm_of_their_number():
-    assert float(info_nce(torch.ones(6, 3), torch.ones(6, 3))) == pytest.approx(math.log(6), rel=1e-5)
+    assert float(InfoNCELoss()(torch.ones(6, 3), torch.ones(6, 3))) == pytest.approx(math.log(6), rel=1e-5)
 
 
 def test_descending_it_brings_partners_together():
     generator = torch.Generator().manual_seed(3)
     left, right = torch.randn(2, 5, 4, generator=generator)
     left.requires_grad_()
-    before = info_nce(left, right, 0.5)
+    before = InfoNCELoss(0.5)(left, right)
     before.backward()
-    assert float(info_nce((left - left.grad).detach(), right, 0.5)) < float(before.detach())
+    assert float(InfoNCELoss(0.5)((left - left.grad).detach(), right)) < float(before.detach())

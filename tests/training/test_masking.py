@@ -9,14 +9,15 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 
 from torch.nn import functional
 
-from eqkin.training.masking import MASKING_CLASSES, Mask, Masking, MaskingHeads, _SelectRows
+from eqkin.training.augmentation import Masking, NodeMask
+from eqkin.training.losses import MASKING_CLASSES, MaskingHeads, _SelectRows
 from tests.encoder.batches import random
 
 SHARE = 0.15
 WIDTH = 6
 
 
-def draw(nodes: int, count: int | None = None, share: float = SHARE, step: int = 0, seed: int = 0) -> Mask:
+def draw(nodes: int, count: int | None = None, share: float = SHARE, step: int = 0, seed: int = 0) -> NodeMask:
     masking = Masking(share, seed=seed)
     return masking.draw(torch.tensor(step), torch.arange(nodes), torch.tensor(nodes if count is None else count))
 
@@ -62,7 +63,7 @@ def test_there_is_room_for_more_than_ever_comes_up():
 
 def test_what_has_no_room_is_hidden_but_not_guessed():
     masking = Masking(0.9, seed=0)
-    masking._per_mille = 0  # room for 32
+    masking._room_per_mille = 0  # room for 32
     mask = masking.draw(torch.tensor(0), torch.arange(100), torch.tensor(100))
     assert int(mask.hidden.sum()) > 80
     assert int(mask.count) == len(mask.nodes) == 32

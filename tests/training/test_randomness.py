@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training.randomness import RandomStream, make_step_column
-from tests.training.small import fits
+from tests.training.corpora import fits
 
 STEP = torch.tensor(3)
 MANY = torch.arange(40_000)

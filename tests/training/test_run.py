@@ -1,5 +1,6 @@
 """Runs: what they learn, how they are stopped, resumed and refused. All of it on CPUs, with tiny networks."""
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import os
@@ -14,17 +15,25 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.encoder import Encoder  # noqa: E402
-from eqkin.encoder.model import Model  # noqa: E402
-from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
-from eqkin.errors import BadInput, LibraryBusy, TrainingFailed  # noqa: E402
-from eqkin.training.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from eqkin.training.corpus import Corpus  # noqa: E402
-from eqkin.training.held_out import HeldOutEvaluator  # noqa: E402
-from eqkin.training.metrics import read_metrics  # noqa: E402
-from eqkin.training.recipes import Recipe, get_recipe  # noqa: E402
-from eqkin.training.run import METRICS_FILE, MODEL_FOLDER, LoggingConfig, TrainingProgress, TrainingResult, TrainingRun  # noqa: E402
-from eqkin.trees import Vocabulary  # noqa: E402
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model import Model
+from eqkin.encoder.torch_network import SumNetwork
+from eqkin.errors import BadInput, LibraryBusy, TrainingFailed
+from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
+from eqkin.training.config import (
+    LoggingConfig,
+    Recipe,
+    get_recipe,
+)
+from eqkin.training.data import Corpus
+from eqkin.training.metrics import (
+    METRICS_FILE,
+    HeldOutEvaluator,
+    read_metrics,
+)
+from eqkin.training.run import MODEL_FOLDER, TrainingResult, TrainingRun
+from eqkin.training.trainer import TrainingProgress
+from eqkin.trees import Vocabulary
 
 TINY = {"width": "16", "batch": "4", "triplets": "48", "warm_up": "3", "learning_rate": "3e-3", "held_out": "0.25"}
 PACE = LoggingConfig(log_steps=4, score_steps=6, score_triples=200, final_triples=400)
@@ -48,7 +57,7 @@ def run(
         recipe or tiny(),
         folder,
         device="cpu",
-        pace=PACE,
+        logging=PACE,
         on_progress=note,
         should_stop=lambda: bool(stop_at and reached and reached[-1] >= stop_at),
     ).train(resume=resume)
@@ -156,9 +165,9 @@ def test_a_folder_with_a_run_is_not_overwritten(whole: Path, atlas_corpus: Corpu
 
 
 def test_a_run_is_not_resumed_with_another_recipe_or_corpus(whole: Path, atlas_corpus: Corpus) -> None:
-    with pytest.raises(BadInput, match="another recipe"):
+    with pytest.raises(BadInput, match="different recipe"):
         run(atlas_corpus, whole, tiny(masking="0"), resume=True)
-    with pytest.raises(BadInput, match="another corpus"):
+    with pytest.raises(BadInput, match="different corpus"):
         run(atlas_corpus.select(range(27)), whole, resume=True)
 
 
@@ -171,7 +180,7 @@ def test_two_runs_do_not_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) ->
                 run(atlas_corpus, tmp_path, resume=True)
             refused.append(caught.value)
 
-    TrainingRun(atlas_corpus, tiny(), tmp_path, "cpu", pace=PACE, on_progress=second).train()
+    TrainingRun(atlas_corpus, tiny(), tmp_path, "cpu", logging=PACE, on_progress=second).train()
     assert str(os.getpid()) in str(refused[0])
 
 
@@ -181,7 +190,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_batch(atlas_c
     assert saved is not None
     saved.arrays["model.network.first.weight"][0, 0] = np.nan
     save_checkpoint(tmp_path, saved.arrays, saved.facts)
-    with pytest.raises(TrainingFailed, match=r"at step 5: .*nan.*12 equations: atlas:.*state at step 5"):
+    with pytest.raises(TrainingFailed, match=r"at step 5: .*nan.*12 equations: atlas:.*checkpoint of step 5"):
         run(atlas_corpus, tmp_path, resume=True)
     again = load_checkpoint(tmp_path)
     assert again is not None and again.facts["step"] == 5
@@ -193,7 +202,7 @@ def test_weights_that_are_no_numbers_never_replace_a_checkpoint(atlas_corpus: Co
     assert saved is not None
     saved.arrays["adam.exp_avg.heads.tag.bias"][0] = np.nan  # the next step's loss does not show it
     save_checkpoint(tmp_path, saved.arrays, saved.facts)
-    with pytest.raises(TrainingFailed, match=r"at step 5: it left model\.heads\.tag\.bias"):
+    with pytest.raises(TrainingFailed, match=r"at step 5: model\.heads\.tag\.bias"):
         run(atlas_corpus, tmp_path, resume=True, stop_at=6)
     again = load_checkpoint(tmp_path)
     assert again is not None and again.facts["step"] == 5
@@ -256,10 +265,10 @@ def test_a_signal_to_end_saves_the_run(atlas_corpus: Corpus, tmp_path: Path) -> 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
     run(atlas_corpus, tmp_path, stop_at=7)
     script = (
-        "import os, sys; from pathlib import Path; from eqkin.training.corpus import Corpus;"
-        "from tests.training.test_run import Run, tiny, PACE;"
-        "Run(Corpus.load(sys.argv[1]), tiny(), Path(sys.argv[2]), 'cpu', pace=PACE,"
-        "on_progress=lambda p: os.kill(os.getpid(), 9) if p.step == 10 else None).start(resume=True)"
+        "import os, sys; from pathlib import Path; from eqkin.training.data import Corpus;"
+        "from tests.training.test_run import TrainingRun, tiny, PACE;"
+        "TrainingRun(Corpus.load(sys.argv[1]), tiny(), Path(sys.argv[2]), 'cpu', logging=PACE,"
+        "on_progress=lambda p: os.kill(os.getpid(), 9) if p.step == 10 else None).train(resume=True)"
     )
     atlas_corpus.save(tmp_path / "corpus.zst")
     command = [sys.executable, "-c", script, str(tmp_path / "corpus.zst"), str(tmp_path)]

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.training.tables import select_heaviest
+from eqkin.training.losses import select_heaviest
 
 WEIGHTS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0])
 

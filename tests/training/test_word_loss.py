@@ -8,9 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.training import word_loss
-from eqkin.training.corpus_words import ContextWords
-from eqkin.training.word_loss import WordLoss, WordTables
+from eqkin.training.losses import WordLoss, WordTables
+from eqkin.training.text import ContextWords
 
 CPU = torch.device("cpu")
 ROWS = [[0, 1], [0, 2], [], [0, 1, 2, 3], [3]]
@@ -52,12 +51,6 @@ def by_formula(vectors: torch.Tensor, weighed: list[list[tuple[torch.Tensor, flo
     return expected
 
 
-@pytest.fixture
-def all_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No word is left out."""
-    monkeypatch.setattr(word_loss, "_LEFT_OUT", 0.0)
-
-
 def kept(made: WordLoss, number: int) -> torch.Tensor:
     """Which words of `APART` count in a step, (30, 8): those that learn."""
     vectors = unit(30, made.vectors.shape[1])
@@ -76,14 +69,16 @@ def test_tables_hold_the_words_of_each_equation_and_how_rare_they_are():
         assert not any(weight[len(row) :])
 
 
-def test_of_too_many_words_the_rarest_are_kept(monkeypatch):
-    monkeypatch.setattr(word_loss, "WORDS", 2)
-    assert WordTables(words(ROWS), CPU).word[3].tolist() == [1, 2]  # 0 is the most frequent, 3 as frequent as the two
+def test_of_too_many_words_the_rarest_are_kept():
+    assert WordTables(words(ROWS), CPU, max_words=2).word[3].tolist() == [
+        1,
+        2,
+    ]  # 0 is the most frequent, 3 as frequent as the two
 
 
-def test_equations_find_their_words_and_words_their_equation(all_words: None) -> None:
+def test_equations_find_their_words_and_words_their_equation() -> None:
     torch.manual_seed(0)
-    made = WordLoss(WordTables(words(ROWS), CPU), 6)
+    made = WordLoss(WordTables(words(ROWS), CPU), 6, dropout=0.0)
     trees, papers = torch.tensor([3, 0, 2, 1, 4, 1]), [0, 1, 2, 0, 4, 5]
     vectors, own = unit(6, 6), made.vectors.detach()
     expected = by_formula(vectors, [[(own[w], rarity(w)) for w in ROWS[tree]] for tree in trees.tolist()], papers)
@@ -136,9 +131,8 @@ def test_an_equation_that_comes_up_twice_in_a_batch_keeps_other_words_each_time(
 
 
 @pytest.mark.parametrize(("share", "tree"), [(0.5, 2), (1.0, 3)], ids=["there are none", "all are left out"])
-def test_without_any_words_nothing_is_lost_or_learned(share: float, tree: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(word_loss, "_LEFT_OUT", share)
-    made = WordLoss(WordTables(words(ROWS), CPU), 4)
+def test_without_any_words_nothing_is_lost_or_learned(share: float, tree: int) -> None:
+    made = WordLoss(WordTables(words(ROWS), CPU), 4, dropout=share)
     vectors = unit(3, 4).requires_grad_()
     loss = made(vectors, torch.tensor([tree] * 3), torch.eye(3, dtype=torch.bool), step())
     loss.backward()
@@ -147,9 +141,9 @@ def test_without_any_words_nothing_is_lost_or_learned(share: float, tree: int, m
     assert made.vectors.grad is not None and made.vectors.grad.isfinite().all() and not made.vectors.grad.any()
 
 
-def test_cosines_are_scaled_by_no_more_than_a_hundred(all_words: None) -> None:
+def test_cosines_are_scaled_by_no_more_than_a_hundred() -> None:
     torch.manual_seed(0)
-    made = WordLoss(WordTables(words(ROWS), CPU), 4)
+    made = WordLoss(WordTables(words(ROWS), CPU), 4, dropout=0.0)
     vectors, trees = unit(3, 4), torch.tensor([0, 1, 4])
     losses = []
     for scale in (log(10), log(100), log(1000)):

@@ -15,7 +15,7 @@ from eqkin.errors import BadInput
 if TYPE_CHECKING:
     from eqkin.evaluation.experiments.context import ExperimentContext
     from eqkin.evaluation.systems.base import System
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
 Folder = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where what is learned and measured is kept.")]
 Names = Annotated[

@@ -161,7 +161,7 @@ def export(
 
 
 def _export_corpus(library: Library, path: Path) -> None:
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
     with ProgressDisplay(lambda: "writing trees"):
         corpus = Corpus.from_library(library)

@@ -17,10 +17,11 @@ from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.errors import BadInput
 
 if TYPE_CHECKING:
-    from eqkin.training.corpus import Corpus
-    from eqkin.training.ranks import ProcessGroup
-    from eqkin.training.recipes import Recipe
-    from eqkin.training.run import TrainingProgress, TrainingResult, TrainingRun
+    from eqkin.training.config import Recipe
+    from eqkin.training.data import Corpus
+    from eqkin.training.distributed import ProcessGroup
+    from eqkin.training.run import TrainingResult, TrainingRun
+    from eqkin.training.trainer import TrainingProgress
 
 CorpusFile = Annotated[
     Path | None,
@@ -87,8 +88,9 @@ def train(
         torchrun --nnodes 2 --nproc-per-node 8 --rdzv-backend c10d --rdzv-endpoint node1:29400 -m eqkin train --resume
     """
     require_torch()
+    from eqkin.training.config import choose_device
     from eqkin.training.distributed import join_process_group
-    from eqkin.training.run import TrainingRun, choose_device
+    from eqkin.training.run import TrainingRun
 
     named = {"triplets": triplets, "batch": batch, "seed": seed}
     changes = dict(_parse_setting(setting) for setting in settings or [])
@@ -99,7 +101,7 @@ def train(
         if group.is_first and loaded.words is None and chosen.loss == "kin" and chosen.words_weight:
             warn(f"{corpus} has no words around its equations, so that objective is skipped: export it again")
         with _StopOnSignal(patient=not group.is_single) as stop:
-            run = TrainingRun(loaded, chosen, output, device, fast, should_stop=stop, ranks=group)
+            run = TrainingRun(loaded, chosen, output, device, fast, should_stop=stop, group=group)
             outcome = _train_with_progress(run, resume=resume, quiet=as_json or not group.is_first)
         if group.is_first:
             _print_outcome(outcome, output, as_json, drawn=_draw_curves(output), together=not group.is_single)
@@ -111,7 +113,7 @@ def train(
 def _load_recipe(name: str, resumed: Path | None, group: ProcessGroup) -> Recipe:
     """Return the recipe of the run to resume, if one is saved there, or the one of that name."""
     from eqkin.training.checkpoint import load_checkpoint
-    from eqkin.training.recipes import Recipe, get_recipe
+    from eqkin.training.config import Recipe, get_recipe
 
     def load_saved() -> bytes:
         saved = load_checkpoint(resumed) if resumed else None
@@ -164,7 +166,7 @@ def _parse_setting(setting: str) -> tuple[str, str]:
 
 def load_corpus(file: Path | None, library: Path) -> Corpus:
     """Load the corpus to train on: a packed file, or a library."""
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
     if file is not None:
         return Corpus.load(file)
@@ -198,8 +200,7 @@ def describe_progress(progress: TrainingProgress) -> str:
 
 def _draw_curves(folder: Path) -> bool:
     from eqkin.plots import draw_training_curves
-    from eqkin.training.metrics import read_metrics
-    from eqkin.training.run import METRICS_FILE
+    from eqkin.training.metrics import METRICS_FILE, read_metrics
 
     try:
         draw_training_curves(read_metrics(folder / METRICS_FILE), folder)

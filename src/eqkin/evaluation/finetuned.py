@@ -18,7 +18,7 @@ from eqkin.evaluation.results import Score
 from eqkin.evaluation.sets.pairs import PairSet
 from eqkin.evaluation.systems.base import Floats
 from eqkin.statistics import RESAMPLES, bootstrap_mean
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 if TYPE_CHECKING:
     from eqkin.training.finetuning import FinetuningChoice, FinetuningConfig
@@ -70,9 +70,8 @@ def finetune_model(
         BadInput: There is a model in the folder already or none to begin with, or there are too few pairs.
         StorageFailed: The disk refused.
     """
-    from eqkin.training.finetuning import FinetuningConfig, finetune
-    from eqkin.training.run import choose_device
-    from eqkin.training.towers import GraphTower
+    from eqkin.training.config import choose_device
+    from eqkin.training.finetuning import FinetuningConfig, GraphTower, finetune
 
     if (out / DESCRIPTION_FILE).exists():
         raise BadInput(f"{out} holds a model already: choose another folder")

@@ -1,1 +1,1 @@
-"""Learning: what to draw, what to hide, what to lose, and the loop that puts them together."""
+"""Training: data, sampling, augmentation, losses, and the training loop."""

@@ -1,8 +1,7 @@
-"""The state of a run on disk: arrays in a safetensors file, and `checkpoint.json`, which names and vouches for it.
+"""The state of a run on disk: arrays in a safetensors file, and `checkpoint.json` with its name and hash.
 
-A save writes the arrays into a new file, then `checkpoint.json` over the old one, then deletes the files that it no
-longer names. A run that is killed at any moment leaves the old state or the new one, and at worst a file that the next
-save sweeps away.
+A save writes the arrays to a new file, replaces `checkpoint.json`, then deletes the files that it no longer names. A run
+that is killed at any time leaves either the old or the new state, and at worst a file that the next save deletes.
 """
 
 from __future__ import annotations
@@ -31,24 +30,23 @@ CHECKPOINT_FILE = "checkpoint.json"
 Arrays = dict[str, npt.NDArray[Any]]
 
 _ARRAYS_PATTERN = re.compile(r"checkpoint-\d+(-again)?\.safetensors")
-_TEMPORARY_PATTERN = re.compile(
-    rf"\.({re.escape(CHECKPOINT_FILE)}|{_ARRAYS_PATTERN.pattern})\.\d+\.tmp"
-)  # what `write_file` writes first
+# temporary files of `write_file`
+_TEMPORARY_PATTERN = re.compile(rf"\.({re.escape(CHECKPOINT_FILE)}|{_ARRAYS_PATTERN.pattern})\.\d+\.tmp")
 _DTYPE_KINDS = "biuf"  # of arrays: bool, integers, floats
-_REMEDY = f"restore the run's folder from a copy, or delete its {CHECKPOINT_FILE} to start the run anew"
+_REMEDY = f"restore the run's folder from a copy, or delete its {CHECKPOINT_FILE} to start again"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run needs to go on as if it had never stopped."""
+    """Everything a run needs to continue exactly as if it had not stopped."""
 
-    arrays: Arrays  # weights and the state of the optimiser; writable, with the dtypes and shapes that were saved
-    facts: dict[str, Any]  # everything else, as JSON: the step, the recipe, the states of random generators
+    arrays: Arrays  # weights and the state of the optimizer; writable
+    facts: dict[str, Any]  # everything else, as JSON: step, recipe, metrics
 
 
 @dataclass(frozen=True)
 class _CheckpointManifest:
-    """`checkpoint.json` without its checksum, in the order in which it is written."""
+    """The content of `checkpoint.json` without its checksum, in the order in which it is written."""
 
     file: str
     sha256: str
@@ -63,57 +61,57 @@ class _CheckpointManifest:
 
 @contextmanager
 def lock_run(folder: Path) -> Iterator[None]:
-    """Keep a run's folder to oneself while the context lasts; the folder is made when it is missing.
+    """Lock a run's folder while the context lasts; the folder is created if necessary.
 
-    Raises `LibraryBusy`, which names the process that has it, or `StorageFailed`. The lock goes with its process, also
-    when that is killed. Reading a checkpoint needs no lock.
+    Raises `LibraryBusy`, which names the process that holds the lock, or `StorageFailed`. The operating system releases
+    the lock when the process ends, even if it is killed. Reading a checkpoint needs no lock.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageFailed(f"{folder}: no run can be kept there ({error.strerror or error})") from error
+        raise StorageFailed(f"{folder}: cannot be used as the folder of a run ({error.strerror or error})") from error
     with WriterLock(folder):
         yield
 
 
 def save_checkpoint(folder: Path, arrays: Mapping[str, npt.NDArray[Any]], facts: Mapping[str, Any]) -> None:
-    """Replace the run's state in one step; the caller holds `run_lock`.
+    """Replace the run's state atomically; the caller holds `lock_run`.
 
     Args:
         folder: The run's folder.
         arrays: Arrays of bools, integers or floats, of any shape.
-        facts: Whatever JSON can hold; `facts["step"]`, a number from 0 on, names the file of the arrays.
+        facts: JSON values; `facts["step"]`, an integer from 0, names the file of the arrays.
 
     Raises:
-        BadInput: Arrays or facts are not of these kinds.
+        BadInput: Arrays or facts have other types.
         StorageFailed: The disk is full or read-only; the old state is intact.
-        CorruptData: There is a `checkpoint.json` that cannot be read, and is not written over.
+        CorruptData: There is a `checkpoint.json` that cannot be read; it is not overwritten.
     """
     step = facts.get("step")
     if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-        raise BadInput(f"a checkpoint's facts need a step, a whole number from 0 on, not {step!r}")
+        raise BadInput(f"the facts of a checkpoint need a step, an integer from 0, not {step!r}")
     content = _pack_arrays(arrays)
     present = _read_manifest(folder)
     kept = present.file if present else None
     file = f"checkpoint-{step}.safetensors"
-    if file == kept:  # that one has to stay as it is until the new one is named
+    if file == kept:  # must stay unchanged until the new manifest is written
         file = f"checkpoint-{step}-again.safetensors"
     manifest = _CheckpointManifest(file, hashlib.sha256(content).hexdigest(), len(content), dict(facts))
     try:
         text = manifest.to_text().encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise BadInput(f"a checkpoint's facts have to be JSON ({error})") from error
-    _delete_unused_files(folder, kept)  # room for the new file
+        raise BadInput(f"the facts of a checkpoint must be JSON ({error})") from error
+    _delete_unused_files(folder, kept)  # make room for the new file
     write_file(folder / file, content)
     write_file(folder / CHECKPOINT_FILE, text)
     _delete_unused_files(folder, file)
 
 
 def load_checkpoint(folder: Path) -> Checkpoint | None:
-    """The run's last saved state; None when nothing was saved.
+    """Return the run's last saved state; None if nothing was saved.
 
-    Raises `CorruptData` when a file is damaged, missing, foreign or of another version, and `StorageFailed` when the
-    disk cannot read it.
+    Raises `CorruptData` if a file is damaged, missing or of another format or version, and `StorageFailed` if it cannot
+    be read.
     """
     manifest = _read_manifest(folder)
     while manifest:
@@ -123,24 +121,24 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
             newer = _read_manifest(folder)
             if newer and newer.to_text() == manifest.to_text():
                 raise
-            manifest = newer  # a run saved its next state in between and deleted this one
+            manifest = newer  # the run saved its next state in the meantime and deleted this one
     return None
 
 
 def pack_checkpoint(saved: Checkpoint) -> bytes:
-    """A checkpoint as bytes, to tell it to another process."""
+    """Serialise a checkpoint, to send it to another process."""
     facts = json.dumps(saved.facts).encode()
     return len(facts).to_bytes(8, "little") + facts + _pack_arrays(saved.arrays)
 
 
 def unpack_checkpoint(packed: bytes) -> Checkpoint:
-    """What `pack` was given."""
+    """Return what `pack_checkpoint` was given."""
     end = 8 + int.from_bytes(packed[:8], "little")
     return Checkpoint(load(packed[end:]), json.loads(packed[8:end]))
 
 
 def remove_checkpoint(folder: Path) -> None:
-    """Delete the run's state, if there is one: what it was for is done. Raises `StorageFailed`."""
+    """Delete the run's state, if there is one; raises `StorageFailed`."""
     try:
         (folder / CHECKPOINT_FILE).unlink(missing_ok=True)
     except OSError as error:
@@ -149,11 +147,11 @@ def remove_checkpoint(folder: Path) -> None:
 
 
 def _pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """The content of a safetensors file."""
+    """Return the content of a safetensors file."""
     plain: Arrays = {}
     for name, array in arrays.items():
         if array.dtype.kind not in _DTYPE_KINDS or array.dtype.itemsize > 8:
-            raise BadInput(f"{name} is an array of {array.dtype}: a checkpoint holds bools, integers and floats")
+            raise BadInput(f"{name} is an array of {array.dtype}: a checkpoint can contain bools, integers and floats")
         plain[name] = np.asarray(array, array.dtype.newbyteorder("="), order="C")
     return save(plain)
 
@@ -191,21 +189,21 @@ def _read_manifest(folder: Path) -> _CheckpointManifest | None:
                 f"{path}: {form} version {version}, this eqkin reads {FORMAT} version {VERSION}; "
                 "use the eqkin that wrote it, or another folder"
             )
-        del data["checksum"]  # `text` makes it again
+        del data["checksum"]  # `to_text` computes it again
         manifest = _CheckpointManifest(**data)
         if manifest.to_text().encode() != raw:
             raise ValueError("checksum differs")
         kinds = [type(value) for value in vars(manifest).values()]
         if kinds != [str, str, int, dict] or not _ARRAYS_PATTERN.fullmatch(manifest.file):
-            raise ValueError("no checkpoint is described like that")
+            raise ValueError("not the description of a checkpoint")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise CorruptData(f"{path}: damaged ({error}); {_REMEDY}") from error
     return manifest
 
 
 def _delete_unused_files(folder: Path, keep: str | None) -> None:
-    """Delete array files other than `keep`, and what killed runs were writing."""
-    with suppress(OSError):  # they take room and do no harm
+    """Delete array files other than `keep`, and temporary files of killed runs."""
+    with suppress(OSError):  # they take space but do no harm
         for path in list(folder.iterdir()):
             if path.name != keep and (_ARRAYS_PATTERN.fullmatch(path.name) or _TEMPORARY_PATTERN.fullmatch(path.name)):
                 path.unlink()

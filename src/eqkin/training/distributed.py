@@ -1,157 +1,381 @@
-"""Joining the processes that torchrun started: one a GPU, on one machine or several; without torchrun there is one.
+"""Training in several processes: one per GPU, on one machine or several, started by torchrun.
 
-Gradients are summed by one message a step (`Ranks.add_up`), not by `DistributedDataParallel`: that takes means where
-the losses here add up, sends every process's batch statistics where these are summed already, and brings hooks into
-the backward pass that would have to be recorded too. The networks have some million weights: nothing is gained by
-sending the first gradients while the last are computed.
+Each process computes the vectors of its own triplets and its own rows of the losses; the losses of all processes sum to
+that of the whole batch. Everything that crosses processes within a step is a sum (`ProcessGroup.all_reduce`), and the
+gradient of a sum over processes is the sum of their gradients. So every weight's gradient, summed over the processes
+once more, is that of the whole batch, also for weights that all processes use after a gather.
+
+A gather is a sum of rows that the other processes leave 0. It takes twice the bytes of a proper gather, some MB per
+step, but needs only one operation, which every backend supports on every device and which is a custom operator:
+torch.compile does not break the graph there, and CUDA graphs can capture it.
+
+Gradients are summed in one message per step, not by `DistributedDataParallel`: that averages where these losses add up,
+broadcasts batch statistics that are summed already, and adds hooks to the backward pass that would have to be captured.
+The networks have a few million weights: overlapping communication with computation would gain nothing.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from torch import Tensor
+from torch.nn import functional
 
-from eqkin.errors import BadInput, Unreachable
-from eqkin.training.ranks import ProcessGroup, describe_error
+from eqkin import errors
+from eqkin.encoder.tree_ops import TreeBatch
+from eqkin.errors import BadInput, EqkinError, Unreachable
 
 if TYPE_CHECKING:
     from torch._C._distributed_c10d import Store
 
-COLLECTIVE_TIMEOUT = timedelta(
-    minutes=30
-)  # with a process that is there and says nothing; one that died is noticed at once
-_POLL_SECONDS = 0.02  # seconds between two looks for an answer
+T = TypeVar("T")
+
+BATCH_GROUPS = 3  # of trees in a batch: anchors, partners and negatives
+COLLECTIVE_TIMEOUT = timedelta(minutes=30)  # for a process that is silent; one that has died is noticed at once
+_POLL_SECONDS = 0.02
 _REQUIRED_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
+class ProcessGroup:
+    """This process among those that train together. In a single process, nothing is sent."""
+
+    rank: int = 0
+    size: int = 1
+    backend: str = ""  # of torch.distributed, "nccl" or "gloo"; empty in a single process
+    device: torch.device = torch.device("cpu")  # of this process
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is only this process."""
+        return not self.backend
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes and reports."""
+        return self.rank == 0
+
+    @property
+    def is_capturable(self) -> bool:
+        """Whether communication may be part of a captured CUDA graph."""
+        return self.is_single or self.backend == "nccl"
+
+    def all_reduce(self, x: Tensor) -> Tensor:
+        """Return the sum over all processes; differentiable."""
+        if self.is_single:
+            return x
+        summed: Tensor = _all_reduce(x)
+        return summed
+
+    def all_reduce_mean(self, x: Tensor) -> Tensor:
+        """Return the mean over all processes; differentiable."""
+        return x if self.is_single else self.all_reduce(x) / self.size
+
+    def all_gather(self, x: Tensor, groups: int = 1) -> Tensor:
+        """Return the rows of all processes, in the order of a single process; differentiable.
+
+        Args:
+            x: Rows of this process; every process has the same number.
+            groups: Number of equal parts of `x` (such as anchors, partners and negatives), whose order is kept.
+        """
+        if self.is_single:
+            return x
+        rows = x.unflatten(0, (groups, 1, -1))
+        padding = (0, 0) * (rows.ndim - 2) + (self.rank, self.size - 1 - self.rank)
+        return self.all_reduce(functional.pad(rows, padding)).flatten(0, 2)
+
+    def get_own_rows(self, count: int, groups: int = 1) -> Tensor:
+        """Return the indices of this process's rows among the `count` rows of `all_gather`."""
+        every = torch.arange(count, device=self.device).view(groups, self.size, -1)
+        return every[:, self.rank].flatten()
+
+    def all_reduce_(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors of equal precision by their sums over all processes, in one message."""
+        if self.is_single:
+            return
+        flat = torch.cat([tensor.flatten() for tensor in tensors])
+        with _translate_errors():
+            dist.all_reduce(flat)
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+    def find_max(self, number: int) -> int:
+        """Return the largest number of all processes."""
+        if self.is_single:
+            return number
+        largest = torch.tensor(number, device=self.device)
+        with _translate_errors():
+            dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return int(largest)
+
+    def check_any(self, flag: bool) -> bool:
+        """Return whether the flag is set in any process."""
+        return bool(self.find_max(flag))
+
+    def run_on_first(self, function: Callable[[], T]) -> T | None:
+        """Call a function in the first process; the others return None. An `EqkinError` is raised in all of them."""
+        if self.is_single:
+            return function()
+        result = None
+        if self.is_first:
+            try:
+                result = function()
+            except EqkinError as error:
+                self._broadcast_bytes(f"{type(error).__name__}\0{error}".encode())
+                raise
+        name, _, message = self._broadcast_bytes(b"").decode().partition("\0")
+        if name:
+            raise getattr(errors, name, EqkinError)(message)
+        return result
+
+    def broadcast(self, function: Callable[[], bytes]) -> bytes:
+        """Call a function in the first process and return its result in all of them; likewise an `EqkinError`."""
+        result = self.run_on_first(function)
+        return result if self.is_single and result is not None else self._broadcast_bytes(result or b"")
+
+    def _broadcast_bytes(self, content: bytes) -> bytes:
+        size = torch.tensor(len(content), device=self.device)
+        with _translate_errors():
+            dist.broadcast(size, 0)
+            buffer = torch.zeros(int(size), dtype=torch.uint8, device=self.device)
+            if self.is_first:
+                buffer.copy_(torch.from_numpy(np.frombuffer(content, np.uint8).copy()))
+            dist.broadcast(buffer, 0)
+        return buffer.cpu().numpy().tobytes()
+
+    def check_same(self, what: str, value: str) -> None:
+        """Raise `BadInput` in all processes unless all have the same value."""
+        first = self.broadcast(value.encode)
+        if self.check_any(value.encode() != first):
+            raise BadInput(f"the processes of this run were given different {what}: all of them need the same")
+
+    def check_batch_size(self, batch: int) -> None:
+        """Raise `BadInput` unless a batch can be divided equally."""
+        if batch % self.size:
+            near = max(batch // self.size, 1) * self.size
+            raise BadInput(
+                f"{batch:,} triplets per step cannot be divided among {self.size} processes: try --batch {near}"
+            )
+
+
+SINGLE_PROCESS = ProcessGroup()
+
+
+def select_rows(x: Tensor, rows: Tensor | None) -> Tensor:
+    """Return some rows; None for all."""
+    return x if rows is None else x.index_select(0, rows)
+
+
+@torch.library.custom_op("eqkin::all_reduce", mutates_args=())
+def _all_reduce(x: Tensor) -> Tensor:
+    summed = x.clone(memory_format=torch.contiguous_format)
+    with _translate_errors():
+        dist.all_reduce(summed)
+    return summed
+
+
+@_all_reduce.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+_all_reduce.register_autograd(lambda ctx, gradient: _all_reduce(gradient))
+
+
+@contextmanager
+def _translate_errors() -> Iterator[None]:
+    """Turn errors of torch.distributed into `Unreachable`."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise Unreachable(
+            f"another process of this run ended or no longer responds ({_describe(error)}). Its last output may say "
+            "why; start again with --resume to continue from the last checkpoint"
+        ) from error
+
+
+def _describe(error: Exception) -> str:
+    """Return the first line of an error of torch.distributed, without locations in its source."""
+    return re.sub(r"\[/\S*\] *", "", str(error).strip().partition("\n")[0])[:160]
+
+
+@dataclass(frozen=True)
+class LocalBatch:
+    """The trees of one process: its anchors, partners and negatives, an equal share of whole triplets.
+
+    Random numbers that depend on the position of a tree or node use the position in the whole batch, so that the same
+    nodes are hidden and the same symbols renamed with any number of processes. Every process draws the numbers of all
+    trees, which is cheap, and so knows the positions of all nodes.
+    """
+
+    trees: Tensor  # (trees,) their numbers
+    rows: Tensor | None  # (trees,) their positions in the whole batch; None: this is the whole batch
+    starts: Tensor | None  # (trees,) the positions of their first nodes in the whole batch
+
+    @classmethod
+    def from_batch(cls, trees: Tensor, get_sizes: Callable[[Tensor], Tensor], group: ProcessGroup) -> LocalBatch:
+        """Return the share of this process, given the trees of the batch and a function that returns their sizes."""
+        if group.is_single:
+            return cls(trees, None, None)
+        rows = group.get_own_rows(len(trees), BATCH_GROUPS)
+        sizes = get_sizes(trees)
+        return cls(trees[rows], rows, (sizes.cumsum(0) - sizes)[rows])
+
+    @property
+    def anchors(self) -> Tensor | None:
+        """Positions of its anchors among all anchors; None: these are all of them."""
+        return None if self.rows is None else self.rows.chunk(BATCH_GROUPS)[0]
+
+    def compute_positions(self, nodes: Tensor, trees: TreeBatch) -> Tensor:
+        """Return the positions of nodes in the whole batch, given those in the local one; undefined for padding."""
+        if self.starts is None:
+            return nodes
+        return nodes + (self.starts - trees.offsets[:-1])[trees.tree]
+
+
+def count_nodes_per_process(sizes: Tensor, group: ProcessGroup) -> Tensor:
+    """Return the nodes of each process, (steps, processes), given the sizes of all trees, (steps, trees)."""
+    return sizes.view(len(sizes), BATCH_GROUPS, group.size, -1).sum((1, 3))
+
+
+@dataclass(frozen=True)
 class _TorchrunEnvironment:
-    """What torchrun says about this process."""
+    """The variables that torchrun sets for this process."""
 
     rank: int
     size: int
-    local_rank: int  # among those of this machine
-    local_size: int  # how many this machine has
-    address: str  # where all of them meet
+    local_rank: int  # on this machine
+    local_size: int
+    address: str  # where the processes meet
 
 
 @contextmanager
 def join_process_group(
-    device: torch.device, *, backend: str | None = None, patience: timedelta = COLLECTIVE_TIMEOUT
+    device: torch.device, *, backend: str | None = None, timeout: timedelta = COLLECTIVE_TIMEOUT
 ) -> Iterator[ProcessGroup]:
-    """This process among those that torchrun started, while the context lasts.
+    """Join the processes that torchrun started, while the context lasts; without torchrun there is one process.
 
     Args:
-        device: Where to compute. "cuda" is a GPU of its own for each process of a machine.
+        device: Where to compute. With "cuda", each process of a machine uses its own GPU.
         backend: Of torch.distributed; by default nccl on GPUs and gloo on CPUs.
-        patience: How long to wait for a process that says nothing.
+        timeout: How long to wait for a silent process.
 
     Raises:
         BadInput: A machine has fewer GPUs than processes.
         Unreachable: The processes did not find each other, or one is lost.
     """
-    place = _read_torchrun_environment()
-    if place is None:
+    environment = _read_torchrun_environment()
+    if environment is None:
         yield ProcessGroup(device=device)
         return
     on_gpu = device.type == "cuda"
     chosen = backend or ("nccl" if on_gpu and dist.is_nccl_available() else "gloo")
     if on_gpu:
-        device = _choose_gpu(device, place, shared=chosen != "nccl")
+        device = _choose_gpu(device, environment, shared=chosen != "nccl")
         torch.cuda.set_device(device)
-    ranks = ProcessGroup(place.rank, place.size, chosen, device)
-    _init_process_group(ranks, place.address, patience)
-    well = False
+    group = ProcessGroup(environment.rank, environment.size, chosen, device)
+    _init_process_group(group, environment.address, timeout)
+    succeeded = False
     try:
-        yield ranks
-        ranks.check_any(False)  # all of them are done: whoever leaves early would be missed
-        well = True
+        yield group
+        group.check_any(False)  # wait for all processes: one that leaves early would be missed
+        succeeded = True
     finally:
-        if well or chosen == "gloo":  # nccl would wait for what a lost process will never send
+        if succeeded or chosen == "gloo":  # nccl would wait for messages of a lost process
             dist.destroy_process_group()
 
 
-def _init_process_group(ranks: ProcessGroup, where: str, patience: timedelta) -> None:
-    """Make the process group; raises `Unreachable`."""
+def _init_process_group(group: ProcessGroup, address: str, timeout: timedelta) -> None:
     from torch.distributed.rendezvous import rendezvous
 
-    rank, size = ranks.rank, ranks.size
-    own_gpu = ranks.device if ranks.backend == "nccl" else None
+    own_gpu = group.device if group.backend == "nccl" else None
     try:
-        store = open_fresh_store(next(rendezvous("env://", timeout=patience))[0], rank, size, patience)
+        shared_store = next(rendezvous("env://", timeout=timeout))[0]
+        store = open_fresh_store(shared_store, group.rank, group.size, timeout)
         dist.init_process_group(
-            ranks.backend, store=store, rank=rank, world_size=size, timeout=patience, device_id=own_gpu
+            group.backend, store=store, rank=group.rank, world_size=group.size, timeout=timeout, device_id=own_gpu
         )
     except (RuntimeError, ValueError) as error:
         raise Unreachable(
-            f"the {size} processes of this run did not meet at {where} ({describe_error(error)}): "
-            "is that address right, and can every machine reach it?"
+            f"the {group.size} processes of this run did not meet at {address} ({_describe(error)}): "
+            "check that the address is right and that every machine can reach it"
         ) from error
 
 
-def open_fresh_store(store: Store, rank: int, size: int, patience: timedelta = COLLECTIVE_TIMEOUT) -> Store:
-    """A part of the store, the same in all processes, in which none has written yet.
+def open_fresh_store(store: Store, rank: int, size: int, timeout: timedelta = COLLECTIVE_TIMEOUT) -> Store:
+    """Return a new part of the store, the same in all processes.
 
-    Processes that torchrun started again find what the dead ones wrote, and would call on them. So each but the first
-    leaves a word of its own, and waits for the first to answer that very word; the first goes on answering the words it
-    finds until everyone has heard. Raises `RuntimeError` if not all of them come.
+    Processes that torchrun restarts find the entries of the dead ones, since agents keep one store for all attempts,
+    and would try to reach them. So each process but the first writes a token of its own and waits until the first
+    answers this token; the first answers the tokens that it finds until every process has read an answer.
+
+    Raises:
+        RuntimeError: Not all processes came.
     """
     from torch._C._distributed_c10d import PrefixStore
 
     if rank:
-        word = uuid4().hex
-        store.set(f"eqkin/word-of-{rank}", word)
-        name = store.get(f"eqkin/answer-to-{word}").decode()
-        store.set(f"eqkin/{name}-heard-by-{rank}", "")
+        token = uuid4().hex
+        store.set(f"eqkin/token-{rank}", token)
+        name = store.get(f"eqkin/answer-{token}").decode()
+        store.set(f"eqkin/{name}-read-by-{rank}", "")
         return PrefixStore(name, store)
-    name, end = uuid4().hex, time.monotonic() + patience.total_seconds()
+    name, end = uuid4().hex, time.monotonic() + timeout.total_seconds()
     for other in range(1, size):
-        while not store.check([f"eqkin/{name}-heard-by-{other}"]):
+        while not store.check([f"eqkin/{name}-read-by-{other}"]):
             if time.monotonic() > end:
                 raise RuntimeError(f"process {other} did not come")
-            word = store.get(f"eqkin/word-of-{other}").decode()
-            store.set(f"eqkin/answer-to-{word}", name)
+            token = store.get(f"eqkin/token-{other}").decode()
+            store.set(f"eqkin/answer-{token}", name)
             time.sleep(_POLL_SECONDS)
     return PrefixStore(name, store)
 
 
 def require_single_process(what: str) -> None:
-    """Raise `BadInput` where torchrun started several processes, for what one process has to do."""
-    place = _read_torchrun_environment()
-    if place is not None and place.size > 1:
+    """Raise `BadInput` if torchrun started several processes."""
+    environment = _read_torchrun_environment()
+    if environment is not None and environment.size > 1:
         raise BadInput(f"{what} runs in one process: start it without torchrun")
 
 
 def _read_torchrun_environment() -> _TorchrunEnvironment | None:
-    """Where torchrun put this process; None without torchrun."""
-    told = os.environ
-    if not all(told.get(name) for name in _REQUIRED_VARIABLES):
+    """Return the settings of torchrun; None without torchrun."""
+    variables = os.environ
+    if not all(variables.get(name) for name in _REQUIRED_VARIABLES):
         return None
     try:
-        rank, size = int(told["RANK"]), int(told["WORLD_SIZE"])
-        local, neighbours = int(told.get("LOCAL_RANK", 0)), int(told.get("LOCAL_WORLD_SIZE", 1))
+        rank, size = int(variables["RANK"]), int(variables["WORLD_SIZE"])
+        local_rank, local_size = int(variables.get("LOCAL_RANK", 0)), int(variables.get("LOCAL_WORLD_SIZE", 1))
     except ValueError as error:
-        raise BadInput(f"RANK, WORLD_SIZE and LOCAL_RANK are numbers that torchrun sets ({error})") from error
-    return _TorchrunEnvironment(rank, size, local, neighbours, f"{told['MASTER_ADDR']}:{told['MASTER_PORT']}")
+        raise BadInput(f"RANK, WORLD_SIZE and LOCAL_RANK must be numbers, as torchrun sets them ({error})") from error
+    return _TorchrunEnvironment(
+        rank, size, local_rank, local_size, f"{variables['MASTER_ADDR']}:{variables['MASTER_PORT']}"
+    )
 
 
-def _choose_gpu(device: torch.device, place: _TorchrunEnvironment, *, shared: bool) -> torch.device:
-    there = torch.cuda.device_count()
-    if device == torch.device("cuda"):  # whichever
-        if place.local_rank >= there:
+def _choose_gpu(device: torch.device, environment: _TorchrunEnvironment, *, shared: bool) -> torch.device:
+    available = torch.cuda.device_count()
+    if device == torch.device("cuda"):  # any GPU
+        if environment.local_rank >= available:
             raise BadInput(
-                f"there are {place.local_size} processes on this machine and {there} GPUs: --nproc-per-node {there}"
+                f"this machine has {environment.local_size} processes and {available} GPUs: "
+                f"use --nproc-per-node {available}"
             )
-        return torch.device("cuda", place.local_rank)
-    if place.local_size > 1 and not shared:
-        raise BadInput(f"{device} would be the GPU of all {place.local_size} processes: use --device cuda")
+        return torch.device("cuda", environment.local_rank)
+    if environment.local_size > 1 and not shared:
+        raise BadInput(f"all {environment.local_size} processes would use {device}: use --device cuda")
     return device

@@ -1,53 +1,122 @@
-"""Finetuning: a tower learns to find the right side of an equality from the left (paper, section 6.5).
+"""Finetuning: train an encoder to find the right side of an equality from the left (paper, section 6.5).
 
-Learning rate, epochs and what else there is to choose from (`candidates`) are chosen on pairs kept apart for that: all
-combinations are tried, and the best state is kept, which may be the first.
+All combinations of candidates and learning rates are tried, and the best state on validation pairs is kept, which may
+be the initial one.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
+from eqkin.encoder.model import Model
+from eqkin.encoder.torch_network import build_network
 from eqkin.errors import BadInput, TrainingFailed
-from eqkin.training.descent import Descent, descend
-from eqkin.training.info_nce import INFO_NCE_TEMPERATURE, info_nce
-from eqkin.training.towers import Floats, Integers, Tower
+from eqkin.training.batches import DeviceForest
+from eqkin.training.config import LoggingConfig, OptimizerConfig
+from eqkin.training.distributed import require_single_process
+from eqkin.training.losses import INFO_NCE_TEMPERATURE, InfoNCELoss
+from eqkin.training.trainer import Trainer
+from eqkin.trees import Forest
 
 LEARNING_RATES = (3e-5, 1e-4, 3e-4, 1e-3)
+_BATCH_FORMULAS = 1_024  # encoded at a time outside of training
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+
+
+class Tower(nn.Module):
+    """An encoder of the formulas of a fixed set, which are identified by their numbers."""
+
+    @abstractmethod
+    def forward(self, formulas: Integers) -> Tensor:
+        """Return the vectors of some formulas, (formulas, dimensions)."""
+
+    @torch.no_grad()
+    def compute_vectors(self, formulas: Integers) -> Floats:
+        """Return the vectors of some formulas as in a search: without gradients, with running statistics."""
+        was_training = self.training
+        self.eval()
+        try:
+            parts = [
+                self(formulas[first : first + _BATCH_FORMULAS]).float().cpu().numpy()
+                for first in range(0, len(formulas), _BATCH_FORMULAS)
+            ]
+        finally:
+            self.train(was_training)
+        return np.concatenate(parts)
+
+
+class GraphTower(Tower):
+    """The graph network.
+
+    Args:
+        forest: The formulas.
+        model: Vocabulary, architecture and initial weights.
+        device: Where to compute: in bfloat16 while training on a GPU, otherwise in float32.
+        statistics: Whether batch normalisation uses each batch and updates its running statistics, as in pretraining.
+            If not, those of the model are kept: finetuning may have fewer steps than new ones need to converge.
+    """
+
+    def __init__(self, forest: Forest, model: Model, device: torch.device, *, statistics: bool = False) -> None:
+        super().__init__()
+        self.network = build_network(model.architecture, model.weights).to(device)
+        self._forest = DeviceForest(forest, model.vocabulary, device)
+        self._sizes = forest.sizes
+        self._statistics = statistics
+
+    def train(self, mode: bool = True) -> GraphTower:
+        """Switch training on or off."""
+        super().train(mode)
+        self.network.train(mode and self._statistics)
+        return self
+
+    def forward(self, formulas: Integers) -> Tensor:
+        """Return the vectors of some formulas, (formulas, dimensions)."""
+        forest = self._forest
+        nodes = torch.arange(int(self._sizes[formulas].sum()), device=forest.device)
+        batch = forest.collate(torch.from_numpy(formulas).to(forest.device, non_blocking=True), nodes)
+        fast = self.training and forest.device.type == "cuda"
+        features = forest.build_features(batch, torch.bfloat16 if fast else torch.float32)
+        embeddings: Tensor = self.network(features, batch.trees)
+        return embeddings
 
 
 @dataclass(frozen=True)
 class FinetuningConfig:
-    """How to finetune."""
+    """Settings of finetuning."""
 
-    batch: int = 1_024  # pairs a step, at most all there are
+    batch: int = 1_024  # pairs per step, at most all
     epochs: int = 20  # at most
-    rates: tuple[float, ...] = LEARNING_RATES  # learning rates to choose from, each falling to 0
+    rates: tuple[float, ...] = LEARNING_RATES  # to choose from; each falls to 0
     temperature: float = INFO_NCE_TEMPERATURE
     seed: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON would have it."""
+        """Return JSON values."""
         return asdict(self) | {"rates": list(self.rates)}
 
 
 @dataclass(frozen=True)
 class FinetuningChoice:
-    """What was best on the validation pairs."""
+    """The best combination on the validation pairs."""
 
     candidate: str
-    learning_rate: float  # NaN: no epoch was better than none
+    learning_rate: float  # NaN: the initial state was best
     epochs: int
-    score: float  # there
+    score: float  # on the validation pairs
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON would have it."""
+        """Return JSON values."""
         return asdict(self) | {"learning_rate": None if math.isnan(self.learning_rate) else self.learning_rate}
 
 
@@ -55,88 +124,87 @@ def finetune(
     candidates: Mapping[str, Callable[[], Tower]],
     pairs: Integers,
     validation: Integers,
-    judge: Callable[[Floats], float],
-    settings: FinetuningConfig,
-    tell: Callable[[str], None] = lambda message: None,
+    score: Callable[[Floats], float],
+    config: FinetuningConfig,
+    log: Callable[[str], None] = lambda message: None,
 ) -> tuple[Tower, FinetuningChoice]:
-    """Finetune towers, and give the best.
+    """Finetune all candidates and return the best.
 
     Args:
-        candidates: Each makes a tower as it is before; by name.
-        pairs: (n, 2) numbers of the left and right sides to learn from.
+        candidates: Functions that return a tower with its initial weights, by name.
+        pairs: (n, 2) numbers of the left and right sides to train on.
         validation: (m, 2) those to choose on.
-        judge: How good vectors of these are, left sides first, then right sides; larger is better.
-        settings: How.
-        tell: Told about each try.
+        score: Scores the vectors of the validation pairs, left sides first, then right sides; larger is better.
+        config: Settings.
+        log: Called with a message about each combination.
 
     Returns:
-        The tower at its best, and what that is.
+        The tower in its best state, and the choice.
 
     Raises:
-        BadInput: There are fewer than two pairs to learn from, or none to choose on.
-        LearningFailed: With every learning rate the loss was no number any more.
+        BadInput: There are fewer than two training pairs, or no validation pairs.
+        TrainingFailed: The loss became NaN or infinite with every learning rate.
     """
+    require_single_process("finetuning")
     if len(pairs) < 2 or not len(validation):
-        raise BadInput(f"{len(pairs)} pairs to learn from and {len(validation)} to choose on are too few to finetune")
+        raise BadInput(f"{len(pairs)} training and {len(validation)} validation pairs are too few for finetuning")
     best: _Trial | None = None
-    failed: TrainingFailed | None = None
-    for name, make in candidates.items():
-        for rate in settings.rates:
-            tried = _Trial(
-                name, make(), pairs, lambda tower: judge(tower.compute_vectors(validation.T.ravel())), settings
-            )
+    failure: TrainingFailed | None = None
+    for name, make_tower in candidates.items():
+        for rate in config.rates:
+            trial = _Trial(name, make_tower(), validation, score)
             try:
-                tried.run(rate)
+                trial.train(pairs, rate, config)
             except TrainingFailed as error:
-                failed = error
-                tell(f"{name}, learning rate {rate:g}: {error}")
+                failure = error
+                log(f"{name}, learning rate {rate:g}: {error}")
                 continue
-            tell(f"{name}, learning rate {rate:g}: best after {tried.choice.epochs} of {settings.epochs} epochs, "
-                 f"score {tried.choice.score:.3f}")  # fmt: skip
-            if best is None or tried.choice.score > best.choice.score:
-                best = tried
-    if best is None and failed is not None:
-        raise failed
+            log(f"{name}, learning rate {rate:g}: best after {trial.choice.epochs} of {config.epochs} epochs, "
+                f"score {trial.choice.score:.3f}")  # fmt: skip
+            if best is None or trial.choice.score > best.choice.score:
+                best = trial
     if best is None:
-        raise BadInput("there is nothing to finetune: give a tower and a learning rate")
+        raise failure or BadInput("there is nothing to finetune: give a tower and a learning rate")
     best.tower.load_state_dict(best.state)
     return best.tower.eval(), best.choice
 
 
 class _Trial:
-    """One descent, looked at after every epoch."""
+    """The training of one tower with one learning rate, evaluated after every epoch."""
 
-    def __init__(
-        self, name: str, tower: Tower, pairs: Integers, judge: Callable[[Tower], float], settings: FinetuningConfig
-    ) -> None:
-        self.tower, self._name, self._settings = tower, name, settings
-        self._pairs, self._judge = pairs, judge
-        self._batch = min(settings.batch, len(pairs))
-        self._steps = len(pairs) // self._batch  # an epoch; what does not fill a batch waits for the next shuffle
+    def __init__(self, name: str, tower: Tower, validation: Integers, score: Callable[[Floats], float]) -> None:
+        self.tower = tower
+        self._name, self._validation, self._score = name, validation.T.ravel(), score
         self.choice = FinetuningChoice(name, math.nan, 0, -1.0)
         self.state: dict[str, Tensor] = {}
 
-    def run(self, rate: float) -> None:
-        """All epochs at one learning rate."""
-        self._evaluate(math.nan, 0)
-        self._rate = rate
-        descent = Descent(self._steps * self._settings.epochs, rate)
-        descend(self.tower, self._compute_loss, descent)
-        self._evaluate(rate, self._settings.epochs)
+    def train(self, pairs: Integers, rate: float, config: FinetuningConfig) -> None:
+        """Train for all epochs."""
+        batch = min(config.batch, len(pairs))
+        steps = len(pairs) // batch  # per epoch; pairs that do not fill a batch are left out until the next epoch
+        loss = InfoNCELoss(config.temperature)
+        order = np.zeros(0, np.int64)
 
-    def _compute_loss(self, step: int) -> Tensor:
-        epoch, at = divmod(step, self._steps)
-        if at == 0 and epoch:
-            self._evaluate(self._rate, epoch)
-        if at == 0:
-            self._order = np.random.default_rng([self._settings.seed, epoch]).permutation(len(self._pairs))
-        chosen = self._pairs[self._order[at * self._batch : (at + 1) * self._batch]]
-        left, right = self.tower(chosen.T.ravel()).chunk(2)
-        return info_nce(left, right, self._settings.temperature)
+        def compute_loss(step: int) -> Tensor:
+            nonlocal order
+            epoch, position = divmod(step, steps)
+            if position == 0:
+                order = np.random.default_rng([config.seed, epoch]).permutation(len(pairs))
+            chosen = pairs[order[position * batch : (position + 1) * batch]]
+            left, right = self.tower(chosen.T.ravel()).chunk(2)
+            result: Tensor = loss(left, right)
+            return result
+
+        self._evaluate(math.nan, 0)
+        trainer = Trainer(self.tower, compute_loss, OptimizerConfig(steps * config.epochs, rate))
+        trainer.logging = LoggingConfig(log_steps=steps * config.epochs, score_steps=steps)
+        trainer.evaluate = lambda step: self._evaluate(rate, step // steps)
+        trainer.train()
+        self._evaluate(rate, config.epochs)
 
     def _evaluate(self, rate: float, epochs: int) -> None:
         """Keep the state if it is the best so far."""
-        reached = self._judge(self.tower)
+        reached = self._score(self.tower.compute_vectors(self._validation))
         if reached > self.choice.score:
             self.choice = FinetuningChoice(self._name, rate, epochs, reached)
             self.state = {name: tensor.detach().clone() for name, tensor in self.tower.state_dict().items()}

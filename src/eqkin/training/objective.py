@@ -1,80 +1,225 @@
-"""What the paper's recipe minimises: loss on similarities + loss of the masking task, for one batch on the device."""
+"""Objectives: what the recipes minimise, computed for one batch on the device."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from eqkin.encoder.torch_network import build_network
-from eqkin.training.augmentation import Augmentation
-from eqkin.training.histogram import histogram_loss
-from eqkin.training.masking import Masking, MaskingHeads
-from eqkin.training.ranks import SINGLE_PROCESS, ProcessGroup
-from eqkin.training.recipes import Recipe
-from eqkin.training.resident import DeviceForest
-from eqkin.training.share import LocalBatch
-from eqkin.training.triplet import triplet_loss
+from eqkin.errors import BadInput
+from eqkin.training.augmentation import Augmentation, Masking, NodeMask, Renaming
+from eqkin.training.batches import DeviceBatch, DeviceForest, count_tensor_bytes
+from eqkin.training.config import Recipe
+from eqkin.training.data import Corpus
+from eqkin.training.distributed import BATCH_GROUPS, SINGLE_PROCESS, LocalBatch, ProcessGroup, select_rows
+from eqkin.training.losses import (
+    ContextLoss,
+    HistogramLoss,
+    MaskingHeads,
+    StructureLoss,
+    TermTables,
+    TripletLoss,
+    WordLoss,
+    WordTables,
+)
+from eqkin.training.sampling import NeighbourSampler, TripletSampler, find_structural_neighbours
+from eqkin.trees import Vocabulary
 
 
-class PaperObjective(nn.Module):
-    """The network, its masking heads, and the losses of a recipe.
+@dataclass(frozen=True)
+class TrainingData:
+    """What a recipe needs on the device."""
+
+    forest: DeviceForest
+    sampler: TripletSampler | NeighbourSampler
+    teachers: Teachers | None = None  # only for the loss "kin"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the device."""
+        return self.forest.bytes + self.sampler.bytes + (self.teachers.bytes if self.teachers else 0)
+
+
+@dataclass(frozen=True)
+class Teachers:
+    """What the losses of `EqkinObjective` compare embeddings with."""
+
+    paper: Tensor  # (trees,) paper of each tree
+    terms: TermTables
+    words: WordTables | None  # None if the corpus has no words, or the recipe does not use them
+
+    @property
+    def bytes(self) -> int:
+        """Bytes on the device."""
+        return count_tensor_bytes(self.paper) + self.terms.bytes + (self.words.bytes if self.words else 0)
+
+
+def build_training_data(
+    corpus: Corpus,
+    vocabulary: Vocabulary,
+    recipe: Recipe,
+    device: torch.device,
+    group: ProcessGroup = SINGLE_PROCESS,
+) -> TrainingData:
+    """Put a corpus on the device; raises `BadInput` if it is too small for the recipe."""
+    sampler = TripletSampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device, balance=recipe.balance)
+    forest = DeviceForest(corpus.forest, vocabulary, device)
+    if recipe.loss != "kin":
+        return TrainingData(forest, sampler)
+    if len(corpus.papers) < 2:
+        raise BadInput("this recipe contrasts equations of different papers, but there is only one paper: add more")
+    paper = torch.from_numpy(corpus.paper.astype(np.int32)).to(device)
+    terms = TermTables(corpus.forest, device)
+    words = None
+    if recipe.words_weight and corpus.words is not None and len(corpus.words.word):
+        words = WordTables(corpus.words, device)
+    neighbours = find_structural_neighbours(terms, paper, group)
+    sampler_with_neighbours = NeighbourSampler(sampler, neighbours, seed=recipe.seed)
+    return TrainingData(forest, sampler_with_neighbours, Teachers(paper, terms, words))
+
+
+class Objective(nn.Module):
+    """A network and the losses of a recipe.
 
     Args:
         recipe: What to learn.
-        resident: The trees to learn from.
+        data: What to learn from.
         dtype: Precision of the network's products.
-        ranks: The processes among which batches are dealt out.
+        group: The processes among which batches are divided.
     """
 
-    parts = ("similarity", "masking")
+    parts: tuple[str, ...]  # names of the losses
 
     def __init__(
-        self, recipe: Recipe, resident: DeviceForest, dtype: torch.dtype, ranks: ProcessGroup = SINGLE_PROCESS
+        self, recipe: Recipe, data: TrainingData, dtype: torch.dtype, group: ProcessGroup = SINGLE_PROCESS
     ) -> None:
         super().__init__()
+        self.recipe, self.data, self.dtype, self.group = recipe, data, dtype, group
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(recipe.seed)
             self.network = build_network(recipe.architecture)
-            self.heads = MaskingHeads(recipe.architecture.width)
-        self.to(resident.device)
-        if not ranks.is_single:
-            self.network.share_statistics(ranks.all_reduce)
-        self._resident, self._dtype, self._ranks, self._loss = resident, dtype, ranks, recipe.loss
+            self._build_losses()
+        self.to(data.forest.device)
+        if not group.is_single:
+            self.network.share_statistics(group.all_reduce)
         self._masking = Masking(recipe.masking, seed=recipe.seed) if recipe.masking else None
         self._augmentation = None
         if recipe.transpositions and recipe.renamed:
             self._augmentation = Augmentation(
-                recipe.transpositions, seed=recipe.seed, device=resident.device, share=recipe.renamed
+                recipe.transpositions, seed=recipe.seed, device=data.forest.device, share=recipe.renamed
             )
 
+    def _build_losses(self) -> None:
+        """Build the losses; their parameters are drawn after those of the network."""
+        raise NotImplementedError
+
     def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
-        """The parts of the loss, in the order of `parts`; of several processes this one's, which sum to them.
+        """Return the losses in the order of `parts`; of several processes, their results sum to those of the batch.
 
         Args:
-            trees: Anchors, partners and negatives of all processes one after the other, (3 x batch,).
-            nodes: 0, 1, ..., at least as many as this process's trees have nodes.
-            step: Number of the step, which decides what is renamed and hidden.
+            trees: Anchors, partners and negatives of all processes, (3 x batch,).
+            nodes: 0, 1, ..., at least as many as the trees of this process have nodes.
+            step: Number of the step, which determines the augmentation.
         """
-        resident = self._resident
-        share = LocalBatch.from_batch(trees, resident, self._ranks)
-        batch = resident.collate(share.trees, nodes)
-        places = share.compute_positions(nodes, batch.trees)
-        renaming = self._augmentation.draw(step, len(share.trees), share.rows) if self._augmentation else None
-        mask = self._masking.draw(step, nodes, batch.trees.node_count, places) if self._masking else None
-        features = resident.build_features(batch, self._dtype, renaming=renaming, mask=mask)
-        vectors = self.network.encode_nodes(features, batch.trees)
-        similarity = self._compute_similarity_loss(*self.network.pool(vectors, batch.trees).chunk(3)) / self._ranks.size
-        if mask is None:
-            return torch.stack([similarity, torch.zeros_like(similarity)])
-        answers = resident.build_masking_targets(batch, mask.nodes, renaming)
-        return torch.stack([similarity, self.heads(vectors, mask, answers, self._ranks.all_reduce(mask.count))])
+        raise NotImplementedError
 
-    def _compute_similarity_loss(self, anchor: Tensor, partner: Tensor, negative: Tensor) -> Tensor:
-        """The loss on similarities, such that its mean over the processes is that of the whole batch."""
-        if self._loss == "triplet":
-            return triplet_loss(anchor, partner, negative)
-        return histogram_loss(anchor, partner, self._ranks.all_gather(negative), mean=self._ranks.all_reduce_mean)
+    def _encode_nodes(
+        self, local: LocalBatch, nodes: Tensor, step: Tensor
+    ) -> tuple[Tensor, DeviceBatch, NodeMask | None, Renaming | None]:
+        """Return the vectors of this process's nodes after augmentation, with the batch and its augmentation."""
+        forest = self.data.forest
+        batch = forest.collate(local.trees, nodes)
+        positions = local.compute_positions(nodes, batch.trees)
+        renaming = self._augmentation.draw(step, len(local.trees), local.rows) if self._augmentation else None
+        mask = self._masking.draw(step, nodes, batch.trees.node_count, positions) if self._masking else None
+        features = forest.build_features(batch, self.dtype, renaming=renaming, mask=mask)
+        return self.network.encode_nodes(features, batch.trees), batch, mask, renaming
 
     def get_extra_weights(self) -> dict[str, Tensor]:
-        """Weights to keep beside the network's: those of the masking heads, by name."""
+        """Return weights to store with those of the network."""
+        return {}
+
+
+class PaperObjective(Objective):
+    """The paper's objective: a loss of similarities plus the masking task."""
+
+    parts = ("similarity", "masking")
+
+    def _build_losses(self) -> None:
+        self.heads = MaskingHeads(self.recipe.architecture.width)
+        self._histogram_loss = HistogramLoss(mean=None if self.group.is_single else self.group.all_reduce_mean)
+        self._triplet_loss = TripletLoss()
+
+    def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
+        """Return both losses; see `Objective.forward`."""
+        local = LocalBatch.from_batch(trees, self.data.forest.get_sizes, self.group)
+        vectors, batch, mask, renaming = self._encode_nodes(local, nodes, step)
+        anchor, partner, negative = self.network.pool(vectors, batch.trees).chunk(BATCH_GROUPS)
+        if self.recipe.loss == "triplet":
+            similarity = self._triplet_loss(anchor, partner, negative)
+        else:
+            similarity = self._histogram_loss(anchor, partner, self.group.all_gather(negative))
+        similarity = similarity / self.group.size
+        if mask is None:
+            return torch.stack([similarity, torch.zeros_like(similarity)])
+        targets = self.data.forest.build_masking_targets(batch, mask.nodes, renaming)
+        return torch.stack([similarity, self.heads(vectors, mask, targets, self.group.all_reduce(mask.count))])
+
+    def get_extra_weights(self) -> dict[str, Tensor]:
+        """Return the weights of the masking heads."""
         return {f"heads.{name}": tensor for name, tensor in self.heads.state_dict().items()}
+
+
+class EqkinObjective(Objective):
+    """The objective of the recipe "eqkin": three teachers, structure, context and words.
+
+    A batch has anchors, partners by context, and structural neighbours of the anchors. Equations of the same paper are
+    never negatives of each other: they are near-duplicates, and contrasting them teaches authorship, not content.
+    Masking, renaming and word dropout keep the network from memorising its equations, which takes about ten epochs.
+    """
+
+    parts = ("structure", "context", "words")
+
+    def _build_losses(self) -> None:
+        assert self.data.teachers is not None
+        recipe, tables = self.recipe, self.data.teachers.words
+        self.words = None
+        if tables is not None:
+            self.words = WordLoss(tables, recipe.architecture.dimensions, seed=recipe.seed, group=self.group)
+        self._structure_loss, self._context_loss = StructureLoss(recipe.temperature), ContextLoss()
+
+    def forward(self, trees: Tensor, nodes: Tensor, step: Tensor) -> Tensor:
+        """Return the three losses times their weights; see `Objective.forward`."""
+        recipe, teachers, group = self.recipe, self.data.teachers, self.group
+        assert teachers is not None
+        local = LocalBatch.from_batch(trees, self.data.forest.get_sizes, group)
+        vectors, batch, _, _ = self._encode_nodes(local, nodes, step)
+        own = functional.normalize(self.network.pool(vectors, batch.trees), dim=1)  # "sum" has other lengths
+        embeddings = group.all_gather(own, BATCH_GROUPS)
+        paper = teachers.paper[trees]
+        same_paper = select_rows(paper, local.rows)[:, None] == paper
+        losses = [embeddings.new_zeros(()) for _ in self.parts]
+        if recipe.structure_weight:
+            teacher = teachers.terms.to_dense(trees, self.dtype)
+            structure = self._structure_loss(embeddings, teacher, same_paper, local.rows)
+            losses[0] = recipe.structure_weight * structure / group.size
+        if recipe.context_weight:
+            anchor, partner, _ = embeddings.chunk(BATCH_GROUPS)
+            anchor_paper, partner_paper, _ = paper.chunk(BATCH_GROUPS)
+            context = self._context_loss(anchor, partner, anchor_paper, partner_paper, local.anchors)
+            losses[1] = recipe.context_weight * context / group.size
+        if self.words is not None:
+            losses[2] = recipe.words_weight * self.words(embeddings, local.trees, same_paper, step, local.rows)
+        return torch.stack(losses)
+
+
+def build_objective(
+    recipe: Recipe, data: TrainingData, dtype: torch.dtype, group: ProcessGroup = SINGLE_PROCESS
+) -> Objective:
+    """Build the objective of a recipe."""
+    kind = EqkinObjective if data.teachers is not None else PaperObjective
+    return kind(recipe, data, dtype, group)

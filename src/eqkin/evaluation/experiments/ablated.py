@@ -9,8 +9,8 @@ from eqkin.encoder.model import Model
 from eqkin.evaluation.experiments.context import HELD_OUT_FRACTION, SPLIT_SEED, ExperimentContext
 from eqkin.evaluation.sets.triples import HeldOutTriples, pack_bits
 from eqkin.evaluation.systems.embedding import embed_forest
-from eqkin.training.corpus import Corpus
-from eqkin.training.recipes import RECIPES, Recipe
+from eqkin.training.config import RECIPES, Recipe
+from eqkin.training.data import Corpus
 
 FULL = "full"
 VARIANTS = {  # title, and what is changed
@@ -46,14 +46,16 @@ def train_variant(context: ExperimentContext, corpus: Corpus, variant: str, seed
     name = variant if variant == EQKIN else f"{recipe.name}-{variant}"
 
     def learn(part: Path) -> None:
-        from eqkin.training.run import LoggingConfig, TrainingProgress, TrainingRun
+        from eqkin.training.config import LoggingConfig
+        from eqkin.training.run import TrainingRun
+        from eqkin.training.trainer import TrainingProgress
 
         def tell(progress: TrainingProgress) -> None:
             share, rate = progress.step / progress.steps, progress.triplets_per_second
             context.log(f"{name.replace('-', ' ', 1)}, seed {seed}: {share:.0%}, {rate:,.0f} triplets a second")
 
         pace = LoggingConfig(score_steps=recipe.steps + 1, final_triples=context.scale.triples)
-        TrainingRun(corpus, recipe, part, context.device, pace=pace, on_progress=tell).train(resume=True)
+        TrainingRun(corpus, recipe, part, context.device, logging=pace, on_progress=tell).train(resume=True)
         for path in part.glob("checkpoint*"):
             path.unlink()
 

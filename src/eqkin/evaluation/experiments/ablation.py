@@ -38,7 +38,7 @@ from eqkin.evaluation.sets.triples import HeldOutTriples
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.networks import NetworkSystem
 from eqkin.statistics import compute_percentile_interval, draw_bootstrap_weights
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 _COLUMNS = [
     TableColumn("ranking", "ranking, held out", "percent"),

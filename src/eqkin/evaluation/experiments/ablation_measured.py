@@ -17,7 +17,7 @@ from eqkin.evaluation.sets.labelled import LabelledSet
 from eqkin.evaluation.sets.triples import HeldOutTriples, pack_bits, unpack_bits
 from eqkin.evaluation.systems.base import EmbeddingSystem, System, normalize_rows
 from eqkin.evaluation.systems.networks import NetworkSystem
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 
 @dataclass(frozen=True, eq=False)

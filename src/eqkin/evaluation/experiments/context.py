@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from eqkin.evaluation.scale import FULL_SCALE, ExperimentScale
 from eqkin.evaluation.store import ResultCache
 from eqkin.evaluation.systems.base import System
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 HELD_OUT_FRACTION = 0.5  # share of the papers that baselines and ablations never see
 SPLIT_SEED = 0  # seed of that split

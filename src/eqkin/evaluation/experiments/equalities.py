@@ -23,7 +23,7 @@ from eqkin.evaluation.sets.pairs import PairSet
 from eqkin.evaluation.sets.triples import unpack_bits
 from eqkin.evaluation.store import compute_digest
 from eqkin.evaluation.systems.base import compute_forest_digest
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 NAME = "equalities"
 TITLES = {"equalities": "Equalities", "relations": "Relations", "inequalities": "Inequalities"}  # in the paper's order

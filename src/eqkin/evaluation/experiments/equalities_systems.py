@@ -26,11 +26,10 @@ from eqkin.evaluation.sets.triples import pack_bits
 from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
 from eqkin.evaluation.systems.embedding import embed_forest
 from eqkin.evaluation.systems.registry import make_systems
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 if TYPE_CHECKING:
-    from eqkin.training.finetuning import FinetuningConfig
-    from eqkin.training.towers import Tower
+    from eqkin.training.finetuning import FinetuningConfig, Tower
 
 DEPTHS = (1, 10, 100)
 BATCH_SIZE = 1_024
@@ -168,8 +167,8 @@ class Contestants:
         from eqkin.evaluation.systems.networks import UntrainedNetwork
         from eqkin.evaluation.systems.towers import DIMENSIONS, BagTower, LinearTower, TransformerTower
         from eqkin.evaluation.systems.transformer import Transformer
-        from eqkin.training.run import choose_device
-        from eqkin.training.towers import GraphTower
+        from eqkin.training.config import choose_device
+        from eqkin.training.finetuning import GraphTower
 
         device, forest, base = choose_device(self.context.device), pairs.pairs.forest, ENTRIES[name].base
         if name == "bag-of-words":

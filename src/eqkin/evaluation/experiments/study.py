@@ -22,7 +22,7 @@ from eqkin.evaluation.sets.relevance import find_relevant_sections
 from eqkin.evaluation.sets.triples import pack_bits, unpack_bits
 from eqkin.evaluation.systems.base import FormulaSet, System
 from eqkin.library import LibraryFiles
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 NAME = "study"
 BASELINE = "bag-of-words"

@@ -12,7 +12,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.systems.base import FormulaSet
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_contents, list_equation_sources
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 _Found = TypeVar("_Found")
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.sets.equalities import PAIR_SIGNS, NeighbouringSides, SidePairs
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 Integers = npt.NDArray[np.int64]
 

@@ -18,7 +18,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.results import Score
 from eqkin.evaluation.systems.base import FormulaSet, Matrix, compute_row_products
 from eqkin.statistics import compute_incomplete_interval, count_colours
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 SEED = 0
 
@@ -37,7 +37,8 @@ class HeldOutTriples:
     def __init__(self, corpus: Corpus, count: int) -> None:
         import torch
 
-        from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
+        from eqkin.training.config import CONTEXT_KINDS
+        from eqkin.training.sampling import TripletSampler
 
         if count < 1 or not len(corpus):
             raise BadInput("there are no held-out triples to rank: add more papers")

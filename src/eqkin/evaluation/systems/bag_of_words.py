@@ -22,7 +22,7 @@ from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
 _FEATURE_COUNT = TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS
 _VOCABULARY_FILE = "vocabulary.json"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
     from eqkin.evaluation.store import ResultCache
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Matrix: TypeAlias = "Floats | csr_matrix"

@@ -26,12 +26,12 @@ from eqkin.evaluation.systems.bitmaps.network import DESCRIPTION_FILE, DIMENSION
 from eqkin.evaluation.systems.bitmaps.rendering import VERSION
 from eqkin.evaluation.systems.bitmaps.subset import SUBSET_SEED, draw_subset
 from eqkin.training.checkpoint import remove_checkpoint
-from eqkin.training.corpus import Corpus
-from eqkin.training.descent import Descent, descend
-from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
+from eqkin.training.config import CONTEXT_KINDS, OptimizerConfig, choose_device
+from eqkin.training.data import Corpus
+from eqkin.training.losses import TripletLoss
 from eqkin.training.randomness import make_step_column
-from eqkin.training.run import choose_device
-from eqkin.training.triplet import triplet_loss
+from eqkin.training.sampling import TripletSampler
+from eqkin.training.trainer import train_module
 
 _BATCH_SIZES = {"cuda": 4_096, "cpu": 64}  # embedded at once
 _LOG_SECONDS = 10.0
@@ -108,10 +108,11 @@ class BitmapCNN(EmbeddingSystem):
             learner = _BitmapObjective(subset, self._gallery.get_images(subset.forest), self.lesson, device)
             facts = self.settings | {"corpus": corpus.digest, "equations": len(subset), "papers": len(subset.papers)}
             lesson = self.lesson
-            descent = Descent(lesson.steps, lesson.learning_rate, lesson.warm_up, self._save_seconds)
-            loss = descend(
-                learner, learner.compute_loss, descent, folder, settings=facts, progress=self._make_progress()
-            )
+            descent = OptimizerConfig(lesson.steps, lesson.learning_rate, lesson.warm_up)
+            loss = train_module(
+                learner, learner.compute_loss, descent, folder,
+                settings=facts, progress=self._make_progress(), save_seconds=self._save_seconds,
+            )  # fmt: skip
             learner.network.save(folder, facts | {"loss": loss})
             remove_checkpoint(folder)
         self._network = BitmapNetwork.load(folder).to(device)
@@ -157,7 +158,8 @@ class _BitmapObjective(nn.Module):
         trees = self._sampler.draw(make_step_column(step, 1, self._device), self._batch).concatenate()[0]
         with torch.autocast(self._device.type, torch.bfloat16, enabled=self._device.type == "cuda"):
             vectors = self.network(self._pictures[trees])
-        return triplet_loss(*vectors.chunk(3))
+        loss: Tensor = TripletLoss()(*vectors.chunk(3))
+        return loss
 
 
 @torch.no_grad()

@@ -30,17 +30,13 @@ def embed_forest(
     """
     if not _uses_gpu(device):
         return Encoder(model).embed(forest, progress)
-    import torch
-
     from eqkin.encoder.torch_network import build_network
-    from eqkin.training.held_out import embed_trees as embed_there
-    from eqkin.training.resident import DeviceForest
-    from eqkin.training.run import choose_device
+    from eqkin.training.batches import DeviceForest
+    from eqkin.training.config import choose_device
 
     there = choose_device(device)
     network = build_network(model.architecture, model.weights).to(there)
-    resident = DeviceForest(forest, model.vocabulary, there)
-    vectors = embed_there(network, resident, torch.arange(len(forest), device=there))
+    vectors = DeviceForest(forest, model.vocabulary, there).embed(network)
     return np.asarray(vectors.cpu().numpy(), np.float32)
 
 
@@ -51,6 +47,6 @@ def _uses_gpu(device: str) -> bool:
         if device == "auto":
             return False
         raise BadInput(f"{device} cannot be used without torch: pip install 'eqkin[train]'")
-    from eqkin.training.run import choose_device
+    from eqkin.training.config import choose_device
 
     return choose_device(device).type == "cuda"

@@ -26,7 +26,7 @@ from eqkin.storage import write_file
 from eqkin.trees.normal import label_nodes
 
 if TYPE_CHECKING:
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
 _WORDS, _VECTORS = "words.json", "vectors.safetensors"
 _TEXT, _FIRST = "serialised.txt", "first.vec"  # while it learns

@@ -17,7 +17,7 @@ from eqkin.evaluation.systems.terms import import_optional
 from eqkin.trees import Vocabulary
 
 if TYPE_CHECKING:
-    from eqkin.training.corpus import Corpus
+    from eqkin.training.data import Corpus
 
 SIMILARITIES = ("cosine", "inner product")
 

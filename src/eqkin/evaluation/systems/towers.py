@@ -10,7 +10,7 @@ from torch.nn import functional
 from eqkin.evaluation.systems.base import Floats
 from eqkin.evaluation.systems.transformer_batches import TreeSet
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork
-from eqkin.training.towers import Integers, Tower
+from eqkin.training.finetuning import Integers, Tower
 from eqkin.trees import Forest
 from eqkin.trees.normal import label_nodes
 

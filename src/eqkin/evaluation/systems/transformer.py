@@ -21,14 +21,14 @@ from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet
 from eqkin.evaluation.systems.transformer_batches import Integers, TreeSet
 from eqkin.evaluation.systems.transformer_files import DESCRIPTION_FILE, load_transformer, save_transformer
 from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
+from eqkin.training.augmentation import Masking
 from eqkin.training.checkpoint import remove_checkpoint
-from eqkin.training.corpus import Corpus
-from eqkin.training.descent import Descent, descend
-from eqkin.training.histogram import histogram_loss
-from eqkin.training.masking import Masking, MaskingHeads
-from eqkin.training.pairs import TripletSampler
+from eqkin.training.config import OptimizerConfig, choose_device
+from eqkin.training.data import Corpus
+from eqkin.training.losses import HistogramLoss, MaskingHeads
 from eqkin.training.randomness import make_step_column
-from eqkin.training.run import choose_device
+from eqkin.training.sampling import TripletSampler
+from eqkin.training.trainer import train_module
 from eqkin.trees import Forest, Vocabulary
 
 _STEPS_PER_DRAW = 256  # steps drawn at once
@@ -111,9 +111,9 @@ class Transformer(EmbeddingSystem):
             folder.mkdir(parents=True, exist_ok=True)
             vocabulary = Vocabulary.learn([corpus.forest])
             learner = _TransformerObjective(corpus, vocabulary, self.shape, self.lesson, device)
-            descent = Descent(self.lesson.steps, self.lesson.learning_rate, self.lesson.warm_up)
+            descent = OptimizerConfig(self.lesson.steps, self.lesson.learning_rate, self.lesson.warm_up)
             facts = self.settings | {"corpus": corpus.digest}
-            descend(learner, learner.compute_loss, descent, folder, settings=facts, progress=self._progress)
+            train_module(learner, learner.compute_loss, descent, folder, settings=facts, progress=self._progress)
             save_transformer(folder, learner.network, vocabulary, facts)
             remove_checkpoint(folder)
         network, self._vocabulary = load_transformer(folder, self.shape)
@@ -160,7 +160,7 @@ class _TransformerObjective(nn.Module):
         features = self._trees.resident.build_features(trees.batch, self.network.precision, mask=mask)
         vectors = self.network.encode_nodes(features, trees)
         anchor, partner, negative = functional.normalize(self.network.pool(vectors, trees)).chunk(3)
-        similarity = histogram_loss(anchor, partner, negative)
+        similarity: Tensor = HistogramLoss()(anchor, partner, negative)
         hidden: Tensor = self.heads(vectors, mask, self._trees.resident.build_masking_targets(trees.batch, mask.nodes))
         return similarity + hidden
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from eqkin.training.resident import DeviceBatch, DeviceForest
+from eqkin.training.batches import DeviceBatch, DeviceForest
 from eqkin.trees import Forest, Vocabulary
 from eqkin.trees.forest import compute_preorder
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from eqkin.evaluation.systems.bitmaps.gallery import ImageCache, count_empty
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 
 SUBSET_SEED = 0  # seed of the parts that experiments use
 

@@ -10,29 +10,29 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.architecture import Architecture
-from eqkin.training.augmentation import Augmentation
-from eqkin.training.histogram import histogram_loss
-from eqkin.training.masking import Masking
-from eqkin.training.objective import PaperObjective
-from eqkin.training.recipes import Recipe
-from eqkin.training.resident import DeviceForest
-from eqkin.training.triplet import triplet_loss
+from eqkin.training.augmentation import Augmentation, Masking
+from eqkin.training.batches import DeviceForest
+from eqkin.training.config import Recipe
+from eqkin.training.losses import HistogramLoss, TripletLoss
+from eqkin.training.objective import PaperObjective, TrainingData
+from eqkin.training.sampling import TripletSampler
 from eqkin.trees import Forest, Vocabulary
-from tests.training.small import FORESTS, some_trees
+from tests.training.corpora import FORESTS, corpus_of, some_trees
 from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 RECIPE = Recipe(architecture=Architecture(width=12, layers=3, normalised=(0, 2), dimensions=5))
 FOREST = some_trees(20)
+SAMPLER = TripletSampler(corpus_of([[2]]), kinds=("paper",), seed=0, device=CPU)
 TREES = torch.tensor([3, 4, 9, 14, 5, 5, 19, 0, 7, 2, 2, 3])
 
 
 def objective(recipe: Recipe = RECIPE, forest: Forest = FOREST, dtype: torch.dtype = torch.float32) -> PaperObjective:
-    return PaperObjective(recipe, DeviceForest(forest, Vocabulary.learn([forest]), CPU), dtype)
+    return PaperObjective(recipe, TrainingData(DeviceForest(forest, Vocabulary.learn([forest]), CPU), SAMPLER), dtype)
 
 
 def losses(made: PaperObjective, trees: torch.Tensor = TREES, padding: int = 0, step: int = 0) -> torch.Tensor:
-    nodes = int(made._resident.get_sizes(trees).sum()) + padding
+    nodes = int(made.data.forest.get_sizes(trees).sum()) + padding
     return made(trees, torch.arange(nodes), torch.tensor(step))
 
 
@@ -40,20 +40,20 @@ def gradients(made: PaperObjective) -> list[torch.Tensor]:
     return [parameter.grad for parameter in made.parameters() if parameter.grad is not None]
 
 
-@pytest.mark.parametrize("loss", [histogram_loss, triplet_loss])
-def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(loss):
-    recipe = replace(RECIPE, loss=loss.__name__.removesuffix("_loss"), seed=4, masking=0.5)
+@pytest.mark.parametrize(("name", "loss"), [("histogram", HistogramLoss()), ("triplet", TripletLoss())])
+def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(name, loss):
+    recipe = replace(RECIPE, loss=name, seed=4, masking=0.5)
     made, again = objective(recipe).eval(), objective(recipe).eval()
     step = torch.tensor(7)
-    resident, network = again._resident, again.network
-    nodes = torch.arange(int(resident.get_sizes(TREES).sum()))
-    batch = resident.collate(TREES, nodes)
+    forest, network = again.data.forest, again.network
+    nodes = torch.arange(int(forest.get_sizes(TREES).sum()))
+    batch = forest.collate(TREES, nodes)
     renaming = Augmentation(recipe.transpositions, seed=4, device=CPU).draw(step, len(TREES))
     mask = Masking(recipe.masking, seed=4).draw(step, nodes, batch.trees.node_count)
-    answers = resident.build_masking_targets(batch, mask.nodes, renaming)
-    assert not torch.equal(answers, resident.build_masking_targets(batch, mask.nodes))
+    answers = forest.build_masking_targets(batch, mask.nodes, renaming)
+    assert not torch.equal(answers, forest.build_masking_targets(batch, mask.nodes))
     vectors = network.encode_nodes(
-        resident.build_features(batch, torch.float32, renaming=renaming, mask=mask), batch.trees
+        forest.build_features(batch, torch.float32, renaming=renaming, mask=mask), batch.trees
     )
     embeddings = network.pool(vectors, batch.trees)
     similarity = loss(embeddings[:4], embeddings[4:8], embeddings[8:])
@@ -69,7 +69,7 @@ def test_padding_changes_neither_losses_nor_gradients(forest, data, padding, ste
     results = []
     for rows in (0, padding):
         made = objective(forest=forest).double()
-        made._dtype = torch.float64
+        made.dtype = torch.float64
         parts = losses(made, trees, rows, step)
         parts.sum().backward()
         results.append([parts, *gradients(made), *made.buffers()])

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from eqkin.api import Library
 from eqkin.cli import app
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.training import corpus_file, gathering
-from eqkin.training.corpus import Corpus
+from eqkin.training import data as data_module
+from eqkin.training.data import Corpus
 from eqkin.trees import ForestBuilder
 from eqkin.trees.forest import to_bytes
 from tests.library.conftest import write_article
@@ -264,13 +264,13 @@ def test_any_corpus_survives_its_file(tmp_path_factory: pytest.TempPathFactory, 
 
 
 def test_checking_in_parts_finds_what_checking_the_whole_finds(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "_PART_NODES", 40)
-    gathering.check_trees(corpus.forest)
+    monkeypatch.setattr(data_module, "_CHECK_NODES", 40)
+    data_module._check_trees(corpus.forest)
     for node in range(0, len(corpus.forest.tag), 7):
         n_children = corpus.forest.n_children.copy()
         n_children[node] += 1
         with pytest.raises(CorruptData):
-            gathering.check_trees(replace(corpus.forest, n_children=n_children))
+            data_module._check_trees(replace(corpus.forest, n_children=n_children))
 
 
 @pytest.mark.parametrize("name", ["plain.safetensors", "packed.zst"])
@@ -314,7 +314,7 @@ def test_foreign_files_and_unknown_versions_are_refused(
 def test_a_file_is_not_unpacked_without_end(
     small: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(corpus_file, "UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(data_module, "MAX_UNPACKED_BYTES", 1000)
     with pytest.raises(CorruptData, match="unpacks to more than 1,000 bytes"):
         damaged(tmp_path / "bomb.zst", small["packed.zst"])
 
@@ -334,7 +334,7 @@ def test_a_file_is_not_unpacked_without_end(
         ("section", lambda a: a * 0, "sections"),
         ("section", lambda a: a.astype(np.int64), "section has type int64"),
         ("paper", lambda a: a + np.int32(1), "papers"),
-        ("paper", lambda a: a[:-1], "paper does not have one number a tree"),
+        ("paper", lambda a: a[:-1], "paper does not have one number per tree"),
         ("numbers", lambda a: a * 0, "same number"),
         ("numbers", lambda a: a - np.int32(1), "same number"),
         ("citations", lambda a: a + np.int32(1000), "citations"),
@@ -344,7 +344,7 @@ def test_a_file_is_not_unpacked_without_end(
         ("citations", lambda a: a * 0, "citations"),
         ("citations", lambda a: a.reshape(-1), "citations has type int32"),
         ("citations", lambda a: np.zeros((3, 3), np.int32), "not pairs"),
-        ("papers", lambda a: a[:-1], "has no end"),
+        ("papers", lambda a: a[:-1], "not terminated"),
         ("papers", lambda a: a | np.uint8(128), "decode"),
         ("works", lambda a: a[:0], "papers and works"),
         ("works", None, "works"),
@@ -356,7 +356,7 @@ def test_a_file_is_not_unpacked_without_end(
         ("words", lambda a: a[:-1], "words do not fit"),
         ("words", lambda a: np.full(len(a), 2**63, np.uint64), "words do not fit"),
         ("vocabulary", lambda a: a[:0], "not in their vocabulary"),
-        ("vocabulary", lambda a: a[:-1], "has no end"),
+        ("vocabulary", lambda a: a[:-1], "not terminated"),
     ],
 )
 def test_arrays_that_do_not_fit_together_are_refused(corpus: Corpus, tmp_path: Path, name, change, message) -> None:
@@ -365,7 +365,12 @@ def test_arrays_that_do_not_fit_together_are_refused(corpus: Corpus, tmp_path: P
         arrays[name] = np.ascontiguousarray(change(arrays[name]))
     else:
         del arrays[name]
-    corpus_file.write_corpus(tmp_path / "odd", arrays, corpus_file.compute_digest(arrays))
+    metadata = {
+        "digest": data_module._compute_digest(arrays),
+        "format": data_module.FORMAT,
+        "version": data_module.VERSION_WITH_WORDS,
+    }
+    (tmp_path / "odd").write_bytes(b"".join(data_module._iter_content(arrays, metadata)))
     with pytest.raises(CorruptData, match=message):
         Corpus.load(tmp_path / "odd")
 

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from eqkin.errors import BadInput, TrainingFailed
-from eqkin.training import descent as module
 from eqkin.training.checkpoint import load_checkpoint, remove_checkpoint
-from eqkin.training.descent import Descent, descend
+from eqkin.training.config import OptimizerConfig
+from eqkin.training.trainer import train_module
 
 
 class Line(nn.Module):
@@ -26,49 +26,56 @@ class Line(nn.Module):
 
 def test_it_finds_the_minimum():
     line = Line()
-    last = descend(line, line.loss, Descent(300, learning_rate=0.2))
+    last = train_module(line, line.loss, OptimizerConfig(300, learning_rate=0.2))
     assert torch.allclose(line.w, torch.tensor([1.0, -2.0, 3.0]), atol=0.01)
     assert float(line.b.detach()) == pytest.approx(4, abs=0.01)
     assert last < 1e-3
     assert int(line.steps) == 300
 
 
-def test_a_descent_that_was_stopped_ends_where_it_would_have(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_LOOK_STEPS", 10)
+def test_a_descent_that_was_stopped_ends_where_it_would_have(tmp_path):
     whole, parts, again = Line(), Line(), Line()
-    descend(whole, whole.loss, Descent(100, 0.1))
+    train_module(whole, whole.loss, OptimizerConfig(100, 0.1))
 
     def stop(step, *_):
         if step == 40:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        descend(parts, parts.loss, Descent(100, 0.1, save_seconds=0), tmp_path, progress=stop)
+        train_module(
+            parts, parts.loss, OptimizerConfig(100, 0.1), tmp_path, progress=stop, save_seconds=0, steps_ahead=10
+        )
     assert load_checkpoint(tmp_path).facts["step"] == 30
     seen = []
-    descend(again, again.loss, Descent(100, 0.1, save_seconds=0), tmp_path, progress=lambda step, *_: seen.append(step))
+    train_module(
+        again,
+        again.loss,
+        OptimizerConfig(100, 0.1),
+        tmp_path,
+        progress=lambda step, *_: seen.append(step),
+        steps_ahead=10,
+    )
     assert seen[0] == 40
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name]), name
 
 
-def test_a_checkpoint_with_other_settings_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_LOOK_STEPS", 1)
+def test_a_checkpoint_with_other_settings_is_refused(tmp_path):
     line = Line()
-    descend(line, line.loss, Descent(5, save_seconds=0), tmp_path, settings={"width": 1})
-    with pytest.raises(BadInput, match="cannot be resumed with these settings"):
-        descend(line, line.loss, Descent(5), tmp_path, settings={"width": 2})
-    with pytest.raises(BadInput, match="cannot be resumed with these settings"):
-        descend(line, line.loss, Descent(6), tmp_path, settings={"width": 1})
+    train_module(line, line.loss, OptimizerConfig(5), tmp_path, settings={"width": 1}, save_seconds=0, steps_ahead=1)
+    with pytest.raises(BadInput, match="different settings"):
+        train_module(line, line.loss, OptimizerConfig(5), tmp_path, settings={"width": 2})
+    with pytest.raises(BadInput, match="different steps"):
+        train_module(line, line.loss, OptimizerConfig(6), tmp_path, settings={"width": 1})
     remove_checkpoint(tmp_path)
     assert list(tmp_path.iterdir()) == []
-    descend(line, line.loss, Descent(6), tmp_path, settings={"width": 2})
+    train_module(line, line.loss, OptimizerConfig(6), tmp_path, settings={"width": 2})
 
 
 def test_a_loss_that_is_no_number_is_an_error():
     line = Line()
-    with pytest.raises(TrainingFailed, match="no number"):
-        descend(line, lambda step: line.loss(step) * (float("nan") if step == 3 else 1), Descent(10))
+    with pytest.raises(TrainingFailed, match="at step 3: the loss is NaN"):
+        train_module(line, lambda step: line.loss(step) * (float("nan") if step == 3 else 1), OptimizerConfig(10))
 
 
 def test_the_rate_rises_and_falls(monkeypatch):
@@ -76,12 +83,12 @@ def test_the_rate_rises_and_falls(monkeypatch):
     adam_step = torch.optim.Adam.step
 
     def step(self, *given, **named):
-        rates.append(self.param_groups[0]["lr"])
+        rates.append(float(self.param_groups[0]["lr"]))
         return adam_step(self, *given, **named)
 
     monkeypatch.setattr(torch.optim.Adam, "step", step)
     line = Line()
-    descend(line, line.loss, Descent(50, 1.0, warm_up=1_000))
+    train_module(line, line.loss, OptimizerConfig(50, 1.0, warm_up=1_000))
     assert rates.index(max(rates)) in (4, 5)  # a tenth of all
     assert rates[0] < 0.5
     assert 0 < rates[-1] < 0.05

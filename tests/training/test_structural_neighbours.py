@@ -8,24 +8,24 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.training import kin
-from eqkin.training.corpus import Corpus
-from eqkin.training.kin import NeighbourSampler, find_structural_neighbours
-from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
+from eqkin.training import sampling
+from eqkin.training.config import CONTEXT_KINDS
+from eqkin.training.data import Corpus
+from eqkin.training.losses import TermTables
 from eqkin.training.randomness import make_step_column
-from eqkin.training.structure_teacher import StructureTables
-from tests.training.small import corpus_of, fits
+from eqkin.training.sampling import NeighbourSampler, TripletSampler, find_structural_neighbours
+from tests.training.corpora import corpus_of, fits
 from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture(scope="module")
-def tables(atlas_corpus: Corpus) -> StructureTables:
-    return StructureTables(atlas_corpus.forest, CPU)
+def tables(atlas_corpus: Corpus) -> TermTables:
+    return TermTables(atlas_corpus.forest, CPU)
 
 
-def test_kin_are_about_the_nearest_of_other_papers(atlas_corpus: Corpus, tables: StructureTables) -> None:
+def test_kin_are_about_the_nearest_of_other_papers(atlas_corpus: Corpus, tables: TermTables) -> None:
     paper = torch.from_numpy(atlas_corpus.paper)
     found = find_structural_neighbours(tables, paper).long()
     assert found.shape == (len(atlas_corpus), 16)
@@ -41,24 +41,19 @@ def test_kin_are_about_the_nearest_of_other_papers(atlas_corpus: Corpus, tables:
     assert float(chosen.mean()) > 2 * float(cosines.clamp(min=0).mean())
 
 
-def test_blocks_make_no_difference(
-    atlas_corpus: Corpus, tables: StructureTables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocks_make_no_difference(atlas_corpus: Corpus, tables: TermTables, monkeypatch: pytest.MonkeyPatch) -> None:
     paper = torch.from_numpy(atlas_corpus.paper)
-    monkeypatch.setattr(kin, "_DIMENSIONS", 64)  # to be quick
+    monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
     whole = find_structural_neighbours(tables, paper)
-    monkeypatch.setattr(kin, "_BLOCK", 500)
-    monkeypatch.setattr(kin, "_ACROSS", 300)
-    assert (
-        find_structural_neighbours(tables, paper) == whole
-    ).float().mean() > 0.999  # equal cosines may change places
+    parts = find_structural_neighbours(tables, paper, block=(500, 300))
+    assert (parts == whole).float().mean() > 0.999  # equal cosines may change places
 
 
 def test_a_large_corpus_is_searched_in_part(
-    atlas_corpus: Corpus, tables: StructureTables, monkeypatch: pytest.MonkeyPatch
+    atlas_corpus: Corpus, tables: TermTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kin, "_DIMENSIONS", 64)  # to be quick
-    monkeypatch.setitem(kin._MAX_CANDIDATES, "cpu", 700)
+    monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
+    monkeypatch.setitem(sampling._MAX_CANDIDATES, "cpu", 700)
     found = find_structural_neighbours(tables, torch.from_numpy(atlas_corpus.paper)).numpy()
     some = found[:, 0] != np.arange(len(found))  # the others found nobody in this part
     assert some.mean() > 0.9
@@ -68,10 +63,10 @@ def test_a_large_corpus_is_searched_in_part(
 def test_where_few_are_left_the_nearest_repeats_and_where_none_is_a_tree_is_its_own_kin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(kin, "_DIMENSIONS", 128)  # to be quick
+    monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 128)  # to be quick
     row = [("mi", "", letter, []) for letter in "abc"]
     trees = [("mrow", "", "", row), ("mrow", "", "", row[:2]), ("mrow", "", "", row), ("mn", "", "7", [])]
-    made = StructureTables(build(trees), CPU)
+    made = TermTables(build(trees), CPU)
     found = find_structural_neighbours(made, torch.tensor([0, 1, 2, 3])).tolist()
     assert found[1][2:] == [found[1][0]] * 14 and set(found[1]) == {0, 2}
     assert [found[0], *found[2:]] == [[1] * 16, [1] * 16, [3] * 16]  # 0 and 2 are the same; 3 is like none

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from eqkin.api import Library
-from eqkin.training.context_words import extract_context_words, split_words, stem
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
+from eqkin.training.text import extract_context_words, split_words, stem
 
 SECTION = r"\section{Rings of %s} The %s of $x+y$ \emph{springs} \[ x_{%d} = 1 \] is %s. \[ y \] Then \[ z \]"
 

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput
-from eqkin.training.corpus import Corpus
-from eqkin.training.pairs import CONTEXT_KINDS, TripletSampler
+from eqkin.training.config import CONTEXT_KINDS
+from eqkin.training.data import Corpus
 from eqkin.training.randomness import make_step_column
-from tests.training.small import corpus_of, fits
-from tests.training.test_corpus import corpora
+from eqkin.training.sampling import TripletSampler
+from tests.training.corpora import corpus_of, fits
+from tests.training.test_data import corpora
 
 CPU = torch.device("cpu")
 CORPORA = {

@@ -1,12 +1,13 @@
-"""A corpus on the device, whole: batches of trees are put together there, nothing is loaded while learning.
+"""`DeviceForest`: a whole forest on the training device. Batches are assembled there, without any host transfer.
 
-Most nodes look like many others: a node's features are a row of a table of the distinct labels (tag, attributes, text).
-A node takes 8 bytes: its label, how many children it has, how far before it its parent stands and how far after it
-its first child; 10 bytes where there are more labels than fit in two. So the paper's 29 million equations take 17 GB.
+Most nodes look like many others: the features of a node are a row of a table of distinct labels (tag, attributes,
+text). A node takes 8 bytes: its label, its number of children, and the distances to its parent and to its first child;
+10 bytes if there are too many labels for 16 bits. So the paper's 29 million equations take 17 GB.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,43 +15,45 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from eqkin.encoder.torch_network import TreeNetwork
 from eqkin.encoder.tree_ops import PADDING, ROOT, TreeBatch
 from eqkin.errors import LimitReached
 from eqkin.limits import LIMITS
-from eqkin.training.augmentation import Renaming
-from eqkin.training.masking import Mask
+from eqkin.training.augmentation import NodeMask, Renaming
 from eqkin.trees import Forest, Vocabulary
 from eqkin.trees.forest import Array
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, to_dense
 
+EMBEDDING_NODES = {"cuda": 200_000, "cpu": 4_000}  # nodes per batch when embedding
 _FIRST_CHARACTER = TAG_SLOTS + ATTRIBUTE_SLOTS
 _INT16_MAX = np.iinfo(np.int16).max
 
 
 @dataclass(frozen=True)
 class DeviceBatch:
-    """Some trees of a corpus, ready for the network."""
+    """Some trees of a forest, ready for the network."""
 
     trees: TreeBatch
     label: Tensor  # (nodes,) rows of the tables
 
 
 class DeviceForest:
-    """The trees of a corpus on a device.
+    """The trees of a forest on a device.
 
     Args:
         forest: The trees.
-        vocabulary: What their tags, attributes and characters mean to the network.
-        device: Where to put them.
+        vocabulary: Maps their tags, attributes and characters to features.
+        device: Where to store them.
 
     Raises:
         LimitReached: A tree is too large.
     """
 
     def __init__(self, forest: Forest, vocabulary: Vocabulary, device: torch.device) -> None:
-        if int(forest.sizes.max(initial=0)) > LIMITS.tree_nodes:
-            raise LimitReached(f"a tree has {forest.sizes.max():,} nodes; learning takes up to {LIMITS.tree_nodes:,}")
-        label, table, first, identifier = _build_labels(forest, vocabulary)
+        largest = int(forest.sizes.max(initial=0))
+        if largest > LIMITS.tree_nodes:
+            raise LimitReached(f"a tree has {largest:,} nodes; training allows at most {LIMITS.tree_nodes:,}")
+        label, table, targets, identifier = _build_labels(forest, vocabulary)
         index = np.arange(len(forest.tag))
         self.device = device
         self.offsets = torch.from_numpy(np.array(forest.offsets)).to(device)
@@ -58,13 +61,14 @@ class DeviceForest:
         self.to_parent = self._to_narrow(index - forest.compute_parent())  # 0 for a root
         self.to_child = self._to_narrow(forest.compute_first_child() - index)
         self.label = self._to_narrow(label)
-        self.table = torch.from_numpy(table).to(device)  # (labels, 256) counts
-        self.targets = torch.from_numpy(first).to(device)  # (labels, 3) classes of the masking task
+        self.table = torch.from_numpy(table).to(device)  # (labels, 256) feature counts
+        self.targets = torch.from_numpy(targets).to(device)  # (labels, 3) classes of the masking task
         self.identifier = torch.from_numpy(identifier).to(device)  # (labels,) whether renaming applies
 
     def _to_narrow(self, values: Array) -> Tensor:
-        most = int(values.max(initial=0))
-        return torch.from_numpy(values.astype(np.int16 if most <= _INT16_MAX else np.int32)).to(self.device)
+        """Store integers in 16 bits if they fit, otherwise in 32."""
+        fits = int(values.max(initial=0)) <= _INT16_MAX
+        return torch.from_numpy(values.astype(np.int16 if fits else np.int32)).to(self.device)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -72,19 +76,18 @@ class DeviceForest:
     @property
     def bytes(self) -> int:
         """Bytes of the trees and of the tables of their labels."""
-        tensors = (t for t in vars(self).values() if isinstance(t, Tensor))
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return count_tensor_bytes(*vars(self).values())
 
     def get_sizes(self, trees: Tensor) -> Tensor:
-        """Nodes of some trees."""
+        """Return the number of nodes of some trees."""
         return self.offsets[trees + 1] - self.offsets[trees]
 
     def collate(self, trees: Tensor, nodes: Tensor) -> DeviceBatch:
-        """Trees put one after the other.
+        """Concatenate some trees.
 
         Args:
-            trees: Which ones, (trees,) int64; one may come up several times.
-            nodes: 0, 1, ..., as many as there is room for; what the trees don't fill is padding.
+            trees: Numbers of the trees, (trees,) int64; repeats are allowed.
+            nodes: 0, 1, ..., one per row of the batch; rows that the trees do not fill are padding.
         """
         ends = self.get_sizes(trees).cumsum(0)
         starts = ends - self.get_sizes(trees)
@@ -106,9 +109,9 @@ class DeviceForest:
         return DeviceBatch(structure, self.label[source].long())
 
     def build_features(
-        self, batch: DeviceBatch, dtype: torch.dtype, *, renaming: Renaming | None = None, mask: Mask | None = None
+        self, batch: DeviceBatch, dtype: torch.dtype, *, renaming: Renaming | None = None, mask: NodeMask | None = None
     ) -> Tensor:
-        """Feature vectors of a batch's nodes, (nodes, 256), symbols renamed and hidden nodes zero where asked for."""
+        """Return the features of a batch, (nodes, 256), with renamed symbols and zeros for hidden nodes."""
         label = batch.label[:, None]
         if renaming is None:
             features = self.table[batch.label].to(dtype)
@@ -120,31 +123,61 @@ class DeviceForest:
         return features if mask is None else torch.where(mask.hidden[:, None], 0.0, features)
 
     def build_masking_targets(self, batch: DeviceBatch, nodes: Tensor, renaming: Renaming | None = None) -> Tensor:
-        """Tag, attribute and character of some nodes as classes of the masking task, (nodes, 3)."""
+        """Return the tag, attribute and character of some nodes as classes of the masking task, (nodes, 3)."""
         label = batch.label[nodes]
-        answers = self.targets[label]
+        targets = self.targets[label]
         if renaming is None:
-            return answers
-        tag, attribute, character = answers.unbind(1)
+            return targets
+        tag, attribute, character = targets.unbind(1)
         new = renaming.new[batch.trees.tree[nodes], character.clamp(max=CHARACTER_SLOTS - 1)].long()
-        renamed = self.identifier[label] & (character < CHARACTER_SLOTS)
-        return torch.stack([tag, attribute, torch.where(renamed, new, character)], dim=1)
+        is_renamed = self.identifier[label] & (character < CHARACTER_SLOTS)
+        return torch.stack([tag, attribute, torch.where(is_renamed, new, character)], dim=1)
+
+    def iter_batches(self, trees: Tensor) -> Iterator[DeviceBatch]:
+        """Iterate over some trees in order, in batches that suit the device."""
+        ends = self.get_sizes(trees).cumsum(0).cpu().numpy()
+        room = EMBEDDING_NODES[self.device.type]
+        first = done = 0
+        while first < len(trees):
+            last = max(int(np.searchsorted(ends, done + room, side="right")), first + 1)
+            nodes = torch.arange(int(ends[last - 1]) - done, device=self.device)
+            yield self.collate(trees[first:last], nodes)
+            first, done = last, int(ends[last - 1])
+
+    @torch.no_grad()
+    def embed(self, network: TreeNetwork, trees: Tensor | None = None) -> Tensor:
+        """Embed some or all trees as a search would: with running statistics, nothing hidden or renamed."""
+        trees = torch.arange(len(self), device=self.device) if trees is None else trees
+        was_training = network.training
+        network.eval()
+        try:
+            parts = [
+                network(self.build_features(batch, torch.float32), batch.trees) for batch in self.iter_batches(trees)
+            ]
+        finally:
+            network.train(was_training)
+        return torch.cat([torch.zeros(0, network.architecture.dimensions, device=self.device), *parts])
+
+
+def count_tensor_bytes(*values: object) -> int:
+    """Return the bytes of those values that are tensors."""
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, Tensor))
 
 
 def _build_labels(
     forest: Forest, vocabulary: Vocabulary
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int16], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Each node's label; and of each label its feature counts, its classes in the masking task, if it is `<mi>`."""
+    """Return the label of each node, and for each label its features, masking classes, and whether it is an `<mi>`."""
     texts, attributes = max(len(forest.texts), 1), max(len(forest.attributes), 1)
     code = (forest.tag.astype(np.int64) * attributes + forest.attribute) * texts + forest.text
     distinct, label = np.unique(code, return_inverse=True)
     tag = distinct // (texts * attributes)
-    one_each = Forest(
+    single_nodes = Forest(
         forest.tags, forest.attributes, forest.texts, tag, distinct // texts % attributes, distinct % texts,
         np.zeros(len(distinct), np.int64), np.arange(len(distinct) + 1),
     )  # fmt: skip
-    features = vocabulary.extract_features(one_each)
-    first = np.stack(
+    features = vocabulary.extract_features(single_nodes)
+    targets = np.stack(
         [
             features.tag.astype(np.int64),
             _find_first_slots(features.attribute, features.attribute_offsets, none=ATTRIBUTE_SLOTS),
@@ -153,10 +186,10 @@ def _build_labels(
         axis=1,
     )
     identifier = np.array([name == "mi" for name in forest.tags], bool)
-    return label, to_dense(features), first, identifier[tag] if len(tag) else np.zeros(0, bool)
+    return label, to_dense(features), targets, identifier[tag] if len(tag) else np.zeros(0, bool)
 
 
 def _find_first_slots(slots: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], none: int) -> npt.NDArray[np.int64]:
-    """The first slot of each run, `none` for an empty one."""
+    """Return the first slot of each range, `none` for an empty one."""
     padded = np.append(slots.astype(np.int64), none)
     return np.where(np.diff(offsets) > 0, padded[np.minimum(offsets[:-1], len(slots))], none)

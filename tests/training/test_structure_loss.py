@@ -10,10 +10,9 @@ from hypothesis import given, settings
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.training import structure_teacher
-from eqkin.training.structure_teacher import COLUMN_BITS, COLUMNS, StructureTables, structure_loss
+from eqkin.training.losses import TERM_COLUMN_BITS, TERM_COLUMNS, StructureLoss, TermTables
 from eqkin.trees.terms import extract_terms
-from tests.training.small import FORESTS, some_trees
+from tests.training.corpora import FORESTS, some_trees
 from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
@@ -26,10 +25,10 @@ def vectors(forest, most: int = 10**9) -> np.ndarray:
     for start, end in zip(terms.offsets[:-1], terms.offsets[1:], strict=True):
         counts: Counter[int] = Counter()
         for code, count in zip(terms.code[start:end].tolist(), terms.count[start:end].tolist(), strict=True):
-            counts[code >> (32 - COLUMN_BITS)] += count
+            counts[code >> (32 - TERM_COLUMN_BITS)] += count
         counted.append(counts)
     trees = Counter(column for counts in counted for column in counts)
-    rows = np.zeros((len(forest), COLUMNS))
+    rows = np.zeros((len(forest), TERM_COLUMNS))
     for row, counts in zip(rows, counted, strict=True):
         value = {k: 2 * c / (c + 1) * sqrt(log((1 + len(forest)) / (1 + trees[k])) + 0.1) for k, c in counts.items()}
         for column in sorted(value, key=lambda k: (-np.float32(value[k]), k))[:most]:
@@ -41,15 +40,13 @@ def vectors(forest, most: int = 10**9) -> np.ndarray:
 @settings(max_examples=20)
 @given(FORESTS)
 def test_vectors_follow_their_formula(forest):
-    made = StructureTables(forest, CPU).to_dense(torch.arange(len(forest)), torch.float32)
+    made = TermTables(forest, CPU).to_dense(torch.arange(len(forest)), torch.float32)
     np.testing.assert_allclose(made.numpy(), vectors(forest), atol=1e-3)
 
 
-def test_large_trees_keep_their_heaviest_terms_and_parts_do_not_matter(monkeypatch):
+def test_large_trees_keep_their_heaviest_terms_and_parts_do_not_matter():
     forest = some_trees(23)
-    monkeypatch.setattr(structure_teacher, "TERMS", 7)
-    monkeypatch.setattr(structure_teacher, "_PART", 4)
-    made = StructureTables(forest, CPU).to_dense(torch.arange(23), torch.float32)
+    made = TermTables(forest, CPU, max_terms=7, part_trees=4).to_dense(torch.arange(23), torch.float32)
     assert int((made > 0).sum(1).max()) == 7
     np.testing.assert_allclose(made.norm(dim=1).numpy(), np.ones(23), atol=1e-3)
     np.testing.assert_allclose(made.numpy(), vectors(forest, 7), atol=1e-3)
@@ -57,7 +54,7 @@ def test_large_trees_keep_their_heaviest_terms_and_parts_do_not_matter(monkeypat
 
 def test_a_tree_of_blanks_is_like_no_other():
     forest = build([("mspace", "", "", []), ("mi", "", "x", []), ("mi", "", "x", [])])
-    made = StructureTables(forest, CPU).to_dense(torch.tensor([0, 1, 2, 1]), torch.float32)
+    made = TermTables(forest, CPU).to_dense(torch.tensor([0, 1, 2, 1]), torch.float32)
     np.testing.assert_allclose((made @ made.T).numpy(), [[0] * 4] + [[0, 1, 1, 1]] * 3, atol=2e-3)
 
 
@@ -72,13 +69,13 @@ def test_the_loss_is_the_divergence_of_what_is_found_from_what_is_taught():
         p = (taught[others] @ taught[i] / 0.2).softmax(0)
         q = (found[others] @ found[i] / 0.2).softmax(0)
         expected.append((p * (p / q).log()).sum().item())
-    assert structure_loss(found, taught, same, 0.2).item() == pytest.approx(np.mean(expected), rel=1e-4)
-    assert structure_loss(taught, taught, same, 0.2).item() == pytest.approx(0, abs=1e-6)
+    assert StructureLoss(0.2)(found, taught, same).item() == pytest.approx(np.mean(expected), rel=1e-4)
+    assert StructureLoss(0.2)(taught, taught, same).item() == pytest.approx(0, abs=1e-6)
 
 
 def test_a_batch_of_one_paper_teaches_nothing():
     vector = torch.randn(4, 3, requires_grad=True)
-    loss = structure_loss(vector, torch.randn(4, 5), torch.ones(4, 4, dtype=torch.bool), 0.1)
+    loss = StructureLoss(0.1)(vector, torch.randn(4, 5), torch.ones(4, 4, dtype=torch.bool))
     loss.backward()
     assert loss.item() == 0
     assert vector.grad is not None and not vector.grad.any()

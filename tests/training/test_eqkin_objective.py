@@ -9,14 +9,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput
-from eqkin.training import kin
-from eqkin.training.context_loss import context_loss
-from eqkin.training.corpus import Corpus
-from eqkin.training.kin_objective import EqkinObjective
-from eqkin.training.material import EqkinTrainingData, build_training_data
+from eqkin.training import sampling
+from eqkin.training.config import Recipe, get_recipe
+from eqkin.training.data import Corpus
+from eqkin.training.losses import ContextLoss, StructureLoss
+from eqkin.training.objective import EqkinObjective, TrainingData, build_training_data
 from eqkin.training.randomness import make_step_column
-from eqkin.training.recipes import Recipe, get_recipe
-from eqkin.training.structure_teacher import structure_loss
 from eqkin.trees import Vocabulary
 
 CPU = torch.device("cpu")
@@ -27,29 +25,27 @@ AS_IT_IS = {"renamed": "0", "masking": "0"}
 
 
 @pytest.fixture(scope="module")
-def material(atlas_corpus: Corpus) -> EqkinTrainingData:
+def material(atlas_corpus: Corpus) -> TrainingData:
     made = build_training_data(atlas_corpus, Vocabulary.learn([atlas_corpus.forest]), RECIPE, CPU)
-    assert isinstance(made, EqkinTrainingData)
+    assert isinstance(made, TrainingData)
     return made
 
 
-def objective(
-    material: EqkinTrainingData, recipe: Recipe = RECIPE, dtype: torch.dtype = torch.float32
-) -> EqkinObjective:
+def objective(material: TrainingData, recipe: Recipe = RECIPE, dtype: torch.dtype = torch.float32) -> EqkinObjective:
     return EqkinObjective(recipe, material, dtype)
 
 
-def drawn(material: EqkinTrainingData, batch: int = 8) -> torch.Tensor:
+def drawn(material: TrainingData, batch: int = 8) -> torch.Tensor:
     return material.sampler.draw(make_step_column(3, 1, CPU), batch).concatenate()[0]
 
 
-def losses(made, material: EqkinTrainingData, trees: torch.Tensor, padding: int = 0, step: int = 0) -> torch.Tensor:
+def losses(made, material: TrainingData, trees: torch.Tensor, padding: int = 0, step: int = 0) -> torch.Tensor:
     nodes = torch.arange(int(material.forest.get_sizes(trees).sum()) + padding)
     torch._dynamo.mark_dynamic(nodes, 0)
     return made(trees, nodes, torch.tensor(step))
 
 
-def seen(made: EqkinObjective, material: EqkinTrainingData, trees: torch.Tensor, step: int) -> torch.Tensor:
+def seen(made: EqkinObjective, material: TrainingData, trees: torch.Tensor, step: int) -> torch.Tensor:
     """The features that the network gets in a step."""
     taken, real = [], made.network.encode_nodes
 
@@ -63,32 +59,32 @@ def seen(made: EqkinObjective, material: EqkinTrainingData, trees: torch.Tensor,
     return taken[0]
 
 
-def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(material: EqkinTrainingData) -> None:
+def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(material: TrainingData) -> None:
     recipe = RECIPE.override(AS_IT_IS | {"words_weight": "0.7", "context_weight": "0.3", "temperature": "0.2"})
     made, trees = objective(material, recipe).eval(), drawn(material)
     assert made.parts == ("structure", "context", "words") and made.words is not None
     batch = material.forest.collate(trees, torch.arange(int(material.forest.get_sizes(trees).sum())))
     vectors = made.network(material.forest.build_features(batch, torch.float32), batch.trees)
-    paper = material.paper[trees]
+    paper = material.teachers.paper[trees]
     same = paper[:, None] == paper
     expected = [
-        structure_loss(vectors, material.structure.to_dense(trees, torch.float32), same, 0.2),
-        0.3 * context_loss(vectors[:8], vectors[8:16], paper[:8], paper[8:16]),
+        StructureLoss(0.2)(vectors, material.teachers.terms.to_dense(trees, torch.float32), same),
+        0.3 * ContextLoss()(vectors[:8], vectors[8:16], paper[:8], paper[8:16]),
         0.7 * made.words(vectors, trees, same, torch.tensor(4)),
     ]
     assert losses(made, material, trees, step=4).tolist() == pytest.approx([part.item() for part in expected], rel=1e-4)
 
 
-def test_kin_have_more_in_common_with_their_anchors_than_partners_have(material: EqkinTrainingData) -> None:
-    anchor, partner, near = material.structure.to_dense(drawn(material, 200), torch.float32).chunk(3)
+def test_kin_have_more_in_common_with_their_anchors_than_partners_have(material: TrainingData) -> None:
+    anchor, partner, near = material.teachers.terms.to_dense(drawn(material, 200), torch.float32).chunk(3)
     assert (anchor * near).sum(1).mean() > (anchor * partner).sum(1).mean() + 0.05
 
 
-def test_padding_changes_neither_losses_nor_gradients(material: EqkinTrainingData) -> None:
+def test_padding_changes_neither_losses_nor_gradients(material: TrainingData) -> None:
     results = []
     for padding in (0, 100):
         made = objective(material).double()
-        made._dtype = torch.float64
+        made.dtype = torch.float64
         parts = losses(made, material, drawn(material), padding, step=5)
         parts.sum().backward()
         results.append([parts, *(p.grad for p in made.parameters()), *made.network.state_dict().values()])
@@ -97,7 +93,7 @@ def test_padding_changes_neither_losses_nor_gradients(material: EqkinTrainingDat
 
 
 @pytest.mark.filterwarnings("ignore:<class:DeprecationWarning")  # of torch, to itself
-def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes(material: EqkinTrainingData) -> None:
+def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes(material: TrainingData) -> None:
     made = objective(material)
     graphs = []
 
@@ -114,7 +110,7 @@ def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes(material: EqkinTra
     torch._dynamo.reset()
 
 
-def test_every_part_teaches_the_network_and_can_be_switched_off(material: EqkinTrainingData) -> None:
+def test_every_part_teaches_the_network_and_can_be_switched_off(material: TrainingData) -> None:
     for i, name in enumerate(WEIGHTLESS):
         made = objective(material, RECIPE.override(WEIGHTLESS | {name: "1"}))
         if name != "words_weight":
@@ -128,32 +124,32 @@ def test_every_part_teaches_the_network_and_can_be_switched_off(material: EqkinT
 def test_words_are_left_out_where_there_are_none_or_none_are_asked_for(
     atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kin, "_DIMENSIONS", 64)  # to be quick
+    monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
     few = atlas_corpus.select(range(3))
     vocabulary = Vocabulary.learn([few.forest])
     for corpus, recipe in ((replace(few, words=None), RECIPE), (few, RECIPE.override({"words_weight": "0"}))):
         material = build_training_data(corpus, vocabulary, recipe, CPU)
-        assert isinstance(material, EqkinTrainingData) and material.words is None
+        assert material.teachers is not None and material.teachers.words is None
         made = objective(material, recipe)
         assert {name.partition(".")[0] for name, _ in made.named_parameters()} == {"network"}
         assert losses(made, material, drawn(material))[2] == 0
 
 
 @pytest.mark.parametrize("settings", [{}, {"renamed": "0"}, {"masking": "0"}], ids=["both", "hidden", "renamed"])
-def test_one_step_has_one_value_and_another_step_another(material: EqkinTrainingData, settings: dict[str, str]) -> None:
+def test_one_step_has_one_value_and_another_step_another(material: TrainingData, settings: dict[str, str]) -> None:
     made, trees = objective(material, RECIPE.override(settings)).eval(), drawn(material)
     first, again, other = (losses(made, material, trees, step=step).tolist() for step in (0, 0, 1))
     assert first == again
     assert all(one != another for one, another in zip(first, other, strict=True))
 
 
-def test_without_renaming_and_hiding_steps_differ_in_words_alone(material: EqkinTrainingData) -> None:
+def test_without_renaming_and_hiding_steps_differ_in_words_alone(material: TrainingData) -> None:
     made, trees = objective(material, RECIPE.override(AS_IT_IS)).eval(), drawn(material)
     first, other = (losses(made, material, trees, step=step).tolist() for step in (0, 9))
     assert first[:2] == other[:2] and first[2] != other[2]
 
 
-def test_a_share_of_the_nodes_is_hidden_others_in_every_step(material: EqkinTrainingData) -> None:
+def test_a_share_of_the_nodes_is_hidden_others_in_every_step(material: TrainingData) -> None:
     trees = drawn(material, 64)
     count = int(material.forest.get_sizes(trees).sum())
     plain = seen(objective(material, RECIPE.override(AS_IT_IS)), material, trees, step=0)[:count]
@@ -168,7 +164,7 @@ def test_a_share_of_the_nodes_is_hidden_others_in_every_step(material: EqkinTrai
     assert (hidden[0] & hidden[2]).float().mean() == pytest.approx(0.09, abs=0.03)  # by chance
 
 
-def test_what_is_hidden_is_not_guessed(material: EqkinTrainingData) -> None:
+def test_what_is_hidden_is_not_guessed(material: TrainingData) -> None:
     made = objective(material, RECIPE.override({"masking": "0.3"}))
     assert {name.partition(".")[0] for name, _ in made.named_parameters()} == {"network", "words"}
     plain = objective(material, RECIPE.override({"masking": "0"}))
@@ -177,7 +173,7 @@ def test_what_is_hidden_is_not_guessed(material: EqkinTrainingData) -> None:
     ]
 
 
-def test_the_seed_decides_the_weights_and_nothing_else_does(material: EqkinTrainingData) -> None:
+def test_the_seed_decides_the_weights_and_nothing_else_does(material: TrainingData) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first = objective(material).state_dict()
@@ -188,7 +184,7 @@ def test_the_seed_decides_the_weights_and_nothing_else_does(material: EqkinTrain
     assert objective(material).get_extra_weights() == {}
 
 
-def test_the_seed_decides_what_is_hidden_and_left_out(material: EqkinTrainingData) -> None:
+def test_the_seed_decides_what_is_hidden_and_left_out(material: TrainingData) -> None:
     trees = drawn(material)
     made, other = (objective(material, replace(RECIPE.override({"renamed": "0"}), seed=seed)).eval() for seed in (0, 1))
     hidden, others = (~seen(one, material, trees, step=0).any(1) for one in (made, other))
@@ -201,7 +197,7 @@ def test_the_seed_decides_what_is_hidden_and_left_out(material: EqkinTrainingDat
 
 @pytest.mark.parametrize("kind", ["mix", "sum"])
 @pytest.mark.parametrize("trees", [[3] * 12, [3, 3, 3], [0, 700, 1400]], ids=["all the same", "one", "three papers"])
-def test_odd_batches_have_finite_losses_and_gradients(material: EqkinTrainingData, kind: str, trees: list[int]) -> None:
+def test_odd_batches_have_finite_losses_and_gradients(material: TrainingData, kind: str, trees: list[int]) -> None:
     made = objective(material, RECIPE.override({"kind": kind}))
     parts = losses(made, material, torch.tensor(trees), padding=5)
     parts.sum().backward()
@@ -210,7 +206,7 @@ def test_odd_batches_have_finite_losses_and_gradients(material: EqkinTrainingDat
     assert all(buffer.isfinite().all() for buffer in made.buffers())
 
 
-def test_half_precision_comes_to_about_the_same(material: EqkinTrainingData) -> None:
+def test_half_precision_comes_to_about_the_same(material: TrainingData) -> None:
     trees = drawn(material)
     exact = losses(objective(material), material, trees)
     half = losses(objective(material, dtype=torch.bfloat16), material, trees)
@@ -220,5 +216,5 @@ def test_half_precision_comes_to_about_the_same(material: EqkinTrainingData) -> 
 
 def test_one_paper_alone_teaches_nothing(atlas_corpus: Corpus) -> None:
     one = atlas_corpus.select(np.array([0]))
-    with pytest.raises(BadInput, match="there is one to learn from"):
+    with pytest.raises(BadInput, match="only one paper"):
         build_training_data(one, Vocabulary.learn([one.forest]), RECIPE, CPU)

@@ -11,12 +11,11 @@ torch = pytest.importorskip("torch", reason="learning needs torch: pip install '
 from eqkin.encoder.tree_ops import PADDING, TreeBatch
 from eqkin.errors import LimitReached
 from eqkin.limits import LIMITS
-from eqkin.training.augmentation import Augmentation
-from eqkin.training.masking import Masking
-from eqkin.training.resident import DeviceForest
+from eqkin.training.augmentation import Augmentation, Masking
+from eqkin.training.batches import DeviceForest
 from eqkin.trees import Vocabulary
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, to_dense
-from tests.training.small import FORESTS
+from tests.training.corpora import FORESTS
 from tests.trees.strategies import build
 
 CPU = torch.device("cpu")
@@ -171,7 +170,7 @@ def test_the_largest_tree_fits_and_a_larger_one_is_refused():
     batch = collated(DeviceForest(largest, VOCABULARY, CPU), [0, 0])
     assert int(batch.trees.position.max()) == LIMITS.tree_nodes - 2
     larger = build([LEAF, ("mrow", "", "", [LEAF] * LIMITS.tree_nodes)])
-    with pytest.raises(LimitReached, match="4,001 nodes; learning takes up to 4,000"):
+    with pytest.raises(LimitReached, match="4,001 nodes; training allows at most 4,000"):
         DeviceForest(larger, VOCABULARY, CPU)
 
 

@@ -18,15 +18,14 @@ import numpy as np
 import torch
 
 from eqkin.errors import EqkinError
-from eqkin.training import kin
+from eqkin.training import sampling
 from eqkin.training.checkpoint import load_checkpoint, save_checkpoint
-from eqkin.training.corpus import Corpus
-from eqkin.training.distributed import join_process_group
-from eqkin.training.material import build_training_data
-from eqkin.training.ranks import SINGLE_PROCESS, ProcessGroup
-from eqkin.training.recipes import Recipe, get_recipe
-from eqkin.training.run import LoggingConfig, TrainingResult, TrainingRun
-from eqkin.training.steps import Trainer
+from eqkin.training.config import LoggingConfig, Recipe, get_recipe
+from eqkin.training.data import Corpus
+from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup, join_process_group
+from eqkin.training.objective import build_training_data
+from eqkin.training.run import TrainingResult, TrainingRun
+from eqkin.training.trainer import RecipeTrainer
 from eqkin.trees import Vocabulary
 
 CPU = torch.device("cpu")
@@ -51,7 +50,7 @@ def steps(corpus: Corpus, recipe: Recipe, ranks: ProcessGroup = SINGLE_PROCESS) 
     """The losses of all steps, and the state after them."""
     learn, _ = corpus.split(recipe.held_out, recipe.split_seed)
     material = build_training_data(learn, Vocabulary.learn([learn.forest]), recipe, CPU, ranks)
-    stepper = Trainer(recipe, material, compiled=False, recorded=False, ranks=ranks)
+    stepper = RecipeTrainer(recipe, material, compiled=False, captured=False, group=ranks)
     losses = np.concatenate([stepper.train_steps(1) for _ in range(recipe.steps)])
     return {"losses": losses, "kin": material.sampler.draw(torch.zeros(1, 1).long(), 64).negative.numpy()} | (
         stepper.get_state()
@@ -114,7 +113,7 @@ class Worker:
     ) -> TrainingResult:
         """A run of both processes."""
         folder = self.folder / name
-        run = TrainingRun(self.corpus, recipe, folder, "cpu", pace=pace, should_stop=should_stop, ranks=self.ranks)
+        run = TrainingRun(self.corpus, recipe, folder, "cpu", logging=pace, should_stop=should_stop, group=self.ranks)
         return run.train(resume=resume)
 
     def refusals(self) -> None:
@@ -147,9 +146,9 @@ class Worker:
 
 def main() -> None:
     """All of it."""
-    kin._DIMENSIONS = ROUGH
+    sampling.PROJECTION_DIMENSIONS = ROUGH
     folder = Path(sys.argv[1])
-    with join_process_group(CPU, patience=timedelta(seconds=60)) as ranks:
+    with join_process_group(CPU, timeout=timedelta(seconds=60)) as ranks:
         worker = Worker(ranks, folder, Corpus.load(folder / "corpus.zst"))
         worker.keep("sums", _sums(ranks))
         for name, recipe in RECIPES.items():

@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from eqkin.training.corpus import Corpus
+from eqkin.training.data import Corpus
 from eqkin.trees import Forest
 from tests.trees.strategies import build
 

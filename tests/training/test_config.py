@@ -1,5 +1,6 @@
 """Recipes: defaults, changes, JSON, and what is refused."""
 
+# ruff: noqa: E402
 import json
 
 import pytest
@@ -8,9 +9,9 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.architecture import Architecture  # noqa: E402
-from eqkin.errors import BadInput  # noqa: E402
-from eqkin.training.recipes import RECIPES, Recipe, get_recipe  # noqa: E402
+from eqkin.encoder.architecture import Architecture
+from eqkin.errors import BadInput
+from eqkin.training.config import RECIPES, Recipe, get_recipe
 
 
 def test_the_papers_recipe_is_the_papers():
@@ -125,8 +126,8 @@ def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
         ("weight_decay", "1", "weight_decay"),
         ("schedule", "step", "schedule must be one of linear, cosine"),
         ("temperature", "0", "temperature"),
-        ("words_weight", "-1", "weights of the parts"),
-        ("context_weight", "nan", "weights of the parts"),
+        ("words_weight", "-1", "weights of the losses"),
+        ("context_weight", "nan", "weights of the losses"),
         ("held_out", "0.95", "held_out"),
         ("seed", "9223372036854775808", "seed"),
         ("width", "0", "width, layers, dimensions"),
@@ -136,12 +137,12 @@ def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
         ("normalised", "3", "normalised"),
         ("normalised", "-1", "normalised"),
         ("normalised", "all", "normalised"),
-        ("batch", "many", "batch=many is no int"),
-        ("batch", "2.5", "batch=2.5 is no int"),
-        ("batch", "2.5e0", "batch=2.5e0 is no int"),
-        ("batch", "1e999", "batch=1e999 is no int"),
-        ("masking", "much", "masking=much is no float"),
-        ("momentum", "1", "no setting 'momentum'; there are name, loss"),
+        ("batch", "many", "batch=many is not a valid int"),
+        ("batch", "2.5", "batch=2.5 is not a valid int"),
+        ("batch", "2.5e0", "batch=2.5e0 is not a valid int"),
+        ("batch", "1e999", "batch=1e999 is not a valid int"),
+        ("masking", "much", "masking=much is not a valid float"),
+        ("momentum", "1", "no setting 'momentum'; its settings are name, loss"),
         ("architecture", "1", "no setting 'architecture'"),
     ],
 )
@@ -152,7 +153,7 @@ def test_settings_that_make_no_sense_are_refused_by_name(name, text, message):
 
 def test_eqkin_s_recipe_needs_a_teacher():
     none = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
-    with pytest.raises(BadInput, match="needs one of its parts"):
+    with pytest.raises(BadInput, match="needs at least one positive weight"):
         get_recipe("eqkin").override(none)
     assert Recipe().override(none).words_weight == 0  # there nobody asks for it
 

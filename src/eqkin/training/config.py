@@ -1,0 +1,225 @@
+"""Configuration of a run: recipes (everything that decides what is learned), optimizer and logging."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from eqkin.encoder.architecture import Architecture
+from eqkin.errors import BadInput
+
+CONTEXT_KINDS = ("section", "paper", "citation")  # see `sampling`
+LOSSES = ("histogram", "triplet", "kin")
+SCHEDULES = ("linear", "cosine")
+_FINAL_FRACTION = 0.01  # of the peak rate, at the end of a cosine schedule
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """Steps and learning rate of a run; Adam, or AdamW if weights decay."""
+
+    steps: int
+    learning_rate: float = 1e-4  # at its peak
+    warm_up: int = 1_000  # steps until the peak, at most a tenth of all
+    schedule: str = "linear"  # how the rate falls: "linear" to 0, or "cosine" to a hundredth
+    weight_decay: float = 0.0
+    averaged: float = 0.0  # fraction of the steps, at the end, whose weights are averaged; 0: use the last weights
+
+    def compute_rate(self, step: Tensor) -> Tensor:
+        """Return the learning rate at a step (0-d tensor, from 0).
+
+        linear: peak x min((step + 1) / warm_up, (steps - step) / (steps - warm_up))
+        cosine: peak x min(1, (step + 1) / warm_up) x max(0.01, (1 + cos(pi step / steps)) / 2)
+        """
+        warm_up = min(self.warm_up, self.steps // 10)  # a short run would end before the rate has risen
+        rising = (step + 1) / max(warm_up, 1)
+        if self.schedule == "linear":
+            falling = (self.steps - step) / max(self.steps - warm_up, 1)
+            return self.learning_rate * torch.minimum(rising, falling).clamp(0.0, 1.0)
+        falling = 0.5 * (1 + torch.cos(step * (math.pi / self.steps)))
+        return self.learning_rate * rising.clamp(max=1.0) * falling.clamp(min=_FINAL_FRACTION)
+
+
+@dataclass(frozen=True)
+class LoggingConfig:
+    """When a run logs, evaluates and saves; does not influence what it learns."""
+
+    log_steps: int = 256  # between two records of the losses
+    score_steps: int = 0  # between two evaluations; 0: twenty in all
+    score_triples: int = 10_000  # of an evaluation during the run
+    final_triples: int = 100_000  # of the evaluation at the end
+    save_seconds: float = 60.0  # between two checkpoints
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides what a run learns; the defaults are the paper's. Stored as JSON with the model."""
+
+    name: str = "paper"
+    architecture: Architecture = field(default_factory=Architecture)
+    loss: str = "histogram"  # of similarities: "histogram", "triplet", or "kin" (see `EqkinObjective`)
+    contexts: tuple[str, ...] = CONTEXT_KINDS  # what makes equations related
+    masking: float = 0.15  # fraction of nodes to hide (and to predict, in the paper's recipe); 0: none
+    transpositions: float = 32.0  # of symbols per renamed equation; 0: none
+    batch: int = 128  # triplets per step
+    triplets: int = 20_000_000  # in all; the paper: 20 epochs of 1 M on its subset, of 20 M on all of arXiv
+    learning_rate: float = 1e-4  # at its peak
+    warm_up: int = 1_000  # steps until the peak, at most a tenth of all
+    held_out: float = 0.1  # fraction of papers held out for evaluation
+    split_seed: int = 0  # determines which papers these are
+    seed: int = 0  # determines everything else that is random
+    renamed: float = 1.0  # fraction of equations whose symbols are renamed
+    balance: float = 0.0  # a paper is drawn with probability proportional to (papers of its work)^-balance
+    weight_decay: float = 0.0  # of AdamW; 0: Adam
+    schedule: str = "linear"  # how the rate falls: "linear" to 0, or "cosine" to a hundredth
+    averaged: float = 0.0  # fraction of the steps, at the end, whose weights are averaged; 0: use the last weights
+    temperature: float = 0.1  # of the structure loss, for "kin"
+    structure_weight: float = 1.0  # of the losses, for "kin"
+    context_weight: float = 0.1
+    words_weight: float = 0.3
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return -(-self.triplets // self.batch)
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        """Steps, learning rate and averaging."""
+        names = [field.name for field in dataclasses.fields(OptimizerConfig)]
+        return OptimizerConfig(**{name: getattr(self, name) for name in names})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON values; settings that were added later are omitted if they have their default."""
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        kept = {k: v for k, v in values.items() if k not in _LATER_DEFAULTS or v != _LATER_DEFAULTS[k]}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in kept.items()} | {
+            "architecture": self.architecture.to_dict()
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Recipe:
+        """Read what `to_dict` returned; raises `BadInput`."""
+        try:
+            architecture = Architecture.from_dict(values["architecture"])
+            contexts = tuple(values["contexts"])
+            return cls(**values | {"architecture": architecture, "contexts": contexts}).validate()
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadInput(f"not a recipe: {error}") from error
+
+    def override(self, settings: dict[str, str]) -> Recipe:
+        """Return the recipe with some settings replaced, given as text (`{"batch": "1024", "width": "64"}`)."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "architecture"}
+        shape = {f.name: getattr(self.architecture, f.name) for f in dataclasses.fields(self.architecture)}
+        for name, text in settings.items():
+            values = own if name in own else shape
+            if name not in values:
+                raise BadInput(f"a recipe has no setting {name!r}; its settings are {', '.join([*own, *shape])}")
+            values[name] = _parse_setting(name, text, values[name])
+        return Recipe(**own, architecture=Architecture(**shape)).validate()
+
+    def validate(self) -> Recipe:
+        """Return the recipe itself; raises `BadInput` if a setting is invalid."""
+        shape, kinds = self.architecture, ", ".join(CONTEXT_KINDS)
+        weights = (self.structure_weight, self.context_weight, self.words_weight)
+        layers = ",".join(map(str, shape.normalised))
+        checks = {
+            f"loss must be one of {', '.join(LOSSES)}": self.loss in LOSSES,
+            f"contexts must be some of {kinds}": bool(self.contexts) and {*self.contexts} <= {*CONTEXT_KINDS},
+            "masking must be in [0, 1)": 0 <= self.masking < 1,
+            "transpositions must be in [0, 500]": 0 <= self.transpositions <= 500,
+            "batch must be at least 1": self.batch >= 1,
+            "triplets must be in [1, 10^15]": 1 <= self.triplets <= 10**15,
+            "learning_rate must be positive": 0 < self.learning_rate < 100,
+            "warm_up must not be negative": self.warm_up >= 0,
+            "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
+            "renamed and averaged must be in [0, 1]": all(0 <= share <= 1 for share in (self.renamed, self.averaged)),
+            "balance must be in [0, 1]": 0 <= self.balance <= 1,
+            "weight_decay must be in [0, 1)": 0 <= self.weight_decay < 1,
+            f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
+            "temperature must be in [0.001, 100]": 0.001 <= self.temperature <= 100,
+            "the weights of the losses must be in [0, 1000]": all(0 <= weight <= 1000 for weight in weights),
+            'the loss "kin" needs at least one positive weight': self.loss != "kin" or sum(weights) > 0,
+            "seeds must have at most 64 bits": all(-(2**63) <= s < 2**63 for s in (self.seed, self.split_seed)),
+            "width, layers, dimensions must be at least 1": min(shape.width, shape.layers, shape.dimensions) >= 1,
+            f"normalised must be some of the layers 0 to {shape.layers - 1}, and is {layers}": all(
+                isinstance(layer, int) and 0 <= layer < shape.layers for layer in shape.normalised
+            ),
+        }
+        for message, is_satisfied in checks.items():
+            if not is_satisfied:
+                raise BadInput(f"recipe: {message}")
+        return self
+
+
+_LATER_DEFAULTS = {  # settings that older recipes lack, with their default
+    f.name: f.default
+    for f in dataclasses.fields(Recipe)
+    if f.name in (
+        "renamed", "balance", "weight_decay", "schedule", "averaged",
+        "temperature", "structure_weight", "context_weight", "words_weight",
+    )
+}  # fmt: skip
+
+RECIPES = {
+    "paper": Recipe(),
+    "eqkin": Recipe(
+        name="eqkin",
+        architecture=Architecture(kind="mix", width=512, layers=4, normalised=()),
+        loss="kin",
+        masking=0.15,
+        transpositions=120.0,
+        renamed=0.1,
+        batch=1_024,
+        triplets=2_000_000,
+        learning_rate=1e-3,
+        warm_up=100,
+        balance=0.5,
+        weight_decay=0.01,
+        schedule="cosine",
+        averaged=0.4,
+        temperature=0.05,
+        context_weight=0.3,
+    ),
+}
+
+
+def get_recipe(name: str) -> Recipe:
+    """Return one of `RECIPES`; raises `BadInput`."""
+    if name not in RECIPES:
+        raise BadInput(f"there is no recipe {name!r}; there are {', '.join(RECIPES)}")
+    return RECIPES[name]
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device with a name; "auto" is a GPU if there is one. Raises `BadInput`."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise BadInput(f"there is no device {name!r}: use cpu, cuda or auto") from error
+    if device.type not in ("cpu", "cuda") or (device.type == "cuda" and not torch.cuda.is_available()):
+        raise BadInput(f"{name} cannot be used here: torch finds no such device")
+    return device
+
+
+def _parse_setting(name: str, text: str, current: Any) -> Any:
+    """Convert a setting to the type of its current value; integers may be written as `1e6`."""
+    try:
+        if isinstance(current, tuple):
+            parts = [part.strip() for part in text.split(",") if part.strip()]
+            return tuple(int(part) if part.isdecimal() else part for part in parts)
+        if isinstance(current, int) and "e" in text.lower():
+            number = float(text)
+            if not number.is_integer():
+                raise ValueError(text)
+            return int(number)
+        return type(current)(text)
+    except ValueError as error:
+        raise BadInput(f"recipe: {name}={text} is not a valid {type(current).__name__}") from error
