@@ -151,13 +151,13 @@ def make_torch_encoder(model: Model, forest: Forest) -> Callable[[], object]:
     import torch
 
     from eqkin.encoder.torch_network import build_network
-    from eqkin.training.batches import DeviceForest, iter_batches
+    from eqkin.training.batches import DeviceForest
 
     network = build_network(model.architecture, model.weights)
     device_forest = DeviceForest(forest, model.vocabulary, torch.device("cpu"))
     batches = [
         (device_forest.build_features(batch, torch.float32), batch.trees)
-        for batch in iter_batches(device_forest, torch.arange(len(device_forest)))
+        for batch in device_forest.iter_batches(torch.arange(len(device_forest)))
     ]
 
     def encode() -> None:

@@ -59,7 +59,9 @@ def _measure_batch(
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     rates = {
-        "eqkin": _measure_rate(RecipeTrainer(recipe, data, compiled=on_gpu, captured=on_gpu), seconds, 512 if on_gpu else 2)
+        "eqkin": _measure_rate(
+            RecipeTrainer(recipe, data, compiled=on_gpu, captured=on_gpu), seconds, 512 if on_gpu else 2
+        )
     }
     peak = torch.cuda.max_memory_allocated() if on_gpu else None
     if with_peers and recipe.architecture.kind == SUM:
