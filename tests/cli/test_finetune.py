@@ -99,7 +99,7 @@ def test_text_for_people_from_a_corpus_file(finetuned, tmp_path):
     [
         (["--pairs", "sums"], "there are equalities, inequalities, relations"),
         (["--held-out", 1], "the held-out share is 1"),
-        (["--model", "nowhere"], "no model there"),
+        (["--model", "nowhere"], "contains no model"),
         (["--device", "abacus"], "no device 'abacus'"),
     ],
 )

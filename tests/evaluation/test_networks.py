@@ -54,7 +54,7 @@ def test_similarity_is_the_cosine_or_the_inner_product(some):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="no model there"):
+    with pytest.raises(BadInput, match="contains no model"):
         NetworkSystem("own", "Own", tmp_path)
 
 

@@ -222,9 +222,9 @@ _ENDLESS = """
 import sys
 from pathlib import Path
 import numpy as np
-from eqkin.training.checkpoint import load_checkpoint, run_lock, save_checkpoint
+from eqkin.training.checkpoint import load_checkpoint, lock_run, save_checkpoint
 folder = Path(sys.argv[1])
-with run_lock(folder):
+with lock_run(folder):
     checkpoint = load_checkpoint(folder)
     step = checkpoint.facts["step"] if checkpoint else 0
     while True:
@@ -389,7 +389,7 @@ def test_a_read_only_folder_can_be_read_and_refuses_writes(tmp_path: Path) -> No
 
 def test_a_place_where_no_folder_can_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageFailed, match="no run can be kept there"), lock_run(tmp_path / "file" / "run"):
+    with pytest.raises(StorageFailed, match="cannot be used as the folder of a run"), lock_run(tmp_path / "file" / "run"):
         pass
     with pytest.raises(StorageFailed, match="could not be"):
         save_checkpoint(tmp_path / "file" / "run", *_state(1))

@@ -43,7 +43,7 @@ SETTINGS = FinetuningConfig(batch=16, epochs=30, rates=(1e-4, 3e-2))
 
 
 def reached(tower, pairs=TEST):
-    return compute_mrr(tower.vectors(pairs.T.ravel()))
+    return compute_mrr(tower.compute_vectors(pairs.T.ravel()))
 
 
 def test_it_learns_what_stands_for_what():
@@ -88,7 +88,7 @@ def test_a_rate_that_fails_is_passed_over_unless_all_do():
     settings = FinetuningConfig(batch=16, epochs=12, rates=(3e-2, 100.0))
     _, choice = finetune(make, LEARN, CHECK, compute_mrr, settings, told.append)
     assert choice.learning_rate == 3e-2
-    assert "learning rate 100: learning failed by step" in told[-1]
+    assert "learning rate 100: training failed at step" in told[-1]
     with pytest.raises(TrainingFailed):
         finetune(make, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=12, rates=(100.0,)))
 
