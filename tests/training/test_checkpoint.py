@@ -389,7 +389,10 @@ def test_a_read_only_folder_can_be_read_and_refuses_writes(tmp_path: Path) -> No
 
 def test_a_place_where_no_folder_can_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageFailed, match="cannot be used as the folder of a run"), lock_run(tmp_path / "file" / "run"):
+    with (
+        pytest.raises(StorageFailed, match="cannot be used as the folder of a run"),
+        lock_run(tmp_path / "file" / "run"),
+    ):
         pass
     with pytest.raises(StorageFailed, match="could not be"):
         save_checkpoint(tmp_path / "file" / "run", *_state(1))
