@@ -87,7 +87,7 @@ def test_transpositions_are_of_any_two_different_characters():
     assert fits(np.bincount(apart, minlength=half + 1), chances)
 
 
-def test_a_renaming_is_what_the_numbers_of_its_step_say():
+def test_renaming_follows_the_random_numbers_of_its_step():
     number, first, second = (RandomStream(5, name) for name in ("flips", "flip-one", "flip-two"))
     at_most = _compute_poisson_cdf(4.0)
     for equation, new in enumerate(draw(4.0, 20, seed=5).new.tolist()):
@@ -126,7 +126,7 @@ def test_transpositions_are_done_one_after_the_other(rows):
             assert old[number, became] == character
 
 
-def test_the_operation_keeps_torchs_rules_for_operations():
+def test_operator_passes_opcheck():
     torch.library.opcheck(
         _compose, (torch.tensor([1, 2]), torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]]))
     )

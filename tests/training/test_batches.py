@@ -149,7 +149,7 @@ def test_a_node_takes_eight_bytes():
     assert resident.bytes == 8 * len(forest.tag) + 8 * 51 + tables
 
 
-def test_more_labels_than_fit_into_two_bytes_are_told_apart():
+def test_more_labels_than_two_bytes_hold_are_distinguished():
     many = 33_000
     texts = [chr(0x4E00 + i % 20_000) + chr(0x61 + i // 20_000) for i in range(many)]
     forest = build([LEAF])
@@ -174,7 +174,7 @@ def test_the_largest_tree_fits_and_a_larger_one_is_refused():
         DeviceForest(larger, VOCABULARY, CPU)
 
 
-def test_a_forest_without_trees_is_no_trouble_until_it_is_used():
+def test_empty_device_forest_can_be_built():
     resident = DeviceForest(build([]), VOCABULARY, CPU)
     assert len(resident) == 0
     assert resident.table.shape == (0, TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS)

@@ -110,7 +110,7 @@ def test_facts_come_back(tmp_path: Path) -> None:
     assert math.isnan(checkpoint.facts["best"])
 
 
-def test_without_a_checkpoint_there_is_none(tmp_path: Path) -> None:
+def test_folder_without_checkpoint_loads_none(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path) is None
     assert load_checkpoint(tmp_path / "missing") is None
 
@@ -132,14 +132,14 @@ def test_only_the_last_state_and_the_files_of_others_stay(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("facts", [{}, {"step": -1}, {"step": 1.0}, {"step": True}, {"step": 1, "x": {2}}])
-def test_facts_that_cannot_be_kept_are_refused(tmp_path: Path, facts: dict[str, object]) -> None:
+def test_facts_that_cannot_be_stored_are_refused(tmp_path: Path, facts: dict[str, object]) -> None:
     with pytest.raises(BadInput, match=r"step|JSON"):
         save_checkpoint(tmp_path, {}, facts)
     assert _names(tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", ["O", "U3", "c8", "M8[s]", "V2"])
-def test_arrays_that_cannot_be_kept_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+def test_arrays_that_cannot_be_stored_are_refused_by_name(tmp_path: Path, kind: str) -> None:
     with pytest.raises(BadInput, match=r"weird is an array of"):
         save_checkpoint(tmp_path, {"weird": np.zeros(2, kind)}, {"step": 1})
 
@@ -234,7 +234,7 @@ with lock_run(folder):
 """
 
 
-def test_a_run_killed_again_and_again_goes_on_from_what_it_saved(tmp_path: Path) -> None:
+def test_repeatedly_killed_run_resumes_from_its_checkpoints(tmp_path: Path) -> None:
     chance = random.Random(5)
     step = 0
     for _ in range(6):

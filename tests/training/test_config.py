@@ -37,7 +37,7 @@ def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
     assert recipe.validate() == recipe
 
 
-def test_recipes_kept_before_there_were_others_are_read_and_written_as_they_were():
+def test_recipes_of_older_versions_are_read_and_written_unchanged():
     kept = {
         "name": "paper", "architecture": {"width": 512, "layers": 3, "normalised": [0, 2], "dimensions": 64},
         "loss": "histogram", "contexts": ["section", "paper", "citation"], "masking": 0.15, "transpositions": 32.0,
@@ -178,7 +178,7 @@ def test_eqkin_s_recipe_hides_as_many_nodes_as_asked_for():
         {"loss": "none"},
     ],
 )
-def test_json_that_is_no_recipe_is_refused(change):
+def test_json_that_is_not_a_recipe_is_refused(change):
     with pytest.raises(BadInput):
         Recipe.from_dict(Recipe().to_dict() | change)
     with pytest.raises(BadInput):

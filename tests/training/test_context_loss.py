@@ -26,6 +26,6 @@ def test_an_anchor_finds_its_partner_among_those_of_other_papers():
     assert found.item() == pytest.approx(expected, rel=1e-4)
 
 
-def test_nothing_is_lost_where_nobody_is_in_the_way():
+def test_context_loss_is_zero_without_negatives():
     same = torch.zeros(3, dtype=torch.int64)
     assert ContextLoss()(unit(3, 4), unit(3, 4), same, same).item() == pytest.approx(0, abs=1e-6)

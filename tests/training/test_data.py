@@ -165,7 +165,7 @@ def test_trees_are_those_of_the_library_in_the_order_of_their_papers(corpus: Cor
     assert places == sorted(places)
 
 
-def test_sections_are_told_apart(corpus: Corpus) -> None:
+def test_sections_are_distinguished(corpus: Corpus) -> None:
     paper = corpus.papers.index("arxiv:1701.00001")
     sections = corpus.section[corpus.paper == paper]
     assert (sections - sections[0]).tolist() == [0, 0, 1]
@@ -203,7 +203,7 @@ def test_the_same_content_gives_the_same_bytes_however_it_came_there(
     assert len({(tmp_path / name).read_bytes() for name in "cdef"}) == 1
 
 
-def test_a_library_rewritten_by_someone_else_is_seen_as_it_is_now(tmp_path: Path) -> None:
+def test_corpus_follows_a_library_rewritten_by_another_process(tmp_path: Path) -> None:
     papers = tmp_path / "papers"
     for number in range(3):
         write_article(papers, number)
@@ -222,7 +222,7 @@ def test_a_library_rewritten_by_someone_else_is_seen_as_it_is_now(tmp_path: Path
     assert changed.digest != first.digest
 
 
-def test_the_digest_tells_any_change(corpus: Corpus) -> None:
+def test_digest_changes_with_any_change(corpus: Corpus) -> None:
     other = [
         replace(corpus, works=[*corpus.works[:-1], "another"]),
         replace(corpus, citations=corpus.citations[1:]),
@@ -263,7 +263,7 @@ def test_any_corpus_survives_its_file(tmp_path_factory: pytest.TempPathFactory, 
     assert same(Corpus.load(path), made)
 
 
-def test_checking_in_parts_finds_what_checking_the_whole_finds(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checking_in_parts_finds_the_same_damage(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_module, "_CHECK_NODES", 40)
     data_module._check_trees(corpus.forest)
     for node in range(0, len(corpus.forest.tag), 7):
@@ -375,9 +375,7 @@ def test_arrays_that_do_not_fit_together_are_refused(corpus: Corpus, tmp_path: P
         Corpus.load(tmp_path / "odd")
 
 
-def test_a_file_that_is_not_there_is_bad_input_and_a_folder_that_is_not_there_a_failure(
-    corpus: Corpus, tmp_path: Path
-) -> None:
+def test_missing_corpus_file_is_bad_input_and_missing_folder_a_storage_failure(corpus: Corpus, tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path, tmp_path / "a\0b"):
         with pytest.raises(BadInput, match="no such file"):
             Corpus.load(path)
@@ -452,7 +450,7 @@ def works_of(sizes: list[int]) -> Corpus:
     return Corpus(forest, numbers, numbers, [f"p{n}" for n in numbers], names, np.zeros((0, 2), np.int32), numbers * 0)
 
 
-def test_a_split_holds_out_about_what_is_asked_and_no_giant() -> None:
+def test_split_holds_out_about_the_asked_fraction_and_no_giant_work() -> None:
     made = works_of([3] * 60 + [100, 400])
     held = set()
     for seed in range(10):

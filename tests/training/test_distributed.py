@@ -108,7 +108,7 @@ def test_sums_and_gathers_have_the_gradients_of_one_process(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_two_processes_learn_what_one_learns(
+def test_two_processes_train_the_same_weights_as_one(
     name: str, folder: Path, atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", ROUGH)
@@ -169,7 +169,7 @@ def test_processes_started_again_do_not_call_on_dead_ones() -> None:
     assert names == {b"of start 0", b"of start 1"}
 
 
-def test_all_processes_refuse_what_one_has_to_refuse(folder: Path) -> None:
+def test_error_of_one_process_stops_all(folder: Path) -> None:
     for first, second in (said(folder, name) for name in ("odd", "there", "different")):
         assert first == second
     assert said(folder, "odd")[0] == [
@@ -197,7 +197,7 @@ def test_a_signal_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> Non
     assert out.count("stopped at step") == 1 and "torchrun ... eqkin train --resume" in out
 
 
-def test_without_torchrun_there_is_nobody_else() -> None:
+def test_group_without_torchrun_is_a_single_process() -> None:
     with join_process_group(CPU) as ranks:
         assert ranks == SINGLE_PROCESS
         x = torch.ones(3)
@@ -218,7 +218,7 @@ def test_what_learns_in_one_process_is_refused_under_torchrun(monkeypatch: pytes
     assert isinstance(refused.exception, BadInput) and "without torchrun" in str(refused.exception)
 
 
-def test_processes_that_do_not_find_each_other_say_where_they_looked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_rendezvous_names_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, RANK=1)  # the first one is not there
     with pytest.raises(Unreachable, match=r"2 processes .* did not meet at 127\.0\.0\.1:1 "):
         with join_process_group(CPU, timeout=timedelta(seconds=1)):

@@ -121,9 +121,7 @@ def test_every_part_teaches_the_network_and_can_be_switched_off(material: Traini
         assert all(p.grad is not None and p.grad.any() for p in made.network.parameters())
 
 
-def test_words_are_left_out_where_there_are_none_or_none_are_asked_for(
-    atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_word_loss_is_absent_without_words_or_weight(atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
     few = atlas_corpus.select(range(3))
     vocabulary = Vocabulary.learn([few.forest])
@@ -184,7 +182,7 @@ def test_the_seed_decides_the_weights_and_nothing_else_does(material: TrainingDa
     assert objective(material).get_extra_weights() == {}
 
 
-def test_the_seed_decides_what_is_hidden_and_left_out(material: TrainingData) -> None:
+def test_seed_decides_masking_and_dropped_words(material: TrainingData) -> None:
     trees = drawn(material)
     made, other = (objective(material, replace(RECIPE.override({"renamed": "0"}), seed=seed)).eval() for seed in (0, 1))
     hidden, others = (~seen(one, material, trees, step=0).any(1) for one in (made, other))

@@ -126,7 +126,7 @@ def test_every_setting_can_be_changed(settings: dict[str, str], atlas_corpus: Co
     assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
 
 
-def test_a_checkpoint_of_an_older_eqkin_goes_on(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_checkpoint_of_an_older_version_resumes(atlas_corpus: Corpus, tmp_path: Path) -> None:
     recipe = get_recipe("paper").override(TINY)
     run(atlas_corpus, tmp_path, recipe, stop_at=5)
     saved = load_checkpoint(tmp_path)

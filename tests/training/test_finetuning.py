@@ -46,7 +46,7 @@ def reached(tower, pairs=TEST):
     return compute_mrr(tower.compute_vectors(pairs.T.ravel()))
 
 
-def test_it_learns_what_stands_for_what():
+def test_finetuning_learns_partners():
     forest = sides()
     candidates = {f"{size}": lambda size=size: BagTower(forest, size, 0, CPU) for size in (4, 32)}
     told = []
@@ -93,7 +93,7 @@ def test_a_rate_that_fails_is_passed_over_unless_all_do():
         finetune(make, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=12, rates=(100.0,)))
 
 
-def test_all_pairs_are_learned_from_in_one_batch_if_there_are_few():
+def test_few_pairs_make_one_batch():
     forest = sides()
     settings = FinetuningConfig(batch=4_096, epochs=3, rates=(1e-2,))
     _, choice = finetune({"": lambda: BagTower(forest, 32, 0, CPU)}, LEARN, CHECK, compute_mrr, settings)
@@ -115,7 +115,7 @@ def test_the_graph_tower_gives_the_encoders_vectors():
 
 
 @pytest.mark.parametrize("statistics", [False, True])
-def test_the_graph_tower_learns_and_keeps_its_statistics_if_told_so(statistics):
+def test_graph_tower_trains_and_can_freeze_its_statistics(statistics):
     forest = sides()
     model = random_model(vocabulary=Vocabulary.learn([forest]))
     settings = FinetuningConfig(batch=16, epochs=20, rates=(3e-3,))
@@ -149,7 +149,7 @@ def test_a_linear_tower_begins_with_the_cosines_of_its_vectors():
     np.testing.assert_allclose(made @ made.T, unit @ unit.T, atol=1e-5)
 
 
-def test_places_count_what_is_nearer_and_ties_but_not_the_query_itself():
+def test_rank_of_partner_counts_nearer_ones_and_ties_but_not_the_query():
     left = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
     right = np.array([[1.0, 0.0], [1.0, 0.2], [1.0, 0.1]])
     found = compute_partner_ranks(np.concatenate([left, right]).astype(np.float32))
@@ -158,7 +158,7 @@ def test_places_count_what_is_nearer_and_ties_but_not_the_query_itself():
     assert compute_partner_ranks(both).tolist() == [2, 2, 2, 2]  # behind all that it cannot be told from
 
 
-def test_vectors_that_are_no_numbers_find_nothing():
+def test_nan_vectors_find_nothing():
     vectors = np.full((6, 2), np.nan, np.float32)
     assert compute_partner_ranks(vectors).min() >= 4
     assert compute_mrr(vectors) < 0.25

@@ -59,7 +59,7 @@ def test_masses_sum_to_one_and_are_those_of_the_kernel(similarities, nodes):
 
 
 @pytest.mark.parametrize(("similarity", "node"), [(-1.0, 0), (1.0, 63), (-7.0, 0), (7.0, 63)])
-def test_ends_and_what_lies_beyond_go_to_the_last_nodes(similarity, node):
+def test_histogram_clamps_values_to_its_ends(similarity, node):
     for dtype in (torch.float32, torch.float64):
         result = compute_histogram(torch.tensor([similarity], dtype=dtype))
         assert result[node] == 1.0
@@ -118,7 +118,7 @@ def test_the_loss_is_0_where_all_positives_are_above_all_negatives_and_1_where_t
         assert low - 1e-6 <= loss <= high + 1e-6
 
 
-def test_losing_less_means_to_move_partners_near_and_negatives_away():
+def test_gradient_moves_partners_closer_and_negatives_away():
     anchor = torch.tensor([[0.5, 0.0]])
     partner, negative = (torch.tensor([[0.2, 0.1]], requires_grad=True) for _ in range(2))
     HistogramLoss()(anchor, partner, negative).backward()

@@ -50,7 +50,7 @@ def test_a_mask_is_about_real_nodes_and_agrees_with_itself(count, padding, share
 
 
 @given(st.integers(1, 300), st.integers(0, 300), st.integers(0, 100))
-def test_padding_does_not_change_what_is_hidden(count, padding, step):
+def test_padding_does_not_change_the_mask(count, padding, step):
     assert torch.equal(draw(count, step=step).hidden, draw(count + padding, count, step=step).hidden[:count])
 
 

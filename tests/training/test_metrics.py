@@ -49,13 +49,13 @@ def test_numbers_of_numpy_and_nan_can_be_recorded(metrics: MetricsFile) -> None:
 @pytest.mark.parametrize(
     "record", [{}, {"step": 1.5}, {"step": True}, {"step": 1, "x": {1}}, {"step": 1, "x": np.ones(2)}]
 )
-def test_what_is_no_record_is_refused(metrics: MetricsFile, record: MetricsRecord) -> None:
+def test_invalid_record_is_refused(metrics: MetricsFile, record: MetricsRecord) -> None:
     with pytest.raises(BadInput, match=r"step|JSON"):
         metrics.append(record)
     assert read_metrics(metrics.path) == []
 
 
-def test_without_a_file_there_are_no_records(metrics: MetricsFile) -> None:
+def test_missing_metrics_file_has_no_records(metrics: MetricsFile) -> None:
     metrics.rewind(3)
     assert read_metrics(metrics.path) == []
     assert not metrics.path.exists()

@@ -111,7 +111,7 @@ def test_without_masking_and_renaming_all_steps_are_alike():
     assert losses(made, step=0).tolist() == losses(made, step=9).tolist()
 
 
-def test_without_renaming_masks_stay_what_they_are():
+def test_masks_do_not_depend_on_renaming():
     made, plain = objective().eval(), objective(replace(RECIPE, transpositions=0.0)).eval()
     assert losses(made)[1] != losses(plain)[1]
     assert losses(plain, step=0)[1] != losses(plain, step=1)[1]

@@ -39,7 +39,7 @@ def test_numbers_are_those_of_split_mix(seed, name, step, index, bound):
     assert stream.draw_below(bound, *at).tolist() == [bits % bound]
 
 
-def test_numbers_stay_what_they_are():
+def test_random_numbers_are_stable():
     """A change here means that no run can be resumed or repeated that began before it."""
     stream = RandomStream(0, "anchor")
     assert stream.draw_uniform(torch.tensor(0), torch.arange(3)).tolist() == [
@@ -123,7 +123,7 @@ def test_the_same_arguments_give_the_same_numbers_alone_and_together():
     )
 
 
-def test_names_are_told_apart_by_eight_letters():
+def test_stream_names_are_distinguished_by_eight_letters():
     assert torch.equal(
         RandomStream(0, "flip-one-more").draw_uniform(STEP, MANY), RandomStream(0, "flip-one").draw_uniform(STEP, MANY)
     )

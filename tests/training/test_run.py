@@ -105,7 +105,7 @@ def test_the_model_encodes_formulas_without_torch_as_it_was_learned(whole: Path,
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-def test_what_was_learned_is_kept_with_its_scores_and_recipe(whole: Path) -> None:
+def test_model_is_saved_with_scores_and_recipe(whole: Path) -> None:
     model = Model.load(whole / MODEL_FOLDER)
     assert Recipe.from_dict(model.recipe) == tiny()
     ranking = model.training["held_out_ranking"]
@@ -184,7 +184,7 @@ def test_two_runs_do_not_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) ->
     assert str(os.getpid()) in str(refused[0])
 
 
-def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_batch(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_nan_loss_stops_the_run_and_names_step_and_batch(atlas_corpus: Corpus, tmp_path: Path) -> None:
     run(atlas_corpus, tmp_path, stop_at=5)
     saved = load_checkpoint(tmp_path)
     assert saved is not None
@@ -196,7 +196,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_names_step_and_batch(atlas_c
     assert again is not None and again.facts["step"] == 5
 
 
-def test_weights_that_are_no_numbers_never_replace_a_checkpoint(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_nan_weights_never_replace_a_checkpoint(atlas_corpus: Corpus, tmp_path: Path) -> None:
     run(atlas_corpus, tmp_path, stop_at=5)
     saved = load_checkpoint(tmp_path)
     assert saved is not None
@@ -262,7 +262,7 @@ def test_a_signal_to_end_saves_the_run(atlas_corpus: Corpus, tmp_path: Path) -> 
     assert saved is not None and 0 < saved.facts["step"] < 1000
 
 
-def test_a_killed_run_goes_on_from_its_last_checkpoint(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_killed_run_resumes_from_its_last_checkpoint(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
     run(atlas_corpus, tmp_path, stop_at=7)
     script = (
         "import os, sys; from pathlib import Path; from eqkin.training.data import Corpus;"

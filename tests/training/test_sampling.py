@@ -96,7 +96,7 @@ def test_pairs_come_up_as_often_as_the_procedure_with_restarts_says(name):
 
 
 @pytest.mark.parametrize("name", ["ordinary", "both ways"])
-def test_the_procedure_told_step_by_step_comes_to_the_same(name):
+def test_sampler_equals_the_procedure_step_by_step(name):
     expected = chances(CORPORA[name])
     counts = simulated(CORPORA[name], 20_000)
     assert fits([counts[outcome] for outcome in expected], list(expected.values()))

@@ -73,7 +73,7 @@ def test_where_few_are_left_the_nearest_repeats_and_where_none_is_a_tree_is_its_
     assert find_structural_neighbours(made, torch.tensor([0, 0, 0, 0])).tolist() == [[i] * 16 for i in range(4)]
 
 
-def test_one_of_the_kin_is_drawn_beside_the_anchor() -> None:
+def test_structural_neighbour_is_drawn_for_each_anchor() -> None:
     corpus = corpus_of([[2, 3], [4], [3]])
     table = (torch.arange(12)[:, None] * 100 + torch.arange(4)).int()
     plain = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU)

@@ -58,7 +58,7 @@ def test_a_tree_of_blanks_is_like_no_other():
     np.testing.assert_allclose((made @ made.T).numpy(), [[0] * 4] + [[0, 1, 1, 1]] * 3, atol=2e-3)
 
 
-def test_the_loss_is_the_divergence_of_what_is_found_from_what_is_taught():
+def test_structure_loss_is_the_divergence_from_the_teacher():
     torch.manual_seed(0)
     found, taught = (torch.nn.functional.normalize(torch.randn(6, n), dim=1) for n in (3, 9))
     same = torch.eye(6, dtype=torch.bool)

@@ -58,7 +58,7 @@ def test_selected_papers_and_both_sides_of_a_split_keep_their_words(corpus: Corp
             assert words(part, part.get_equation_id(tree)) == words(corpus, part.get_equation_id(tree))
 
 
-def test_the_atlas_has_words_that_say_what_its_equations_are_about(atlas_corpus: Corpus) -> None:
+def test_words_of_the_atlas_describe_its_equations(atlas_corpus: Corpus) -> None:
     held = atlas_corpus.words
     assert held is not None
     assert 8 < held.counts.mean() < 40
@@ -68,7 +68,7 @@ def test_the_atlas_has_words_that_say_what_its_equations_are_about(atlas_corpus:
     assert (np.diff(frequency) <= 0).all()
 
 
-def test_formulas_and_commands_are_no_words() -> None:
+def test_formulas_and_commands_are_not_words() -> None:
     text = r"Let $abc$ be \emph{Closed} by \cite[see]{lee} and \(\alpha beta\) in \begin{foo} x_1 so é être"
     assert split_words(text) == ["let", "closed", "and", "être"]
 

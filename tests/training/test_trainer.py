@@ -72,7 +72,7 @@ def test_a_checkpoint_with_other_settings_is_refused(tmp_path):
     train_module(line, line.loss, OptimizerConfig(6), tmp_path, settings={"width": 2})
 
 
-def test_a_loss_that_is_no_number_is_an_error():
+def test_nan_loss_is_an_error():
     line = Line()
     with pytest.raises(TrainingFailed, match="at step 3: the loss is NaN"):
         train_module(line, lambda step: line.loss(step) * (float("nan") if step == 3 else 1), OptimizerConfig(10))

@@ -12,7 +12,7 @@ from tests.encoder.batches import random
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 1000), st.floats(0, 3))
-def test_the_loss_is_the_mean_of_what_is_missing_to_the_margin(batch, dimensions, seed, margin):
+def test_triplet_loss_is_the_mean_shortfall_of_the_margin(batch, dimensions, seed, margin):
     anchor, partner, negative = (random(batch, dimensions, seed + i) for i in range(3))
     rows = zip(anchor.tolist(), partner.tolist(), negative.tolist(), strict=True)
     losses = [
