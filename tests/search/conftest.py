@@ -1,4 +1,4 @@
-"""A real library of the atlas and some dated papers, with its index, one for all tests of searching."""
+"""A library of the atlas and some dated papers, with its index, shared by all tests of search."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WAVE = r"\Box \Phi_{\mu} = \kappa \Phi_{\mu}"
 
 
 def dated_papers(folder: Path) -> Path:
-    """Papers by known people in known years; all have one equation in common, the first one many like it."""
+    """Write papers with known authors and years; all share one equation, the first has many similar ones."""
     records = []
     for number, year in enumerate((1985, 1995, 2005)):
         spaced = WAVE.replace(" ", r"\, ") + ("," if number else "")
@@ -54,14 +54,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory, atlas_library: Path, encode
 
 @pytest.fixture(scope="session")
 def engine(folder: Path, encoder: Encoder) -> Iterator[SearchEngine]:
-    """An engine over it."""
+    """An engine that searches it."""
     with SearchEngine(folder, encoder) as opened:
         yield opened
 
 
 @pytest.fixture(scope="session")
 def reader() -> Iterator[FormulaReader]:
-    """Reads LaTeX as a search does."""
+    """A reader of LaTeX, as in a search."""
     opened = FormulaReader(1)
     yield opened
     opened.close()
@@ -69,7 +69,7 @@ def reader() -> Iterator[FormulaReader]:
 
 @pytest.fixture(scope="session")
 def forest(reader: FormulaReader) -> Callable[..., Forest]:
-    """Makes a forest of formulas."""
+    """A function that reads formulas into a forest."""
 
     def read(*formulas: str) -> Forest:
         builder = ForestBuilder()
@@ -82,7 +82,7 @@ def forest(reader: FormulaReader) -> Callable[..., Forest]:
 
 @pytest.fixture(scope="session")
 def units(encoder: Encoder) -> Callable[[Forest], np.ndarray]:
-    """Gives vectors of length 1."""
+    """A function that embeds trees as unit vectors."""
 
     def embedded(trees: Forest) -> np.ndarray:
         vectors = encoder.embed(trees)

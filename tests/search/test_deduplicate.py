@@ -21,7 +21,7 @@ def test_normalise_latex_ignores_spacing(other):
 
 
 class _Trees:
-    """A snapshot that knows trees alone, and counts how often they are read."""
+    """A snapshot that has only trees, and counts how often they are read."""
 
     def __init__(self, *mathml):
         self.nodes, self.reads = [parse_mathml(text) for text in mathml], 0
@@ -74,7 +74,7 @@ def test_no_candidates_give_no_hits():
 
 
 @given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 15), st.integers(1, 3))
-def test_grouping_keeps_order_and_counts_what_it_left_out(papers, k, per_paper):
+def test_limit_per_paper_keeps_order_and_counts_hidden_candidates(papers, k, per_paper):
     shown = limit_per_paper(_make_candidates(papers), k, per_paper)
     assert len(shown) == min(k, len(papers))
     places = [candidate.ref.key for candidate in shown]
@@ -89,7 +89,7 @@ def test_grouping_keeps_order_and_counts_what_it_left_out(papers, k, per_paper):
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_the_formula_counts_three_quarters_and_either_alone_counts_all(kinship, words):
+def test_combine_scores_weighs_formula_three_quarters_and_either_alone_fully(kinship, words):
     both = combine_scores(kinship, words, formula=True, text=True)
     assert 0 <= both <= 1 and both == pytest.approx(0.75 * kinship + 0.25 * words)
     assert combine_scores(kinship, words, formula=True, text=False) == kinship

@@ -1,4 +1,4 @@
-"""Which parts of a hit answer which parts of a query, and under what names."""
+"""Explanations: which parts of a hit match which parts of a query, and under what names."""
 
 import re
 
@@ -53,16 +53,16 @@ def _written(node):
     return node.text if not node.children else f"{node.tag}({' '.join(_written(child) for child in node.children)})"
 
 
-def test_a_square_lights_up_a_square_of_another_letter(pairs, explain):
+def test_explanation_marks_the_same_structure_with_another_letter(pairs, explain):
     found = pairs(r"x^2 + \sqrt{a}", r"\sqrt{b_1} = 3 y^2")
     assert found["msup(x 2)"] == ("msup(y 2)", pytest.approx((1 + 0.75 + 1) / 3))
     assert found["x"] == ("y", 0.75)
     assert found["2"] == ("2", 1)
-    assert "msqrt(a)" not in found  # what is under it differs
+    assert "msqrt(a)" not in found  # its radicand differs
     assert explain(r"x^2 + \sqrt{a}", r"\sqrt{b_1} = 3 y^2").renaming == (("x", "y"),)
 
 
-def test_letters_keep_one_name_each_throughout(explain):
+def test_renaming_gives_each_letter_one_name(explain):
     energy = explain(r"E = -\sum_{i<j} J_{ij} s_i s_j", r"H = -\frac12 \sum_{i<j} w_{ij} \sigma_i \sigma_j")
     assert dict(energy.renaming) == {"E": "H", "J": "w", "s": "σ"}
     swapped = explain(r"x^2 + y^2 = z^2", r"a^2 + a^2 = c^2")
@@ -70,21 +70,21 @@ def test_letters_keep_one_name_each_throughout(explain):
     assert swapped.renaming.count(("x", "a")) + swapped.renaming.count(("y", "a")) == 1
 
 
-def test_a_part_of_a_longer_formula_is_found_whole(pairs):
+def test_explanation_finds_the_query_in_a_longer_formula(pairs):
     found = pairs("a^2 + b^2 = c^2", r"\text{so } x^2 + y^2 = z^2, \quad x > 0")
     assert [found[key][0] for key in ("msup(a 2)", "+", "msup(b 2)", "=", "msup(c 2)")] == [
         "msup(x 2)", "+", "msup(y 2)", "=", "msup(z 2)",
     ]  # fmt: skip
 
 
-def test_a_fraction_answers_only_if_all_of_it_does(pairs):
+def test_inner_node_matches_only_if_all_of_its_leaves_do(pairs):
     assert pairs(r"\frac{a+1}{b}", r"y = \frac{s+1}{t}")["mfrac(mrow(a + 1) b)"][0] == "mfrac(mrow(s + 1) t)"
     half = pairs(r"\frac{a+1}{b}", r"y = \frac{s+1}{t^2}")
     assert "mfrac(mrow(a + 1) b)" not in half
     assert half["mrow(a + 1)"][0] == "mrow(s + 1)"
 
 
-def test_a_formula_answers_itself_node_by_node(trees, explain):
+def test_formula_matches_itself_node_by_node(trees, explain):
     latex = r"E = -\sum_{i<j} J_{ij} s_i s_j + \frac{a_1}{\sqrt{b}}"
     itself = explain(latex, latex)
     assert [(p.query_node, p.hit_node) for p in itself.pairings] == [(i, i) for i in range(len(_nodes(trees(latex))))]
@@ -92,14 +92,14 @@ def test_a_formula_answers_itself_node_by_node(trees, explain):
     assert itself.renaming == itself.bindings == ()
 
 
-def test_every_node_is_in_one_pair_at_most(explain):
+def test_pairings_use_each_node_at_most_once(explain):
     pairings = explain(r"\sum_i a_i^2 = \sum_j b_j", r"x_1 + \sum_k c_k^2 c_k d_k = 0").pairings
     assert pairings
     assert len({p.query_node for p in pairings}) == len({p.hit_node for p in pairings}) == len(pairings)
     assert all(0 <= p.similarity <= 1 for p in pairings)
 
 
-def test_one_node_a_stranger_and_a_huge_tree(explain):
+def test_explanation_of_a_leaf_an_unrelated_and_a_huge_tree(explain):
     one = parse_mathml("<math><mi>x</mi></math>")
     huge = parse_mathml("<math>" + "<mi>x</mi>" * 700 + "</math>")
     stranger = parse_mathml("<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>")
@@ -109,16 +109,16 @@ def test_one_node_a_stranger_and_a_huge_tree(explain):
     assert nothing.pairings == nothing.renaming == ()
     (whole,) = explain_hits(huge, [huge])
     assert 100 < len(whole.pairings) < 700
-    assert all(p.query_node for p in whole.pairings)  # the rest was not looked at, so the root is not known to answer
+    assert all(p.query_node for p in whole.pairings)  # the rest is cut off, so the root is not known to match
 
 
-def test_the_last_token_that_is_looked_at_may_be_renamed():
+def test_last_token_within_the_limit_may_be_renamed():
     ours, theirs = (parse_mathml("<math>" + f"<mo>+</mo><mi>{name}</mi>" * 96 + "</math>") for name in "xy")
     (found,) = explain_hits(ours, [theirs])
     assert [p.similarity for p in found.pairings] == [1, 0.75] * 96
 
 
-def test_what_wildcards_stand_for_is_told(trees, explain):
+def test_explanation_binds_wildcards(trees, explain):
     found = explain("?a^2 + ?b^2 = ?c^2", "y = 1, x^2 + (s+t)^2 = z^2")
     read = {name: parse_mathml(part) for name, part in found.bindings}
     assert list(read) == ["?a", "?b", "?c"]
@@ -132,14 +132,14 @@ def test_what_wildcards_stand_for_is_told(trees, explain):
     assert 'class="kin kin-1"' in found.marked
 
 
-def test_a_hit_without_the_pattern_is_explained_as_letters(explain):
+def test_hit_that_does_not_match_the_pattern_is_explained_by_letters(explain):
     found = explain("?a^2 + ?b^2 = ?c^2", "a^2 + y^2 = z")
     assert found.bindings == ()
     assert found.renaming == (("?a", "a"), ("?b", "y"))
     assert {round(p.similarity, 2) for p in found.pairings} == {0.75, 0.92, 1}
 
 
-def test_marked_mathml_stays_within_what_is_allowed(trees, explain):
+def test_marked_mathml_contains_only_allowed_markup(trees, explain):
     hit = r"\text{<script>alert(1)</script>} = \color{red} y^2"
     markup = explain(r"x^2", hit).marked
     assert "<script" not in markup

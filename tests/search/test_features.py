@@ -1,4 +1,4 @@
-"""What is compared of a query and formulas: counted structure, common runs, sizes."""
+"""Features of query and formulas: structural overlap, common substrings and subsequences, sizes."""
 
 import numpy as np
 import pytest
@@ -28,14 +28,14 @@ FORMULAS = (SAME, RENAMED, MIXED, LARGER, OTHER)
 
 
 def similarity(name, forest, query=QUERY, formulas=FORMULAS):
-    """One of the similarities of some formulas and a query."""
+    """Return one of the similarities of formulas to a query."""
     found = compute_similarities(
         extract_features(forest(query)), extract_features(forest(*formulas)), np.zeros(len(formulas), np.float32)
     )
     return found[:, SIMILARITIES.index(name)].tolist()
 
 
-def test_all_features_have_names_of_their_own_and_are_numbers(forest):
+def test_features_have_unique_names_and_finite_values(forest):
     assert len(set(FEATURES)) == len(FEATURES) > len(SIMILARITIES)
     query, formulas, cosines = (
         extract_features(forest(QUERY)),
@@ -50,7 +50,7 @@ def test_all_features_have_names_of_their_own_and_are_numbers(forest):
     assert alike[:, SIMILARITIES.index("vector")].tolist() == cosines.tolist()
 
 
-def test_a_copy_has_all_and_something_else_little_in_common(forest):
+def test_similarities_are_high_for_a_copy_and_low_for_another_formula(forest):
     query, formulas = extract_features(forest(QUERY)), extract_features(forest(SAME, OTHER))
     found = compute_similarities(query, formulas, np.array([1, 0], np.float32))
     assert found[0] == pytest.approx(1, abs=1e-4)
@@ -58,7 +58,7 @@ def test_a_copy_has_all_and_something_else_little_in_common(forest):
     assert (found[1] < 0.5).all()
 
 
-def test_products_of_weights_are_summed_over_common_terms(forest):
+def test_overlaps_sum_products_of_weights_of_common_terms(forest):
     trees = forest(QUERY, *FORMULAS)
     every, terms = extract_features(trees), extract_terms(trees)
     weights = [
@@ -76,7 +76,7 @@ def test_products_of_weights_are_summed_over_common_terms(forest):
     assert every.norms[:, 0] == pytest.approx(expected[:, 0], rel=1e-4)
 
 
-def test_repeated_and_rare_terms_weigh_more(forest):
+def test_term_weights_grow_with_count_and_rarity(forest):
     once, often = (
         extract_features(forest("x", "x x x x x x")),
         extract_features(forest("x"), DocumentFrequencies.from_forest(forest(*"xxxxxxxy"), kept=1)),
@@ -87,7 +87,7 @@ def test_repeated_and_rare_terms_weigh_more(forest):
     assert often.weight[0] < once.weight[0]
 
 
-def test_counted_structure_is_that_among_the_similarities_with_or_without_tokens(forest):
+def test_structural_overlap_is_the_same_with_or_without_tokens(forest):
     query, trees = extract_features(forest(QUERY)), forest(*FORMULAS)
     expected = similarity("counted", forest)
     assert compute_structural_overlap(query, extract_features(trees)).tolist() == pytest.approx(expected)
@@ -95,7 +95,7 @@ def test_counted_structure_is_that_among_the_similarities_with_or_without_tokens
     assert expected[0] > expected[2] and expected[0] > expected[3] > expected[4]
 
 
-def test_a_part_shares_all_of_itself_and_a_whole_a_part_of_itself(forest):
+def test_shares_tell_a_part_from_its_whole(forest):
     for query, formula, all_of, some_of in (
         (QUERY, LARGER, "query", "formula"),
         (LARGER, QUERY, "formula", "query"),
@@ -105,21 +105,21 @@ def test_a_part_shares_all_of_itself_and_a_whole_a_part_of_itself(forest):
         assert some < similarity("all.cosine", forest, query, (formula,))[0] < most
 
 
-def test_runs_tell_names_apart_and_renamed_runs_do_not_but_keep_one_name_for_each(forest):
+def test_renamed_substrings_ignore_names_but_rename_consistently(forest):
     same, renamed, mixed, larger, _ = similarity("run", forest)
     assert same == larger == 1 > renamed
     same, renamed, mixed, larger, other = similarity("renamed_run", forest)
     assert same == renamed == larger == 1 > mixed > other
 
 
-def test_what_runs_cover_of_the_query_and_of_the_formula(forest):
+def test_substring_coverage_of_query_and_formula(forest):
     of_query, of_formula = similarity("run.of_query", forest), similarity("renamed_run.of_formula", forest)
     assert of_query[0] == of_query[3] == of_formula[0] == of_formula[1] == 1
     assert 0 < of_query[1] < 1 and 0 < of_formula[3] < 1
     assert of_query[4] == of_formula[4] == 0
 
 
-def test_sequences_may_have_anything_between(forest):
+def test_common_subsequences_may_have_gaps(forest):
     scattered = r"x^2 - c + y^2 \ge \frac{a + b}{x + z + y}"
     of_query, run = (
         similarity(name, forest, formulas=(SAME, scattered, OTHER)) for name in ("sequence.of_query", "run.of_query")
@@ -129,7 +129,7 @@ def test_sequences_may_have_anything_between(forest):
     assert of_query[1] > run[1] + 0.1
 
 
-def test_what_needs_no_learning_is_a_weighted_mean(forest):
+def test_linear_score_is_a_weighted_mean(forest):
     columns = build_feature_matrix(
         extract_features(forest(QUERY)), extract_features(forest(*FORMULAS)), np.linspace(1, 0, 5, dtype="f")
     )
@@ -138,7 +138,7 @@ def test_what_needs_no_learning_is_a_weighted_mean(forest):
     assert compute_linear_score(columns)[0] == pytest.approx(1, abs=1e-4)
 
 
-def test_some_profiles_are_selected_in_any_order(forest):
+def test_features_can_be_selected_in_any_order(forest):
     trees = forest(*FORMULAS)
     chosen = np.array([3, 0, 3])
     picked, anew = extract_features(trees).select(chosen), extract_features(trees.select(chosen))
@@ -148,7 +148,7 @@ def test_some_profiles_are_selected_in_any_order(forest):
     assert len(extract_features(trees).select(np.zeros(0, np.int64))) == 0
 
 
-def test_similarities_are_also_compared_with_those_of_the_others(forest):
+def test_relative_features_are_standardised_over_candidates(forest):
     query, cosines = extract_features(forest(QUERY)), np.array([1, 0.8, 0.7, 0.6, 0.1], np.float32)
     columns = build_feature_matrix(query, extract_features(forest(*FORMULAS)), cosines)
     relative = columns[:, [FEATURES.index(f"{name}.relative") for name in SIMILARITIES]]
@@ -159,7 +159,7 @@ def test_similarities_are_also_compared_with_those_of_the_others(forest):
         assert np.array_equal(np.argsort(-relative[:, at]), np.argsort(-alike[:, at]))
 
 
-def test_they_are_compared_with_the_best_alone(forest, monkeypatch):
+def test_relative_features_are_standardised_over_the_best_alone(forest, monkeypatch):
     query, cosines = extract_features(forest(QUERY)), np.array([1, 0.9, 0.1, 0.1, 0.1], np.float32)
     formulas = extract_features(forest(SAME, SAME, OTHER, OTHER, OTHER))
     monkeypatch.setattr(features, "STANDARDISED_OVER", 2)
@@ -167,14 +167,14 @@ def test_they_are_compared_with_the_best_alone(forest, monkeypatch):
     assert found == pytest.approx((cosines - 0.95) / 0.06, abs=1e-3)
 
 
-def test_the_order_of_the_formulas_makes_no_difference(forest):
+def test_features_do_not_depend_on_the_order_of_formulas(forest):
     query, cosines = extract_features(forest(QUERY)), np.array([1, 0.8, 0.7, 0.6, 0.1], np.float32)
     forwards = build_feature_matrix(query, extract_features(forest(*FORMULAS)), cosines)
     backwards = build_feature_matrix(query, extract_features(forest(*FORMULAS[::-1])), cosines[::-1])
     assert forwards == pytest.approx(backwards[::-1], abs=1e-4)
 
 
-def test_nothing_is_compared_with_nothing(forest):
+def test_features_of_no_formulas_and_of_a_blank_query(forest):
     nothing = extract_features(forest())
     assert build_feature_matrix(extract_features(forest(QUERY)), nothing, np.zeros(0, np.float32)).shape == (
         0,

@@ -17,7 +17,7 @@ SPECIAL = (
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, encoder):
-    """A library where so many papers share trivial equations that all their neighbours are copies; one is special."""
+    """An engine over papers that share trivial equations, so that their neighbours are copies, and one special paper."""
     place = tmp_path_factory.mktemp("papers")
     records = [
         {
@@ -37,7 +37,7 @@ def small(tmp_path_factory, encoder):
         yield engine
 
 
-def test_common_equations_do_not_outweigh_rare_ones(small, tmp_path):
+def test_similar_papers_weigh_rare_equations_more_than_common_ones(small, tmp_path):
     draft = tmp_path / "draft.tex"
     draft.write_text(rf"\section{{Draft}} {TRIVIAL} {SPECIAL}")
     hits = small.find_similar_papers(draft, k=3)
@@ -46,7 +46,7 @@ def test_common_equations_do_not_outweigh_rare_ones(small, tmp_path):
     assert r"\hbar" in hits[0].pairs[0][0].latex or r"\oint" in hits[0].pairs[0][0].latex
 
 
-def test_a_draft_is_read_but_not_added(small, tmp_path):
+def test_similar_papers_reads_a_draft_without_adding_it(small, tmp_path):
     draft = tmp_path / "draft.tex"
     draft.write_text(rf"\section{{Draft}} Words before. {SPECIAL}")
     ours, theirs, cosine = small.find_similar_papers(draft, k=1)[0].pairs[0]
@@ -60,7 +60,7 @@ def _papers(engine):
         return [engine.get_paper(paper["key"]).paper for paper in library.list_papers()]
 
 
-def test_a_paper_is_not_its_own_kin(engine):
+def test_similar_papers_leaves_the_paper_out(engine):
     hits = engine.find_similar_papers("atlas:quantum", k=30)
     assert "atlas:quantum" not in {hit.paper.key for hit in hits}
     assert len({hit.paper.key for hit in hits}) == len(hits) > 10
@@ -72,7 +72,7 @@ def test_a_paper_is_not_its_own_kin(engine):
         assert len({theirs.id for _, theirs, _ in hit.pairs}) == len(hit.pairs)
 
 
-def test_a_text_is_a_key_and_never_a_path(engine, tmp_path):
+def test_similar_papers_takes_text_for_a_key_and_never_for_a_path(engine, tmp_path):
     draft = tmp_path / "draft.tex"
     draft.write_text(rf"\section{{S}} {SPECIAL}")
     with pytest.raises(BadInput, match="no paper"):
@@ -80,7 +80,7 @@ def test_a_text_is_a_key_and_never_a_path(engine, tmp_path):
     assert engine.find_similar_papers(draft, k=1)
 
 
-def test_a_draft_without_equations_or_that_is_not_there_is_refused(engine, tmp_path):
+def test_similar_papers_refuses_a_draft_without_equations_and_a_missing_one(engine, tmp_path):
     draft = tmp_path / "draft.md"
     draft.write_text("# Only words\n\nNothing.\n")
     with pytest.raises(BadInput, match="no equations"):
@@ -89,7 +89,7 @@ def test_a_draft_without_equations_or_that_is_not_there_is_refused(engine, tmp_p
         engine.find_similar_papers(tmp_path / "none.tex")
 
 
-def test_a_library_of_one_paper_has_no_related_ones(tmp_path):
+def test_library_of_one_paper_has_no_similar_ones(tmp_path):
     (tmp_path / "a.md").write_text("# Note\n\n$$ a = b $$\n")
     with Library.open(tmp_path / "library") as library:
         library.add(tmp_path / "a.md")

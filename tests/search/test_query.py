@@ -1,4 +1,4 @@
-"""Queries as people give them: every way of writing a formula, and where it is wrong."""
+"""Reading formulas as people write them, and reporting where they are wrong."""
 
 import re
 
@@ -28,11 +28,11 @@ def reader():
         r"\begin{align*} E &= \frac12 m v^2 \nonumber \end{align*}",
     ],
 )
-def test_a_formula_is_the_same_however_it_is_wrapped(reader, written):
+def test_reader_ignores_delimiters_and_environments(reader, written):
     assert reader.read(written).mathml == reader.read(r"E = \frac12 m v^2").mathml
 
 
-def test_mathml_is_read_as_the_same_tree(reader):
+def test_reader_reads_mathml_as_the_same_tree(reader):
     formula = reader.read(r"\frac{a}{b} + \sqrt{c}")
     again = reader.read(formula.mathml)
     assert again.latex == ""
@@ -40,12 +40,12 @@ def test_mathml_is_read_as_the_same_tree(reader):
 
 
 @pytest.mark.parametrize("text", ["<math><mi>x</mi></math>", "  <?xml version='1.0'?><math/>", "<m:math>", "<mrow>"])
-def test_markup_is_told_from_latex(text):
+def test_is_mathml_recognises_markup(text):
     assert is_mathml(text)
 
 
 @pytest.mark.parametrize("text", ["a < b", "<x, y>", "< m > n", r"\langle m \rangle", "<m|n>"])
-def test_latex_with_angles_is_no_markup(text):
+def test_is_mathml_rejects_latex_with_angles(text):
     assert not is_mathml(text)
 
 
@@ -59,14 +59,14 @@ def test_latex_with_angles_is_no_markup(text):
         r"\begin{align} x &= y \\ a &= \begin{nope} b \end{align}",
     ],
 )
-def test_an_error_says_where_it_is_in_the_text_as_given(reader, text):
+def test_error_has_its_position_in_the_text_as_given(reader, text):
     with pytest.raises(UnreadableFormula, match="nope") as caught:
         reader.read(text)
     assert text[caught.value.problem.position :].startswith(("{nope}", "nope", r"\begin{nope}"))
     assert isinstance(caught.value, BadInput)
 
 
-def test_an_error_in_mathml_says_where_it_is(reader):
+def test_error_in_mathml_has_its_position(reader):
     text = "<math>\n<mi>x</mi></mo>\n</math>"
     with pytest.raises(UnreadableFormula) as caught:
         reader.read(text)
@@ -74,7 +74,7 @@ def test_an_error_in_mathml_says_where_it_is(reader):
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "$$", "$ $", r"\[\]", "<math></math>"])
-def test_an_empty_formula_is_refused(reader, text):
+def test_reader_refuses_empty_formula(reader, text):
     with pytest.raises(UnreadableFormula):
         reader.read(text)
 
@@ -90,18 +90,18 @@ def test_an_empty_formula_is_refused(reader, text):
         "<math>" + "<mi>x</mi>" * 9_000 + "</math>",
     ],
 )
-def test_a_formula_that_costs_too_much_ends_soon_in_our_error(reader, text):
+def test_reader_refuses_formula_that_takes_too_much(reader, text):
     with pytest.raises((OversizedFormula, UnreadableFormula)):
         reader.read(text)
-    assert reader.read("x").mathml  # still at work
+    assert reader.read("x").mathml  # the reader still works
 
 
-def test_entity_bombs_are_refused(reader):
+def test_reader_refuses_entity_bombs(reader):
     bomb = '<!DOCTYPE m [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><math><mi>&b;</mi></math>'
     assert reader.preview(bomb).problem is not None
 
 
-def test_a_preview_shows_what_was_mended_and_what_nobody_defines(reader):
+def test_preview_shows_repairs_and_undefined_commands(reader):
     assert reader.preview(r"\frac{a}{b").repaired
     assert reader.preview(r"\nobodysmacro{x}").unknown == (r"\nobodysmacro",)
     assert reader.preview("x^2").mathml.startswith("<math")
@@ -119,20 +119,20 @@ def test_a_preview_shows_what_was_mended_and_what_nobody_defines(reader):
         (r"\sqrt[n]\frac{a}{b}", r"\sqrt[n]{\frac{a}{b}}"),
     ],
 )
-def test_lost_spaces_and_slips_are_mended(reader, written, meant):
+def test_reader_repairs_lost_spaces_and_typing_errors(reader, written, meant):
     formula = reader.read(written)
     assert formula.mathml == reader.read(meant).mathml
     assert formula.repaired and not formula.unknown and formula.latex == written
 
 
-def test_a_reading_that_is_no_better_is_not_taken(reader):
+def test_reader_keeps_the_text_if_a_repair_is_not_better(reader):
     formula = reader.read(r"\nobodysmacro{x}")
     assert formula.unknown == (r"\nobodysmacro",) and not formula.repaired
     rows = reader.read(r"\begin{aligned}a\\b\\\frac12\end{aligned}")
     assert not rows.repaired and rows.mathml.count("<mtr>") == 3
 
 
-def test_entities_are_read_as_what_they_stand_for(reader):
+def test_reader_decodes_entities(reader):
     formula = reader.read(r"\begin{matrix} a &amp; b \\ c &amp; d \end{matrix} &lt; 1")
     assert formula.mathml == reader.read(r"\begin{matrix} a & b \\ c & d \end{matrix} < 1").mathml
     assert "&amp;" in formula.latex and not formula.repaired
@@ -145,7 +145,7 @@ def test_entities_are_read_as_what_they_stand_for(reader):
     "text",
     [r"a &lt; b &lt; ?c + \begin{nope} b", r"$?a &lt; ?a + \begin{nope} &amp; b$", r"\qvar{x}\qvar{y}\begin{nope}"],
 )
-def test_an_error_is_found_in_what_was_rewritten(reader, text):
+def test_error_has_its_position_before_rewriting(reader, text):
     with pytest.raises(UnreadableFormula, match="nope") as caught:
         reader.read(text)
     assert text[caught.value.problem.position :].startswith(("{nope}", "nope", r"\begin{nope}"))
@@ -166,20 +166,20 @@ def test_an_error_is_found_in_what_was_rewritten(reader, text):
         ("<math><mi>?x</mi><mo>?</mo></math>", ("?x",)),
     ],
 )
-def test_wildcards_are_leaves_of_the_tree(reader, text, names):
+def test_reader_reads_wildcards_as_leaves(reader, text, names):
     formula = reader.read(text)
     assert formula.wildcards == names
     assert not formula.repaired and not formula.unknown
     for name in names:
         assert f">{name}</mi>" in formula.mathml
     assert reader.read(formula.mathml).wildcards == names
-    assert not re.search("[\ua000-\ua48c]", formula.mathml)  # what stood for them
+    assert not re.search("[\ua000-\ua48c]", formula.mathml)  # no placeholder is left
 
 
-def test_wildcards_only_where_they_are_wanted(reader):
+def test_reader_reads_wildcards_only_if_asked(reader):
     assert reader.read("?x", wildcards=False).wildcards == ()
     assert ">?</mo><mi>x</mi>" in reader.read("?x", wildcards=False).mathml
-    assert "\ua000" in reader.read("?x + \ua000").mathml  # a character that would stand for it
+    assert "\ua000" in reader.read("?x + \ua000").mathml  # a character that is also a placeholder
     with pytest.raises(UnreadableFormula) as caught:
         reader.read(r"?x \unit{\begin{?y}}")
     assert "\ua000" not in str(caught.value) and "\ua001" not in str(caught.value)
@@ -202,7 +202,7 @@ _PIECES = [
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=30).map("".join))
 @settings(max_examples=60)
-def test_a_preview_never_raises(text):
+def test_preview_never_raises(text):
     shown = _SHARED.preview(text)
     assert bool(shown.mathml) != (shown.problem is not None)
     if shown.problem is not None:
@@ -212,7 +212,7 @@ def test_a_preview_never_raises(text):
 _SHARED = FormulaReader(1)
 
 
-def test_a_formula_in_a_file(tmp_path):
+def test_read_formula_file(tmp_path):
     (tmp_path / "a.tex").write_text("\ufeff$x^2$")
     (tmp_path / "b.tex").write_bytes(b"\xff\xfe")
     (tmp_path / "c.tex").write_bytes(b"x" * 5_000_000)

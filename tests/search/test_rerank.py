@@ -1,4 +1,4 @@
-"""The ranking by itself: what it puts first, in one step or in two."""
+"""The ranker: what it puts first, in one stage or two, and its boosted trees."""
 
 from dataclasses import replace
 
@@ -39,7 +39,7 @@ FORMULAS = (OTHERS[0], RENAMED, OTHERS[1], WHOLE, SPACED, *OTHERS[2:])
 
 @pytest.fixture(scope="module")
 def given(forest, units):
-    """Profile of the query, those of the formulas, and cosines."""
+    """Features of the query, features of the formulas, and cosines."""
     query, formulas = forest(QUERY), forest(*FORMULAS)
     return extract_features(query), extract_features(formulas), units(formulas) @ units(query)[0]
 
@@ -48,7 +48,7 @@ def _best(scores):
     return [FORMULAS[at] for at in np.argsort(-scores, kind="stable")]
 
 
-def test_the_same_comes_first_then_what_holds_it_or_is_it_under_other_names_then_the_rest(given):
+def test_ranker_puts_copies_first_then_wholes_and_renamed_copies(given):
     scores = load_bundled_ranker().score(*given)
     assert ((scores >= 0) & (scores <= 1)).all()
     ranked = _best(scores)
@@ -57,7 +57,7 @@ def test_the_same_comes_first_then_what_holds_it_or_is_it_under_other_names_then
     assert np.sort(scores)[-3] > 1.5 * np.sort(scores)[-4]
 
 
-def test_formulas_that_begin_the_same_are_not_the_same(forest):
+def test_ranker_tells_long_formulas_with_the_same_beginning_apart(forest):
     long = "+".join(f"x_{{{number}}}" for number in range(90))
     query, formulas = extract_features(forest(f"{long} = a")), extract_features(forest(f"{long} = a", f"{long} = b"))
     assert query.tokens.length[0] == formulas.tokens.length[1]  # the end is cut off
@@ -65,12 +65,12 @@ def test_formulas_that_begin_the_same_are_not_the_same(forest):
     assert scores[0] == 1 > scores[1]
 
 
-def test_a_part_finds_its_whole(forest, units):
+def test_ranker_puts_the_whole_of_a_part_first(forest, units):
     query, formulas = forest(r"\frac{e^{-H(y,x)}}{Z_y}"), forest(*FORMULAS)
     assert _best(compute_relevance(query, units(query), formulas, units(formulas))[0])[0] == WHOLE
 
 
-def test_a_nearer_vector_never_makes_a_formula_fall(given):
+def test_score_never_falls_when_the_cosine_grows(given):
     query, formulas, cosines = given
     for at in range(len(formulas)):
         found = []
@@ -81,20 +81,20 @@ def test_a_nearer_vector_never_makes_a_formula_fall(given):
         assert (np.diff(found) >= 0).all() and found[-1] > found[0]
 
 
-def test_formulas_are_ranked_the_same_in_any_order(given):
+def test_score_does_not_depend_on_the_order_of_formulas(given):
     query, formulas, cosines = given
     order = np.array([7, 3, 0, 1, 2, 6, 5, 4])
     shuffled = load_bundled_ranker().score(query, formulas.select(order), cosines[order])
     assert shuffled == pytest.approx(load_bundled_ranker().score(*given)[order], abs=1e-5)
 
 
-def test_a_small_collection_is_ranked_by_everything(given):
+def test_small_collection_is_ranked_by_all_features(given):
     assert load_bundled_ranker().score_collection(*given) == pytest.approx(
         load_bundled_ranker().score(*given), abs=1e-5
     )
 
 
-def test_in_a_large_collection_the_best_are_compared_closely_and_the_rest_keep_their_order(given, monkeypatch):
+def test_large_collection_is_reranked_up_to_the_depth(given, monkeypatch):
     monkeypatch.setattr(rerank, "RERANK_DEPTH", 3)
     query, formulas, cosines = given
     scores = load_bundled_ranker().score_collection(query, formulas, cosines)
@@ -106,7 +106,7 @@ def test_in_a_large_collection_the_best_are_compared_closely_and_the_rest_keep_t
     assert scores[best].min() > scores[rest].max() > scores[rest].min() > 0
 
 
-def test_one_that_is_no_candidate_has_0_and_does_not_count(given):
+def test_score_collection_leaves_one_formula_out(given):
     query, formulas, cosines = given
     at = FORMULAS.index(SPACED)
     scores = load_bundled_ranker().score_collection(query, formulas, cosines, without=at)
@@ -117,7 +117,7 @@ def test_one_that_is_no_candidate_has_0_and_does_not_count(given):
     )
 
 
-def test_a_collection_in_blocks_is_ranked_the_same(forest, units, monkeypatch):
+def test_relevance_is_the_same_in_blocks(forest, units, monkeypatch):
     queries, formulas = forest(QUERY, OTHERS[1]), forest(*FORMULAS)
     monkeypatch.setattr(rerank, "RERANK_DEPTH", 5)
     at_once = compute_relevance(queries, units(queries), formulas, units(formulas))
@@ -127,7 +127,7 @@ def test_a_collection_in_blocks_is_ranked_the_same(forest, units, monkeypatch):
     assert compute_relevance(queries, units(queries), formulas, units(formulas)) == pytest.approx(at_once, abs=1e-5)
 
 
-def test_no_formula_of_a_collection_is_a_candidate_for_itself(forest, units):
+def test_relevance_within_leaves_each_formula_itself_out(forest, units):
     formulas = forest(*FORMULAS)
     found = compute_relevance_within(formulas, units(formulas))
     assert not np.diag(found).any()
@@ -140,7 +140,7 @@ def test_no_formula_of_a_collection_is_a_candidate_for_itself(forest, units):
     assert found[FORMULAS.index(RENAMED)].argmax() in (FORMULAS.index(SPACED), FORMULAS.index(WHOLE))
 
 
-def test_nothing_is_ranked(forest, units):
+def test_relevance_of_no_formulas_is_empty(forest, units):
     nothing, query = forest(), forest(QUERY)
     none = np.zeros((0, units(query).shape[1]), np.float32)
     assert compute_relevance(query, units(query), nothing, none).shape == (1, 0)
@@ -149,7 +149,7 @@ def test_nothing_is_ranked(forest, units):
     assert compute_relevance_within(query, units(query)).tolist() == [[0]]
 
 
-def test_weights_for_other_features_are_refused(tmp_path):
+def test_ranker_refuses_weights_for_other_features(tmp_path):
     learned = BoostedTrees.load(BUNDLED_RANKER)
     assert learned.features == FEATURES
     replace(learned, features=("other", *FEATURES[1:])).save(tmp_path / "w.safetensors")
@@ -157,7 +157,7 @@ def test_weights_for_other_features_are_refused(tmp_path):
         Ranker.load(tmp_path / "w.safetensors")
 
 
-def test_other_weights_rank_differently(given, tmp_path):
+def test_ranker_without_learned_part_is_linear(given, tmp_path):
     learned = BoostedTrees.load(BUNDLED_RANKER)
     replace(learned, value=np.zeros_like(learned.value), first=np.zeros(1, np.float32)).save(tmp_path / "w.safetensors")
     query, formulas, cosines = given
@@ -169,3 +169,79 @@ def test_other_weights_rank_differently(given, tmp_path):
     )
     expected[FORMULAS.index(SPACED)] = 1
     assert scores == pytest.approx(np.clip(expected, 0, 1), abs=1e-5)
+
+
+NAMES = ("first", "second", "third", "naïve")
+
+
+def _export_trees(model):
+    """Return the trees of a fitted HistGradientBoostingRegressor, padded to the same number of nodes."""
+    trees = [rounds[0].nodes for rounds in model._predictors]
+    shape = len(trees), max(map(len, trees))
+    arrays = {name: np.zeros(shape, np.float32) for name in ("feature", "threshold", "left", "right", "value")}
+    for at, nodes in enumerate(trees):
+        n, leaf, itself = len(nodes), nodes["is_leaf"].astype(bool), np.arange(len(nodes))
+        arrays["feature"][at, :n] = np.where(leaf, 0, nodes["feature_idx"])
+        arrays["threshold"][at, :n] = np.where(leaf, 0, nodes["num_threshold"])
+        arrays["left"][at, :n] = np.where(leaf, itself, nodes["left"])
+        arrays["right"][at, :n] = np.where(leaf, itself, nodes["right"])
+        arrays["value"][at, :n] = np.where(leaf, nodes["value"], 0)
+    return BoostedTrees(
+        NAMES,
+        arrays["feature"].astype(np.int16),
+        arrays["threshold"],
+        arrays["left"].astype(np.int16),
+        arrays["right"].astype(np.int16),
+        arrays["value"],
+        np.asarray(model._baseline_prediction, np.float32).ravel(),
+    )
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A model of scikit-learn, its trees as arrays, and new rows, some of them exactly on a threshold."""
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    random = np.random.default_rng(4)
+    columns = (random.integers(0, 64, (600, 4)) / 64).astype(np.float32)
+    wanted = columns[:, 0] * columns[:, 1] + np.sin(5 * columns[:, 2]) + random.normal(0, 0.1, 600)
+    model = ensemble.HistGradientBoostingRegressor(max_iter=30, max_leaf_nodes=7, min_samples_leaf=5, random_state=0)
+    model.fit(columns, wanted)
+    trees = _export_trees(model)
+    rows = (random.integers(-8, 80, (500, 4)) / 64).astype(np.float32)
+    for at, (feature, threshold) in enumerate(zip(trees.feature[:, 0], trees.threshold[:, 0], strict=True)):
+        rows[at, feature] = threshold
+    return model, trees, rows
+
+
+def test_boosted_trees_predict_like_scikit_learn(fitted):
+    model, trees, rows = fitted
+    expected = model.predict(rows)
+    assert expected.std() > 0.3
+    assert trees(rows) == pytest.approx(expected, abs=1e-5)
+    assert trees(rows).dtype == np.float32
+
+
+def test_boosted_trees_predict_each_row_independently(fitted):
+    _, trees, rows = fitted
+    assert np.array_equal(trees(rows)[:5], np.concatenate([trees(row[None]) for row in rows[:5]]))
+    assert trees(rows[:0]).shape == (0,)
+
+
+def test_boosted_trees_load_what_was_saved(fitted, tmp_path):
+    _, trees, rows = fitted
+    trees.save(tmp_path / "trees.safetensors")
+    read = BoostedTrees.load(tmp_path / "trees.safetensors")
+    assert read.features == NAMES
+    assert np.array_equal(read(rows), trees(rows))
+
+
+@pytest.mark.parametrize("damage", ["missing", "empty", "short", "other"])
+def test_boosted_trees_refuse_a_damaged_file(fitted, tmp_path, damage):
+    path = tmp_path / "trees.safetensors"
+    fitted[1].save(path)
+    content = path.read_bytes()
+    path.write_bytes({"empty": b"", "short": content[:-9], "other": b"\x02\0\0\0\0\0\0\0{}"}.get(damage, content))
+    if damage == "missing":
+        path.unlink()
+    with pytest.raises(CorruptData, match=r"trees\.safetensors.*install eqkin again"):
+        BoostedTrees.load(path)

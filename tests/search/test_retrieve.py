@@ -1,4 +1,4 @@
-"""What a search finds and in which order: by vectors, by structure, by patterns, of what is allowed and still there."""
+"""What a search retrieves by vectors, terms, text and wildcards, and in which order."""
 
 import shutil
 from collections import Counter
@@ -11,7 +11,6 @@ from eqkin import Library
 from eqkin.index import update_index
 from eqkin.index.manifest import IndexManifest
 from eqkin.search import Filters, SearchEngine
-from eqkin.search import engine as engine_module
 from eqkin.search.candidates import QueryFeatures
 from eqkin.search.features import extract_features
 from eqkin.search.local import LocalSnapshot
@@ -22,7 +21,7 @@ from eqkin.trees.mathml import to_node
 
 from .conftest import WAVE
 
-PART = r"e^{-H(d,s)}"  # of the posterior of information field theory, whose vector is farther away than some others
+PART = r"e^{-H(d,s)}"  # part of the posterior of information field theory, whose vector is not among the nearest
 WHOLE = ("atlas:astrophysics", "information-field-posterior")
 
 
@@ -30,10 +29,12 @@ def _labels(results):
     return [(hit.equation.paper.key, hit.equation.label) for hit in results.hits]
 
 
-def _limit_to_one(monkeypatch):
-    """Let a search retrieve one candidate, the best by vector and terms."""
+@pytest.fixture
+def narrow(folder, encoder):
+    """An engine that retrieves one candidate, the best by vector and terms."""
     few = RetrievalSettings(min_candidates=1, candidates_per_hit=0)
-    monkeypatch.setattr(engine_module, "retrieve", lambda *given: retrieve(*given, few))
+    with SearchEngine(folder, encoder, retrieval=few) as opened:
+        yield opened
 
 
 def _get_index(engine):
@@ -76,13 +77,13 @@ def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
     assert calls == {"get_refs": 1, "get_vectors": 1, "get_trees": 1, "get_records": 1}
 
 
-def test_copies_come_first_whatever_their_spacing(engine):
+def test_search_puts_copies_first_whatever_their_spacing(engine):
     for name in ("probability#bayes", "astrophysics#friedmann", "algebra#quaternions", "geometry#heron"):
         equation = engine.get_equation(f"atlas:{name}")
         hit = engine.search(equation.latex.replace(" ", r"\; "), k=1).hits[0]
         assert (hit.equation.id, hit.score) == (equation.id, 1)
     hits = engine.search(WAVE, k=3, fold=False).hits
-    assert [hit.equation.paper.year for hit in hits] == [1985, 1995, 2005]  # those of later years end with a comma
+    assert [hit.equation.paper.year for hit in hits] == [1985, 1995, 2005]  # the later two end with a comma
     assert hits[0].score == 1 > hits[1].score == hits[2].score > 0.8
 
 
@@ -95,7 +96,7 @@ def test_copies_come_first_whatever_their_spacing(engine):
         (r"\Box \Psi_{\nu} = k \Psi_{\nu}", ""),
     ],
 )
-def test_a_copy_under_other_names_comes_before_what_is_unrelated(engine, query, label):
+def test_search_puts_renamed_copies_before_unrelated_formulas(engine, query, label):
     hits = engine.search(query, k=3).hits
     assert hits[0].equation.label == label
     if not label:
@@ -112,25 +113,24 @@ def test_a_copy_under_other_names_comes_before_what_is_unrelated(engine, query, 
         (r"\frac{8\pi G}{3}\rho", ("atlas:astrophysics", "friedmann")),
     ],
 )
-def test_a_part_finds_its_whole(engine, query, whole):
+def test_search_finds_the_whole_of_a_part(engine, query, whole):
     assert whole in _labels(engine.search(query, k=3))
 
 
-def test_structure_finds_what_vectors_do_not(engine, monkeypatch):
-    _limit_to_one(monkeypatch)
-    assert _labels(engine.search(PART, k=3)) == [WHOLE]
-    monkeypatch.setattr(_get_index(engine), "terms", None)
-    found = engine.search(PART, k=3).hits
+def test_terms_find_what_vectors_do_not(narrow, monkeypatch):
+    assert _labels(narrow.search(PART, k=3)) == [WHOLE]
+    monkeypatch.setattr(_get_index(narrow), "terms", None)
+    found = narrow.search(PART, k=3).hits
     assert len(found) == 1 and found[0].equation.label != WHOLE[1]
 
 
-def test_vectors_find_what_structure_does_not(engine, monkeypatch):
+def test_vectors_find_what_terms_do_not(engine, monkeypatch):
     nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
     monkeypatch.setattr(_get_index(engine).terms, "search", lambda *_: nothing)
     assert len(engine.search(PART, k=20, group=False, fold=False).hits) == 20
 
 
-def test_filters_hold_for_what_structure_finds(engine):
+def test_filters_apply_to_terms(engine):
     there = engine.search(PART, k=50, filters=Filters(papers=(WHOLE[0],)))
     assert _labels(there)[0] == WHOLE and {key for key, _ in _labels(there)} == {WHOLE[0]}
     assert len(there.hits) > 5
@@ -140,9 +140,8 @@ def test_filters_hold_for_what_structure_finds(engine):
     assert {hit.equation.paper.year for hit in dated} == {1995, 2005}
 
 
-def test_words_reach_equations_that_neither_vector_nor_structure_does(engine, monkeypatch):
-    _limit_to_one(monkeypatch)
-    hits = engine.search(PART, text="quokka", k=200, group=False, fold=False).hits
+def test_text_finds_what_neither_vectors_nor_terms_do(narrow):
+    hits = narrow.search(PART, text="quokka", k=200, group=False, fold=False).hits
     drums = [hit for hit in hits if hit.words > 0]
     assert {hit.equation.paper.year for hit in drums} == {1985, 1995, 2005}
     assert (hits[0].equation.paper.key, hits[0].equation.label) == WHOLE
@@ -150,26 +149,26 @@ def test_words_reach_equations_that_neither_vector_nor_structure_does(engine, mo
 
 @pytest.fixture
 def copy(folder, tmp_path):
-    """A copy of the library, to be changed."""
+    """A copy of the library that a test may change."""
     shutil.copytree(folder, tmp_path / "copy")
     return tmp_path / "copy"
 
 
-def test_an_index_without_structure_is_searched_by_vectors_and_completed_by_the_next_update(copy, encoder, engine):
+def test_index_without_terms_is_searched_by_vectors_and_completed_by_an_update(copy, encoder, engine):
     state = IndexManifest.load(copy / "index")
     replace(state, terms=None).save(copy / "index")
     with SearchEngine(copy, encoder) as old:
         hits = old.search(WAVE, k=10, explain=True).hits
         assert hits[0].score == 1 and len(hits) == 10
-        with old.backend.snapshot() as desk:
-            assert desk.view.index.terms is None
+        with old.backend.snapshot() as snapshot:
+            assert snapshot.view.index.terms is None
     with Library.open(copy) as library:
         assert update_index(library, encoder).structured == 1_410
     with SearchEngine(copy, encoder) as new:
         assert _labels(new.search(PART, k=20)) == _labels(engine.search(PART, k=20))
 
 
-def test_most_of_a_library_can_be_removed_while_it_is_searched(tmp_path, encoder):
+def test_search_ignores_equations_removed_since_indexing(tmp_path, encoder):
     (tmp_path / "a.md").write_text("# A\n\n$$ a = b $$\n")
     (tmp_path / "b.md").write_text("# B\n\n$$ c = d^2 $$\n\n$$ c = e^2 $$\n\n$$ c = f^2 $$\n")
     with Library.open(tmp_path / "library") as library:
@@ -178,7 +177,7 @@ def test_most_of_a_library_can_be_removed_while_it_is_searched(tmp_path, encoder
         with SearchEngine(library, encoder) as engine:
             assert len(engine.search("c = d^2", text="B").hits) == 4
             library.remove(str(tmp_path / "b.md"))
-            for _ in range(2):  # before and after the index says so
+            for _ in range(2):  # before and after the index is updated
                 for results in (engine.search("c = d^2"), engine.search("c", text="B", explain=True)):
                     assert [hit.equation.latex.strip() for hit in results.hits] == ["a = b"]
                 assert update_index(library, encoder).embedded == 0
@@ -186,7 +185,7 @@ def test_most_of_a_library_can_be_removed_while_it_is_searched(tmp_path, encoder
 
 @pytest.fixture(scope="module")
 def squares(tmp_path_factory, encoder):
-    """An engine over some equations of one form, parts of that form, and others."""
+    """A search over equations of one form, equations that contain it, and others."""
     place = tmp_path_factory.mktemp("squares")
     formulas = (
         "x^2 + y^2 = z^2",
@@ -210,7 +209,7 @@ def squares(tmp_path_factory, encoder):
 
 
 @pytest.mark.parametrize("query", ["?a^2 + ?b^2 = ?c^2", r"\qvar{a}^2+\qvar{b}^2=\qvar{c}^2"])
-def test_a_pattern_finds_whole_formulas_first_then_those_that_hold_it_then_the_rest(squares, query):
+def test_wildcard_query_ranks_whole_matches_then_partial_ones_then_the_rest(squares, query):
     found = squares(query)
     assert {latex for latex, _ in found[:2]} == {"x^2 + y^2 = z^2", r"\alpha^2 + (k + 1)^2 = r_0^2"}
     assert found[2][0] == r"u = v, \qquad p^2 + q^2 = r^2"
@@ -219,32 +218,32 @@ def test_a_pattern_finds_whole_formulas_first_then_those_that_hold_it_then_the_r
     assert 1 >= scores[0] and scores[1] >= 2 / 3 > scores[2] >= 1 / 3 > scores[3]
 
 
-def test_a_wildcard_stands_for_the_same_everywhere(squares):
+def test_wildcard_matches_the_same_everywhere(squares):
     found = squares(r"\frac{?a}{?a + ?b}")
     assert [latex for latex, _ in found[:2]] == [r"\frac{x}{x + y}", r"w = 1 - \frac{n + 1}{(n + 1) + m}"]
     assert found[0][1].score > 2 / 3 > found[1][1].score > 1 / 3 > found[2][1].score
     assert max(hit.score for _, hit in squares("?a^2 + ?a^2 = ?c^2")) < 1 / 3
 
 
-def test_what_a_wildcard_stands_for_is_told(squares):
+def test_explained_hits_contain_bindings_of_wildcards(squares):
     (_, hit), *_ = squares(r"\frac{?a}{?a + ?b}", explain=True)
     assert [name for name, _ in hit.bindings] == ["?a", "?b"]
     assert [">x<" in mathml for _, mathml in hit.bindings] == [True, False]
     assert squares("x^2", explain=True)[0][1].bindings == ()
 
 
-def test_the_names_of_wildcards_make_no_difference_to_what_matches(squares):
+def test_names_of_wildcards_do_not_change_matches(squares):
     matched = [{latex for latex, hit in squares(query) if hit.score > 1 / 3} for query in ("?a^2=?b^2", "?p^2=?q^2")]
     assert matched[0] == matched[1]
 
 
-def test_words_move_what_a_pattern_finds(squares):
+def test_text_adds_to_the_score_of_wildcard_matches(squares):
     for latex, hit in squares("?a^2 + ?b^2 = ?c^2", text="note"):
         assert hit.words > 0, latex
         assert hit.score > 0.25 * hit.words
 
 
-def test_kin_of_an_equation_are_ranked_like_hits_of_its_formula(engine):
+def test_find_similar_ranks_like_a_search_for_the_formula(engine):
     bayes = engine.get_equation("atlas:probability#bayes")
     like = engine.find_similar(bayes.id, k=10).hits
     assert bayes.id not in {hit.equation.id for hit in like}

@@ -12,7 +12,7 @@ FORMULAS = {"a": "y^2", "bad": r"\begin{nope}", "b": "x^2", "c": r"\int_0^1 g", 
 
 @pytest.fixture(scope="module")
 def ranked(encoder, reader):
-    """Gives the rows of a run over those formulas: topic, formula, rank, score."""
+    """A function that returns the rows of a run: topic, formula, rank, score."""
 
     def rows(**topics):
         asked = encode_formulas(topics.items(), encoder, reader, wildcards=True)
@@ -24,7 +24,7 @@ def ranked(encoder, reader):
     return rows
 
 
-def test_all_formulas_are_ranked_by_kinship_and_unreadable_ones_last(ranked, forest, units):
+def test_run_ranks_all_formulas_by_relevance_and_unreadable_ones_last(ranked, forest, units):
     rows = ranked(t1="x^2", t2=r"\int f")
     assert [row[0] for row in rows] == ["t1"] * 6 + ["t2"] * 6
     assert [row[2] for row in rows] == [1, 2, 3, 4, 5, 6] * 2
@@ -40,14 +40,14 @@ def test_all_formulas_are_ranked_by_kinship_and_unreadable_ones_last(ranked, for
         assert list(found.values()) == sorted(found.values(), reverse=True)
 
 
-def test_a_topic_that_cannot_be_read_ranks_nothing_and_no_other(ranked):
+def test_unreadable_topic_does_not_affect_others(ranked):
     rows = ranked(good="x^2", wrong=r"\begin{nope}")
     assert {row[3] for row in rows if row[0] == "wrong"} == {-1}
     assert [row[1:] for row in rows[:6]] == [row[1:] for row in ranked(good="x^2")]
 
 
 @pytest.mark.parametrize("topic", ["?a^2", r"\qvar{a}^2"])
-def test_a_topic_with_wildcards_ranks_what_it_matches_first(ranked, topic):
+def test_topic_with_wildcards_ranks_matches_first(ranked, topic):
     rows = ranked(t=topic)
     assert {row[1] for row in rows[:2]} == {"a", "b"}
     assert rows[2][1] == "d"
@@ -55,24 +55,24 @@ def test_a_topic_with_wildcards_ranks_what_it_matches_first(ranked, topic):
     assert scores[1] > 2 / 3 > scores[2] > 1 / 3 > scores[3] > scores[5] == -1
 
 
-def test_wildcards_of_formulas_are_no_wildcards(encoder, reader):
+def test_wildcards_count_in_topics_only(encoder, reader):
     formulas = encode_formulas([("a", "?x^2"), ("b", "x^2")], encoder, reader)
     assert formulas.patterns == {} and formulas.problems == {}
     assert not np.allclose(formulas.vectors[0], formulas.vectors[1])
 
 
-def test_nothing_to_rank_is_an_empty_run(encoder, reader):
+def test_run_without_formulas_is_empty(encoder, reader):
     empty = encode_formulas([], encoder, reader)
     assert list(iter_run_lines(empty, empty)) == []
 
 
 @pytest.mark.parametrize("content", [b"a x^2\n", b"\tx\n", b"a\tx\na\ty\n", b"a b\tx\n", b"a\t\xff\n"])
-def test_tables_that_are_none_are_refused(tmp_path, content):
+def test_read_table_refuses_malformed_files(tmp_path, content):
     (tmp_path / "t.tsv").write_bytes(content)
     with pytest.raises(BadInput, match="t.tsv"):
         read_table(tmp_path / "t.tsv")
 
 
-def test_tables_are_read_as_written(tmp_path):
+def test_read_table_returns_ids_and_formulas(tmp_path):
     (tmp_path / "t.tsv").write_bytes(b"\xef\xbb\xbfa\tx^2\r\n\nB.1\ty\tz\n")
     assert read_table(tmp_path / "t.tsv") == [("a", "x^2"), ("B.1", "y\tz")]

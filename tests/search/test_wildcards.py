@@ -1,4 +1,4 @@
-"""Patterns with wildcards, laid beside real trees: what matches, what the wildcards stand for, and what does not."""
+"""Matching of wildcards: what matches, what wildcards are bound to, and what does not match."""
 
 import pytest
 from hypothesis import given, settings
@@ -21,7 +21,7 @@ def found(pattern, latex):
 
 
 def said(node):
-    """A tree as text without markup."""
+    """Return a tree as text without markup."""
     return "".join(part.split("<")[0] for part in to_mathml(node).split(">"))
 
 
@@ -60,7 +60,7 @@ def bindings(pattern, latex):
         (r"x^?n", "x^*", {"n": "∗"}),  # noqa: RUF001
     ],
 )  # fmt: skip
-def test_a_pattern_matches_a_whole_formula(pattern, latex, expected):
+def test_pattern_matches_whole_formula(pattern, latex, expected):
     match = found(pattern, latex)
     assert match is not None and match.whole
     assert bindings(pattern, latex) == expected
@@ -82,7 +82,7 @@ def test_a_pattern_matches_a_whole_formula(pattern, latex, expected):
         (r"\int ?f d?x", r"\int h dy = 1", {"f": "h", "x": "y"}),
     ],
 )
-def test_a_pattern_matches_a_part(pattern, latex, expected):
+def test_pattern_matches_part(pattern, latex, expected):
     match = found(pattern, latex)
     assert match is not None and not match.whole
     assert bindings(pattern, latex) == expected
@@ -96,9 +96,9 @@ def test_a_pattern_matches_a_part(pattern, latex, expected):
         (PYTHAGORAS, "x^2+y^3=z^2"),
         ("?a^2+?a^2", "x^2+y^2"),
         (r"e^{i?t} = \cos ?t + i \sin ?t", r"e^{i x} = \cos x + i\sin y"),
-        (r"\int ?f d?x", r"\int f = d + c"),  # a wildcard is no operator
+        (r"\int ?f d?x", r"\int f = d + c"),  # a wildcard does not match an operator
         (r"f(?x)", "f(a"),
-        (r"g(?x)+1", "g(a)(b+1"),  # nor does it hold a bracket that is open
+        (r"g(?x)+1", "g(a)(b+1"),  # nor an unbalanced bracket
         (r"\begin{pmatrix} ?a & 0 \\ 0 & ?b \end{pmatrix}", r"\begin{pmatrix} x & 0 & 0 \\ 0 & y & 0 \end{pmatrix}"),
         (r"\mathbb{R}^?n", "R^n"),
         ("?a = ?b", "x"),
@@ -106,11 +106,11 @@ def test_a_pattern_matches_a_part(pattern, latex, expected):
         ("x^2", "x^3"),
     ],
 )
-def test_a_pattern_does_not_match(pattern, latex):
+def test_pattern_does_not_match_other_forms(pattern, latex):
     assert found(pattern, latex) is None
 
 
-def test_layout_makes_no_difference():
+def test_pattern_ignores_layout():
     assert found(r"\sum_{?i} ?a", r"\textstyle\sum\nolimits_{k} \, {\displaystyle a_k}").whole
     assert found(r"\operatorname{Tr} ?A", r"\mathrm{Tr}{A}") is None  # a name is not three letters
     assert found("|?x|", r"\left|\phantom{a} y \right|").whole
@@ -118,7 +118,7 @@ def test_layout_makes_no_difference():
     assert match_pattern(_READER.read("f(?x,?y)").root, fenced).whole
 
 
-def test_pairs_name_nodes_of_both_trees():
+def test_match_pairs_nodes_of_both_trees():
     pattern, other = _READER.read(r"\frac{?a}{2} = y").root, tree(r"x \in \frac{(s+t)^2 u}{2} = y")
     match = match_pattern(pattern, other)
     ours = {number: node for node, number in _nodes(pattern)}
@@ -136,7 +136,7 @@ def _nodes(root):
     return [(node, number_nodes(root)[id(node)]) for node in nodes]
 
 
-def test_work_is_bounded():
+def test_match_stops_after_its_limit_of_steps():
     pattern = Pattern(_READER.read("?a?b?c?d?e?f?a?b?c?d?e?f=0").root)
     other = tree("".join(f"x_{{{i % 7}}}" for i in range(300)) + "=0")
     assert pattern.match(other) is None  # trying all ways to bind the names would take years
@@ -153,15 +153,15 @@ def test_work_is_bounded():
         (r"\int ?f d?x + f", r"\int y dx + f"),
     ],
 )
-def test_without_wildcards_a_query_has_letters(query, same):
+def test_replace_wildcards_uses_free_letters(query, same):
     formula = _READER.read(query)
     plain = replace_wildcards(formula.forest)
     assert to_mathml(to_node(plain, 0)) == _READER.read(same).mathml
-    assert "?" in formula.mathml  # the query itself stays
+    assert "?" in formula.mathml  # the query itself is unchanged
     plain.validate()
 
 
-def test_without_wildcards_there_are_always_letters_left():
+def test_replace_wildcards_never_runs_out_of_letters():
     formula = _READER.read("".join(rf"\qvar{{{letter}{n}}}" for letter in "abc" for n in range(30)))
     texts = [node.text for node, _ in _nodes(to_node(replace_wildcards(formula.forest), 0)) if node.text]
     assert len(set(texts)) == 90 and not any("?" in text for text in texts)
@@ -184,7 +184,7 @@ _EXPRESSIONS = st.recursive(
 
 @given(_EXPRESSIONS, _EXPRESSIONS)
 @settings(max_examples=60)
-def test_what_was_replaced_by_a_wildcard_is_found_again(part, rest):
+def test_pattern_matches_the_formula_it_was_made_from(part, rest):
     whole = found(rf"\sqrt{{?w}} \neq \frac{{?w}}{{{rest}}}", rf"\sqrt{{{part}}} \neq \frac{{{part}}}{{{rest}}}")
     assert whole is not None and whole.whole
     assert said(whole.bindings["?w"]) == said(tree(part)).replace("\u2061", "")

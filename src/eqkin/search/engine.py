@@ -25,7 +25,7 @@ from eqkin.search.papers import find_related_papers, load_query_paper, read_draf
 from eqkin.search.query import FormulaReader, Preview
 from eqkin.search.rerank import Ranker, load_bundled_ranker, rerank
 from eqkin.search.results import EquationRecord, Hit, MapPoints, PaperHit, PaperPage, Results, SearchOptions, check_k
-from eqkin.search.retrieve import retrieve
+from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_mathml, to_node
@@ -51,6 +51,7 @@ class SearchEngine:
             library; the bundled one if it has none.
         ranker: Scores candidates; by default the bundled one.
         per_paper: Hits of one paper, if there are enough others.
+        retrieval: How many candidates are retrieved.
     """
 
     def __init__(
@@ -60,10 +61,11 @@ class SearchEngine:
         *,
         ranker: Ranker | None = None,
         per_paper: int = HITS_PER_PAPER,
+        retrieval: RetrievalSettings = SETTINGS,
     ) -> None:
         self.ranker = ranker or load_bundled_ranker()
         self.formulas = FormulaReader()
-        self.per_paper = per_paper
+        self.per_paper, self.retrieval = per_paper, retrieval
         if isinstance(collection, LibraryFiles | str | os.PathLike):
             folder = get_folder(collection)
             self.encoder = encoder or load_encoder(folder)
@@ -204,7 +206,7 @@ class SearchEngine:
     def _run_pipeline(
         self, snapshot: Snapshot, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch
     ) -> Results:
-        candidates = retrieve(snapshot, query, options)
+        candidates = retrieve(snapshot, query, options, self.retrieval)
         clock.record("candidates")
         chosen = ranked = rerank(query, candidates, self.ranker, text=bool(options.text))
         if options.fold:

@@ -18,14 +18,14 @@ Record = dict[str, Any]
 
 
 def paper(name: str, *formulas: str, **other: Any) -> Record:
-    """A paper with some equations, for `filled`."""
+    """Return a paper with some equations, for `filled`."""
     latex = r"\section{Part} Some words. " + " ".join(rf"\[ {formula} \] more words" for formula in formulas)
     return {"doc_id": name, "title": f"About {name}", "latex": latex} | other
 
 
 @pytest.fixture
 def filled(tmp_path: Path, encoder: Encoder) -> Iterator[Callable[..., Library]]:
-    """Gives a library that has just these papers."""
+    """A function that returns a library with exactly these papers."""
     opened: list[Library] = []
 
     def fill(*records: Record, name: str = "library", index: bool = True) -> Library:

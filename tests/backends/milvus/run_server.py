@@ -1,7 +1,7 @@
-"""Runs a Milvus server until nobody listens any more: `run_server.py lite|milvus FOLDER PORT [forget]`.
+"""Run a Milvus server until its standard input is closed: `run_server.py lite|milvus FOLDER PORT [forget]`.
 
-Whoever started it holds the other end of its input: when that is gone, the server goes, too; with `forget`, also its
-folder.
+The process that started it holds the other end of the input: when that process ends, the server stops; with `forget`,
+its folder is deleted.
 """
 
 import os
@@ -40,7 +40,7 @@ def milvus(folder: str, port: int) -> None:
 
 
 def _configuration(folder: str, port: int):
-    """The usual one, but for the port on which the etcd within the server listens to its like: there may be others."""
+    """Return the default configuration with a free peer port for the embedded etcd: several servers may run."""
     from milvus import MilvusServerConfig
 
     client, peer = free_port(), free_port()
@@ -61,7 +61,7 @@ def _configuration(folder: str, port: int):
 
 
 def free_port() -> int:
-    """A port that nobody uses at the moment."""
+    """Return a port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -84,13 +84,13 @@ def _answers(server) -> bool:
 
 
 def _tell(process: int) -> None:
-    """Say which process the server is; 0: it does not start."""
+    """Print the process id of the server; 0: it does not start."""
     sys.stdout.write(f"{process}\n")
     sys.stdout.flush()
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the tests, which end the server
     {"lite": lite, "milvus": milvus}[sys.argv[1]](sys.argv[2], int(sys.argv[3]))
     if "forget" in sys.argv[4:]:
         shutil.rmtree(sys.argv[2], ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Real Milvus servers for tests: Milvus Lite, and Milvus 2.3.5, the last whole one with a wheel.
+"""Milvus servers for tests: Milvus Lite, and Milvus 2.3.5, the last full server on PyPI.
 
-Each is started with the first test that needs it, once in every process that runs tests, and goes when these are over.
+Each is started by the first test that needs it, once per process that runs tests, and stopped when that ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MODULES = {"milvus-lite": ("lite", "milvus_lite"), "milvus": ("milvus", "milvus
 
 
 class MilvusServer:
-    """A server in a process of its own."""
+    """A server in its own process."""
 
     def __init__(self, kind: str, folder: Path, *, forget: bool = False) -> None:
         self.kind, self.folder, self.forget, self.port = kind, folder, forget, free_port()
@@ -32,7 +32,7 @@ class MilvusServer:
         self.start()
 
     def start(self) -> None:
-        """Start it, again on the same port and with what it had."""
+        """Start it; again on the same port and with the same data."""
         command = [sys.executable, str(Path(__file__).parent / "run_server.py"), _MODULES[self.kind][0]]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("COV_")}
         self._runner = subprocess.Popen(
@@ -53,12 +53,12 @@ class MilvusServer:
         os.kill(self.process, number)
 
     def kill(self) -> None:
-        """End it as a power cut would."""
+        """Kill it."""
         self.signal(signal.SIGKILL)
         self.stop()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         assert self._runner.stdin is not None and self._runner.stdout is not None
         self._runner.stdin.close()
         try:
@@ -77,7 +77,7 @@ def require(kind: str) -> None:
 
 
 def running(kind: str) -> MilvusServer:
-    """The server of a kind that all tests share."""
+    """Return the server of a kind that all tests share."""
     require(kind)
     return _shared(kind)
 

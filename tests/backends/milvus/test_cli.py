@@ -1,4 +1,4 @@
-"""`eqkin push` as a user meets it."""
+"""The command `eqkin push`."""
 
 import json
 
@@ -12,7 +12,7 @@ from tests.backends.milvus.run_server import free_port
 runner = CliRunner()
 
 
-def test_a_push_says_what_it_did(lite, filled, collection):
+def test_push_command_reports_what_it_did(lite, filled, collection):
     library = filled(paper("a", "E = mc^2", "a = b"))
     arguments = ["push", "--library", str(library.folder), "--milvus", lite.uri, "--collection", collection]
     told = runner.invoke(app, arguments)
@@ -26,7 +26,7 @@ def test_a_push_says_what_it_did(lite, filled, collection):
     assert told.exit_code == 0 and "1 equations have no vector yet" in told.stderr and "eqkin index" in told.stderr
 
 
-def test_a_push_that_cannot_be_is_one_line(filled):
+def test_push_command_fails_with_one_line(filled):
     library = filled(paper("a", "E = mc^2"))
     arguments = ["push", "--library", str(library.folder), "--milvus"]
     nobody = runner.invoke(app, [*arguments, f"http://127.0.0.1:{free_port()}"]).exception
@@ -36,6 +36,6 @@ def test_a_push_that_cannot_be_is_one_line(filled):
     assert missing.exit_code == 2 and "--milvus" in missing.stderr
 
 
-def test_help_teaches():
+def test_push_help_has_examples():
     told = runner.invoke(app, ["push", "--help"]).stdout
     assert "Examples" in told and "http://localhost:19530" in told and "--prune" in told

@@ -1,4 +1,4 @@
-"""A server that is not there, goes away and comes back, as programs, people and the web page meet it."""
+"""Connections to a server that does not exist, goes away and comes back; what users and the web page see then."""
 
 import signal
 import sys
@@ -23,13 +23,13 @@ from tests.web.conftest import Running
 
 
 @pytest.mark.parametrize("uri", ["", "nonsense", "ftp://x:1", "http://", "http://host:port", "http://host:99999999"])
-def test_what_is_no_address_is_refused(uri):
+def test_connection_refuses_invalid_addresses(uri):
     require("milvus-lite")
     with pytest.raises(BadInput, match="address"):
         MilvusConnection(uri)
 
 
-def test_nobody_there_is_told_without_the_password():
+def test_unreachable_server_is_reported_without_password():
     require("milvus-lite")
     port = free_port()
     with pytest.raises(Unreachable) as caught:
@@ -50,14 +50,14 @@ def test_nobody_there_is_told_without_the_password():
         "https://user:s3cret@host:port",
     ],
 )
-def test_what_is_no_address_is_told_without_its_password(uri):
+def test_invalid_address_is_reported_without_password(uri):
     with pytest.raises(BadInput, match="host.* is not an address") as caught:
         parse_address(uri)
     told = "".join(traceback.format_exception(caught.value))
     assert "s3cret" not in told.replace(repr(uri), "") and "user:33" not in told
 
 
-def test_user_and_password_are_unquoted(lite):
+def test_connection_unquotes_user_and_password(lite):
     assert parse_address("https://host:19530/base") == ("https://host:19530/base",) * 2 + ("",)
     assert parse_address("https://token@[::1]:19530")[1:] == ("https://[::1]:19530", "token")
     assert parse_address("/some/a@b.db")[1] == "/some/a@b.db"
@@ -68,13 +68,13 @@ def test_user_and_password_are_unquoted(lite):
     connection.close()
 
 
-def test_without_pymilvus_the_extra_is_named(monkeypatch):
+def test_missing_pymilvus_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "pymilvus", None)
     with pytest.raises(BadInput, match=r"pip install 'eqkin\[milvus\]'"):
         open_backend("http://localhost:19530", "x", "model")
 
 
-def test_what_a_server_refuses_is_told(lite, collection):
+def test_refused_call_is_reported(lite, collection):
     connection = MilvusConnection(lite.uri)
     with pytest.raises(BadInput, match="no collection nothing"):
         connection.call("query", "nothing", filter="key > 0")
@@ -110,11 +110,11 @@ def test_lost_connection_is_a_503_and_recovers(own, filled, encoder, collection,
         before = [client.get(path).json() for path in paths]
         engine.backend.connection.seconds = 2.0
         own.kill()
-        for path in paths[:2]:  # facets were asked for a moment ago, and are still known
+        for path in paths[:2]:  # facets are cached
             answer = client.get(path)
             assert answer.status_code == 503 and answer.headers["Retry-After"]
             assert answer.json()["error"]["code"] == "unreachable"
-            assert "127.0.0.1" not in answer.text  # where the database is, is nobody's affair
+            assert "127.0.0.1" not in answer.text  # the database's address stays private
         page = client.get("/search?q=E", headers={"Accept": "text/html"})
         assert page.status_code == 503 and "does not answer" in page.text
         assert client.get("/health").status_code == 200
@@ -122,7 +122,7 @@ def test_lost_connection_is_a_503_and_recovers(own, filled, encoder, collection,
         assert _answers_again(client, paths[0]).status_code == 200
         after = [_answers_again(client, path).json() for path in paths]
         assert [a["hits"] if "hits" in a else a for a in after] == [b["hits"] if "hits" in b else b for b in before]
-        own.signal(signal.SIGSTOP)  # it is there, but does not answer
+        own.signal(signal.SIGSTOP)  # it runs, but does not answer
         try:
             assert client.get(paths[0]).status_code == 503
         finally:
@@ -132,7 +132,7 @@ def test_lost_connection_is_a_503_and_recovers(own, filled, encoder, collection,
     engine.close()
 
 
-def test_a_push_waits_for_a_server_that_is_away_for_a_moment(own, filled, encoder, collection):
+def test_push_waits_for_a_server_that_restarts(own, filled, encoder, collection):
     library = filled(*(paper(f"p{i}", rf"x_{i} = {i}") for i in range(3)))
     push_library(filled(name="empty"), own.uri, encoder.digest, collection)
     away = []
@@ -159,7 +159,7 @@ def test_collection_replaced_by_one_of_another_model_is_not_searched(lite, fille
             engine.search("E")
 
 
-def test_a_collection_dropped_while_it_is_served_is_a_503(lite, filled, encoder, collection, tmp_path):
+def test_collection_dropped_while_served_is_a_503(lite, filled, encoder, collection, tmp_path):
     library = filled(paper("a", "E = mc^2"))
     push_library(library, lite.uri, encoder.digest, collection)
     engine = SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder)

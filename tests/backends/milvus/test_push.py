@@ -1,4 +1,4 @@
-"""Pushing a library: what is there afterwards, however often, from wherever and however rudely interrupted."""
+"""Pushing a library: repeated, from several libraries, at the same time, and after being killed."""
 
 import os
 import signal
@@ -69,7 +69,7 @@ def _ids(uri, collection):
     return {f"{record['paper']}#{record['number']}" for record in records}
 
 
-def test_a_library_is_pushed_once_however_often_and_follows_its_changes(lite, filled, encoder, collection):
+def test_push_is_idempotent_and_follows_changes(lite, filled, encoder, collection):
     library, other = filled(A, B), filled(C, name="other")
 
     def pushed(which, **options):
@@ -80,7 +80,7 @@ def test_a_library_is_pushed_once_however_often_and_follows_its_changes(lite, fi
     before = _read_content(lite.uri, collection)
     assert pushed(library) == (0, 2, 0, 0, 0)
     assert _read_content(lite.uri, collection) == before
-    assert pushed(other) == (1, 0, 3, 0, 0)  # beside the others
+    assert pushed(other) == (1, 0, 3, 0, 0)  # added to the others
     with SearchEngine(open_backend(lite.uri, collection, encoder.digest), encoder) as engine:
         assert engine.count_facets() == ({"physics": 5, "geometry": 4}, {1990: 2, 2000: 3})
     library = filled(A | {"latex": r"\section{Part} \[ E = m c^2 \]"}, B)
@@ -99,7 +99,7 @@ def test_a_library_is_pushed_once_however_often_and_follows_its_changes(lite, fi
             engine.get_equation("record:c#0")
 
 
-def test_a_push_killed_anywhere_is_completed_by_the_next(lite, filled, encoder, collection):
+def test_push_completes_one_that_was_killed(lite, filled, encoder, collection):
     library = filled(A, B, C)
     push_library(library, lite.uri, encoder.digest, f"{collection}_whole")
     whole = _read_content(lite.uri, f"{collection}_whole")
@@ -115,7 +115,7 @@ def test_a_push_killed_anywhere_is_completed_by_the_next(lite, filled, encoder, 
         assert _read_content(lite.uri, name) == whole
 
 
-def test_what_a_killed_push_left_of_a_paper_that_changed_goes(lite, filled, encoder, collection):
+def test_push_deletes_what_a_killed_one_left_of_a_changed_paper(lite, filled, encoder, collection):
     library = filled(C)
     push_library(library, lite.uri, encoder.digest, collection)
     connection = MilvusConnection(lite.uri)
@@ -127,7 +127,7 @@ def test_what_a_killed_push_left_of_a_paper_that_changed_goes(lite, filled, enco
     assert _ids(lite.uri, collection) == {"record:c#0"}
 
 
-def test_a_second_push_is_refused_and_told_who_is_at_work(lite, filled, encoder, collection):
+def test_second_push_is_refused_and_names_the_first(lite, filled, encoder, collection):
     library = filled(A)
     push_library(library, lite.uri, encoder.digest, collection)
     with _open(lite.uri, collection) as opened, PushLease(opened):
@@ -136,7 +136,7 @@ def test_a_second_push_is_refused_and_told_who_is_at_work(lite, filled, encoder,
     assert push_library(library, lite.uri, encoder.digest, collection).unchanged == 1
 
 
-def test_two_pushes_at_the_same_instant_end_with_everything_once(lite, filled, encoder, collection):
+def test_of_two_simultaneous_pushes_one_is_refused(lite, filled, encoder, collection):
     records = [paper(f"p{i}", rf"x_{{{i}}} = y^{i}", rf"a_{{{i}}} < b") for i in range(6)]
     library = filled(*records)
     push_library(filled(name="empty"), lite.uri, encoder.digest, collection)
@@ -193,7 +193,7 @@ def test_push_that_lost_its_lease_stops(lite, filled, encoder, collection):
         assert opened.read_record(LEASE_KEY)["process"] == 7  # the lease of the other push stays
 
 
-def test_a_collection_of_another_model_is_refused(lite, filled, encoder, collection):
+def test_collection_of_another_model_is_refused(lite, filled, encoder, collection):
     library = filled(A)
     push_library(library, lite.uri, encoder.digest, collection)
     with pytest.raises(BadInput, match="of the model") as caught:
@@ -213,7 +213,7 @@ def test_a_collection_of_another_model_is_refused(lite, filled, encoder, collect
 
 
 def _relabel(library, model):
-    """Say that a library's vectors are of another model."""
+    """Change the model that a library's vectors are said to be of."""
     from dataclasses import replace
 
     from eqkin.index.manifest import IndexManifest
@@ -234,7 +234,7 @@ def test_foreign_and_missing_collections_and_invalid_names_are_refused(lite, fil
             open_backend(lite.uri, name, encoder.digest)
 
 
-def test_equations_without_vectors_are_counted_and_come_later(lite, filled, encoder, collection):
+def test_push_counts_equations_without_vectors_and_adds_them_later(lite, filled, encoder, collection):
     with pytest.raises(BadInput, match="eqkin index"):
         push_library(filled(A, index=False), lite.uri, encoder.digest, collection)
     push_library(filled(A), lite.uri, encoder.digest, collection)
@@ -257,7 +257,7 @@ def _make_noise(seed=1):
     return "".join(map(chr, np.random.default_rng(seed).integers(0x4E00, 0x9000, 60_000)))
 
 
-def test_equations_that_a_killed_push_left_of_a_removed_paper_are_deleted(lite, filled, encoder, collection):
+def test_push_deletes_what_a_killed_one_left_of_a_removed_paper(lite, filled, encoder, collection):
     unread = r"\begin{nope} x \end{nope}"
     library = filled(paper("a", r"E = m c^2", unread, r"\oint_C f = 2\pi i"))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

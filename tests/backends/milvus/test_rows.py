@@ -1,4 +1,4 @@
-"""Rows, texts, keys, trees and expressions: what needs no server to be checked."""
+"""Rows, records, keys, trees and expressions: all that needs no server."""
 
 from dataclasses import replace
 
@@ -140,7 +140,7 @@ def test_paper_record_that_does_not_fit_is_truncated():
     assert record["abstract"] and _make_noise(50_000).startswith(record["abstract"])
 
 
-def test_blank_equation_has_words_and_terms_nevertheless():
+def test_blank_equation_has_a_word_and_a_term():
     blank = PaperRecord("key", "", (), None, (), "")
     equation = EquationRecord("key#0", 0, "", "", "", "", "", "", blank)
     page = PaperPage(blank, "", (("", (equation,)),))
@@ -149,18 +149,18 @@ def test_blank_equation_has_words_and_terms_nevertheless():
     assert row["terms"] == {0: 1.0} and row["words"].strip()
 
 
-def test_keys_are_the_same_always_and_everywhere():
+def test_keys_are_stable_unique_and_evenly_distributed():
     assert hash_equation("arxiv:1706.03762", 3) == hash_name("arxiv:1706.03762#3") == 380_098_356_558_101_059
     keys = {hash_name(str(i)) for i in range(10_000)}
     assert len(keys) == 10_000 and 15 < min(keys) and max(keys) < KEY_END
-    assert abs(np.mean([key / KEY_END for key in keys]) - 0.5) < 0.02  # spread evenly
+    assert abs(np.mean([key / KEY_END for key in keys]) - 0.5) < 0.02  # evenly distributed
 
 
-def test_a_name_that_is_no_unicode_has_a_key_of_its_own():
+def test_names_with_surrogates_have_their_own_keys():
     assert len({hash_name(name) for name in ("x\udcff", "x\udcfe", "x?", "x\\udcff", "x")}) == 5
 
 
-def test_words_lose_case_accents_and_endings():
+def test_text_is_stored_and_searched_as_stems():
     assert stem_words(["Schrödinger's Functions", "", "E = mc^2"]) == [
         ["schroding", "s", "function"],
         [],
@@ -171,7 +171,7 @@ def test_words_lose_case_accents_and_endings():
     assert text == " head | head | head | titl | titl | befor | after | an abstract "
 
 
-def test_filters_become_expressions():
+def test_build_expression_of_filters():
     assert build_expression(Filters()) == ""
     assert build_expression(Filters(first_year=1990, last_year=2000)) == (
         "(year >= 1990) and (year <= 2000 and year > -1000000000)"
@@ -186,14 +186,14 @@ def test_filters_become_expressions():
 
 
 @given(TEXT)
-def test_no_text_escapes_its_quotes(text):
+def test_quoted_text_cannot_escape_its_quotes(text):
     literal = quote(text)
     inner = literal[1:-1].replace("\\\\", "").replace('\\"', "")
     assert literal[0] == literal[-1] == '"' and '"' not in inner and "\n" not in inner
 
 
 @given(TEXT, TEXT)
-def test_a_part_of_a_name_is_found_in_it(before, part):
+def test_part_of_an_author_name_is_found_in_it(before, part):
     names = AUTHOR_SEPARATOR.join(map(clean_author_name, [before + part, "Other"]))
     assert "%" not in names and '"' not in names and "\\" not in names
     if simplify_name(part) and simplify_name(part) in simplify_name(before + part):
@@ -201,5 +201,5 @@ def test_a_part_of_a_name_is_found_in_it(before, part):
 
 
 @given(TEXT, st.integers(0, 40))
-def test_a_text_is_cut_between_letters(text, most):
+def test_truncate_cuts_between_characters(text, most):
     assert text.startswith(truncate(text, most)) and len(truncate(text, most).encode()) <= most

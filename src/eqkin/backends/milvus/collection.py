@@ -47,31 +47,13 @@ _HNSW = {"M": 16, "efConstruction": 200}
 
 
 @dataclass(frozen=True)
-class ServerFeatures:
-    """What a server can do."""
-
-    version: str
-    terms: bool  # sparse vectors: from 2.4 on
-    text: bool  # full text search: from 2.5 on
-    substrings: bool  # `like "%x%"`: from 2.4 on
-
-    @classmethod
-    def detect(cls, connection: MilvusConnection) -> ServerFeatures:
-        """Derive them from the server's version."""
-        version = connection.version
-        numbers = re.search(r"(\d+)\.(\d+)", version)
-        number = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
-        return cls(version, number >= (2, 4), number >= (2, 5), number >= (2, 4))
-
-
-@dataclass(frozen=True)
 class CollectionInfo:
     """How a collection of equations was made."""
 
     model: str  # digest of the network
     dimensions: int
-    terms: int  # `TERM_SCHEME` of its terms; 0: it has none
-    text: bool  # whether it has full text search
+    terms: int  # `TERM_SCHEME` of its terms; 0: it has none (Milvus before 2.4, which finds no parts of texts either)
+    text: bool  # whether it has full text search (Milvus 2.5)
     server: str  # version of the server that made it
     format: int = COLLECTION_FORMAT
 
@@ -136,8 +118,11 @@ class MilvusCollection:
         try:
             info = self.read_info()
         except NoSuchCollection:
-            server = ServerFeatures.detect(self.connection)
-            info = CollectionInfo(model, dimensions, TERM_SCHEME if server.terms else 0, server.text, server.version)
+            version = self.connection.version
+            numbers = re.search(r"(\d+)\.(\d+)", version)
+            number = (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+            terms = TERM_SCHEME if number >= (2, 4) else 0
+            info = CollectionInfo(model, dimensions, terms, number >= (2, 5), version)
             self._create(self.name, _build_equation_schema(info), info)
         self.check_model(info, model)
         if info.terms not in (0, TERM_SCHEME):

@@ -26,7 +26,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from eqkin.backends.milvus.collection import (
     DEFAULT_COLLECTION,
@@ -118,7 +117,7 @@ def push_library(
     """
     connection = MilvusConnection(uri)
     try:
-        vectors, target = LibraryVectors.open(library, model), MilvusCollection(connection, collection)
+        vectors, target = _open_vectors(library, model), MilvusCollection(connection, collection)
         info = target.prepare(model, vectors.dimensions)
         with PushLease(target, settings) as lease:
             return _Pusher(library, target, vectors, info, lease, progress or (lambda report: None), settings).run(
@@ -128,42 +127,27 @@ def push_library(
         connection.close()
 
 
-class LibraryVectors:
-    """Vectors of a library by the numbers of their trees, read without the nearest-neighbour index."""
+def _open_vectors(library: LibraryFiles, model: str) -> VectorFiles:
+    """Open the vectors that a model made of a library, without the nearest-neighbour index.
 
-    def __init__(self, files: VectorFiles) -> None:
-        self._files, self.dimensions = files, files.dimensions
-
-    @classmethod
-    def open(cls, library: LibraryFiles, model: str) -> LibraryVectors:
-        """Open the vectors that a model made.
-
-        Raises:
-            BadInput: the library is not indexed, or with another model.
-            CorruptData: a file is damaged.
-        """
-        folder = library.folder / INDEX_FOLDER
-        while True:
-            manifest = IndexManifest.load(folder)
-            if manifest is None:
-                raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
-            if manifest.model != model:
-                raise BadInput(
-                    f"{library.folder}: its vectors are of the model {manifest.model}, not of {model}; run `eqkin index`"
-                )
-            try:
-                return cls(VectorFiles(folder, manifest.files, manifest.dimensions))
-            except CorruptData:
-                if IndexManifest.load(folder) == manifest:  # otherwise an update has just replaced files
-                    raise
-
-    def has(self, trees: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which trees have a vector."""
-        return self._files.rows.find_known(trees)
-
-    def take(self, trees: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Return the vectors of trees that have one, in their order."""
-        return self._files.take(self._files.rows.find_rows(trees))
+    Raises:
+        BadInput: the library is not indexed, or with another model.
+        CorruptData: a file is damaged.
+    """
+    folder = library.folder / INDEX_FOLDER
+    while True:
+        manifest = IndexManifest.load(folder)
+        if manifest is None:
+            raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
+        if manifest.model != model:
+            raise BadInput(
+                f"{library.folder}: its vectors are of the model {manifest.model}, not of {model}; run `eqkin index`"
+            )
+        try:
+            return VectorFiles(folder, manifest.files, manifest.dimensions)
+        except CorruptData:
+            if IndexManifest.load(folder) == manifest:  # otherwise an update has just replaced files
+                raise
 
 
 class PushLease:
@@ -238,7 +222,7 @@ class _ListedPaper:
 class _Pusher:
     library: LibraryFiles
     collection: MilvusCollection
-    vectors: LibraryVectors
+    vectors: VectorFiles
     info: CollectionInfo
     lease: PushLease
     progress: Progress
@@ -295,7 +279,7 @@ class _Pusher:
             last = papers[-1].id
             listed = []
             for paper in papers:
-                count = int(self.vectors.has(np.array(paper.trees, np.int64)).sum())
+                count = int(self.vectors.rows.find_known(np.array(paper.trees, np.int64)).sum())
                 self.report.missing += len(paper.trees) - count
                 listed.append(_ListedPaper(paper.key, f"{paper.content}-{count}", count))
             yield listed
@@ -347,8 +331,9 @@ class _Pusher:
         except BadInput:
             return None
         trees = np.array([e.tree for _, members in page.sections for e in members if e.tree >= 0], np.int64)
-        indexed = trees[self.vectors.has(trees)]
-        vectors = dict(zip(indexed.tolist(), self.vectors.take(indexed), strict=True))
+        indexed = trees[self.vectors.rows.find_known(trees)]
+        found = self.vectors.take(self.vectors.rows.find_rows(indexed))
+        vectors = dict(zip(indexed.tolist(), found, strict=True))
         return build_paper_rows(page, self.library.get_trees(trees), vectors, paper.content, self.info)
 
     def _write(self, where: str, rows: Sequence[Row]) -> None:

@@ -230,7 +230,7 @@ def build_expression(filters: Filters, *, substrings: bool = True) -> str:
 
     Args:
         filters: Conditions on hits.
-        substrings: Whether the server finds parts of texts; Milvus before 2.4 does not.
+        substrings: Whether the server finds parts of texts: from Milvus 2.4 on.
 
     Raises:
         BadInput: the filters name an author, and the server cannot find parts of texts.
@@ -244,7 +244,7 @@ def build_expression(filters: Filters, *, substrings: bool = True) -> str:
     if filters.last_year is not None:
         conditions.append(f"year <= {int(filters.last_year)} and year > {NO_YEAR}")
     if filters.authors and not substrings:
-        raise BadInput("this Milvus cannot filter by author: it finds no parts of texts, Milvus 2.4 does")
+        raise BadInput("authors cannot be filtered by here: the collection was made by a Milvus before 2.4")
     for author in map(clean_author_name, filters.authors):
         conditions.append(f'authors like "%{author}%"' if author else 'authors != ""')
     if filters.papers:

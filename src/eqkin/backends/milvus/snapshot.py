@@ -20,7 +20,6 @@ from eqkin.backends.milvus.collection import (
     CollectionInfo,
     MilvusCollection,
     Row,
-    ServerFeatures,
     hash_equation,
     hash_name,
     unpack_record,
@@ -55,7 +54,6 @@ class CollectionState:
     """What is known of a collection."""
 
     info: CollectionInfo
-    server: ServerFeatures
     equations: int
     summary: dict[str, Any]  # written at the end of the last push
 
@@ -233,7 +231,7 @@ class MilvusSnapshot:
         condition: str = "",
     ) -> list[tuple[Floats, Keys]]:
         """Return scores and keys for each query, best first, equal ones by key."""
-        conditions = [build_expression(filters, substrings=self._state.server.substrings), condition]
+        conditions = [build_expression(filters, substrings=bool(self._state.info.terms)), condition]
         found = self._collection.connection.call(
             "search",
             self._collection.name,
@@ -365,7 +363,7 @@ class MilvusBackend:
                 self.collection.check_model(info, self.model)
                 summary = self.collection.read_records([SUMMARY_KEY]).get(SUMMARY_KEY) or {}
                 equations = self.collection.count(self.collection.name)
-                self._state = now, CollectionState(info, ServerFeatures.detect(self.connection), equations, summary)
+                self._state = now, CollectionState(info, equations, summary)
             return self._state[1]
 
     def close(self) -> None:
