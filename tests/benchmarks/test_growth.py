@@ -109,7 +109,7 @@ def test_a_definition_is_written_as_it_was_read() -> None:
     assert again == macros
 
 
-def test_what_would_open_a_display_in_another_piece_is_left_out() -> None:
+def test_unbalanced_display_is_left_out_of_a_piece() -> None:
     text = r"\section{A} $$ x = 1 $$ odd \[ \section{B} \begin{align} y \end{align} \bibitem{z} $$"
     (piece,) = pieces.cut_paper(Paper("key", text))
     joined = "".join(piece.parts)

@@ -108,7 +108,7 @@ def test_a_tree_of_one_node_has_a_vector(model):
 
 
 @pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
-def test_no_trees_give_no_vectors(model):
+def test_empty_forest_gives_no_vectors(model):
     empty, one = ForestBuilder().build(), Encoder(model)
     assert one.embed(empty).shape == (0, SMALL.dimensions)
     assert one.encode([]).shape == (0, SMALL.dimensions)
@@ -185,14 +185,14 @@ def test_a_missing_model_is_named(tmp_path):
 
 
 @pytest.mark.skipif(not BUNDLED_MODEL.exists(), reason="the bundled models are not there")
-def test_models_that_come_with_eqkin_are_loaded_by_name():
+def test_bundled_models_are_loaded_by_name():
     assert Encoder.load().digest == Encoder.load(DEFAULT_MODEL).digest == Encoder.load(BUNDLED_MODEL).digest
     assert DEFAULT_MODEL == ("eqkin" if (BUNDLED_MODEL.parent / "eqkin").exists() else "paper")
     assert Encoder.load("paper").model.recipe["name"] == "paper"
     assert Encoder.load("paper").digest == PAPER
 
 
-def test_a_folder_with_the_name_of_a_model_that_comes_with_eqkin_is_a_path_as_well(tmp_path, monkeypatch):
+def test_folder_named_like_a_bundled_model_can_be_loaded_by_path(tmp_path, monkeypatch):
     MIX.save(tmp_path / "paper")
     monkeypatch.chdir(tmp_path)
     assert Encoder.load("./paper").digest == Encoder.load(Path("paper")).digest == MIX.digest

@@ -37,7 +37,7 @@ def replace_weights(folder, weights):
     describe(folder, sha256=hashes | {"weights.safetensors": hashlib.sha256(content).hexdigest()})
 
 
-def test_a_model_comes_back_as_it_was_saved(tmp_path):
+def test_saved_model_loads_unchanged(tmp_path):
     extra = {"heads.tag.weight": np.ones((32, 24), np.float32)}
     model = Model(MODEL.architecture, VOCABULARY, MODEL.weights | extra, {"steps": 3}, {"ranking": 76.5})
     model.save(tmp_path / "new" / "folder")
@@ -50,7 +50,7 @@ def test_a_model_comes_back_as_it_was_saved(tmp_path):
     assert loaded.digest == model.digest == MODEL.digest
 
 
-def test_a_mix_comes_back_as_it_was_saved(tmp_path):
+def test_saved_mix_model_loads_unchanged(tmp_path):
     MIX.save(tmp_path)
     loaded = Model.load(tmp_path)
     assert json.loads((tmp_path / "model.json").read_text())["architecture"]["kind"] == "mix"

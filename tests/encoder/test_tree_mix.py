@@ -53,7 +53,7 @@ def test_gradients_are_those_of_finite_differences(forest, width, padding):
 
 
 @given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.sampled_from([0.0, 1e30, float("nan")]))
-def test_padding_comes_out_as_zeros_and_changes_nothing(forest, width, padding, value):
+def test_padding_gives_zeros_and_changes_nothing(forest, width, padding, value):
     trees, n = TreeBatch.from_forest(forest), len(forest.tag)
     more = padded(trees, padding)
     plain = random(n, width).requires_grad_()
@@ -89,7 +89,7 @@ def test_the_operations_keep_torchs_rules_for_operations(transposed):
     assert mix_neighbours(x, terms, trees).is_contiguous()  # as the kernels' results are, whatever goes in
 
 
-def test_mixes_are_in_the_precision_of_what_comes_in_and_the_rest_in_single_precision_or_better():
+def test_mixes_keep_input_precision_and_moments_are_at_least_single():
     trees = TreeBatch.from_forest(build([("a", "", "", [LEAF, LEAF, LEAF])]))
     exact, rows = random(4, 3), random(5, 3, seed=1)
     for dtype, wide in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
@@ -103,7 +103,7 @@ def test_mixes_are_in_the_precision_of_what_comes_in_and_the_rest_in_single_prec
         assert (x.grad.dtype, terms.grad.dtype) == (dtype, wide)
 
 
-def test_no_trees_have_no_mixes_and_no_moments():
+def test_empty_batch_has_no_mixes_and_no_moments():
     trees, terms = TreeBatch.from_forest(build([])), torch.ones(5, 4)
     assert mix_neighbours(torch.zeros(0, 4), terms, trees).shape == (0, 4)
     assert [part.shape for part in compute_tree_moments(torch.zeros(0, 4), trees)] == [(0, 4)] * 2

@@ -106,7 +106,7 @@ def test_gradient_of_gated_sum_matches_finite_differences():
 
 
 @given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.booleans(), st.sampled_from([0.0, 1e30, float("nan")]))
-def test_padding_comes_out_as_zeros_and_changes_nothing(forest, width, padding, rectify, value):
+def test_padding_gives_zeros_and_changes_nothing(forest, width, padding, rectify, value):
     trees = TreeBatch.from_forest(forest)
     more = padded(trees, padding)
     n = len(forest.tag)
@@ -171,7 +171,7 @@ def test_the_operations_keep_torchs_rules_for_operations(transposed, gated):
     assert sum_neighbours(x, trees).is_contiguous()  # as the kernels' results are, whatever goes in
 
 
-def test_sums_are_in_the_precision_of_what_comes_in_and_means_in_single_precision_or_better():
+def test_sums_keep_input_precision_and_means_are_at_least_single():
     trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])])]))
     for dtype, mean in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
         x = random(2, 3, dtype=dtype).requires_grad_()
@@ -187,7 +187,7 @@ def test_numbers_that_are_none_are_not_rectified_away():
     assert sum_neighbours(x, trees, rectify=True).isnan().squeeze(1).tolist() == [True, True, False]
 
 
-def test_no_trees_have_no_sums_and_no_means():
+def test_empty_batch_has_no_sums_and_no_means():
     trees = TreeBatch.from_forest(build([]))
     x = torch.zeros(0, 4)
     assert sum_neighbours(x, trees).shape == (0, 4)

@@ -167,7 +167,7 @@ def test_a_read_only_library_can_be_read_and_refuses_writes(library: Library, pa
             path.chmod(0o755)
 
 
-def test_a_place_where_no_folder_can_be_made_is_a_clear_error(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageFailed, match="no library can be created"):
         Library.open(tmp_path / "file" / "library")

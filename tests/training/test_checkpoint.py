@@ -60,7 +60,7 @@ def _spawn(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 @given(_ARRAYS)
-def test_arrays_come_back_with_their_bits_dtypes_and_shapes(
+def test_checkpoint_restores_arrays_bit_by_bit(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray]
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
@@ -90,7 +90,7 @@ def test_views_are_saved_as_they_read(tmp_path: Path) -> None:
         assert np.array_equal(checkpoint.arrays[name], view)
 
 
-def test_facts_come_back(tmp_path: Path) -> None:
+def test_checkpoint_restores_facts(tmp_path: Path) -> None:
     state = np.random.PCG64(3).state
     facts = {
         "step": 7,
@@ -387,7 +387,7 @@ def test_a_read_only_folder_can_be_read_and_refuses_writes(tmp_path: Path) -> No
         tmp_path.chmod(0o755)
 
 
-def test_a_place_where_no_folder_can_be_made_is_a_clear_error(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with (
         pytest.raises(StorageFailed, match="cannot be used as the folder of a run"),

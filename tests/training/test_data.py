@@ -423,7 +423,7 @@ def test_selected_papers_keep_their_trees_sections_and_citations(made: Corpus, d
 
 
 @given(corpora(), st.floats(0.01, 0.99), st.integers(0, 2**40))
-def test_a_split_parts_works_and_loses_no_paper(made: Corpus, held_out: float, seed: int) -> None:
+def test_split_separates_works_and_loses_no_paper(made: Corpus, held_out: float, seed: int) -> None:
     if len(set(made.works)) < 2:
         with pytest.raises(BadInput, match="one work|no papers"):
             made.split(held_out, seed)

@@ -209,7 +209,7 @@ def test_group_without_torchrun_is_a_single_process() -> None:
     assert not torch.distributed.is_initialized()
 
 
-def test_what_learns_in_one_process_is_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_process_training_is_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, RANK=0)
     module = torch.nn.Linear(1, 1)
     with pytest.raises(BadInput, match="without torchrun"):

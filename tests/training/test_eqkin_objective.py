@@ -75,7 +75,7 @@ def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(material: 
     assert losses(made, material, trees, step=4).tolist() == pytest.approx([part.item() for part in expected], rel=1e-4)
 
 
-def test_kin_have_more_in_common_with_their_anchors_than_partners_have(material: TrainingData) -> None:
+def test_structural_neighbours_are_closer_to_anchors_than_partners_are(material: TrainingData) -> None:
     anchor, partner, near = material.teachers.terms.to_dense(drawn(material, 200), torch.float32).chunk(3)
     assert (anchor * near).sum(1).mean() > (anchor * partner).sum(1).mean() + 0.05
 
@@ -162,7 +162,7 @@ def test_a_share_of_the_nodes_is_hidden_others_in_every_step(material: TrainingD
     assert (hidden[0] & hidden[2]).float().mean() == pytest.approx(0.09, abs=0.03)  # by chance
 
 
-def test_what_is_hidden_is_not_guessed(material: TrainingData) -> None:
+def test_eqkin_objective_does_not_predict_hidden_nodes(material: TrainingData) -> None:
     made = objective(material, RECIPE.override({"masking": "0.3"}))
     assert {name.partition(".")[0] for name, _ in made.named_parameters()} == {"network", "words"}
     plain = objective(material, RECIPE.override({"masking": "0"}))
@@ -204,7 +204,7 @@ def test_odd_batches_have_finite_losses_and_gradients(material: TrainingData, ki
     assert all(buffer.isfinite().all() for buffer in made.buffers())
 
 
-def test_half_precision_comes_to_about_the_same(material: TrainingData) -> None:
+def test_half_precision_gives_similar_losses(material: TrainingData) -> None:
     trees = drawn(material)
     exact = losses(objective(material), material, trees)
     half = losses(objective(material, dtype=torch.bfloat16), material, trees)

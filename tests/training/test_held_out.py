@@ -48,7 +48,7 @@ def test_embedding_leaves_the_network_as_it_was(learning):
     assert all(torch.equal(before[name], tensor) for name, tensor in made.state_dict().items())
 
 
-def test_no_trees_have_no_embeddings():
+def test_empty_forest_has_no_embeddings():
     vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(network(), torch.arange(0))
     assert vectors.shape == (0, SMALL.dimensions)
 

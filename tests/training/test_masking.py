@@ -54,14 +54,14 @@ def test_padding_does_not_change_the_mask(count, padding, step):
     assert torch.equal(draw(count, step=step).hidden, draw(count + padding, count, step=step).hidden[:count])
 
 
-def test_there_is_room_for_more_than_ever_comes_up():
+def test_mask_has_room_for_the_largest_draw():
     for nodes in (1, 10, 100, 1_000, 10_000):
         for step in range(200):
             mask = draw(nodes, step=step)
             assert int(mask.hidden.sum()) == int(mask.count) <= len(mask.nodes)
 
 
-def test_what_has_no_room_is_hidden_but_not_guessed():
+def test_nodes_beyond_the_room_are_hidden_but_not_predicted():
     masking = Masking(0.9, seed=0)
     masking._room_per_mille = 0  # room for 32
     mask = masking.draw(torch.tensor(0), torch.arange(100), torch.tensor(100))

@@ -29,7 +29,7 @@ def _ranking(step: int, **changes: object) -> MetricsRecord:
     return {"step": step, "ranking": 0.7, "low": 0.64, "high": 0.76, "triples": 1_000, **changes}
 
 
-def test_records_come_back_in_order(metrics: MetricsFile) -> None:
+def test_metrics_are_read_in_order(metrics: MetricsFile) -> None:
     records = [_training(1), _ranking(1), {"step": 2, "note": "é\n☃", "nested": {"a": [None, True]}}]
     for count, record in enumerate(records, start=1):
         metrics.append(record)
@@ -130,7 +130,7 @@ while True:
 """
 
 
-def test_a_run_killed_again_and_again_loses_no_record(metrics: MetricsFile) -> None:
+def test_repeatedly_killed_run_loses_no_record(metrics: MetricsFile) -> None:
     chance = random.Random(2)
     for _ in range(3):
         command = [sys.executable, "-c", _ENDLESS, str(metrics.path)]

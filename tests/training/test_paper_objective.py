@@ -155,7 +155,7 @@ def test_descending_loses_less():
     assert values[-1] < 0.5 * values[0]
 
 
-def test_half_precision_comes_to_about_the_same():
+def test_half_precision_gives_similar_losses():
     exact, half = losses(objective()), losses(objective(dtype=torch.bfloat16))
     assert half.dtype == torch.float32
     assert half.tolist() == pytest.approx(exact.tolist(), rel=0.05)

@@ -86,7 +86,7 @@ def simulated(corpus: Corpus, count: int) -> Counter:
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_pairs_come_up_as_often_as_the_procedure_with_restarts_says(name):
+def test_pair_kinds_are_as_frequent_as_in_the_procedure_with_restarts(name):
     corpus = CORPORA[name]
     expected = chances(corpus)
     anchor, kind, partner, _ = draw(corpus, 60_000)
@@ -103,7 +103,7 @@ def test_sampler_equals_the_procedure_step_by_step(name):
 
 
 @pytest.mark.parametrize("kinds", [("section",), ("paper", "citation"), ("citation",)])
-def test_only_the_kinds_asked_for_come_up(kinds):
+def test_sampler_draws_only_the_chosen_kinds(kinds):
     expected = chances(CORPORA["ordinary"], kinds)
     anchor, kind, partner, _ = draw(CORPORA["ordinary"], 20_000, kinds=kinds)
     counts = Counter(zip(anchor, kind, partner, strict=True))

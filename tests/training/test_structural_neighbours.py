@@ -25,7 +25,7 @@ def tables(atlas_corpus: Corpus) -> TermTables:
     return TermTables(atlas_corpus.forest, CPU)
 
 
-def test_kin_are_about_the_nearest_of_other_papers(atlas_corpus: Corpus, tables: TermTables) -> None:
+def test_structural_neighbours_are_nearly_the_nearest_of_other_papers(atlas_corpus: Corpus, tables: TermTables) -> None:
     paper = torch.from_numpy(atlas_corpus.paper)
     found = find_structural_neighbours(tables, paper).long()
     assert found.shape == (len(atlas_corpus), 16)
@@ -41,7 +41,9 @@ def test_kin_are_about_the_nearest_of_other_papers(atlas_corpus: Corpus, tables:
     assert float(chosen.mean()) > 2 * float(cosines.clamp(min=0).mean())
 
 
-def test_blocks_make_no_difference(atlas_corpus: Corpus, tables: TermTables, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_structural_neighbours_do_not_depend_on_blocks(
+    atlas_corpus: Corpus, tables: TermTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paper = torch.from_numpy(atlas_corpus.paper)
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
     whole = find_structural_neighbours(tables, paper)

@@ -52,7 +52,7 @@ def test_large_trees_keep_their_heaviest_terms_and_parts_do_not_matter():
     np.testing.assert_allclose(made.numpy(), vectors(forest, 7), atol=1e-3)
 
 
-def test_a_tree_of_blanks_is_like_no_other():
+def test_blank_tree_is_similar_to_nothing():
     forest = build([("mspace", "", "", []), ("mi", "", "x", []), ("mi", "", "x", [])])
     made = TermTables(forest, CPU).to_dense(torch.tensor([0, 1, 2, 1]), torch.float32)
     np.testing.assert_allclose((made @ made.T).numpy(), [[0] * 4] + [[0, 1, 1, 1]] * 3, atol=2e-3)

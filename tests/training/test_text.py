@@ -73,7 +73,7 @@ def test_formulas_and_commands_are_not_words() -> None:
     assert split_words(text) == ["let", "closed", "and", "être"]
 
 
-def test_a_formula_cut_in_two_by_the_window_leaves_no_letters() -> None:
+def test_formula_cut_by_the_window_leaves_no_letters() -> None:
     before, after = "zzz$" + "abc " * 80 + "$ then " + "." * 150, "now $" + "xyz " * 80 + "$"
     assert extract_context_words([before, after], 0) == ["then", "now"]
 
@@ -92,6 +92,6 @@ def test_endings_are_cut_if_enough_is_left(word: str, stemmed: str) -> None:
     assert stem(word) == stemmed
 
 
-def test_hostile_prose_takes_no_time() -> None:
+def test_hostile_prose_has_no_words() -> None:
     pieces = ["\\(" * 500_000, "$" * 500_001]
     assert extract_context_words(pieces, 0) == []

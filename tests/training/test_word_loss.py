@@ -116,7 +116,7 @@ def test_one_step_and_seed_leave_out_the_same_words_another_seed_others() -> Non
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
-def test_an_equation_that_comes_up_twice_in_a_batch_keeps_other_words_each_time() -> None:
+def test_repeated_equation_in_a_batch_drops_other_words_each_time() -> None:
     torch.manual_seed(0)
     made = WordLoss(WordTables(words(APART, 240), CPU), 6)
     trees = torch.tensor([0, 0, 1])

@@ -41,7 +41,7 @@ def test_search_explains_on_request(client):
     assert 'class="kin' in found["hits"][0]["marked"]
 
 
-def test_a_query_with_wildcards_finds_what_has_its_form(client):
+def test_query_with_wildcards_finds_formulas_of_its_form(client):
     found = client.get("/api/search", params={"q": r"?e = \frac12 ?m ?v^2", "k": 9, "explain": 1}).json()
     form = [hit for hit in found["hits"] if hit["score"] >= 2 / 3]
     assert {"record:dated-1999", "record:dated-2007", "record:dated-2019"} <= {
@@ -53,7 +53,7 @@ def test_a_query_with_wildcards_finds_what_has_its_form(client):
     assert "<i>?m</i> = <math" in page
 
 
-def test_what_a_wildcard_stands_for_is_data_and_nothing_else(client):
+def test_match_of_a_wildcard_is_escaped(client):
     query = {"q": r"\Xi_{evil} = ?b", "k": 5}
     hit = client.get("/api/search", params=query | {"explain": 1}).json()["hits"][0]
     assert hit["equation"]["paper"]["key"] == HOSTILE
@@ -62,7 +62,7 @@ def test_what_a_wildcard_stands_for_is_data_and_nothing_else(client):
     assert "<i>?b</i>" in page and "<script>alert" not in page
 
 
-def test_letters_with_other_names_are_told(client):
+def test_hits_list_renamed_letters(client):
     found = client.get("/api/search", params={"q": BAYES, "k": 3, "explain": 1}).json()
     (bayes,) = (hit for hit in found["hits"] if hit["equation"]["label"] == "bayes")
     assert dict(bayes["renaming"]) == {"s": "A", "d": "B"}
@@ -88,7 +88,7 @@ def test_filters_narrow_by_field_year_author_and_paper(client):
     assert "atlas:mechanics" not in keys(without="atlas:mechanics")
 
 
-def test_kin_of_an_equation_leaves_it_out(client):
+def test_search_by_equation_excludes_it(client):
     name = client.get("/api/search", params={"q": BAYES, "k": 1}).json()["hits"][0]["equation"]["id"]
     hits = client.get("/api/search", params={"like": name}).json()["hits"]
     assert hits
@@ -123,7 +123,7 @@ def test_equation_paper_and_related_papers(client):
         "/search.json?like=nothing", "/paper.json?key=nothing", "/static/../app.py", "/static/nothing.js",
     ],
 )  # fmt: skip
-def test_what_is_not_there_is_not_found(client, path):
+def test_unknown_names_and_paths_are_404(client, path):
     refused(client.get(path), 404)
 
 
@@ -164,7 +164,7 @@ def test_the_description_names_every_route_and_every_parameter(client):
         ("q=%ff%fe", "UTF-8"), ("q=x&%C3=1", "UTF-8"),
     ],
 )  # fmt: skip
-def test_requests_that_make_no_sense_are_refused_by_name(client, parameters, named):
+def test_invalid_parameters_are_refused_by_name(client, parameters, named):
     assert named in refused(client.get(f"/api/search?{parameters}"), 400)["message"]
 
 

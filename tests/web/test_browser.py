@@ -64,7 +64,7 @@ def test_an_example_leads_to_results_with_formulas_papers_and_prose(page):
     expect(page.locator("#q")).to_have_value(BAYES)
 
 
-def test_a_preview_follows_what_is_typed(page):
+def test_preview_follows_typing(page):
     page.goto("/")
     page.locator("#q").press_sequentially(r"\frac{a}{b}")
     expect(page.locator("#preview mfrac")).to_be_visible()
@@ -72,7 +72,7 @@ def test_a_preview_follows_what_is_typed(page):
     expect(page.locator("#preview")).to_be_hidden()
 
 
-def test_an_error_is_told_with_its_place_and_marked_in_the_box(page):
+def test_error_is_shown_with_its_position_and_marked_in_the_box(page):
     page.goto("/")
     page.locator("#q").fill(r"x + \begin{nonsense} y \end{nonsense}")
     expect(page.locator("#preview.wrong")).to_contain_text("nonsense")
@@ -86,7 +86,7 @@ def test_an_error_is_told_with_its_place_and_marked_in_the_box(page):
     expect(page.locator("#echo mark")).to_have_count(0)
 
 
-def test_a_preview_given_up_while_it_arrives_is_no_error(page):
+def test_preview_cancelled_while_loading_is_not_an_error(page):
     page.goto("/")
     page.evaluate(
         """async () => {
@@ -261,7 +261,7 @@ def test_folded_and_further_hits_unfold(page):
         expect(same.first.locator("math").first).to_be_visible()
 
 
-def test_no_results_and_wrong_addresses_are_told_kindly(page):
+def test_empty_results_and_wrong_addresses_have_helpful_pages(page):
     page.goto("/search?q=x&field=nothing")
     expect(page.locator(".nothing")).to_be_visible()
     page.get_by_role("link", name="Search without filters").click()

@@ -91,7 +91,7 @@ def test_ris_keeps_one_line_a_field():
     assert sum(line.startswith("ER") for line in lines) == 1
 
 
-def test_no_cell_of_a_table_is_a_formula(client):
+def test_csv_cells_are_not_spreadsheet_formulas(client):
     text = client.get("/export", params={**QUERY, "format": "csv"}).text
     rows = list(csv.reader(io.StringIO(text))) + list(
         csv.reader(io.StringIO(export_results(results(ODD), "csv")[0].decode()))

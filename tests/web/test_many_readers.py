@@ -188,7 +188,7 @@ def test_readers_go_on_while_a_writer_works_and_when_one_of_them_is_killed(folde
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals that Windows does not know")
-def test_no_process_stays_behind_when_the_first_one_is_killed(folder: Path) -> None:
+def test_workers_end_when_the_parent_is_killed(folder: Path) -> None:
     with serving(folder) as (server, place):
         both = processes(place)
         server.kill()

@@ -66,7 +66,7 @@ def test_a_full_queue_answers_503_and_health_answers_meanwhile(slow):
 
 
 @pytest.mark.parametrize(("query", "code"), [("boom", "internal"), ("damage", "corrupt_data")])
-def test_what_should_not_happen_is_told_without_its_insides(slow, query, code):
+def test_internal_error_is_reported_without_details(slow, query, code):
     with slow[1].client() as client:
         answer = client.get(f"/api/preview?q={query}")
     assert answer.status_code == 500
