@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from benchmarks.pieces import LetterPermutation, Offsets, Piece, PieceStore, draw_permutation, open_pieces
+from benchmarks.pieces import LetterPermutation, Piece, draw_permutation, load_pieces
 from eqkin.errors import BadInput
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.storage import write_file, write_stream
@@ -75,8 +75,12 @@ class _PaperPlan:
     """A paper to write: its number and its pieces."""
 
     number: int
-    pieces: list[int]
-    equations: int
+    pieces: list[Piece]
+
+    @property
+    def equations(self) -> int:
+        """How many it has."""
+        return sum(piece.equations for piece in self.pieces)
 
 
 def grow_corpus(
@@ -86,7 +90,6 @@ def grow_corpus(
     *,
     seed: int = 0,
     papers: int = PAPERS_PER_TAR,
-    pieces: Path | None = None,
     progress: Callable[[GrownCorpus], None] | None = None,
 ) -> GrownCorpus:
     """Write a corpus with at least `equations` display equations into `folder`.
@@ -97,7 +100,6 @@ def grow_corpus(
         equations: The corpus ends with the paper that reaches this number.
         seed: A different corpus for each number.
         papers: Papers per tar.
-        pieces: Where the pieces of the sources are kept; `folder/.pieces` by default.
         progress: Called after every tar.
 
     Raises:
@@ -105,7 +107,7 @@ def grow_corpus(
         StorageFailed: The folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    cut = open_pieces((pieces or folder / ".pieces") / "pieces.jsonl", sources)
+    pieces = load_pieces(sources)
     settings = {"version": 1, "sources": list(sources), "seed": seed, "papers": papers}
     if not (folder / _ABOUT).exists():
         write_file(folder / _ABOUT, orjson.dumps(settings, option=orjson.OPT_INDENT_2))
@@ -113,7 +115,7 @@ def grow_corpus(
         raise BadInput(f"{folder}: holds a corpus made of something else (see {_ABOUT}); choose another folder")
     (folder / _PARTS).mkdir(exist_ok=True)
     growth = GrownCorpus(folder)
-    planned, number = _plan_papers(cut, seed, equations), -1
+    planned, number = _plan_papers(pieces, seed, equations), -1
     while plans := list(islice(planned, papers)):
         number += 1
         name = _get_tar_name(number, papers)
@@ -124,7 +126,7 @@ def grow_corpus(
         if there == len(plans):
             growth.skipped += 1
         else:
-            content, about = _build_tar(plans, cut, seed, papers)
+            content, about = _build_tar(plans, seed, papers)
             part.unlink(missing_ok=True)
             write_file(folder / name, content)
             write_file(part, about)  # last: it shows that the tar is complete
@@ -140,33 +142,32 @@ def grow_corpus(
     return growth
 
 
-def _plan_papers(pieces: PieceStore, seed: int, equations: int) -> Iterator[_PaperPlan]:
+def _plan_papers(pieces: list[Piece], seed: int, equations: int) -> Iterator[_PaperPlan]:
     """Yield papers until there are enough equations; all pieces of a field are used before one is used again."""
     generator = np.random.default_rng(seed)
-    of_field = [np.flatnonzero(pieces.field == number) for number in range(len(pieces.fields))]
-    sizes = np.array([pieces.equations[members].sum() for members in of_field], float)
-    order: list[Iterator[int]] = [_iter_shuffled(members, generator) for members in of_field]
-    cumulative = np.cumsum(sizes / sizes.sum())
+    fields: dict[str, list[Piece]] = {}
+    for piece in pieces:
+        fields.setdefault(piece.field, []).append(piece)
+    shuffled = [_iter_shuffled(members, generator) for members in fields.values()]
+    sizes = np.cumsum([sum(piece.equations for piece in members) for members in fields.values()], dtype=float)
     number = total = 0
     while total < equations:
-        chosen = int(np.searchsorted(cumulative, generator.random() * cumulative[-1], "right"))
+        field = shuffled[int(np.searchsorted(sizes, generator.random() * sizes[-1], "right"))]
         wanted = min(generator.lognormal(np.log(_MEAN_EQUATIONS) - _SPREAD**2 / 2, _SPREAD), _MAX_EQUATIONS)
-        taken: list[int] = []
-        count = 0
-        while count < wanted:
-            piece = next(order[chosen])
-            if piece in taken:  # a small field has no more
+        plan = _PaperPlan(number, [])
+        while plan.equations < wanted:
+            piece = next(field)
+            if piece in plan.pieces:  # a small field has no more
                 break
-            taken.append(piece)
-            count += int(pieces.equations[piece])
-        yield _PaperPlan(number, taken, count)
+            plan.pieces.append(piece)
+        yield plan
         number += 1
-        total += count
+        total += plan.equations
 
 
-def _iter_shuffled(members: Offsets, generator: np.random.Generator) -> Iterator[int]:
+def _iter_shuffled(members: list[Piece], generator: np.random.Generator) -> Iterator[Piece]:
     while True:
-        yield from generator.permutation(members).tolist()
+        yield from (members[number] for number in generator.permutation(len(members)))
 
 
 def _get_month(tar: int) -> str:
@@ -188,27 +189,22 @@ def get_arxiv_id(number: int, papers: int = PAPERS_PER_TAR) -> str:
     return f"{_get_month(tar)}.{tar // _MONTHS * papers + place + 1:05d}"
 
 
-def _build_tar(plans: list[_PaperPlan], pieces: PieceStore, seed: int, papers: int) -> tuple[bytes, bytes]:
+def _build_tar(plans: list[_PaperPlan], seed: int, papers: int) -> tuple[bytes, bytes]:
     """Return a bulk tar and the metadata of its papers as JSON lines."""
     packed, records = io.BytesIO(), []
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar:
         for plan in plans:
             generator = np.random.default_rng([seed, plan.number])
             name = get_arxiv_id(plan.number, papers)
-            chosen = [pieces.load(piece) for piece in plan.pieces]
-            about = make_metadata(name, chosen, generator)
-            cited = [get_arxiv_id(int(n), papers) for n in _draw_citations(plan.number, generator)]
-            files = write_paper(about, chosen, cited, generator, several=plan.number % _MULTI_FILE_PERIOD == 0)
+            about = make_metadata(name, plan.pieces, generator)
+            count = generator.geometric(1 / _MEAN_CITATIONS) if plan.number else 0
+            cited = [
+                get_arxiv_id(n, papers) for n in sorted({*generator.integers(0, plan.number or 1, count).tolist()})
+            ]
+            files = write_paper(about, plan.pieces, cited, generator, several=plan.number % _MULTI_FILE_PERIOD == 0)
             _add_member(tar, f"{name[:4]}/{name}.gz", _pack_eprint(files))
             records.append(orjson.dumps(about) + b"\n")
     return packed.getvalue(), b"".join(records)
-
-
-def _draw_citations(number: int, generator: np.random.Generator) -> list[int]:
-    """Draw some of the earlier papers."""
-    return (
-        sorted(set(generator.integers(0, number, generator.geometric(1 / _MEAN_CITATIONS)).tolist())) if number else []
-    )
 
 
 def _add_member(tar: tarfile.TarFile, name: str, content: bytes) -> None:

@@ -2,7 +2,7 @@
 
 Three timings over the same papers: KaTeX alone (`BareKatex`), given the finished formulas; parsing in one process
 (document outline, macros, conversion, repairs, trees); parsing in several. They take turns in short rounds, so that
-other load on the machine slows all of them. With `--ray`, `eqkin add` by local processes and by Ray are compared.
+other load on the machine slows all of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib import resources
 from itertools import islice
 from multiprocessing import get_context
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import orjson
@@ -22,9 +20,6 @@ import typer
 from py_mini_racer import MiniRacer
 
 from benchmarks.report import BenchmarkReport, log, time_call
-from eqkin import Library
-from eqkin.api import verify
-from eqkin.backends import open_executor
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
 from eqkin.library.parsing import ParsedPaper, parse_item
@@ -41,20 +36,15 @@ def measure_ingest(
         int | None, typer.Option(min=1, metavar="N", help="At most this many papers.", show_default="all")
     ] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=2, help="Processes of the parallel timing.")] = 2,
-    ray: Annotated[bool, typer.Option("--ray", help="Time `eqkin add` by local processes and by Ray instead.")] = False,
 ) -> BenchmarkReport:
     """Time parsing and conversion of papers against the bare converter on the same formulas.
 
     Also reports coverage and reasons of failure.
 
-    **Examples**
+    **Example**
 
         python -m benchmarks ingest papers.jsonl.zst --limit 500
-
-        python -m benchmarks ingest folder-of-shards --ray --jobs 8
     """
-    if ray:
-        return compare_executors(source, jobs)
     report = BenchmarkReport("ingest", {"jobs": jobs})
     names = ("KaTeX alone", "eqkin, one process", f"eqkin, {jobs} processes")
     seconds, converted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
@@ -141,31 +131,3 @@ def iter_katex_batches(items: list[SourceItem]) -> Iterator[tuple[dict[str, str]
             texts = [to_converter_input(e.environment, e.body) for e in chosen if not is_diagram(e.body)]
             for at in range(0, len(texts), LIMITS.batch_formulas):
                 yield macros, texts[at : at + LIMITS.batch_formulas]
-
-
-def compare_executors(source: str, jobs: int, rounds: int = 3) -> BenchmarkReport:
-    """Time adding `source` to an empty library by local processes and by a Ray cluster with as many CPUs, in turns.
-
-    The ratio shows what Ray costs; what it brings is more machines.
-    """
-    report = BenchmarkReport("ingest", {"jobs": jobs, "rounds": rounds})
-    contents, seconds, equations = set[str](), {"processes": 0.0, "ray": 0.0}, 0
-    with TemporaryDirectory() as folder:
-        cluster, report.facts["ray_start_seconds"] = time_call(open_executor, "ray", jobs)
-        with cluster, open_executor("processes", jobs) as processes:
-            for number in range(-1, rounds):  # the first round warms up
-                for name, executor in (("processes", processes), ("ray", cluster)):
-                    log(f"round {number + 1} of {rounds}, {name}")
-                    path = Path(folder, f"{name}{number}")
-                    with Library.open(path) as library:
-                        added, elapsed = time_call(library.add, source, executor=executor)
-                    if number >= 0:
-                        seconds[name] += elapsed
-                        equations = sum(added.equations.values())
-                        contents.add(verify(path).content)
-    report.facts |= {"equations": equations, "libraries_are_equal": len(contents) == 1}
-    for name, elapsed in seconds.items():
-        rate = rounds * equations / elapsed
-        times = seconds["processes"] / elapsed
-        report.add("eqkin add", name, equations_per_second=rate, times_processes=times)
-    return report

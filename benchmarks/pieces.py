@@ -1,7 +1,6 @@
 r"""Papers cut into pieces that fit into another paper, and a renaming of the letters of formulas.
 
-A piece is a few sections with their equations and the macros these need. The pieces of a corpus are the lines of one
-file, read one at a time, so that memory does not grow with the corpus.
+A piece is a few sections with their equations and the macros these need.
 
 A renaming is a permutation of Latin and Greek letters. Letters change places only with letters of the same use (indices
 with indices, functions with functions), so that formulas stay plausible. Names of commands and environments, text,
@@ -12,23 +11,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
-import orjson
 
-from eqkin.errors import BadInput, CorruptData, EqkinError
+from eqkin.errors import BadInput, EqkinError
 from eqkin.latex import Document, Equation, parse
 from eqkin.latex.environments import DISPLAY_ENVIRONMENTS, MATHML_ENVIRONMENT, is_diagram
 from eqkin.latex.macros import Macro
 from eqkin.latex.prose import EQUATION_MARK
 from eqkin.sources import open_source
-from eqkin.sources.paper import Paper, SourceItem
-from eqkin.storage import write_stream
+from eqkin.sources.paper import Paper
 
 _MIN_EQUATIONS = 5  # a piece continues with the next section until it has this many
 _MAX_EQUATIONS = 24  # and is cut within a section if it has more
@@ -66,8 +61,6 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 
-Offsets: TypeAlias = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Piece:
@@ -81,63 +74,15 @@ class Piece:
     equations: int
 
 
-@dataclass
-class PieceStore:
-    """All pieces of a corpus; open it with `open_pieces`."""
-
-    path: Path
-    fields: list[str]  # names
-    field: Offsets  # of each piece, an index into `fields`
-    equations: Offsets  # of each piece
-    starts: Offsets  # of each piece's line in the file, and the end of the last
-
-    def load(self, number: int) -> Piece:
-        """Load a piece."""
-        start, end = int(self.starts[number]), int(self.starts[number + 1])
-        with self.path.open("rb") as file:
-            file.seek(start)
-            return Piece(**orjson.loads(file.read(end - start)))
-
-
-def open_pieces(path: Path, sources: Sequence[str]) -> PieceStore:
-    """Open the pieces of some sources (anything `eqkin add` reads); cut and keep them if the file does not exist.
-
-    Raises:
-        BadInput: A source cannot be read or has no equations, or the file holds pieces of other sources.
-        CorruptData: The file is damaged.
-    """
-    if not path.exists():
-        items = chain.from_iterable([open_source(source) for source in sources])  # a misspelt one is refused at once
-        pieces = (piece for item in items for piece in _cut_item(item))
-        lines = chain([{"sources": list(sources)}], map(asdict, pieces))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_stream(path, (orjson.dumps(line) + b"\n" for line in lines))
-    fields: dict[str, int] = {}
-    field_, equations, starts = [], [], []
-    try:
-        with path.open("rb") as file:
-            header = file.readline()
-            made_of, starts = orjson.loads(header)["sources"], [len(header)]
-            for line in file:
-                piece = Piece(**orjson.loads(line))
-                field_.append(fields.setdefault(piece.field, len(fields)))
-                equations.append(piece.equations)
-                starts.append(starts[-1] + len(line))
-    except (OSError, ValueError, TypeError, LookupError) as error:
-        raise CorruptData(f"{path}: damaged ({error}); delete it and start again") from error
-    if made_of != list(sources):
-        raise BadInput(f"{path}: holds pieces of {', '.join(made_of)}; choose another folder")
-    if not field_:
-        path.unlink()
+def load_pieces(sources: Sequence[str]) -> list[Piece]:
+    """Cut the papers of some sources (anything `eqkin add` reads) into pieces; raises `BadInput` if there are none."""
+    pieces: list[Piece] = []
+    for item in chain.from_iterable([open_source(source) for source in sources]):
+        with suppress(EqkinError):  # `eqkin add` would report it
+            pieces += cut_paper(item.load())
+    if not pieces:
         raise BadInput(f"{', '.join(sources)}: no equations to grow a corpus from")
-    return PieceStore(path, list(fields), np.array(field_), np.array(equations), np.array(starts))
-
-
-def _cut_item(item: SourceItem) -> list[Piece]:
-    try:
-        return list(cut_paper(item.load()))
-    except EqkinError:  # `eqkin add` would report it
-        return []
+    return pieces
 
 
 def cut_paper(paper: Paper) -> Iterator[Piece]:

@@ -179,7 +179,7 @@ def run_study(settings: ScaleSettings, sizes: Sequence[int], only: Collection[st
 def _grow(settings: ScaleSettings, size: int) -> Record:
     start = time.perf_counter()
     corpus = settings.get_corpus(size)
-    grown = grow_corpus(settings.sources, corpus, size, seed=settings.seed, pieces=settings.folder / "pieces")
+    grown = grow_corpus(settings.sources, corpus, size, seed=settings.seed)
     seconds = None if grown.skipped else time.perf_counter() - start  # the time of a part would be misleading
     packed = sum(tar.stat().st_size for tar in grown.tars)
     return {"seconds": seconds, "papers": grown.papers, "equations": grown.equations, "bytes": packed}

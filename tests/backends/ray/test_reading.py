@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.ingest import compare_executors
 from eqkin.api import Library, verify
 from eqkin.backends.ray import RayExecutor
 from eqkin.encoder.encoder import Encoder
@@ -75,10 +74,3 @@ def test_ray_computes_the_same_vectors_as_one_process(
     assert report.embedded == len(vectors[0]) == len(vectors[1])
     assert executor.progress.done >= 5
     assert np.array_equal(vectors[0], vectors[1])
-
-
-def test_benchmark_of_executors_makes_equal_libraries(tmp_path: Path, executor: RayExecutor) -> None:
-    write_shard(tmp_path / "in" / "a.tar", range(3))
-    report = compare_executors(str(tmp_path / "in"), jobs=2, rounds=1)
-    assert (report.facts["equations"], report.facts["libraries_are_equal"]) == (12, True)
-    assert [row.name for row in report.tables["eqkin add"]] == ["processes", "ray"]
