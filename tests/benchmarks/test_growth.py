@@ -36,7 +36,7 @@ def contents(folder: Path) -> dict[str, str]:
     return {path.name: sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
 
 
-def test_papers_are_read_from_tars_with_their_metadata(grown: growth.GrownCorpus, tmp_path: Path) -> None:
+def test_grown_papers_are_read_with_their_metadata(grown: growth.GrownCorpus, tmp_path: Path) -> None:
     with Library.open(tmp_path / "library") as library:
         report = library.add(grown.folder, metadata=MetadataSnapshot(grown.metadata, folder=tmp_path))
         papers = library.list_papers()
@@ -54,7 +54,7 @@ def test_papers_are_read_from_tars_with_their_metadata(grown: growth.GrownCorpus
     assert citations <= {paper["key"].removeprefix("arxiv:") for paper in papers}
 
 
-def test_equations_are_new(grown: growth.GrownCorpus) -> None:
+def test_grown_equations_are_new(grown: growth.GrownCorpus) -> None:
     def written(source: str) -> Iterator[str]:
         for item in open_source(source):
             paper = item.load()
@@ -76,7 +76,7 @@ def test_same_seed_gives_same_bytes_and_existing_files_stay(grown: growth.GrownC
     assert contents(tmp_path) == contents(grown.folder)
 
 
-def test_a_larger_corpus_begins_with_the_smaller_one(grown: growth.GrownCorpus, tmp_path: Path) -> None:
+def test_larger_corpus_begins_with_the_smaller_one(grown: growth.GrownCorpus, tmp_path: Path) -> None:
     smaller = grow_corpus(["atlas:"], tmp_path, 300, papers=6)
     larger = grow_corpus(["atlas:"], tmp_path, 600, papers=6)
     assert len(smaller.tars) < len(larger.tars)
@@ -88,7 +88,7 @@ def test_a_larger_corpus_begins_with_the_smaller_one(grown: growth.GrownCorpus, 
         grow_corpus(["atlas:"], tmp_path, 600, papers=6, seed=1)
 
 
-def test_each_piece_keeps_its_own_macros(tmp_path: Path) -> None:
+def test_piece_keeps_its_own_macros(tmp_path: Path) -> None:
     for name, meaning in (("a", r"\alpha^{2}"), ("b", r"\frac{1}{2}")):
         text = rf"\newcommand{{\inner}}{{{meaning}}}\newcommand{{\whole}}{{\inner}}" + r"\[ \whole = 1 \]" * 5
         (tmp_path / f"{name}.tex").write_text(rf"\documentclass{{article}}\begin{{document}}{text}\end{{document}}")
@@ -102,7 +102,7 @@ def test_each_piece_keeps_its_own_macros(tmp_path: Path) -> None:
     assert squares > 0 < halves
 
 
-def test_a_definition_is_written_as_it_was_read() -> None:
+def test_format_definition_round_trips() -> None:
     macros = [found.value for found in find_definitions(DEFINITIONS)]
     again = [found.value for found in find_definitions("\n".join(map(pieces.format_definition, macros)))]  # type: ignore[arg-type]
     assert len(macros) == 7
@@ -118,7 +118,7 @@ def test_unbalanced_display_is_left_out_of_a_piece() -> None:
     assert "bibitem" not in joined
 
 
-def test_sources_without_equations_are_refused(tmp_path: Path) -> None:
+def test_grow_rejects_sources_without_equations(tmp_path: Path) -> None:
     (tmp_path / "words.tex").write_text("nothing but words")
     with pytest.raises(BadInput, match="no equations"):
         grow_corpus([str(tmp_path / "words.tex")], tmp_path / "grown", 10)

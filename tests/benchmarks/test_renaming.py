@@ -30,18 +30,18 @@ def swapped() -> LetterPermutation:
         (r"loss(x) = lx", r"loss(y) = my"),
     ],
 )
-def test_variables_alone_are_renamed(swapped: LetterPermutation, formula: str, renamed: str) -> None:
+def test_permutation_renames_only_variables(swapped: LetterPermutation, formula: str, renamed: str) -> None:
     assert swapped(formula) == renamed
 
 
-def test_no_two_letters_become_one_and_some_change() -> None:
+def test_drawn_permutation_is_a_bijection_that_changes_letters() -> None:
     drawn = draw_permutation(np.random.default_rng(7))
     assert sorted(drawn.latin.values()) == sorted(map(chr, drawn.latin))
     assert sorted(drawn.greek.values()) == sorted(drawn.greek)
     assert sum(chr(old) != new for old, new in drawn.latin.items()) > 20
 
 
-def test_trees_keep_their_shape() -> None:
+def test_renaming_keeps_the_shape_of_trees() -> None:
     """All formulas of some articles, read by the converter before and after."""
     drawn, converter = draw_permutation(np.random.default_rng(1)), Converter()
     changed = 0

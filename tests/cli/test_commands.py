@@ -135,7 +135,7 @@ def test_progress_is_silent_without_a_terminal(tmp_path: Path) -> None:
     assert "papers added" in result.stdout
 
 
-def test_the_demo_builds_the_atlas_and_shows_equations(tmp_path: Path) -> None:
+def test_demo_builds_the_atlas_and_prints_hits(tmp_path: Path) -> None:
     result = _eqkin("demo", XDG_DATA_HOME=str(tmp_path), NO_SERVE="1")
     assert result.returncode == 0, result.stderr
     assert "equations found" in result.stdout
@@ -150,13 +150,13 @@ def test_shell_completion_is_offered() -> None:
     assert "_EQKIN_COMPLETE" in script.stdout
 
 
-def test_the_library_can_be_named_by_the_environment(tmp_path: Path) -> None:
+def test_environment_names_the_library(tmp_path: Path) -> None:
     assert _eqkin("add", "atlas:", EQKIN_LIBRARY=str(tmp_path / "mine")).returncode == 0
     numbers = json.loads(_eqkin("stats", "--json", EQKIN_LIBRARY=str(tmp_path / "mine")).stdout)
     assert numbers["library"] == str(tmp_path / "mine")
 
 
-def test_output_that_cannot_be_written_is_one_line_and_a_pipe_that_closes_is_fine(tmp_path: Path) -> None:
+def test_unwritable_output_is_one_line_and_closed_pipe_is_fine(tmp_path: Path) -> None:
     library = tmp_path / "library"
     _eqkin("add", "atlas:", "--library", library)
     for command in ("export --out /no/such/folder/x.jsonl", f"export --out {tmp_path}", "export --forest /dev/null"):
@@ -188,19 +188,19 @@ def test_removing_an_unknown_source_is_reported(tmp_path: Path) -> None:
     assert "28 papers removed" in _eqkin("add", "--remove", "atlas:", "--library", library).stdout
 
 
-def test_a_misspelt_source_makes_no_library(tmp_path: Path) -> None:
+def test_add_with_a_misspelt_source_creates_no_library(tmp_path: Path) -> None:
     assert _eqkin("add", tmp_path / "nothing", "--library", tmp_path / "library").returncode == 3
     assert not (tmp_path / "library").exists()
 
 
-def test_a_mended_formula_is_marked_and_one_mended_in_vain_is_reported_as_written() -> None:
+def test_convert_marks_repaired_formulas_and_reports_failures_as_written() -> None:
     result = _eqkin("convert", "--to", "json", r"\frac{a}{b", r"\begin{nonsense}x}", "a" * 30)
     mended, refused, plain = (json.loads(line) for line in result.stdout.splitlines())
     assert mended["repaired"] and not plain["repaired"]
     assert "error" in refused
 
 
-def test_deep_trees_can_be_printed() -> None:
+def test_convert_prints_deep_trees() -> None:
     result = runner.invoke(app, ["convert", "--to", "tree", r"\sqrt{" * 60 + "x" + "}" * 60])
     assert result.exit_code == 0
     assert result.stdout.count('"msqrt"') == 60

@@ -68,7 +68,7 @@ def test_papers_are_added_while_another_process_updates_the_index(tmp_path: Path
     assert _eqkin("index", "-l", library)["embedded"] == 1
 
 
-def test_removing_forgets_the_words_too(tmp_path: Path) -> None:
+def test_remove_deletes_text_from_the_index(tmp_path: Path) -> None:
     library = tmp_path / "library"
     _eqkin("add", _note(tmp_path, "one"), _note(tmp_path, "two"), "-l", library)
     assert _eqkin("add", "--remove", tmp_path / "one.md", "-l", library) == {"removed": 1}

@@ -36,7 +36,7 @@ def _run(*arguments: str, stdin: str | None = None):
     return runner.invoke(app, list(arguments), input=stdin)
 
 
-def test_a_table_shows_formula_score_paper_and_section(library):
+def test_search_prints_formula_score_paper_and_section(library):
     result = _run("search", BAYES, "-l", library, "-k", "3")
     assert result.exit_code == 0
     assert "P(A ∣ B) = (P(B ∣ A)P(A))/(P(B))" in result.stdout
@@ -44,7 +44,7 @@ def test_a_table_shows_formula_score_paper_and_section(library):
     assert r"P(A \mid B) = \frac{P(B \mid A)\,P(A)}{P(B)}" in _run("search", BAYES, "-l", library, "--latex").stdout
 
 
-def test_an_explanation_shows_parts_side_by_side(library):
+def test_search_explains_with_pairs_of_parts(library):
     shown = _run("search", BAYES, "-l", library, "-k", "3", "--explain").stdout
     assert "(P(d ∣ s)P(s))/(P(d))  ~  (P(B ∣ A)P(A))/(P(B))" in shown
     assert "s reads as A, d reads as B" in shown
@@ -59,7 +59,7 @@ def test_search_shows_what_wildcards_match(library, query):
     assert [name for name, _ in hit["bindings"]] == ["?a", "?b", "?c"]
 
 
-def test_json_is_the_record(library):
+def test_search_prints_results_as_json(library):
     found = json.loads(_run("search", BAYES, "-l", library, "-k", "2", "--json", "--text", "events").stdout)
     scores = [hit["score"] for hit in found["hits"]]
     assert scores == sorted(scores, reverse=True)
@@ -67,7 +67,7 @@ def test_json_is_the_record(library):
     assert {"conversion", "embedding", "candidates", "records"} <= set(found["seconds"])
 
 
-def test_queries_of_standard_input_head_their_hits_and_are_a_csv_column(library):
+def test_search_shows_queries_of_standard_input_as_titles_and_csv_column(library):
     shown = _run("search", "-", "-l", library, "-k", "1", stdin="x^2\ny=z\n").stdout.split("\n")
     assert [line for line in shown if line in ("x^2", "y=z")] == ["x^2", "y=z"]
     told = _run("search", "-", "-l", library, "-k", "1", "--csv", stdin="x^2\ny=z\n").stdout
@@ -89,7 +89,7 @@ def test_search_warns_of_equations_that_are_not_indexed(library, monkeypatch):
     assert "run `eqkin index`" in _run("search", "x^2", "-l", library, "-k", "1").stderr
 
 
-def test_csv_cells_cannot_be_formulas_of_a_spreadsheet(library):
+def test_csv_escapes_spreadsheet_formulas(library):
     result = _run("search", "-l", library, "-k", "1", "--csv", "--year", "1999", "--", r"-\Omega_9")
     (row,) = csv.DictReader(io.StringIO(result.stdout))
     assert row["title"] == "'=SUM(A1)"
@@ -98,7 +98,7 @@ def test_csv_cells_cannot_be_formulas_of_a_spreadsheet(library):
     assert float(row["score"]) == pytest.approx(1, abs=1e-3)
 
 
-def test_a_title_cannot_steer_the_terminal(tmp_path):
+def test_search_strips_control_characters_of_titles(tmp_path):
     record = {"doc_id": "esc", "title": "\x1b]0;owned\x07 \u202etitle", "latex": r"\section{\x1b[2J} \[ a=b \]"}
     (tmp_path / "papers.jsonl").write_text(json.dumps(record).replace("\\\\x1b", "\\u001b"))
     with Library.open(tmp_path / "library") as opened:
@@ -123,43 +123,43 @@ def test_a_title_cannot_steer_the_terminal(tmp_path):
         (["similar-papers", "atlas:quantum"], 0),
     ],
 )
-def test_exit_codes(library, arguments, code):
+def test_search_exit_codes(library, arguments, code):
     assert _run(*arguments, "-l", library).exit_code == code
 
 
-def test_errors_are_of_our_family_whose_codes_are_stable(library, tmp_path):
+def test_errors_map_to_stable_exit_codes(library, tmp_path):
     for arguments in (["search", r"\begin{nope}"], ["search", "none.tex"], ["similar-papers", "none.tex"]):
         assert isinstance(_run(*arguments, "-l", library).exception, BadInput)
     assert isinstance(_run("search", "x" * 30_000, "-l", library).exception, LimitReached)
     assert "no library" in str(_run("search", "x", "-l", str(tmp_path / "none")).exception)
 
 
-def test_an_unreadable_formula_ends_with_code_3_and_its_place(library):
+def test_search_reports_position_of_unreadable_formula(library):
     command = [sys.executable, "-m", "eqkin", "search", r"x + \begin{nope}", "-l", library]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 3
     assert ended.stderr.startswith("eqkin: the formula cannot be read: No such environment: nope at character")
 
 
-def test_years_are_a_range(library):
+def test_search_filters_by_range_of_years(library):
     for years, code in (("1999", 0), ("1990-2000", 0), ("-2000", 0), ("1999-", 0), ("2000-", 1), ("-1998", 1)):
         assert _run("search", r"\Omega", "-l", library, "--year", years).exit_code == code, years
 
 
-def test_standard_input_takes_many_queries_and_a_bad_one_stops_none(library):
+def test_search_continues_after_an_unreadable_line(library):
     result = _run("search", "-", "-l", library, "--json", "-k", "1", stdin="x^2\n\n\\begin{nope}\ny=z\n")
     assert [json.loads(line)["latex"] for line in result.stdout.splitlines()] == ["x^2", "y=z"]
     assert result.exit_code == 3
     assert "nope" in result.stderr
 
 
-def test_a_file_is_a_query(library, tmp_path):
+def test_search_reads_a_formula_from_a_file(library, tmp_path):
     (tmp_path / "f.tex").write_text(f"\\[ {BAYES} \\]")
     assert "P(A ∣ B)" in _run("search", str(tmp_path / "f.tex"), "-l", library, "-k", "2").stdout
     assert _run("search", str(tmp_path / "f.tex"), "-l", library).stdout == _run("search", BAYES, "-l", library).stdout
 
 
-def test_papers_like_a_draft(library, tmp_path):
+def test_similar_papers_of_a_draft(library, tmp_path):
     (tmp_path / "d.md").write_text(f"# Draft\n\n$$ {BAYES} $$\n")
     shown = _run("similar-papers", str(tmp_path / "d.md"), "-l", library, "-k", "2")
     assert "Probability · atlas:probability" in shown.stdout
@@ -176,7 +176,7 @@ def _ranked(tmp_path: Path, topics: str, formulas: str):
     return result, [line.split() for line in (tmp_path / "run").read_text().splitlines()]
 
 
-def test_a_run_ranks_all_formulas(tmp_path: Path):
+def test_rank_writes_a_run_with_all_formulas(tmp_path: Path):
     result, rows = _ranked(tmp_path, "q1\tx^2\n", "f1\ty^2\nf2\t\\begin{nope}\nf3\tx^2\n")
     assert "f2" in result.stderr
     assert [row[2] for row in rows] == ["f3", "f1", "f2"]
@@ -184,7 +184,7 @@ def test_a_run_ranks_all_formulas(tmp_path: Path):
     assert (float(rows[0][4]), float(rows[2][4])) == (1, -1)
 
 
-def test_a_run_knows_wildcards_in_topics(tmp_path: Path):
+def test_rank_matches_wildcards_in_topics(tmp_path: Path):
     _, rows = _ranked(
         tmp_path, "q1\t\\frac{?a}{?a+?b}\n", "f1\t\\frac{a}{b+c}\nf2\tz=\\frac{x}{x+y}\nf3\t\\frac{u}{u+v}\n"
     )
@@ -204,7 +204,7 @@ def test_a_run_knows_wildcards_in_topics(tmp_path: Path):
         (r"\begin{pmatrix}a&b\\c&d\end{pmatrix}", "(a b; c d)"),
     ],
 )
-def test_mathml_as_a_line_of_unicode(latex, line):
+def test_to_unicode_formats_mathml_in_one_line(latex, line):
     reader = FormulaReader(1)
     assert to_unicode(reader.read(latex).mathml).replace("H\u0302", "Ĥ") == line
     reader.close()

@@ -30,7 +30,7 @@ def results():
     reader.close()
 
 
-def test_a_terminal_shows_the_largest_parts_once_and_the_names(results, capsys):
+def test_terminal_shows_largest_parts_once_and_renamed_letters(results, capsys):
     print_results(results(r"y = \frac{x_i^2}{2} - x_i^2", r"s = \frac{t_i^2}{2} - t_i^2"), latex=False, titled=False)
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()[2:]]
     assert len(shown) == 3
@@ -39,7 +39,7 @@ def test_a_terminal_shows_the_largest_parts_once_and_the_names(results, capsys):
     assert shown[2] == "y reads as s, x reads as t"
 
 
-def test_a_terminal_shows_symbols_side_by_side_as_one_part(results, capsys):
+def test_terminal_shows_neighbouring_symbols_as_one_part(results, capsys):
     print_results(results(r"\int t^2 dt", r"Z = \int x^2 dx."), latex=False, titled=False)
     shown = [line.strip() for line in capsys.readouterr().out.splitlines()[2:]]
     assert shown == ["∫t² dt  ~  ∫x² dx  (0.92)", "t reads as x"]

@@ -48,7 +48,7 @@ def test_serve_embeds_new_equations_answers_and_stops_cleanly(folder: Path) -> N
     assert (process.returncode, errors) == (0, "")
 
 
-def test_the_demo_ends_with_the_page(tmp_path: Path) -> None:
+def test_demo_serves_the_page(tmp_path: Path) -> None:
     process, address = serve("demo", XDG_DATA_HOME=str(tmp_path), NO_SERVE="0")
     try:
         assert "Bayes" in httpx.get(address, timeout=30).text
@@ -74,7 +74,7 @@ def test_serve_reports_a_taken_port_and_a_missing_library(folder: Path, tmp_path
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal that Windows does not know")
-def test_several_processes_answer_and_stop_together(folder: Path) -> None:
+def test_serve_with_several_workers_answers_and_stops(folder: Path) -> None:
     process, address = serve("serve", "--library", folder, "--workers", 2)
     try:
         seen: set[int] = set()
@@ -101,7 +101,7 @@ def test_serve_reports_an_unreadable_library_for_any_number_of_processes(folder:
     assert "Traceback" not in done.stderr
 
 
-def test_a_server_reads_from_one_place_and_a_library_that_is_named_counts_most(folder: Path) -> None:
+def test_serve_rejects_library_with_milvus_and_prefers_explicit_library(folder: Path) -> None:
     command = [sys.executable, "-m", "eqkin", "serve", "--port", "0", "--milvus", "http://127.0.0.1:9"]
     both = subprocess.run([*command, "--library", str(folder)], capture_output=True, text=True, timeout=60, check=False)
     assert both.returncode == 3

@@ -52,7 +52,7 @@ def test_train_prints_its_score_as_json(tmp_path: Path) -> None:
     assert "no words" not in result.stderr
 
 
-def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path) -> None:
+def test_train_warns_of_a_corpus_without_words(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.api import Library
     from eqkin.training.data import Corpus
@@ -67,7 +67,7 @@ def test_a_corpus_without_words_is_learned_from_and_that_is_said(tmp_path: Path)
         assert ("no words around its equations" in result.stderr) == said
 
 
-def test_the_help_names_every_setting() -> None:
+def test_help_of_train_names_every_setting() -> None:
     pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
     from eqkin.cli.train import train
     from eqkin.training.config import Recipe

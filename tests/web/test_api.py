@@ -70,7 +70,7 @@ def test_hits_list_renamed_letters(client):
     assert "<i>s</i> reads as <i>A</i>" in page
 
 
-def test_the_page_as_json_is_the_same_as_the_interface(client):
+def test_page_as_json_equals_the_interface(client):
     parameters = {"q": BAYES, "k": 3}
     first, second = (client.get(path, params=parameters).json() for path in ("/api/search", "/search.json"))
     assert first["hits"] == second["hits"]
@@ -141,11 +141,11 @@ def test_map_places_equations_on_a_plane(client):
     assert max(points["fields"]) < len(points["names"])
 
 
-def test_health_says_that_the_server_is_there(client):
+def test_health_reports_the_process(client):
     assert client.get("/health").json()["status"] == "ok"
 
 
-def test_the_description_names_every_route_and_every_parameter(client):
+def test_openapi_names_every_route_and_parameter(client):
     described = client.get("/openapi.json").json()
     for route in API_ROUTES:
         operation = described["paths"][route.path.replace(":path}", "}")][route.method.lower()]
@@ -168,18 +168,18 @@ def test_invalid_parameters_are_refused_by_name(client, parameters, named):
     assert named in refused(client.get(f"/api/search?{parameters}"), 400)["message"]
 
 
-def test_an_unknown_format_and_a_wrong_method_are_refused(client):
+def test_unknown_format_and_wrong_method_are_refused(client):
     refused(client.get("/export?q=x&format=exe"), 400)
     refused(client.put("/api/search"), 405)
     refused(client.post("/api/search"), 405)
 
 
-def test_a_formula_that_is_too_deep_is_refused(client):
+def test_too_deep_formula_is_refused(client):
     error = refused(client.get("/api/search", params={"q": "{" * 3_000 + "}" * 3_000}), 400)
     assert error["code"] in ("limit_reached", "bad_formula")
 
 
-def test_a_body_of_a_gigabyte_is_refused_before_it_is_read(server: Running):
+def test_large_body_is_refused_before_it_is_read(server: Running):
     host, port = server.address.removeprefix("http://").rstrip("/").split(":")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         connection.sendall(
@@ -191,12 +191,12 @@ def test_a_body_of_a_gigabyte_is_refused_before_it_is_read(server: Running):
     assert b'"code":"too_large"' in answer
 
 
-def test_a_body_without_a_length_is_counted(client):
+def test_body_without_length_is_limited(client):
     pieces = (b" " * 65_536 for _ in range(20))
     refused(client.post("/api/judgements", content=pieces, headers={"Content-Type": "application/json"}), 413)
 
 
-def test_other_hosts_and_other_sites_are_turned_away(client):
+def test_requests_of_other_hosts_and_sites_are_refused(client):
     refused(client.get("/health", headers={"Host": "evil.example"}), 421)
     sent = {"Sec-Fetch-Site": "cross-site", "Content-Type": "application/json"}
     refused(client.post("/api/judgements", content="{}", headers=sent), 403)
@@ -205,7 +205,7 @@ def test_other_hosts_and_other_sites_are_turned_away(client):
 
 
 @pytest.mark.parametrize("path", ["/", "/search?q=x", "/nothing", "/static/base.css", "/health", "/export?q=x", "/map"])
-def test_every_answer_carries_the_headers_that_keep_a_browser_safe(client, path):
+def test_every_response_has_security_headers(client, path):
     answer = client.get(path, headers={"Accept": "text/html"})
     assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
     assert "unsafe-inline" not in CONTENT_SECURITY_POLICY
@@ -267,7 +267,7 @@ class TestJudgements:
         assert {f"w_{{{number}}}" for number in range(12)} <= kept
 
 
-def test_hostile_papers_are_data_and_nothing_else(client):
+def test_hostile_papers_are_escaped(client):
     found = client.get(f"/api/paper/{HOSTILE}")
     assert found.headers["content-type"] == "application/json"
     assert "<script>" in json.loads(found.text)["paper"]["title"]

@@ -52,7 +52,7 @@ def search(page: Any, formula: str) -> None:
     expect(page.locator("#count")).to_contain_text(re.compile("result", re.IGNORECASE))
 
 
-def test_an_example_leads_to_results_with_formulas_papers_and_prose(page):
+def test_example_leads_to_results_with_formulas_papers_and_context(page):
     page.goto("/")
     expect(page.locator(".examples li")).to_have_count(12)
     page.get_by_role("link", name="Bayes' law").click()
@@ -99,7 +99,7 @@ def test_preview_cancelled_while_loading_is_not_an_error(page):
     assert page.evaluate("window.told") == "AbortError"
 
 
-def test_the_address_is_the_state_and_back_goes_back(page, server):
+def test_url_holds_the_state_and_back_restores_it(page, server):
     page.goto("/")
     search(page, BAYES)
     address = page.url
@@ -149,7 +149,7 @@ def test_facets_narrow_the_list_and_widen_it_again(page):
     expect(page.locator(".hits > .hit .where").first).to_contain_text("Energy in 1999")
 
 
-def test_a_judgement_with_keywords_is_kept(page, client):
+def test_judgement_with_keywords_is_stored(page, client):
     page.goto("/")
     search(page, r"q_{judged} = \frac{a}{b}")
     hit = page.locator("#hit-1")
@@ -168,7 +168,7 @@ def test_a_judgement_with_keywords_is_kept(page, client):
     assert query["keywords"] == ["fraction", "quotient"]
 
 
-def test_the_map_zooms_chooses_a_field_and_opens_an_equation(page):
+def test_map_zooms_filters_by_field_and_opens_an_equation(page):
     page.goto("/map")
     canvas = page.locator("canvas[data-drawn]")
     expect(canvas).to_be_visible()
@@ -189,7 +189,7 @@ def test_the_map_zooms_chooses_a_field_and_opens_an_equation(page):
     assert "like=" in page.url
 
 
-def test_a_field_of_the_library_leads_to_its_points(page):
+def test_field_on_the_start_page_leads_to_its_points(page):
     page.goto("/")
     page.locator(".library a", has_text="field<script>").click()
     expect(page.locator("#legend button", has_text="field<script>")).to_have_attribute("aria-pressed", "true")
@@ -197,7 +197,7 @@ def test_a_field_of_the_library_leads_to_its_points(page):
     expect(page.locator("canvas[data-drawn]")).to_be_visible()
 
 
-def test_the_keyboard_is_enough(page):
+def test_page_can_be_used_by_keyboard(page):
     page.goto("/")
     page.keyboard.press("/")
     expect(page.locator("#q")).to_be_focused()
@@ -236,7 +236,7 @@ def test_templates_have_places_to_fill(page):
     expect(page.locator("#q")).to_have_value(re.compile(r"\\alpha"))
 
 
-def test_a_paper_shows_its_equations_and_its_relatives(page):
+def test_paper_page_shows_equations_and_related_papers(page):
     page.goto("/paper?key=atlas:probability")
     expect(page.get_by_role("heading", level=1)).to_have_text("Probability")
     assert page.locator(".equations .hit").count() > 40
@@ -246,7 +246,7 @@ def test_a_paper_shows_its_equations_and_its_relatives(page):
     expect(page.get_by_role("heading", level=1)).not_to_have_text("Probability")
 
 
-def test_folded_and_further_hits_unfold(page):
+def test_duplicates_and_more_hits_unfold(page):
     page.goto(f"/search?q={quote(BAYES)}&k=100")
     more = page.locator("details.more").first
     more.locator("summary").click()
@@ -272,7 +272,7 @@ def test_empty_results_and_wrong_addresses_have_helpful_pages(page):
     expect(page.get_by_role("alert")).to_contain_text("k: a whole number")
 
 
-def test_light_and_dark_can_be_chosen_and_stay(page):
+def test_theme_is_remembered(page):
     page.emulate_media(color_scheme="light")
     page.goto("/")
     paper = "getComputedStyle(document.body).backgroundColor"
@@ -284,7 +284,7 @@ def test_light_and_dark_can_be_chosen_and_stay(page):
     assert page.evaluate(paper) == dark
 
 
-def test_it_works_without_scripts(browser, server):
+def test_page_works_without_scripts(browser, server):
     context = browser.new_context(base_url=server.address, java_script_enabled=False)
     page = context.new_page()
     page.goto("/")

@@ -49,7 +49,7 @@ ODD = PaperRecord(
 
 
 @pytest.mark.parametrize("form", ["bibtex", "ris", "csv", "json"])
-def test_a_result_list_is_a_file(client, form):
+def test_export_returns_a_file(client, form):
     answer = client.get("/export", params={**QUERY, "format": form})
     assert answer.status_code == 200
     disposition = answer.headers["content-disposition"]
@@ -57,7 +57,7 @@ def test_a_result_list_is_a_file(client, form):
     assert answer.content
 
 
-def test_bibtex_can_be_read_whatever_titles_hold(client):
+def test_bibtex_escapes_any_title(client):
     text = client.get("/export", params={**QUERY, "format": "bibtex"}).text
     assert any("script" in fields["title"] for fields in entries(text).values())
     written, _, _ = export_results(results(ODD, ODD.__class__("A b-c", "T", (), None, (), "")), "bibtex")
@@ -68,14 +68,14 @@ def test_bibtex_can_be_read_whatever_titles_hold(client):
     assert first["year"] == "2001"
 
 
-def test_papers_of_arxiv_are_named_as_such():
+def test_export_marks_arxiv_papers():
     paper = PaperRecord("arxiv:1706.03762", "Attention", ("A. Vaswani",), 2017, (), "somewhere")
     (entry,) = entries(export_results(results(paper), "bibtex")[0].decode()).values()
     assert (entry["eprint"], entry["archiveprefix"]) == ("1706.03762", "arXiv")
     assert b"UR  - https://arxiv.org/abs/1706.03762\r\n" in export_results(results(paper), "ris")[0]
 
 
-def test_a_file_named_like_a_paper_of_arxiv_is_none():
+def test_export_does_not_mark_files_named_like_arxiv_papers():
     paper = PaperRecord("1706.03762", "Notes", ("Me AND You",), None, (), "notes.tex")
     (entry,) = entries(export_results(results(paper), "bibtex")[0].decode()).values()
     assert "eprint" not in entry
@@ -83,7 +83,7 @@ def test_a_file_named_like_a_paper_of_arxiv_is_none():
     assert b"arxiv.org" not in export_results(results(paper), "ris")[0]
 
 
-def test_ris_keeps_one_line_a_field():
+def test_ris_has_one_line_per_field():
     lines = export_results(results(ODD), "ris")[0].decode().split("\r\n")
     assert lines[0] == "TY  - GEN"
     assert lines[-2] == "ER  - "
@@ -102,7 +102,7 @@ def test_csv_cells_are_not_spreadsheet_formulas(client):
     assert len({len(row) for row in rows}) == 1
 
 
-def test_nothing_of_a_request_gets_into_a_header(client):
+def test_requests_cannot_inject_headers(client):
     answer = client.get("/export?q=x&format=csv%0d%0aX-Evil:%201")
     assert answer.status_code == 400
     assert "x-evil" not in answer.headers

@@ -146,7 +146,7 @@ def serving(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals that Windows does not know")
-def test_readers_go_on_while_a_writer_works_and_when_one_of_them_is_killed(folder: Path, tmp_path: Path) -> None:
+def test_readers_continue_while_a_writer_works_and_after_one_is_killed(folder: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(folder, tmp_path / "library")
     with serving(copy) as (server, place):
         before = processes(place)

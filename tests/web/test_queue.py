@@ -45,7 +45,7 @@ def slow(tmp_path):
     running.stop()
 
 
-def test_a_full_queue_answers_503_and_health_answers_meanwhile(slow):
+def test_full_queue_answers_503_while_health_answers(slow):
     engine, running = slow
     with ThreadPoolExecutor(2) as threads, running.client() as client:
         ask = lambda: client.get("/api/preview?q=x")  # noqa: E731
@@ -75,7 +75,7 @@ def test_internal_error_is_reported_without_details(slow, query, code):
     assert answer.headers["x-content-type-options"] == "nosniff"
 
 
-def test_a_slow_request_is_given_up_but_keeps_its_place_until_it_ends():
+def test_timed_out_request_keeps_its_place_until_it_ends():
     async def check() -> None:
         queue = WorkQueue(replace(LIMITS, web_workers=1, web_waiting=0, web_seconds=0.01))
         go = threading.Event()
@@ -93,6 +93,6 @@ def test_a_slow_request_is_given_up_but_keeps_its_place_until_it_ends():
     asyncio.run(check())
 
 
-def test_small_answers_do_not_wait_for_the_reader():
+def test_small_answers_are_sent_at_once():
     with open_listener("127.0.0.1", 0) as listener:
         assert listener.proto == socket.IPPROTO_TCP  # what asyncio looks at before it switches Nagle's algorithm off
