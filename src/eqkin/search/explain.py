@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqkin.mathml.placeholders import is_wildcard
 from eqkin.search.results import Pairing
-from eqkin.search.wildcards import Pattern, PatternMatch, replace_wildcards
+from eqkin.search.wildcards import Pattern, PatternMatch, is_wildcard, replace_wildcards
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.align import Alignment, align_tokens
 from eqkin.trees.forest import compute_ranks_and_sizes

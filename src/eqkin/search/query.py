@@ -1,4 +1,12 @@
-"""Read formulas as people give them, LaTeX, MathML or a file of either, into trees; or say where they are wrong."""
+r"""Read formulas as people give them, LaTeX, MathML or a file of either, into trees; or say where they are wrong.
+
+Wildcards of a query are replaced by placeholders: characters that are not in the formula and that the converter takes
+for letters. Their names are restored in the tree.
+
+    ?x          a question mark and a letter, unless the mark ends a question: after a word, or before a word and after
+                a digit or a closing bracket
+    \qvar{x}    anywhere
+"""
 
 from __future__ import annotations
 
@@ -10,13 +18,13 @@ from pathlib import Path
 from queue import LifoQueue
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.latex.typed import RewrittenText, clean_typed_formula, decode_entities
+from eqkin.latex.typed import RewrittenText, clean_typed_formula, decode_entities, rewrite_matches
 from eqkin.limits import LIMITS
 from eqkin.mathml.converter import Converter, Failure
 from eqkin.mathml.formulas import convert_typed_formula
-from eqkin.mathml.placeholders import Placeholders, find_wildcards, insert_placeholders, label_wildcards, restore_names
+from eqkin.search.wildcards import find_wildcards
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node, parse_mathml, to_forest, to_mathml, to_node
+from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_forest, to_mathml, to_node
 
 FORMULA_FILES = frozenset({".tex", ".ltx", ".latex", ".txt", ".mml", ".mathml", ".xml"})
 _MARKUP_START = re.compile(
@@ -24,6 +32,15 @@ _MARKUP_START = re.compile(
 )
 _DOCUMENT_START = re.compile(r"\\begin\s*\{document\}")
 _DEFAULT_CONVERTERS = 2  # engines that read formulas side by side; a slow formula holds up one of them
+_PLACEHOLDER_CODES = range(0xA000, 0xA48D)  # Yi syllables; the converter refuses characters of private use
+_WILDCARD_TOKEN = re.compile(
+    r"\\qvar\s*\{\s*(?P<braced>[^{}]*?)\s*\}"
+    r"|(?P<text>\\(?:text[a-z]*|[mhf]box|tag\*?|label|ref)\s*\{[^{}]*\})"
+    r"|(?P<command>\\(?:[A-Za-z]+|.))"
+    r"|\?(?P<letter>[^\W\d_])(?=(?P<more>[^\W\d_])?)"
+    r"|(?P<other>.)",
+    re.DOTALL,
+)
 
 
 @dataclass(frozen=True)
@@ -169,6 +186,58 @@ class FormulaReader:
         except EqkinError as error:
             raise UnreadableFormula(Problem(str(error), _locate_in_markup(text, error), "MathML")) from error
         return Formula("", to_forest(root))
+
+
+@dataclass(frozen=True)
+class Placeholders:
+    """A formula with placeholders for its wildcards."""
+
+    formula: RewrittenText
+    names: dict[str, str]  # "?x" for each placeholder, in the order of the formula
+
+
+def insert_placeholders(text: str) -> Placeholders:
+    """Replace each wildcard of a formula by a placeholder, the same for the same name."""
+    if "?" not in text and "\\qvar" not in text:
+        return Placeholders(RewrittenText(text), {})
+    free = (character for code in _PLACEHOLDER_CODES if (character := chr(code)) not in text)
+    signs: dict[str, str] = {}
+    word = ""  # just before the match: a question mark after it may end a question
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal word
+        before, word = word, ""
+        name = re.sub(r"[\W_]", "", match["braced"] or "")
+        if match["letter"]:
+            asked = len(before) > 1 or (before and not before.isalpha() and match["more"])
+            name = "" if asked else match["letter"]
+            word = "" if name else match["letter"]
+        elif character := match["other"]:
+            if character.isalpha():
+                word = (before if before.isalpha() else "") + character
+            elif character.isdigit() or character in ")]":
+                word = character
+        if not name:
+            return match[0]
+        if name not in signs:
+            signs[name] = next(free, "")
+        return rf"{{\mathord{{{signs[name]}}}}}" if signs[name] else match[0]
+
+    formula = rewrite_matches(_WILDCARD_TOKEN, replace, text)
+    return Placeholders(formula, {sign: f"?{name}" for name, sign in signs.items() if sign})
+
+
+def label_wildcards(root: Node, names: dict[str, str]) -> None:
+    """Restore the names in a tree: a leaf that is a placeholder becomes an italic identifier."""
+    for node in list_nodes(root):
+        if node.text in names:
+            node.tag, node.attributes = "mi", {"mathvariant": "italic"}
+        node.text = restore_names(node.text, names)
+
+
+def restore_names(text: str, names: dict[str, str]) -> str:
+    """Return the text with names instead of placeholders."""
+    return "".join(names.get(character, character) for character in text)
 
 
 def is_mathml(text: str) -> bool:

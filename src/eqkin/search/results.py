@@ -14,7 +14,7 @@ from eqkin.library.records import PaperPage as PaperPage
 from eqkin.library.records import PaperRecord as PaperRecord
 from eqkin.library.records import check_filters
 from eqkin.limits import LIMITS
-from eqkin.mathml.placeholders import find_wildcards
+from eqkin.search.wildcards import find_wildcards
 from eqkin.trees.mathml import parse_mathml
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell

@@ -9,6 +9,7 @@ that is all of a side, as in `?p = ?q`, may contain a relation (`a < b`); then t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
@@ -17,13 +18,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.mathml.placeholders import is_wildcard
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.mathml import Node, list_nodes, to_forest, to_node
 from eqkin.trees.rows import ItemRow, RowItem, RowReader, build_node
 
 MAX_STEPS = 10_000  # of one search
 _FREE_LETTERS = "xyzabcnmkstuvwfghpqrijABCXYZFGHMNKPQRSTUVWdeloDEIJLO"
+_WILDCARD_NAME = re.compile(r"\?\w+")
 
 Scores = npt.NDArray[np.float32]
 
@@ -74,6 +75,23 @@ class Pattern:
 def match_pattern(pattern: Node, tree: Node, limit: int = MAX_STEPS) -> PatternMatch | None:
     """Match a tree or a part of it with a pattern; None if it does not match, or takes too many steps."""
     return Pattern(pattern).match(tree, limit)
+
+
+def is_wildcard(node: Node) -> bool:
+    """Return whether a leaf of a query's tree is a wildcard."""
+    return node.tag == "mi" and _WILDCARD_NAME.fullmatch(node.text) is not None
+
+
+def find_wildcards(root: Node) -> tuple[str, ...]:
+    """Return the names of the wildcards in a query's tree (`?x`), in reading order."""
+    found: dict[str, None] = {}
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if is_wildcard(node):
+            found[node.text] = None
+        stack.extend(reversed(node.children))
+    return tuple(found)
 
 
 def replace_wildcards(forest: Forest) -> Forest:
