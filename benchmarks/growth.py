@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from benchmarks.pieces import LetterPermutation, Piece, draw_permutation, load_pieces
+from benchmarks.pieces import Piece, draw_permutation, load_pieces
 from eqkin.errors import BadInput
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.storage import write_file, write_stream
@@ -29,28 +29,13 @@ METADATA_NAME = "arxiv-metadata-oai-snapshot.json"
 PAPERS_PER_TAR = 100
 _ABOUT, _PARTS = "growth.json", ".metadata"  # hidden: a reader of the folder finds only tars and the snapshot
 _FIRST_YEAR, _MONTHS = 2015, 120
-_MEAN_EQUATIONS, _SPREAD, _MAX_EQUATIONS = (
-    24,
-    0.9,
-    400,
-)  # lognormal; with the rest of the last piece about 31, as on arXiv
+_MEAN_EQUATIONS, _SPREAD, _MAX_EQUATIONS = 24, 0.9, 400  # lognormal; about 31 with the rest of the last piece
 _MEAN_CITATIONS = 5  # of papers of the same corpus
 _MULTI_FILE_PERIOD = 3  # every third paper is a tar of several files
 _GZIP_LEVEL = 5
 _EPOCH = 1_420_070_400  # modification time of all files, so that the bytes are the same every time
 _ABSTRACT_WORDS = 160
-_ARXIV_CATEGORIES = {  # of arXiv, by what some collections call their fields
-    "analysis": "math.CA", "math_analysis": "math.CA", "algebra": "math.RA", "math_algebra_geom": "math.AG",
-    "math_other": "math.GM", "statistics": "stat.ME", "stats_prob": "stat.ME", "probability": "math.PR",
-    "numerics_opt": "math.NA", "optimization": "math.OC", "ml": "cs.LG", "machine_learning": "cs.LG",
-    "econ_fin": "econ.GN", "economics": "econ.GN", "logic_cs": "cs.LO", "crypto": "cs.CR", "quantum": "quant-ph",
-    "fluids_eng": "physics.flu-dyn", "hep_gr": "hep-th", "condmat_statmech": "cond-mat.stat-mech",
-    "signal_control": "eess.SY", "chem": "physics.chem-ph", "chemistry": "physics.chem-ph", "astro": "astro-ph.GA",
-    "astrophysics": "astro-ph.GA", "bio": "q-bio.QM", "biology": "q-bio.QM", "earth_climate": "physics.ao-ph",
-}  # fmt: skip
-_FIRST_NAMES = (
-    "Ada Bo Chen Dara Emil Farah Gita Hugo Ines Jun Kofi Lena Mara Nils Omar Petra Quin Rosa Sven Tala".split()
-)
+_FIRST_NAMES = "Ada Bo Chen Dara Emil Farah Gita Hugo Ines Jun Kofi Lena Mara Nils Omar Petra Rosa Sven".split()
 _NAME_SYLLABLES = "ba den ka lor mi nov pet ra sen tov ul ver wi yam zel hoff".split()  # two of them make a name
 
 
@@ -177,9 +162,7 @@ def _get_month(tar: int) -> str:
 
 def _get_tar_name(tar: int, papers: int) -> str:
     if (tar // _MONTHS + 1) * papers > 99_999:
-        raise BadInput(
-            f"no month has so many papers; ask for less than {99_999 * _MONTHS * _MEAN_EQUATIONS:,} equations"
-        )
+        raise BadInput(f"too many papers; ask for less than {99_999 * _MONTHS * _MEAN_EQUATIONS:,} equations")
     return f"arXiv_src_{_get_month(tar)}_{tar // _MONTHS + 1:03d}.tar"
 
 
@@ -228,8 +211,10 @@ def write_paper(
     about: dict[str, Any], pieces: list[Piece], cited: list[str], generator: np.random.Generator, *, several: bool
 ) -> dict[str, str]:
     """Return a paper's LaTeX files by name, the main one first; with `several`, one file per piece."""
-    renamed = draw_permutation(generator)
-    bodies = [f"{piece.definitions}{_rename_body(piece, renamed)}\n" for piece in pieces]
+    rename, bodies = draw_permutation(generator), []
+    for piece in pieces:
+        parts = [rename(part) if number % 2 else part for number, part in enumerate(piece.parts)]
+        bodies.append(f"{piece.definitions}{''.join(parts)}\n")
     packages = ",".join(dict.fromkeys(name for piece in pieces for name in piece.packages))
     authors = " \\and ".join(about["authors"].split(", "))
     head = (
@@ -239,15 +224,9 @@ def write_paper(
     )
     entries = "".join(f"\\bibitem{{c{n}}} A. Author, arXiv:{name}.\n" for n, name in enumerate(cited))
     end = f"\\begin{{thebibliography}}{{99}}\n{entries}\\end{{thebibliography}}\n" if cited else ""
-    parts = {f"part{n}.tex": body for n, body in enumerate(bodies, 1)}
-    inside = "".join(f"\\input{{{name}}}\n" for name in parts) if several else "".join(bodies)
-    return {"main.tex": f"{head}{inside}{end}\\end{{document}}\n"} | (parts if several else {})
-
-
-def _rename_body(piece: Piece, rename: LetterPermutation) -> str:
-    parts = list(piece.parts)
-    parts[1::2] = map(rename, parts[1::2])
-    return "".join(parts)
+    files = {f"part{n}.tex": body for n, body in enumerate(bodies, 1)}
+    inside = "".join(f"\\input{{{name}}}\n" for name in files) if several else "".join(bodies)
+    return {"main.tex": f"{head}{inside}{end}\\end{{document}}\n"} | (files if several else {})
 
 
 def _strip_latex(text: str) -> str:
@@ -267,12 +246,7 @@ def make_metadata(name: str, pieces: list[Piece], generator: np.random.Generator
         "submitter": " ".join(people[0]),
         "authors": ", ".join(f"{first} {last}" for first, last in people),
         "title": " and ".join(dict.fromkeys(title for title in titles if title)) or "Untitled",
-        "comments": None,
-        "journal-ref": None,
-        "doi": None,
-        "report-no": None,
-        "categories": _get_category(pieces[0].field),
-        "license": None,
+        "categories": re.sub(r"[^\w.]+", "-", pieces[0].field),
         "abstract": " ".join(words[:_ABSTRACT_WORDS]),
         "versions": [{"version": "v1", "created": date}],
         "update_date": date,
@@ -283,8 +257,3 @@ def make_metadata(name: str, pieces: list[Piece], generator: np.random.Generator
 def _draw_person(generator: np.random.Generator) -> tuple[str, str]:
     first, *last = generator.integers((len(_FIRST_NAMES), len(_NAME_SYLLABLES), len(_NAME_SYLLABLES))).tolist()
     return _FIRST_NAMES[first], "".join(_NAME_SYLLABLES[n] for n in last).capitalize()
-
-
-def _get_category(field: str) -> str:
-    plain = re.sub(r"\W+", "_", field.lower()).strip("_")
-    return _ARXIV_CATEGORIES.get(plain, field if "." in field else plain)

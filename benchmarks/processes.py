@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -51,25 +51,6 @@ class CommandResult:
         return asdict(self.cost)
 
 
-@dataclass
-class _Sampler:
-    """Samples the processes of a command while it runs."""
-
-    cost: CommandCost
-    processor: dict[int, float] = field(default_factory=dict)
-
-    def sample(self, first: psutil.Process) -> None:
-        resident = 0
-        for process in list_processes(first):
-            with suppress(psutil.Error):
-                size, times = process.memory_info().rss, process.cpu_times()
-                resident += size
-                self.processor[process.pid] = times.user + times.system
-                name = "own_bytes" if process.pid == first.pid else "helper_bytes"
-                setattr(self.cost, name, max(getattr(self.cost, name), size))
-        self.cost.all_bytes = max(self.cost.all_bytes, resident)
-
-
 def run_eqkin(*arguments: str) -> CommandResult:
     """Run a command of eqkin and measure it; raises `BadInput` with its error message if it fails."""
     return run_command([sys.executable, "-m", "eqkin", *arguments])
@@ -77,28 +58,41 @@ def run_eqkin(*arguments: str) -> CommandResult:
 
 def run_command(command: Sequence[str]) -> CommandResult:
     """Run a command to its end and measure it; raises `BadInput` if it fails."""
-    cost = CommandCost()
-    sampler, before = _Sampler(cost), _get_children_seconds()
+    cost, before, start = CommandCost(), _get_children_seconds(), time.perf_counter()
+    processor: dict[int, float] = {}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-        start = time.perf_counter()
         with psutil.Popen(command, stdout=out, stderr=errors) as process:
             try:
                 while process.poll() is None:
-                    sampler.sample(process)
+                    _sample(process, cost, processor)
                     time.sleep(_SAMPLE_SECONDS)
             finally:
                 if process.poll() is None:
                     process.terminate()
         cost.seconds = time.perf_counter() - start
         # the system counts the processes that were waited for; the samples count the others up to their last look
-        cost.processor_seconds = max(sum(sampler.processor.values()), _get_children_seconds() - before)
-        cost.helpers = max(len(sampler.processor) - 1, 0)
+        cost.processor_seconds = max(sum(processor.values()), _get_children_seconds() - before)
+        cost.helpers = max(len(processor) - 1, 0)
         out.seek(0)
         errors.seek(0)
         if process.returncode:
             message = errors.read()[-2_000:].decode(errors="replace").strip()
             raise BadInput(f"{' '.join(command[1:])}: ended with {process.returncode}: {message}")
         return CommandResult(cost, out.read().decode(errors="replace"))
+
+
+def _sample(first: psutil.Process, cost: CommandCost, processor: dict[int, float]) -> None:
+    resident = 0
+    for process in list_processes(first):
+        with suppress(psutil.Error):
+            size = process.memory_info().rss
+            processor[process.pid] = sum(process.cpu_times()[:2])
+            resident += size
+            if process.pid == first.pid:
+                cost.own_bytes = max(cost.own_bytes, size)
+            else:
+                cost.helper_bytes = max(cost.helper_bytes, size)
+    cost.all_bytes = max(cost.all_bytes, resident)
 
 
 def _get_children_seconds() -> float:

@@ -71,26 +71,20 @@ def fit_trend(sizes: Sequence[float], values: Sequence[float | None]) -> GrowthT
 
 def format_seconds(value: float) -> str:
     """Format a time in seconds, minutes or hours."""
-    for unit, size in (("h", 3_600.0), ("min", 60.0)):
-        if value >= 2 * size:
-            return f"{value / size:,.1f} {unit}"
-    return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
+    if value < 120:
+        return f"{value:.2g} s" if value < 10 else f"{value:.0f} s"
+    return f"{value / 60:,.1f} min" if value < 7_200 else f"{value / 3_600:,.1f} h"
 
 
 def format_bytes(value: float) -> str:
     """Format bytes in kB, MB, GB or TB."""
-    for unit, size in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6)):
-        if value >= size:
-            return f"{value / size:,.3g} {unit}"
-    return f"{value / 1e3:,.3g} kB"
+    power = min(max(int(log(value, 1_000)), 1), 4)
+    return f"{value / 1_000**power:,.3g} {'kMGT'[power - 1]}B"
 
 
 def format_count(value: float) -> str:
     """Format a large number in short: 10 k, 30 M."""
-    for unit, size in (("M", 1e6), ("k", 1e3)):
-        if value >= size:
-            return f"{value / size:,.3g} {unit}"
-    return f"{value:.3g}"
+    return f"{value / 1e6:,.3g} M" if value >= 1e6 else f"{value / 1e3:,.3g} k"
 
 
 def format_milliseconds(value: float) -> str:
