@@ -12,7 +12,7 @@ from types import TracebackType
 import orjson
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 from rich.text import Text
 
@@ -125,7 +125,7 @@ class ProgressDisplay:
         self.is_shown = not quiet and self.console.is_terminal
         self._bar = Progress(
             BarColumn(12, table_column=Column(min_width=12)),
-            TextColumn("{task.percentage:.0f} %", table_column=Column(min_width=5, no_wrap=True)),
+            _PercentColumn(table_column=Column(min_width=5, no_wrap=True)),
             _TimeColumn(table_column=Column(min_width=7, no_wrap=True)),
             _LiveText(describe, Column(ratio=1)),
             console=self.console,
@@ -151,6 +151,13 @@ class ProgressDisplay:
     def render(self) -> object:
         """Return what is drawn."""
         return self._bar.get_renderable()
+
+
+class _PercentColumn(ProgressColumn):
+    """The percentage, if the end is known."""
+
+    def render(self, task: Task) -> Text:
+        return Text("" if task.total is None else f"{task.percentage:.0f} %")
 
 
 class _TimeColumn(TimeRemainingColumn):
