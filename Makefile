@@ -43,7 +43,7 @@ format: $(VENV)/.dev ## put the code into the common format
 
 clean: ## remove everything the other targets made
 	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage $(KATEX)
-	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find benchmarks src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
