@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Codes = npt.NDArray[np.uint64]
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST_MULTIPLIER, _SECOND_MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+GOLDEN = 0x9E3779B97F4A7C15  # 2^64 divided by the golden ratio
+MULTIPLIERS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 _BASE = 0xD1342543DE82EF95  # odd, so that its powers have inverses
 
 
@@ -22,14 +24,26 @@ def hash_strings(names: Iterable[str]) -> Codes:
 
 
 def combine_hashes(first: Codes, second: Codes) -> Codes:
-    """Return hashes of ordered pairs (Steele et al. 2014, SplitMix)."""
-    code = first * _GOLDEN + second
-    code ^= code >> np.uint64(30)
-    code *= _FIRST_MULTIPLIER
-    code ^= code >> np.uint64(27)
-    code *= _SECOND_MULTIPLIER
-    code ^= code >> np.uint64(31)
-    return code
+    """Return hashes of ordered pairs."""
+    return mix_bits(first * np.uint64(GOLDEN) + second)
+
+
+def mix_bits(
+    x: Any, multipliers: tuple[int, int] = MULTIPLIERS, shift_right: Callable[[Any, int], Any] = operator.rshift
+) -> Any:
+    """Return the output function of SplitMix64 (Steele, Lea and Flood 2014) of arrays of 64-bit integers.
+
+    Args:
+        x: Unsigned integers of numpy; other arrays need their own multipliers and shift (see `training.randomness`).
+        multipliers: The two constants, as integers of the array's type.
+        shift_right: A shift that fills with zeros.
+    """
+    x = x ^ shift_right(x, 30)
+    x *= multipliers[0]
+    x ^= shift_right(x, 27)
+    x *= multipliers[1]
+    x ^= shift_right(x, 31)
+    return x
 
 
 def compute_powers(count: int) -> tuple[Codes, Codes]:
