@@ -1,4 +1,4 @@
-"""Cases for the Triton kernels, run by `test_tree_sum` in processes of their own: interpreted, and on a GPU."""
+"""Cases for the Triton kernels, run by `test_tree_ops_sum` in processes of their own: interpreted, and on a GPU."""
 
 import os
 

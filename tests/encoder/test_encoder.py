@@ -46,7 +46,7 @@ def star(children):
 
 
 @given(FORESTS, MODELS)
-def test_random_trees_embed_as_the_formulas_say(trees, model):
+def test_encoder_matches_the_formulas(trees, model):
     forest = build(trees)
     assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
 
@@ -62,12 +62,12 @@ def test_random_trees_embed_as_the_formulas_say(trees, model):
         Architecture(width=512, layers=4, dimensions=64, kind="mix"),
     ],
 )
-def test_networks_of_other_shapes_work_too(architecture, forest):
+def test_encoder_supports_other_shapes(architecture, forest):
     model = random_model(architecture, seed=3)
     assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
 
 
-def test_the_papers_network_agrees_with_the_slow_one(forest):
+def test_encoder_with_the_papers_shape_matches_the_formulas(forest):
     model = random_model(Architecture(), seed=1)
     vectors = Encoder(model).embed(forest)
     assert vectors.shape == (len(FORMULAS), 64)
@@ -76,7 +76,7 @@ def test_the_papers_network_agrees_with_the_slow_one(forest):
 
 
 @given(FORESTS, MODELS, st.integers(1, 12), st.integers(1, 4))
-def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, model, nodes, blocks):
+def test_vectors_do_not_depend_on_chunks_and_blocks(trees, model, nodes, blocks):
     forest, one = build(trees), Encoder(model)
     together = one.embed(forest)
     with pytest.MonkeyPatch.context() as patch:
@@ -91,24 +91,24 @@ def test_vectors_do_not_depend_on_how_trees_are_put_together(trees, model, nodes
 
 
 @pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
-def test_a_node_with_thousands_of_children_has_a_vector(model):
+def test_encoder_supports_thousands_of_children(model):
     forest = star(3_000)
     slow = slow_embeddings(model, forest)  # long: the root's sums have 3,001 terms, layer after layer
     assert Encoder(model).embed(forest) == pytest.approx(slow, abs=1e-5 * np.linalg.norm(slow))
 
 
-def test_a_mix_gives_vectors_of_length_1(forest):
+def test_mix_vectors_have_length_1(forest):
     assert np.linalg.norm(Encoder(MIX).embed(forest), axis=1) == pytest.approx(np.ones(len(forest)), abs=1e-6)
 
 
 @pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
-def test_a_tree_of_one_node_has_a_vector(model):
+def test_encoder_supports_single_node_trees(model):
     forest = star(0)
     assert Encoder(model).embed(forest) == pytest.approx(slow_embeddings(model, forest), abs=1e-5)
 
 
 @pytest.mark.parametrize("model", [MODEL, MIX], ids=["sum", "mix"])
-def test_empty_forest_gives_no_vectors(model):
+def test_encoder_accepts_no_trees(model):
     empty, one = ForestBuilder().build(), Encoder(model)
     assert one.embed(empty).shape == (0, SMALL.dimensions)
     assert one.encode([]).shape == (0, SMALL.dimensions)
@@ -121,7 +121,7 @@ def test_unknown_symbols_share_the_last_slots(forest):
     assert vectors[0] == pytest.approx(vectors[1], abs=1e-6)
 
 
-def test_arrays_that_are_not_trees_are_refused(forest):
+def test_encoder_rejects_arrays_that_are_not_trees(forest):
     children = forest.n_children.copy()
     children[0] += 1
     damaged = Forest(
@@ -132,7 +132,7 @@ def test_arrays_that_are_not_trees_are_refused(forest):
         ENCODER.embed(damaged)
 
 
-def test_formulas_are_read_as_people_type_them():
+def test_encode_accepts_delimiters_and_environments():
     forms = ["x = 1", "$x = 1$", r"\[x = 1\]", r"\begin{equation} x = 1 \label{eq:x} \end{equation}"]
     vectors = ENCODER.encode(forms)
     assert vectors == pytest.approx(np.repeat(vectors[:1], 4, axis=0), abs=1e-6)
@@ -144,12 +144,12 @@ def test_vector_of_a_formula_does_not_depend_on_the_batch():
     assert beside[1] == pytest.approx(alone[0], abs=1e-6)
 
 
-def test_an_unreadable_formula_is_named():
+def test_encode_names_the_unreadable_formula():
     with pytest.raises(BadInput, match=r"formula 1, '.*frac\{a', cannot be read: .* at character 8"):
         ENCODER.encode(["x", r"\frac{a"])
 
 
-def test_encode_refuses_a_single_string():
+def test_encode_rejects_a_single_string():
     with pytest.raises(BadInput, match="list of formulas"):
         ENCODER.encode("x = 1")
 
@@ -164,14 +164,14 @@ def test_any_text_gives_vectors_or_bad_input(texts):
     assert np.isfinite(vectors).all()
 
 
-def test_threads_may_share_an_encoder(forest):
+def test_threads_can_share_an_encoder(forest):
     expected = ENCODER.encode(FORMULAS)
     with ThreadPoolExecutor(4) as executor:
         for vectors in executor.map(ENCODER.encode, [FORMULAS] * 8):
             assert (vectors == expected).all()
 
 
-def test_an_encoder_is_loaded_from_a_folder(tmp_path):
+def test_encoder_loads_from_a_folder(tmp_path):
     MODEL.save(tmp_path / "model")
     loaded = eqkin.Encoder.load(tmp_path / "model")
     assert loaded.digest == ENCODER.digest
@@ -179,27 +179,27 @@ def test_an_encoder_is_loaded_from_a_folder(tmp_path):
     assert (loaded.encode(FORMULAS) == ENCODER.encode(FORMULAS)).all()
 
 
-def test_a_missing_model_is_named(tmp_path):
+def test_load_names_a_missing_model(tmp_path):
     with pytest.raises(BadInput, match=r"contains no model \(model.json is missing\)"):
         Encoder.load(tmp_path)
 
 
 @pytest.mark.skipif(not BUNDLED_MODEL.exists(), reason="the bundled models are not there")
-def test_bundled_models_are_loaded_by_name():
+def test_bundled_models_load_by_name():
     assert Encoder.load().digest == Encoder.load(DEFAULT_MODEL).digest == Encoder.load(BUNDLED_MODEL).digest
     assert DEFAULT_MODEL == ("eqkin" if (BUNDLED_MODEL.parent / "eqkin").exists() else "paper")
     assert Encoder.load("paper").model.recipe["name"] == "paper"
     assert Encoder.load("paper").digest == PAPER
 
 
-def test_folder_named_like_a_bundled_model_can_be_loaded_by_path(tmp_path, monkeypatch):
+def test_folder_named_like_a_bundled_model_loads_by_path(tmp_path, monkeypatch):
     MIX.save(tmp_path / "paper")
     monkeypatch.chdir(tmp_path)
     assert Encoder.load("./paper").digest == Encoder.load(Path("paper")).digest == MIX.digest
 
 
 @pytest.mark.parametrize("name", ["eqkin", "paper"])
-def test_missing_bundled_weights_are_named(name, tmp_path, monkeypatch):
+def test_load_reports_missing_bundled_weights(name, tmp_path, monkeypatch):
     monkeypatch.setattr(encoder, "MODELS_FOLDER", tmp_path)
     for model in (name, None):
         with pytest.raises(CorruptData, match="installed without its weights"):

@@ -24,14 +24,14 @@ def compiled(kernel, constants, **types):
     ("gated", "affine", "rectify"),
     [(False, False, True), (False, False, False), (True, False, False), (True, True, False)],
 )
-def test_sums(gated, affine, rectify):
+def test_neighbour_sum_kernel_compiles(gated, affine, rectify):
     constants = {"GATED": gated, "AFFINE": affine, "RECTIFY": rectify, "CHILDREN": 2, "COLUMNS": 512}
     pointers = dict.fromkeys(("x", "gate", "out"), "*bf16") | dict.fromkeys(("shifts", "slopes"), "*fp32")
     structure = dict.fromkeys(("parent", "first_child", "n_children"), "*i32")
     assert compiled(kernels._neighbour_sum_kernel, constants, **pointers, **structure, width="i32")
 
 
-def test_means_and_moments():
+def test_segment_mean_and_column_moments_kernels_compile():
     assert compiled(
         kernels._segment_mean_kernel, {"ROWS": 32, "COLUMNS": 64}, x="*bf16", offsets="*i32", out="*fp32", width="i32"
     )
@@ -42,14 +42,14 @@ def test_means_and_moments():
 
 
 @pytest.mark.parametrize("backwards", [False, True])
-def test_mixes(backwards):
+def test_neighbour_mix_kernel_compiles(backwards):
     constants = {"BACKWARDS": backwards, "NODES": 4, "COLUMNS": 512}
     structure = dict.fromkeys(("parent", "first_child", "n_children"), "*i32")
     pointers = {"x": "*bf16", "terms": "*fp32", "out": "*bf16"}
     assert compiled(kernels._neighbour_mix_kernel, constants, **pointers, **structure, nodes="i32", width="i32")
 
 
-def test_products_of_terms_and_moments_of_trees():
+def test_term_products_and_segment_moments_kernels_compile():
     structure = dict.fromkeys(("parent", "n_children"), "*i32")
     pointers = {"back": "*bf16", "x": "*bf16", "out": "*fp32"}
     constants = {"NODES": 16, "STEPS": 16, "COLUMNS": 64}
@@ -58,7 +58,7 @@ def test_products_of_terms_and_moments_of_trees():
     assert compiled(kernels._segment_moments_kernel, {"ROWS": 32, "COLUMNS": 64}, **pointers, width="i32")
 
 
-def test_transpositions():
+def test_compose_kernel_compiles():
     draws = dict.fromkeys(("flips", "one", "other"), "*i64")
     assert compiled(
         kernels._compose_kernel, {"CHARACTERS": 192, "BLOCK": 256}, **draws, new="*u8", old="*u8", most="i32"

@@ -37,7 +37,7 @@ def replace_weights(folder, weights):
     describe(folder, sha256=hashes | {"weights.safetensors": hashlib.sha256(content).hexdigest()})
 
 
-def test_saved_model_loads_unchanged(tmp_path):
+def test_model_survives_save_and_load(tmp_path):
     extra = {"heads.tag.weight": np.ones((32, 24), np.float32)}
     model = Model(MODEL.architecture, VOCABULARY, MODEL.weights | extra, {"steps": 3}, {"ranking": 76.5})
     model.save(tmp_path / "new" / "folder")
@@ -50,7 +50,7 @@ def test_saved_model_loads_unchanged(tmp_path):
     assert loaded.digest == model.digest == MODEL.digest
 
 
-def test_saved_mix_model_loads_unchanged(tmp_path):
+def test_mix_model_survives_save_and_load(tmp_path):
     MIX.save(tmp_path)
     loaded = Model.load(tmp_path)
     assert json.loads((tmp_path / "model.json").read_text())["architecture"]["kind"] == "mix"
@@ -59,7 +59,7 @@ def test_saved_mix_model_loads_unchanged(tmp_path):
     assert all((loaded.weights[name] == MIX.weights[name]).all() for name in MIX.weights)
 
 
-def test_the_papers_kind_is_described_as_it_was_when_there_was_no_other(folder):
+def test_sum_architecture_json_is_unchanged(folder):
     description = json.loads((folder / "model.json").read_text())["architecture"]
     assert description == {"width": 24, "layers": 3, "normalised": [0, 2], "dimensions": 8}
     assert Architecture.from_dict(description) == SMALL
@@ -83,7 +83,7 @@ def test_the_papers_kind_is_described_as_it_was_when_there_was_no_other(folder):
         ("layers.0.mix", None, "the weights lack layers.0.mix"),
     ],
 )
-def test_wrong_weights_of_a_mix_are_named(tmp_path, name, array, message):
+def test_load_names_wrong_weights_of_a_mix(tmp_path, name, array, message):
     MIX.save(tmp_path)
     kept = {other: weights for other, weights in MIX.weights.items() if other != name}
     replace_weights(tmp_path, kept if array is None else kept | {name: array})
@@ -91,7 +91,7 @@ def test_wrong_weights_of_a_mix_are_named(tmp_path, name, array, message):
         Model.load(tmp_path)
 
 
-def test_weights_of_the_other_kind_are_refused(folder):
+def test_load_rejects_weights_of_the_other_kind(folder):
     describe(folder, architecture=SMALL_MIX.to_dict())
     with pytest.raises(CorruptData, match=r"the weights lack layers.0.mix, layers.1.mix, layers.1.norm.bias"):
         Model.load(folder)
@@ -126,28 +126,28 @@ def test_digest_distinguishes_models():
         ({"sha256": {}}, "the hash of weights.safetensors is missing"),
     ],
 )
-def test_a_foreign_description_is_refused_by_name(folder, changes, message):
+def test_load_rejects_foreign_descriptions(folder, changes, message):
     describe(folder, **changes)
     with pytest.raises(CorruptData, match=f"model.json: {message}"):
         Model.load(folder)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000, b"3", b'{"format": "eqkin-model"}'])
-def test_a_damaged_description_is_refused(folder, content):
+def test_load_rejects_damaged_descriptions(folder, content):
     (folder / "model.json").write_bytes(content)
     with pytest.raises(CorruptData, match=r"model.json: not a description of a model"):
         Model.load(folder)
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "vocabulary.json"])
-def test_a_missing_file_is_named(folder, name):
+def test_load_names_a_missing_file(folder, name):
     (folder / name).unlink()
     with pytest.raises(CorruptData, match=f"{name}: missing"):
         Model.load(folder)
 
 
 @pytest.mark.parametrize("at", [0, 7, 9, 200, -1])
-def test_a_flipped_byte_in_the_weights_is_noticed(folder, at):
+def test_load_detects_a_flipped_byte(folder, at):
     content = bytearray((folder / "weights.safetensors").read_bytes())
     content[at] ^= 0x10
     (folder / "weights.safetensors").write_bytes(content)
@@ -156,7 +156,7 @@ def test_a_flipped_byte_in_the_weights_is_noticed(folder, at):
 
 
 @pytest.mark.parametrize("kept", [0, 5, 9, 500, -1])
-def test_truncated_weights_are_refused_even_with_a_matching_hash(folder, kept):
+def test_load_rejects_truncated_weights(folder, kept):
     content = (folder / "weights.safetensors").read_bytes()[:kept]
     (folder / "weights.safetensors").write_bytes(content)
     with pytest.raises(CorruptData, match=r"weights.safetensors: (not a safetensors file|its hash)"):
@@ -166,14 +166,14 @@ def test_truncated_weights_are_refused_even_with_a_matching_hash(folder, kept):
         Model.load(folder)
 
 
-def test_pickles_are_never_read(folder):
+def test_load_never_reads_pickles(folder):
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         replace_weights(folder, pickle.dumps({"first.alpha": 1.0}, protocol))
         with pytest.raises(CorruptData, match=r"weights.safetensors: not a safetensors file but a pickle or torch"):
             Model.load(folder)
 
 
-def test_torch_archives_are_never_read(folder):
+def test_load_never_reads_torch_archives(folder):
     with zipfile.ZipFile(folder / "archive", "w") as archive:
         archive.writestr("archive/data.pkl", pickle.dumps({}))
     replace_weights(folder, (folder / "archive").read_bytes())
@@ -181,13 +181,13 @@ def test_torch_archives_are_never_read(folder):
         Model.load(folder)
 
 
-def test_another_vocabulary_is_refused(folder):
+def test_load_rejects_another_vocabulary(folder):
     Vocabulary(("mi",), (), ("x",)).save(folder / "vocabulary.json")
     with pytest.raises(CorruptData, match=r"the vocabulary is not the one the weights were trained with"):
         Model.load(folder)
 
 
-def test_missing_tensors_are_named(folder):
+def test_load_names_missing_tensors(folder):
     weights = {name: array for name, array in MODEL.weights.items() if name not in ("first.alpha", "output.bias")}
     replace_weights(folder, weights)
     with pytest.raises(CorruptData, match=r"the weights lack first.alpha, output.bias"):
@@ -206,7 +206,7 @@ def test_missing_tensors_are_named(folder):
         ("soft_norm.mean", np.array(-9, np.float32), "the soft norm is not positive"),
     ],
 )
-def test_wrong_weights_are_named(folder, tmp_path, name, array, message):
+def test_load_and_save_name_wrong_weights(folder, tmp_path, name, array, message):
     replace_weights(folder, MODEL.weights | {name: array})
     with pytest.raises(CorruptData, match=message):
         Model.load(folder)
@@ -215,14 +215,14 @@ def test_wrong_weights_are_named(folder, tmp_path, name, array, message):
     assert not (tmp_path / "other").exists()
 
 
-def test_a_vocabulary_too_large_for_the_features_is_refused(tmp_path):
+def test_load_rejects_a_vocabulary_that_is_too_large(tmp_path):
     large = Vocabulary(tuple(f"m{i}" for i in range(32)), (), ())
     with pytest.raises(CorruptData, match="the tags of the vocabulary are not at most 31 strings"):
         Model(MODEL.architecture, large, MODEL.weights).save(tmp_path)
 
 
 @pytest.mark.parametrize("done", [1, 2])
-def test_a_save_that_was_cut_short_is_never_taken_for_a_model(folder, tmp_path, done):
+def test_interrupted_save_is_never_loaded(folder, tmp_path, done):
     other = random_model(seed=1, vocabulary=Vocabulary(("mi",), (), ("x",)))
     other.save(tmp_path / "other")
     for name in ("weights.safetensors", "vocabulary.json")[:done]:  # in the order of `save`
@@ -231,7 +231,7 @@ def test_a_save_that_was_cut_short_is_never_taken_for_a_model(folder, tmp_path, 
         Model.load(folder)
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+def test_save_names_a_folder_that_cannot_be_created(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageFailed, match="could not be created"):
         MODEL.save(tmp_path / "file" / "model")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.encoder import Encoder
@@ -62,7 +62,7 @@ def reference(weights, architecture, forest, *, learning):
 
 
 @given(SOME_FORESTS, st.sampled_from(SHAPES), st.integers(0, 5))
-def test_embeddings_are_those_of_the_formulas(forest, architecture, seed):
+def test_sum_embeddings_match_the_formulas(forest, architecture, seed):
     network = network_of(architecture, seed)
     expected = reference(network.state_dict(), architecture, forest, learning=False)
     embeddings = network(features_of(forest), TreeBatch.from_forest(forest))
@@ -71,7 +71,7 @@ def test_embeddings_are_those_of_the_formulas(forest, architecture, seed):
 
 @settings(max_examples=50)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=6), st.sampled_from(SHAPES), st.integers(0, 5))
-def test_learning_sees_the_formulas_and_their_gradients(sizes, architecture, seed):
+def test_sum_training_matches_the_formulas_and_gradients(sizes, architecture, seed):
     forest = build([LEAF, *(("mrow", "", "", [LEAF] * n + [("mo", "a=b", "=12"[:n], [LEAF])]) for n in sizes)])
     network = network_of(architecture, seed).train()
     weights = dict(network.named_parameters())
@@ -86,7 +86,7 @@ def test_learning_sees_the_formulas_and_their_gradients(sizes, architecture, see
         assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-6), name
 
 
-def test_in_training_nodes_are_normalised_as_torch_normalises_a_batch():
+def test_node_norm_agrees_with_torch_batch_norm():
     x, back = random(50, 6).requires_grad_(), random(50, 6, seed=1)
     theirs = torch.nn.BatchNorm1d(6, eps=NORM_EPSILON, dtype=torch.float64)
     ours = NodeNorm(6).double()
@@ -113,13 +113,13 @@ def _applied(norm, x):
     return x * scale + shift
 
 
-def test_nodes_far_from_zero_are_normalised_in_single_precision():
+def test_node_norm_is_accurate_far_from_zero():
     x = (random(4_000, 6) + 100.0).float()
     expected = torch.nn.BatchNorm1d(6)(x)
     assert (_applied(NodeNorm(6), x) - expected).abs().max() < 0.01
 
 
-def test_nodes_that_are_all_equal_are_normalised_to_finite_numbers():
+def test_node_norm_of_equal_nodes_is_finite():
     x = torch.full((40, 3), 1e4).requires_grad_()
     y = _applied(NodeNorm(3), x)
     (gradient,) = torch.autograd.grad(y.square().sum(), x)
@@ -129,7 +129,7 @@ def test_nodes_that_are_all_equal_are_normalised_to_finite_numbers():
 
 @settings(max_examples=30)
 @given(SOME_FORESTS, st.integers(1, 40))
-def test_padding_changes_neither_embeddings_nor_gradients_nor_averages(forest, padding):
+def test_padding_does_not_change_sum_training(forest, padding):
     results = []
     for rows in (0, padding):
         network = network_of().train()
@@ -145,14 +145,14 @@ def test_padding_changes_neither_embeddings_nor_gradients_nor_averages(forest, p
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
-def test_a_network_gives_the_same_bits_every_time():
+def test_sum_network_is_deterministic():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
     network = network_of().float()
     embeddings = [network(features_of(forest).float(), TreeBatch.from_forest(forest)) for _ in range(2)]
     assert torch.equal(*embeddings)
 
 
-def test_the_soft_norm_divides_by_mean_and_deviation_of_the_batchs_norms_and_follows_them():
+def test_soft_norm_divides_by_mean_plus_deviation():
     x = torch.tensor([[3.0, 4.0], [0.0, 1.0]])  # norms 5 and 1: mean 3, deviation 2
     norm = SoftNorm()
     assert torch.allclose(norm(x), x / 5.0)
@@ -166,7 +166,7 @@ def test_the_soft_norm_divides_by_mean_and_deviation_of_the_batchs_norms_and_fol
     assert (norm.mean.item(), norm.deviation.item()) == before
 
 
-def test_the_soft_norms_gradient_is_that_of_finite_differences_and_finite_where_norms_are_equal_or_zero():
+def test_soft_norm_gradient_is_exact_and_finite():
     x = random(5, 3).requires_grad_()
     assert torch.autograd.gradcheck(SoftNorm().double(), [x])
     for same in (torch.ones(4, 3), torch.zeros(4, 3)):
@@ -175,7 +175,7 @@ def test_the_soft_norms_gradient_is_that_of_finite_differences_and_finite_where_
         assert same.grad.isfinite().all()
 
 
-def test_only_learning_moves_the_averages():
+def test_sum_statistics_change_only_in_training():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(4)])
     network = network_of()
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
@@ -188,7 +188,7 @@ def test_only_learning_moves_the_averages():
 
 
 @pytest.mark.parametrize("architecture", [Architecture(), *SHAPES])
-def test_weights_have_the_names_and_shapes_that_the_architecture_says(architecture):
+def test_sum_weights_have_the_names_and_shapes_of_the_architecture(architecture):
     network = SumNetwork(architecture)
     shapes = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     assert shapes == compute_weight_shapes(architecture)
@@ -200,14 +200,14 @@ def test_weights_have_the_names_and_shapes_that_the_architecture_says(architectu
     assert all(tensor.dtype == torch.float32 for tensor in network.state_dict().values())
 
 
-def test_a_new_network_starts_with_positions_at_full_strength():
+def test_new_sum_network_has_alpha_1():
     network = SumNetwork(SMALL)
     assert network.first.alpha.item() == 1.0
     assert network.first.alpha.requires_grad
     assert not network.first.positions.requires_grad
 
 
-def test_half_the_precision_of_features_is_half_the_precision_of_products():
+def test_sum_computes_in_the_precision_of_its_features():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
     network = network_of().float().train()
     features, trees = features_of(forest), TreeBatch.from_forest(forest)
@@ -221,7 +221,7 @@ def test_half_the_precision_of_features_is_half_the_precision_of_products():
     assert all(parameter.grad.dtype == torch.float32 for parameter in network.parameters())
 
 
-def test_given_weights_are_taken_and_others_ignored():
+def test_from_weights_ignores_unknown_names():
     weights = random_model().weights
     network = SumNetwork.from_weights(SMALL, weights | {"heads.tag.weight": np.zeros(3, np.float32)})
     assert not network.training
@@ -231,21 +231,21 @@ def test_given_weights_are_taken_and_others_ignored():
 
 
 @pytest.mark.parametrize("name", sorted(compute_weight_shapes(SMALL)))
-def test_missing_weights_are_refused_by_name(name):
+def test_from_weights_names_missing_weights(name):
     weights = dict(random_model().weights)
     del weights[name]
     with pytest.raises(CorruptData, match=f"lack {name}$"):
         SumNetwork.from_weights(SMALL, weights)
 
 
-def test_weights_of_another_shape_are_refused_by_name():
+def test_from_weights_names_weights_of_another_shape():
     weights = random_model().weights
     for name, wrong in [("output.weight", weights["output.weight"].T), ("first.alpha", np.ones(2, np.float32))]:
         with pytest.raises(CorruptData, match=name):
             SumNetwork.from_weights(SMALL, weights | {name: wrong})
 
 
-def test_weights_from_a_file_are_taken_without_complaint(tmp_path):
+def test_from_weights_accepts_arrays_of_a_file(tmp_path):
     model = random_model()
     model.save(tmp_path / "model")
     network = SumNetwork.from_weights(SMALL, Model.load(tmp_path / "model").weights)
@@ -265,13 +265,13 @@ def assert_same_vectors(model, forest) -> None:
 
 @settings(max_examples=50)
 @given(SOME_FORESTS, st.sampled_from(SHAPES), st.integers(0, 5))
-def test_the_numpy_encoder_gives_the_same_vectors(forest, architecture, seed):
+def test_numpy_and_torch_vectors_agree(forest, architecture, seed):
     assert_same_vectors(random_model(architecture, seed), forest)
 
 
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, Vocabulary((), (), ())], ids=["known", "unknown"])
 @pytest.mark.parametrize("architecture", [SMALL, Architecture()], ids=["small", "paper"])
-def test_the_numpy_encoder_gives_the_same_vectors_at_the_edges(vocabulary, architecture):
+def test_numpy_and_torch_vectors_agree_for_extreme_trees(vocabulary, architecture):
     star = ("mrow", "", "", [LEAF] * 3_000)
     chain = LEAF
     for _ in range(60):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training.augmentation import Augmentation, _compose, _compute_poisson_cdf
 from eqkin.training.batches import DeviceForest
@@ -30,7 +30,7 @@ def draw(mean: float, equations: int = EQUATIONS, step: torch.Tensor = STEP, see
 
 
 @pytest.mark.parametrize("mean", [1e-13, 0.3, 32.0, 500.0])
-def test_renamings_are_permutations_and_old_undoes_new(mean):
+def test_renaming_is_a_permutation_with_its_inverse(mean):
     renaming = draw(mean, 100)
     new, old = renaming.new.long(), renaming.old.long()
     everyone = torch.arange(CHARACTER_SLOTS).expand(100, -1)
@@ -41,7 +41,7 @@ def test_renamings_are_permutations_and_old_undoes_new(mean):
 
 
 @pytest.mark.parametrize("mean", [1e-9, 0.01, 1.0, 32.0, 100.0, 500.0])
-def test_the_number_of_transpositions_has_poissons_distribution(mean):
+def test_transposition_count_is_poisson_distributed(mean):
     at_most = _compute_poisson_cdf(mean)
     chances = np.diff(at_most, prepend=0.0)
     expected = [math.exp(k * math.log(mean) - mean - math.lgamma(k + 1)) for k in range(len(chances))]
@@ -51,7 +51,7 @@ def test_the_number_of_transpositions_has_poissons_distribution(mean):
 
 
 @pytest.mark.parametrize("mean", [0.5, 4.0, 32.0])
-def test_as_many_characters_stay_as_that_number_of_transpositions_leaves(mean):
+def test_fixed_characters_match_the_expected_fraction(mean):
     """One transposition takes the chance of being home from p to 1/n + (p - 1/n)(1 - 2/(n-1))."""
     stays = (draw(mean).new == torch.arange(CHARACTER_SLOTS)).double().mean(1)
     home = 1 / CHARACTER_SLOTS
@@ -60,7 +60,7 @@ def test_as_many_characters_stay_as_that_number_of_transpositions_leaves(mean):
 
 
 @pytest.mark.parametrize("mean", [0.2, 1.0])
-def test_few_transpositions_move_as_many_characters_as_they_should(mean):
+def test_few_transpositions_move_the_expected_number_of_characters(mean):
     moved = (draw(mean).new != torch.arange(CHARACTER_SLOTS)).sum(1)
     none, one = math.exp(-mean), mean * math.exp(-mean)
     undone = one * mean / 2 / (CHARACTER_SLOTS * (CHARACTER_SLOTS - 1) / 2)  # the same one twice
@@ -69,14 +69,14 @@ def test_few_transpositions_move_as_many_characters_as_they_should(mean):
     assert fits(counts, [none + undone, one, 1 - none - one - undone])
 
 
-def test_every_character_is_moved_and_met_as_often_as_any_other():
+def test_all_characters_are_equally_likely_to_be_renamed():
     new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(5)])
     rows, places = torch.nonzero(new != torch.arange(CHARACTER_SLOTS), as_tuple=True)
     for met in (places, new[rows, places]):
         assert fits(np.bincount(met, minlength=CHARACTER_SLOTS), np.full(CHARACTER_SLOTS, 1 / CHARACTER_SLOTS))
 
 
-def test_transpositions_are_of_any_two_different_characters():
+def test_transpositions_swap_uniformly_drawn_distinct_characters():
     new = torch.cat([draw(1.0, step=torch.tensor(step)).new for step in range(10)])
     single = new[(new != torch.arange(CHARACTER_SLOTS)).sum(1) == 2]
     ends = torch.nonzero(single != torch.arange(CHARACTER_SLOTS))[:, 1].view(-1, 2)
@@ -87,7 +87,7 @@ def test_transpositions_are_of_any_two_different_characters():
     assert fits(np.bincount(apart, minlength=half + 1), chances)
 
 
-def test_renaming_follows_the_random_numbers_of_its_step():
+def test_renaming_follows_from_the_random_numbers_of_its_step():
     number, first, second = (RandomStream(5, name) for name in ("flips", "flip-one", "flip-two"))
     at_most = _compute_poisson_cdf(4.0)
     for equation, new in enumerate(draw(4.0, 20, seed=5).new.tolist()):
@@ -103,7 +103,7 @@ def test_renaming_follows_the_random_numbers_of_its_step():
         assert new == expected
 
 
-def test_equations_steps_and_seeds_are_renamed_differently_and_repeatably():
+def test_renaming_depends_only_on_equation_step_and_seed():
     first = draw(32.0, 50).new
     assert len({tuple(row) for row in first.tolist()}) == 50
     assert torch.equal(first, draw(32.0, 50).new)
@@ -113,7 +113,7 @@ def test_equations_steps_and_seeds_are_renamed_differently_and_repeatably():
 
 
 @given(st.lists(st.lists(st.tuples(*[st.integers(0, CHARACTER_SLOTS - 1)] * 2), max_size=6), min_size=1, max_size=4))
-def test_transpositions_are_done_one_after_the_other(rows):
+def test_compose_applies_transpositions_in_order(rows):
     most = max(len(row) for row in rows) + 1
     filled = torch.tensor([row + [(5, 6)] * (most - len(row)) for row in rows])  # those behind do not count
     new, old = _compose(torch.tensor([len(row) for row in rows]), filled[:, :, 0], filled[:, :, 1])
@@ -126,13 +126,13 @@ def test_transpositions_are_done_one_after_the_other(rows):
             assert old[number, became] == character
 
 
-def test_operator_passes_opcheck():
+def test_compose_passes_torch_opcheck():
     torch.library.opcheck(
         _compose, (torch.tensor([1, 2]), torch.tensor([[1, 2], [3, 4]]), torch.tensor([[5, 6], [7, 8]]))
     )
 
 
-def test_a_share_of_the_equations_is_renamed_as_all_would_be():
+def test_share_renames_a_fraction_of_the_equations_unchanged_otherwise():
     some, every = (Augmentation(100.0, seed=3, device=CPU, share=s).draw(torch.tensor(5), 4_000) for s in (0.3, 1.0))
     same = torch.arange(192, dtype=torch.uint8)
     kept = (some.new == same).all(1)
@@ -144,7 +144,7 @@ def test_a_share_of_the_equations_is_renamed_as_all_would_be():
 
 @settings(max_examples=30)
 @given(FORESTS, st.integers(0, 1000))
-def test_only_characters_of_identifiers_are_renamed(forest, step):
+def test_renaming_changes_only_characters_of_identifiers(forest, step):
     resident = DeviceForest(forest, Vocabulary.learn([forest]), CPU)
     batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
     renaming = draw(200.0, len(forest), torch.tensor(step))
@@ -162,10 +162,10 @@ def test_only_characters_of_identifiers_are_renamed(forest, step):
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
 )
-def test_the_interpreted_kernel_agrees_with_the_cpu():
+def test_interpreted_compose_kernel_agrees_with_cpu():
     check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="1")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_the_kernel_on_a_gpu_agrees_with_the_cpu():
+def test_gpu_compose_kernel_agrees_with_cpu():
     check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="0")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.tree_ops import PADDING, TreeBatch
 from eqkin.errors import LimitReached
@@ -36,7 +36,7 @@ def selections(draw: st.DrawFn):
 
 
 @given(selections(), st.integers(0, 9))
-def test_collated_trees_are_those_of_a_forest_of_them_with_padding_behind(selection, padding):
+def test_collate_concatenates_trees_and_pads(selection, padding):
     forest, chosen = selection
     batch = collated(DeviceForest(forest, VOCABULARY, CPU), chosen, padding)
     expected = TreeBatch.from_forest(forest.select(chosen))
@@ -56,7 +56,7 @@ def test_collated_trees_are_those_of_a_forest_of_them_with_padding_behind(select
 
 
 @given(selections(), st.integers(0, 3))
-def test_features_are_those_of_the_vocabulary(selection, padding):
+def test_features_match_the_vocabulary(selection, padding):
     forest, chosen = selection
     for vocabulary in (VOCABULARY, Vocabulary.learn([forest]), Vocabulary((), (), ())):
         resident = DeviceForest(forest, vocabulary, CPU)
@@ -69,7 +69,7 @@ def test_features_are_those_of_the_vocabulary(selection, padding):
 
 
 @given(selections())
-def test_answers_are_the_tag_and_the_first_attribute_and_character_or_none(selection):
+def test_masking_targets_are_tag_first_attribute_and_first_character(selection):
     forest, chosen = selection
     resident = DeviceForest(forest, VOCABULARY, CPU)
     batch = collated(resident, chosen)
@@ -87,7 +87,7 @@ def test_answers_are_the_tag_and_the_first_attribute_and_character_or_none(selec
 
 @settings(max_examples=50)
 @given(selections(), st.integers(0, 1000))
-def test_renamed_answers_are_the_new_names_of_identifiers(selection, step):
+def test_masking_targets_follow_renamed_identifiers(selection, step):
     forest, chosen = selection
     resident = DeviceForest(forest, VOCABULARY, CPU)
     batch = collated(resident, chosen)
@@ -110,7 +110,7 @@ def test_renamed_answers_are_the_new_names_of_identifiers(selection, step):
 
 @settings(max_examples=50)
 @given(selections(), st.integers(0, 9), st.integers(0, 1000), st.booleans())
-def test_hidden_nodes_are_all_zero_and_others_as_they_were(selection, padding, step, renamed):
+def test_mask_zeroes_features_of_hidden_nodes_only(selection, padding, step, renamed):
     forest, chosen = selection
     resident = DeviceForest(forest, VOCABULARY, CPU)
     batch = collated(resident, chosen, padding)
@@ -126,7 +126,7 @@ def test_hidden_nodes_are_all_zero_and_others_as_they_were(selection, padding, s
         )
 
 
-def test_repeated_trees_are_renamed_each_in_its_own_way():
+def test_repeated_trees_are_renamed_independently():
     resident = DeviceForest(build([LEAF]), VOCABULARY, CPU)
     batch = collated(resident, [0] * 50)
     renaming = Augmentation(300.0, seed=0, device=CPU).draw(torch.tensor(0), 50)
@@ -135,21 +135,21 @@ def test_repeated_trees_are_renamed_each_in_its_own_way():
     assert len(features.unique(dim=0)) > 20
 
 
-def test_sizes_and_length_are_those_of_the_forest():
+def test_device_forest_has_sizes_and_length_of_the_forest():
     forest = build([LEAF, ("mrow", "", "", [LEAF] * 5), LEAF])
     resident = DeviceForest(forest, VOCABULARY, CPU)
     assert len(resident) == 3
     assert resident.get_sizes(torch.tensor([[1, 0], [2, 1]])).tolist() == [[6, 1], [1, 6]]
 
 
-def test_a_node_takes_eight_bytes():
+def test_device_forest_takes_eight_bytes_per_node():
     forest = build([("mrow", "", "", [LEAF] * 99)] * 50)
     resident = DeviceForest(forest, VOCABULARY, CPU)
     tables = len(resident.table) * (2 * 256 + 3 * 8 + 1)
     assert resident.bytes == 8 * len(forest.tag) + 8 * 51 + tables
 
 
-def test_more_labels_than_two_bytes_hold_are_distinguished():
+def test_labels_beyond_16_bits_are_distinguished():
     many = 33_000
     texts = [chr(0x4E00 + i % 20_000) + chr(0x61 + i // 20_000) for i in range(many)]
     forest = build([LEAF])
@@ -165,7 +165,7 @@ def test_more_labels_than_two_bytes_hold_are_distinguished():
     assert torch.equal(resident.build_features(batch, torch.float32), expected.float())
 
 
-def test_the_largest_tree_fits_and_a_larger_one_is_refused():
+def test_device_forest_rejects_trees_above_the_limit():
     largest = build([("mrow", "", "", [LEAF] * (LIMITS.tree_nodes - 1))])
     batch = collated(DeviceForest(largest, VOCABULARY, CPU), [0, 0])
     assert int(batch.trees.position.max()) == LIMITS.tree_nodes - 2
@@ -174,7 +174,7 @@ def test_the_largest_tree_fits_and_a_larger_one_is_refused():
         DeviceForest(larger, VOCABULARY, CPU)
 
 
-def test_empty_device_forest_can_be_built():
+def test_device_forest_accepts_an_empty_forest():
     resident = DeviceForest(build([]), VOCABULARY, CPU)
     assert len(resident) == 0
     assert resident.table.shape == (0, TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS)

@@ -60,7 +60,7 @@ def _spawn(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 @given(_ARRAYS)
-def test_checkpoint_restores_arrays_bit_by_bit(
+def test_checkpoint_restores_bits_dtypes_and_shapes(
     tmp_path_factory: pytest.TempPathFactory, arrays: dict[str, np.ndarray]
 ) -> None:
     folder = tmp_path_factory.mktemp("run")
@@ -75,7 +75,7 @@ def test_checkpoint_restores_arrays_bit_by_bit(
         assert loaded.flags.writeable
 
 
-def test_views_are_saved_as_they_read(tmp_path: Path) -> None:
+def test_checkpoint_restores_array_views(tmp_path: Path) -> None:
     grid = np.arange(12).reshape(3, 4)
     views = {
         "turned": grid.T,
@@ -110,12 +110,12 @@ def test_checkpoint_restores_facts(tmp_path: Path) -> None:
     assert math.isnan(checkpoint.facts["best"])
 
 
-def test_folder_without_checkpoint_loads_none(tmp_path: Path) -> None:
+def test_load_returns_none_without_a_checkpoint(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path) is None
     assert load_checkpoint(tmp_path / "missing") is None
 
 
-def test_only_the_last_state_and_the_files_of_others_stay(tmp_path: Path) -> None:
+def test_save_deletes_only_files_of_older_checkpoints(tmp_path: Path) -> None:
     for name in ("checkpoint-best.safetensors", "metrics.jsonl"):
         (tmp_path / name).write_text("not ours")
     for name in ("checkpoint-3.safetensors", ".checkpoint-3.safetensors.77.tmp", ".checkpoint.json.78.tmp"):
@@ -132,14 +132,14 @@ def test_only_the_last_state_and_the_files_of_others_stay(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("facts", [{}, {"step": -1}, {"step": 1.0}, {"step": True}, {"step": 1, "x": {2}}])
-def test_facts_that_cannot_be_stored_are_refused(tmp_path: Path, facts: dict[str, object]) -> None:
+def test_save_rejects_invalid_facts(tmp_path: Path, facts: dict[str, object]) -> None:
     with pytest.raises(BadInput, match=r"step|JSON"):
         save_checkpoint(tmp_path, {}, facts)
     assert _names(tmp_path) == []
 
 
 @pytest.mark.parametrize("kind", ["O", "U3", "c8", "M8[s]", "V2"])
-def test_arrays_that_cannot_be_stored_are_refused_by_name(tmp_path: Path, kind: str) -> None:
+def test_save_rejects_unsupported_arrays_by_name(tmp_path: Path, kind: str) -> None:
     with pytest.raises(BadInput, match=r"weird is an array of"):
         save_checkpoint(tmp_path, {"weird": np.zeros(2, kind)}, {"step": 1})
 
@@ -194,7 +194,7 @@ for countdown in itertools.count(1):
 
 
 @pytest.mark.parametrize(("old", "new"), [(None, 1), (1, 2), (2, 2)])
-def test_a_save_killed_at_any_moment_leaves_the_old_state_or_the_new(tmp_path: Path, old: int | None, new: int) -> None:
+def test_save_killed_at_any_moment_leaves_the_old_or_the_new_state(tmp_path: Path, old: int | None, new: int) -> None:
     before, copies = tmp_path / "before", tmp_path / "copies"
     before.mkdir()
     copies.mkdir()
@@ -234,7 +234,7 @@ with lock_run(folder):
 """
 
 
-def test_repeatedly_killed_run_resumes_from_its_checkpoints(tmp_path: Path) -> None:
+def test_repeatedly_killed_run_continues_from_its_last_checkpoint(tmp_path: Path) -> None:
     chance = random.Random(5)
     step = 0
     for _ in range(6):
@@ -251,7 +251,7 @@ def test_repeatedly_killed_run_resumes_from_its_checkpoints(tmp_path: Path) -> N
         assert step in (said, said + 1)
 
 
-def test_a_reader_that_a_save_overtakes_gets_the_new_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_overtaken_by_a_save_returns_the_new_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_checkpoint(tmp_path, *_state(1))
     read = Path.read_bytes
 
@@ -265,7 +265,7 @@ def test_a_reader_that_a_save_overtakes_gets_the_new_state(tmp_path: Path, monke
     assert _saved_step(tmp_path) == 2
 
 
-def test_any_flipped_byte_is_found(tmp_path: Path) -> None:
+def test_load_detects_any_flipped_byte(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, *_state(1, 4))
     for path in tmp_path.iterdir():
         content = path.read_bytes()
@@ -277,7 +277,7 @@ def test_any_flipped_byte_is_found(tmp_path: Path) -> None:
     assert _saved_step(tmp_path) == 1
 
 
-def test_truncated_and_missing_files_are_reported_with_a_remedy(tmp_path: Path) -> None:
+def test_load_reports_truncated_and_missing_files_with_a_remedy(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, {}, {"step": 1, "best": math.nan})
     arrays = tmp_path / "checkpoint-1.safetensors"
     for path in (tmp_path / "checkpoint.json", arrays):
@@ -321,7 +321,7 @@ def _write_manifest(folder: Path, **changes: object) -> None:
         ({}, "not a readable safetensors file"),
     ],
 )
-def test_foreign_files_are_refused_and_not_written_over(
+def test_foreign_checkpoints_are_rejected_and_not_overwritten(
     tmp_path: Path, changes: dict[str, object], complaint: str
 ) -> None:
     _write_manifest(tmp_path, **changes)
@@ -335,13 +335,13 @@ def test_foreign_files_are_refused_and_not_written_over(
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "[" * 100_000, '{"format": 1}', "\udc80"])
-def test_a_checkpoint_that_is_something_else_is_reported(tmp_path: Path, text: str) -> None:
+def test_load_rejects_files_that_are_not_checkpoints(tmp_path: Path, text: str) -> None:
     (tmp_path / "checkpoint.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(CorruptData, match=r"checkpoint\.json"):
         load_checkpoint(tmp_path)
 
 
-def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(tmp_path: Path) -> None:
+def test_full_disk_is_a_clear_error_and_keeps_the_old_state(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, *_state(1))
     script = "import resource, signal, sys\nfrom pathlib import Path\nimport numpy as np\n"
     script += "from eqkin.training.checkpoint import save_checkpoint\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -356,7 +356,7 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("call", range(1, 5))
-def test_a_failed_fsync_is_a_clear_error_and_a_state_stays(
+def test_failed_fsync_is_a_clear_error_and_keeps_a_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
     save_checkpoint(tmp_path, *_state(1))
@@ -374,7 +374,7 @@ def test_a_failed_fsync_is_a_clear_error_and_a_state_stays(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_folder_can_be_read_and_refuses_writes(tmp_path: Path) -> None:
+def test_read_only_folder_can_be_loaded_but_not_saved_to(tmp_path: Path) -> None:
     save_checkpoint(tmp_path, *_state(1))
     tmp_path.chmod(0o555)
     try:
@@ -387,7 +387,7 @@ def test_a_read_only_folder_can_be_read_and_refuses_writes(tmp_path: Path) -> No
         tmp_path.chmod(0o755)
 
 
-def test_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
+def test_run_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with (
         pytest.raises(StorageFailed, match="cannot be used as the folder of a run"),
@@ -398,7 +398,7 @@ def test_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
         save_checkpoint(tmp_path / "file" / "run", *_state(1))
 
 
-def test_a_second_run_in_the_same_folder_is_refused_by_name(tmp_path: Path) -> None:
+def test_lock_names_the_process_that_holds_it(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "first"
     process = _spawn(_ENDLESS, folder)
     assert process.stdout is not None

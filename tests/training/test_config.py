@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.architecture import Architecture
 from eqkin.errors import BadInput
 from eqkin.training.config import RECIPES, Recipe, get_recipe
 
 
-def test_the_papers_recipe_is_the_papers():
+def test_recipe_paper_has_the_papers_settings():
     recipe = get_recipe("paper")
     assert recipe == Recipe() == RECIPES["paper"]
     assert recipe.architecture == Architecture(width=512, layers=3, normalised=(0, 2), dimensions=64)
@@ -23,7 +23,7 @@ def test_the_papers_recipe_is_the_papers():
     assert (recipe.learning_rate, recipe.warm_up, recipe.triplets) == (1e-4, 1_000, 20_000_000)
 
 
-def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
+def test_recipe_eqkin_has_a_mix_network_and_three_losses():
     recipe = get_recipe("eqkin")
     assert recipe.architecture == Architecture(width=512, layers=4, normalised=(), dimensions=64, kind="mix")
     assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
@@ -37,7 +37,7 @@ def test_eqkin_s_own_recipe_has_another_network_and_three_teachers():
     assert recipe.validate() == recipe
 
 
-def test_recipes_of_older_versions_are_read_and_written_unchanged():
+def test_recipe_json_of_the_first_version_is_unchanged():
     kept = {
         "name": "paper", "architecture": {"width": 512, "layers": 3, "normalised": [0, 2], "dimensions": 64},
         "loss": "histogram", "contexts": ["section", "paper", "citation"], "masking": 0.15, "transpositions": 32.0,
@@ -76,11 +76,11 @@ def test_recipes_of_older_versions_are_read_and_written_unchanged():
         seed=st.integers(-(2**63), 2**63 - 1),
     )
 )
-def test_a_recipe_survives_json(recipe):
+def test_recipe_survives_a_json_round_trip(recipe):
     assert Recipe.from_dict(json.loads(json.dumps(recipe.to_dict()))) == recipe.validate()
 
 
-def test_settings_are_changed_by_their_text():
+def test_override_parses_settings_given_as_text():
     changed = Recipe().override(
         {
             "batch": "1_024", "triplets": "1.5e6", "masking": "0", "loss": "triplet", "contexts": "paper, citation",
@@ -96,7 +96,7 @@ def test_settings_are_changed_by_their_text():
 
 
 @pytest.mark.parametrize(("triplets", "batch", "steps"), [(1, 128, 1), (128, 128, 1), (129, 128, 2), (10, 3, 4)])
-def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
+def test_recipe_steps_cover_all_triplets(triplets, batch, steps):
     assert Recipe(triplets=triplets, batch=batch).steps == steps
 
 
@@ -146,19 +146,19 @@ def test_steps_are_enough_for_all_triplets(triplets, batch, steps):
         ("architecture", "1", "no setting 'architecture'"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused_by_name(name, text, message):
+def test_override_rejects_invalid_settings_by_name(name, text, message):
     with pytest.raises(BadInput, match=message):
         Recipe().override({name: text})
 
 
-def test_eqkin_s_recipe_needs_a_teacher():
+def test_recipe_eqkin_needs_at_least_one_loss():
     none = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
     with pytest.raises(BadInput, match="needs at least one positive weight"):
         get_recipe("eqkin").override(none)
     assert Recipe().override(none).words_weight == 0  # there nobody asks for it
 
 
-def test_eqkin_s_recipe_hides_as_many_nodes_as_asked_for():
+def test_recipe_eqkin_accepts_any_masking_fraction():
     for share in (0.0, 0.5):
         changed = get_recipe("eqkin").override({"masking": str(share)})
         assert changed.masking == share and Recipe.from_dict(changed.to_dict()) == changed
@@ -178,13 +178,13 @@ def test_eqkin_s_recipe_hides_as_many_nodes_as_asked_for():
         {"loss": "none"},
     ],
 )
-def test_json_that_is_not_a_recipe_is_refused(change):
+def test_from_dict_rejects_json_that_is_not_a_recipe(change):
     with pytest.raises(BadInput):
         Recipe.from_dict(Recipe().to_dict() | change)
     with pytest.raises(BadInput):
         Recipe.from_dict({})
 
 
-def test_an_unknown_recipe_is_refused_and_the_known_ones_named():
+def test_get_recipe_names_the_known_recipes():
     with pytest.raises(BadInput, match="no recipe 'papper'; there are paper, eqkin"):
         get_recipe("papper")

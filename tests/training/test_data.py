@@ -140,7 +140,7 @@ def corpora(draw: st.DrawFn, works: int = 8) -> Corpus:
     )
 
 
-def test_every_equation_with_a_tree_is_there_once_under_its_id(corpus: Corpus, library: Library) -> None:
+def test_corpus_has_every_equation_with_a_tree_once(corpus: Corpus, library: Library) -> None:
     exported = list(library.iter_equations(mathml=False))
     assert len(corpus) == len(exported) == 9 + 12 + 6
     assert {corpus.get_equation_id(tree) for tree in range(len(corpus))} == {equation["id"] for equation in exported}
@@ -148,7 +148,7 @@ def test_every_equation_with_a_tree_is_there_once_under_its_id(corpus: Corpus, l
     assert "record:wordy" not in corpus.papers
 
 
-def test_trees_are_those_of_the_library_in_the_order_of_their_papers(corpus: Corpus, library: Library) -> None:
+def test_corpus_trees_are_sorted_by_paper(corpus: Corpus, library: Library) -> None:
     builder, numbers = ForestBuilder(), []
     for here, forest in library.iter_forests():
         builder.add_forest(forest)
@@ -165,13 +165,13 @@ def test_trees_are_those_of_the_library_in_the_order_of_their_papers(corpus: Cor
     assert places == sorted(places)
 
 
-def test_sections_are_distinguished(corpus: Corpus) -> None:
+def test_corpus_distinguishes_sections(corpus: Corpus) -> None:
     paper = corpus.papers.index("arxiv:1701.00001")
     sections = corpus.section[corpus.paper == paper]
     assert (sections - sections[0]).tolist() == [0, 0, 1]
 
 
-def test_old_and_new_identifiers_are_resolved_to_papers_of_the_library(corpus: Corpus) -> None:
+def test_citations_resolve_old_and_new_arxiv_identifiers(corpus: Corpus) -> None:
     cites = {(corpus.papers[citing], corpus.papers[cited]) for citing, cited in corpus.citations.tolist()}
     assert cites == {
         ("arxiv:1701.00001", "arxiv:hep-th/9901001"),
@@ -182,15 +182,13 @@ def test_old_and_new_identifiers_are_resolved_to_papers_of_the_library(corpus: C
     assert corpus.citations.dtype == np.int32
 
 
-def test_a_repository_is_a_work_then_a_parent_then_the_paper_itself(corpus: Corpus) -> None:
+def test_work_is_repository_then_parent_then_paper(corpus: Corpus) -> None:
     works = dict(zip(corpus.papers, corpus.works, strict=True))
     assert [works[f"record:d{n}"] for n in range(6)] == ["r/1", "r/1", "book", "book", "r\ufffd", "record:d5"]
     assert works["arxiv:1701.00001"] == "arxiv:1701.00001"
 
 
-def test_the_same_content_gives_the_same_bytes_however_it_came_there(
-    corpus: Corpus, sources: list[Path], tmp_path: Path
-) -> None:
+def test_equal_libraries_give_equal_corpus_files(corpus: Corpus, sources: list[Path], tmp_path: Path) -> None:
     with Library.open(tmp_path / "other") as other:
         for source in reversed(sources):
             other.add("atlas:", source)
@@ -203,7 +201,7 @@ def test_the_same_content_gives_the_same_bytes_however_it_came_there(
     assert len({(tmp_path / name).read_bytes() for name in "cdef"}) == 1
 
 
-def test_corpus_follows_a_library_rewritten_by_another_process(tmp_path: Path) -> None:
+def test_corpus_sees_changes_by_other_processes(tmp_path: Path) -> None:
     papers = tmp_path / "papers"
     for number in range(3):
         write_article(papers, number)
@@ -222,7 +220,7 @@ def test_corpus_follows_a_library_rewritten_by_another_process(tmp_path: Path) -
     assert changed.digest != first.digest
 
 
-def test_digest_changes_with_any_change(corpus: Corpus) -> None:
+def test_corpus_digest_changes_with_any_content(corpus: Corpus) -> None:
     other = [
         replace(corpus, works=[*corpus.works[:-1], "another"]),
         replace(corpus, citations=corpus.citations[1:]),
@@ -236,7 +234,7 @@ def test_digest_changes_with_any_change(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize("name", ["corpus.safetensors", "corpus.zst", "corpus"])
-def test_a_file_gives_back_the_corpus(corpus: Corpus, tmp_path: Path, name: str) -> None:
+def test_corpus_survives_its_file(corpus: Corpus, tmp_path: Path, name: str) -> None:
     corpus.save(tmp_path / name)
     loaded = Corpus.load(str(tmp_path / name))
     assert same(loaded, corpus)
@@ -246,7 +244,7 @@ def test_a_file_gives_back_the_corpus(corpus: Corpus, tmp_path: Path, name: str)
     assert same(Corpus.load((tmp_path / name).rename(tmp_path / "renamed")), corpus)
 
 
-def test_a_file_of_the_first_version_has_no_words_and_still_loads(corpus: Corpus, tmp_path: Path) -> None:
+def test_corpus_file_of_version_1_loads_without_words(corpus: Corpus, tmp_path: Path) -> None:
     replace(corpus, words=None).save(tmp_path / "old")
     assert b'"version":"1"' in (tmp_path / "old").read_bytes()
     loaded = Corpus.load(tmp_path / "old")
@@ -256,14 +254,14 @@ def test_a_file_of_the_first_version_has_no_words_and_still_loads(corpus: Corpus
 
 
 @given(corpora())
-def test_any_corpus_survives_its_file(tmp_path_factory: pytest.TempPathFactory, made: Corpus) -> None:
+def test_random_corpus_survives_its_file(tmp_path_factory: pytest.TempPathFactory, made: Corpus) -> None:
     made.validate()
     path = tmp_path_factory.getbasetemp() / "any.zst"
     made.save(path)
     assert same(Corpus.load(path), made)
 
 
-def test_checking_in_parts_finds_the_same_damage(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tree_check_in_parts_finds_every_error(corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(data_module, "_CHECK_NODES", 40)
     data_module._check_trees(corpus.forest)
     for node in range(0, len(corpus.forest.tag), 7):
@@ -275,7 +273,7 @@ def test_checking_in_parts_finds_the_same_damage(corpus: Corpus, monkeypatch: py
 
 @pytest.mark.parametrize("name", ["plain.safetensors", "packed.zst"])
 @given(data=st.data())
-def test_a_flipped_bit_is_noticed(
+def test_corpus_load_detects_flipped_bits(
     small: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject
 ) -> None:
     path = tmp_path_factory.getbasetemp() / f"flipped-{name}"
@@ -291,7 +289,9 @@ def test_a_flipped_bit_is_noticed(
 
 
 @pytest.mark.parametrize("name", ["plain.safetensors", "packed.zst"])
-def test_a_truncated_or_prolonged_file_is_refused_by_name(small: dict[str, bytes], tmp_path: Path, name: str) -> None:
+def test_corpus_load_rejects_truncated_and_extended_files_by_name(
+    small: dict[str, bytes], tmp_path: Path, name: str
+) -> None:
     content = small[name]
     for length in {0, 1, 7, 8, 9, 100, len(content) // 2, len(content) - 5, len(content) - 1}:
         with pytest.raises(CorruptData, match=name):
@@ -300,7 +300,7 @@ def test_a_truncated_or_prolonged_file_is_refused_by_name(small: dict[str, bytes
         damaged(tmp_path / name, content + b"more")
 
 
-def test_foreign_files_and_unknown_versions_are_refused(
+def test_corpus_load_rejects_foreign_files_and_unknown_versions(
     corpus: Corpus, small: dict[str, bytes], tmp_path: Path
 ) -> None:
     for content in (b"hello", to_bytes(corpus.forest), zstandard.compress(b"hello"), b"\xff" * 1000, b"[" * 10_000):
@@ -311,7 +311,7 @@ def test_foreign_files_and_unknown_versions_are_refused(
         damaged(tmp_path / "file.zst", newer)
 
 
-def test_a_file_is_not_unpacked_without_end(
+def test_corpus_load_limits_unpacked_bytes(
     small: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_module, "MAX_UNPACKED_BYTES", 1000)
@@ -359,7 +359,7 @@ def test_a_file_is_not_unpacked_without_end(
         ("vocabulary", lambda a: a[:-1], "not terminated"),
     ],
 )
-def test_arrays_that_do_not_fit_together_are_refused(corpus: Corpus, tmp_path: Path, name, change, message) -> None:
+def test_corpus_load_rejects_inconsistent_arrays(corpus: Corpus, tmp_path: Path, name, change, message) -> None:
     arrays = corpus._to_arrays()
     if change:
         arrays[name] = np.ascontiguousarray(change(arrays[name]))
@@ -375,7 +375,7 @@ def test_arrays_that_do_not_fit_together_are_refused(corpus: Corpus, tmp_path: P
         Corpus.load(tmp_path / "odd")
 
 
-def test_missing_corpus_file_is_bad_input_and_missing_folder_a_storage_failure(corpus: Corpus, tmp_path: Path) -> None:
+def test_corpus_reports_missing_files_and_folders(corpus: Corpus, tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path, tmp_path / "a\0b"):
         with pytest.raises(BadInput, match="no such file"):
             Corpus.load(path)
@@ -383,7 +383,7 @@ def test_missing_corpus_file_is_bad_input_and_missing_folder_a_storage_failure(c
         corpus.save(tmp_path / "no" / "such" / "folder.zst")
 
 
-def test_an_empty_library_is_an_empty_corpus(tmp_path: Path) -> None:
+def test_corpus_of_an_empty_library_is_empty(tmp_path: Path) -> None:
     empty = Corpus.from_library(Library.open(tmp_path / "library"))
     assert empty.compute_statistics() == dict.fromkeys(
         ("trees", "papers", "works", "sections", "citations", "nodes", "mean_nodes"), 0
@@ -394,7 +394,7 @@ def test_an_empty_library_is_an_empty_corpus(tmp_path: Path) -> None:
         empty.split(0.1, 0)
 
 
-def test_a_damaged_library_is_refused(sources: list[Path], tmp_path: Path) -> None:
+def test_corpus_of_a_damaged_library_is_an_error(sources: list[Path], tmp_path: Path) -> None:
     with Library.open(tmp_path / "library") as library:
         library.add(sources[2])
         (segment,) = (tmp_path / "library" / "forest").iterdir()
@@ -409,7 +409,7 @@ def test_a_damaged_library_is_refused(sources: list[Path], tmp_path: Path) -> No
 
 
 @given(corpora(), st.data())
-def test_selected_papers_keep_their_trees_sections_and_citations(made: Corpus, data: st.DataObject) -> None:
+def test_select_keeps_trees_sections_and_citations(made: Corpus, data: st.DataObject) -> None:
     chosen = data.draw(st.sets(st.integers(0, len(made.papers) - 1))) if made.papers else set()
     part = made.select(sorted(chosen, reverse=True))
     part.validate()
@@ -423,7 +423,7 @@ def test_selected_papers_keep_their_trees_sections_and_citations(made: Corpus, d
 
 
 @given(corpora(), st.floats(0.01, 0.99), st.integers(0, 2**40))
-def test_split_separates_works_and_loses_no_paper(made: Corpus, held_out: float, seed: int) -> None:
+def test_split_divides_by_work_and_keeps_all_papers(made: Corpus, held_out: float, seed: int) -> None:
     if len(set(made.works)) < 2:
         with pytest.raises(BadInput, match="one work|no papers"):
             made.split(held_out, seed)
@@ -450,7 +450,7 @@ def works_of(sizes: list[int]) -> Corpus:
     return Corpus(forest, numbers, numbers, [f"p{n}" for n in numbers], names, np.zeros((0, 2), np.int32), numbers * 0)
 
 
-def test_split_holds_out_about_the_asked_fraction_and_no_giant_work() -> None:
+def test_split_holds_out_the_requested_fraction_without_giants() -> None:
     made = works_of([3] * 60 + [100, 400])
     held = set()
     for seed in range(10):
@@ -461,19 +461,19 @@ def test_split_holds_out_about_the_asked_fraction_and_no_giant_work() -> None:
     assert len(held) == 10
 
 
-def test_when_all_works_are_giants_the_smallest_is_held_out() -> None:
+def test_split_holds_out_the_smallest_work_if_all_are_giants() -> None:
     training, test = works_of([50, 20, 30]).split(0.01, 0)
     assert set(test.works) == {"work1"}
     assert set(training.works) == {"work0", "work2"}
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0, -1.0, float("nan")])
-def test_a_share_that_is_none_is_refused(corpus: Corpus, share: float) -> None:
+def test_split_rejects_invalid_fractions(corpus: Corpus, share: float) -> None:
     with pytest.raises(BadInput, match="between 0 and 1"):
         corpus.split(share, 0)
 
 
-def test_the_atlas_is_exported_as_a_corpus(tmp_path: Path) -> None:
+def test_atlas_is_exported_as_a_corpus(tmp_path: Path) -> None:
     library, path = str(tmp_path / "library"), tmp_path / "corpus.zst"
     runner = CliRunner()
     assert runner.invoke(app, ["add", "atlas:", "--library", library]).exit_code == 0

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 if not torch.distributed.is_available():
     pytest.skip("this torch was built without torch.distributed", allow_module_level=True)
 if sys.platform == "win32":
@@ -93,7 +93,7 @@ def said(folder: Path, name: str) -> list[list[str]]:
     return [json.loads((folder / f"{name}-{rank}.json").read_text()) for rank in range(2)]
 
 
-def test_sums_and_gathers_have_the_gradients_of_one_process(folder: Path) -> None:
+def test_all_reduce_and_all_gather_have_the_gradients_of_one_process(folder: Path) -> None:
     xs = [two_processes.numbers(rank) for rank in range(2)]
     everyone = torch.stack([x.view(3, 2, 4) for x in xs], dim=1).flatten(0, 2)  # group by group, rank by rank
     total = sum(x.mean(0) for x in xs)
@@ -108,7 +108,7 @@ def test_sums_and_gathers_have_the_gradients_of_one_process(folder: Path) -> Non
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_two_processes_train_the_same_weights_as_one(
+def test_two_processes_train_like_one(
     name: str, folder: Path, atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", ROUGH)
@@ -126,7 +126,7 @@ def test_two_processes_train_the_same_weights_as_one(
         assert np.array_equal(value, two[1][key]), key  # or they would drift apart
 
 
-def test_a_process_that_dies_is_noticed_and_the_run_can_be_resumed(folder: Path, tmp_path: Path) -> None:
+def test_dead_process_is_noticed_and_the_run_resumes(folder: Path, tmp_path: Path) -> None:
     kind, message = json.loads((folder / "lost-0.json").read_text())
     assert kind == Unreachable.__name__ and "--resume" in message
     run = tmp_path / "run"
@@ -141,7 +141,7 @@ def test_a_process_that_dies_is_noticed_and_the_run_can_be_resumed(folder: Path,
     assert Model.load(run / MODEL_FOLDER).digest == Model.load(folder / "whole" / MODEL_FOLDER).digest
 
 
-def test_a_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(folder / "killed", run)
     assert TrainingRun(atlas_corpus, RESUMED, run, "cpu", logging=PACE).train(resume=True).finished
@@ -155,7 +155,7 @@ def test_a_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Co
     np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
 
 
-def test_processes_started_again_do_not_call_on_dead_ones() -> None:
+def test_fresh_store_ignores_entries_of_dead_processes() -> None:
     store = torch.distributed.HashStore()
     for other in (1, 2):  # of a start that failed
         store.set(f"eqkin/token-{other}", "dead")
@@ -169,7 +169,7 @@ def test_processes_started_again_do_not_call_on_dead_ones() -> None:
     assert names == {b"of start 0", b"of start 1"}
 
 
-def test_error_of_one_process_stops_all(folder: Path) -> None:
+def test_errors_of_the_first_process_are_raised_in_all(folder: Path) -> None:
     for first, second in (said(folder, name) for name in ("odd", "there", "different")):
         assert first == second
     assert said(folder, "odd")[0] == [
@@ -183,7 +183,7 @@ def test_error_of_one_process_stops_all(folder: Path) -> None:
     assert "has a checkpoint of step" in said(folder, "nan")[0][1]  # only the first has a folder to look into
 
 
-def test_a_signal_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> None:
+def test_sigterm_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> None:
     settings = ["--set", "width=16", "--batch", "4", "--triplets", "40000", "--set", "held_out=0.25", "--device", "cpu"]
     corpus, run = folder / "corpus.zst", tmp_path / "run"
     process = torchrun("-m", "eqkin", "train", corpus, "--recipe", "paper", "-o", run, *settings)
@@ -197,7 +197,7 @@ def test_a_signal_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> Non
     assert out.count("stopped at step") == 1 and "torchrun ... eqkin train --resume" in out
 
 
-def test_group_without_torchrun_is_a_single_process() -> None:
+def test_process_group_is_single_without_torchrun() -> None:
     with join_process_group(CPU) as ranks:
         assert ranks == SINGLE_PROCESS
         x = torch.ones(3)
@@ -209,7 +209,7 @@ def test_group_without_torchrun_is_a_single_process() -> None:
     assert not torch.distributed.is_initialized()
 
 
-def test_single_process_training_is_refused_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_process_training_is_rejected_under_torchrun(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, RANK=0)
     module = torch.nn.Linear(1, 1)
     with pytest.raises(BadInput, match="without torchrun"):
@@ -218,7 +218,7 @@ def test_single_process_training_is_refused_under_torchrun(monkeypatch: pytest.M
     assert isinstance(refused.exception, BadInput) and "without torchrun" in str(refused.exception)
 
 
-def test_failed_rendezvous_names_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_rendezvous_names_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     started(monkeypatch, RANK=1)  # the first one is not there
     with pytest.raises(Unreachable, match=r"2 processes .* did not meet at 127\.0\.0\.1:1 "):
         with join_process_group(CPU, timeout=timedelta(seconds=1)):

@@ -46,7 +46,7 @@ def reached(tower, pairs=TEST):
     return compute_mrr(tower.compute_vectors(pairs.T.ravel()))
 
 
-def test_finetuning_learns_partners():
+def test_finetuning_learns_a_substitution():
     forest = sides()
     candidates = {f"{size}": lambda size=size: BagTower(forest, size, 0, CPU) for size in (4, 32)}
     told = []
@@ -57,7 +57,7 @@ def test_finetuning_learns_partners():
     assert len(told) == 4
 
 
-def test_the_same_seed_gives_the_same():
+def test_finetuning_is_deterministic():
     forest = sides()
     first, second = (
         finetune({"": lambda: BagTower(forest, 8, 0, CPU)}, LEARN, CHECK, compute_mrr, SETTINGS)[0] for _ in "12"
@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same():
     assert torch.equal(first.weight, second.weight)
 
 
-def test_a_rate_that_only_harms_leaves_everything_as_it_was():
+def test_finetuning_keeps_the_initial_state_if_nothing_is_better():
     vectors = np.tile(np.random.default_rng(1).normal(size=(PAIRS, 8)).astype(np.float32), (2, 1))
     candidates = {"": lambda: LinearTower(vectors, 8, 0, CPU)}
     tower, choice = finetune(candidates, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=2, rates=(50.0,)))
@@ -82,7 +82,7 @@ class Falling(BagTower):
         return super().forward(formulas) * torch.where(self.weight.abs().max() > 50, torch.nan, 1.0)
 
 
-def test_a_rate_that_fails_is_passed_over_unless_all_do():
+def test_finetuning_skips_failing_rates_unless_all_fail():
     forest, told = sides(), []
     make = {"bag": lambda: Falling(forest, 8, 0, CPU)}
     settings = FinetuningConfig(batch=16, epochs=12, rates=(3e-2, 100.0))
@@ -93,7 +93,7 @@ def test_a_rate_that_fails_is_passed_over_unless_all_do():
         finetune(make, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=12, rates=(100.0,)))
 
 
-def test_few_pairs_make_one_batch():
+def test_finetuning_uses_one_batch_for_few_pairs():
     forest = sides()
     settings = FinetuningConfig(batch=4_096, epochs=3, rates=(1e-2,))
     _, choice = finetune({"": lambda: BagTower(forest, 32, 0, CPU)}, LEARN, CHECK, compute_mrr, settings)
@@ -101,12 +101,12 @@ def test_few_pairs_make_one_batch():
 
 
 @pytest.mark.parametrize(("learn", "check"), [(LEARN[:1], CHECK), (LEARN, CHECK[:0])])
-def test_too_few_pairs_are_an_error(learn, check):
+def test_finetuning_rejects_too_few_pairs(learn, check):
     with pytest.raises(BadInput, match="too few"):
         finetune({"": lambda: BagTower(sides(), 4, 0, CPU)}, learn, check, compute_mrr, SETTINGS)
 
 
-def test_the_graph_tower_gives_the_encoders_vectors():
+def test_graph_tower_gives_the_encoders_vectors():
     model, forest = random_model(), some_trees(30)
     wanted = Encoder(model).embed(forest)
     tower = GraphTower(forest, model, CPU)
@@ -115,7 +115,7 @@ def test_the_graph_tower_gives_the_encoders_vectors():
 
 
 @pytest.mark.parametrize("statistics", [False, True])
-def test_graph_tower_trains_and_can_freeze_its_statistics(statistics):
+def test_graph_tower_keeps_or_updates_its_statistics(statistics):
     forest = sides()
     model = random_model(vocabulary=Vocabulary.learn([forest]))
     settings = FinetuningConfig(batch=16, epochs=20, rates=(3e-3,))
@@ -127,7 +127,7 @@ def test_graph_tower_trains_and_can_freeze_its_statistics(statistics):
     assert torch.equal(tower.network.layers[0].norm.mean, fresh.network.layers[0].norm.mean) is not statistics
 
 
-def test_the_transformer_tower_learns():
+def test_transformer_tower_learns():
     forest = sides()
     trees = TreeSet(forest, Vocabulary.learn([forest]), 8, CPU)
 
@@ -142,14 +142,14 @@ def test_the_transformer_tower_learns():
     assert choice.score > 2 * reached(make(), CHECK)
 
 
-def test_a_linear_tower_begins_with_the_cosines_of_its_vectors():
+def test_linear_tower_starts_with_the_cosines_of_its_vectors():
     vectors = np.random.default_rng(2).normal(size=(10, 6)).astype(np.float32)
     made = LinearTower(vectors, 9, 0, CPU).compute_vectors(np.arange(10))
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     np.testing.assert_allclose(made @ made.T, unit @ unit.T, atol=1e-5)
 
 
-def test_rank_of_partner_counts_nearer_ones_and_ties_but_not_the_query():
+def test_partner_ranks_count_nearer_vectors_and_ties():
     left = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1]])
     right = np.array([[1.0, 0.0], [1.0, 0.2], [1.0, 0.1]])
     found = compute_partner_ranks(np.concatenate([left, right]).astype(np.float32))
@@ -158,7 +158,7 @@ def test_rank_of_partner_counts_nearer_ones_and_ties_but_not_the_query():
     assert compute_partner_ranks(both).tolist() == [2, 2, 2, 2]  # behind all that it cannot be told from
 
 
-def test_nan_vectors_find_nothing():
+def test_nan_vectors_rank_last():
     vectors = np.full((6, 2), np.nan, np.float32)
     assert compute_partner_ranks(vectors).min() >= 4
     assert compute_mrr(vectors) < 0.25

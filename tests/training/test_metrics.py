@@ -37,7 +37,7 @@ def test_metrics_are_read_in_order(metrics: MetricsFile) -> None:
     assert metrics.path.read_bytes().count(b"\n") == 3
 
 
-def test_numbers_of_numpy_and_nan_can_be_recorded(metrics: MetricsFile) -> None:
+def test_metrics_accept_numpy_numbers_and_nan(metrics: MetricsFile) -> None:
     metrics.append(
         {"step": 1, "a": np.float32(0.5), "b": np.int64(3), "c": np.array(2.0), "d": math.nan, "e": -math.inf}
     )
@@ -49,19 +49,19 @@ def test_numbers_of_numpy_and_nan_can_be_recorded(metrics: MetricsFile) -> None:
 @pytest.mark.parametrize(
     "record", [{}, {"step": 1.5}, {"step": True}, {"step": 1, "x": {1}}, {"step": 1, "x": np.ones(2)}]
 )
-def test_invalid_record_is_refused(metrics: MetricsFile, record: MetricsRecord) -> None:
+def test_append_rejects_invalid_records(metrics: MetricsFile, record: MetricsRecord) -> None:
     with pytest.raises(BadInput, match=r"step|JSON"):
         metrics.append(record)
     assert read_metrics(metrics.path) == []
 
 
-def test_missing_metrics_file_has_no_records(metrics: MetricsFile) -> None:
+def test_metrics_are_empty_without_a_file(metrics: MetricsFile) -> None:
     metrics.rewind(3)
     assert read_metrics(metrics.path) == []
     assert not metrics.path.exists()
 
 
-def test_a_line_torn_at_any_place_costs_only_itself(metrics: MetricsFile) -> None:
+def test_incomplete_lines_are_skipped(metrics: MetricsFile) -> None:
     metrics.append(_training(1))
     whole = metrics.path.read_bytes()
     metrics.append(_ranking(2))
@@ -76,7 +76,7 @@ def test_a_line_torn_at_any_place_costs_only_itself(metrics: MetricsFile) -> Non
     assert read_metrics(metrics.path) == [_training(1), _ranking(2), _training(3)]
 
 
-def test_rewinding_drops_later_records_and_torn_lines(metrics: MetricsFile) -> None:
+def test_rewind_drops_later_records_and_incomplete_lines(metrics: MetricsFile) -> None:
     for step in (0, 5, 10, 15, 20):
         metrics.append(_training(step))
         metrics.append(_ranking(step))
@@ -93,7 +93,7 @@ def test_rewinding_drops_later_records_and_torn_lines(metrics: MetricsFile) -> N
     assert read_metrics(metrics.path) == []
 
 
-def test_a_rewind_that_fails_leaves_the_old_records(metrics: MetricsFile, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_rewind_keeps_the_old_records(metrics: MetricsFile, monkeypatch: pytest.MonkeyPatch) -> None:
     for step in range(5):
         metrics.append(_training(step))
 
@@ -108,7 +108,7 @@ def test_a_rewind_that_fails_leaves_the_old_records(metrics: MetricsFile, monkey
     assert [path.name for path in metrics.path.parent.iterdir()] == ["metrics.jsonl"]
 
 
-def test_a_file_that_cannot_be_written_or_read_is_a_clear_error(tmp_path: Path) -> None:
+def test_unreadable_metrics_file_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(StorageFailed, match=r"metrics\.jsonl: could not be written"):
         MetricsFile(tmp_path / "missing" / "metrics.jsonl").append({"step": 1})
     with pytest.raises(StorageFailed, match="could not be read"):

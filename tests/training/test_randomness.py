@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training.randomness import RandomStream, make_step_column
 from tests.training.corpora import fits
@@ -31,7 +31,7 @@ def expected_bits(seed: int, name: str, step: int, index: int) -> int:
 
 
 @given(SEEDS, NAMES, st.integers(0, 2**40), st.integers(0, 2**40), st.integers(1, 2**31))
-def test_numbers_are_those_of_split_mix(seed, name, step, index, bound):
+def test_random_numbers_are_those_of_splitmix64(seed, name, step, index, bound):
     stream = RandomStream(seed, name)
     bits = expected_bits(seed, name, step, index)
     at = torch.tensor(step), torch.tensor([index])
@@ -39,7 +39,7 @@ def test_numbers_are_those_of_split_mix(seed, name, step, index, bound):
     assert stream.draw_below(bound, *at).tolist() == [bits % bound]
 
 
-def test_random_numbers_are_stable():
+def test_random_numbers_never_change():
     """A change here means that no run can be resumed or repeated that began before it."""
     stream = RandomStream(0, "anchor")
     assert stream.draw_uniform(torch.tensor(0), torch.arange(3)).tolist() == [
@@ -59,7 +59,7 @@ def test_random_numbers_are_stable():
 
 @pytest.mark.parametrize("seed", [0, 1, -1, 2**62])
 @pytest.mark.parametrize("name", ["anchor", "mask", "flip-one"])
-def test_numbers_are_uniform(seed, name):
+def test_random_numbers_are_uniform(seed, name):
     numbers = RandomStream(seed, name).draw_uniform(STEP, MANY)
     assert numbers.dtype == torch.float64
     assert 0 <= numbers.min() <= numbers.max() < 1
@@ -69,7 +69,7 @@ def test_numbers_are_uniform(seed, name):
     assert len(numbers.unique()) == len(MANY)
 
 
-def test_numbers_are_uniform_over_the_steps_too():
+def test_random_numbers_are_uniform_over_steps():
     numbers = (
         RandomStream(0, "paper")
         .draw_uniform(make_step_column(0, 40_000, torch.device("cpu")), torch.tensor([17]))
@@ -79,7 +79,7 @@ def test_numbers_are_uniform_over_the_steps_too():
 
 
 @pytest.mark.parametrize("bound", [1, 2, 7, 192, 1000])
-def test_whole_numbers_are_uniform_below_their_bound(bound):
+def test_random_integers_are_uniform_below_their_bound(bound):
     numbers = RandomStream(0, "cited").draw_below(bound, STEP, MANY)
     assert numbers.dtype == torch.int64
     assert fits(np.bincount(numbers, minlength=bound), np.full(bound, 1 / bound))
@@ -88,7 +88,7 @@ def test_whole_numbers_are_uniform_below_their_bound(bound):
     assert ((each >= 0) & (each < bounds)).all()
 
 
-def test_numbers_of_other_seeds_names_steps_and_indices_have_nothing_to_do_with_each_other():
+def test_random_streams_are_uncorrelated():
     numbers = [
         RandomStream(0, "mask").draw_uniform(STEP, MANY),
         RandomStream(1, "mask").draw_uniform(STEP, MANY),
@@ -110,7 +110,7 @@ def test_numbers_of_other_seeds_names_steps_and_indices_have_nothing_to_do_with_
             assert abs(same - len(MANY) / 2**10) < 6 * (len(MANY) / 2**10) ** 0.5
 
 
-def test_the_same_arguments_give_the_same_numbers_alone_and_together():
+def test_random_numbers_do_not_depend_on_the_batch():
     stream = RandomStream(3, "negative")
     table = stream.draw_uniform(make_step_column(10, 4, torch.device("cpu")), torch.arange(6)[None, :])
     assert table.shape == (4, 6)
@@ -123,7 +123,7 @@ def test_the_same_arguments_give_the_same_numbers_alone_and_together():
     )
 
 
-def test_stream_names_are_distinguished_by_eight_letters():
+def test_random_streams_are_named_by_eight_letters():
     assert torch.equal(
         RandomStream(0, "flip-one-more").draw_uniform(STEP, MANY), RandomStream(0, "flip-one").draw_uniform(STEP, MANY)
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
@@ -77,7 +77,7 @@ def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
-def test_a_tiny_network_learns_to_rank_papers_it_has_not_seen(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_tiny_network_learns_to_rank_held_out_papers(atlas_corpus: Corpus, tmp_path: Path) -> None:
     recipe = tiny(width="32", batch="32", triplets="3200", warm_up="10")
     learn, held_out = atlas_corpus.split(recipe.held_out, recipe.seed)
     measured = HeldOutEvaluator(held_out, Vocabulary.learn([learn.forest]), recipe, torch.device("cpu"))
@@ -92,7 +92,7 @@ def test_a_tiny_network_learns_to_rank_papers_it_has_not_seen(atlas_corpus: Corp
     assert losses[-1] < 0.7 * losses[0]
 
 
-def test_the_model_encodes_formulas_without_torch_as_it_was_learned(whole: Path, atlas_corpus: Corpus) -> None:
+def test_saved_model_encodes_like_the_trained_network(whole: Path, atlas_corpus: Corpus) -> None:
     encoder = Encoder.load(whole / MODEL_FOLDER)
     vectors = encoder.encode([r"E = mc^2", r"\frac{1}{2}"])
     assert vectors.shape == (2, 64)
@@ -105,7 +105,7 @@ def test_the_model_encodes_formulas_without_torch_as_it_was_learned(whole: Path,
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-def test_model_is_saved_with_scores_and_recipe(whole: Path) -> None:
+def test_saved_model_contains_recipe_and_scores(whole: Path) -> None:
     model = Model.load(whole / MODEL_FOLDER)
     assert Recipe.from_dict(model.recipe) == tiny()
     ranking = model.training["held_out_ranking"]
@@ -114,7 +114,7 @@ def test_model_is_saved_with_scores_and_recipe(whole: Path) -> None:
     assert {"heads.tag.weight", "heads.character.bias"} <= model.weights.keys()
 
 
-def test_metrics_have_losses_and_ranking_with_its_interval(whole: Path) -> None:
+def test_metrics_contain_losses_and_ranking_with_interval(whole: Path) -> None:
     records = curve(whole)
     assert [r["step"] for r in records if "loss" in r] == [4, 8, 12]
     rankings = [r for r in records if "ranking" in r]
@@ -124,7 +124,7 @@ def test_metrics_have_losses_and_ranking_with_its_interval(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("stop_at", [1, 5, 6, 11])
-def test_a_resumed_run_gives_the_same_curve_and_weights(
+def test_resumed_run_has_the_same_metrics_and_weights(
     stop_at: int, whole: Path, atlas_corpus: Corpus, tmp_path: Path
 ) -> None:
     stopped = run(atlas_corpus, tmp_path, stop_at=stop_at)
@@ -134,9 +134,7 @@ def test_a_resumed_run_gives_the_same_curve_and_weights(
     assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
 
 
-def test_the_same_recipe_gives_the_same_network_and_another_seed_another(
-    whole: Path, atlas_corpus: Corpus, tmp_path: Path
-) -> None:
+def test_run_is_determined_by_recipe_and_seed(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
     run(atlas_corpus, tmp_path / "again")
     assert Model.load(tmp_path / "again" / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
     run(atlas_corpus, tmp_path / "other", tiny(seed="1"))
@@ -149,7 +147,7 @@ def test_resuming_a_finished_run_changes_nothing(whole: Path, atlas_corpus: Corp
     assert curve(whole) == before
 
 
-def test_resuming_where_nothing_was_saved_starts_from_the_beginning(
+def test_resuming_without_a_checkpoint_starts_from_the_beginning(
     whole: Path, atlas_corpus: Corpus, tmp_path: Path
 ) -> None:
     (tmp_path / METRICS_FILE).write_text(
@@ -159,19 +157,19 @@ def test_resuming_where_nothing_was_saved_starts_from_the_beginning(
     assert curve(tmp_path) == curve(whole)
 
 
-def test_a_folder_with_a_run_is_not_overwritten(whole: Path, atlas_corpus: Corpus) -> None:
+def test_run_does_not_overwrite_another_run(whole: Path, atlas_corpus: Corpus) -> None:
     with pytest.raises(BadInput, match="--resume"):
         run(atlas_corpus, whole)
 
 
-def test_a_run_is_not_resumed_with_another_recipe_or_corpus(whole: Path, atlas_corpus: Corpus) -> None:
+def test_run_is_not_resumed_with_another_recipe_or_corpus(whole: Path, atlas_corpus: Corpus) -> None:
     with pytest.raises(BadInput, match="different recipe"):
         run(atlas_corpus, whole, tiny(masking="0"), resume=True)
     with pytest.raises(BadInput, match="different corpus"):
         run(atlas_corpus.select(range(27)), whole, resume=True)
 
 
-def test_two_runs_do_not_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_two_runs_cannot_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) -> None:
     refused: list[Exception] = []
 
     def second(progress: TrainingProgress) -> None:
@@ -218,7 +216,7 @@ def test_nan_weights_never_replace_a_checkpoint(atlas_corpus: Corpus, tmp_path: 
         {"layers": "1", "normalised": "", "dimensions": "8"},
     ],
 )
-def test_every_part_of_a_recipe_can_be_switched_off(
+def test_each_part_of_a_recipe_can_be_switched_off(
     settings: dict[str, str], atlas_corpus: Corpus, tmp_path: Path
 ) -> None:
     outcome = run(atlas_corpus, tmp_path, tiny(triplets="12", **settings))
@@ -226,7 +224,7 @@ def test_every_part_of_a_recipe_can_be_switched_off(
     assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
 
 
-def test_an_unknown_device_is_refused(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_run_rejects_unknown_devices(atlas_corpus: Corpus, tmp_path: Path) -> None:
     for name in ("tpu9", "mps"):
         with pytest.raises(BadInput):
             TrainingRun(atlas_corpus, tiny(), tmp_path, device=name).train()
@@ -250,7 +248,7 @@ def until_it_learns(process: subprocess.Popen[str]) -> threading.Thread:
     return reader
 
 
-def test_a_signal_to_end_saves_the_run(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_sigterm_saves_the_run(atlas_corpus: Corpus, tmp_path: Path) -> None:
     atlas_corpus.save(tmp_path / "corpus.zst")
     with start_training(tmp_path / "corpus.zst", tmp_path / "run") as process:
         reader = until_it_learns(process)
@@ -262,7 +260,7 @@ def test_a_signal_to_end_saves_the_run(atlas_corpus: Corpus, tmp_path: Path) -> 
     assert saved is not None and 0 < saved.facts["step"] < 1000
 
 
-def test_killed_run_resumes_from_its_last_checkpoint(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_killed_run_continues_from_its_last_checkpoint(whole: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
     run(atlas_corpus, tmp_path, stop_at=7)
     script = (
         "import os, sys; from pathlib import Path; from eqkin.training.data import Corpus;"

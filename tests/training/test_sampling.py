@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput
 from eqkin.training.config import CONTEXT_KINDS
@@ -86,7 +86,7 @@ def simulated(corpus: Corpus, count: int) -> Counter:
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_pair_kinds_are_as_frequent_as_in_the_procedure_with_restarts(name):
+def test_pairs_have_the_probabilities_of_rejection_sampling(name):
     corpus = CORPORA[name]
     expected = chances(corpus)
     anchor, kind, partner, _ = draw(corpus, 60_000)
@@ -96,14 +96,14 @@ def test_pair_kinds_are_as_frequent_as_in_the_procedure_with_restarts(name):
 
 
 @pytest.mark.parametrize("name", ["ordinary", "both ways"])
-def test_sampler_equals_the_procedure_step_by_step(name):
+def test_rejection_sampling_has_the_expected_probabilities(name):
     expected = chances(CORPORA[name])
     counts = simulated(CORPORA[name], 20_000)
     assert fits([counts[outcome] for outcome in expected], list(expected.values()))
 
 
 @pytest.mark.parametrize("kinds", [("section",), ("paper", "citation"), ("citation",)])
-def test_sampler_draws_only_the_chosen_kinds(kinds):
+def test_only_the_requested_kinds_are_drawn(kinds):
     expected = chances(CORPORA["ordinary"], kinds)
     anchor, kind, partner, _ = draw(CORPORA["ordinary"], 20_000, kinds=kinds)
     counts = Counter(zip(anchor, kind, partner, strict=True))
@@ -112,7 +112,7 @@ def test_sampler_draws_only_the_chosen_kinds(kinds):
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_shares_are_the_chances_of_the_kinds(name):
+def test_shares_are_the_probabilities_of_the_kinds(name):
     shares = dict.fromkeys(CONTEXT_KINDS, 0.0)
     for (_, kind, _), chance in chances(CORPORA[name]).items():
         shares[CONTEXT_KINDS[kind]] += chance
@@ -120,7 +120,7 @@ def test_shares_are_the_chances_of_the_kinds(name):
 
 
 @pytest.mark.parametrize("name", CORPORA)
-def test_negatives_are_any_equation_of_any_paper(name):
+def test_negatives_are_drawn_by_paper_then_equation(name):
     corpus = CORPORA[name]
     anchor, _, partner, negative = draw(corpus, 60_000)
     expected = 1 / len(corpus.papers) / np.bincount(corpus.paper)[corpus.paper]
@@ -132,7 +132,7 @@ def test_negatives_are_any_equation_of_any_paper(name):
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.5, 1.0])
-def test_works_are_balanced_by_the_number_of_their_papers(balance):
+def test_balance_weights_papers_by_the_size_of_their_work(balance):
     corpus = replace(corpus_of([[2], [4], [3], [2, 2], [2], [1]]), works=["b", "a", "b", "b", "c", "b"])
     drawing = TripletSampler(corpus, kinds=("paper",), seed=0, device=CPU, balance=balance)
     anchor = drawing.draw(make_step_column(0, 10, CPU), 5_000).anchor.flatten().numpy()
@@ -142,7 +142,7 @@ def test_works_are_balanced_by_the_number_of_their_papers(balance):
 
 @settings(max_examples=40)
 @given(corpora(), st.integers(0, 2**32))
-def test_partners_share_the_context_they_are_drawn_for_and_are_never_the_anchor(corpus, seed):
+def test_partners_share_the_drawn_context_and_differ_from_the_anchor(corpus, seed):
     possible = [
         anchor for anchor in range(len(corpus)) if any(partners(corpus, anchor, kind) for kind in CONTEXT_KINDS)
     ]
@@ -159,7 +159,7 @@ def test_partners_share_the_context_they_are_drawn_for_and_are_never_the_anchor(
             assert frozenset((int(corpus.paper[anchor]), int(corpus.paper[partner]))) in cites
 
 
-def test_steps_are_drawn_alone_as_together():
+def test_steps_are_drawn_independently_of_each_other():
     drawing = sampler(CORPORA["ordinary"], seed=3)
     together, alone = drawing.draw(make_step_column(0, 10, CPU), 16), drawing.draw(make_step_column(5, 5, CPU), 16)
     for name in ("anchor", "partner", "negative", "kind"):
@@ -168,7 +168,7 @@ def test_steps_are_drawn_alone_as_together():
     assert len({tuple(row) for row in together.concatenate().tolist()}) == 10
 
 
-def test_trees_are_anchors_then_partners_then_negatives():
+def test_triplets_concatenate_anchors_partners_negatives():
     triplets = sampler(CORPORA["ordinary"]).draw(make_step_column(0, 2, CPU), 4)
     trees = triplets.concatenate()
     assert trees.shape == (2, 12)
@@ -177,7 +177,7 @@ def test_trees_are_anchors_then_partners_then_negatives():
         assert torch.equal(trees[:, 4 * part : 4 * part + 4], getattr(triplets, name))
 
 
-def test_seeds_draw_differently_and_one_seed_the_same():
+def test_triplets_depend_on_the_seed():
     one, again, other = (
         sampler(CORPORA["ordinary"], seed=s).draw(make_step_column(0, 4, CPU), 32).concatenate() for s in (1, 1, 2)
     )
@@ -195,11 +195,11 @@ def test_seeds_draw_differently_and_one_seed_the_same():
         (corpus_of([]), CONTEXT_KINDS, "two or more equations"),
     ],
 )
-def test_a_corpus_without_a_possible_pair_is_refused(corpus, kinds, message):
+def test_sampler_rejects_a_corpus_without_pairs(corpus, kinds, message):
     with pytest.raises(BadInput, match=message):
         sampler(corpus, kinds=kinds)
 
 
-def test_tables_take_a_few_bytes_an_equation():
+def test_sampler_tables_take_few_bytes_per_equation():
     corpus = corpus_of([[5, 5]] * 100)
     assert 0 < sampler(corpus).bytes < 60 * len(corpus)

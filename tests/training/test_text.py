@@ -36,21 +36,21 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
         return Corpus.from_library(library)
 
 
-def test_words_of_several_papers_count_and_those_of_one_or_of_all_do_not(corpus: Corpus) -> None:
+def test_rare_and_common_words_are_dropped(corpus: Corpus) -> None:
     assert corpus.words is not None
     assert set(corpus.words.vocabulary) == {"momenta", "constant"}  # energ-ies and energy are two stems, once each
     assert words(corpus, "record:d02#0") == {"momenta"}
     assert words(corpus, "record:d09#0") == set()  # "nothing", "rings" and "the" stand nearly everywhere
 
 
-def test_words_before_after_and_in_the_heading_are_found(corpus: Corpus) -> None:
+def test_context_includes_text_before_after_and_heading(corpus: Corpus) -> None:
     assert words(corpus, "record:d00#0") == {"constant"}  # after it
     assert words(corpus, "record:d00#1") == {"constant"}  # before it
     assert words(corpus, "record:d00#2") == {"constant"}  # little stands before it: from before the equation before it
     assert words(corpus, "record:d03#2") == {"momenta"}  # in the heading
 
 
-def test_selected_papers_and_both_sides_of_a_split_keep_their_words(corpus: Corpus) -> None:
+def test_select_and_split_keep_the_words(corpus: Corpus) -> None:
     learn, held_out = corpus.split(0.5, 0)
     for part in (learn, held_out, corpus.select([3, 1])):
         part.validate()
@@ -58,7 +58,7 @@ def test_selected_papers_and_both_sides_of_a_split_keep_their_words(corpus: Corp
             assert words(part, part.get_equation_id(tree)) == words(corpus, part.get_equation_id(tree))
 
 
-def test_words_of_the_atlas_describe_its_equations(atlas_corpus: Corpus) -> None:
+def test_atlas_has_meaningful_context_words(atlas_corpus: Corpus) -> None:
     held = atlas_corpus.words
     assert held is not None
     assert 8 < held.counts.mean() < 40
@@ -68,17 +68,17 @@ def test_words_of_the_atlas_describe_its_equations(atlas_corpus: Corpus) -> None
     assert (np.diff(frequency) <= 0).all()
 
 
-def test_formulas_and_commands_are_not_words() -> None:
+def test_split_words_removes_formulas_and_commands() -> None:
     text = r"Let $abc$ be \emph{Closed} by \cite[see]{lee} and \(\alpha beta\) in \begin{foo} x_1 so é être"
     assert split_words(text) == ["let", "closed", "and", "être"]
 
 
-def test_formula_cut_by_the_window_leaves_no_letters() -> None:
+def test_context_removes_formulas_cut_by_its_limits() -> None:
     before, after = "zzz$" + "abc " * 80 + "$ then " + "." * 150, "now $" + "xyz " * 80 + "$"
     assert extract_context_words([before, after], 0) == ["then", "now"]
 
 
-def test_marks_without_prose_have_no_words() -> None:
+def test_context_of_missing_text_is_empty() -> None:
     assert extract_context_words([], 0) == extract_context_words(["", ""], 0) == []
     assert extract_context_words(["some"], 4) == []
     assert extract_context_words(["some", "more"], 1) == ["some", "more"]
@@ -88,10 +88,10 @@ def test_marks_without_prose_have_no_words() -> None:
     ("word", "stemmed"),
     [("rings", "ring"), ("equations", "equation"), ("spring", "spring"), ("uses", "uses"), ("computed", "comput")],
 )
-def test_endings_are_cut_if_enough_is_left(word: str, stemmed: str) -> None:
+def test_stem_cuts_endings_if_enough_remains(word: str, stemmed: str) -> None:
     assert stem(word) == stemmed
 
 
-def test_hostile_prose_has_no_words() -> None:
+def test_context_of_unbalanced_text_is_empty() -> None:
     pieces = ["\\(" * 500_000, "$" * 500_001]
     assert extract_context_words(pieces, 0) == []

@@ -24,7 +24,7 @@ class Line(nn.Module):
         return (x @ self.w + self.b - (x @ torch.tensor([1.0, -2.0, 3.0]) + 4)).square().mean()
 
 
-def test_it_finds_the_minimum():
+def test_trainer_finds_the_minimum():
     line = Line()
     last = train_module(line, line.loss, OptimizerConfig(300, learning_rate=0.2))
     assert torch.allclose(line.w, torch.tensor([1.0, -2.0, 3.0]), atol=0.01)
@@ -33,7 +33,7 @@ def test_it_finds_the_minimum():
     assert int(line.steps) == 300
 
 
-def test_a_descent_that_was_stopped_ends_where_it_would_have(tmp_path):
+def test_interrupted_training_resumes_exactly(tmp_path):
     whole, parts, again = Line(), Line(), Line()
     train_module(whole, whole.loss, OptimizerConfig(100, 0.1))
 
@@ -60,7 +60,7 @@ def test_a_descent_that_was_stopped_ends_where_it_would_have(tmp_path):
         assert torch.equal(tensor, again.state_dict()[name]), name
 
 
-def test_a_checkpoint_with_other_settings_is_refused(tmp_path):
+def test_checkpoint_with_other_settings_is_rejected(tmp_path):
     line = Line()
     train_module(line, line.loss, OptimizerConfig(5), tmp_path, settings={"width": 1}, save_seconds=0, steps_ahead=1)
     with pytest.raises(BadInput, match="different settings"):
@@ -78,7 +78,7 @@ def test_nan_loss_is_an_error():
         train_module(line, lambda step: line.loss(step) * (float("nan") if step == 3 else 1), OptimizerConfig(10))
 
 
-def test_the_rate_rises_and_falls(monkeypatch):
+def test_learning_rate_rises_and_falls(monkeypatch):
     rates = []
     adam_step = torch.optim.Adam.step
 

@@ -325,7 +325,8 @@ def _gather_trees(segments: list[tuple[int, Forest]], trees: Integers) -> Forest
             renumbered = np.array([index[string] for string in getattr(segment, name)], values.dtype)
             values[target] = renumbered[getattr(segment, field)[source]]
     tags, attributes, texts = (list(index) for index in strings.values())
-    return Forest(tags, attributes, texts, *new.values(), n_children, offsets).canonicalise()
+    tag, attribute, text = new.values()
+    return Forest(tags, attributes, texts, tag, attribute, text, n_children, offsets).canonicalise()
 
 
 def _expand_ranges(starts: Integers, sizes: Integers) -> Integers:

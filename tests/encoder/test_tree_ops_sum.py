@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.tree_ops import (
     PADDING,
@@ -38,7 +38,7 @@ def geometric():
 
 
 @given(SOME_FORESTS, WIDTHS)
-def test_sums_are_those_of_torch_geometric(geometric, forest, width):
+def test_sum_agrees_with_torch_geometric(geometric, forest, width):
     trees = TreeBatch.from_forest(forest)
     x = random(len(forest.tag), width)
     convolution = geometric.SimpleConv(aggr="sum", combine_root="sum")
@@ -47,14 +47,14 @@ def test_sums_are_those_of_torch_geometric(geometric, forest, width):
 
 
 @given(SOME_FORESTS, WIDTHS)
-def test_means_are_those_of_torch_geometric(geometric, forest, width):
+def test_mean_agrees_with_torch_geometric(geometric, forest, width):
     trees = TreeBatch.from_forest(forest)
     x = random(len(forest.tag), width)
     assert torch.allclose(average_trees(x, trees), geometric.global_mean_pool(x, trees.tree), atol=1e-12)
 
 
 @given(SOME_FORESTS)
-def test_the_structure_is_that_of_the_forest(forest):
+def test_tree_batch_has_the_structure_of_the_forest(forest):
     trees = TreeBatch.from_forest(forest)
     start = forest.offsets.tolist()
     for tree, rows in enumerate(rows_of(forest)):
@@ -71,7 +71,7 @@ def test_the_structure_is_that_of_the_forest(forest):
 
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS, st.booleans())
-def test_gradients_of_sums_are_those_of_finite_differences(forest, width, padding, rectify):
+def test_sum_gradient_matches_finite_differences(forest, width, padding, rectify):
     trees = padded(TreeBatch.from_forest(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: sum_neighbours(x, trees, rectify=rectify), [x])
@@ -79,14 +79,14 @@ def test_gradients_of_sums_are_those_of_finite_differences(forest, width, paddin
 
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
-def test_gradients_of_means_are_those_of_finite_differences(forest, width, padding):
+def test_mean_gradient_matches_finite_differences(forest, width, padding):
     trees = padded(TreeBatch.from_forest(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: average_trees(x, trees), [x])
 
 
 @given(SOME_FORESTS, WIDTHS)
-def test_the_gradient_is_the_sum_gated_by_the_output(forest, width):
+def test_sum_gradient_is_gated_by_the_output(forest, width):
     trees = TreeBatch.from_forest(forest)
     structure = (trees.parent, trees.first_child, trees.n_children)
     x, back = random(len(forest.tag), width).requires_grad_(), random(len(forest.tag), width, seed=1)
@@ -97,7 +97,7 @@ def test_the_gradient_is_the_sum_gated_by_the_output(forest, width):
     assert torch.equal(gradient, sum_neighbours(back, trees))
 
 
-def test_gradient_of_gated_sum_matches_finite_differences():
+def test_gated_sum_gradient_matches_finite_differences():
     trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])])]))
     structure = (trees.parent, trees.first_child, trees.n_children)
     gate = random(3, 4, seed=1)
@@ -106,7 +106,7 @@ def test_gradient_of_gated_sum_matches_finite_differences():
 
 
 @given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.booleans(), st.sampled_from([0.0, 1e30, float("nan")]))
-def test_padding_gives_zeros_and_changes_nothing(forest, width, padding, rectify, value):
+def test_sum_of_padding_is_zero(forest, width, padding, rectify, value):
     trees = TreeBatch.from_forest(forest)
     more = padded(trees, padding)
     n = len(forest.tag)
@@ -127,7 +127,7 @@ def test_padding_gives_zeros_and_changes_nothing(forest, width, padding, rectify
 
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), PADDINGS)
-def test_moments_are_sums_over_the_rectified_sums_and_so_are_their_gradients(forest, width, padding):
+def test_moments_and_their_gradients_match_the_rectified_sum(forest, width, padding):
     trees = padded(TreeBatch.from_forest(forest), padding)
     x = random(len(trees.parent), width).requires_grad_()
     y, total, squares = sum_neighbours_with_moments(x, trees)
@@ -140,7 +140,7 @@ def test_moments_are_sums_over_the_rectified_sums_and_so_are_their_gradients(for
         assert torch.autograd.gradcheck(lambda x, part=part: sum_neighbours_with_moments(x, trees)[part], [x])
 
 
-def test_moments_are_in_single_precision_or_better():
+def test_moments_are_at_least_single_precision():
     trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])] * 500)]))
     exact = random(501, 3).abs()
     expected = sum_neighbours(exact, trees).sum(0), sum_neighbours(exact, trees).square().sum(0)
@@ -157,7 +157,7 @@ def test_moments_are_in_single_precision_or_better():
 
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("gated", [False, True])
-def test_the_operations_keep_torchs_rules_for_operations(transposed, gated):
+def test_sum_passes_torch_opcheck(transposed, gated):
     trees = padded(
         TreeBatch.from_forest(build([("a", "", "", [("b", "", "", []), ("c", "", "", [])]), ("d", "", "", [])])), 2
     )
@@ -171,7 +171,7 @@ def test_the_operations_keep_torchs_rules_for_operations(transposed, gated):
     assert sum_neighbours(x, trees).is_contiguous()  # as the kernels' results are, whatever goes in
 
 
-def test_sums_keep_input_precision_and_means_are_at_least_single():
+def test_sum_keeps_precision_and_mean_is_at_least_single():
     trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])])]))
     for dtype, mean in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
         x = random(2, 3, dtype=dtype).requires_grad_()
@@ -181,13 +181,13 @@ def test_sums_keep_input_precision_and_means_are_at_least_single():
         assert x.grad.dtype == dtype
 
 
-def test_numbers_that_are_none_are_not_rectified_away():
+def test_rectifier_keeps_nan():
     trees = TreeBatch.from_forest(build([("a", "", "", [("b", "", "", [])]), ("c", "", "", [])]))
     x = torch.tensor([[float("nan")], [1.0], [1.0]])
     assert sum_neighbours(x, trees, rectify=True).isnan().squeeze(1).tolist() == [True, True, False]
 
 
-def test_empty_batch_has_no_sums_and_no_means():
+def test_sum_accepts_no_trees():
     trees = TreeBatch.from_forest(build([]))
     x = torch.zeros(0, 4)
     assert sum_neighbours(x, trees).shape == (0, 4)
@@ -200,10 +200,10 @@ def test_empty_batch_has_no_sums_and_no_means():
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
 )
-def test_the_interpreted_kernels_agree_with_the_cpu():
+def test_interpreted_sum_kernels_agree_with_cpu():
     check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="1")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_the_kernels_on_a_gpu_agree_with_the_cpu():
+def test_gpu_sum_kernels_agree_with_cpu():
     check_kernels(Path(__file__).with_name("kernel_cases.py"), TRITON_INTERPRET="0")

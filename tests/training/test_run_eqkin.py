@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import Model
@@ -46,9 +46,7 @@ def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, rough_
 
 
 @pytest.mark.parametrize(("part", "share"), [("structure", 0.9), ("context", 0.96), ("words", 0.9)])
-def test_a_tiny_network_learns_from_every_teacher(
-    part: str, share: float, atlas_corpus: Corpus, tmp_path: Path
-) -> None:
+def test_tiny_network_learns_from_each_loss(part: str, share: float, atlas_corpus: Corpus, tmp_path: Path) -> None:
     alone = {f"{name}_weight": str(float(name == part)) for name in ("structure", "context", "words")}
     recipe = tiny(width="24", batch="32", triplets="3200", warm_up="6", renamed="0", **alone)
     learn, held_out = atlas_corpus.split(recipe.held_out, recipe.split_seed)
@@ -64,7 +62,7 @@ def test_a_tiny_network_learns_from_every_teacher(
 
 
 @pytest.mark.parametrize("stop_at", [1, 7, 11])
-def test_a_resumed_run_gives_the_same_curve_and_weights(
+def test_resumed_run_has_the_same_metrics_and_weights(
     stop_at: int, whole: Path, atlas_corpus: Corpus, tmp_path: Path
 ) -> None:
     assert not run(atlas_corpus, tmp_path, tiny(), stop_at=stop_at).finished
@@ -73,7 +71,7 @@ def test_a_resumed_run_gives_the_same_curve_and_weights(
     assert Model.load(tmp_path / MODEL_FOLDER).digest == Model.load(whole / MODEL_FOLDER).digest
 
 
-def test_the_model_encodes_as_it_was_learned_and_has_the_averaged_weights(whole: Path, atlas_corpus: Corpus) -> None:
+def test_saved_model_has_the_averaged_weights(whole: Path, atlas_corpus: Corpus) -> None:
     model, saved = Model.load(whole / MODEL_FOLDER), load_checkpoint(whole)
     assert Recipe.from_dict(model.recipe) == tiny()
     assert saved is not None
@@ -92,7 +90,7 @@ def test_the_model_encodes_as_it_was_learned_and_has_the_averaged_weights(whole:
     np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
-def test_metrics_have_every_part_of_the_loss(whole: Path) -> None:
+def test_metrics_contain_each_loss(whole: Path) -> None:
     records = [record for record in curve(whole) if "loss" in record]
     assert [record["step"] for record in records] == [4, 8, 12]
     for record in records:
@@ -100,13 +98,13 @@ def test_metrics_have_every_part_of_the_loss(whole: Path) -> None:
         assert min(parts) > 0 and record["loss"] == pytest.approx(sum(parts))
 
 
-def test_a_corpus_without_words_is_learned_from_without_them(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_corpus_without_words_trains_without_the_word_loss(atlas_corpus: Corpus, tmp_path: Path) -> None:
     assert run(replace(atlas_corpus, words=None), tmp_path, tiny(triplets="16")).finished
     assert all(record["words"] == 0 for record in read_metrics(tmp_path / METRICS_FILE) if "loss" in record)
     assert Model.load(tmp_path / MODEL_FOLDER).training["words"] == 0
 
 
-def test_a_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_corpus: Corpus) -> None:
+def test_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_corpus: Corpus) -> None:
     with pytest.raises(BadInput, match="different corpus"):
         run(replace(atlas_corpus, words=None), whole, tiny(), resume=True)
 
@@ -121,12 +119,12 @@ def test_a_checkpoint_with_words_is_not_resumed_without_them(whole: Path, atlas_
         {"structure_weight": "0", "words_weight": "0"},
     ],
 )
-def test_every_setting_can_be_changed(settings: dict[str, str], atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_each_setting_can_be_overridden(settings: dict[str, str], atlas_corpus: Corpus, tmp_path: Path) -> None:
     assert run(atlas_corpus, tmp_path, tiny(triplets="12", **settings)).finished
     assert len(Encoder.load(tmp_path / MODEL_FOLDER).encode(["x"])) == 1
 
 
-def test_checkpoint_of_an_older_version_resumes(atlas_corpus: Corpus, tmp_path: Path) -> None:
+def test_checkpoint_of_an_older_version_is_resumed(atlas_corpus: Corpus, tmp_path: Path) -> None:
     recipe = get_recipe("paper").override(TINY)
     run(atlas_corpus, tmp_path, recipe, stop_at=5)
     saved = load_checkpoint(tmp_path)
@@ -142,7 +140,7 @@ def material(atlas_corpus: Corpus, rough_kin: None) -> TrainingData:
     return build_training_data(atlas_corpus, Vocabulary.learn([atlas_corpus.forest]), tiny(), CPU)
 
 
-def test_weights_and_statistics_are_averaged_over_the_last_steps(material: TrainingData) -> None:
+def test_weights_are_averaged_over_the_last_steps(material: TrainingData) -> None:
     recipe = tiny(triplets="40", averaged="0.4")  # 10 steps, the last 4
     stepper = RecipeTrainer(recipe, material, compiled=False, captured=False)
     seen = []
@@ -159,7 +157,7 @@ def test_weights_and_statistics_are_averaged_over_the_last_steps(material: Train
     assert not any(name.startswith("average") for name in plain.get_state())
 
 
-def test_weights_decay_only_if_asked_to(material: TrainingData) -> None:
+def test_weight_decay_shrinks_weights(material: TrainingData) -> None:
     norms = []
     for decay in ("0", "0.9"):
         stepper = RecipeTrainer(tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01"), material,

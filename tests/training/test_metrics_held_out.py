@@ -4,7 +4,7 @@
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.torch_network import SumNetwork
@@ -30,7 +30,7 @@ def network() -> SumNetwork:
 
 
 @pytest.mark.parametrize("room", [1, 7, 4_000])
-def test_trees_are_embedded_as_a_search_would_whatever_fits_into_a_batch(room, monkeypatch):
+def test_embed_agrees_with_the_encoder_for_any_batch_size(room, monkeypatch):
     monkeypatch.setattr(batches, "EMBEDDING_NODES", {"cpu": room})
     trees = torch.tensor([3, 0, 3, 10, 7, 4])
     vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(network(), trees)
@@ -39,7 +39,7 @@ def test_trees_are_embedded_as_a_search_would_whatever_fits_into_a_batch(room, m
 
 
 @pytest.mark.parametrize("learning", [True, False])
-def test_embedding_leaves_the_network_as_it_was(learning):
+def test_embed_leaves_the_network_unchanged(learning):
     made = network().train(learning)
     before = {name: tensor.clone() for name, tensor in made.state_dict().items()}
     vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(made)
@@ -48,12 +48,12 @@ def test_embedding_leaves_the_network_as_it_was(learning):
     assert all(torch.equal(before[name], tensor) for name, tensor in made.state_dict().items())
 
 
-def test_empty_forest_has_no_embeddings():
+def test_embed_accepts_no_trees():
     vectors = DeviceForest(CORPUS.forest, VOCABULARY, CPU).embed(network(), torch.arange(0))
     assert vectors.shape == (0, SMALL.dimensions)
 
 
-def test_the_score_is_the_share_of_triples_that_are_ranked_right():
+def test_ranking_score_is_the_fraction_of_correct_triples():
     score = HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 500)
     drawn = TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=3, device=CPU).draw(
         torch.zeros(1, 1, dtype=torch.int64), 500
@@ -66,12 +66,12 @@ def test_the_score_is_the_share_of_triples_that_are_ranked_right():
     assert score.interval.low < score.score < score.interval.high
 
 
-def test_the_same_triples_are_scored_every_time():
+def test_ranking_score_uses_fixed_triples():
     kept = HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU)
     assert kept.score(network(), 200) == kept.score(network(), 200)
     assert HeldOutEvaluator(CORPUS, VOCABULARY, RECIPE, CPU).score(network(), 200) == kept.score(network(), 200)
 
 
-def test_papers_without_pairs_cannot_be_measured_on():
+def test_evaluator_rejects_papers_without_pairs():
     with pytest.raises(BadInput, match="2 held-out papers"):
         HeldOutEvaluator(corpus_of([[1], [1]]), VOCABULARY, RECIPE, CPU)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training.config import OptimizerConfig
 
@@ -17,18 +17,18 @@ def rates(steps: int, warm_up: int, peak: float = 1.0, schedule: str = "linear")
     return [float(config.compute_rate(torch.tensor(step))) for step in range(steps + 1)]
 
 
-def test_it_rises_to_the_peak_and_falls_to_zero_in_straight_lines():
+def test_linear_rate_rises_to_the_peak_and_falls_to_zero():
     found = rates(40, 4, 8.0)
     assert found[:5] == pytest.approx([2, 4, 6, 8, 8])
     assert found[4:] == pytest.approx([8 * (40 - step) / 36 for step in range(4, 41)])
 
 
-def test_without_warm_up_it_begins_at_the_peak():
+def test_linear_rate_without_warm_up_starts_at_the_peak():
     assert rates(4, 0) == pytest.approx([1, 0.75, 0.5, 0.25, 0])
 
 
 @given(st.integers(1, 60), st.integers(0, 90), st.floats(1e-6, 10))
-def test_it_is_positive_at_every_step_never_above_the_peak_and_has_one_summit(steps, warm_up, peak):
+def test_linear_rate_is_positive_and_unimodal(steps, warm_up, peak):
     found = rates(steps, warm_up, peak)
     assert all(0 < rate <= peak * (1 + 1e-6) for rate in found[:steps])
     assert found[steps] == 0
@@ -41,13 +41,13 @@ def test_it_is_positive_at_every_step_never_above_the_peak_and_has_one_summit(st
         assert top == warm_up - 1
 
 
-def test_it_is_exact_enough_late_in_a_long_run():
+def test_linear_rate_is_accurate_late_in_a_long_run():
     rate = OptimizerConfig(10_000_000, 1e-4, 1_000).compute_rate(torch.tensor(9_999_999))
     assert float(rate) == pytest.approx(1e-4 / 9_999_000, rel=1e-5)
     assert rate.shape == ()
 
 
-def test_a_cosine_falls_to_a_hundredth_of_the_peak():
+def test_cosine_rate_falls_to_a_hundredth_of_the_peak():
     found = rates(100, 10, 2.0, "cosine")[:100]
     assert found[:10] == pytest.approx([0.2 * (i + 1) * (1 + math.cos(math.pi * i / 100)) / 2 for i in range(10)])
     assert found[50] == pytest.approx(1.0)

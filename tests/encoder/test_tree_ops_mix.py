@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.tree_ops import (
     TreeBatch,
@@ -27,7 +27,7 @@ LEAF = ("mi", "", "x", [])
 
 
 @given(SOME_FORESTS, WIDTHS)
-def test_mixes_are_those_of_the_formula(forest, width):
+def test_mix_matches_its_formula(forest, width):
     x, terms = random(len(forest.tag), width), random(5, width, seed=1)
     assert torch.allclose(
         mix_neighbours(x, terms, TreeBatch.from_forest(forest)), slow_mix(forest, x, terms), atol=1e-12
@@ -35,7 +35,7 @@ def test_mixes_are_those_of_the_formula(forest, width):
 
 
 @given(SOME_FORESTS, WIDTHS)
-def test_moments_are_means_over_each_trees_nodes(forest, width):
+def test_tree_moments_match_their_formula(forest, width):
     x, start = random(len(forest.tag), width), forest.offsets.tolist()
     mean, square = compute_tree_moments(x, TreeBatch.from_forest(forest))
     for tree, (a, b) in enumerate(zip(start, start[1:], strict=False)):
@@ -45,7 +45,7 @@ def test_moments_are_means_over_each_trees_nodes(forest, width):
 
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 3), st.integers(0, 4))
-def test_gradients_are_those_of_finite_differences(forest, width, padding):
+def test_mix_gradients_match_finite_differences(forest, width, padding):
     trees = padded(TreeBatch.from_forest(forest), padding)
     x, terms = random(len(trees.parent), width).requires_grad_(), random(5, width, seed=1).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, terms: mix_neighbours(x, terms, trees), [x, terms])
@@ -53,7 +53,7 @@ def test_gradients_are_those_of_finite_differences(forest, width, padding):
 
 
 @given(SOME_FORESTS, WIDTHS, st.integers(1, 4), st.sampled_from([0.0, 1e30, float("nan")]))
-def test_padding_gives_zeros_and_changes_nothing(forest, width, padding, value):
+def test_mix_of_padding_is_zero(forest, width, padding, value):
     trees, n = TreeBatch.from_forest(forest), len(forest.tag)
     more = padded(trees, padding)
     plain = random(n, width).requires_grad_()
@@ -76,7 +76,7 @@ def test_padding_gives_zeros_and_changes_nothing(forest, width, padding, value):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-def test_the_operations_keep_torchs_rules_for_operations(transposed):
+def test_mix_passes_torch_opcheck(transposed):
     trees = padded(TreeBatch.from_forest(build([("a", "", "", [LEAF, LEAF]), LEAF])), 2)
     structure = (trees.parent, trees.first_child, trees.n_children)
     x = (random(5, 6).T if transposed else random(6, 5)).requires_grad_()
@@ -89,7 +89,7 @@ def test_the_operations_keep_torchs_rules_for_operations(transposed):
     assert mix_neighbours(x, terms, trees).is_contiguous()  # as the kernels' results are, whatever goes in
 
 
-def test_mixes_keep_input_precision_and_moments_are_at_least_single():
+def test_mix_keeps_precision_and_moments_are_at_least_single():
     trees = TreeBatch.from_forest(build([("a", "", "", [LEAF, LEAF, LEAF])]))
     exact, rows = random(4, 3), random(5, 3, seed=1)
     for dtype, wide in [(torch.bfloat16, torch.float32), (torch.float32,) * 2, (torch.float64,) * 2]:
@@ -103,7 +103,7 @@ def test_mixes_keep_input_precision_and_moments_are_at_least_single():
         assert (x.grad.dtype, terms.grad.dtype) == (dtype, wide)
 
 
-def test_empty_batch_has_no_mixes_and_no_moments():
+def test_mix_accepts_no_trees():
     trees, terms = TreeBatch.from_forest(build([])), torch.ones(5, 4)
     assert mix_neighbours(torch.zeros(0, 4), terms, trees).shape == (0, 4)
     assert [part.shape for part in compute_tree_moments(torch.zeros(0, 4), trees)] == [(0, 4)] * 2
@@ -113,10 +113,10 @@ def test_empty_batch_has_no_mixes_and_no_moments():
 @pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="the GPU kernels need Triton, which is not there"
 )
-def test_the_interpreted_kernels_agree_with_the_cpu():
+def test_interpreted_mix_kernels_agree_with_cpu():
     check_kernels(Path(__file__).with_name("mix_kernel_cases.py"), TRITON_INTERPRET="1")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_the_kernels_on_a_gpu_agree_with_the_cpu():
+def test_gpu_mix_kernels_agree_with_cpu():
     check_kernels(Path(__file__).with_name("mix_kernel_cases.py"), TRITON_INTERPRET="0")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training.losses import HISTOGRAM_NODES, HistogramLoss, compute_histogram
 from tests.encoder.batches import random
@@ -47,7 +47,7 @@ def loop_loss(positive: list[float], negative: list[float], nodes: int) -> float
 @given(st.lists(SIMILARITIES, min_size=1, max_size=20), st.sampled_from([2, 3, 64]))
 @example([1.0], 64)
 @example([-1.0], 64)
-def test_masses_sum_to_one_and_are_those_of_the_kernel(similarities, nodes):
+def test_histogram_masses_match_the_kernel_and_sum_to_one(similarities, nodes):
     for dtype, precision in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
         result = compute_histogram(torch.tensor(similarities, dtype=dtype), nodes)
         assert result.shape == (nodes,)
@@ -59,7 +59,7 @@ def test_masses_sum_to_one_and_are_those_of_the_kernel(similarities, nodes):
 
 
 @pytest.mark.parametrize(("similarity", "node"), [(-1.0, 0), (1.0, 63), (-7.0, 0), (7.0, 63)])
-def test_histogram_clamps_values_to_its_ends(similarity, node):
+def test_histogram_clamps_to_the_outer_nodes(similarity, node):
     for dtype in (torch.float32, torch.float64):
         result = compute_histogram(torch.tensor([similarity], dtype=dtype))
         assert result[node] == 1.0
@@ -67,7 +67,7 @@ def test_histogram_clamps_values_to_its_ends(similarity, node):
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 1000), st.floats(0.1, 2.0), st.sampled_from([5, 64]))
-def test_the_loss_is_that_of_all_pairs_in_a_double_loop(batch, dimensions, seed, scale, nodes):
+def test_histogram_loss_matches_its_formula(batch, dimensions, seed, scale, nodes):
     anchor, partner, negative = (scale * random(batch, dimensions, seed + i) for i in range(3))
     positives = [float(a @ p) for a, p in zip(anchor, partner, strict=True)]
     negatives = [float(a @ n) for a in anchor for n in negative]
@@ -75,7 +75,7 @@ def test_the_loss_is_that_of_all_pairs_in_a_double_loop(batch, dimensions, seed,
     assert float(loss) == pytest.approx(loop_loss(positives, negatives, nodes), abs=1e-9)
 
 
-def test_the_gradient_is_that_of_finite_differences():
+def test_histogram_gradient_matches_finite_differences():
     vectors = [(0.3 * random(4, 3, seed)).requires_grad_() for seed in range(3)]
     assert torch.autograd.gradcheck(lambda a, p, n: HistogramLoss(8)(a, p, n), vectors)
     at = (torch.arange(7) + torch.linspace(0.1, 0.9, 7)).double() * (2 / 7) - 1  # between nodes
@@ -84,7 +84,7 @@ def test_the_gradient_is_that_of_finite_differences():
 
 
 @pytest.mark.parametrize("node", [0, 1, 31, 62, 63])
-def test_the_gradient_at_a_node_is_that_of_one_side(node):
+def test_histogram_gradient_at_a_node_is_one_sided(node):
     weights = random(1, HISTOGRAM_NODES)[0]
     s = torch.tensor([-1 + 2 * node / (HISTOGRAM_NODES - 1)], dtype=torch.float64).requires_grad_()
     (gradient,) = torch.autograd.grad(compute_histogram(s) @ weights, s)
@@ -95,7 +95,7 @@ def test_the_gradient_at_a_node_is_that_of_one_side(node):
     assert min(slopes) - 1e-9 <= gradient <= max(slopes) + 1e-9
 
 
-def test_similarities_beyond_the_ends_have_no_gradient():
+def test_histogram_gradient_is_zero_outside_the_range():
     s = torch.tensor([-1.5, 1.5, 0.1], requires_grad=True)
     (compute_histogram(s) @ torch.arange(HISTOGRAM_NODES).float()).backward()
     assert s.grad[:2].tolist() == [0.0, 0.0]
@@ -106,7 +106,7 @@ def unit(*angles: float) -> torch.Tensor:
     return torch.tensor([[np.cos(a), np.sin(a)] for a in angles])
 
 
-def test_the_loss_is_0_where_all_positives_are_above_all_negatives_and_1_where_they_are_below():
+def test_histogram_loss_ranges_from_separated_to_inverted():
     anchor = unit(0.0, 0.01, 0.02)
     near, far = anchor.clone(), unit(1.5, 1.6, 2.0)
     assert float(HistogramLoss()(anchor, near, far)) == 0.0
@@ -118,14 +118,14 @@ def test_the_loss_is_0_where_all_positives_are_above_all_negatives_and_1_where_t
         assert low - 1e-6 <= loss <= high + 1e-6
 
 
-def test_gradient_moves_partners_closer_and_negatives_away():
+def test_histogram_gradient_attracts_partners_and_repels_negatives():
     anchor = torch.tensor([[0.5, 0.0]])
     partner, negative = (torch.tensor([[0.2, 0.1]], requires_grad=True) for _ in range(2))
     HistogramLoss()(anchor, partner, negative).backward()
     assert partner.grad[0, 0] < 0 < negative.grad[0, 0]
 
 
-def test_numbers_that_are_none_make_the_loss_none_and_do_not_break_its_gradient():
+def test_histogram_loss_propagates_nan():
     vectors = [torch.ones(3, 2) for _ in range(3)]
     vectors[0][1] = float("nan")
     vectors[2][2] = float("inf")

@@ -6,7 +6,7 @@ from math import log
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training.losses import WordLoss, WordTables
 from eqkin.training.text import ContextWords
@@ -60,7 +60,7 @@ def kept(made: WordLoss, number: int) -> torch.Tensor:
     return gradient.any(1).view(30, 8)
 
 
-def test_tables_hold_the_words_of_each_equation_and_how_rare_they_are():
+def test_word_tables_contain_words_and_idf_weights():
     tables = WordTables(words(ROWS), CPU)
     assert tables.vocabulary == 5
     for row, held, weight in zip(ROWS, tables.word.tolist(), tables.weight.tolist(), strict=True):
@@ -69,14 +69,14 @@ def test_tables_hold_the_words_of_each_equation_and_how_rare_they_are():
         assert not any(weight[len(row) :])
 
 
-def test_of_too_many_words_the_rarest_are_kept():
+def test_word_tables_keep_the_rarest_words():
     assert WordTables(words(ROWS), CPU, max_words=2).word[3].tolist() == [
         1,
         2,
     ]  # 0 is the most frequent, 3 as frequent as the two
 
 
-def test_equations_find_their_words_and_words_their_equation() -> None:
+def test_word_loss_matches_its_formula() -> None:
     torch.manual_seed(0)
     made = WordLoss(WordTables(words(ROWS), CPU), 6, dropout=0.0)
     trees, papers = torch.tensor([3, 0, 2, 1, 4, 1]), [0, 1, 2, 0, 4, 5]
@@ -86,7 +86,7 @@ def test_equations_find_their_words_and_words_their_equation() -> None:
     assert made(vectors, trees, paper[:, None] == paper, step()).item() == pytest.approx(expected, rel=2e-3)
 
 
-def test_words_that_are_left_out_count_nowhere() -> None:
+def test_dropped_words_do_not_count() -> None:
     torch.manual_seed(0)
     rows = [row[: 1 + i % 3] for i, row in enumerate(APART)]  # with so few, some equations lose all of them
     made = WordLoss(WordTables(words(rows, 240), CPU), 6)
@@ -100,7 +100,7 @@ def test_words_that_are_left_out_count_nowhere() -> None:
     assert loss.item() == pytest.approx(by_formula(vectors, left, list(range(30))), rel=2e-3)
 
 
-def test_every_step_leaves_out_another_half_of_the_words() -> None:
+def test_word_dropout_drops_another_half_in_each_step() -> None:
     torch.manual_seed(0)
     tables = WordTables(words(APART, 240), CPU)
     steps = torch.stack([kept(WordLoss(tables, 6), number) for number in range(20)])
@@ -110,13 +110,13 @@ def test_every_step_leaves_out_another_half_of_the_words() -> None:
     assert 0.46 < agree < 0.54  # whatever was left out before
 
 
-def test_one_step_and_seed_leave_out_the_same_words_another_seed_others() -> None:
+def test_word_dropout_depends_only_on_step_and_seed() -> None:
     tables = WordTables(words(APART, 240), CPU)
     first, again, other = (kept(WordLoss(tables, 6, seed=seed), 7) for seed in (1, 1, 2))
     assert torch.equal(first, again) and not torch.equal(first, other)
 
 
-def test_repeated_equation_in_a_batch_drops_other_words_each_time() -> None:
+def test_repeated_equations_drop_words_independently() -> None:
     torch.manual_seed(0)
     made = WordLoss(WordTables(words(APART, 240), CPU), 6)
     trees = torch.tensor([0, 0, 1])
@@ -131,7 +131,7 @@ def test_repeated_equation_in_a_batch_drops_other_words_each_time() -> None:
 
 
 @pytest.mark.parametrize(("share", "tree"), [(0.5, 2), (1.0, 3)], ids=["there are none", "all are left out"])
-def test_without_any_words_nothing_is_lost_or_learned(share: float, tree: int) -> None:
+def test_word_loss_is_zero_without_words(share: float, tree: int) -> None:
     made = WordLoss(WordTables(words(ROWS), CPU), 4, dropout=share)
     vectors = unit(3, 4).requires_grad_()
     loss = made(vectors, torch.tensor([tree] * 3), torch.eye(3, dtype=torch.bool), step())
@@ -141,7 +141,7 @@ def test_without_any_words_nothing_is_lost_or_learned(share: float, tree: int) -
     assert made.vectors.grad is not None and made.vectors.grad.isfinite().all() and not made.vectors.grad.any()
 
 
-def test_cosines_are_scaled_by_no_more_than_a_hundred() -> None:
+def test_word_loss_limits_the_scale() -> None:
     torch.manual_seed(0)
     made = WordLoss(WordTables(words(ROWS), CPU), 4, dropout=0.0)
     vectors, trees = unit(3, 4), torch.tensor([0, 1, 4])

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.errors import BadInput
 from eqkin.training import sampling
@@ -59,7 +59,7 @@ def seen(made: EqkinObjective, material: TrainingData, trees: torch.Tensor, step
     return taken[0]
 
 
-def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(material: TrainingData) -> None:
+def test_objective_returns_the_losses_of_its_batch(material: TrainingData) -> None:
     recipe = RECIPE.override(AS_IT_IS | {"words_weight": "0.7", "context_weight": "0.3", "temperature": "0.2"})
     made, trees = objective(material, recipe).eval(), drawn(material)
     assert made.parts == ("structure", "context", "words") and made.words is not None
@@ -75,7 +75,7 @@ def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(material: 
     assert losses(made, material, trees, step=4).tolist() == pytest.approx([part.item() for part in expected], rel=1e-4)
 
 
-def test_structural_neighbours_are_closer_to_anchors_than_partners_are(material: TrainingData) -> None:
+def test_structural_neighbours_share_more_terms_than_partners(material: TrainingData) -> None:
     anchor, partner, near = material.teachers.terms.to_dense(drawn(material, 200), torch.float32).chunk(3)
     assert (anchor * near).sum(1).mean() > (anchor * partner).sum(1).mean() + 0.05
 
@@ -93,7 +93,7 @@ def test_padding_changes_neither_losses_nor_gradients(material: TrainingData) ->
 
 
 @pytest.mark.filterwarnings("ignore:<class:DeprecationWarning")  # of torch, to itself
-def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes(material: TrainingData) -> None:
+def test_objective_compiles_to_one_graph_for_all_sizes(material: TrainingData) -> None:
     made = objective(material)
     graphs = []
 
@@ -110,7 +110,7 @@ def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes(material: Training
     torch._dynamo.reset()
 
 
-def test_every_part_teaches_the_network_and_can_be_switched_off(material: TrainingData) -> None:
+def test_each_loss_trains_the_network_and_can_be_switched_off(material: TrainingData) -> None:
     for i, name in enumerate(WEIGHTLESS):
         made = objective(material, RECIPE.override(WEIGHTLESS | {name: "1"}))
         if name != "words_weight":
@@ -121,7 +121,7 @@ def test_every_part_teaches_the_network_and_can_be_switched_off(material: Traini
         assert all(p.grad is not None and p.grad.any() for p in made.network.parameters())
 
 
-def test_word_loss_is_absent_without_words_or_weight(atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_word_loss_is_omitted_without_words_or_weight(atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
     few = atlas_corpus.select(range(3))
     vocabulary = Vocabulary.learn([few.forest])
@@ -134,20 +134,20 @@ def test_word_loss_is_absent_without_words_or_weight(atlas_corpus: Corpus, monke
 
 
 @pytest.mark.parametrize("settings", [{}, {"renamed": "0"}, {"masking": "0"}], ids=["both", "hidden", "renamed"])
-def test_one_step_has_one_value_and_another_step_another(material: TrainingData, settings: dict[str, str]) -> None:
+def test_losses_depend_on_the_step(material: TrainingData, settings: dict[str, str]) -> None:
     made, trees = objective(material, RECIPE.override(settings)).eval(), drawn(material)
     first, again, other = (losses(made, material, trees, step=step).tolist() for step in (0, 0, 1))
     assert first == again
     assert all(one != another for one, another in zip(first, other, strict=True))
 
 
-def test_without_renaming_and_hiding_steps_differ_in_words_alone(material: TrainingData) -> None:
+def test_without_augmentation_only_the_word_loss_depends_on_the_step(material: TrainingData) -> None:
     made, trees = objective(material, RECIPE.override(AS_IT_IS)).eval(), drawn(material)
     first, other = (losses(made, material, trees, step=step).tolist() for step in (0, 9))
     assert first[:2] == other[:2] and first[2] != other[2]
 
 
-def test_a_share_of_the_nodes_is_hidden_others_in_every_step(material: TrainingData) -> None:
+def test_masking_hides_a_fraction_of_the_nodes_in_each_step(material: TrainingData) -> None:
     trees = drawn(material, 64)
     count = int(material.forest.get_sizes(trees).sum())
     plain = seen(objective(material, RECIPE.override(AS_IT_IS)), material, trees, step=0)[:count]
@@ -162,7 +162,7 @@ def test_a_share_of_the_nodes_is_hidden_others_in_every_step(material: TrainingD
     assert (hidden[0] & hidden[2]).float().mean() == pytest.approx(0.09, abs=0.03)  # by chance
 
 
-def test_eqkin_objective_does_not_predict_hidden_nodes(material: TrainingData) -> None:
+def test_eqkin_objective_has_no_masking_heads(material: TrainingData) -> None:
     made = objective(material, RECIPE.override({"masking": "0.3"}))
     assert {name.partition(".")[0] for name, _ in made.named_parameters()} == {"network", "words"}
     plain = objective(material, RECIPE.override({"masking": "0"}))
@@ -171,7 +171,7 @@ def test_eqkin_objective_does_not_predict_hidden_nodes(material: TrainingData) -
     ]
 
 
-def test_the_seed_decides_the_weights_and_nothing_else_does(material: TrainingData) -> None:
+def test_initial_weights_depend_only_on_the_seed(material: TrainingData) -> None:
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first = objective(material).state_dict()
@@ -182,7 +182,7 @@ def test_the_seed_decides_the_weights_and_nothing_else_does(material: TrainingDa
     assert objective(material).get_extra_weights() == {}
 
 
-def test_seed_decides_masking_and_dropped_words(material: TrainingData) -> None:
+def test_masking_and_word_dropout_depend_on_the_seed(material: TrainingData) -> None:
     trees = drawn(material)
     made, other = (objective(material, replace(RECIPE.override({"renamed": "0"}), seed=seed)).eval() for seed in (0, 1))
     hidden, others = (~seen(one, material, trees, step=0).any(1) for one in (made, other))
@@ -195,7 +195,9 @@ def test_seed_decides_masking_and_dropped_words(material: TrainingData) -> None:
 
 @pytest.mark.parametrize("kind", ["mix", "sum"])
 @pytest.mark.parametrize("trees", [[3] * 12, [3, 3, 3], [0, 700, 1400]], ids=["all the same", "one", "three papers"])
-def test_odd_batches_have_finite_losses_and_gradients(material: TrainingData, kind: str, trees: list[int]) -> None:
+def test_degenerate_batches_have_finite_losses_and_gradients(
+    material: TrainingData, kind: str, trees: list[int]
+) -> None:
     made = objective(material, RECIPE.override({"kind": kind}))
     parts = losses(made, material, torch.tensor(trees), padding=5)
     parts.sum().backward()
@@ -204,7 +206,7 @@ def test_odd_batches_have_finite_losses_and_gradients(material: TrainingData, ki
     assert all(buffer.isfinite().all() for buffer in made.buffers())
 
 
-def test_half_precision_gives_similar_losses(material: TrainingData) -> None:
+def test_half_precision_gives_nearly_the_same_losses(material: TrainingData) -> None:
     trees = drawn(material)
     exact = losses(objective(material), material, trees)
     half = losses(objective(material, dtype=torch.bfloat16), material, trees)
@@ -212,7 +214,7 @@ def test_half_precision_gives_similar_losses(material: TrainingData) -> None:
     assert half.tolist() == pytest.approx(exact.tolist(), rel=0.05)
 
 
-def test_one_paper_alone_teaches_nothing(atlas_corpus: Corpus) -> None:
+def test_training_data_of_one_paper_is_rejected(atlas_corpus: Corpus) -> None:
     one = atlas_corpus.select(np.array([0]))
     with pytest.raises(BadInput, match="only one paper"):
         build_training_data(one, Vocabulary.learn([one.forest]), RECIPE, CPU)

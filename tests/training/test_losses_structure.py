@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training.losses import TERM_COLUMN_BITS, TERM_COLUMNS, StructureLoss, TermTables
 from eqkin.trees.terms import extract_terms
@@ -39,12 +39,12 @@ def vectors(forest, most: int = 10**9) -> np.ndarray:
 
 @settings(max_examples=20)
 @given(FORESTS)
-def test_vectors_follow_their_formula(forest):
+def test_term_vectors_match_their_formula(forest):
     made = TermTables(forest, CPU).to_dense(torch.arange(len(forest)), torch.float32)
     np.testing.assert_allclose(made.numpy(), vectors(forest), atol=1e-3)
 
 
-def test_large_trees_keep_their_heaviest_terms_and_parts_do_not_matter():
+def test_term_tables_keep_the_heaviest_terms_in_any_partition():
     forest = some_trees(23)
     made = TermTables(forest, CPU, max_terms=7, part_trees=4).to_dense(torch.arange(23), torch.float32)
     assert int((made > 0).sum(1).max()) == 7
@@ -52,13 +52,13 @@ def test_large_trees_keep_their_heaviest_terms_and_parts_do_not_matter():
     np.testing.assert_allclose(made.numpy(), vectors(forest, 7), atol=1e-3)
 
 
-def test_blank_tree_is_similar_to_nothing():
+def test_blank_tree_has_a_zero_term_vector():
     forest = build([("mspace", "", "", []), ("mi", "", "x", []), ("mi", "", "x", [])])
     made = TermTables(forest, CPU).to_dense(torch.tensor([0, 1, 2, 1]), torch.float32)
     np.testing.assert_allclose((made @ made.T).numpy(), [[0] * 4] + [[0, 1, 1, 1]] * 3, atol=2e-3)
 
 
-def test_structure_loss_is_the_divergence_from_the_teacher():
+def test_structure_loss_matches_its_formula():
     torch.manual_seed(0)
     found, taught = (torch.nn.functional.normalize(torch.randn(6, n), dim=1) for n in (3, 9))
     same = torch.eye(6, dtype=torch.bool)
@@ -73,7 +73,7 @@ def test_structure_loss_is_the_divergence_from_the_teacher():
     assert StructureLoss(0.2)(taught, taught, same).item() == pytest.approx(0, abs=1e-6)
 
 
-def test_a_batch_of_one_paper_teaches_nothing():
+def test_structure_loss_of_one_paper_is_zero():
     vector = torch.randn(4, 3, requires_grad=True)
     loss = StructureLoss(0.1)(vector, torch.randn(4, 5), torch.ones(4, 4, dtype=torch.bool))
     loss.backward()

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.training import sampling
 from eqkin.training.config import CONTEXT_KINDS
@@ -25,7 +25,7 @@ def tables(atlas_corpus: Corpus) -> TermTables:
     return TermTables(atlas_corpus.forest, CPU)
 
 
-def test_structural_neighbours_are_nearly_the_nearest_of_other_papers(atlas_corpus: Corpus, tables: TermTables) -> None:
+def test_neighbours_are_nearly_the_nearest_trees_of_other_papers(atlas_corpus: Corpus, tables: TermTables) -> None:
     paper = torch.from_numpy(atlas_corpus.paper)
     found = find_structural_neighbours(tables, paper).long()
     assert found.shape == (len(atlas_corpus), 16)
@@ -41,7 +41,7 @@ def test_structural_neighbours_are_nearly_the_nearest_of_other_papers(atlas_corp
     assert float(chosen.mean()) > 2 * float(cosines.clamp(min=0).mean())
 
 
-def test_structural_neighbours_do_not_depend_on_blocks(
+def test_neighbours_do_not_depend_on_the_block_size(
     atlas_corpus: Corpus, tables: TermTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paper = torch.from_numpy(atlas_corpus.paper)
@@ -51,7 +51,7 @@ def test_structural_neighbours_do_not_depend_on_blocks(
     assert (parts == whole).float().mean() > 0.999  # equal cosines may change places
 
 
-def test_a_large_corpus_is_searched_in_part(
+def test_neighbours_of_a_large_corpus_come_from_a_sample(
     atlas_corpus: Corpus, tables: TermTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
@@ -62,7 +62,7 @@ def test_a_large_corpus_is_searched_in_part(
     assert set(np.unique(found[some] % 3)) == {0}
 
 
-def test_where_few_are_left_the_nearest_repeats_and_where_none_is_a_tree_is_its_own_kin(
+def test_missing_neighbours_repeat_the_nearest_or_the_tree_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 128)  # to be quick
@@ -75,7 +75,7 @@ def test_where_few_are_left_the_nearest_repeats_and_where_none_is_a_tree_is_its_
     assert find_structural_neighbours(made, torch.tensor([0, 0, 0, 0])).tolist() == [[i] * 16 for i in range(4)]
 
 
-def test_structural_neighbour_is_drawn_for_each_anchor() -> None:
+def test_neighbour_sampler_draws_a_neighbour_of_the_anchor() -> None:
     corpus = corpus_of([[2, 3], [4], [3]])
     table = (torch.arange(12)[:, None] * 100 + torch.arange(4)).int()
     plain = TripletSampler(corpus, kinds=CONTEXT_KINDS, seed=5, device=CPU)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.architecture import Architecture
 from eqkin.training.augmentation import Augmentation, Masking
@@ -41,7 +41,7 @@ def gradients(made: PaperObjective) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize(("name", "loss"), [("histogram", HistogramLoss()), ("triplet", TripletLoss())])
-def test_the_parts_are_the_losses_of_the_network_on_the_batch_it_sees(name, loss):
+def test_objective_returns_the_losses_of_its_batch(name, loss):
     recipe = replace(RECIPE, loss=name, seed=4, masking=0.5)
     made, again = objective(recipe).eval(), objective(recipe).eval()
     step = torch.tensor(7)
@@ -77,14 +77,14 @@ def test_padding_changes_neither_losses_nor_gradients(forest, data, padding, ste
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-7)
 
 
-def test_one_step_has_one_value_and_other_steps_others():
+def test_losses_depend_on_the_step():
     made = objective().eval()
     values = [tuple(losses(made, step=step).tolist()) for step in (0, 0, 1, 2)]
     assert values[0] == values[1]
     assert len(set(values)) == 3
 
 
-def test_the_seed_decides_the_weights_and_nothing_else_does():
+def test_initial_weights_depend_only_on_the_seed():
     torch.manual_seed(1)
     before = torch.get_rng_state()
     first = objective().state_dict()
@@ -96,7 +96,7 @@ def test_the_seed_decides_the_weights_and_nothing_else_does():
     assert not torch.equal(first["network.first.weight"], other["network.first.weight"])
 
 
-def test_without_masking_nothing_is_guessed():
+def test_masking_loss_is_zero_without_masking():
     made = objective(replace(RECIPE, masking=0.0))
     parts = losses(made)
     parts.sum().backward()
@@ -106,7 +106,7 @@ def test_without_masking_nothing_is_guessed():
     assert all(parameter.grad is not None for parameter in made.network.parameters())
 
 
-def test_without_masking_and_renaming_all_steps_are_alike():
+def test_losses_without_augmentation_do_not_depend_on_the_step():
     made = objective(replace(RECIPE, masking=0.0, transpositions=0.0)).eval()
     assert losses(made, step=0).tolist() == losses(made, step=9).tolist()
 
@@ -130,7 +130,7 @@ def test_masks_do_not_depend_on_renaming():
     ],
     ids=["all the same", "one triplet", "one tree of one node", "one node in the world", "a giant"],
 )
-def test_odd_batches_have_finite_losses_and_gradients(loss, masking, forest, trees):
+def test_degenerate_batches_have_finite_losses_and_gradients(loss, masking, forest, trees):
     for transpositions in (0.0, 32.0):
         made = objective(replace(RECIPE, loss=loss, masking=masking, transpositions=transpositions), forest)
         for step in range(3):
@@ -142,7 +142,7 @@ def test_odd_batches_have_finite_losses_and_gradients(loss, masking, forest, tre
         assert all(buffer.isfinite().all() for buffer in made.buffers())
 
 
-def test_descending_loses_less():
+def test_gradient_descent_reduces_the_loss():
     made = objective(replace(RECIPE, transpositions=0.0, masking=0.0, loss="triplet"))
     optimiser = torch.optim.Adam(made.parameters(), lr=3e-3)
     values = []
@@ -155,7 +155,7 @@ def test_descending_loses_less():
     assert values[-1] < 0.5 * values[0]
 
 
-def test_half_precision_gives_similar_losses():
+def test_half_precision_gives_nearly_the_same_losses():
     exact, half = losses(objective()), losses(objective(dtype=torch.bfloat16))
     assert half.dtype == torch.float32
     assert half.tolist() == pytest.approx(exact.tolist(), rel=0.05)

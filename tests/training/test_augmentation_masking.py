@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from torch.nn import functional
 
@@ -28,14 +28,14 @@ def targets_for(rows: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("share", [0.02, SHARE, 0.5, 0.97])
-def test_that_share_of_the_nodes_is_hidden_on_average(share):
+def test_masking_hides_the_given_fraction(share):
     hidden = torch.stack([draw(2_000, share=share, step=step).hidden for step in range(50)]).double()
     assert abs(float(hidden.mean()) - share) < 6 * (share * (1 - share) / hidden.numel()) ** 0.5
     assert (hidden.mean(0) - share).abs().max() < 6 * (share * (1 - share) / 50) ** 0.5  # at every place
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.floats(0.01, 0.99), st.integers(0, 100))
-def test_a_mask_is_about_real_nodes_and_agrees_with_itself(count, padding, share, step):
+def test_mask_is_consistent_and_never_hides_padding(count, padding, share, step):
     nodes = count + padding
     mask = draw(nodes, count, share, step)
     hidden = torch.nonzero(mask.hidden).squeeze(1)
@@ -54,7 +54,7 @@ def test_padding_does_not_change_the_mask(count, padding, step):
     assert torch.equal(draw(count, step=step).hidden, draw(count + padding, count, step=step).hidden[:count])
 
 
-def test_mask_has_room_for_the_largest_draw():
+def test_mask_has_room_for_all_hidden_nodes():
     for nodes in (1, 10, 100, 1_000, 10_000):
         for step in range(200):
             mask = draw(nodes, step=step)
@@ -71,7 +71,7 @@ def test_nodes_beyond_the_room_are_hidden_but_not_predicted():
     assert int((mask.room >= 0).sum()) == 32
 
 
-def test_steps_and_seeds_hide_other_nodes_and_one_step_the_same():
+def test_mask_depends_only_on_step_and_seed():
     first = draw(500).hidden
     assert torch.equal(first, draw(500).hidden)
     assert not torch.equal(first, draw(500, step=1).hidden)
@@ -79,7 +79,7 @@ def test_steps_and_seeds_hide_other_nodes_and_one_step_the_same():
 
 
 @given(st.integers(1, 200), st.integers(0, 50), st.integers(0, 100))
-def test_the_loss_is_the_mean_cross_entropy_of_hidden_nodes_and_so_is_its_gradient(count, padding, step):
+def test_masking_loss_is_the_mean_cross_entropy_of_hidden_nodes(count, padding, step):
     torch.manual_seed(0)
     heads = MaskingHeads(WIDTH).double()
     mask = draw(count + padding, count, step=step)
@@ -102,7 +102,7 @@ def test_the_loss_is_the_mean_cross_entropy_of_hidden_nodes_and_so_is_its_gradie
         assert torch.allclose(ours, torch.zeros_like(ours) if theirs is None else theirs, atol=1e-12)
 
 
-def test_nothing_hidden_loses_nothing():
+def test_masking_loss_is_zero_without_hidden_nodes():
     heads = MaskingHeads(WIDTH)
     nodes = torch.ones(5, WIDTH, requires_grad=True)
     mask = draw(5, 0)
@@ -114,7 +114,7 @@ def test_nothing_hidden_loses_nothing():
     assert not any(parameter.grad.any() for parameter in heads.parameters())
 
 
-def test_looked_up_rows_have_the_gradient_of_index_select():
+def test_select_rows_has_the_gradient_of_index_select():
     mask = draw(200)
     real = torch.arange(len(mask.nodes)) < mask.count
     back = random(len(mask.nodes), WIDTH, seed=1) * real[:, None]  # padding is guessed by nobody
@@ -125,7 +125,7 @@ def test_looked_up_rows_have_the_gradient_of_index_select():
     assert torch.equal(*gradients)
 
 
-def test_heads_have_a_score_for_every_class_and_for_none():
+def test_masking_heads_have_a_score_per_class():
     assert MASKING_CLASSES == {"tag": 32, "attribute": 33, "character": 193}
     shapes = {name: tuple(tensor.shape) for name, tensor in MaskingHeads(WIDTH).state_dict().items()}
     assert {name: shape for name, shape in shapes.items() if name.endswith("weight")} == {
@@ -133,7 +133,7 @@ def test_heads_have_a_score_for_every_class_and_for_none():
     }
 
 
-def test_half_precision_vectors_lose_in_single_precision():
+def test_masking_loss_of_half_precision_vectors_is_single_precision():
     torch.manual_seed(0)
     heads, mask = MaskingHeads(WIDTH), draw(300)
     nodes, answers = random(300, WIDTH, dtype=torch.float32), targets_for(len(mask.nodes))

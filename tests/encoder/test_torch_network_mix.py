@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+torch = pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
 
 from eqkin.encoder.architecture import FEATURES, NORM_EPSILON, Architecture, compute_sinusoids, compute_weight_shapes
 from eqkin.encoder.encoder import Encoder
@@ -57,7 +57,7 @@ def reference(weights, architecture, forest, *, learning):
 
 
 @given(SOME_FORESTS, st.sampled_from(SHAPES), st.integers(0, 5))
-def test_embeddings_are_those_of_the_formulas(forest, architecture, seed):
+def test_mix_embeddings_match_the_formulas(forest, architecture, seed):
     network = random_network(architecture, seed)
     expected = reference(network.state_dict(), architecture, forest, learning=False)
     assert torch.allclose(network(features_of(forest), TreeBatch.from_forest(forest)), expected, rtol=1e-9, atol=1e-9)
@@ -65,7 +65,7 @@ def test_embeddings_are_those_of_the_formulas(forest, architecture, seed):
 
 @settings(max_examples=20)
 @given(st.lists(st.integers(0, 5), min_size=2, max_size=6), st.sampled_from(SHAPES), st.integers(0, 5))
-def test_learning_sees_the_formulas_and_their_gradients(sizes, architecture, seed):
+def test_mix_training_matches_the_formulas_and_gradients(sizes, architecture, seed):
     forest = build([LEAF, *(("mrow", "", "", [LEAF] * n + [("mo", "a=b", "=12"[:n], [LEAF])]) for n in sizes)])
     network = random_network(architecture, seed).train()
     weights = dict(network.named_parameters())
@@ -82,7 +82,7 @@ def test_learning_sees_the_formulas_and_their_gradients(sizes, architecture, see
 
 @settings(max_examples=20)
 @given(SOME_FORESTS, st.integers(1, 40))
-def test_padding_changes_neither_embeddings_nor_gradients_nor_averages(forest, padding):
+def test_padding_does_not_change_mix_training(forest, padding):
     results = []
     for rows in (0, padding):
         network = random_network().train()
@@ -98,7 +98,7 @@ def test_padding_changes_neither_embeddings_nor_gradients_nor_averages(forest, p
         assert torch.allclose(one, other, rtol=1e-6, atol=1e-6)
 
 
-def test_only_learning_moves_the_averages():
+def test_mix_statistics_change_only_in_training():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(4)])
     network = random_network()
     before = {name: buffer.clone() for name, buffer in network.named_buffers()}
@@ -109,7 +109,7 @@ def test_only_learning_moves_the_averages():
     assert moved == {f"layers.{i}.norm.{name}" for i in range(2) for name in ("mean", "variance")}
 
 
-def test_half_the_precision_of_features_is_half_the_precision_of_products():
+def test_mix_computes_in_the_precision_of_its_features():
     forest = build([("mrow", "", "", [LEAF] * n) for n in range(9)])
     network = random_network().float().train()
     features, trees = features_of(forest), TreeBatch.from_forest(forest)
@@ -124,7 +124,7 @@ def test_half_the_precision_of_features_is_half_the_precision_of_products():
 
 
 @pytest.mark.filterwarnings("ignore:<class:DeprecationWarning")  # of torch, to itself
-def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes():
+def test_mix_network_compiles_to_one_graph_for_all_sizes():
     network, graphs = random_network().float().train(), []
 
     def note(graph, inputs):
@@ -140,7 +140,7 @@ def test_it_is_compiled_as_one_graph_for_batches_of_all_sizes():
     torch._dynamo.reset()
 
 
-def test_a_network_is_of_its_architectures_kind():
+def test_build_network_follows_the_kind():
     assert isinstance(build_network(SMALL), SumNetwork)
     assert isinstance(build_network(SMALL_MIX), MixNetwork)
     weights = random_model(SMALL_MIX).weights
@@ -152,7 +152,7 @@ def test_a_network_is_of_its_architectures_kind():
 
 
 @pytest.mark.parametrize("architecture", SHAPES)
-def test_weights_have_the_names_and_shapes_that_the_architecture_says(architecture):
+def test_mix_weights_have_the_names_and_shapes_of_the_architecture(architecture):
     shapes = {name: tuple(tensor.shape) for name, tensor in build_network(architecture).state_dict().items()}
     assert shapes == compute_weight_shapes(architecture)
     assert shapes["layers.0.mix"] == (5, architecture.width)
@@ -161,7 +161,7 @@ def test_weights_have_the_names_and_shapes_that_the_architecture_says(architectu
     assert "soft_norm.mean" not in shapes
 
 
-def test_a_new_network_mixes_mostly_the_node_itself_with_signs_at_random():
+def test_new_mix_weights_have_random_signs():
     torch.manual_seed(0)
     network = build_network(Architecture(512, 1, dimensions=4, kind="mix"))
     mix = network.layers[0].mix.detach()
@@ -171,7 +171,7 @@ def test_a_new_network_mixes_mostly_the_node_itself_with_signs_at_random():
 
 
 @pytest.mark.parametrize("architecture", [SMALL_MIX, Architecture(512, 4, dimensions=64, kind="mix")], ids=str)
-def test_the_numpy_encoder_gives_the_same_vectors_of_the_atlas_formulas(architecture):
+def test_numpy_and_torch_mix_vectors_agree(architecture):
     items = [item for _, item in zip(range(6), open_source("atlas:"), strict=False)]
     for forest in (from_bytes(parse_item(item, "").forest) for item in items):
         vocabulary = Vocabulary.learn([forest])
