@@ -1,4 +1,4 @@
-"""arXiv ids in bibliographies."""
+"""arXiv identifiers in bibliographies."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Hostile texts are read: the texts are so long that work quadratic in their length would take many minutes."""
+"""Hostile texts, long enough that quadratic work would take many minutes."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Macro definitions: what is read, what it means where, what a bad one costs."""
+"""Macro definitions: reading, scope, and errors."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def shown(converter, formula, packages=None, macros=None):
 
 
 def trees(converter, text, **options):
-    """The MathML of every equation of a document, converted with the macros that hold there."""
+    """Return the MathML of every equation of a document, converted with the macros that hold there."""
     document = parse(text, **options)
     return [
         shown(converter, to_converter_input(e.environment, e.body), document.packages, document.macros[e.epoch])

@@ -1,4 +1,4 @@
-"""The environments we find are those that tree-sitter's LaTeX grammar finds."""
+"""Display environments compared with those that tree-sitter's LaTeX grammar finds."""
 
 from importlib import resources
 
@@ -19,7 +19,7 @@ ATLAS = [entry for entry in resources.files("eqkin.atlas").iterdir() if entry.na
 
 
 def displays(text):
-    """Outermost displays by the grammar: (kind, text without white space)."""
+    """List the outermost displays that the grammar finds: (kind, text without white space)."""
     found = []
     stack = [pack.get_parser("latex").parse(text.encode()).root_node]
     while stack:

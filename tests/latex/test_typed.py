@@ -1,4 +1,4 @@
-"""What formulas lose on their way here: spaces after commands, and characters that became HTML entities."""
+"""Clean-up of typed formulas: lost spaces, HTML entities, and original places."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Formulas the way people write them in papers convert without loss."""
+"""Formulas in the style of papers convert without loss."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""LaTeX to trees: packages, unknown commands, diagrams, repairs."""
+"""Conversion of LaTeX: packages, undefined commands, diagrams, repairs."""
 
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -64,7 +64,7 @@ def test_known_packages_have_preludes(converter, package, formula, meaning):
         assert shown(converter, formula, [package]) == shown(converter, meaning)
 
 
-# commands that mean something only with what stands around them
+# commands that need a context
 SURROUNDED = {
     r"\displaylimits": r"\sum\displaylimits_i",
     r"\root": r"\root 3 \of {x}",
@@ -147,10 +147,10 @@ def test_picture_behind_a_macro_is_a_diagram_failure(converter):
 
 
 @pytest.mark.parametrize(
-    ("broken", "mended"),
+    ("broken", "repaired"),
     [
         (r"a &= b", r"\begin{aligned}a &= b\end{aligned}"),
-        (r"\text{a $x$} $ y", r"\text{a x}  y"),
+        (r"\text{a $x$} $ y", r"\text{a x } y"),
         (r"x^a^b", r"x^a{}^b"),
         (r"\text{a_b}", r"\text{a\_b}"),
         (r"\left( x", r"( x"),
@@ -158,10 +158,12 @@ def test_picture_behind_a_macro_is_a_diagram_failure(converter):
         (r"a}+b", "a+b"),
     ],
 )
-def test_mistakes_are_repaired_and_reported(converter, broken, mended):
-    result = outcome(converter, broken)
+def test_mistakes_are_repaired_and_reported(converter, broken, repaired):
+    conversion = convert_formulas(converter, [broken])
+    result = conversion.outcomes[0]
     assert result.failure is None, result.failure
     assert result.repaired
+    assert to_mathml(to_node(conversion.forest, 0)) == shown(converter, repaired)
 
 
 def test_alignment_of_one_row_is_an_equation(converter):

@@ -1,4 +1,4 @@
-"""Whatever is fed to the converter costs a bounded amount and leaves it working."""
+"""Hostile formulas cost a bounded amount of time and memory and leave the converter working."""
 
 import resource
 import subprocess
@@ -73,6 +73,12 @@ def test_odd_characters_give_a_tree_or_a_failure(converter, formula):
     outcome = convert_formulas(converter, [formula, "x"]).outcomes
     assert isinstance(outcome[0].failure, Failure | None)
     assert outcome[1].failure is None
+
+
+def test_lone_surrogate_in_a_document_with_macros_gives_a_tree(converter):
+    foo = Macro("\\foo", (), "y")
+    outcomes = convert_formulas(converter, ["\\foo \ud800", r"\foo"], [], {foo.name: foo}).outcomes
+    assert [outcome.failure for outcome in outcomes] == [None, None]
 
 
 HEAVY = r"\begin{matrix}" + "&".join(["x"] * 9_900) + r"\end{matrix}"

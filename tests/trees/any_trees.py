@@ -1,4 +1,4 @@
-"""Any trees: of rows, blanks and letters that stand where nobody would put them."""
+"""Random trees of rows, blanks and letters, also in unlikely places."""
 
 from hypothesis import strategies as st
 

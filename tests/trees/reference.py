@@ -1,11 +1,11 @@
-"""Terms counted the slow way: node by node, by recursion, with strings in place of codes."""
+"""A slow reference for terms: node by node, by recursion, with strings instead of hashes."""
 
 from collections import Counter
 
 from eqkin.trees.mathml import to_node
 from eqkin.trees.normal import is_silent, normalise_tag, normalise_text
 
-MOST = 24  # nodes of a run
+MAX_NODES = 24  # of an n-gram
 
 
 def _variant(node):
@@ -13,15 +13,15 @@ def _variant(node):
     return "" if variant == "normal" or not node.text.strip() else variant
 
 
-def simplified(node):
-    """(tag, text, members) without blanks, rows in rows and rows of one member; None if nothing is left."""
+def normalise(node):
+    """Return the normal form of a tree as (tag, text, members), None if nothing remains."""
     if is_silent(node.tag, node.text):
         return None
-    members = [member for member in map(simplified, node.children) if member is not None]
+    members = [member for member in map(normalise, node.children) if member is not None]
     if node.tag not in ("mrow", "mstyle", "mpadded", "math"):
-        said = normalise_text(node.text)
-        is_sign = node.tag == "mi" and said and not any(map(str.isalnum, said))
-        return "mo" if is_sign else normalise_tag(node.tag), f"{said}:{_variant(node)}", members
+        text = normalise_text(node.text)
+        is_sign = node.tag == "mi" and text and not any(map(str.isalnum, text))
+        return "mo" if is_sign else normalise_tag(node.tag), f"{text}:{_variant(node)}", members
     flat = []
     for member in members:
         flat.extend(member[2] if member[0] == "mrow" else [member])
@@ -41,7 +41,7 @@ def _size(node):
 
 
 def _written(node, names=None):
-    """A subtree as text; with `names`, identifiers renamed by first occurrence."""
+    """Return a subtree as text; with `names`, identifiers are renamed by first occurrence."""
     tag, text, members = node
     if names is not None and is_renameable(node):
         text = names.setdefault(text, f"number {len(names)}")
@@ -52,7 +52,7 @@ def _runs(members):
     for length in (2, 3):
         for at in range(len(members) - length + 1):
             run = members[at : at + length]
-            if sum(map(_size, run)) > MOST:
+            if sum(map(_size, run)) > MAX_NODES:
                 continue
             names = {}
             yield f"run{length}", "|".join(_written(member) for member in run)
@@ -78,6 +78,6 @@ def _walk(node, path):
 
 
 def terms(forest, index):
-    """How often each term, as (family, what it is), is in the tree at `index`."""
-    root = simplified(to_node(forest, index))
+    """Count the terms (family, content) of the tree at `index`."""
+    root = normalise(to_node(forest, index))
     return Counter() if root is None else Counter(_walk(root, []))

@@ -1,4 +1,4 @@
-"""Random trees, and what the arrays should say about them, computed the slow way."""
+"""Random trees, and a slow reference for the arrays of a forest."""
 
 from hypothesis import strategies as st
 
@@ -14,7 +14,7 @@ FORESTS = st.lists(TREES, max_size=6)
 
 
 def breadth_first(tree):
-    """Nodes of one tree in breadth-first order as (tag, attributes, text, parent, position, first child, children)."""
+    """List the nodes of one tree in breadth-first order as (tag, attributes, text, parent, position, first child, children)."""
     queue = [(tree, 0, 0)]
     rows = []
     for at, (node, parent, position) in enumerate(queue):
@@ -25,7 +25,7 @@ def breadth_first(tree):
 
 
 def build(trees):
-    """A forest of these trees, one batch a tree."""
+    """Build a forest of these trees, one batch per tree."""
     builder = ForestBuilder()
     for tree in trees:
         rows = breadth_first(tree)
@@ -36,7 +36,7 @@ def build(trees):
 
 
 def rows_of(forest):
-    """All nodes of a forest as `breadth_first` gives them, tree by tree."""
+    """List all nodes of a forest like `breadth_first`, tree by tree."""
     parent, position, first = forest.compute_parent(), forest.compute_position(), forest.compute_first_child()
     out = []
     for tree in range(len(forest)):

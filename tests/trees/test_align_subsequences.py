@@ -1,4 +1,4 @@
-"""The heaviest common sequence of two formulas, checked against the recursion written down plainly."""
+"""Weights of common subsequences compared with the plain recurrence."""
 
 from functools import cache
 
@@ -16,7 +16,7 @@ WORTH = {"x": 1, "y": 2.5, "z": 0.25, "1": 0.5, "2": 3, "+": 0.75, "=": 0.125}
 
 
 def tokens(*formulas):
-    """Of rows of letters, digits and signs, one a character."""
+    """Extract the tokens of formulas with one symbol per character."""
     builder = ForestBuilder()
     for formula in formulas:
         leaves = [Node("mi" if s.isalpha() else "mn" if s.isdigit() else "mo", text=s) for s in formula]
@@ -25,13 +25,13 @@ def tokens(*formulas):
 
 
 def found(query, *formulas, worth=WORTH):
-    """What the heaviest sequences of a formula and others are worth."""
+    """Score the common subsequences of a formula and others."""
     weights = np.array([worth[symbol] for symbol in query], np.float32)
     return score_common_subsequences(tokens(query), weights, tokens(*formulas)).tolist()
 
 
 def slow(query, formula):
-    """The same by recursion."""
+    """Compute the same by recursion."""
 
     @cache
     def best(i, j):

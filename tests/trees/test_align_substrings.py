@@ -1,4 +1,4 @@
-"""Common runs of two formulas, checked against looking at every pair of places."""
+"""Common substrings compared with a search at every pair of places."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ SYMBOLS = st.lists(st.sampled_from("xyz+="), max_size=9).map("".join)
 
 
 def tokens(*formulas):
-    """Of rows of letters and signs, one a character."""
+    """Extract the tokens of formulas with one symbol per character."""
     builder = ForestBuilder()
     for formula in formulas:
         leaves = [Node("mi" if symbol.isalpha() else "mo", text=symbol) for symbol in formula]
@@ -23,12 +23,12 @@ def tokens(*formulas):
 
 
 def runs(query, *formulas, renamed):
-    """The runs of a formula and others."""
+    """Find the common substrings of a formula and others."""
     return find_common_substrings(tokens(query), tokens(*formulas), renamed=renamed)
 
 
 def agree(ours, theirs, renamed):
-    """Whether two pieces are the same, or are under one name for each name."""
+    """Return whether two pieces are equal, or equal under an injective renaming."""
     if not renamed:
         return ours == theirs
     there, back = {}, {}
@@ -42,7 +42,7 @@ def agree(ours, theirs, renamed):
 
 
 def slow(query, formula, renamed):
-    """Longest run that ends at each place of the query and of the formula: one goes on until a token contradicts it."""
+    """Return the longest common substring that ends at each place of the query and of the formula."""
     length = {}
     for i in range(len(query)):
         for j in range(len(formula)):
@@ -82,7 +82,7 @@ def test_renamed_formula_is_one_substring(one, other):
 
 
 def test_letters_before_a_substring_do_not_matter():
-    """Outside the run x is another letter on one side and the same on the other."""
+    """Before the substring, x is a different letter on one side only."""
     assert runs("y=x+y", "z=a+b", renamed=True).longest.tolist() == [4]
     assert runs("x+y=", "y*x+y=", renamed=True).longest.tolist() == [4]
 

@@ -1,4 +1,4 @@
-"""Formulas covered with the longest runs they have in common, checked against a plain search for them."""
+"""Greedy string tiling compared with a plain search."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def _tokens(*formulas):
 
 
 def _tiled(query, formula):
-    """Pairs of places in two strings; the row is no token and the first node."""
+    """List pairs of places in two strings; the row is the first node and not a token."""
     tokens = _tokens(query, formula)
     tiling = align_tokens(tokens.select(np.array([0])), tokens, 1)
     assert tiling.pairs == tuple((i + 1, j + 1) for i, j in tiling.places)

@@ -94,7 +94,7 @@ def test_validate_rejects_arrays_that_are_not_trees(forest, field, value):
 
 
 def walk(node):
-    """A node and all below it, depth first."""
+    """Yield a node and all nodes below it, depth first."""
     yield node
     for child in node[3]:
         yield from walk(child)

@@ -1,4 +1,4 @@
-"""Forest files: what is written is read, and damage is found."""
+"""Forest files: round trips, and detection of damage."""
 
 import json
 

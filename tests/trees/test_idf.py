@@ -1,4 +1,4 @@
-"""What terms are worth: counted in a forest, kept in a file, and of the corpus eqkin comes with."""
+"""Document frequencies and idf weights: counted, stored, and bundled."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""MathML text and trees: two ways to the same tree, and what must be refused."""
+"""MathML: reading, writing, and agreement with KaTeX's own markup."""
 
 from importlib import resources
 
@@ -47,7 +47,7 @@ def as_bytes(forest):
 
 
 def check_both_ways(converter, formulas, packages=None, macros=None):
-    """The engine's trees are those that are read from KaTeX's markup, with the macros of the same document."""
+    """Check that converted trees equal those parsed from KaTeX's markup with the same macros."""
     conversion = convert_formulas(converter, formulas, packages, macros)
     for formula, outcome, page in zip(formulas, conversion.outcomes, converter.render_markup(formulas), strict=True):
         assert outcome.failure is None, formula

@@ -1,4 +1,4 @@
-"""Trees read as rows: what is the same formula, and what is not."""
+"""Trees read as rows: equal and different formulas."""
 
 from random import Random
 
@@ -73,7 +73,7 @@ def test_a_tree_of_blanks_is_an_empty_row(blank):
 
 
 def add_layout(node, random):
-    """The same tree with rows, styles and spaces that mean nothing."""
+    """Add rows, styles and spaces that mean nothing."""
     children = [add_layout(child, random) for child in node.children]
     if node.tag in ROW_TAGS and random.random() < 0.5:
         children.insert(random.randrange(len(children) + 1), Node("mspace", {"width": "1em"}))

@@ -1,4 +1,4 @@
-"""Terms of trees: the same as counted node by node, whatever the layout, and for runs whatever the names."""
+"""Terms compared with a slow reference, under changes of layout and of names."""
 
 import hashlib
 from collections import Counter, defaultdict
@@ -23,19 +23,19 @@ PINNED = "18c39b1bfa45155c2c4b0c035b97acde75187a479d52987acb11e887d2fc323a"
 
 
 def listed(terms, tree):
-    """One tree's terms: code, family, count."""
+    """List code, family and count of the terms of one tree."""
     part = slice(terms.offsets[tree], terms.offsets[tree + 1])
     return list(zip(terms.code[part].tolist(), terms.family[part].tolist(), terms.count[part].tolist(), strict=True))
 
 
 def of_family(terms, name):
-    """Each tree's terms of one family, by code, with their counts."""
+    """Return the counts of one family's terms by code, for each tree."""
     family = TERM_FAMILIES.index(name)
     return [{code: n for code, f, n in listed(terms, tree) if f == family} for tree in range(len(terms))]
 
 
 def plain(forest, index):
-    """The tree at `index` as nested tuples."""
+    """Return the tree at `index` as nested tuples."""
 
     def nested(node):
         attributes = "\n".join(f"{name}={value}" for name, value in sorted(node.attributes.items()))
@@ -45,7 +45,7 @@ def plain(forest, index):
 
 
 def where(occurrences):
-    """Of each term (family, what it is), in which trees it is and how often; sorted, without saying what it is."""
+    """Count terms by their family and the trees that contain them, regardless of their names or codes."""
     places = defaultdict(list)
     for tree, term, count in occurrences:
         places[term].append((tree, min(count, 255)))
@@ -53,7 +53,7 @@ def where(occurrences):
 
 
 def quick(forest, block=100_000):
-    """`where` of the terms by code."""
+    """Apply `where` to extracted terms."""
     terms = extract_terms(forest, block)
     assert len(terms) == len(forest)
     return where(
@@ -62,13 +62,13 @@ def quick(forest, block=100_000):
 
 
 def slow(forest):
-    """`where` of the terms counted node by node."""
+    """Apply `where` to terms counted node by node."""
     return where((tree, *term) for tree in range(len(forest)) for term in reference.terms(forest, tree).items())
 
 
 @pytest.fixture(scope="module")
 def atlas():
-    """The trees of the atlas."""
+    """Convert the atlas."""
     builder = ForestBuilder()
     for article in list_articles():
         builder.add_forest(convert_document(parse(article.read_text("utf-8")))[1])
@@ -78,7 +78,7 @@ def atlas():
 def test_terms_equal_those_counted_node_by_node_in_real_formulas(atlas):
     by_code, by_name = quick(atlas), slow(atlas)
     assert by_name.total() > 30_000
-    # codes have 32 bits: of so many terms two may have the same one, and then three entries differ
+    # hashes have 32 bits: two of this many terms may collide, and then three entries differ
     assert (by_code - by_name).total() + (by_name - by_code).total() <= 3
 
 
@@ -122,7 +122,7 @@ def test_counts_are_capped_at_255():
 
 
 def padded(tree, random):
-    """A tree that says the same, with rows and blanks that mean nothing."""
+    """Add rows and blanks that mean nothing."""
     tag, attributes, text, children = tree
     children = [padded(child, random) for child in children]
     if tag in ("mrow", "mstyle") and len(children) > 2 and random.random() < 0.3:
@@ -135,14 +135,14 @@ def padded(tree, random):
 
 
 def renamed(tree, names):
-    """A tree with other letters."""
+    """Rename the letters of a tree."""
     tag, attributes, text, children = tree
     text = names(text) if tag == "mi" and len(text) == 1 and text.isalpha() else text
     return tag, attributes, text, [renamed(child, names) for child in children]
 
 
 def _another_letter(letter):
-    return chr(0x4E00 + ord(letter) % 0x4000)  # no formula has these
+    return chr(0x4E00 + ord(letter) % 0x4000)  # letters that no formula has
 
 
 def test_terms_ignore_layout_rows_and_blanks(atlas):

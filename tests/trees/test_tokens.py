@@ -1,4 +1,4 @@
-"""Tokens of trees: the same as written down node by node, whatever the layout, and for shapes whatever the names."""
+"""Tokens compared with a slow reference, under changes of layout and of names."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ UNNUMBERED = ("mrow", "mtable", "mtr", "mtd")
 
 
 def slow(forest, tree):
-    """(what stands where, the same without its name, how far back its letter is, its label, its kind), by recursion."""
-    root, tokens, last = reference.simplified(to_node(forest, tree)), [], {}
+    """Return (label and slot, the same without names, distance back, label, kind) of each token, by recursion."""
+    root, tokens, last = reference.normalise(to_node(forest, tree)), [], {}
 
     def walk(node, slot):
         tag, text, members = node
@@ -40,7 +40,7 @@ def slow(forest, tree):
 
 
 def check(forest):
-    """Codes are the same where, and only where, what they stand for is."""
+    """Check that hashes are equal exactly where the tokens are."""
     tokens = extract_tokens(forest)
     expected = [slow(forest, tree) for tree in range(len(forest))]
     assert tokens.length.tolist() == [min(len(one), MAX_TOKENS) for one in expected]

@@ -1,4 +1,4 @@
-"""Vocabularies and features against a naive count."""
+"""Vocabularies and features compared with a naive count."""
 
 from collections import Counter
 
