@@ -94,19 +94,19 @@ class Executor(ABC):
                 it; every part gives a result.
         """
         progress = self.progress = ExecutorProgress(nodes=self.progress.nodes)
-        for outcome in self._run(function, iter(tasks), progress):
+        for outcome in self.iter_outcomes(function, iter(tasks), progress):
             if outcome.failure is None:
                 yield outcome.result
             elif split is None or not self.is_remote:
                 yield on_failure(outcome.task, *outcome.failure)
             else:
                 progress.retried += 1
-                for part in self._run(function, iter(split(outcome.task)), ExecutorProgress()):
+                for part in self.iter_outcomes(function, iter(split(outcome.task)), ExecutorProgress()):
                     yield part.result if part.failure is None else on_failure(part.task, *part.failure)
             progress.done += 1
 
     @abstractmethod
-    def _run(
+    def iter_outcomes(
         self, function: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress
     ) -> Iterator[Outcome[T]]:
         """Yield the outcomes of all tasks in order, and keep `progress.under_way` current."""
@@ -132,9 +132,10 @@ class LocalExecutor(Executor):
         super().__init__()
         self.jobs, self._warm_up_seconds = jobs, warm_up_seconds
 
-    def _run(
+    def iter_outcomes(
         self, function: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress
     ) -> Iterator[Outcome[T]]:
+        """Yield the outcomes of all tasks: in this process at first, then in worker processes."""
         start = time.monotonic()
         for task in tasks:
             yield _take_outcome(task, partial(function, task))

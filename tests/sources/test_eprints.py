@@ -63,7 +63,7 @@ def directory(count):
 
 
 def many_members(count, form):
-    """A zip that is nothing but a directory; `form` tells how it hides the number of its members."""
+    """Return a zip that consists of a directory; `form` is how it hides the number of its members."""
     entries = directory(count)
     zip64 = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, len(entries), 0)
     zip64 += struct.pack("<4sLQL", b"PK\6\7", 0, len(entries), 1)

@@ -93,7 +93,7 @@ class RayExecutor(Executor):
             self._connected = False
             self._ray.shutdown()
 
-    def _run(
+    def iter_outcomes(
         self, function: Callable[[T], Any], tasks: Iterator[T], progress: ExecutorProgress
     ) -> Iterator[Outcome[T]]:
         """Yield the outcomes of all tasks.

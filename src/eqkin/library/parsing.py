@@ -234,25 +234,10 @@ def _sort_trees(equations: list[ParsedEquation], forest: Forest) -> Forest:
 def compute_content_digest(parsed: ParsedPaper) -> str:
     """Return the digest of all that is stored of a paper; `verify` computes it again from database and forest."""
     paper = parsed.paper or Paper(parsed.key, "")
+    about = [paper.kind, paper.authors, paper.year, paper.fields, paper.lang, paper.license, paper.group]
     described = [
-        parsed.key,
-        parsed.origin,
-        parsed.title,
-        paper.kind,
-        paper.authors,
-        paper.year,
-        paper.fields,
-        paper.lang,
-        paper.license,
-        paper.group,
-        paper.abstract,
-        paper.notes,
-        parsed.packages,
-        parsed.sections,
-        parsed.cites,
-        parsed.failure,
-        parsed.message,
-        parsed.equations,
+        *(parsed.key, parsed.origin, parsed.title, *about, paper.abstract, paper.notes),
+        *(parsed.packages, parsed.sections, parsed.cites, parsed.failure, parsed.message, parsed.equations),
     ]
     forest = b"" if parsed.forest is None else to_bytes(parsed.forest)
     return hash_parts(orjson.dumps(described, default=str), parsed.macros, forest)

@@ -95,10 +95,10 @@ def test_add_command_starts_a_local_cluster_and_stops_it(tmp_path: Path) -> None
     if "Ray could not be started here" in done.stderr:
         pytest.skip("Ray was not up within the half minute that it gives itself: the machine is too busy")
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["papers"], told["failed"]) == (2, {"damaged source": 1})
-    assert told["cluster"] == {"done": 1, "under_way": 0, "retried": 0, "nodes": 1}
-    assert told["index"]["vectors"] == 4
+    report = json.loads(done.stdout)
+    assert (report["papers"], report["failed"]) == (2, {"damaged source": 1})
+    assert report["cluster"] == {"done": 1, "under_way": 0, "retried": 0, "nodes": 1}
+    assert report["index"]["vectors"] == 4
     assert done.stderr == ""
     with Library.open(tmp_path / "one") as library:
         library.add(shard)

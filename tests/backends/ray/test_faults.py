@@ -53,7 +53,7 @@ def _same(folder: Path, expected: str) -> bool:
 
 
 class _Meanwhile:
-    """Does something in a thread as soon as it can, and tells what went wrong."""
+    """Acts in a thread as soon as a condition holds, and raises its errors at the end."""
 
     def __init__(self, ready: Callable[[], bool], act: Callable[[], None], go: Path) -> None:
         self._ready, self._act, self._go = ready, act, go
