@@ -54,7 +54,7 @@ def library(tmp_path: Path, notes: Path) -> Library:
 
 
 def expected(library: Library, encoder: Encoder) -> dict[int, np.ndarray]:
-    """Unit vectors of all trees, computed anew."""
+    """Compute the unit vectors of all trees without the index."""
     vectors = {}
     for numbers, forest in library.iter_forests():
         for number, vector in zip(numbers.tolist(), encoder.embed(forest), strict=True):

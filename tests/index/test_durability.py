@@ -1,4 +1,4 @@
-"""Kill, full disk, damaged bytes: an index is the old or the new one, and can always be made again."""
+"""Killed updates, full disks, damaged bytes: an index is the old or the new one, and can always be rebuilt."""
 
 import errno
 import random
@@ -121,7 +121,7 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 @pytest.mark.parametrize(("start", "stride"), [("nothing", 2), ("some", 2), ("other model", 4)])
-def test_an_updater_killed_at_any_moment_loses_nothing(
+def test_update_killed_at_any_moment_loses_nothing(
     tmp_path: Path, library: Library, notes: Path, encoder: Encoder, other_encoder: Encoder, start: str, stride: int
 ) -> None:
     if start != "nothing":
@@ -136,7 +136,7 @@ def test_an_updater_killed_at_any_moment_loses_nothing(
     assert int(done.stdout.split()[-1]) > 40
 
 
-def test_verify_finds_any_flipped_byte_and_an_update_mends_it(atlas: Library, encoder: Encoder) -> None:
+def test_verify_finds_any_flipped_byte_and_an_update_repairs_it(atlas: Library, encoder: Encoder) -> None:
     settings = IndexSettings(max_flat_vectors=1_000)
     update_index(atlas, encoder, settings=settings)
     assert not verify(atlas.folder).problems
@@ -167,7 +167,7 @@ def test_verify_finds_any_flipped_byte_and_an_update_mends_it(atlas: Library, en
         assert TextIndex.open(atlas).search("probability", 3)
 
 
-def test_missing_files_are_reported_and_made_again(library: Library, encoder: Encoder) -> None:
+def test_verify_reports_missing_files_and_an_update_replaces_them(library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
     for path in list((library.folder / "index").iterdir()):
         if path.name not in ("lock", "checked.json") and path.exists():  # what was made again may have another name
@@ -185,7 +185,7 @@ def test_missing_files_are_reported_and_made_again(library: Library, encoder: En
             assert content
 
 
-def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder) -> None:
+def test_damaged_index_raises_only_our_errors(library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
     (terms,) = (extract_terms(forest) for _, forest in library.iter_forests())
     codes = np.unique(terms.code)
@@ -209,7 +209,7 @@ def test_damaged_files_raise_only_our_errors(library: Library, encoder: Encoder)
     assert not verify(library.folder).problems
 
 
-def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
+def test_failed_fsync_raises_storage_failed_and_keeps_the_old_state(
     library: Library, encoder: Encoder, notes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update_index(library, encoder)
@@ -228,7 +228,7 @@ def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
     assert update_index(library, encoder).embedded == 5
 
 
-def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(
+def test_full_disk_raises_storage_failed_and_keeps_the_old_state(
     library: Library, encoder: Encoder, tmp_path: Path
 ) -> None:
     update_index(library, encoder)
@@ -249,7 +249,7 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(
     assert len(VectorIndex.open(library, encoder.digest)) == 915
 
 
-def test_a_place_where_no_index_can_be_made_is_a_clear_error(library: Library, encoder: Encoder) -> None:
+def test_update_raises_storage_failed_where_no_index_can_be_created(library: Library, encoder: Encoder) -> None:
     (library.folder / "index").write_text("x")
     with pytest.raises(StorageFailed):
         update_index(library, encoder)

@@ -1,4 +1,4 @@
-"""Vectors of a library: what is searched is what the encoder says of what is in the library now."""
+"""Vectors of a library: a search sees what the encoder computes of the equations in the library now."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ def _check(library: Library, encoder: Encoder) -> VectorIndex:
     return index
 
 
-def test_an_index_holds_the_vectors_of_all_equations(library: Library, encoder: Encoder) -> None:
+def test_index_has_the_vectors_of_all_equations(library: Library, encoder: Encoder) -> None:
     report = update_index(library, encoder)
     assert (report.embedded, report.vectors) == (15, 15)
     index = _check(library, encoder)
@@ -84,7 +84,7 @@ def test_adding_papers_singly_gives_the_same_index_as_all_at_once(
     np.testing.assert_allclose(gradual.search(queries, 9)[0], at_once.search(queries, 9)[0], atol=1e-4)
 
 
-def test_changed_and_removed_papers_are_not_found_any_more(library: Library, encoder: Encoder, notes: Path) -> None:
+def test_search_does_not_find_changed_and_removed_papers(library: Library, encoder: Encoder, notes: Path) -> None:
     update_index(library, encoder)
     old = VectorIndex.open(library, encoder.digest)
     library.remove(str(notes / "n1.md"))
@@ -97,7 +97,7 @@ def test_changed_and_removed_papers_are_not_found_any_more(library: Library, enc
     _check(library, encoder)
 
 
-def test_dead_vectors_are_left_out_when_they_are_most(library: Library, encoder: Encoder, notes: Path) -> None:
+def test_update_drops_dead_vectors_when_they_are_most(library: Library, encoder: Encoder, notes: Path) -> None:
     update_index(library, encoder)
     library.remove(str(notes / "n1.md"))
     update_index(library, encoder)
@@ -110,7 +110,7 @@ def test_dead_vectors_are_left_out_when_they_are_most(library: Library, encoder:
     _check(library, encoder)
 
 
-def test_trees_never_get_the_number_of_a_removed_one(library: Library, encoder: Encoder, notes: Path) -> None:
+def test_number_of_a_removed_tree_is_never_reused(library: Library, encoder: Encoder, notes: Path) -> None:
     update_index(library, encoder)
     old = VectorIndex.open(library, encoder.digest).trees
     for round_ in range(2):
@@ -139,7 +139,7 @@ def test_rebuild_writes_all_files_again(library: Library, encoder: Encoder) -> N
     _check(library, encoder)
 
 
-def test_an_index_of_a_later_state_is_not_believed(tmp_path: Path, library: Library, encoder: Encoder) -> None:
+def test_index_of_another_library_is_refused(tmp_path: Path, library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
     with Library.open(tmp_path / "young") as young:
         (library.folder / "index").rename(young.folder / "index")
@@ -155,7 +155,7 @@ def test_error_without_an_index_says_what_to_do(library: Library, encoder: Encod
         VectorIndex.open(library, encoder.digest)
 
 
-def test_an_empty_library_has_an_empty_index(tmp_path: Path, encoder: Encoder) -> None:
+def test_empty_library_has_an_empty_index(tmp_path: Path, encoder: Encoder) -> None:
     with Library.open(tmp_path / "empty") as empty:
         update_index(empty, encoder)
         index = _check(empty, encoder)
@@ -165,7 +165,7 @@ def test_an_empty_library_has_an_empty_index(tmp_path: Path, encoder: Encoder) -
     assert index.get_vectors(np.zeros(0, np.int64)).shape == (0, 64)
 
 
-def test_an_index_of_one_vector(tmp_path: Path, encoder: Encoder) -> None:
+def test_index_of_one_vector_finds_it(tmp_path: Path, encoder: Encoder) -> None:
     with Library.open(tmp_path / "one") as library:
         library.add(write_note(tmp_path / "notes", 1, 1))
         update_index(library, encoder)
@@ -173,7 +173,7 @@ def test_an_index_of_one_vector(tmp_path: Path, encoder: Encoder) -> None:
     assert index.search(encoder.encode(["x", "y"]), 2)[1].tolist() == [[0, -1], [0, -1]]
 
 
-def test_more_hits_than_vectors_and_queries_without_direction_are_defined(library: Library, encoder: Encoder) -> None:
+def test_search_pads_missing_hits_and_ignores_queries_without_direction(library: Library, encoder: Encoder) -> None:
     update_index(library, encoder)
     index = VectorIndex.open(library, encoder.digest)
     queries = np.repeat(encoder.encode(["x + y"]), 5, axis=0)
@@ -197,7 +197,7 @@ def test_more_hits_than_vectors_and_queries_without_direction_are_defined(librar
 
 
 @pytest.mark.parametrize("few", [0, 10**6])
-def test_only_allowed_trees_are_found(atlas: Library, encoder: Encoder, few: int) -> None:
+def test_search_finds_only_allowed_trees(atlas: Library, encoder: Encoder, few: int) -> None:
     settings = IndexSettings(max_compared_trees=few)  # by faiss, or by comparing with each
     index = VectorIndex.open(atlas, encoder.digest, settings)
     queries = encoder.encode(["E = mc^2", "a = b"])
@@ -225,7 +225,7 @@ def test_second_updater_is_refused_and_readers_continue(library: Library, encode
     _check(library, encoder)
 
 
-def test_an_interruption_costs_nothing_that_was_embedded(library: Library, encoder: Encoder) -> None:
+def test_interrupted_update_keeps_what_was_embedded(library: Library, encoder: Encoder) -> None:
 
     def interrupt(stage: str, done: int, total: int) -> None:
         assert (stage, total) == ("embedding", 15)

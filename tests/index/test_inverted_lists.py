@@ -1,4 +1,4 @@
-"""Collections too large to compare with every vector, here with the limit set low."""
+"""Inverted lists of collections that are too large for exact search, here with a low limit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +82,7 @@ def test_removed_equations_are_not_found(atlas: Library, encoder: Encoder) -> No
     assert set(trees.ravel().tolist()) <= set(index.trees.tolist())
 
 
-def test_a_collection_that_became_small_is_searched_exactly(atlas: Library, encoder: Encoder) -> None:
+def test_collection_that_became_small_is_searched_exactly(atlas: Library, encoder: Encoder) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
     settings = replace(SETTINGS, max_flat_vectors=2_000)
     assert update_index(atlas, encoder, settings=settings).kind == "IDMap2,Flat"
@@ -92,7 +92,7 @@ def test_a_collection_that_became_small_is_searched_exactly(atlas: Library, enco
 
 
 @pytest.mark.parametrize("damage", ["flipped", "short", "empty", "missing"])
-def test_a_damaged_file_never_reaches_faiss_and_is_made_again(
+def test_damaged_file_never_reaches_faiss_and_is_rebuilt(
     atlas: Library, encoder: Encoder, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
@@ -115,7 +115,7 @@ def test_a_damaged_file_never_reaches_faiss_and_is_made_again(
     assert not verify(atlas.folder).problems
 
 
-def test_a_reader_that_cannot_write_makes_the_lists_in_memory(atlas: Library, encoder: Encoder) -> None:
+def test_reader_that_cannot_write_builds_the_lists_in_memory(atlas: Library, encoder: Encoder) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
     entry = _entry(atlas)
     assert entry is not None

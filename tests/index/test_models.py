@@ -1,4 +1,4 @@
-"""A library with a network of its own: kept beside the vectors, used by whoever searches, checked, and given up."""
+"""A library with a model of its own: stored with the vectors, used by every search, checked, and replaced."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ def _own(library: Library) -> list[Path]:
     return sorted((library.folder / "index").glob("model-*"))
 
 
-def test_a_library_keeps_the_network_it_was_indexed_with(library: Library) -> None:
+def test_library_keeps_the_model_it_was_indexed_with(library: Library) -> None:
     paper = Encoder.load("paper")
     assert load_encoder(library.folder).digest == Encoder.load().digest != paper.digest
     update_index(library, paper)
@@ -30,7 +30,7 @@ def test_a_library_keeps_the_network_it_was_indexed_with(library: Library) -> No
     assert update_index(library, load_encoder(library.folder)).embedded == 0
 
 
-def test_bundled_network_is_not_stored_and_replaces_another(library: Library) -> None:
+def test_bundled_model_is_not_stored_and_replaces_another(library: Library) -> None:
     update_index(library, Encoder.load("paper"))
     update_index(library, Encoder.load())
     assert not _own(library)
@@ -39,7 +39,7 @@ def test_bundled_network_is_not_stored_and_replaces_another(library: Library) ->
 
 
 @pytest.mark.parametrize("lost", [True, False])
-def test_damaged_network_is_reported_and_can_be_replaced(library: Library, lost: bool) -> None:
+def test_damaged_model_is_reported_and_can_be_replaced(library: Library, lost: bool) -> None:
     update_index(library, Encoder.load("paper"))
     (own,) = _own(library)
     for path in own.iterdir():
@@ -57,7 +57,7 @@ def test_damaged_network_is_reported_and_can_be_replaced(library: Library, lost:
     assert not verify(library.folder).problems
 
 
-def test_an_index_of_before_has_the_bundled_network(library: Library) -> None:
+def test_index_without_own_model_uses_the_bundled_one(library: Library) -> None:
     update_index(library, Encoder.load())
     state = IndexManifest.load(library.folder / "index")
     assert state is not None and state.network == ""

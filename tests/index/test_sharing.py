@@ -1,4 +1,4 @@
-"""What many readers of one index share: mapped lists, and the knowledge of which files are intact."""
+"""What many readers of one index share: mapped lists, and the cache of hashes."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ def _refuse(*_: object) -> str:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what is mapped")
-def test_readers_map_the_lists_and_removed_equations_leave_them_as_they_are(atlas: Library, encoder: Encoder) -> None:
+def test_readers_map_the_lists_and_never_change_them(atlas: Library, encoder: Encoder) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
     path, entry = _lists(atlas)
     atlas.remove("atlas:probability")
@@ -52,7 +52,7 @@ def test_readers_map_the_lists_and_removed_equations_leave_them_as_they_are(atla
     assert is_intact(path.parent, entry, force=True)
 
 
-def test_later_vectors_and_lists_are_searched_together(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
+def test_search_combines_lists_with_later_vectors(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
     path, _ = _lists(atlas)
     atlas.add(write_note(tmp_path / "notes", 1, 40))
@@ -72,7 +72,7 @@ def test_later_vectors_and_lists_are_searched_together(atlas: Library, encoder: 
     assert all(set(row.tolist()) == set(chosen.tolist()) for row in found)
 
 
-def test_what_was_found_intact_is_not_read_again_until_it_changes(
+def test_intact_files_are_not_hashed_again_until_they_change(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update_index(atlas, encoder, rebuild=True, settings=SETTINGS)
@@ -91,7 +91,7 @@ def test_what_was_found_intact_is_not_read_again_until_it_changes(
     load_index(path.parent, _lists(atlas)[1], encoder.dimensions)
 
 
-def test_damage_that_left_no_trace_is_found_by_verify_and_mended_after_it(atlas: Library, encoder: Encoder) -> None:
+def test_verify_finds_damage_that_left_file_times_unchanged(atlas: Library, encoder: Encoder) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
     for path in sorted((atlas.folder / "index").glob("*-*")):
         content = bytearray(path.read_bytes())
@@ -106,7 +106,7 @@ def test_damage_that_left_no_trace_is_found_by_verify_and_mended_after_it(atlas:
         assert not verify(atlas.folder).problems
 
 
-def test_faiss_is_given_no_head_that_does_not_match_and_damaged_lists_do_no_harm(
+def test_faiss_never_sees_a_damaged_head_and_damaged_lists_are_harmless(
     atlas: Library, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
@@ -142,7 +142,7 @@ def test_readers_search_while_lists_are_built(atlas: Library, encoder: Encoder) 
     assert _state(atlas).nearest == state.nearest
 
 
-def test_of_many_later_vectors_some_are_found(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
+def test_search_finds_a_limited_number_of_later_vectors(atlas: Library, encoder: Encoder, tmp_path: Path) -> None:
     update_index(atlas, encoder, settings=SETTINGS)
     atlas.add(write_note(tmp_path / "notes", 1, 12))
     update_index(atlas, encoder, settings=SETTINGS)
@@ -152,7 +152,7 @@ def test_of_many_later_vectors_some_are_found(atlas: Library, encoder: Encoder, 
 
 
 @pytest.mark.parametrize("gaps", [[], [0], [5, 6, 7, 300], [*range(0, 900, 7)], [*range(100, 1_400)], [*range(1_401)]])
-def test_live_trees_are_all_of_them_whatever_is_missing(atlas: Library, gaps: list[int]) -> None:
+def test_list_tree_ids_returns_all_trees_whatever_gaps_there_are(atlas: Library, gaps: list[int]) -> None:
     everything = list_tree_ids(atlas).tolist()
     atlas.connection.executemany("DELETE FROM equations WHERE tree = ?", [(everything[gap],) for gap in gaps])
     atlas.connection.execute("UPDATE equations SET tree = 5000000000 WHERE tree = ?", (everything[50],))

@@ -1,4 +1,4 @@
-"""Terms of a library's equations: what is found is what counting tree by tree finds."""
+"""Terms of a library's equations: a search finds what counting tree by tree finds."""
 
 import json
 from collections import defaultdict
@@ -85,7 +85,7 @@ def _check(library: Library, encoder: Encoder, settings: IndexSettings) -> TermI
     return index
 
 
-def test_equations_are_found_by_the_terms_they_have(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
+def test_search_finds_equations_by_their_terms(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
     index = _check(atlas, encoder, settings)
     assert index.count == len(index) == len(VectorIndex.open(atlas, encoder.digest))
     terms = dict(_terms(atlas))
@@ -95,7 +95,9 @@ def test_equations_are_found_by_the_terms_they_have(atlas: Library, encoder: Enc
     assert (scores.dtype, trees.dtype) == (np.float32, np.int64)
 
 
-def test_files_add_up(library: Library, encoder: Encoder, notes: Path, settings: IndexSettings) -> None:
+def test_segments_of_terms_are_written_and_merged(
+    library: Library, encoder: Encoder, notes: Path, settings: IndexSettings
+) -> None:
     small = replace(settings, max_segments=4, step_trees=4, max_segment_trees=8)
     counts = []
     assert update_index(library, encoder, settings=small).structured == 15
@@ -112,7 +114,7 @@ def test_files_add_up(library: Library, encoder: Encoder, notes: Path, settings:
     assert _state(library) == before
 
 
-def test_removed_and_changed_equations_are_not_found(
+def test_term_search_does_not_find_removed_and_changed_equations(
     library: Library, encoder: Encoder, notes: Path, settings: IndexSettings
 ) -> None:
     update_index(library, encoder)
@@ -128,7 +130,7 @@ def test_removed_and_changed_equations_are_not_found(
     _check(library, encoder, settings)
 
 
-def test_dead_trees_are_left_out_when_they_are_most(
+def test_update_drops_terms_of_dead_trees_when_they_are_most(
     library: Library, encoder: Encoder, notes: Path, settings: IndexSettings
 ) -> None:
     update_index(library, encoder)
@@ -143,7 +145,7 @@ def test_dead_trees_are_left_out_when_they_are_most(
     assert (_check(library, encoder, settings).count, _state(library).terms) == (0, ())
 
 
-def test_only_allowed_equations_are_found(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
+def test_term_search_finds_only_allowed_equations(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
     index, lists = _opened(atlas, encoder, settings), _lists(atlas)
     codes = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:5], np.uint32)
     weights = np.array([1, 2, 4, 8, 16], np.float32)
@@ -153,9 +155,7 @@ def test_only_allowed_equations_are_found(atlas: Library, encoder: Encoder, sett
         assert list(zip(scores.tolist(), trees.tolist(), strict=True)) == right
 
 
-def test_rare_terms_are_looked_up_first_and_never_too_many(
-    atlas: Library, encoder: Encoder, settings: IndexSettings
-) -> None:
+def test_rarest_terms_are_read_first_up_to_a_limit(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
     index, lists = _opened(atlas, encoder, settings), _lists(atlas)
     codes = np.array(sorted(lists, key=lambda code: (len(lists[code]), code))[-30:], np.uint32)
     weights = np.linspace(1, 2, 30, dtype=np.float32)
@@ -167,7 +167,7 @@ def test_rare_terms_are_looked_up_first_and_never_too_many(
         assert dict(zip(trees.tolist(), scores.tolist(), strict=True)) == pytest.approx(right, rel=1e-5)
 
 
-def test_unusual_queries_are_defined(
+def test_term_search_handles_empty_and_invalid_queries(
     library: Library, encoder: Encoder, tmp_path: Path, settings: IndexSettings
 ) -> None:
     update_index(library, encoder)
@@ -189,9 +189,7 @@ def test_unusual_queries_are_defined(
         assert index.search(code, one, 5)[1].tolist() == []
 
 
-def test_an_index_without_structure_is_read_and_completed(
-    library: Library, encoder: Encoder, settings: IndexSettings
-) -> None:
+def test_index_without_terms_is_read_and_completed(library: Library, encoder: Encoder, settings: IndexSettings) -> None:
     update_index(library, encoder)
     whole = _state(library)
     path = library.folder / "index" / INDEX_MANIFEST_NAME
@@ -221,7 +219,7 @@ def test_terms_of_another_scheme_are_rebuilt(
     _check(library, encoder, settings)
 
 
-def test_another_model_has_the_same_structure(
+def test_terms_do_not_depend_on_the_model(
     library: Library, encoder: Encoder, other_encoder: Encoder, settings: IndexSettings
 ) -> None:
     update_index(library, encoder)
@@ -233,7 +231,7 @@ def test_another_model_has_the_same_structure(
     assert update_index(library, other_encoder, rebuild=True).structured == 15
 
 
-def test_an_interruption_costs_nothing_that_was_counted(
+def test_interrupted_update_keeps_the_terms_it_extracted(
     library: Library, encoder: Encoder, settings: IndexSettings
 ) -> None:
     small = replace(settings, step_trees=4)
@@ -293,7 +291,7 @@ def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettin
     assert (scores == 1).all()
 
 
-def test_lists_that_point_nowhere_raise_our_error(tmp_path: Path, settings: IndexSettings) -> None:
+def test_lists_with_impossible_rows_raise_corrupt_data(tmp_path: Path, settings: IndexSettings) -> None:
     entry = write_segment(tmp_path, np.array([3, 5]), np.array([0, 1]), np.array([7, 7], np.uint32))
     whole = (tmp_path / entry.file).read_bytes()
     rows = whole.rindex(np.array([0, 1], np.uint16).tobytes())
@@ -306,7 +304,7 @@ def test_lists_that_point_nowhere_raise_our_error(tmp_path: Path, settings: Inde
         TermCodec(tmp_path, np.array([3, 5])).merge([entry])
 
 
-def test_codes_are_those_of_this_scheme() -> None:
+def test_codes_of_terms_are_unchanged() -> None:
     """When this fails, terms are others than in the libraries people have: raise `TERM_SCHEME`, then change this."""
     formula = parse_mathml(
         "<math><mrow><mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup><mo>+</mo>"

@@ -1,4 +1,4 @@
-"""Words of a library's sections: any text is a query, and what is found is what is in the library now."""
+"""Text of a library's sections: any text is a query, and hits are in the library now."""
 
 import threading
 from pathlib import Path
@@ -44,7 +44,7 @@ def papers(tmp_path: Path, encoder: Encoder) -> Library:
     return library
 
 
-def test_words_are_found_in_heading_prose_and_title(papers: Library) -> None:
+def test_search_finds_words_in_heading_prose_and_title(papers: Library) -> None:
     assert _found(papers, "lattices")[0] == "On magnets/Lattices"
     assert _found(papers, "counts")[0] == "On magnets/Lattices"  # a stem
     assert _found(papers, "NAIVE") == ["On magnets/Lattices"]
@@ -60,7 +60,7 @@ def test_quoted_words_match_as_a_phrase(papers: Library) -> None:
     assert _found(papers, '"ising model" "flow"') == []
 
 
-def test_scores_are_shares_and_sorted(atlas: Library) -> None:
+def test_scores_are_fractions_in_descending_order(atlas: Library) -> None:
     words = TextIndex.open(atlas)
     for text in ("entropy", "probability of the prior", '"partition function" temperature', "energy"):
         scores = [score for _, score in words.search(text, 50)]
@@ -80,12 +80,12 @@ def test_scores_are_shares_and_sorted(atlas: Library) -> None:
         ),
     )
 )
-def test_any_text_is_a_query(papers: Library, text: str) -> None:
+def test_any_text_is_a_valid_query(papers: Library, text: str) -> None:
     for _, score in TextIndex.open(papers).search(text, 5):
         assert 0 <= score <= 1
 
 
-def test_long_texts_are_cut(papers: Library) -> None:
+def test_long_queries_are_truncated(papers: Library) -> None:
     assert TextIndex.open(papers).search("ising " + " ".join(f"word{i}" for i in range(10_000)) + "z" * 10**6, 5)
 
 
@@ -107,7 +107,7 @@ def test_only_changed_papers_are_indexed(papers: Library, encoder: Encoder, tmp_
     assert set(_found(papers, "ising")) == {"On magnets/Lattices", "On fluids/Viscosity"}
 
 
-def test_hits_of_gone_papers_do_not_crowd_out_others(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
+def test_removed_papers_do_not_crowd_out_other_hits(papers: Library, encoder: Encoder, tmp_path: Path) -> None:
     for number in range(12):
         papers.add(write_note(tmp_path / "notes", number, words="bilby " * 5))
     papers.add(write_note(tmp_path / "other", 99, words="bilby and much else that makes it score lower"))
@@ -134,7 +134,7 @@ def test_error_without_a_text_index_says_what_to_do(library: Library) -> None:
         TextIndex.open(library)
 
 
-def test_words_of_another_version_are_refused_and_made_again(papers: Library, encoder: Encoder) -> None:
+def test_text_index_of_another_version_is_refused_and_rebuilt(papers: Library, encoder: Encoder) -> None:
     words = TextIndex.open(papers)
     words._connect()[0].execute("PRAGMA user_version = 77")
     words.close()
@@ -147,7 +147,7 @@ def test_words_of_another_version_are_refused_and_made_again(papers: Library, en
     assert _found(papers, "ising")
 
 
-def test_words_can_be_searched_from_many_threads_while_they_change(
+def test_text_index_is_searched_by_many_threads_while_it_changes(
     papers: Library, encoder: Encoder, tmp_path: Path
 ) -> None:
     words, found, failed = TextIndex.open(papers), [], []
@@ -157,7 +157,7 @@ def test_words_can_be_searched_from_many_threads_while_they_change(
         try:
             while not stop.is_set():
                 found.append(len(words.search("ising lattice model", 5)))
-        except BaseException as error:  # noqa: BLE001 (told below)
+        except BaseException as error:  # noqa: BLE001 (asserted below)
             failed.append(error)
 
     threads = [threading.Thread(target=search) for _ in range(4)]
@@ -173,7 +173,7 @@ def test_words_can_be_searched_from_many_threads_while_they_change(
     assert found and min(found) >= 2
 
 
-def test_a_flipped_byte_is_found_before_the_words_are_read(papers: Library) -> None:
+def test_flipped_byte_is_found_before_the_text_index_is_read(papers: Library) -> None:
     (database,) = (papers.folder / "index").glob("words-*.db")
     content = bytearray(database.read_bytes())
     content[-1] ^= 1

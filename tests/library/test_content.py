@@ -1,4 +1,4 @@
-"""Statistics, figures, exports."""
+"""Statistics, figures and exports of a library."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from eqkin.trees.mathml import parse_mathml, to_mathml, to_node
 from tests.library.conftest import write_article
 
 
-def test_export_gives_each_equation_with_its_surroundings(library: Library) -> None:
+def test_export_gives_each_equation_with_its_context(library: Library) -> None:
     lines = list(export_equations(library))
     assert len(lines) == 6
     first = lines[0]
@@ -29,7 +29,7 @@ def test_export_gives_each_equation_with_its_surroundings(library: Library) -> N
     assert all(line["reason"] for line in failed)
 
 
-def test_trees_are_given_together_in_any_order(library: Library, tmp_path: Path) -> None:
+def test_get_trees_returns_trees_in_the_order_asked_for(library: Library, tmp_path: Path) -> None:
     library.add(write_article(tmp_path / "more", 4))  # a segment of its own
     numbers = np.concatenate([numbers for numbers, _ in library.iter_forests()])
     assert len(numbers) == 8
@@ -42,13 +42,13 @@ def test_trees_are_given_together_in_any_order(library: Library, tmp_path: Path)
         library.get_trees(np.array([numbers[0], 99]))
 
 
-def test_around_takes_the_prose_on_both_sides() -> None:
+def test_extract_context_returns_the_text_on_both_sides() -> None:
     prose = "left \ufffc middle \ufffc right"
     assert extract_context(prose, 0) == ("left", "middle")
     assert extract_context(prose, 1) == ("middle", "right")
 
 
-def test_subject_areas_are_arxivs_archives() -> None:
+def test_parse_subject_area_returns_the_archive_of_an_arxiv_category() -> None:
     assert [parse_subject_area(name) for name in ("math.AG", "hep-th", "machine-learning")] == [
         "math",
         "hep-th",
@@ -56,7 +56,7 @@ def test_subject_areas_are_arxivs_archives() -> None:
     ]
 
 
-def test_figures_are_drawn(library: Library, tmp_path: Path) -> None:
+def test_library_figures_are_written_as_png_and_svg(library: Library, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     drawn = draw_library_figures(
         compute_statistics(library), count_characters(library).most_common(50), tmp_path / "plots"
@@ -67,7 +67,7 @@ def test_figures_are_drawn(library: Library, tmp_path: Path) -> None:
     assert all(path.stat().st_size > 2000 for path in drawn)
 
 
-def test_an_empty_library_has_defined_answers(tmp_path: Path) -> None:
+def test_empty_library_has_zero_statistics_and_no_equations(tmp_path: Path) -> None:
     library = Library.open(tmp_path / "empty")
     numbers = compute_statistics(library)
     assert numbers["papers"] == numbers["equations"]["found"] == 0

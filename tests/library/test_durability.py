@@ -1,4 +1,4 @@
-"""Kill, full disk, damaged bytes, two writers: what was added is never lost, and nobody sees half a write."""
+"""Killed writers, full disks, damaged bytes, two writers: nothing committed is lost, no reader sees half a write."""
 
 import errno
 import os
@@ -63,7 +63,7 @@ def _run(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_a_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Path, part: int) -> None:
+def test_writer_killed_at_any_moment_loses_nothing(tmp_path: Path, papers: Path, part: int) -> None:
     (papers / "a3.tex").unlink()
     with Library.open(tmp_path / "clean") as clean:
         clean.add(papers)
@@ -116,7 +116,7 @@ def test_terminated_add_keeps_committed_papers_and_says_so(tmp_path: Path, paper
     assert verify(tmp_path / "library").papers == 3
 
 
-def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(library: Library, tmp_path: Path) -> None:
+def test_full_disk_raises_storage_failed_and_keeps_the_old_state(library: Library, tmp_path: Path) -> None:
     before = verify(library.folder).content
     (tmp_path / "big").mkdir()
     text = "".join(rf"\[ x_{{{n}}} + \text{{word{n}}} = y^{{{n}}} \]" + "\n" for n in range(3000))
@@ -135,7 +135,7 @@ def test_a_full_disk_is_a_clear_error_and_the_old_state_stays(library: Library, 
     assert library.add(tmp_path / "big").papers == 1
 
 
-def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
+def test_failed_fsync_raises_storage_failed_and_keeps_the_old_state(
     library: Library, papers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = verify(library.folder).content
@@ -153,7 +153,7 @@ def test_a_failed_fsync_is_a_clear_error_and_the_old_state_stays(
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_read_only_library_can_be_read_and_refuses_writes(library: Library, papers: Path) -> None:
+def test_read_only_library_can_be_read_and_refuses_writes(library: Library, papers: Path) -> None:
     write_article(papers, 9)
     for path in (library.folder, library.folder / "forest"):
         path.chmod(0o555)
@@ -167,7 +167,7 @@ def test_a_read_only_library_can_be_read_and_refuses_writes(library: Library, pa
             path.chmod(0o755)
 
 
-def test_folder_that_cannot_be_created_is_a_clear_error(tmp_path: Path) -> None:
+def test_open_raises_storage_failed_where_no_folder_can_be_created(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(StorageFailed, match="no library can be created"):
         Library.open(tmp_path / "file" / "library")
@@ -190,7 +190,7 @@ def test_verify_finds_any_flipped_byte(library: Library) -> None:
     assert not verify(library.folder).problems
 
 
-def test_a_damaged_library_raises_only_our_errors(library: Library, papers: Path) -> None:
+def test_damaged_library_raises_only_our_errors(library: Library, papers: Path) -> None:
     chance = random.Random(3)
     library.close()
     path = library.folder / "library.db"
@@ -210,7 +210,7 @@ def test_a_damaged_library_raises_only_our_errors(library: Library, papers: Path
             leftover.unlink()
 
 
-def test_missing_files_are_reported(library: Library) -> None:
+def test_verify_reports_missing_segments(library: Library) -> None:
     for path in (library.folder / "forest").iterdir():
         path.unlink()
     problems = verify(library.folder).problems
@@ -229,7 +229,7 @@ def test_second_writer_is_refused_and_told_of_the_first_and_readers_continue(lib
     assert library.add(papers).papers == 1
 
 
-def test_a_killed_writer_leaves_no_lock_behind(library: Library, papers: Path) -> None:
+def test_killed_writer_leaves_no_lock(library: Library, papers: Path) -> None:
     script = "import os, signal, sys\nfrom pathlib import Path\nfrom eqkin.storage import WriterLock\n"
     script += "WriterLock(Path(sys.argv[1])).__enter__()\nos.kill(os.getpid(), signal.SIGKILL)\n"
     assert _run(script, library.folder).returncode == -signal.SIGKILL
@@ -257,7 +257,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_worker_that_dies_costs_only_its_paper(tmp_path: Path) -> None:
+def test_worker_that_dies_costs_only_its_paper(tmp_path: Path) -> None:
     for number in range(12):
         write_article(tmp_path / "papers", number)
     script = tmp_path / "crashing_workers.py"
@@ -273,12 +273,12 @@ def test_a_worker_that_dies_costs_only_its_paper(tmp_path: Path) -> None:
     assert not verify(tmp_path / "library").problems
 
 
-def test_a_generation_that_does_not_fit_the_manifest_is_found(library: Library) -> None:
+def test_verify_finds_a_generation_that_differs_from_the_manifest(library: Library) -> None:
     library.connection.execute("UPDATE state SET value = '7'")
     assert any("does not match the hash" in problem for problem in verify(library.folder).problems)
 
 
-def test_damage_is_never_merged_under_a_new_hash(library: Library, papers: Path) -> None:
+def test_damaged_segment_is_never_merged(library: Library, papers: Path) -> None:
     segment = next((library.folder / "forest").iterdir())
     content = bytearray(segment.read_bytes())
     content[-3] ^= 1
@@ -289,7 +289,7 @@ def test_damage_is_never_merged_under_a_new_hash(library: Library, papers: Path)
     assert any("does not match its hash" in problem for problem in verify(library.folder).problems)
 
 
-def test_a_reader_in_the_middle_of_an_export_does_not_stop_a_writer(library: Library, papers: Path) -> None:
+def test_unfinished_export_does_not_block_a_writer(library: Library, papers: Path) -> None:
     with Library.open(library.folder) as reader:
         lines = export_equations(reader)
         next(lines)
@@ -298,7 +298,7 @@ def test_a_reader_in_the_middle_of_an_export_does_not_stop_a_writer(library: Lib
         assert len(list(lines)) == 5
 
 
-def test_two_open_libraries_take_turns_in_writing(library: Library, papers: Path) -> None:
+def test_two_open_libraries_write_in_turn(library: Library, papers: Path) -> None:
     with Library.open(library.folder) as other:
         library.add(write_article(papers, 11))
         other.add(write_article(papers, 12))

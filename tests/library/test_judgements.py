@@ -20,20 +20,20 @@ def write_some(folder, number):
         LocalJudgements(folder).add(Judgement(f"paper#{number}-{i}", True, latex="x"))
 
 
-def test_a_folder_without_judgements_has_none_and_is_left_alone(tmp_path):
+def test_reading_judgements_creates_no_file(tmp_path):
     kept = LocalJudgements(tmp_path)
     assert (kept.list_all(), kept.export(), kept.find_problems()) == ([], [], [])
     assert not list(tmp_path.iterdir())
 
 
-def test_what_was_said_is_read_again(tmp_path):
+def test_added_judgement_is_read_back(tmp_path):
     kept = LocalJudgements(tmp_path).add(ONE)
     assert kept.time
     assert LocalJudgements(tmp_path).list_all() == [kept]
     assert replace(kept, time="") == ONE
 
 
-def test_the_last_word_on_an_equation_counts(tmp_path):
+def test_export_uses_the_last_judgement_of_an_equation(tmp_path):
     judgements = LocalJudgements(tmp_path)
     for relevant in (True, False, True, False):
         judgements.add(replace(ONE, relevant=relevant))
@@ -44,7 +44,7 @@ def test_the_last_word_on_an_equation_counts(tmp_path):
     assert (second.latex, second.relevant) == ("", ["paper#1"])
 
 
-def test_several_processes_may_write(tmp_path):
+def test_several_processes_add_judgements(tmp_path):
     processes = [get_context("spawn").Process(target=write_some, args=(tmp_path, number)) for number in range(3)]
     for process in processes:
         process.start()
@@ -80,19 +80,19 @@ def test_file_that_is_not_a_database_is_named(tmp_path):
     assert LocalJudgements(tmp_path).find_problems()
 
 
-def test_where_nothing_can_be_written_it_is_said(tmp_path):
+def test_add_raises_storage_failed_where_nothing_can_be_written(tmp_path):
     with pytest.raises(StorageFailed):
         LocalJudgements(tmp_path / "nowhere").add(ONE)
 
 
-def test_a_file_whose_writer_was_killed_before_the_first_is_empty(tmp_path):
+def test_file_of_a_writer_killed_before_its_first_judgement_is_empty(tmp_path):
     (tmp_path / JUDGEMENTS_NAME).touch()
     judgements = LocalJudgements(tmp_path)
     assert (judgements.list_all(), judgements.find_problems()) == ([], [])
     assert [judgements.add(ONE)] == judgements.list_all()
 
 
-def test_the_room_they_take_is_bounded(tmp_path):
+def test_judgements_are_limited_in_length_and_total_size(tmp_path):
     with pytest.raises(LimitReached):
         LocalJudgements(tmp_path).add(replace(ONE, mathml="x" * LIMITS.judgement_chars))
     small = LocalJudgements(tmp_path, replace(LIMITS, judgements_bytes=20_000))

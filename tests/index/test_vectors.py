@@ -1,4 +1,4 @@
-"""Rows of trees in several files: whatever their order, and whatever is missing."""
+"""`TreeRows`: rows of trees in several segments, in any order and with gaps."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,9 @@ def _parts(numbers: list[int], cuts: list[int]) -> list[np.ndarray]:
 
 
 @given(trees, st.lists(st.integers(0, 30), max_size=4), st.sets(st.integers(0, 60)), st.booleans())
-def test_rows_and_trees_answer_each_other(numbers: list[int], cuts: list[int], live: set[int], in_order: bool) -> None:
+def test_rows_of_trees_are_inverse_to_trees_of_rows(
+    numbers: list[int], cuts: list[int], live: set[int], in_order: bool
+) -> None:
     numbers = sorted(numbers) if in_order else numbers
     table = TreeRows(_parts(numbers, [min(cut, len(numbers)) for cut in cuts]))
     assert len(table) == len(numbers)
@@ -31,7 +33,7 @@ def test_rows_and_trees_answer_each_other(numbers: list[int], cuts: list[int], l
 
 
 @pytest.mark.parametrize("parts", [[], [[]], [[], [3], []]])
-def test_files_without_trees_do_no_harm(parts: list[list[int]]) -> None:
+def test_empty_segments_have_no_rows(parts: list[list[int]]) -> None:
     table = TreeRows([np.array(part, np.int64) for part in parts])
     assert table.ascending
     assert table.find_known(np.arange(5)).tolist() == [number in table.concatenate() for number in range(5)]

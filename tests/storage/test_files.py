@@ -1,0 +1,87 @@
+"""Atomic files, the writer lock, and JSON with a checksum."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
+from eqkin.storage import (
+    WriterLock,
+    delete_unused_files,
+    format_checked_json,
+    load_checked_json,
+    parse_checked_json,
+    write_atomically,
+    write_file,
+    write_stream,
+)
+
+
+def test_write_file_replaces_the_old_content(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_file(path, b"old")
+    write_file(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_failed_stream_leaves_the_old_file_and_no_temporary_one(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    write_file(path, b"old")
+
+    def pieces():
+        yield b"new"
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_stream(path, pieces())
+    assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_disk_error_is_reported_with_the_path(tmp_path: Path) -> None:
+    with pytest.raises(StorageFailed, match="missing/file: could not be written"):
+        write_file(tmp_path / "missing" / "file", b"")
+    with pytest.raises(StorageFailed, match="is not a regular file"), write_atomically(tmp_path):
+        pass
+
+
+def test_delete_unused_files_keeps_named_files_and_folders(tmp_path: Path) -> None:
+    for name in ("kept", "unused"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder").mkdir()
+    delete_unused_files(tmp_path, {"kept"})
+    assert sorted(os.listdir(tmp_path)) == ["folder", "kept"]
+
+
+def test_second_lock_names_the_process_that_holds_the_first(tmp_path: Path) -> None:
+    with WriterLock(tmp_path), pytest.raises(LibraryBusy, match=f"process {os.getpid()} on .* since 20"):
+        WriterLock(tmp_path).__enter__()
+    assert (tmp_path / "lock").read_bytes() == b""
+    with WriterLock(tmp_path):
+        assert f"process {os.getpid()} " in (tmp_path / "lock").read_text()
+
+
+def test_any_changed_byte_of_checked_json_is_found() -> None:
+    data = {"name": "é", "numbers": [1, 2.5], "none": None}
+    for indent in (1, None):
+        raw = format_checked_json("data", data, indent)
+        assert parse_checked_json(raw, "data", indent) == data
+        for at in range(len(raw)):
+            with pytest.raises(ValueError, match="."):
+                parse_checked_json(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :], "data", indent)
+
+
+def test_load_checked_json_tells_apart_missing_damaged_and_foreign_files(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    with pytest.raises(FileNotFoundError):
+        load_checked_json(path, "data", "kind", 1, "mend it")
+    write_file(path, format_checked_json("data", {"format": "kind", "version": 2}))
+    assert load_checked_json(path, "data", "kind", 2, "mend it") == {"format": "kind", "version": 2}
+    with pytest.raises(CorruptData, match="kind version 2, this eqkin reads kind version 1; mend it"):
+        load_checked_json(path, "data", "kind", 1, "mend it")
+    for content in (b"", b"[]", b"{}", b"\xff", b'{"data": 3}', b"[" * 100_000):
+        path.write_bytes(content)
+        with pytest.raises(CorruptData, match="damaged .*; mend it"):
+            load_checked_json(path, "data", "kind", 1, "mend it")
