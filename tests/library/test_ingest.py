@@ -1,19 +1,24 @@
 """Tasks of an ingest, as workers get them."""
 
 import pickle
+import shutil
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.executor import WorkerEnvironmentError
+from eqkin.executor import ExecutorProgress, LocalExecutor, Outcome, WorkerEnvironmentError
 from eqkin.index.embedding import EmbedFunction, EmbedTask
 from eqkin.library.ingest import ShardTask, SkippedFiles, SourceError, describe_parser, fail_task, parse_task
 from eqkin.sources import Shard, open_source_shards
 from eqkin.sources.metadata import MetadataSnapshot
 from tests.backends.ray.conftest import write_shard
+from tests.library.conftest import write_article
 
 parse = partial(parse_task, describe_parser())
 
@@ -85,3 +90,52 @@ def test_embedding_is_sent_as_its_model_and_made_ready_once() -> None:
     numbers, vectors = first(EmbedTask([3, 7], forest))
     _, expected = EmbedFunction(encoder)(EmbedTask([3, 7], forest))
     assert (numbers, vectors.tolist()) == ([3, 7], expected.tolist())
+
+
+class _RemoteExecutor(LocalExecutor):
+    """Replaces a cluster: takes batches, calls `before` when it has all tasks; with `fails`, the first run fails."""
+
+    is_remote = True
+    batch_size = 3
+
+    def __init__(self, before: Callable[[], object] = lambda: None, *, fails: bool = False) -> None:
+        super().__init__()
+        self._before, self._fails = before, fails
+        self.sizes: list[list[int]] = []  # papers per task, for every run
+
+    def iter_outcomes(
+        self, function: Callable[[Any], Any], tasks: Iterator[Any], progress: ExecutorProgress
+    ) -> Iterator[Outcome[Any]]:
+        sent = pickle.loads(pickle.dumps(list(tasks)))
+        self._before()
+        self.sizes.append([len(task) for task in sent])
+        if self._fails:
+            self._fails = False
+            return (Outcome(task, failure=("crash", "it died")) for task in sent)
+        return super().iter_outcomes(function, iter(sent), progress)
+
+
+def test_sources_that_only_this_machine_can_reach_are_loaded_before_they_are_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "here" / "mathy"
+    package.mkdir(parents=True)
+    for number in range(4):
+        (package / f"m{number}.py").write_text(f'"""Law {number}.\n\n.. math:: x = {number}\n"""\n')
+    monkeypatch.syspath_prepend(str(package.parent))
+    executor = _RemoteExecutor(lambda: shutil.rmtree(package))
+    with Library.open(tmp_path / "library") as library:
+        report = library.add("python:mathy", executor=executor)
+    assert (report.papers, report.failed, executor.sizes) == (4, {}, [[3, 1]])
+
+
+def test_failed_batches_are_split_into_papers(tmp_path: Path) -> None:
+    for number in range(4):
+        write_article(tmp_path / "papers", number)
+    executor = _RemoteExecutor(fails=True)
+    with Library.open(tmp_path / "many") as many, Library.open(tmp_path / "one") as one:
+        report = many.add(tmp_path / "papers", executor=executor)
+        one.add(tmp_path / "papers")
+    assert executor.sizes == [[3, 1], [1, 1, 1], [1]]
+    assert (report.papers, executor.progress.retried) == (4, 2)
+    assert verify(tmp_path / "many").content == verify(tmp_path / "one").content
