@@ -11,7 +11,7 @@ KATEX := $(addprefix src/eqkin/mathml/,katex.min.js katex.json katex.LICENSE.txt
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
 RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(KATEX)),$(KATEX)),again)
 
-.PHONY: help demo test bench browser lint format clean again
+.PHONY: help demo test bench reproduce browser lint format clean again
 .DELETE_ON_ERROR:
 
 help: ## show this list
@@ -25,6 +25,10 @@ test: lint browser ## lint, and run all tests
 
 bench: $(VENV)/.dev ## measure speed, scale or load: make bench ARGS="search --library DIR"
 	$(RUN) benchmarks $(ARGS)
+
+reproduce: $(VENV)/.dev ## repeat the paper's experiments: make reproduce LIBRARY=DIR (SMALL=1: in minutes, on the atlas)
+	$(if $(SMALL),NO_SERVE=1 $(VENV)/bin/eqkin demo --library local/atlas)
+	$(RUN) reproduce all $(if $(SMALL),--small --library local/atlas --out local/reproduce,$(if $(LIBRARY),--library $(LIBRARY))) $(ARGS)
 
 # Tests in a browser are skipped where there is none. Continuous integration, as root on a Debian, gets one.
 browser:

@@ -1,4 +1,4 @@
-"""`eqkin finetune` as a user meets it; finetuning itself is tested in `tests/learning`."""
+"""`eqkin finetune` as a user meets it; finetuning itself is tested in `tests/training`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_nothing_is_overwritten(finetuned, atlas_library, tmp_path):
     before = {path.name: path.read_bytes() for path in finetuned.folder.iterdir()}
     ended = eqkin("finetune", "-l", atlas_library, "-o", finetuned.folder)
     assert ended.code == 3
-    assert "holds a model already" in ended.err
+    assert "already holds a model" in ended.err
     assert {path.name: path.read_bytes() for path in finetuned.folder.iterdir()} == before
     (tmp_path / "file").write_text("precious")
     ended = eqkin("finetune", "-l", atlas_library, "-o", tmp_path / "file")
@@ -91,14 +91,14 @@ def test_text_for_people_from_a_corpus_file(finetuned, tmp_path):
     lines = ended.out.splitlines()
     assert lines[0].startswith("finetuned on ") and lines[-1] == f"the network is in {tmp_path / 'model'}"
     assert [line.split()[0] for line in lines[1:-1]] == ["R@1", "R@10", "R@100"]
-    assert "pairs to learn from" in ended.err
+    assert "training pairs" in ended.err
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--pairs", "sums"], "there are equalities, inequalities, relations"),
-        (["--held-out", 1], "the held-out share is 1"),
+        (["--pairs", "sums"], "choose from equalities, inequalities, relations"),
+        (["--held-out", 1], "the held-out share must be between 0 and 1"),
         (["--model", "nowhere"], "contains no model"),
         (["--device", "abacus"], "no device 'abacus'"),
     ],

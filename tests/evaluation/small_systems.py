@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, System
+from eqkin.evaluation.formulas import Float32s, FormulaSet
+from eqkin.evaluation.systems.base import EmbeddingSystem, System
 
 
 class Characters(System):
@@ -15,7 +16,7 @@ class Characters(System):
     def __init__(self) -> None:
         self.ranked = 0  # times it was asked
 
-    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
         self.ranked += 1
         ours, theirs = [set(latex) for latex in queries.latex], [set(latex) for latex in formulas.latex]
         return np.array([[len(a & b) / len(a | b) for b in theirs] for a in ours], np.float32)
@@ -34,7 +35,7 @@ class Sizes(EmbeddingSystem):
     def settings(self) -> dict[str, int]:
         return {"setting": self.setting} if self.setting else {}
 
-    def encode(self, formulas: FormulaSet) -> Floats:
+    def encode(self, formulas: FormulaSet) -> Float32s:
         self.encoded += 1
         forest = formulas.forest
         leaves = np.add.reduceat(forest.n_children == 0, forest.offsets[:-1], dtype=np.int64)

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, LimitReached
+from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems import approach0 as module
 from eqkin.evaluation.systems.approach0 import Approach0
-from eqkin.evaluation.systems.base import FormulaSet
 from tests.trees.strategies import build
 
 pytest.importorskip("pya0", reason="pya0 has wheels for Linux on x86-64 alone")
@@ -98,7 +98,7 @@ def test_no_formulas_need_no_engine():
 
 
 def test_trees_alone_are_refused():
-    with pytest.raises(BadInput, match="trees alone"):
+    with pytest.raises(BadInput, match="trees only"):
         Approach0().rank(FormulaSet(build([("mi", "", "x", [])])), formulas("x"))
 
 

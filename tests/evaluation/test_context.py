@@ -1,4 +1,4 @@
-"""What experiments are given: systems learn through the store, and small runs differ in amounts alone."""
+"""The context of evaluations: systems are fitted through the cache, and small runs differ in amounts only."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from eqkin.evaluation.experiments.context import ExperimentContext
-from eqkin.evaluation.scale import FULL_SCALE, SMALL_SCALE
-from eqkin.evaluation.store import ResultCache
+from eqkin.evaluation.cache import ResultCache
+from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems import base
-from eqkin.evaluation.systems.base import EmbeddingSystem, FormulaSet
+from eqkin.evaluation.systems.base import EmbeddingSystem
 from tests.evaluation.small_systems import Characters, Sizes
 from tests.training.corpora import corpus_of
 
@@ -43,17 +43,17 @@ class Mean(EmbeddingSystem):
 
 
 @pytest.fixture
-def told() -> list[str]:
+def logged() -> list[str]:
     Mean.learned = Mean.encoded = 0
     return []
 
 
 @pytest.fixture
-def context(tmp_path, told) -> ExperimentContext:
-    return ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu", told.append)
+def context(tmp_path, logged) -> ExperimentContext:
+    return ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu", logged.append)
 
 
-def test_a_system_learns_once_from_each_corpus_with_each_setting(context, told):
+def test_context_fits_a_system_once_per_corpus_and_setting(context, logged):
     first, again = context.fit(Mean(), CORPUS), context.fit(Mean(), CORPUS)
     assert Mean.learned == 1
     assert first.mean == again.mean == CORPUS.forest.sizes.mean()
@@ -61,46 +61,45 @@ def test_a_system_learns_once_from_each_corpus_with_each_setting(context, told):
     assert context.fit(Mean(), OTHER).mean == OTHER.forest.sizes.mean()
     context.fit(Mean(2), CORPUS)
     assert Mean.learned == 3
-    assert set(told) == {"Mean size: learning, or loading what was learned"}
+    assert set(logged) == {"Mean size: fitting, or loading an earlier fit"}
 
 
-def test_what_has_no_settings_learns_nothing(context, told, tmp_path):
+def test_context_fits_nothing_without_settings(context, logged, tmp_path):
     for system in (Characters(), Sizes()):
         assert context.fit(system, CORPUS).learned_from == ""
-    assert told == [] and not list(tmp_path.iterdir())
+    assert logged == [] and not list(tmp_path.iterdir())
 
 
-def test_vectors_of_many_formulas_are_encoded_once(context, monkeypatch):
+def test_vectors_of_many_formulas_are_cached(context, monkeypatch):
     monkeypatch.setattr(base, "_MIN_CACHED_FORMULAS", 5)
     some, few = FormulaSet(CORPUS.forest), FormulaSet(CORPUS.forest.select(np.arange(3)))
     system = context.fit(Mean(), CORPUS)
-    first = system.vectors(some)
-    assert np.array_equal(context.fit(Mean(), CORPUS).vectors(some), first)
+    first = system.encode_cached(some)
+    assert np.array_equal(context.fit(Mean(), CORPUS).encode_cached(some), first)
     assert Mean.encoded == 1
-    system.vectors(few)
-    system.vectors(few)
+    system.encode_cached(few)
+    system.encode_cached(few)
     assert Mean.encoded == 3
 
 
-def test_vectors_depend_on_what_was_learned_how_and_on_the_formulas(context, monkeypatch):
+def test_cached_vectors_depend_on_corpus_settings_and_formulas(context, monkeypatch):
     monkeypatch.setattr(base, "_MIN_CACHED_FORMULAS", 5)
     some, others = FormulaSet(CORPUS.forest), FormulaSet(OTHER.forest)
     found = [
-        context.fit(Mean(setting), corpus).vectors(formulas)
+        context.fit(Mean(setting), corpus).encode_cached(formulas)
         for setting, corpus, formulas in ((1, CORPUS, some), (1, OTHER, some), (2, CORPUS, some), (1, CORPUS, others))
     ]
     assert Mean.encoded == 4
     assert not np.array_equal(found[0], found[1])
 
 
-def test_a_system_that_learned_before_has_its_vectors_kept_too(context):
+def test_context_attaches_its_cache_to_fitted_systems(context):
     system = Sizes()
-    assert context.keep(system) is system
-    assert system.cache is context.store
-    context.keep(Characters())
+    assert context.attach_cache(system) is system
+    assert system.cache is context.cache
 
 
-def test_a_small_run_does_less_of_everything_and_nothing_else():
+def test_small_scale_is_smaller_in_every_amount():
     small, full = asdict(SMALL_SCALE), asdict(FULL_SCALE)
     assert small.keys() == full.keys()
     for name, amount in small.items():

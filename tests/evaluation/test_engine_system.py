@@ -5,10 +5,9 @@ import pytest
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import CorruptData
-from eqkin.evaluation.experiments.labelled import compute_engine_similarity
-from eqkin.evaluation.store import ResultCache
-from eqkin.evaluation.systems.base import FormulaSet, normalize_rows
-from eqkin.evaluation.systems.engine import EngineSystem
+from eqkin.evaluation.cache import ResultCache
+from eqkin.evaluation.formulas import FormulaSet, normalize_rows
+from eqkin.evaluation.systems.networks import EngineSystem
 from eqkin.evaluation.systems.registry import make_systems
 from eqkin.search import rerank
 from eqkin.search.features import extract_features
@@ -45,7 +44,8 @@ def test_in_a_collection_compared_with_itself_none_is_a_candidate_for_itself(eng
     found = engine.rank(some, some)
     assert (np.diag(found) == 0).all()
     assert found[0].argmax() == 1
-    np.testing.assert_array_equal(found, compute_engine_similarity(some, Encoder.load()))
+    vectors = np.asarray(normalize_rows(Encoder.load().embed(some.forest)), np.float32)
+    np.testing.assert_array_equal(found, rerank.compute_relevance_within(some.forest, vectors))
     apart = engine.rank(some, FormulaSet(some.forest))  # a search in a collection that holds the query finds it
     assert (apart.argmax(axis=1) == np.arange(len(some))).all()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.evaluation.sets.equalities import PAIR_SIGNS, extract_pairs, extract_subforest
+from eqkin.evaluation.equalities import PAIR_SIGNS, extract_pairs, extract_subforest
 from eqkin.trees import ForestBuilder
 from eqkin.trees.mathml import parse_mathml, to_forest, to_node
 from tests.trees.strategies import build

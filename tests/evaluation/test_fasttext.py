@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput, CorruptData
-from eqkin.evaluation.systems.base import FormulaSet
+from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
-from eqkin.evaluation.systems.serialised import serialize
+from eqkin.evaluation.systems.sparse import serialize
 from tests.evaluation.formulas import formulas
 from tests.training.corpora import corpus_of
 from tests.trees.strategies import build
@@ -49,13 +49,13 @@ def test_loading_gives_the_same_vectors_and_needs_no_fasttext(learned):
     code = (
         "import sys; sys.modules['fasttext'] = None\n"
         "from pathlib import Path\n"
-        "from eqkin.evaluation.systems.fasttext import FastText, Settings\n"
-        "from eqkin.evaluation.systems.base import Formulas\n"
+        "from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings\n"
+        "from eqkin.evaluation.formulas import FormulaSet\n"
         "from tests.training.corpora import corpus_of\n"
         "corpus = corpus_of([[20, 30], [50]])\n"
-        "system = FastText(Settings(dimensions=8, epochs=3, least=2, frequent=1.0))\n"
+        "system = FastText(FastTextSettings(dimensions=8, epochs=3, least=2, frequent=1.0))\n"
         "system.fit(corpus, Path(sys.argv[1]))\n"
-        "sys.stdout.buffer.write(system.encode(Formulas(corpus.forest)).tobytes())\n"
+        "sys.stdout.buffer.write(system.encode(FormulaSet(corpus.forest)).tobytes())\n"
     )
     loaded = subprocess.run([sys.executable, "-c", code, folder], stdout=subprocess.PIPE, check=True).stdout
     assert np.array_equal(np.frombuffer(loaded, np.float32).reshape(-1, 8), system.encode(FormulaSet(CORPUS.forest)))
@@ -87,7 +87,7 @@ def test_labels_never_seen_say_nothing(learned):
 
 
 def test_nothing_learned_and_nothing_to_learn_are_said(tmp_path):
-    with pytest.raises(BadInput, match="fit it first"):
+    with pytest.raises(BadInput, match="call fit first"):
         FastText(SMALL).encode(formulas("x"))
     with pytest.raises(BadInput, match="occurs 1000 times"):
         FastText(FastTextSettings(least=1_000)).fit(CORPUS, tmp_path)
@@ -123,5 +123,5 @@ def test_damaged_files_are_noticed(learned, tmp_path, name):
     for path in learned[1].iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / name).write_bytes(b"{}")
-    with pytest.raises(CorruptData, match="delete it to learn again"):
+    with pytest.raises(CorruptData, match="delete the folder to fit again"):
         FastText(SMALL).fit(CORPUS, tmp_path)

@@ -7,13 +7,11 @@ import orjson
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.experiments.context import ExperimentContext
-from eqkin.evaluation.experiments.judged import run_judged
-from eqkin.evaluation.results import MEASURED, PAPER, PUBLISHED, ExperimentResult, Score, TableRow
-from eqkin.evaluation.scale import SMALL_SCALE
-from eqkin.evaluation.sets.judged import JudgedSet, read_published, read_qrels, read_run
-from eqkin.evaluation.store import ResultCache
-from eqkin.evaluation.systems.engine import EngineSystem
+from eqkin.evaluation.cache import ResultCache
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.judged import JudgedSet, read_published, read_qrels, read_run, run_judged
+from eqkin.evaluation.systems.networks import EngineSystem
+from eqkin.evaluation.tables import MEASURED, PAPER, PUBLISHED, ExperimentResult, Score, TableRow
 from tests.evaluation.small_systems import Characters, Sizes
 
 _TOPICS = "t1\ta+b=c\nt2\t\\frac{x}{y}\n"
@@ -48,13 +46,13 @@ def test_a_folder_is_read_with_what_cannot_be_read_in_it(tmp_path):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"qrels": _QRELS + "t2 0 3 high\n"}, "line 8: the grade 'high' is unknown"),
-        ({"qrels": _QRELS + "t2 0 3 -1\n"}, "line 8: the grade '-1' is unknown"),
-        ({"qrels": _QRELS + "t2 0 3 1.5\n"}, "line 8: the grade '1.5' is unknown"),
-        ({"qrels": _QRELS + "t2 0 3\n"}, "line 8: a judgement is .* not 3"),
+        ({"qrels": _QRELS + "t2 0 3 high\n"}, "line 8: the grade 'high' is not a whole number"),
+        ({"qrels": _QRELS + "t2 0 3 -1\n"}, "line 8: the grade '-1' is not a whole number"),
+        ({"qrels": _QRELS + "t2 0 3 1.5\n"}, "line 8: the grade '1.5' is not a whole number"),
+        ({"qrels": _QRELS + "t2 0 3\n"}, "line 8: a judgement has four fields.* not 3"),
         ({"qrels": _QRELS + "t2 0 1 2\n"}, "line 8: formula 1 was already judged for topic t2"),
-        ({"qrels": _QRELS + "t3 0 1 2\n"}, "topics that are not there: t3"),
-        ({"qrels": _QRELS + "t2 0 98 2\n"}, "formulas judged related are not there: 98"),
+        ({"qrels": _QRELS + "t3 0 1 2\n"}, "unknown topics: t3"),
+        ({"qrels": _QRELS + "t2 0 98 2\n"}, "relevant formulas are missing from the collection: 98"),
         ({"qrels": "\n"}, "no judgements"),
         ({"topics": _TOPICS + "t3\tx\n"}, "topics without judgements, leave them out: t3"),
         ({"topics": ""}, "topics.tsv: no formulas"),
@@ -82,10 +80,10 @@ def test_a_run_is_sorted_by_score_then_by_rank(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("t Q0 a 1 0.5\n", "line 1: a run's line is"),
-        ("t Q0 a first 0.5 x\n", "line 1: a run's line is"),
-        ("t Q0 a 1 nan x\n", "'nan' is no number"),
-        ("t Q0 a 1 0.5 x\n\nt Q0 a 2 0.4 x\n", "line 3: formula a stands twice"),
+        ("t Q0 a 1 0.5\n", "line 1: a line of a run is"),
+        ("t Q0 a first 0.5 x\n", "line 1: a line of a run is"),
+        ("t Q0 a 1 nan x\n", "'nan' is not a number"),
+        ("t Q0 a 1 0.5 x\n\nt Q0 a 2 0.4 x\n", "line 3: formula a is twice"),
         ("", "no results"),
     ],
 )
@@ -112,8 +110,8 @@ def test_published_figures_are_rows_without_intervals(tmp_path):
         ("{}", "a list"),
         ('[{"title": "a"}]', "entry 1: needs the form"),
         ('[{"title": "a", "scores": {"map": "high"}}]', "entry 1: needs the form"),
-        ('[{"title": "a", "scores": {"nDCG": 0.5}}]', "no measure 'nDCG'; there are ndcg, map, p10, bpref"),
-        ('[{"title": "a", "scores": {}, "origin": "measured"}]', "entry 1: its origin is 'measured'"),
+        ('[{"title": "a", "scores": {"nDCG": 0.5}}]', "unknown measure 'nDCG'; choose from ndcg, map, p10, bpref"),
+        ('[{"title": "a", "scores": {}, "origin": "measured"}]', "entry 1: the origin must be"),
     ],
 )
 def test_damaged_published_figures_are_refused(tmp_path, text, message):
@@ -129,9 +127,10 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
     run = _file(base, "t1 Q0 1 1 0.9 x\nt1 Q0 4 2 0.8 x\n")
     told: list[str] = []
     context = ExperimentContext(ResultCache(base / "store"), SMALL_SCALE, log=told.append)
-    found = run_judged(context, [Sizes(), Characters()], folder, runs={"Their run": run})
+    judged = JudgedSet.read(folder)
+    found = run_judged(context, [Sizes(), Characters()], judged, runs={"Their run": read_run(run)})
     assert len(told) == 2
-    return ExperimentResult.load(context.cache.save(found))  # as the report reads it
+    return found
 
 
 def test_measured_rows_have_intervals_and_published_ones_say_so(result):
@@ -164,9 +163,11 @@ def test_scores_on_a_set_something_was_tuned_on_are_told(tmp_path, name, told):
     system = Characters()
     system.tuned_on = ("demo",)
     found = run_judged(
-        ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE), [system, Sizes()], _folder(tmp_path / name)
+        ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE),
+        [system, Sizes()],
+        JudgedSet.read(_folder(tmp_path / name)),
     )
-    assert [text.startswith("Shared characters: it learned from demo") for text in found.differences] == [True] * told
+    assert [text.startswith("Shared characters: trained or tuned on demo") for text in found.notes] == [True] * told
 
 
 def test_topics_and_facts_are_told(result):
@@ -177,15 +178,15 @@ def test_topics_and_facts_are_told(result):
         values = [topic.cells[f"system-{number}"].value for topic in topics.rows]
         assert np.mean(values) == pytest.approx(row.cells["ndcg"].value)
     assert result.facts["unreadable formulas"].startswith("1;")
-    assert result.facts["judged formulas that are not there"].startswith("1,")
+    assert result.facts["judged formulas that are missing"].startswith("1,")
     assert result.facts["topics without results in Their run"].startswith("1;")
-    assert len(result.findings) == 4
-    assert [curve.title for curve in result.plots[0].curves] == ["Sizes of trees", "Shared characters", "Their run"]
 
 
 def test_the_engine_prefers_what_is_related(tmp_path):
     found = run_judged(
-        ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE), [EngineSystem()], _folder(tmp_path / "set")
+        ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE),
+        [EngineSystem()],
+        JudgedSet.read(_folder(tmp_path / "set")),
     )
     assert len(found.tables) == 2  # nothing to test it against
     assert found.tables[0].rows[0].cells["ndcg"].value > 0.9
@@ -193,6 +194,6 @@ def test_the_engine_prefers_what_is_related(tmp_path):
 
 def test_what_was_tuned_on_a_set_is_said_to_be(tmp_path):
     context = ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE)
-    found = run_judged(context, [EngineSystem(), Sizes()], _folder(tmp_path / EngineSystem.tuned_on[0]))
-    assert [text.partition(":")[0] for text in found.differences] == ["eqkin"]
-    assert not run_judged(context, [EngineSystem(), Sizes()], _folder(tmp_path / "another")).differences
+    found = run_judged(context, [EngineSystem(), Sizes()], JudgedSet.read(_folder(tmp_path / EngineSystem.tuned_on[0])))
+    assert [text.partition(":")[0] for text in found.notes] == ["eqkin"]
+    assert not run_judged(context, [EngineSystem(), Sizes()], JudgedSet.read(_folder(tmp_path / "another"))).notes

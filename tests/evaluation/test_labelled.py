@@ -10,20 +10,19 @@ import pytest
 from eqkin import Encoder
 from eqkin.atlas import load_equation_groups
 from eqkin.errors import BadInput, LimitReached
-from eqkin.evaluation.experiments.context import ExperimentContext
-from eqkin.evaluation.experiments.labelled import (
-    compute_embedding_similarity,
-    compute_engine_similarity,
-    measure_system,
+from eqkin.evaluation.cache import ResultCache
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
+from eqkin.evaluation.labelled import (
+    LabelledSet,
+    load_atlas_set,
+    measure_labelled,
+    read_labelled,
     run_labelled,
     score_labels,
-    summarize,
+    summarize_labelled,
     to_scores,
 )
-from eqkin.evaluation.results import PAPER, ExperimentResult, Score
-from eqkin.evaluation.scale import SMALL_SCALE
-from eqkin.evaluation.sets.labelled import LabelledSet, load_atlas_set, read_labelled
-from eqkin.evaluation.store import ResultCache
+from eqkin.evaluation.tables import Score
 from eqkin.statistics import draw_bootstrap_weights
 from tests.evaluation.small_systems import Characters, Sizes
 
@@ -76,11 +75,11 @@ def test_sets_differ_by_their_labels_and_equations(tmp_path, small):
         ("", "not JSON"),
         ("{}", "a list of"),
         ([], "no equations"),
-        ([{"latex": "x"}], 'entry 1: "label" has to be'),
-        ([{"latex": "x", "label": " "}], 'entry 1: "label" has to be'),
-        ([{"latex": "x", "label": True}], 'entry 1: "label" has to be'),
-        ([{"latex": "x", "label": "a"}, {"latex": None, "label": "a"}], 'entry 2: "latex" has to be'),
-        (["x"], 'entry 1: "latex" has to be'),
+        ([{"latex": "x"}], 'entry 1: "label" must be'),
+        ([{"latex": "x", "label": " "}], 'entry 1: "label" must be'),
+        ([{"latex": "x", "label": True}], 'entry 1: "label" must be'),
+        ([{"latex": "x", "label": "a"}, {"latex": None, "label": "a"}], 'entry 2: "latex" must be'),
+        (["x"], 'entry 1: "latex" must be'),
     ],
 )
 def test_files_of_another_form_are_refused(tmp_path, entries, message):
@@ -139,7 +138,7 @@ def _one_by_one(similarity: np.ndarray, labels: list[str], weight: dict[str, flo
     return float(accuracy), right / total if total else np.nan
 
 
-def test_scores_and_their_resamples_are_those_of_one_triple_at_a_time():
+def test_score_labels_and_its_resamples_equal_explicit_triples():
     generator = np.random.default_rng(7)
     labels = [*"aaaabbbccd"]
     similarity = generator.random((10, 10))
@@ -158,7 +157,7 @@ def test_scores_and_their_resamples_are_those_of_one_triple_at_a_time():
     assert len(found.correct) == 9  # d is alone
 
 
-def test_perfect_and_useless_similarities():
+def test_score_labels_of_perfect_and_useless_similarities():
     labels = [*"aabbcc"]
     same = np.equal.outer(labels, labels).astype(float)
     perfect = score_labels(same, labels, resamples=50)
@@ -170,19 +169,19 @@ def test_perfect_and_useless_similarities():
     assert (constant.ranking.value, constant.strict.value) == (1, 0)
 
 
-def test_an_equation_alone_with_its_label_is_a_distractor():
+def test_score_labels_treats_single_label_as_distractor():
     similarity = np.array([[1, 0.5, 0.9], [0.5, 1, 0.1], [0.9, 0.1, 1]])
     found = score_labels(similarity, ["a", "a", "b"], resamples=50)
     assert found.accuracy.value == 0.5
     assert found.ranking.value == 0
 
 
-def test_noise_of_the_last_digits_is_a_tie():
+def test_score_labels_treats_rounding_noise_as_tie():
     similarity = np.full((4, 4), 0.7) + 1e-9 * np.random.default_rng(0).random((4, 4))
     assert score_labels(similarity, [*"aabb"], resamples=50).ranking.value == 1
 
 
-def test_directions_that_differ_are_averaged_for_the_ranking():
+def test_score_labels_averages_directions_for_ranking():
     similarity = np.array([[0, 0.9, 0.5], [0.1, 0, 0.3], [0.5, 0.9, 0]])
     found = score_labels(similarity, ["a", "a", "b"], resamples=50)
     assert found.accuracy.value == 0.5
@@ -193,20 +192,20 @@ def test_directions_that_differ_are_averaged_for_the_ranking():
     ("similarity", "labels", "message"),
     [
         (np.ones((2, 2)), ["a", "a"], r"only one label \(a\)"),
-        (np.ones((2, 2)), ["a", "b"], "no label stands there twice"),
+        (np.ones((2, 2)), ["a", "b"], "no label occurs twice"),
         (np.ones((0, 0)), [], "only one label"),
-        (np.ones((2, 3)), ["a", "a"], "as many similarities"),
-        (np.full((3, 3), np.nan), ["a", "a", "b"], "no number"),
+        (np.ones((2, 3)), ["a", "a"], "as many rows"),
+        (np.full((3, 3), np.nan), ["a", "a", "b"], "not finite"),
     ],
 )
-def test_what_cannot_be_scored_is_said(similarity, labels, message):
+def test_score_labels_rejects_bad_input(similarity, labels, message):
     with pytest.raises(BadInput, match=message):
         score_labels(similarity, labels)
 
 
-def test_the_summary_has_both_scores_of_engine_and_vectors(small):
+def test_summary_has_scores_of_engine_and_vector(small):
     encoder = Encoder.load()
-    found = summarize(small, encoder, resamples=100)
+    found = summarize_labelled(small, encoder, resamples=100)
     assert set(found) == {"accuracy", "ranking", "embedding", "intervals", "equations", "labels"}
     assert set(found["embedding"]) == {"accuracy", "ranking"}
     assert (found["equations"], found["labels"]) == (6, 3)
@@ -222,18 +221,7 @@ def test_the_summary_has_both_scores_of_engine_and_vectors(small):
     assert json.loads(json.dumps(found)) == found
 
 
-def test_the_engine_ranks_by_a_similarity_of_all_pairs(small):
-    encoder = Encoder.load()
-    vectors = compute_embedding_similarity(small.equations.formulas, encoder)
-    assert np.allclose(np.diag(vectors), 1, atol=1e-6)
-    assert np.allclose(vectors, vectors.T, atol=1e-6)
-    found = compute_engine_similarity(small.equations.formulas, encoder)
-    assert found.shape == vectors.shape == (6, 6)
-    assert (np.diag(found) == 0).all()
-    assert not np.allclose(found, found.T, atol=1e-3)  # it goes from the query
-
-
-def test_the_experiment_measures_each_system_once_and_tests_against_the_first(tmp_path, small):
+def test_run_labelled_measures_each_system_once_and_tests_against_first(tmp_path, small):
     context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE)
     first = Characters()
     alone = run_labelled(context, [first], [small])
@@ -249,29 +237,26 @@ def test_the_experiment_measures_each_system_once_and_tests_against_the_first(tm
     assert table.rows[0].cells == {
         "accuracy": direct.accuracy, "labelled_ranking": direct.ranking, "strict": direct.strict
     }  # fmt: skip
-    assert to_scores(measure_system(context, again, small)) == {
+    assert to_scores(measure_labelled(context, again, small)) == {
         "accuracy": direct.accuracy,
         "labelled_ranking": direct.ranking,
     }
     assert again.ranked == 0
     assert set(table.rows[1].cells) == {"accuracy", "labelled_ranking", "strict", "p_accuracy", "p_labelled_ranking"}
-    assert {row.origin for row in result.tables[1].rows} == {PAPER}
-    assert len(result.findings) == 2
     assert "1 with a label of their own" in result.facts[small.name]
     again.tuned_on = ("another", small.name)
-    told = set(run_labelled(context, [again, Sizes()], [small]).differences) - set(result.differences)
-    assert told == {
-        f"Shared characters: it learned from {small.name}, or was chosen by it; its scores there do not count."
-    }
-    assert ExperimentResult.load(context.cache.save(result)) == result
+    assert result.notes == []
+    assert run_labelled(context, [again, Sizes()], [small]).notes == [
+        f"Shared characters: trained or tuned on {small.name}; its scores there are too good."
+    ]
 
 
-def test_an_experiment_needs_systems_and_sets_with_names(tmp_path, small):
+def test_run_labelled_needs_systems_and_distinct_sets(tmp_path, small):
     context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE)
     for systems, sets, message in (
         ([], [small], "nothing"),
         ([Sizes()], [], "nothing"),
-        ([Sizes()], [small] * 2, "own"),
+        ([Sizes()], [small] * 2, "distinct names"),
     ):
         with pytest.raises(BadInput, match=message):
             run_labelled(context, systems, sets)

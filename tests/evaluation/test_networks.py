@@ -10,12 +10,11 @@ import pytest
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import BUNDLED_MODEL, Encoder
 from eqkin.errors import BadInput
-from eqkin.evaluation.experiments.context import ExperimentContext
-from eqkin.evaluation.scale import SMALL_SCALE
-from eqkin.evaluation.store import ResultCache
+from eqkin.evaluation.cache import ResultCache
+from eqkin.evaluation.context import SMALL_SCALE, ExperimentContext
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from eqkin.evaluation.systems.networks import NetworkSystem, UntrainedNetwork
-from eqkin.evaluation.systems.registry import SYSTEM_DESCRIPTIONS, make_systems
+from eqkin.evaluation.systems.registry import SYSTEMS, make_systems
 from tests.evaluation.formulas import formulas
 from tests.training.corpora import corpus_of
 
@@ -49,7 +48,7 @@ def test_similarity_is_the_cosine_or_the_inner_product(some):
         NetworkSystem("a", "A", similarity=similarity).learned_from for similarity in ("cosine", "inner product")
     )
     assert one != other  # scores of the one are not looked up for the other
-    with pytest.raises(BadInput, match="no similarity 'euclid'; there are cosine"):
+    with pytest.raises(BadInput, match="unknown similarity 'euclid'; choose one of cosine"):
         NetworkSystem("c", "C", similarity="euclid")
 
 
@@ -60,7 +59,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
 
 def test_an_untrained_network_is_decided_by_its_seed(tmp_path, some):
     first, same, other = (UntrainedNetwork(SHAPE, seed, device="cpu") for seed in (0, 0, 1))
-    with pytest.raises(BadInput, match="fit it first"):
+    with pytest.raises(BadInput, match="call fit first"):
         first.encode(some)
     for number, system in enumerate((first, same, other)):
         system.fit(CORPUS, tmp_path / str(number))
@@ -80,16 +79,13 @@ def test_an_untrained_network_is_loaded_again(tmp_path, some):
 
 def test_every_name_makes_a_system_of_that_name_in_the_size_asked_for(tmp_path):
     context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu")
-    made = make_systems(list(SYSTEM_DESCRIPTIONS), context)
-    assert [system.name for system in made] == list(SYSTEM_DESCRIPTIONS)
+    made = make_systems(list(SYSTEMS), context)
+    assert [system.name for system in made] == list(SYSTEMS)
     assert len({system.title for system in made}) == len(made)
     assert [system.name for system in made if system.needs_latex] == ["tfidf-latex", "approach0"]
     sizes = {system.name: system.settings for system in made}
     assert sizes["untrained"]["architecture"]["width"] == SMALL_SCALE.width
     assert sizes["fasttext"]["epochs"] == SMALL_SCALE.fasttext_epochs
-    assert sizes["transformer"]["shape"]["layers"] == SMALL_SCALE.transformer_layers
-    assert sizes["transformer"]["lesson"]["triplets"] == SMALL_SCALE.transformer_triplets
-    assert sizes["bitmap-cnn"]["lesson"]["bitmaps"] == SMALL_SCALE.bitmaps
     assert make_systems(["untrained"])[0].settings["architecture"]["width"] == 512
 
 
@@ -118,12 +114,12 @@ def test_networks_of_runs_are_called_as_the_runs_are(tmp_path):
     for run in "ab":
         UntrainedNetwork(SHAPE).fit(CORPUS, tmp_path / run / "model")
     assert [own.name for own in make_systems([str(tmp_path / "a"), str(tmp_path / "b" / "model")])] == ["a", "b"]
-    with pytest.raises(BadInput, match="two systems are called a; folders"):
+    with pytest.raises(BadInput, match="two systems are called a: rename"):
         make_systems([str(tmp_path / "a"), str(tmp_path / "a" / "model")])
 
 
 def test_unknown_and_repeated_names_are_refused():
-    with pytest.raises(BadInput, match="no system 'word2vec'; there are eqkin, eqkin-vector, paper, untrained"):
+    with pytest.raises(BadInput, match="unknown system 'word2vec'; choose from eqkin, eqkin-vector, paper, untrained"):
         make_systems(["paper", "word2vec"])
     with pytest.raises(BadInput, match="two systems are called tree-pairs"):
         make_systems(["tree-pairs", "tree-pairs"])
@@ -132,10 +128,10 @@ def test_unknown_and_repeated_names_are_refused():
 def test_what_is_missing_is_named_with_the_extra_to_install():
     code = (
         "import sys; sys.modules['sklearn.feature_extraction.text'] = None\n"
-        "from eqkin.evaluation.systems.registry import systems\n"
+        "from eqkin.evaluation.systems.registry import make_systems\n"
         "from tests.evaluation.formulas import formulas\n"
         "from eqkin.errors import BadInput\n"
-        "try: systems(['tree-pairs'])[0].encode(formulas('x'))\n"
+        "try: make_systems(['tree-pairs'])[0].encode(formulas('x'))\n"
         "except BadInput as error: assert \"pip install 'eqkin[eval]'\" in str(error), error\n"
         "else: raise SystemExit('not noticed')\n"
     )

@@ -8,12 +8,11 @@ import torch
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, TrainingFailed
-from eqkin.evaluation.metrics.other_sides import compute_mrr, compute_partner_ranks
-from eqkin.evaluation.systems.towers import BagTower, LinearTower, TransformerTower
-from eqkin.evaluation.systems.transformer_batches import TreeSet
-from eqkin.evaluation.systems.transformer_network import TransformerNetwork, TransformerShape
+from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks
 from eqkin.training.finetuning import FinetuningConfig, GraphTower, finetune
 from eqkin.trees import Vocabulary
+from reproduce.towers import BagTower, LinearTower, TransformerTower
+from reproduce.transformer import TransformerNetwork, TransformerShape, TreeSequences
 from tests.encoder.models import random_model
 from tests.training.corpora import some_trees
 from tests.trees.strategies import build
@@ -129,7 +128,7 @@ def test_graph_tower_keeps_or_updates_its_statistics(statistics):
 
 def test_transformer_tower_learns():
     forest = sides()
-    trees = TreeSet(forest, Vocabulary.learn([forest]), 8, CPU)
+    trees = TreeSequences(forest, Vocabulary.learn([forest]), 8, CPU)
 
     def make():
         torch.manual_seed(0)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eqkin.cli import build, convert, evaluate, finetune, library, report, search, serve, train
+from eqkin.cli import build, convert, evaluate, finetune, library, search, serve, train
 from eqkin.cli.console import EXIT_CODES as EXIT_CODES
 from eqkin.cli.console import run_app
 
@@ -27,12 +27,11 @@ usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full
 _NEEDS_ARGUMENTS = (build.add, search.similar_papers, build.push)
 for _command in (
     *(build.add, build.index, search.search, search.similar_papers, search.rank, serve.serve, build.push),
-    *(library.stats, library.verify, library.export, convert.convert, serve.demo, train.train),
+    *(library.stats, library.verify, library.export, convert.convert, serve.demo, train.train, finetune.finetune),
 ):
     _name = _command.__name__.replace("_", "-")
     app.command(_name, no_args_is_help=_command in _NEEDS_ARGUMENTS)(_command)
-for _module in (finetune, evaluate, report):
-    _module.register(app)
+app.add_typer(evaluate.app, name="evaluate")
 
 
 def _print_version(value: bool) -> None:

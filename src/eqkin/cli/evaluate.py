@@ -1,209 +1,294 @@
-"""`eqkin evaluate`: the experiments, each resumable, with intervals, beside the paper's figures and peers."""
+"""`eqkin evaluate`: compare systems on labelled and judged formulas, with intervals and tests."""
 
 from __future__ import annotations
 
+import dataclasses
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from eqkin.cli.console import guard_output
-from eqkin.cli.evaluate_output import open_progress, save_and_print
-from eqkin.cli.evaluate_sets import judged, labelled, study
-from eqkin.cli.evaluate_setup import (
-    ALL_SYSTEMS,
-    DEFAULT_FOLDER,
-    OWN_NETWORK_HELP,
-    Device,
-    Folder,
-    JudgedSets,
-    LabelledSets,
-    Names,
-    Small,
-    make_context,
-    parse_systems,
-)
-from eqkin.cli.evaluate_tune import tune
 from eqkin.cli.options import AsJson, LibraryFolder
-from eqkin.cli.train import CorpusFile, load_corpus, require_torch
+from eqkin.cli.train import load_corpus
+from eqkin.errors import BadInput
+
+if TYPE_CHECKING:
+    from eqkin.evaluation.context import ExperimentContext
+    from eqkin.evaluation.systems.base import System
+    from eqkin.evaluation.tables import ExperimentResult
+    from eqkin.training.data import Corpus
+
+CacheFolder = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Keeps fitted systems and measurements; nothing is repeated.")
+]
+SystemNames = Annotated[
+    str, typer.Option("--systems", "-s", metavar="NAMES", help="Systems, with commas: see `eqkin evaluate systems`.")
+]
+FitCorpus = Annotated[
+    Path | None, typer.Option("--corpus", metavar="FILE", help="Fit systems on this corpus instead of the library.")
+]
+Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
+Small = Annotated[bool, typer.Option("--small", help="A quick look: systems are hardly trained, figures mean nothing.")]
+
+DEFAULT_FOLDER = Path("evaluation")
+_FILE_WIDTH = 400  # columns of a table that is written to a file
+_LOG_SECONDS = 30.0  # after which a log repeats the progress of the same task
 
 
-def register(app: typer.Typer) -> None:
-    """Put the commands into the app."""
-    group = typer.Typer(
-        no_args_is_help=True,
-        rich_markup_mode="markdown",
-        help="Run the paper's experiments, and others, with intervals, baselines and peers.\n\n"
-        "Everything is kept in a folder (`--out`): stopped experiments go on from there, nothing is learned twice, "
-        "and `eqkin report` makes a page of it. A result replaces that of the same experiment before: name all systems "
-        "and all sets in one command; what was measured once is not measured again.",
-    )
-    for command in (ablation, labelled, study, equalities, judged, speed, examples, systems, tune):
-        group.command()(command)
-    group.command("all")(run_all)
-    app.add_typer(group, name="evaluate")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Compare eqkin with baselines and peers, with intervals and tests.\n\n"
+    "Fits and measurements are kept in a folder (`--out`): an interrupted command continues, and nothing is measured "
+    "twice. The paper's experiments are in the repository: `python -m reproduce --help`.",
+)
 
 
-def ablation(
+@app.command()
+def labelled(
     library: LibraryFolder,
-    corpus: CorpusFile = None,
-    names: Names = "bag-of-words,log-bag-of-words,tfidf-tree,tree-pairs,fasttext,untrained,transformer,bitmap-cnn",
-    learn_only: Annotated[
-        bool, typer.Option("--learn-only", help="Learn the networks and stop; needs no converter, no browser.")
-    ] = False,
-    out: Folder = DEFAULT_FOLDER,
-    device: Device = "auto",
-    small: Small = False,
-    as_json: AsJson = False,
-) -> None:
-    """What histogram loss, masking and augmentation are worth: networks learned without each, beside baselines.
-
-    Half of the works is learned from, triples of the other half are ranked. In full this learns twelve networks, a
-    transformer and a CNN: minutes on a GPU, days without. The bitmap CNN needs a Chromium to render equations.
-
-    **Examples**
-
-        eqkin evaluate ablation -l corpus --out evaluation
-
-        eqkin evaluate ablation corpus.zst --learn-only --device cuda
-
-        eqkin evaluate ablation --small --systems bag-of-words
-    """
-    require_torch()
-    from eqkin.evaluation.experiments import ablation as experiment
-    from eqkin.evaluation.sets.labelled import load_atlas_set
-
-    with open_progress(as_json) as tell:
-        context = make_context(out, device, small, tell)
-        chosen = [] if learn_only else parse_systems(names, context)
-        papers = load_corpus(corpus, library)
-        if learn_only:
-            experiment.train_networks(context, papers)
-            return
-        result = experiment.run_ablation(context, papers, chosen, load_atlas_set())
-    save_and_print(context, result, as_json)
-
-
-def equalities(
-    library: LibraryFolder,
-    corpus: CorpusFile = None,
-    names: Annotated[
-        str,
-        typer.Option(
-            "--systems", "-s", metavar="NAMES", help="Some, with commas: graph, transformer, ...", show_default="all"
-        ),
-    ] = "",
-    out: Folder = DEFAULT_FOLDER,
-    device: Device = "auto",
-    small: Small = False,
-    as_json: AsJson = False,
-) -> None:
-    """Find the right side of an equality from its left: networks and baselines finetuned on half of the pairs.
-
-    **Examples**
-
-        eqkin evaluate equalities -l corpus
-
-        eqkin evaluate equalities corpus.zst --device cuda --systems graph,transformer
-    """
-    require_torch()
-    from eqkin.evaluation.experiments import equalities as experiment
-
-    with open_progress(as_json) as tell:
-        context = make_context(out, device, small, tell)
-        chosen = [name.strip() for name in names.split(",") if name.strip()]
-        result = experiment.run_equalities(context, load_corpus(corpus, library), chosen or None)
-    save_and_print(context, result, as_json)
-
-
-def speed(
     files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE.json...", help="What `python -m benchmarks --json NAME` printed."),
-    ],
-    out: Folder = DEFAULT_FOLDER,
-    as_json: AsJson = False,
-) -> None:
-    """Speed and size next to the paper's: training, encoding, the index, searches.
-
-    **Examples**
-
-        python -m benchmarks --json train corpus.zst > train.json
-
-        eqkin evaluate speed train.json index.json
-    """
-    from eqkin.evaluation.experiments import speed as experiment
-
-    with open_progress(as_json) as tell:
-        context = make_context(out, "cpu", False, tell)
-        result = experiment.run_speed(context, experiment.read_reports(files))
-    save_and_print(context, result, as_json)
-
-
-def examples(library: LibraryFolder, out: Folder = DEFAULT_FOLDER, as_json: AsJson = False) -> None:
-    """The paper's two worked examples, Bayes' law and the Ising model, searched in a library.
-
-    **Example**
-
-        eqkin evaluate examples -l corpus
-    """
-    from eqkin.evaluation.experiments import examples as experiment
-
-    with open_progress(as_json) as tell:
-        context = make_context(out, "cpu", False, tell)
-        result = experiment.run_examples(context, library)
-    save_and_print(context, result, as_json)
-
-
-def run_all(
-    library: LibraryFolder,
-    judged_sets: JudgedSets = None,
-    labelled_sets: LabelledSets = None,
-    out: Folder = DEFAULT_FOLDER,
+        list[Path] | None,
+        typer.Argument(metavar="[FILE.json]...", help='[{"latex": ..., "label": ...}]; by default the atlas.'),
+    ] = None,
+    names: SystemNames = "",
+    corpus: FitCorpus = None,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Network of the engine.", show_default="the bundled one")
+    ] = None,
+    skip: Annotated[bool, typer.Option("--skip-unreadable", help="Leave out formulas that cannot be read.")] = False,
+    out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run all experiments on a library, and make the report.
+    """Labelled equations: does the nearest one have the same label (accuracy), are pairs of a label nearest (ranking).
 
-    In full it needs a GPU, a Chromium and all extras (`eqkin[eval,train]`); what was done before is not done again.
+    Without `--systems` the search engine is measured, and its vector alone. With several systems, the others are
+    tested against the first.
+
+    With `--json` and no `--systems`: {"accuracy": percent, "ranking": percent, "embedding": {both, of the vector
+    alone}, "intervals": ...}.
 
     **Examples**
 
-        eqkin evaluate all -l corpus --judged arqmath
+        eqkin evaluate labelled
 
-        eqkin evaluate all -l corpus --small
+        eqkin evaluate labelled equations.json --json
+
+        eqkin evaluate labelled equations.json --systems eqkin,bag-of-words,runs/mine
     """
-    from eqkin.cli.report import report
-    from eqkin.evaluation.sets.judged import JudgedSet
-    from eqkin.evaluation.sets.labelled import read_labelled
+    from eqkin.encoder.encoder import Encoder
+    from eqkin.evaluation.labelled import load_atlas_set, read_labelled, run_labelled, summarize_labelled
 
-    for folder in judged_sets or []:
-        JudgedSet.read(folder)  # better now than after hours of learning
-    for file in labelled_sets or []:
-        read_labelled(file)
-    ablation(library, out=out, device=device, small=small)
-    labelled(library, labelled_sets, ALL_SYSTEMS, out=out, device=device, small=small)
-    study(library, out=out, device=device, small=small)
-    equalities(library, out=out, device=device, small=small)
-    for folder in judged_sets or []:
-        judged(folder, library, ALL_SYSTEMS, out=out, device=device, small=small)
-    examples(library, out=out)
-    report(out)
+    if names and model:
+        raise BadInput(f"--model is for the engine: name {model} among the --systems instead")
+    with open_progress(as_json) as log:
+        sets = [read_labelled(path, skip_unreadable=skip) for path in files or []] or [load_atlas_set()]
+        check_distinct("labelled sets", (one.name for one in sets))
+        for one in sets:
+            if one.skipped and not as_json:
+                typer.echo(f"{one.name}: {len(one.skipped):,} formulas cannot be read and are left out", err=True)
+        if names:
+            context = make_context(out, device, small, log)
+            chosen = parse_systems(names, context)
+            fit_systems(chosen, context, corpus, library)
+            result = run_labelled(context, chosen, sets)
+        else:
+            encoder = Encoder.load(model)
+            summaries = {one.name: summarize_labelled(one, encoder) for one in sets}
+    if names:
+        print_tables(result.mark_small_run() if small else result, as_json)
+    else:
+        _print_summaries(summaries, as_json)
 
 
+@app.command()
+def judged(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="With topics.tsv, formulas.tsv and qrels.txt.")],
+    library: LibraryFolder,
+    names: SystemNames = "eqkin,eqkin-vector,paper,tfidf-latex",
+    runs: Annotated[
+        list[Path] | None, typer.Option("--run", metavar="FILE", help="TREC run of another system; repeatable.")
+    ] = None,
+    published: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Published figures for the set, as JSON.")
+    ] = None,
+    baseline: Annotated[str, typer.Option(help="Test the others against it.", show_default="the first")] = "",
+    corpus: FitCorpus = None,
+    out: CacheFolder = DEFAULT_FOLDER,
+    device: Device = "auto",
+    small: Small = False,
+    as_json: AsJson = False,
+) -> None:
+    """Judged formulas: nDCG', MAP', P'@10 and bpref of systems and runs, with paired tests.
+
+    The folder has `topics.tsv` and `formulas.tsv` (lines of id, tab, LaTeX) and `qrels.txt` (lines of topic 0 formula
+    grade; relevant from grade 2 on). A run has lines of topic Q0 formula rank score tag, and the name of its file.
+    Published figures: [{"title": ..., "scores": {"ndcg": 0.72, "map": ..., "p10": ..., "bpref": ...}}].
+
+    **Examples**
+
+        eqkin evaluate judged arqmath --systems eqkin,tfidf-latex,approach0
+
+        eqkin evaluate judged arqmath --run their-run.txt --baseline tfidf-latex
+    """
+    from eqkin.evaluation.judged import JudgedSet, read_published, read_run, run_judged
+
+    check_distinct("runs", (path.stem for path in runs or []))
+    with open_progress(as_json) as log:
+        context = make_context(out, device, small, log)
+        chosen = parse_systems(names, context)
+        known = [system.name for system in chosen] + [path.stem for path in runs or []]
+        if baseline and baseline not in known:
+            raise BadInput(f"the baseline {baseline} is not one of {', '.join(known)}")
+        judged_set = JudgedSet.read(folder)  # all files are read before anything is fitted
+        lists = {path.stem: read_run(path) for path in runs or []}
+        rows = read_published(published) if published else ()
+        fit_systems(chosen, context, corpus, library)
+        result = run_judged(context, chosen, judged_set, runs=lists, published=rows, baseline=baseline)
+    print_tables(result.mark_small_run() if small else result, as_json)
+
+
+@app.command()
 def systems(as_json: AsJson = False) -> None:
-    """List what can be compared: networks, baselines and peers.
+    """List the systems that can be compared: networks, baselines and peers.
 
     **Example**
 
         eqkin evaluate systems
     """
-    from eqkin.evaluation.systems.registry import SYSTEM_DESCRIPTIONS
+    from eqkin.evaluation.systems.registry import SYSTEMS
+
+    described = {name: entry.description for name, entry in SYSTEMS.items()}
+    with guard_output():
+        if as_json:
+            typer.echo(orjson.dumps(described).decode())
+            return
+        own = "a network of your own: the folder that `eqkin train` or `eqkin finetune` wrote"
+        for name, description in [*described.items(), ("DIR", own)]:
+            typer.echo(f"{name:18} {description}")
+
+
+def make_context(out: Path, device: str, small: bool, log: Callable[[str], None]) -> ExperimentContext:
+    """Make the context of an evaluation from the options of its command."""
+    from eqkin.evaluation.cache import ResultCache
+    from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE, ExperimentContext
+
+    return ExperimentContext(ResultCache(out), SMALL_SCALE if small else FULL_SCALE, device, log)
+
+
+def check_distinct(what: str, names: Iterable[str]) -> None:
+    """Raise `BadInput` if two things have the same name in the tables."""
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise BadInput(f"{count} {what} have the name {name}, from their files: rename one")
+
+
+def split_names(names: str) -> list[str]:
+    """Split names at commas."""
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def parse_systems(names: str, context: ExperimentContext) -> list[System]:
+    """Make systems from their names, separated by commas."""
+    from eqkin.evaluation.systems.registry import make_systems
+
+    return make_systems(split_names(names), context)
+
+
+def fit_systems(chosen: Sequence[System], context: ExperimentContext, corpus: Path | None, library: Path) -> None:
+    """Fit systems on the first half of a corpus, which is read only if a system needs it."""
+    from eqkin.evaluation.context import HELD_OUT_FRACTION, SPLIT_SEED, drop_text
+
+    half: Corpus | None = None
+    for system in chosen:
+        if system.settings and half is None:
+            try:
+                half = drop_text(load_corpus(corpus, library)).split(HELD_OUT_FRACTION, SPLIT_SEED)[0]
+            except BadInput as error:
+                raise BadInput(f"{system.title} cannot be fitted: {error}") from error
+        if half is not None:
+            context.fit(system, half)
+        else:
+            context.attach_cache(system)
+
+
+@contextmanager
+def open_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+    """Show the last message: in one changing line on a terminal, otherwise in a line each.
+
+    An interruption says that finished work is kept.
+    """
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True)
+    task, logged = "", 0.0
+
+    def log(message: str) -> None:
+        nonlocal task, logged
+        start, now = message.partition(":")[0], time.monotonic()
+        if start != task or now - logged >= _LOG_SECONDS:
+            typer.echo(message, err=True)
+            task, logged = start, now
+
+    try:
+        if quiet:
+            yield lambda message: None
+        elif console.is_terminal:
+            with console.status("preparing ...") as status:
+                yield lambda message: status.update(escape(message))
+        else:
+            yield log
+    except KeyboardInterrupt:
+        typer.echo("stopped; finished work is kept, and the same command continues it", err=True)
+        raise
+
+
+def print_tables(result: ExperimentResult, as_json: bool) -> None:
+    """Print a result as tables or as JSON; a table that lists the data or is too wide is only named."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from eqkin.evaluation.tables import clean_text, to_rich
 
     with guard_output():
         if as_json:
-            typer.echo(orjson.dumps(SYSTEM_DESCRIPTIONS).decode())
+            typer.echo(orjson.dumps(dataclasses.asdict(result), option=orjson.OPT_SERIALIZE_NUMPY).decode())
             return
-        for name, words in [*SYSTEM_DESCRIPTIONS.items(), ("DIR", OWN_NETWORK_HELP)]:
-            typer.echo(f"{name:18} {words}")
+        console = Console()
+        if not console.is_terminal:
+            console.width = _FILE_WIDTH  # lines of a file are not wrapped
+        for table in result.tables:
+            shown = to_rich(table)
+            width = console.measure(shown, options=console.options.update(max_width=_FILE_WIDTH)).minimum
+            if table.quotes or width > console.width:
+                reason = "" if table.quotes else "too wide for this terminal; "
+                console.print(Text(f"{table.title}: {reason}{len(table.rows):,} rows, with --json"), soft_wrap=True)
+                continue
+            console.print(shown)
+            console.print(Text(clean_text(table.caption), style="dim"), soft_wrap=not console.is_terminal)
+            console.print()
+        for note in result.notes:
+            typer.echo(clean_text(note))
+
+
+def _print_summaries(summaries: Mapping[str, dict[str, Any]], as_json: bool) -> None:
+    """Print the summary of each labelled set; as JSON, a single one without its name."""
+    with guard_output():
+        if as_json:
+            typer.echo(orjson.dumps(summaries if len(summaries) > 1 else next(iter(summaries.values()))).decode())
+            return
+        for name, one in summaries.items():
+            typer.echo(f"{name}: {one['equations']:,} equations, {one['labels']:,} labels")
+            for key in ("accuracy", "ranking"):
+                low, high = one["intervals"][key]
+                alone = one["embedding"][key]
+                typer.echo(f"  {key:8} {one[key]:5.1f} % [{low:.1f}, {high:.1f}]   vector alone {alone:.1f} %")

@@ -1,4 +1,4 @@
-"""`eqkin finetune`: teach a network to find the other side of an equality."""
+"""`eqkin finetune`: train a network to find the other side of an equality."""
 
 from __future__ import annotations
 
@@ -10,40 +10,35 @@ import orjson
 import typer
 
 from eqkin.cli.console import guard_output
-from eqkin.cli.evaluate_output import open_progress
+from eqkin.cli.evaluate import open_progress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
 from eqkin.errors import BadInput
 
 
-def register(app: typer.Typer) -> None:
-    """Put the command into the app."""
-    app.command()(finetune)
-
-
 def finetune(
     library: LibraryFolder,
     corpus: CorpusFile = None,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to write the network.")] = Path(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write the network to.")] = Path(
         "finetuned"
     ),
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The network to begin with.", show_default="the bundled one")
+        Path | None, typer.Option(metavar="DIR", help="Network to start from.", show_default="the bundled one")
     ] = None,
-    pairs: Annotated[str, typer.Option(help="equalities, inequalities, or relations: both and their like.")] = (
+    pairs: Annotated[str, typer.Option(help="equalities, inequalities, or relations: both and similar signs.")] = (
         "relations"
     ),
-    held_out: Annotated[float, typer.Option(help="Share of the pairs to test on, by work.")] = 0.2,
-    batch: Annotated[int, typer.Option(min=2, help="Pairs a step; each is told from all others of it.")] = 1_024,
-    epochs: Annotated[int, typer.Option(min=1, help="At most; as many as were best on pairs kept apart.")] = 20,
-    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    held_out: Annotated[float, typer.Option(help="Share of test pairs, split by work.")] = 0.2,
+    batch: Annotated[int, typer.Option(min=2, help="Pairs per step; all other pairs of a step are negatives.")] = 1_024,
+    epochs: Annotated[int, typer.Option(min=1, help="Maximum; the best number on validation pairs is used.")] = 20,
+    device: Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")] = "auto",
     as_json: AsJson = False,
 ) -> None:
-    """Teach a network to find the other side of an equality, with the equalities of a library (InfoNCE).
+    """Train a network to find the other side of an equality, on the equalities of a library (InfoNCE).
 
-    Equations are split at their relation signs into sides of comparable size. Most pairs are learned from, some decide
-    on learning rate and epochs, the rest is tested on: how often the other side is found, before and after, with
-    intervals over works. The folder is what `eqkin rank --model`, `eqkin evaluate` and `eqkin.Encoder.load` take.
+    Equations are split at their relation signs into sides of similar size. Most pairs are trained on, some choose
+    learning rate and epochs, the rest is for testing: how often the other side is found, before and after, with
+    intervals over works. The folder works with `eqkin rank --model`, `eqkin evaluate` and `eqkin.Encoder.load`.
 
     **Examples**
 
@@ -56,15 +51,15 @@ def finetune(
 
     require_single_process("finetuning")
     if out.exists() and not out.is_dir():
-        raise BadInput(f"{out} is a file, and the network needs a folder: choose another name")
-    from eqkin.evaluation.finetuned import finetune_model
-    from eqkin.evaluation.report.formatting import format_score
+        raise BadInput(f"{out} is a file, but the network needs a folder: choose another name")
+    from eqkin.evaluation.finetune import finetune_model
+    from eqkin.evaluation.tables import format_score
     from eqkin.training.finetuning import FinetuningConfig
 
-    with open_progress(as_json) as tell:
+    with open_progress(as_json) as log:
         found = finetune_model(
             load_corpus(corpus, library), out, model=model, pairs=pairs, held_out=held_out,
-            settings=FinetuningConfig(batch=batch, epochs=epochs), device=device, tell=tell,
+            settings=FinetuningConfig(batch=batch, epochs=epochs), device=device, log=log,
         )  # fmt: skip
     with guard_output():
         if as_json:

@@ -1,1 +1,1 @@
-"""How good is it, and how sure are we: metrics, intervals, experiments."""
+"""Evaluation: measures, labelled and judged sets, systems to compare, and tables with intervals and tests."""

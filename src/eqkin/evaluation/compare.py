@@ -1,16 +1,16 @@
-"""A whole comparison in one call: systems rank all formulas for each topic; means, intervals, and a paired test.
+"""A whole comparison in one call: systems rank all formulas for each topic; means, intervals and paired tests.
 
-    lines = compare(systems, topics, formulas, qrels, [NDCG, MAP], baseline="tf-idf", context=context)
+    scores = compare(systems, topics, formulas, qrels, baseline="tfidf-latex", context=context)
 
 A list holds every formula, largest score first. Ties are broken by one random order of the formulas, the same for all
-systems and topics: the order of a file often says who was judged relevant. Formulas that have no tree come last for a
-system that reads trees, and a topic without a tree has an empty list there. What each system reached for each topic is
-kept in the store, so that a comparison that was stopped, or gets another system, goes on from there.
+systems and topics, because the order of a file often gives away what was judged relevant. A system that reads trees
+ranks formulas without a tree last, and has an empty list for a topic without a tree. The measures of each system and
+topic are cached, so an interrupted comparison, or one with another system, continues from there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
@@ -18,31 +18,28 @@ from typing import TypeAlias
 import numpy as np
 
 from eqkin.errors import BadInput
-from eqkin.evaluation.experiments.context import ExperimentContext
-from eqkin.evaluation.metrics.grades import UNJUDGED, Grades, as_grades
-from eqkin.evaluation.metrics.measures import Measure
-from eqkin.evaluation.results import Score
-from eqkin.evaluation.sets.judged import Qrels, RankedLists
-from eqkin.evaluation.sets.named_formulas import NamedFormulas
-from eqkin.evaluation.store import compute_digest
+from eqkin.evaluation.cache import compute_digest
+from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.formulas import NamedFormulas
+from eqkin.evaluation.measures import JUDGED_MEASURES, Measure, Qrels, measure_lists
 from eqkin.evaluation.systems.base import System
-from eqkin.statistics import bootstrap_mean, compute_sign_flip_p
+from eqkin.evaluation.tables import Table, TableColumn, TableRow
+from eqkin.statistics import Score, bootstrap_mean, compute_sign_flip_p, format_p
 
-Values: TypeAlias = dict[str, list[float]]  # a number for each topic, by the key of the measure
+RankedLists: TypeAlias = Mapping[str, Sequence[str]]  # formulas by topic, best first
 
-SIGNIFICANCE_LEVEL = 0.05  # p-values below are called a difference
-TIE_SEED = 0  # seed of the order in which equal scores stand
+TIE_SEED = 0  # of the order of equal scores
 
 
 @dataclass(frozen=True)
 class SystemScores:
-    """What one system reached."""
+    """The scores of one system."""
 
     name: str
     title: str
-    values: Values  # of each topic
-    scores: dict[str, Score]  # the means, by the key of the measure
-    p: dict[str, float] = field(default_factory=dict)  # of the paired test against the baseline; empty for that itself
+    values: Mapping[str, Sequence[float]]  # of each topic, by the key of the measure
+    scores: dict[str, Score]  # means over topics, by the key of the measure
+    p: dict[str, float] = field(default_factory=dict)  # of the test against the baseline; empty for the baseline
 
 
 def compare(
@@ -50,112 +47,126 @@ def compare(
     topics: NamedFormulas,
     formulas: NamedFormulas,
     qrels: Qrels,
-    metrics: Sequence[Measure],
+    measures: Sequence[Measure] = JUDGED_MEASURES,
     *,
     context: ExperimentContext,
     baseline: str = "",
     runs: Mapping[str, RankedLists] | None = None,
     experiment: str = "compare",
 ) -> list[SystemScores]:
-    """Measure systems that have learned what they have to, and other people's runs, on judged topics.
+    """Compare fitted systems, and runs of other systems, on judged topics.
 
     Args:
-        systems: What is compared; names differ.
+        systems: The systems, with distinct names.
         topics: The queries.
         formulas: What is ranked.
-        qrels: The judgements; topics without any are an error.
-        metrics: What is measured on each list.
-        context: Where measurements are kept, and how many resamples intervals have.
+        qrels: The judgements of every topic.
+        measures: What to compute for each list.
+        context: The cache, and the number of resamples of the intervals.
         baseline: Name of the system or run that the others are tested against; by default the first.
-        runs: Lists of other systems by their name; a topic that one does not have counts as an empty list.
-        experiment: Where in the store measurements are kept.
+        runs: Ranked lists of other systems by their names; a missing topic counts as an empty list.
+        experiment: Where in the cache measurements are kept.
 
     Returns:
-        A line for each system, then for each run, in the order given.
+        The scores of each system, then of each run, in the given order.
 
     Raises:
-        BadInput: names are not distinct, the baseline is none of them, a topic has no judgements, a system gives scores
+        BadInput: Names are not distinct, the baseline is unknown, a topic has no judgements, a system returns scores
             of the wrong shape or NaN, or a run has none of the topics.
     """
     runs = runs or {}
     names = [system.name for system in systems] + list(runs)
+    titles = [system.title for system in systems] + list(runs)
     _check_comparison(names, baseline, topics, qrels)
-    values: list[Values] = []
-    data = [topics.digest, formulas.digest, compute_digest(qrels), [measure.key for measure in metrics], TIE_SEED]
+    values: list[Mapping[str, Sequence[float]]] = []
+    data = [topics.digest, formulas.digest, compute_digest(qrels), [measure.key for measure in measures], TIE_SEED]
     for system in systems:
         key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from, "data": data}
         context.log(f"{system.title}: ranking {len(formulas):,} formulas for {len(topics):,} topics")
-        measure = partial(_measure_system, system, topics, formulas, qrels, metrics)
+        measure = partial(_measure_system, system, topics, formulas, qrels, measures)
         values.append(context.cache.get_or_measure(experiment, key, measure)["values"])
     for name, run in runs.items():
         if not run.keys() & set(topics.names):
             raise BadInput(f"the run {name} has results for none of the topics")
-        lists = [run.get(topic, []) for topic in topics.names]
-        values.append(_measure_lists(lists, topics.names, qrels, metrics))
-    titles = [system.title for system in systems] + list(runs)
-    return _summarize(names, titles, values, names.index(baseline or names[0]), context.scale.resamples)
+        values.append(measure_lists(topics.names, [run.get(topic, []) for topic in topics.names], qrels, measures))
+    return summarize(names, titles, values, baseline or names[0], context.scale.resamples)
 
 
-def against(baseline: str, found: Iterable[tuple[str, float, float]]) -> str:
-    """Who is better and who is worse than the baseline, in words; given title, difference and p-value of each."""
-    known = [(title, difference) for title, difference, p in found if p < SIGNIFICANCE_LEVEL]
-    if not known:
-        return f"no other differs from {baseline} (p < .05)"
-    better = ", ".join(title for title, difference in known if difference > 0) or "none"
-    worse = ", ".join(title for title, difference in known if difference < 0) or "none"
-    return f"better than {baseline} (p < .05): {better}; worse: {worse}"
+def summarize(
+    names: Sequence[str],
+    titles: Sequence[str],
+    values: Sequence[Mapping[str, Sequence[float]]],
+    baseline: str,
+    resamples: int,
+) -> list[SystemScores]:
+    """Compute means with intervals, and p-values against a baseline, from the measures of each system and topic.
+
+    Without the baseline among the names, there are no p-values.
+    """
+    base = values[names.index(baseline)] if baseline in names else None
+    found = []
+    for name, title, own in zip(names, titles, values, strict=True):
+        scores = {key: bootstrap_mean(numbers, resamples=resamples) for key, numbers in own.items()}
+        tests = {} if base is None or own is base else {key: compute_sign_flip_p(own[key], base[key]) for key in own}
+        found.append(SystemScores(name, title, own, scores, tests))
+    return found
+
+
+def make_differences_table(
+    name: str, title: str, columns: Sequence[TableColumn], scores: Sequence[SystemScores], baseline: str, resamples: int
+) -> Table:
+    """Make a table of the differences to the baseline, with intervals and p-values; `columns` are the measures."""
+    base = next(one for one in scores if one.name == baseline)
+    doubled = []
+    for column in columns:
+        doubled += [
+            TableColumn(column.key, column.title, column.form, ""),
+            TableColumn(f"p_{column.key}", "p", "text", ""),
+        ]
+    rows = []
+    for one in scores:
+        if one is not base:
+            cells: dict[str, Score | str] = {}
+            for key, p in one.p.items():
+                cells[key] = bootstrap_mean(np.subtract(one.values[key], base.values[key]), resamples=resamples)
+                cells[f"p_{key}"] = format_p(p)
+            rows.append(TableRow(one.title, cells))
+    caption = (
+        f"Mean difference to {base.title} over the same topics, with its 95 % interval (bootstrap over topics), and the "
+        "two-sided p-value of a paired randomisation test, not corrected for the number of comparisons."
+    )
+    return Table(name, title, doubled, rows, caption)
 
 
 def _measure_system(
-    system: System, topics: NamedFormulas, formulas: NamedFormulas, qrels: Qrels, metrics: Sequence[Measure]
-) -> dict[str, Values]:
-    return {"values": _measure_lists(rank_formulas(system, topics, formulas), topics.names, qrels, metrics)}
+    system: System, topics: NamedFormulas, formulas: NamedFormulas, qrels: Qrels, measures: Sequence[Measure]
+) -> dict[str, dict[str, list[float]]]:
+    return {"values": measure_lists(topics.names, rank_formulas(system, topics, formulas), qrels, measures)}
 
 
 def rank_formulas(system: System, topics: NamedFormulas, formulas: NamedFormulas) -> list[list[str]]:
-    """The names of all formulas for each topic, best first."""
+    """Return the names of all formulas for each topic, best first."""
     scores = np.array(system.rank(topics.formulas, formulas.formulas), np.float64)
     if scores.shape != (len(topics), len(formulas)) or np.isnan(scores).any():
-        raise BadInput(f"{system.title}: scores are numbers of shape {len(topics), len(formulas)}, not {scores.shape}")
+        shape = len(topics), len(formulas)
+        raise BadInput(f"{system.title}: scores must be numbers of shape {shape}, got {scores.shape} or NaN")
     if not system.needs_latex:
         scores[:, ~formulas.readable] = -np.inf
-    asked = np.ones(len(topics), bool) if system.needs_latex else topics.readable
+    is_readable = np.ones(len(topics), bool) if system.needs_latex else topics.readable
     order = np.random.default_rng(TIE_SEED).permutation(len(formulas))
     return [
-        [formulas.names[place] for place in order[np.argsort(-row[order], kind="stable")].tolist()] if read else []
-        for row, read in zip(scores, asked.tolist(), strict=True)
+        [formulas.names[index] for index in order[np.argsort(-row[order], kind="stable")].tolist()] if readable else []
+        for row, readable in zip(scores, is_readable.tolist(), strict=True)
     ]
-
-
-def _measure_lists(
-    lists: Sequence[Sequence[str]], topics: Sequence[str], qrels: Qrels, metrics: Sequence[Measure]
-) -> Values:
-    """Each measure of each topic's list."""
-    graded: list[tuple[Grades, Grades]] = [
-        (as_grades([qrels[topic].get(name, UNJUDGED) for name in names]), as_grades(list(qrels[topic].values())))
-        for topic, names in zip(topics, lists, strict=True)
-    ]
-    return {measure.key: [measure.compute(ranked, judged) for ranked, judged in graded] for measure in metrics}
-
-
-def _summarize(
-    names: Sequence[str], titles: Sequence[str], values: Sequence[Values], base: int, resamples: int
-) -> list[SystemScores]:
-    lines = []
-    for at, (name, title, own) in enumerate(zip(names, titles, values, strict=True)):
-        scores = {key: bootstrap_mean(numbers, resamples=resamples) for key, numbers in own.items()}
-        tests = {} if at == base else {key: compute_sign_flip_p(own[key], values[base][key]) for key in own}
-        lines.append(SystemScores(name, title, own, scores, tests))
-    return lines
 
 
 def _check_comparison(names: Sequence[str], baseline: str, topics: NamedFormulas, qrels: Qrels) -> None:
     if not names:
         raise BadInput("there is nothing to compare: give a system or a run")
     if len(set(names)) < len(names):
-        raise BadInput(f"systems and runs need names of their own: {', '.join(names)}")
+        raise BadInput(f"systems and runs need distinct names, got {', '.join(names)}")
     if baseline and baseline not in names:
-        raise BadInput(f"the baseline {baseline} is none of {', '.join(names)}")
+        raise BadInput(f"the baseline {baseline} is not one of {', '.join(names)}")
     without = [name for name in topics.names if not qrels.get(name)]
     if without:
         raise BadInput(f"topics without judgements: {', '.join(without[:5])}; leave them out")

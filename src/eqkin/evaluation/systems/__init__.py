@@ -1,1 +1,1 @@
-"""What is compared: eqkin's networks, the paper's baselines, and peers, behind one small interface."""
+"""Systems to compare: eqkin's networks and engine, baselines and peers, behind one small interface."""

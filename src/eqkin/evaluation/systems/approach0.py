@@ -1,11 +1,11 @@
 """approach0 (Zhong and Zanibbi 2019): a structural search engine for LaTeX, by the paths of operator trees.
 
-Its native code prints, and might crash, so it runs in a process of its own (`approach0_worker`): that process is asked
-with a line of JSON and answers with one.
+Its native code prints and may crash, so it runs in a separate process (`approach0_worker`) that answers each line of
+JSON with another line of JSON.
 
-pya0 0.3.7 answers some long queries wrongly: formulas before the first that has all of the query's paths are taken for
-one, under the first one's name, so that `P(s|d) = P(d|s) P(s) / P(d)` finds itself as something else. Documents with
-the queries, put in front of the formulas, prevent that; they change the frequencies of paths by next to nothing.
+pya0 0.3.7 answers some long queries wrongly: formulas before the first one that has all paths of the query are returned
+under the name of that first one, so `P(s|d) = P(d|s) P(s) / P(d)` finds itself as something else. Documents with the
+queries, indexed before the formulas, prevent that; they hardly change the frequencies of paths.
 """
 
 from __future__ import annotations
@@ -26,26 +26,27 @@ from typing import Any
 import numpy as np
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.evaluation.systems.base import Floats, FormulaSet, System
+from eqkin.evaluation.formulas import Float32s, FormulaSet
+from eqkin.evaluation.systems.base import System
 
 _WORKER = "eqkin.evaluation.systems.approach0_worker"
-_FORMULAS_PER_REQUEST = 200  # formulas sent together
-_TIMEOUT_SECONDS = 600  # that one answer may take
+_FORMULAS_PER_REQUEST = 200
+_TIMEOUT_SECONDS = 600  # per answer
 _SHARED_MEMORY = "/dev/shm"
-_INDEX_BYTES_PER_FORMULA = 100_000  # of an index, for each formula
-_MISSING_SCORE = -1.0  # score of what is not found; approach0's own are positive
+_INDEX_BYTES_PER_FORMULA = 100_000
+_MISSING_SCORE = -1.0  # of formulas that are not found; approach0's own scores are positive
 
 
 class Approach0(System):
-    """The engine of pya0 over an index of the formulas to rank, made anew for each call of `rank`.
+    """The engine of pya0 over an index of the formulas to rank; every call of `rank` builds a new index.
 
     Args:
-        depth: How many formulas to find for each query, at most. More take longer, and change little.
-        progress: Told now and then how many formulas are indexed.
+        depth: Maximum number of formulas per query. More take longer and change little.
+        progress: Called now and then with the number of indexed formulas.
 
     Attributes:
-        refused: How many formulas and queries of the last ranking approach0's parser could not read. They find, or
-            are found by, nothing.
+        refused: Number of formulas and queries of the last ranking that approach0's parser could not read. They
+            match nothing.
     """
 
     name = "approach0"
@@ -56,18 +57,18 @@ class Approach0(System):
         self._depth, self._progress = depth, progress
         self.refused = {"formulas": 0, "queries": 0}
 
-    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
-        """approach0's scores; -1 for formulas that it does not find.
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
+        """Return approach0's scores; -1 for formulas that it does not find.
 
-        The index is many small files, 75 kB a formula. Meanwhile they lie in shared memory if that has plenty of room,
-        else in the folder for temporary files, where it takes several times as long.
+        The index consists of many small files, 75 kB per formula. They are in shared memory if it has enough room,
+        otherwise in the folder for temporary files, which is several times slower.
 
         Raises:
             BadInput: There is no LaTeX, pya0 is not installed, or it failed.
             LimitReached: It did not answer in time.
         """
         if queries.latex is None or formulas.latex is None:
-            raise BadInput(f"{self.name} ranks LaTeX, and these formulas are known as trees alone")
+            raise BadInput(f"{self.name} needs LaTeX, and these formulas are trees only")
         scores = np.full((len(queries), len(formulas)), _MISSING_SCORE, np.float32)
         self.refused = {"formulas": 0, "queries": 0}
         if not scores.size:
@@ -92,7 +93,7 @@ class _Approach0Process:
     def __init__(self, folder: str) -> None:
         if find_spec("pya0") is None:
             raise BadInput("pya0 is not installed (it needs Linux on x86-64); `pip install 'eqkin[eval]'`")
-        command = [sys.executable, "-P", "-m", _WORKER, folder]  # -P: nothing is imported from where it is started
+        command = [sys.executable, "-P", "-m", _WORKER, folder]  # -P: import nothing from the current folder
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def __enter__(self) -> _Approach0Process:
@@ -108,14 +109,14 @@ class _Approach0Process:
                 pipe.close()
 
     def add_leading_documents(self, queries: Sequence[str]) -> None:
-        """Put documents with the queries in front of the formulas."""
+        """Index documents with the queries before the formulas."""
         for start in range(0, len(queries), _FORMULAS_PER_REQUEST):
             self._ask(
                 {"lead": list(queries[start : start + _FORMULAS_PER_REQUEST])}, f"reading queries {start} and following"
             )
 
     def index_formulas(self, latex: Sequence[str], progress: Callable[[int], None] | None) -> int:
-        """Index formulas; returns how many could not be read."""
+        """Index formulas; return how many could not be read."""
         refused = 0
         for start in range(0, len(latex), _FORMULAS_PER_REQUEST):
             batch = list(latex[start : start + _FORMULAS_PER_REQUEST])
@@ -128,7 +129,7 @@ class _Approach0Process:
         return refused
 
     def search(self, latex: str, depth: int) -> tuple[bool, list[int], list[float]]:
-        """Whether a query could be read; the places of the formulas it finds, and their scores."""
+        """Return whether a query could be read, the indices of the formulas it finds, and their scores."""
         answer = self._ask({"search": latex, "depth": depth}, f"searching for {latex[:200]!r}")
         return bool(answer["read"]), answer["places"], answer["scores"]
 
@@ -140,12 +141,14 @@ class _Approach0Process:
             stdin.write(json.dumps(question).encode() + b"\n")
             stdin.flush()
         except BrokenPipeError:
-            pass  # it is gone; reading says so
+            pass  # the process has ended; reading reports it
         if not select.select([stdout], [], [], _TIMEOUT_SECONDS)[0]:
             raise LimitReached(f"approach0 took more than {_TIMEOUT_SECONDS} seconds for {doing}; rank fewer formulas")
         line = stdout.readline()
         if not line:
-            raise BadInput(f"approach0 stopped ({_describe_exit(self._process.wait())}) while {doing}; leave those out")
+            raise BadInput(
+                f"approach0 stopped ({_describe_exit(self._process.wait())}) while {doing}; leave these formulas out"
+            )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise BadInput(f"approach0 failed while {doing}: {answer['error']}")
@@ -153,7 +156,7 @@ class _Approach0Process:
 
 
 def _find_roomy_folder(formulas: int) -> str | None:
-    """Shared memory, if an index of so many formulas fits there four times; else None."""
+    """Return shared memory if an index of these formulas fits there four times, otherwise None."""
     try:
         fits = shutil.disk_usage(_SHARED_MEMORY).free > 4 * formulas * _INDEX_BYTES_PER_FORMULA
     except OSError:
@@ -162,5 +165,5 @@ def _find_roomy_folder(formulas: int) -> str | None:
 
 
 def _describe_exit(code: int) -> str:
-    """How a process ended, in words."""
+    """Describe how a process ended."""
     return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

@@ -1,6 +1,6 @@
-"""The process that runs approach0's native code: questions come as lines of JSON, so do the answers.
+"""The process that runs approach0's native code: it answers each line of JSON with another line of JSON.
 
-Whatever approach0 prints goes nowhere: the answers' pipe is taken from it first.
+What approach0 prints is discarded: standard output is redirected before it starts.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Approach0Worker:
         self._index = pya0.index_open(folder, option="w")
         self._writer = pya0.index_writer(self._index)
         self._places: dict[int, int] = {}  # by approach0's number of a document
-        self._leading = 0  # documents in front
+        self._leading = 0  # documents before the formulas
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Do what is asked."""
+        """Answer one request."""
         if "lead" in question:
             return self._add_leading_document([_clean(latex) for latex in question["lead"]])
         if "add" in question:
@@ -38,7 +38,7 @@ class Approach0Worker:
         return self._search(_clean(question["search"]), question["depth"])
 
     def _add_leading_document(self, queries: list[str]) -> dict[str, Any]:
-        """Put a document with queries in front; it is never found."""
+        """Index a document with queries before the formulas; it is never returned."""
         read = [f"[imath]{latex}[/imath]" for latex in queries if self._can_read(latex)]
         if read:
             self._pya0.writer_add_doc(self._writer, content=" ".join(read))
@@ -64,12 +64,12 @@ class Approach0Worker:
 
 
 def _clean(latex: str) -> str:
-    """On one line, since approach0 reads no formula that goes over two, and without its own brackets."""
+    """Put a formula on one line, as approach0 needs it, and remove approach0's own brackets."""
     return " ".join(latex.replace("[/imath]", " ").replace("[imath]", " ").replace("\0", " ").split())
 
 
 def main() -> None:
-    """Answer questions until there are no more."""
+    """Answer requests until there are no more."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers, open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
@@ -78,7 +78,7 @@ def main() -> None:
             try:
                 worker = worker or Approach0Worker(sys.argv[1])
                 answer = worker.answer(json.loads(line))
-            except Exception as error:  # told to the asker, who raises it
+            except Exception as error:  # reported to the caller, which raises it
                 answer = {"error": f"{type(error).__name__}: {error}"}
             answers.write(json.dumps(answer) + "\n")
             answers.flush()

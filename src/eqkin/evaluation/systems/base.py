@@ -1,58 +1,40 @@
-"""The interface of all that is compared: `fit(corpus)`, then `encode(formulas)` or `rank(queries, formulas)`."""
+"""The interface of everything that is compared: `fit(corpus)`, then `encode(formulas)` or `rank(queries, formulas)`."""
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from eqkin.trees import Forest
+from eqkin.evaluation.formulas import (
+    Float32s,
+    FormulaSet,
+    Matrix,
+    compute_forest_digest,
+    compute_products,
+    normalize_rows,
+)
 
 if TYPE_CHECKING:
-    from scipy.sparse import csr_matrix
-
-    from eqkin.evaluation.store import ResultCache
+    from eqkin.evaluation.cache import ResultCache
     from eqkin.training.data import Corpus
 
-Floats: TypeAlias = npt.NDArray[np.float32]
-Matrix: TypeAlias = "Floats | csr_matrix"
-
-_MIN_CACHED_FORMULAS = 5_000  # formulas whose vectors are worth keeping
-
-
-@dataclass(frozen=True, eq=False)
-class FormulaSet:
-    """Formulas as trees, and as LaTeX where that is known."""
-
-    forest: Forest
-    latex: Sequence[str] | None = None  # one for each tree
-
-    def __len__(self) -> int:
-        return len(self.forest)
-
-    def select(self, places: npt.NDArray[np.int64]) -> FormulaSet:
-        """Some of them, in that order."""
-        latex = None if self.latex is None else [self.latex[place] for place in places.tolist()]
-        return FormulaSet(self.forest.select(places), latex)
+_MIN_CACHED_FORMULAS = 5_000  # vectors of fewer formulas are not worth keeping
 
 
 class System(ABC):
     """Something that says how related formulas are.
 
     Attributes:
-        name: Short, for options and file names: letters, digits and hyphens.
-        title: For tables.
+        name: Short name for options and files: letters, digits and hyphens.
+        title: Name for tables.
         needs_latex: Whether it reads LaTeX rather than trees.
         learned_from: Digest of the corpus it was fitted on; with the settings it says what its scores depend on.
-        tuned_on: Names of sets that it learned from, or by whose scores something of it was chosen: its scores there
-            are too good.
-        store: Where vectors are kept that are worth it.
+        tuned_on: Names of sets that it was trained or chosen on: its scores there are too good.
+        cache: Keeps vectors that take long to compute.
     """
 
     name: str
@@ -63,48 +45,44 @@ class System(ABC):
     cache: ResultCache | None = None
 
     def fit(self, corpus: Corpus, folder: Path) -> None:  # noqa: B027 - many have nothing to learn
-        """Learn what it needs from a corpus and keep it in `folder`; what is there already is loaded instead."""
+        """Learn from a corpus and save to `folder`; an earlier fit in the folder is loaded instead."""
 
     def list_warnings(self, sets: Sequence[str]) -> list[str]:
-        """What is to be said of its scores on some sets, given by their names."""
+        """List warnings about its scores on some sets, given by their names."""
         tuned = ", ".join(name for name in sets if name in self.tuned_on)
-        return (
-            [f"{self.title}: it learned from {tuned}, or was chosen by it; its scores there do not count."]
-            if tuned
-            else []
-        )
+        return [f"{self.title}: trained or tuned on {tuned}; its scores there are too good."] if tuned else []
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What decides what it learns, as JSON; with the corpus it tells fitted systems apart. {}: learns nothing."""
+        """What determines the fit besides the corpus, as JSON; empty if there is nothing to fit."""
         return {}
 
     @abstractmethod
-    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
-        """How related each formula is to each query, (queries, formulas); larger is more related."""
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
+        """Score each formula for each query, (queries, formulas); larger is more related."""
 
 
 class EmbeddingSystem(System):
-    """A system that gives each formula a vector; related is what has a large cosine.
+    """A system that gives each formula a vector and compares vectors by cosine.
 
     Attributes:
-        slow: Whether vectors of many formulas are worth keeping.
+        slow: Whether vectors of many formulas are worth caching.
     """
 
     slow: bool = False
 
     @abstractmethod
     def encode(self, formulas: FormulaSet) -> Matrix:
-        """Vectors, one a row, dense or sparse; not necessarily of length 1."""
+        """Compute a vector for each formula, dense or sparse, of any length."""
 
-    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
-        """The cosine of each query's vector and each formula's."""
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
+        """Compute the cosine of each query's vector and each formula's."""
         return compute_products(
             normalize_rows(self.encode_cached(queries)), normalize_rows(self.encode_cached(formulas))
         )
 
     def encode_cached(self, formulas: FormulaSet) -> Matrix:
-        """What `encode` gives; vectors of many formulas are looked up, or kept, where that is slow."""
+        """Do the same as `encode`, but keep vectors of many formulas in the cache if encoding is slow."""
         if self.cache is None or not self.slow or len(formulas) < _MIN_CACHED_FORMULAS:
             return self.encode(formulas)
         key = {
@@ -113,38 +91,3 @@ class EmbeddingSystem(System):
             "formulas": compute_forest_digest(formulas.forest),
         }
         return self.cache.get_or_encode(self.name, key, lambda: np.asarray(self.encode(formulas), np.float32))
-
-
-def compute_forest_digest(forest: Forest) -> str:
-    """Hex SHA-256 of some trees."""
-    total = hashlib.sha256()
-    for strings in (forest.tags, forest.attributes, forest.texts):
-        total.update("\0".join(strings).encode("utf-8", "surrogatepass") + b"\1")
-    for array in (forest.tag, forest.attribute, forest.text, forest.n_children, forest.offsets):
-        total.update(np.ascontiguousarray(array, "<i8").tobytes())
-    return total.hexdigest()
-
-
-def normalize_rows(vectors: Matrix) -> Matrix:
-    """Rows divided by their lengths; rows of zeros stay."""
-    if isinstance(vectors, np.ndarray):
-        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-        return (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-    from sklearn.preprocessing import normalize
-
-    return normalize(vectors).astype(np.float32)
-
-
-def compute_products(left: Matrix, right: Matrix) -> Floats:
-    """All inner products of two sets of rows, (left, right)."""
-    result = left @ right.T
-    return np.asarray(result if isinstance(result, np.ndarray) else result.toarray(), np.float32)
-
-
-def compute_row_products(left: Matrix, right: Matrix) -> Floats:
-    """The inner product of each row with the other set's row at the same place."""
-    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return np.asarray(np.einsum("ij,ij->i", left, right), np.float32)
-    from scipy.sparse import csr_matrix
-
-    return np.asarray(csr_matrix(left).multiply(right).sum(axis=1), np.float32).ravel()

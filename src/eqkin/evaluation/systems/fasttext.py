@@ -1,8 +1,8 @@
 """fastText on serialised trees (Mansouri et al. 2019; paper, section 6.4): a formula is the mean of its tokens.
 
-As fastText does for sentences, tokens' vectors are divided by their lengths before the mean is taken. Only learning
-needs fastText. What it learned is kept as safetensors with the words as JSON: its own file format holds more than is
-needed, and reading it means trusting native code with a file.
+As fastText does for sentences, tokens' vectors are divided by their lengths before the mean is taken. Only fitting needs
+fastText. The vectors are saved as safetensors, the words as JSON: fastText's own format holds more than is needed, and
+reading it means trusting native code with a file.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from safetensors import SafetensorError
 from safetensors import numpy as safetensors
 
 from eqkin.errors import BadInput, CorruptData, StorageFailed, TrainingFailed
-from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, normalize_rows
-from eqkin.evaluation.systems.serialised import TokenSequences, serialize
-from eqkin.evaluation.systems.terms import import_optional
+from eqkin.evaluation.formulas import Float32s, FormulaSet, import_optional, normalize_rows
+from eqkin.evaluation.systems.base import EmbeddingSystem
+from eqkin.evaluation.systems.sparse import TokenSequences, serialize
 from eqkin.storage import write_file
 from eqkin.trees.normal import label_nodes
 
@@ -29,23 +29,23 @@ if TYPE_CHECKING:
     from eqkin.training.data import Corpus
 
 _WORDS, _VECTORS = "words.json", "vectors.safetensors"
-_TEXT, _FIRST = "serialised.txt", "first.vec"  # while it learns
+_TEXT, _FIRST = "serialised.txt", "first.vec"  # deleted after training
 _END_OF_LINE = "</s>"  # fastText's word for the end of a line
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class FastTextSettings:
-    """How skip-grams are learned: fastText's defaults, except that tokens have no parts."""
+    """Settings of the skip-gram model: fastText's defaults, except that tokens have no subwords."""
 
     dimensions: int = 100
-    window: int = 5  # tokens to each side
+    window: int = 5  # tokens on each side
     epochs: int = 5
-    negatives: int = 5  # for each token
+    negatives: int = 5  # per token
     learning_rate: float = 0.05
     least: int = 5  # rarer tokens have no vector
-    frequent: float = 1e-4  # tokens with a larger share of the text are passed over now and then
-    seed: int = 0  # of the first vectors
+    frequent: float = 1e-4  # tokens with a larger share of the text are subsampled
+    seed: int = 0  # of the initial vectors
 
 
 class FastText(EmbeddingSystem):
@@ -57,22 +57,22 @@ class FastText(EmbeddingSystem):
     def __init__(self, settings: FastTextSettings | None = None) -> None:
         self._settings = settings or FastTextSettings()
         self._words: dict[str, int] = {}
-        self._vectors: Floats = np.zeros((0, self._settings.dimensions), np.float32)
+        self._vectors: Float32s = np.zeros((0, self._settings.dimensions), np.float32)
 
     @property
     def settings(self) -> dict[str, Any]:
-        """How it learns."""
+        """Settings of the skip-gram model."""
         return asdict(self._settings)
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
-        """Learn vectors of the labels, or load them.
+        """Train vectors of the labels, or load them.
 
-        The same corpus gives the same vectors. It takes a minute or two; if it is stopped, it begins anew.
+        The same corpus gives the same vectors. It takes a minute or two; if interrupted, it starts again.
 
         Raises:
-            BadInput: fastText is not installed, or no label is frequent enough to have a vector.
+            BadInput: fastText is not installed, or no label is frequent enough for a vector.
             LearningFailed: fastText gave up.
-            CorruptData: what lies in the folder is damaged.
+            CorruptData: The files in the folder are damaged.
         """
         if not (folder / _WORDS).is_file():
             words, vectors = _train(serialize(corpus.forest), self._settings, folder)
@@ -84,10 +84,10 @@ class FastText(EmbeddingSystem):
         self._vectors = np.asarray(normalize_rows(vectors), np.float32)
         self._words = {word: at for at, word in enumerate(words)}
 
-    def encode(self, formulas: FormulaSet) -> Floats:
-        """Means over the labels that have a vector, (formulas, dimensions); zeros where none has."""
+    def encode(self, formulas: FormulaSet) -> Float32s:
+        """Average the vectors of each formula's labels, (formulas, dimensions); zeros if no label has a vector."""
         if not self._words:
-            raise BadInput("fastText has learned nothing yet: fit it first")
+            raise BadInput("fastText is not fitted yet: call fit first")
         sparse = import_optional("scipy.sparse")
         forest = formulas.forest
         names, label = label_nodes(forest)
@@ -99,12 +99,12 @@ class FastText(EmbeddingSystem):
         return np.asarray((occurs @ self._vectors) / np.maximum(np.diff(ends), 1)[:, None], np.float32)
 
 
-def _train(sequences: TokenSequences, settings: FastTextSettings, folder: Path) -> tuple[list[str], Floats]:
-    """Words and their vectors; `folder` holds the text meanwhile.
+def _train(sequences: TokenSequences, settings: FastTextSettings, folder: Path) -> tuple[list[str], Float32s]:
+    """Train words and their vectors; `folder` holds the text during training.
 
-    Tokens are numbers there, so that nothing in a formula can be taken for a blank or for the end of a line. First
-    vectors are given: fastText draws only a tenth of them for each thread (its issue 1061), and with more than one
-    thread no two runs learn the same.
+    Tokens are written as numbers, so that nothing in a formula can be mistaken for a blank or the end of a line. The
+    initial vectors are given, because fastText draws only a tenth of them per thread (its issue 1061). One thread:
+    with more, no two runs are equal.
     """
     fasttext = import_optional("fasttext")
     counts = np.bincount(sequences.token, minlength=len(sequences.names))
@@ -121,9 +121,9 @@ def _train(sequences: TokenSequences, settings: FastTextSettings, folder: Path) 
             pretrainedVectors=os.fspath(first), minn=0, maxn=0, thread=1, verbose=0,
         )  # fmt: skip
     except OSError as error:
-        raise StorageFailed(f"{folder}: could not be written ({error.strerror or error})") from error
+        raise StorageFailed(f"{folder}: cannot be written ({error.strerror or error})") from error
     except (ValueError, RuntimeError) as error:
-        raise TrainingFailed(f"fastText gave up ({error}); try a smaller learning rate") from error
+        raise TrainingFailed(f"fastText failed ({error}); try a smaller learning rate") from error
     finally:
         text.unlink(missing_ok=True)
         first.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ def _write_text(path: Path, sequences: TokenSequences) -> None:
 
 
 def _write_vectors(path: Path, words: list[int], settings: FastTextSettings) -> None:
-    """Random first vectors, in the size and form fastText has them."""
+    """Write random initial vectors in the scale and format of fastText."""
     names = [_END_OF_LINE, *map(str, words)]
     size = 1 / settings.dimensions
     vectors = np.random.default_rng(settings.seed).uniform(-size, size, (len(names), settings.dimensions))
@@ -154,14 +154,13 @@ def _compute_hash(words: list[str], vectors: bytes) -> str:
     return hashlib.sha256(json.dumps(words).encode() + vectors).hexdigest()
 
 
-def _load_vectors(folder: Path, dimensions: int) -> tuple[list[str], Floats]:
+def _load_vectors(folder: Path, dimensions: int) -> tuple[list[str], Float32s]:
     try:
         described = json.loads((folder / _WORDS).read_bytes())
         words = described["words"]
         content = (folder / _VECTORS).read_bytes()
-        if described.get("sha256", _compute_hash(words, content)) != _compute_hash(
-            words, content
-        ):  # older ones have none
+        digest = _compute_hash(words, content)
+        if described.get("sha256", digest) != digest:  # older files have none
             raise ValueError("it does not match its hash")
         vectors = safetensors.load(content)["vectors"]
         fits = described["version"] == _VERSION and vectors.dtype == np.float32
@@ -170,5 +169,7 @@ def _load_vectors(folder: Path, dimensions: int) -> tuple[list[str], Floats]:
         if not np.isfinite(vectors).all():
             raise ValueError("a vector is not finite")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
-        raise CorruptData(f"{folder}: no vectors of words, or damaged ({error}); delete it to learn again") from error
+        raise CorruptData(
+            f"{folder}: not a fastText fit, or damaged ({error}); delete the folder to fit again"
+        ) from error
     return words, vectors

@@ -1,33 +1,71 @@
-"""eqkin's own network among what is compared: learned ones, given as a folder, and one that has learned nothing."""
+"""eqkin's own systems: trained networks, an untrained one, and the whole search engine."""
 
 from __future__ import annotations
 
+import importlib.util
 from abc import abstractmethod
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.encoder import Encoder
 from eqkin.encoder.model import DESCRIPTION_FILE, Model
 from eqkin.errors import BadInput
-from eqkin.evaluation.systems.base import EmbeddingSystem, Floats, FormulaSet, compute_products
-from eqkin.evaluation.systems.embedding import embed_forest
-from eqkin.evaluation.systems.terms import import_optional
-from eqkin.trees import Vocabulary
+from eqkin.evaluation.cache import compute_digest
+from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, import_optional, normalize_rows
+from eqkin.evaluation.systems.base import EmbeddingSystem, System
+from eqkin.search import features, rerank
+from eqkin.search.rerank import Ranker
+from eqkin.trees import Forest, Vocabulary, idf
 
 if TYPE_CHECKING:
     from eqkin.training.data import Corpus
 
 SIMILARITIES = ("cosine", "inner product")
+ENGINE_TUNED_ON = ("arqmath-dev", "atlas")  # the ranker was trained on both, and its network's recipe chosen on them
+
+
+def embed_forest(
+    model: Model, forest: Forest, device: str = "auto", progress: Callable[[int], None] | None = None
+) -> Float32s:
+    """Embed many trees with a network: on a GPU if there is one, otherwise with numpy.
+
+    Args:
+        model: The network.
+        forest: The trees.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        progress: Called now and then with the number of finished trees.
+
+    Raises:
+        BadInput: The device does not exist.
+    """
+    has_torch = importlib.util.find_spec("torch") is not None
+    if device not in ("cpu", "auto") and not has_torch:
+        raise BadInput(f"{device} needs torch: pip install 'eqkin[train]'")
+    if device == "cpu" or not has_torch:
+        return Encoder(model).embed(forest, progress)
+    from eqkin.encoder.torch_network import build_network
+    from eqkin.training.batches import DeviceForest
+    from eqkin.training.config import choose_device
+
+    chosen = choose_device(device)
+    if chosen.type != "cuda":
+        return Encoder(model).embed(forest, progress)
+    network = build_network(model.architecture, model.weights).to(chosen)
+    vectors = DeviceForest(forest, model.vocabulary, chosen).embed(network)
+    return np.asarray(vectors.cpu().numpy(), np.float32)
 
 
 class GraphSystem(EmbeddingSystem):
-    """A system that embeds with a model.
+    """A system that embeds formulas with one of eqkin's networks.
 
     Args:
-        device: Where: "cpu", or "auto" for a GPU where there is one.
-        progress: Told now and then how many formulas are embedded.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        progress: Called now and then with the number of embedded formulas.
     """
 
     slow = True
@@ -40,24 +78,24 @@ class GraphSystem(EmbeddingSystem):
     def model(self) -> Model:
         """The network with its vocabulary."""
 
-    def encode(self, formulas: FormulaSet) -> Floats:
-        """Vectors, (formulas, dimensions)."""
+    def encode(self, formulas: FormulaSet) -> Float32s:
+        """Compute vectors, (formulas, dimensions)."""
         return embed_forest(self.model, formulas.forest, self._device, self._progress)
 
 
 class NetworkSystem(GraphSystem):
-    """A network that was learned before.
+    """A trained network.
 
     Args:
-        name: For options and file names.
-        title: For tables.
-        folder: Of the model, or the name of one that comes with eqkin; see `Encoder.load`.
-        similarity: "cosine", or "inner product", which the network was learned with.
+        name: Name for options and files.
+        title: Name for tables.
+        folder: Folder of the model, or the name of a bundled one; see `Encoder.load`.
+        similarity: "cosine", or "inner product", which the paper's network is trained with.
         device: Where to embed.
-        progress: Told now and then how many formulas are embedded.
+        progress: Called now and then with the number of embedded formulas.
 
     Raises:
-        BadInput: There is no model in the folder, or no such similarity.
+        BadInput: The folder has no model, or the similarity is unknown.
         CorruptData: The model is damaged.
     """
 
@@ -73,7 +111,7 @@ class NetworkSystem(GraphSystem):
     ) -> None:
         super().__init__(device, progress)
         if similarity not in SIMILARITIES:
-            raise BadInput(f"there is no similarity {similarity!r}; there are {', '.join(SIMILARITIES)}")
+            raise BadInput(f"unknown similarity {similarity!r}; choose one of {', '.join(SIMILARITIES)}")
         self.name, self.title, self._similarity = name, title, similarity
         self._model = Encoder.load(folder).model
         self.learned_from = self._model.digest + ("" if similarity == "cosine" else f", {similarity}")
@@ -83,21 +121,21 @@ class NetworkSystem(GraphSystem):
         """The network with its vocabulary."""
         return self._model
 
-    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Floats:
-        """Similarities of each query's vector and each formula's."""
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
+        """Compute the similarity of each query's vector and each formula's."""
         if self._similarity == "cosine":
             return super().rank(queries, formulas)
         return compute_products(self.encode_cached(queries), self.encode_cached(formulas))
 
 
 class UntrainedNetwork(GraphSystem):
-    """A network with random weights: what the architecture is worth before it learns; only its vocabulary is learned.
+    """A network with random weights: the value of the architecture alone. Only its vocabulary is learned.
 
     Args:
         architecture: By default the paper's.
-        seed: Of the weights.
+        seed: Seed of the weights.
         device: Where to embed.
-        progress: Told now and then how many formulas are embedded.
+        progress: Called now and then with the number of embedded formulas.
     """
 
     name = "untrained"
@@ -124,23 +162,63 @@ class UntrainedNetwork(GraphSystem):
     def model(self) -> Model:
         """The network with its vocabulary; raises `BadInput` before `fit`."""
         if self._model is None:
-            raise BadInput("the untrained network has no vocabulary yet: fit it first")
+            raise BadInput("the untrained network has no vocabulary yet: call fit first")
         return self._model
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
         """Learn the vocabulary and draw the weights, or load both."""
         if not (folder / DESCRIPTION_FILE).is_file():
-            vocabulary = Vocabulary.learn([corpus.forest])
-            Model(self._architecture, vocabulary, _draw_weights(self._architecture, self._seed)).save(folder)
+            torch = import_optional("torch")
+            from eqkin.encoder.torch_network import build_network
+
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self._seed)
+                network = build_network(self._architecture)
+            weights = {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
+            Model(self._architecture, Vocabulary.learn([corpus.forest]), weights).save(folder)
         self._model = Model.load(folder)
 
 
-def _draw_weights(architecture: Architecture, seed: int) -> dict[str, Any]:
-    """Random weights, drawn as they are before learning."""
-    torch = import_optional("torch")
-    from eqkin.encoder.torch_network import build_network
+class EngineSystem(System):
+    """The ranking of `eqkin search` and `eqkin rank`: structural overlap, common substrings and vectors.
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = build_network(architecture)
-    return {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
+    Args:
+        weights: File of the ranker's weights; by default the bundled one.
+        folder: Folder of the network, or the name of a bundled one; see `Encoder.load`.
+        device: Where to embed.
+        progress: Called now and then with the number of embedded formulas.
+    """
+
+    name = "eqkin"
+    title = "eqkin"
+    tuned_on = ENGINE_TUNED_ON
+
+    def __init__(
+        self,
+        weights: Path = rerank.BUNDLED_RANKER,
+        folder: Path | str | None = None,
+        *,
+        device: str = "auto",
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self._ranker = Ranker.load(weights)
+        self.vector = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device, progress=progress)
+        files = (weights, idf.BUNDLED_FREQUENCIES)
+        facts = [
+            *(sha256(path.read_bytes()).hexdigest() for path in files),
+            features.FEATURES, features.STANDARDISED_OVER, rerank.RERANK_DEPTH, rerank.FIRST_STAGE_VECTOR_WEIGHT,
+            rerank.LINEAR_SCORE_WEIGHT, features.LINEAR_WEIGHTS,
+        ]  # fmt: skip
+        self.learned_from = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
+
+    def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
+        """Score formulas as the engine does; within one collection, a formula is not a candidate for itself."""
+        if queries is formulas:
+            return rerank.compute_relevance_within(formulas.forest, self._encode_unit(formulas), self._ranker)
+        return rerank.compute_relevance(
+            queries.forest, self._encode_unit(queries), formulas.forest, self._encode_unit(formulas), self._ranker
+        )
+
+    def _encode_unit(self, formulas: FormulaSet) -> Float32s:
+        self.vector.cache = self.cache
+        return cast(Float32s, normalize_rows(self.vector.encode_cached(formulas)))

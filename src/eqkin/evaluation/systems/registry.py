@@ -1,195 +1,129 @@
-"""What can be compared, by name."""
+"""Systems by name."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from importlib import import_module
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from eqkin.encoder.architecture import Architecture
 from eqkin.encoder.model import DESCRIPTION_FILE
 from eqkin.errors import BadInput
+from eqkin.evaluation.cache import ResultCache
+from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.systems.approach0 import Approach0
 from eqkin.evaluation.systems.base import System
+from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
+from eqkin.evaluation.systems.networks import ENGINE_TUNED_ON, EngineSystem, NetworkSystem, UntrainedNetwork
+from eqkin.evaluation.systems.sparse import BagOfWords, LogBagOfWords, TfIdfLatex, TfIdfTree, TreePairs
 
-if TYPE_CHECKING:
-    from eqkin.evaluation.experiments.context import ExperimentContext
-
-_MODEL_SUBFOLDER = "model"  # where a run keeps its network
-SYSTEM_DESCRIPTIONS = {
-    "eqkin": "eqkin's search engine: counted structure, common runs and vectors, weighed by what was learned",
-    "eqkin-vector": "its vector alone, by the network of eqkin's own recipe; cosine",
-    "paper": "the graph network that comes with eqkin, learned by the paper's recipe; cosine",
-    "untrained": "the same network before it learns anything",
-    "bag-of-words": "the paper's baseline: sums of the nodes' 256 features; cosine",
-    "log-bag-of-words": "the labels of all nodes, log tf-idf; cosine",
-    "tfidf-latex": "runs of one to three LaTeX tokens, log tf-idf; cosine",
-    "tfidf-tree": "runs of one to three nodes in depth-first order, log tf-idf; cosine",
-    "tree-pairs": "parents with children and neighbouring siblings, log tf-idf; cosine",
-    "fasttext": "mean of fastText's vectors of the nodes, learned on serialised trees; cosine",
-    "transformer": "a transformer over a tree's nodes, learned as the graph network is; cosine",
-    "bitmap-cnn": "a convolutional network over pictures of the formulas; cosine",
-    "approach0": "approach0, a structural search engine for LaTeX (pya0; Linux on x86-64)",
-}
+_MODEL_SUBFOLDER = "model"  # where `eqkin train` writes the network of a run
+_FORMULAS_PER_LINE = 10_000  # of the log
 
 
-def make_systems(names: Sequence[str], context: ExperimentContext | None = None) -> list[System]:
-    """Systems by their names, or by the folder of a network of one's own; none has learned anything yet.
+@dataclass(frozen=True)
+class SystemEntry:
+    """A system that can be named."""
 
-    Args:
-        names: Some of `NAMES`, or folders that hold a model, also as `model/`, as runs of `eqkin train` do.
-        context: Decides how much they learn, on which device, and whom they tell.
-
-    Raises:
-        BadInput: There is no such system, one is named twice, or what it needs is not installed.
-    """
-    from eqkin.evaluation.experiments.context import ExperimentContext
-    from eqkin.evaluation.store import ResultCache
-
-    unknown = [
-        name
-        for name in names
-        if name not in SYSTEM_DESCRIPTIONS and not (_find_model(name) / DESCRIPTION_FILE).is_file()
-    ]
-    if unknown:
-        raise BadInput(
-            f"there is no system {unknown[0]!r}; there are {', '.join(SYSTEM_DESCRIPTIONS)}, and folders that hold a model"
-        )
-    context = context or ExperimentContext(ResultCache(Path("evaluation")))
-    made = [
-        _MAKERS[name](context) if name in SYSTEM_DESCRIPTIONS else _make_own_network(_find_model(name), context)
-        for name in names
-    ]
-    for at, system in enumerate(made):
-        if system.name in {other.name for other in made[:at]}:
-            raise BadInput(f"two systems are called {system.name}; folders of networks need names of their own")
-    return made
+    description: str
+    make: Callable[[ExperimentContext], System]
 
 
-def _find_model(name: str) -> Path:
-    """A folder, or the one in it where `eqkin train` put the network."""
-    inside = Path(name) / _MODEL_SUBFOLDER
-    return inside if (inside / DESCRIPTION_FILE).is_file() else Path(name)
+def make_progress(title: str, context: ExperimentContext) -> Callable[[int], None]:
+    """Return a function that logs a line for every 10,000 finished formulas."""
+    logged = 0
+
+    def progress(done: int) -> None:
+        nonlocal logged
+        if done < logged:
+            logged = 0
+        if done - logged >= _FORMULAS_PER_LINE:
+            logged = done
+            context.log(f"{title}: {done:,} formulas")
+
+    return progress
 
 
-def _make_own_network(folder: Path, context: ExperimentContext) -> System:
-    from eqkin.evaluation.systems.networks import NetworkSystem
-
-    place = folder.resolve()
-    own = place.parent.name if place.name == _MODEL_SUBFOLDER else place.name  # all runs call it the same
-    name = re.sub(r"[^A-Za-z0-9]+", "-", own).strip("-") or "network"
-    return NetworkSystem(name, name, folder, device=context.device, progress=_make_progress(name, context))
+def _make_network(name: str, title: str, folder: Path | str, context: ExperimentContext) -> NetworkSystem:
+    return NetworkSystem(name, title, folder, device=context.device, progress=make_progress(title, context))
 
 
 def _make_engine(context: ExperimentContext) -> System:
-    from eqkin.evaluation.systems.engine import EngineSystem
-
-    return EngineSystem(device=context.device, progress=_make_progress(EngineSystem.title, context))
+    return EngineSystem(device=context.device, progress=make_progress(EngineSystem.title, context))
 
 
 def _make_vector(context: ExperimentContext) -> System:
-    from eqkin.evaluation.systems.engine import TUNED_ON
-    from eqkin.evaluation.systems.networks import NetworkSystem
-
-    title = "eqkin, vector alone"
-    system = NetworkSystem(
-        "eqkin-vector", title, "eqkin", device=context.device, progress=_make_progress(title, context)
-    )
-    system.tuned_on = TUNED_ON
+    system = _make_network("eqkin-vector", "eqkin, vector alone", "eqkin", context)
+    system.tuned_on = ENGINE_TUNED_ON
     return system
 
 
-def _make_paper(context: ExperimentContext) -> System:
-    from eqkin.evaluation.systems.networks import NetworkSystem
-
-    title = "Graph network (bundled)"
-    return NetworkSystem("paper", title, "paper", device=context.device, progress=_make_progress(title, context))
-
-
 def _make_untrained(context: ExperimentContext) -> System:
-    from eqkin.encoder.architecture import Architecture
-    from eqkin.evaluation.systems.networks import UntrainedNetwork
-
-    shape = replace(Architecture(), width=context.scale.width)
-    return UntrainedNetwork(shape, device=context.device, progress=_make_progress(UntrainedNetwork.title, context))
+    architecture = replace(Architecture(), width=context.scale.width)
+    progress = make_progress(UntrainedNetwork.title, context)
+    return UntrainedNetwork(architecture, device=context.device, progress=progress)
 
 
-def _make_fasttext(context: ExperimentContext) -> System:
-    from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
-
-    return FastText(replace(FastTextSettings(), epochs=context.scale.fasttext_epochs))
-
-
-def _make_transformer(context: ExperimentContext) -> System:
-    from eqkin.evaluation.systems.terms import import_optional
-
-    import_optional("torch")
-    from eqkin.evaluation.systems.transformer import Transformer, TransformerTraining
-    from eqkin.evaluation.systems.transformer_network import TransformerShape
-
-    shape = replace(TransformerShape(), layers=context.scale.transformer_layers)
-    lesson = replace(TransformerTraining(), triplets=context.scale.transformer_triplets)
-    return Transformer(shape, lesson, device=context.device, progress=_make_step_progress(Transformer.title, context))
-
-
-def _make_bitmap_cnn(context: ExperimentContext) -> System:
-    from eqkin.evaluation.systems.terms import import_optional
-
-    import_optional("torch")
-    from eqkin.evaluation.systems.bitmap_cnn import BitmapCNN, BitmapTraining
-
-    lesson = replace(BitmapTraining(), bitmaps=context.scale.bitmaps, triplets=context.scale.bitmap_triplets)
-    return BitmapCNN(lesson, device=context.device, gallery=context.cache.folder / "bitmaps", tell=context.log)
-
-
-def _make_approach0(context: ExperimentContext) -> System:
-    from eqkin.evaluation.systems.approach0 import Approach0
-
-    return Approach0(progress=_make_progress(Approach0.title, context))
-
-
-def _make_factory(module: str, name: str) -> Callable[[ExperimentContext], System]:
-    """Makes a system that a context decides nothing about."""
-
-    def make(context: ExperimentContext) -> System:
-        made: System = getattr(import_module(f"eqkin.evaluation.systems.{module}"), name)()
-        return made
-
-    return make
-
-
-_MAKERS: dict[str, Callable[[ExperimentContext], System]] = {
-    "eqkin": _make_engine,
-    "eqkin-vector": _make_vector,
-    "paper": _make_paper,
-    "untrained": _make_untrained,
-    "bag-of-words": _make_factory("bag_of_words", "BagOfWords"),
-    "log-bag-of-words": _make_factory("bag_of_words", "LogBagOfWords"),
-    "tfidf-latex": _make_factory("tfidf", "TfIdfLatex"),
-    "tfidf-tree": _make_factory("tfidf", "TfIdfTree"),
-    "tree-pairs": _make_factory("tree_pairs", "TreePairs"),
-    "fasttext": _make_fasttext,
-    "transformer": _make_transformer,
-    "bitmap-cnn": _make_bitmap_cnn,
-    "approach0": _make_approach0,
+SYSTEMS: Mapping[str, SystemEntry] = {
+    "eqkin": SystemEntry("eqkin's search engine: structural overlap, common substrings and vectors", _make_engine),
+    "eqkin-vector": SystemEntry("the vector of eqkin's own recipe alone; cosine", _make_vector),
+    "paper": SystemEntry(
+        "the bundled graph network, trained by the paper's recipe; cosine",
+        lambda context: _make_network("paper", "Graph network (bundled)", "paper", context),
+    ),
+    "untrained": SystemEntry("the same network with random weights", _make_untrained),
+    "bag-of-words": SystemEntry(
+        "the paper's baseline: sums of the nodes' 256 features; cosine", lambda context: BagOfWords()
+    ),
+    "log-bag-of-words": SystemEntry("labels of all nodes, log tf-idf; cosine", lambda context: LogBagOfWords()),
+    "tfidf-latex": SystemEntry("1- to 3-grams of LaTeX tokens, log tf-idf; cosine", lambda context: TfIdfLatex()),
+    "tfidf-tree": SystemEntry(
+        "1- to 3-grams of nodes in depth-first order, log tf-idf; cosine", lambda context: TfIdfTree()
+    ),
+    "tree-pairs": SystemEntry(
+        "pairs of parent and child and of siblings, log tf-idf; cosine", lambda context: TreePairs()
+    ),
+    "fasttext": SystemEntry(
+        "mean of fastText vectors of the nodes, trained on serialised trees; cosine",
+        lambda context: FastText(replace(FastTextSettings(), epochs=context.scale.fasttext_epochs)),
+    ),
+    "approach0": SystemEntry(
+        "approach0, a structural search engine for LaTeX (pya0; Linux on x86-64)",
+        lambda context: Approach0(progress=make_progress(Approach0.title, context)),
+    ),
 }
 
 
-def _make_progress(title: str, context: ExperimentContext) -> Callable[[int], None]:
-    """Tells each time another 10,000 formulas are done."""
-    told = 0
+def make_systems(
+    names: Sequence[str], context: ExperimentContext | None = None, known: Mapping[str, SystemEntry] = SYSTEMS
+) -> list[System]:
+    """Make systems by their names, or by the folder of a network; none is fitted yet.
 
-    def tell(done: int) -> None:
-        nonlocal told
-        if done < told:
-            told = 0
-        if done - told >= 10_000:
-            told = done
-            context.log(f"{title}: {done:,} formulas")
+    Args:
+        names: Some of `known`, or folders that hold a model, also as `model/`, as runs of `eqkin train` do.
+        context: Scale, device and log of the systems.
+        known: Systems that have a name.
 
-    return tell
-
-
-def _make_step_progress(title: str, context: ExperimentContext) -> Callable[[int, int, float], None]:
-    return lambda step, steps, loss: context.log(f"{title}: step {step:,} of {steps:,}, loss {loss:.4f}")
+    Raises:
+        BadInput: A name is unknown or occurs twice, or what a system needs is not installed.
+    """
+    context = context or ExperimentContext(ResultCache(Path("evaluation")))
+    systems: list[System] = []
+    for name in names:
+        if name in known:
+            systems.append(known[name].make(context))
+            continue
+        folder = Path(name)
+        if (folder / _MODEL_SUBFOLDER / DESCRIPTION_FILE).is_file():
+            folder /= _MODEL_SUBFOLDER
+        if not (folder / DESCRIPTION_FILE).is_file():
+            raise BadInput(f"unknown system {name!r}; choose from {', '.join(known)}, or a folder that holds a model")
+        path = folder.resolve()
+        base = path.parent.name if path.name == _MODEL_SUBFOLDER else path.name  # all runs have a folder `model`
+        title = re.sub(r"[^A-Za-z0-9]+", "-", base).strip("-") or "network"
+        systems.append(_make_network(title, title, folder, context))
+    for index, system in enumerate(systems):
+        if system.name in {other.name for other in systems[:index]}:
+            raise BadInput(f"two systems are called {system.name}: rename the folder of one")
+    return systems

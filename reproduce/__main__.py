@@ -1,0 +1,315 @@
+"""`python -m reproduce`: run the paper's experiments. Each is resumable; results are JSON, Markdown and figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from eqkin.api import Library
+from eqkin.cli.console import run_app
+from eqkin.cli.evaluate import (
+    DEFAULT_FOLDER,
+    CacheFolder,
+    Device,
+    FitCorpus,
+    Small,
+    check_distinct,
+    fit_systems,
+    make_context,
+    open_progress,
+    split_names,
+)
+from eqkin.cli.options import LibraryFolder
+from eqkin.cli.train import CorpusFile, load_corpus, require_torch
+from eqkin.errors import BadInput
+from reproduce.report import print_result, save_result, write_report
+from reproduce.systems import ALL_SYSTEMS, LARGE_SCALE_SYSTEMS, find_missing_systems, make_all_systems
+
+Systems = Annotated[str, typer.Option("--systems", "-s", metavar="NAMES", help="Systems, with commas.")]
+JudgedFolders = Annotated[list[Path] | None, typer.Option("--judged", metavar="DIR", help="A judged set; repeatable.")]
+LabelledFiles = Annotated[
+    list[Path] | None, typer.Option("--labelled", metavar="FILE", help="A labelled set; repeatable.")
+]
+BenchmarkFiles = Annotated[
+    list[Path] | None,
+    typer.Option("--benchmark", metavar="FILE", help="Output of `python -m benchmarks --json NAME`; repeatable."),
+]
+
+_LARGE = ",".join(LARGE_SCALE_SYSTEMS)
+_EVERY = ",".join(ALL_SYSTEMS)
+_ABLATION = "bag-of-words,log-bag-of-words,tfidf-tree,tree-pairs,fasttext,untrained,transformer,bitmap-cnn"
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="markdown", help=__doc__)
+
+
+@app.command()
+def ablation(
+    library: LibraryFolder,
+    corpus: CorpusFile = None,
+    names: Systems = _ABLATION,
+    train_only: Annotated[
+        bool, typer.Option("--train-only", help="Train the networks and stop; needs no converter, no browser.")
+    ] = False,
+    out: CacheFolder = DEFAULT_FOLDER,
+    device: Device = "auto",
+    small: Small = False,
+) -> None:
+    """Train networks without histogram loss, masking or augmentation, and compare them with baselines.
+
+    In full this trains 13 networks, a transformer and a CNN: minutes on a GPU, days without. The bitmap CNN needs
+    Chromium.
+    """
+    require_torch()
+    from eqkin.evaluation.labelled import load_atlas_set
+    from reproduce.ablation import run_ablation, train_networks
+
+    with open_progress(False) as log:
+        context = make_context(out, device, small, log)
+        chosen = make_all_systems([] if train_only else split_names(names), context)
+        papers = load_corpus(corpus, library)
+        if train_only:
+            train_networks(context, papers)
+            return
+        result, plots = run_ablation(context, papers, chosen, load_atlas_set())
+        save_result(context, result, plots)
+    print_result(result)
+
+
+@app.command()
+def labelled(
+    library: LibraryFolder,
+    files: LabelledFiles = None,
+    names: Systems = _EVERY,
+    corpus: FitCorpus = None,
+    out: CacheFolder = DEFAULT_FOLDER,
+    device: Device = "auto",
+    small: Small = False,
+) -> None:
+    """Compare systems on labelled equations: the atlas, or files of your own."""
+    from eqkin.evaluation.labelled import LABELLED_COLUMNS, load_atlas_set, read_labelled, run_labelled
+    from eqkin.evaluation.tables import Table
+    from reproduce.published import LARGE_SCALE_ROWS
+
+    with open_progress(False) as log:
+        context = make_context(out, device, small, log)
+        sets = [read_labelled(path) for path in files or []] or [load_atlas_set()]
+        chosen = make_all_systems(split_names(names), context)
+        fit_systems(chosen, context, corpus, library)
+        result = run_labelled(context, chosen, sets)
+        caption = "On the paper's own 103 equations in 13 categories, so not comparable with other sets."
+        paper = Table("labelled-paper", "The paper's figures", LABELLED_COLUMNS[:2], LARGE_SCALE_ROWS, caption)
+        result.tables.append(paper)
+        save_result(context, result)
+    print_result(result)
+
+
+@app.command()
+def study(
+    library: LibraryFolder,
+    names: Systems = _LARGE,
+    queries: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Other queries with keywords.", show_default="the bundled ones")
+    ] = None,
+    corpus: FitCorpus = None,
+    out: CacheFolder = DEFAULT_FOLDER,
+    device: Device = "auto",
+    small: Small = False,
+) -> None:
+    """Search a library for 53 formulas, and judge results by keywords in their sections.
+
+    Your own queries: [{"id": ..., "field": ..., "latex": ..., "keywords": [...]}], keywords in lower case. approach0
+    indexes only some 10,000 equations per minute, and takes some 70 kB of memory for each.
+    """
+    from reproduce.keywords import load_queries
+    from reproduce.study import run_study
+
+    with open_progress(False) as log, Library.open(library, create=False) as opened:
+        context = make_context(out, device, small, log)
+        chosen = make_all_systems(split_names(names), context)
+        asked = load_queries(queries) if queries else None
+        fit_systems(chosen, context, corpus, library)
+        result, plots = run_study(context, opened, chosen, asked)
+        save_result(context, result, plots)
+    print_result(result)
+
+
+@app.command()
+def equalities(
+    library: LibraryFolder,
+    corpus: CorpusFile = None,
+    names: Annotated[
+        str, typer.Option("--systems", "-s", metavar="NAMES", help="Some, with commas.", show_default="all")
+    ] = "",
+    out: CacheFolder = DEFAULT_FOLDER,
+    device: Device = "auto",
+    small: Small = False,
+) -> None:
+    """Find the right side of an equality from its left: networks and baselines finetuned on half of the pairs."""
+    require_torch()
+    from reproduce.equalities import run_equalities
+
+    with open_progress(False) as log:
+        context = make_context(out, device, small, log)
+        result, plots = run_equalities(context, load_corpus(corpus, library), split_names(names) or None)
+        save_result(context, result, plots)
+    print_result(result)
+
+
+@app.command()
+def judged(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="With topics.tsv, formulas.tsv and qrels.txt.")],
+    library: LibraryFolder,
+    names: Systems = _EVERY,
+    corpus: FitCorpus = None,
+    out: CacheFolder = DEFAULT_FOLDER,
+    device: Device = "auto",
+    small: Small = False,
+) -> None:
+    """Compare systems on judged formulas, as `eqkin evaluate judged` does, and keep the result for the report."""
+    from eqkin.evaluation.judged import JudgedSet, run_judged
+
+    with open_progress(False) as log:
+        context = make_context(out, device, small, log)
+        chosen = make_all_systems(split_names(names), context)
+        judged_set = JudgedSet.read(folder)
+        fit_systems(chosen, context, corpus, library)
+        result = run_judged(context, chosen, judged_set)
+        save_result(context, result)
+    print_result(result)
+
+
+@app.command()
+def speed(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE.json...", help="Output of `python -m benchmarks --json NAME`.")
+    ],
+    out: CacheFolder = DEFAULT_FOLDER,
+) -> None:
+    """Compare benchmarks with the paper's figures of speed and size."""
+    from reproduce.speed import read_reports, run_speed
+
+    result = run_speed(read_reports(files))
+    save_result(make_context(out, "cpu", False, lambda message: None), result)
+    print_result(result)
+
+
+@app.command()
+def examples(library: LibraryFolder, out: CacheFolder = DEFAULT_FOLDER) -> None:
+    """Search a library for the paper's two worked examples, Bayes' law and the Ising model."""
+    from reproduce.examples import run_examples
+
+    with open_progress(False) as log, Library.open(library, create=False) as opened:
+        context = make_context(out, "cpu", False, log)
+        result = run_examples(context, opened)
+        save_result(context, result)
+    print_result(result)
+
+
+@app.command()
+def tune(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the weights, a safetensors file.")],
+    judged_sets: JudgedFolders = None,
+    labelled_sets: LabelledFiles = None,
+    atlas: Annotated[bool, typer.Option("--atlas/--no-atlas", help="Also train on the atlas.")] = True,
+    model: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Network of the engine.", show_default="the bundled one")
+    ] = None,
+    trees: Annotated[int, typer.Option(min=1, max=2_000, help="Number of trees.")] = 120,
+) -> None:
+    """Train the ranker of the search engine on judged and labelled sets.
+
+    Prints cross-validated scores: topics by weights trained on other topics, labelled sets by weights trained on other
+    sets. The file is trained on all; scores on these sets are then too good. Weights belong to the network they were
+    trained with. In Python, `SearchEngine(library, ranker=Ranker.load(Path(FILE)))` uses them.
+    """
+    from rich.console import Console
+
+    from eqkin.encoder.encoder import Encoder
+    from eqkin.evaluation.formulas import import_optional
+    from eqkin.evaluation.judged import JudgedSet
+    from eqkin.evaluation.labelled import load_atlas_set, read_labelled
+    from eqkin.evaluation.tables import to_rich
+    from reproduce.ranker import cross_validate, fit_examples, make_cross_validation_table, make_examples
+
+    import_optional("sklearn.ensemble")
+    with open_progress(False) as log:
+        judged_data = [JudgedSet.read(folder) for folder in judged_sets or []]
+        labelled_data = [read_labelled(path) for path in labelled_sets or []] + ([load_atlas_set()] if atlas else [])
+        if not judged_data and not labelled_data:
+            raise BadInput("there is nothing to train on: give --judged or --labelled sets")
+        check_distinct("sets", [one.name for one in judged_data] + [one.name for one in labelled_data])
+        log("comparing formulas")
+        found = make_examples(judged_data, labelled_data, Encoder.load(model))
+        scores = cross_validate(found, trees=trees, log=log)
+        log("training on all sets")
+        fit_examples(found, trees).save(file)
+    Console().print(to_rich(make_cross_validation_table(scores)))
+    typer.echo(f"weights written to {file}", err=True)
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where experiments kept their results.")] = (
+        DEFAULT_FOLDER
+    ),
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE.md", help="The report.", show_default="DIR/RESULTS.md")
+    ] = None,
+) -> None:
+    """Join the results of all experiments into one Markdown file with figures."""
+    path = out or folder / "RESULTS.md"
+    names = write_report(folder, path)
+    typer.echo(f"{', '.join(names)}: {path}")
+
+
+@app.command("all")
+def run_all(
+    library: LibraryFolder,
+    judged_sets: JudgedFolders = None,
+    labelled_sets: LabelledFiles = None,
+    benchmarks: BenchmarkFiles = None,
+    out: CacheFolder = DEFAULT_FOLDER,
+    device: Device = "auto",
+    small: Small = False,
+) -> None:
+    """Run all experiments on a library, and write the report; an interrupted run continues.
+
+    In full it needs a GPU and all extras (`eqkin[eval,train]`). Without Chromium the bitmap CNN is left out, without
+    pya0 approach0.
+    """
+    from eqkin.evaluation.judged import JudgedSet
+    from eqkin.evaluation.labelled import read_labelled
+    from reproduce.speed import read_reports
+
+    for folder in judged_sets or []:
+        JudgedSet.read(folder)  # errors now rather than after hours of training
+    for path in labelled_sets or []:
+        read_labelled(path)
+    read_reports(benchmarks or [])
+    missing = find_missing_systems()
+    for name in missing:
+        typer.secho(f"{name} is left out: what it needs is not installed", err=True, fg="yellow")
+
+    def select(names: str) -> str:
+        return ",".join(name for name in split_names(names) if name not in missing)
+
+    ablation(library, names=select(_ABLATION), out=out, device=device, small=small)
+    labelled(library, labelled_sets, select(_EVERY), out=out, device=device, small=small)
+    study(library, out=out, device=device, small=small)
+    equalities(library, out=out, device=device, small=small)
+    for folder in judged_sets or []:
+        judged(folder, library, select(_EVERY), out=out, device=device, small=small)
+    if benchmarks:
+        speed(benchmarks, out=out)
+    examples(library, out=out)
+    report(out)
+
+
+def main() -> None:
+    """Run the command line."""
+    run_app(app, "reproduce")
+
+
+if __name__ == "__main__":
+    main()

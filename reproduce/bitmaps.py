@@ -1,0 +1,388 @@
+"""Images of formulas: rendered by a browser, kept in a folder, found again by a hash of the tree.
+
+Rendering. A page shows hundreds of formulas, and one screenshot has them all. Each has a box of 333 x 32 pixels, white
+on black, at the left, centred vertically, about as large as in a paper with two columns on a screen; what does not fit
+is scaled down. The page runs no scripts and loads nothing. The same browser with the same fonts gives the same pixels.
+
+Files. A file has a line of JSON, the keys (8 bytes each), and the images in four levels of grey, compressed. Two levels
+would make symbols illegible; column by column, images take a quarter less than row by row: 260 bytes each. The folder
+can be filled on a machine with a browser and used on another one without; interrupted rendering continues where it
+stopped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import zstandard
+
+from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.evaluation.cache import make_folder
+from eqkin.storage import write_file
+from eqkin.trees import Forest
+from eqkin.trees.mathml import to_mathml, to_node
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+VERSION = 1  # of the rendering; images of different versions must not be mixed
+HEIGHT, WIDTH = 32, 333
+
+Images = npt.NDArray[np.uint8]  # (formulas, HEIGHT, WIDTH), ink is 255
+
+_COLUMNS, _ROWS = 6, 100  # boxes of a page
+_FONT = 16  # pixels; with larger fonts more formulas are scaled down, and symbols have many sizes
+_CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "/usr/bin/chromium")
+_SCREENSHOT_MILLISECONDS = 120_000
+_PAGE = f"""<!doctype html><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<style>
+html, body {{ margin: 0; overflow: hidden; background: #000; color: #fff }}
+main {{ display: grid; grid-template-columns: repeat({_COLUMNS}, {WIDTH}px); grid-auto-rows: {HEIGHT}px }}
+div {{ position: relative; overflow: hidden; contain: strict; width: {WIDTH}px; height: {HEIGHT}px }}
+span {{ position: absolute; left: 0; top: 0; width: max-content; white-space: nowrap; transform-origin: 0 0 }}
+math {{ display: inline math !important; font-size: {_FONT}px }}
+math {{ font-family: "Latin Modern Math", "STIX Two Math", "TeX Gyre Termes Math", math }}
+/* Chromium ignores columnalign: aligned equations would have gaps at their relation signs */
+mtable[columnalign^="right"] > mtr > mtd:nth-child(odd) {{ text-align: -webkit-right; padding-right: 0 }}
+mtable[columnalign^="right left"] > mtr > mtd:nth-child(even) {{ text-align: left; padding-left: 0 }}
+mtable[columnalign^="left"] > mtr > mtd {{ text-align: left }}
+</style><main></main>"""
+_SHOW = f"""(formulas) => {{
+    const main = document.querySelector("main");
+    main.innerHTML = formulas.map((formula) => `<div><span>${{formula}}</span></div>`).join("");
+    const spans = [...main.querySelectorAll("div > span")];
+    const boxes = spans.map((span) => [
+        span.parentNode.getBoundingClientRect(), span.firstElementChild.getBoundingClientRect()
+    ]);
+    spans.forEach((span, i) => {{
+        const [outer, inner] = boxes[i];
+        const fitting = Math.min(1, {WIDTH - 2} / inner.width, {HEIGHT - 2} / inner.height);
+        const scale = Math.floor(fitting * 128) / 128 || fitting;
+        const x = 1 - (inner.left - outer.left) * scale;
+        const y = ({HEIGHT} - inner.height * scale) / 2 - (inner.top - outer.top) * scale;
+        span.style.transform = `translate(${{Math.round(x)}}px, ${{Math.round(y)}}px) scale(${{scale}})`;
+    }});
+}}"""
+_LINE, _FRACTION = (f"<math>{inner}</math>" for inner in ("<mi>x</mi>", "<mfrac><mi>x</mi><mi>y</mi></mfrac>"))
+
+
+def find_chromium() -> str | None:
+    """Find the installed Chromium: EQKIN_CHROMIUM, one of the usual names, or None for playwright's own."""
+    names = (os.environ.get("EQKIN_CHROMIUM", ""), *_CHROMIUM_NAMES)
+    return next((found for name in names if (found := shutil.which(name))), None)
+
+
+class Renderer:
+    """A browser that renders formulas, as a context; raises `BadInput` if there is none that can.
+
+    It runs in a separate thread: playwright needs one without an event loop, and notebooks have one.
+
+    Attributes:
+        browser: Its name and version.
+    """
+
+    browser: str
+
+    def __enter__(self) -> Self:
+        try:
+            import PIL.Image  # noqa: F401
+            import playwright.sync_api  # noqa: F401
+        except ImportError as error:
+            raise BadInput(f"rendering formulas needs {error.name}: pip install 'eqkin[eval]'") from error
+        self._thread = ThreadPoolExecutor(1, "renderer")
+        try:
+            self._session = self._thread.submit(_BrowserSession).result()
+        except BaseException:
+            self._thread.shutdown()
+            raise
+        self.browser = self._session.name
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._thread.submit(self._session.close).result()
+        self._thread.shutdown()
+
+    def render(self, formulas: Sequence[str]) -> Images:
+        """Render formulas, given as `<math>` elements with known elements and attributes only.
+
+        A formula that the browser cannot show has an empty image.
+        """
+        images = np.zeros((len(formulas), HEIGHT, WIDTH), np.uint8)
+        size = _COLUMNS * _ROWS
+        for start in range(0, len(formulas), size):
+            some = formulas[start : start + size]
+            images[start : start + size] = self._thread.submit(self._session.render, some).result()
+        return images
+
+
+class _BrowserSession:
+    """The browser and its page; used by one thread only."""
+
+    def __init__(self) -> None:
+        from playwright.sync_api import sync_playwright
+
+        self._driver = sync_playwright().start()
+        try:
+            self._start()
+        except BaseException:
+            self._driver.stop()
+            raise
+
+    def close(self) -> None:
+        self._stop()
+        self._driver.stop()
+
+    def render(self, formulas: Sequence[str]) -> Images:
+        """Render at most as many formulas as a page has boxes."""
+        from playwright.sync_api import Error
+
+        try:
+            return self._take_screenshot(formulas)
+        except Error:  # a formula has crashed the page
+            self._stop()
+            self._start()
+        if len(formulas) == 1:
+            return np.zeros((1, HEIGHT, WIDTH), np.uint8)
+        half = len(formulas) // 2
+        return np.concatenate([self.render(formulas[:half]), self.render(formulas[half:])])
+
+    def _take_screenshot(self, formulas: Sequence[str]) -> Images:
+        from PIL import Image
+
+        # the browser's protocol rejects lone surrogates
+        self._tab.evaluate(_SHOW, [formula.encode("utf-8", "replace").decode() for formula in formulas])
+        with Image.open(io.BytesIO(self._tab.screenshot(timeout=_SCREENSHOT_MILLISECONDS))) as image:
+            pixels = np.asarray(image.convert("L"))
+        boxes = pixels.reshape(_ROWS, HEIGHT, _COLUMNS, WIDTH).swapaxes(1, 2).reshape(-1, HEIGHT, WIDTH)
+        return boxes[: len(formulas)]
+
+    def _start(self) -> None:
+        from playwright.sync_api import Error
+
+        # Chromium has no sandbox for root
+        options = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        options += ["--disable-gpu", "--disable-lcd-text", "--font-render-hinting=none"]
+        # one tile for the page: Chromium omits long braces from tiles in which they do not begin
+        options += [f"--default-tile-width={_COLUMNS * WIDTH}", f"--default-tile-height={_ROWS * HEIGHT}"]
+        try:
+            self._browser = self._driver.chromium.launch(executable_path=find_chromium(), args=options)
+            self.name = f"Chromium {self._browser.version}"
+            self._tab = self._open_page()
+            line, fraction = (_count_ink_rows(image) for image in self._take_screenshot([_LINE, _FRACTION]))
+        except Error as error:
+            why = error.message.strip().splitlines()[0]
+            raise BadInput(
+                f"formulas are rendered by Chromium, which cannot be started ({why}): "
+                "install it (Debian: apt install chromium) or name it by EQKIN_CHROMIUM"
+            ) from error
+        if not 0 < line < fraction:
+            self._stop()
+            raise BadInput(f"{self.name} does not show MathML: install version 109 or a newer one")
+
+    def _open_page(self) -> Page:
+        context = self._browser.new_context(
+            viewport={"width": _COLUMNS * WIDTH, "height": _ROWS * HEIGHT}, java_script_enabled=False, offline=True
+        )
+        tab = context.new_page()
+        tab.set_content(_PAGE)
+        return tab
+
+    def _stop(self) -> None:
+        from playwright.sync_api import Error
+
+        with suppress(Error):  # it may have ended already
+            self._browser.close()
+
+
+def _count_ink_rows(image: Images) -> int:
+    """Count rows with ink."""
+    return int((image > 127).any(axis=1).sum())
+
+
+FORMAT = "eqkin-bitmaps"
+ROW_BYTES = -(-WIDTH // 4)  # of an image
+
+PackedImages = npt.NDArray[np.uint8]  # (formulas, ROW_BYTES, HEIGHT), four pixels per byte, leftmost in the top bits
+Keys = npt.NDArray[np.uint64]
+
+_COMPRESSION_LEVEL = 12  # 19 takes 13 times as long for files 6 % smaller
+_SHIFTS = np.array([6, 4, 2, 0], np.uint8)
+
+
+def pack(images: Images) -> PackedImages:
+    """Pack images into four levels of grey."""
+    levels = np.zeros((len(images), HEIGHT, ROW_BYTES * 4), np.uint8)
+    levels[:, :, :WIDTH] = (images.astype(np.uint16) * 3 + 127) // 255
+    fours = levels.reshape(len(images), HEIGHT, ROW_BYTES, 4) << _SHIFTS
+    return np.ascontiguousarray(np.bitwise_or.reduce(fours, axis=3).swapaxes(1, 2))
+
+
+def unpack(packed: PackedImages) -> Images:
+    """Unpack images, with ink from 0 to 255."""
+    fours = (packed.swapaxes(1, 2)[..., None] >> _SHIFTS) & 3
+    return np.asarray(fours.reshape(len(packed), HEIGHT, ROW_BYTES * 4)[:, :, :WIDTH] * np.uint8(85))
+
+
+@dataclass(frozen=True, eq=False)
+class BitmapFile:
+    """A file of images."""
+
+    path: Path
+    keys: Keys  # each once
+    browser: str  # that rendered it
+    _content: bytes
+
+    def read_images(self) -> PackedImages:
+        """Read the images, in the order of the keys; raises `CorruptData`."""
+        size = len(self.keys) * ROW_BYTES * HEIGHT
+        try:
+            data = zstandard.ZstdDecompressor().decompress(self._content, max_output_size=max(size, 1))
+        except zstandard.ZstdError as error:
+            raise _make_error(self.path, error) from error
+        if len(data) != size:
+            raise _make_error(self.path, "it holds another number of images")
+        return np.frombuffer(data, np.uint8).reshape(-1, ROW_BYTES, HEIGHT)
+
+
+def write_bitmaps(folder: Path, keys: Keys, images: PackedImages, browser: str) -> Path:
+    """Write images to a new file of the folder, named by its content; raises `StorageFailed`."""
+    body = keys.astype("<u8").tobytes()
+    body += zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL).compress(images.tobytes())
+    digest = hashlib.sha256(body).hexdigest()
+    header = {"format": FORMAT, "version": VERSION, "browser": browser, "count": len(keys), "digest": digest}
+    path = folder / f"{digest[:16]}.bitmaps"
+    make_folder(folder)
+    write_file(path, json.dumps(header).encode() + b"\n" + body)
+    return path
+
+
+def read_bitmaps(path: Path) -> BitmapFile:
+    """Read a file that `write_bitmaps` wrote; raises `CorruptData` or `StorageFailed`."""
+    try:
+        line, _, body = path.read_bytes().partition(b"\n")
+    except OSError as error:
+        raise StorageFailed(f"{path}: cannot be read ({error.strerror or error})") from error
+    try:
+        header: dict[str, Any] = json.loads(line)
+        found = (header["format"], header["version"])
+        count, browser, digest = int(header["count"]), str(header["browser"]), header["digest"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _make_error(path, error) from error
+    if found != (FORMAT, VERSION):
+        raise CorruptData(f"{path}: images of another version of eqkin; delete it to render them again")
+    if hashlib.sha256(body).hexdigest() != digest or not 0 <= count * 8 <= len(body):
+        raise _make_error(path, "it does not match its hash")
+    return BitmapFile(path, np.frombuffer(body[: count * 8], "<u8").astype(np.uint64), browser, body[count * 8 :])
+
+
+def _make_error(path: Path, why: object) -> CorruptData:
+    return CorruptData(f"{path}: damaged ({why}); delete it to render its images again")
+
+
+IMAGES_PER_FILE = 3_000
+
+
+class ImageCache:
+    """Images of formulas in a folder.
+
+    Args:
+        folder: The folder, which is created when needed.
+        log: Receives progress, one line at a time.
+    """
+
+    def __init__(self, folder: Path, log: Callable[[str], None] = lambda message: None) -> None:
+        self.folder = folder
+        self._log = log
+
+    def get_images(self, forest: Forest) -> PackedImages:
+        """Return the images of all trees, in their order; missing ones are rendered.
+
+        Raises:
+            BadInput: Images are missing, and there is no browser.
+            CorruptData: A file is damaged.
+            StorageFailed: The disk refused.
+        """
+        keys = compute_tree_keys(forest)
+        files = self._read_files()
+        known = np.concatenate([np.zeros(0, np.uint64), *(file.keys for file in files)])
+        distinct, first = np.unique(keys, return_index=True)
+        missing = np.sort(first[~np.isin(distinct, known)])
+        if len(missing):
+            self._render_missing(forest, keys, missing)
+            files = self._read_files()
+        return _gather_images(keys, files)
+
+    def _read_files(self) -> list[BitmapFile]:
+        return [read_bitmaps(path) for path in sorted(self.folder.glob("*.bitmaps"))]
+
+    def _render_missing(self, forest: Forest, keys: Keys, trees: npt.NDArray[np.int64]) -> None:
+        with ExitStack() as stack:
+            try:
+                renderer = stack.enter_context(Renderer())
+            except BadInput as error:
+                raise BadInput(f"{self.folder} lacks {len(trees):,} images: {error}") from error
+            started, empty = time.monotonic(), 0
+            for start in range(0, len(trees), IMAGES_PER_FILE):
+                part = trees[start : start + IMAGES_PER_FILE]
+                images = pack(renderer.render([to_mathml(to_node(forest, tree)) for tree in part.tolist()]))
+                write_bitmaps(self.folder, keys[part], images, renderer.browser)
+                empty += count_empty(images)
+                done = start + len(part)
+                rate = done / (time.monotonic() - started)
+                blank = f", {empty:,} of them empty" if empty else ""
+                self._log(f"rendered {done:,} of {len(trees):,} formulas{blank}; {rate:,.0f} per second")
+
+
+def compute_tree_keys(forest: Forest) -> Keys:
+    """Compute a hash of each tree that does not depend on its forest."""
+    labels = forest.tag.astype(np.int64) * len(forest.attributes) + forest.attribute
+    labels = (labels * len(forest.texts) + forest.text) * (int(forest.n_children.max(initial=0)) + 1)
+    _, first, place = np.unique(labels + forest.n_children, return_index=True, return_inverse=True)
+    hashes = b"".join(_hash_label(forest, node) for node in first.tolist())
+    nodes = np.frombuffer(hashes, np.uint64)[place]
+    ends = forest.offsets.tolist()
+    trees = (nodes[start:end].tobytes() for start, end in zip(ends[:-1], ends[1:], strict=True))
+    return np.frombuffer(b"".join(blake2b(tree, digest_size=8).digest() for tree in trees), "<u8").astype(np.uint64)
+
+
+def _hash_label(forest: Forest, node: int) -> bytes:
+    strings = forest.tags[forest.tag[node]], forest.attributes[forest.attribute[node]], forest.texts[forest.text[node]]
+    text = "\0".join((*strings, str(forest.n_children[node])))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def count_empty(images: PackedImages) -> int:
+    """Count images without ink."""
+    return int((~images.any(axis=(1, 2))).sum())
+
+
+def _gather_images(keys: Keys, files: list[BitmapFile]) -> PackedImages:
+    """Return the images of some keys, each from the first file that has it."""
+    images = np.zeros((len(keys), ROW_BYTES, HEIGHT), np.uint8)
+    wanted = np.ones(len(keys), bool)
+    for file in files:
+        order = np.argsort(file.keys)
+        place = np.searchsorted(file.keys, keys, sorter=order).clip(max=max(len(order) - 1, 0))
+        here = wanted & np.isin(keys, file.keys)
+        if here.any():
+            images[here] = file.read_images()[order[place[here]]]
+            wanted &= ~here
+    return images

@@ -1,0 +1,254 @@
+"""Queries of the search study, and which sections are relevant to them by keywords (paper, section 6).
+
+Queries are formulas from many fields with keywords. Those with `paper_keywords` have the keywords that the paper prints
+in its table of single queries, except "erm" and "lima", which occur within everyday words ("term", "climate"). The
+paper does not print its formulas; ours are what the keywords describe. Keywords were chosen by what a text about the
+formula says, never by what a system finds. They are long enough not to occur within other words, nor with one typo:
+"ising model" is one letter from "using model", "action potential" is in "interaction potential".
+
+A keyword counts wherever it occurs, also within a longer word, in any case. A keyword of more than 10 characters also
+counts if some part of the text is at Levenshtein distance 1: then one of its halves occurs unchanged, and the rest is
+compared around each occurrence of a half. That is exact, and hardly slower than searching for the halves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.encoder.encoder import Encoder
+from eqkin.errors import BadInput
+from eqkin.evaluation.cache import compute_digest
+from eqkin.evaluation.formulas import FormulaSet, read_json
+from eqkin.latex.prose import EQUATION_MARK, to_plain_text
+from eqkin.library import LibraryFiles
+from eqkin.library.queries import list_contents, list_equation_sources, read_sections
+from eqkin.training.data import Corpus
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+_Value = TypeVar("_Value")
+
+BUNDLED_QUERIES = Path(__file__).parent / "queries.json"
+MAX_EXACT_LENGTH = 10  # longer keywords may have a typo
+_MIN_KEYWORD_LENGTH = 4  # keywords also match within words
+_TITLE_KEYWORDS = 2
+_SECTION_BATCH = 500
+_FIELDS = {"id": str, "field": str, "latex": str, "keywords": list}
+_HYPHENS, _APOSTROPHES = "‐‑‒–—−", "‘’ʼ`´"  # noqa: RUF001
+
+
+@dataclass(frozen=True)
+class StudyQuery:
+    """A formula to search for."""
+
+    id: str
+    field: str
+    latex: str
+    keywords: tuple[str, ...]  # normalised; a result is relevant if its section has one of them
+    paper_keywords: bool = False  # whether they are a row of the paper's table
+
+    @property
+    def title(self) -> str:
+        """Its first keywords, for tables."""
+        more = ["..."] if len(self.keywords) > _TITLE_KEYWORDS else []
+        return ", ".join([*self.keywords[:_TITLE_KEYWORDS], *more])
+
+
+def load_queries(path: Path = BUNDLED_QUERIES) -> list[StudyQuery]:
+    """Read queries from a JSON list of objects with `id`, `field`, `latex` and `keywords`.
+
+    Raises:
+        BadInput: The file cannot be read, or an entry has another form; the message says which and why.
+    """
+    entries = read_json(path, "a list of queries is needed")
+    if not isinstance(entries, list) or not entries:
+        raise BadInput(f"{path}: a list of queries is needed")
+    queries: list[StudyQuery] = []
+    for number, entry in enumerate(entries):
+        problem = _find_problem(entry)
+        if not problem and entry["id"] in {query.id for query in queries}:
+            problem = f"the id {entry['id']!r} occurs twice"
+        if problem:
+            raise BadInput(f"{path}: query {number + 1}: {problem}")
+        queries.append(StudyQuery(**entry | {"keywords": tuple(entry["keywords"])}))
+    return queries
+
+
+def _find_problem(entry: Any) -> str:
+    """Describe what is wrong with an entry; an empty text if nothing is."""
+    if not isinstance(entry, dict):
+        return "not an object"
+    for name, kind in _FIELDS.items():
+        if not isinstance(entry.get(name), kind) or not entry[name]:
+            return f'"{name}" is missing, empty or of the wrong type'
+    if not isinstance(entry.get("paper_keywords", False), bool):
+        return '"paper_keywords" must be true or false'
+    unknown = sorted(entry.keys() - _FIELDS.keys() - {"paper_keywords"})
+    if unknown:
+        return f"unknown: {', '.join(unknown)}"
+    for keyword in entry["keywords"]:
+        if not isinstance(keyword, str) or len(keyword) < _MIN_KEYWORD_LENGTH:
+            return f"keyword {keyword!r}: at least {_MIN_KEYWORD_LENGTH} characters are needed"
+        if keyword != normalize(keyword):
+            return f"keyword {keyword!r}: write it in its normal form {normalize(keyword)!r}"
+    return ""
+
+
+def compute_query_digest(queries: Sequence[StudyQuery]) -> str:
+    """Compute a digest of formulas and keywords."""
+    return compute_digest([asdict(query) for query in queries])
+
+
+def read_query_formulas(queries: Sequence[StudyQuery]) -> FormulaSet:
+    """Read the formulas of the queries; raises `BadInput` that names an unreadable one."""
+    latex = [query.latex for query in queries]
+    return FormulaSet(Encoder.load().parse_formulas(latex), latex)
+
+
+def normalize(text: str) -> str:
+    """Convert to lower case, with single spaces and one kind of hyphen and apostrophe."""
+    text = unicodedata.normalize("NFC", text).lower()
+    if not text.isascii() or "`" in text:
+        for variants, plain in ((_HYPHENS, "-"), (_APOSTROPHES, "'")):
+            for character in variants:
+                text = text.replace(character, plain)
+    return " ".join(text.split())
+
+
+def make_section_text(title: str, latex: str) -> str:
+    """Return heading and prose of a section, normalised; a mark replaces each display equation."""
+    return normalize(f"{to_plain_text(title)} {EQUATION_MARK} {to_plain_text(latex)}")
+
+
+@dataclass(frozen=True)
+class Keyword:
+    """A keyword, and its halves if it is long enough to be found with a typo."""
+
+    text: str  # normalised
+    head: str = ""
+    tail: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Keyword:
+        """Normalise a keyword and split it if it is long."""
+        text = normalize(text)
+        if len(text) <= MAX_EXACT_LENGTH:
+            return cls(text)
+        return cls(text, text[: len(text) // 2], text[len(text) // 2 :])
+
+    def occurs_in(self, text: str) -> bool:
+        """Return whether it occurs in a normalised text: exactly or, if it is long, with at most one typo."""
+        return self._matches_after_head(text) or self._matches_before_tail(text) if self.head else self.text in text
+
+    def _matches_after_head(self, text: str) -> bool:
+        reach = len(self.tail) + 1
+        start = text.find(self.head)
+        while start >= 0:
+            end = start + len(self.head)
+            if _starts_with_typo(text[end : end + reach], self.tail):
+                return True
+            start = text.find(self.head, start + 1)
+        return False
+
+    def _matches_before_tail(self, text: str) -> bool:
+        reach, backwards = len(self.head) + 1, self.head[::-1]
+        start = text.find(self.tail)
+        while start >= 0:
+            if _starts_with_typo(text[max(0, start - reach) : start][::-1], backwards):
+                return True
+            start = text.find(self.tail, start + 1)
+        return False
+
+
+def _starts_with_typo(text: str, word: str) -> bool:
+    """Return whether a text starts with a string at Levenshtein distance 0 or 1 from a word."""
+    same = 0
+    for ours, theirs in zip(text, word, strict=False):
+        if ours != theirs:
+            break
+        same += 1
+    if same == len(word):
+        return True
+    # at the first difference a character is missing, replaced or inserted; an earlier position would do no better
+    rest = word[same + 1 :]
+    return text.startswith(rest, same) or text.startswith(rest, same + 1) or text.startswith(word[same:], same + 1)
+
+
+def find_relevant_sections(
+    library: LibraryFiles,
+    sections: npt.NDArray[np.int64],
+    queries: Sequence[Sequence[str]],
+    log: Callable[[str], None] = lambda message: None,
+) -> Flags:
+    """Find which sections are relevant to which queries, (queries, sections), in one pass over the sections.
+
+    Args:
+        library: The library.
+        sections: Ids in its database.
+        queries: The keywords of each query.
+        log: Receives progress, one line at a time.
+
+    Raises:
+        BadInput: A section no longer exists.
+    """
+    keywords = [[Keyword.parse(keyword) for keyword in one] for one in queries]
+    found = np.zeros((len(keywords), len(sections)), bool)
+    for start in range(0, len(sections), _SECTION_BATCH):
+        ids = sections[start : start + _SECTION_BATCH].tolist()
+        texts = {number: make_section_text(*section) for number, section in read_sections(library, ids).items()}
+        if len(texts) < len(set(ids)):
+            raise BadInput(f"{library.folder}: changed while it was read; run this again")
+        for index, section in enumerate(ids, start):
+            found[:, index] = [any(keyword.occurs_in(texts[section]) for keyword in one) for one in keywords]
+        done = start + len(ids)
+        if 10 * done // len(sections) > 10 * start // len(sections):
+            log(f"searched {done:,} of {len(sections):,} sections for keywords")
+    return found
+
+
+def read_library_formulas(library: LibraryFiles) -> tuple[Corpus, FormulaSet]:
+    """Read the corpus of a library, and its formulas: tree i of the corpus has `latex[i]`.
+
+    Raises:
+        BadInput: The library has no equations, or was changed while it was read.
+    """
+    corpus = Corpus.from_library(library)
+    if not len(corpus):
+        raise BadInput(f"{library.folder}: no equations; fill it with `eqkin add`")
+    latex = {(key, number): text for key, number, _, text in list_equation_sources(library)}
+    return corpus, FormulaSet(corpus.forest, _sort_by_corpus(library, corpus, latex))
+
+
+def read_section_ids(library: LibraryFiles, corpus: Corpus) -> npt.NDArray[np.int64]:
+    """Return the id in the library's database of each section of the corpus (`corpus.section`).
+
+    Raises:
+        BadInput: The library was changed while it was read.
+    """
+    found = {(key, number): section for key, number, section, _ in list_equation_sources(library)}
+    section_of_tree = np.array(_sort_by_corpus(library, corpus, found), np.int64)
+    return section_of_tree[np.unique(corpus.section, return_index=True)[1]]
+
+
+def compute_content_digest(library: LibraryFiles) -> str:
+    """Compute a SHA-256 of all trees, LaTeX and prose of a library; quick, because each paper's digest is stored."""
+    total = hashlib.sha256()
+    for key, content in sorted(list_contents(library).items()):
+        total.update(f"{key}\0{content}\0".encode("utf-8", "surrogatepass"))
+    return total.hexdigest()
+
+
+def _sort_by_corpus(library: LibraryFiles, corpus: Corpus, found: dict[tuple[str, int], _Value]) -> list[_Value]:
+    """Return the value of each equation, in the order of the corpus."""
+    keys = [corpus.papers[paper] for paper in corpus.paper.tolist()]
+    try:
+        return [found[place] for place in zip(keys, corpus.numbers.tolist(), strict=True)]
+    except KeyError as error:
+        raise BadInput(f"{library.folder}: changed while it was read; run this again") from error

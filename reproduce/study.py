@@ -1,0 +1,358 @@
+r"""The search study (paper, section 6): how many of the first 10, 100, 1,000 results are in sections with a keyword.
+
+$$ \mathrm{P@}k = \frac{1}{k} \sum_{i \le k} \mathrm{rel}(i), \qquad
+   \mathrm{uMAP} = \sum_{k \le 1000} \mathrm{P}(k)\, \mathrm{rel}(k) \quad \text{(mean over queries)} $$
+
+The paper cannot count the relevant equations and does not divide uMAP by their number. Here they are counted, so the
+expected figures of a random order are known, and MAP is uMAP's sum divided by the relevant equations that fit into the
+list.
+
+The paper: over 53 queries the network trained on 5 M triplets and a bag of words are similar among the first 10 results
+(P@10 .504 and .457), but further down the network finds up to 50 % more: P@100 .382 and .317, P@1000 .298 and .208,
+uMAP 165 and 106. Queries differ much, and those with broad keywords do better.
+
+Differences from the paper: it prints the keywords of 22 of its 53 queries and no formulas, and its library is another
+one, so its figures are not comparable. The searched text is a section's heading and its prose without display equations;
+all kinds of hyphens and apostrophes are equal. Systems are fitted on half of the works; the bundled network may have
+been trained on searched papers, as the paper's was. Equal scores are in one random order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.compare import TIE_SEED, SystemScores, make_differences_table, summarize
+from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.formulas import FormulaSet, import_optional
+from eqkin.evaluation.systems.base import System
+from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
+from eqkin.library import LibraryFiles
+from eqkin.statistics import Score, bootstrap_mean, compute_percentile_interval, draw_bootstrap_weights
+from reproduce.ablation import pack_bits, unpack_bits
+from reproduce.keywords import (
+    Flags,
+    StudyQuery,
+    compute_content_digest,
+    compute_query_digest,
+    find_relevant_sections,
+    load_queries,
+    read_library_formulas,
+    read_query_formulas,
+    read_section_ids,
+)
+from reproduce.plots import Plot
+from reproduce.published import STUDY_QUERIES, STUDY_ROWS
+
+Values: TypeAlias = dict[str, npt.NDArray[np.float64]]  # a number for each query, by the key of the measure
+
+NAME = "study"
+BASELINE = "bag-of-words"
+RANDOM_TITLE = "Random order"
+CUTOFFS = (10, 100, 1_000)
+_QUERY_CUTOFF = 100  # of the table of single queries
+_LEVEL_STARTS = (0, 1, 100, 1_000, 10_000)  # relevant equations from which on a query is of the next level
+_PLOT_CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000)
+_MAX_SCORES = 100_000_000  # in memory at once
+_KEPT_RESULTS = 10  # of each query whose names are cached
+
+
+@dataclass(frozen=True, eq=False)
+class KeywordJudgements:
+    """Which equations of a library are relevant to which query."""
+
+    queries: list[StudyQuery]
+    sections: Flags  # (queries, sections)
+    section: npt.NDArray[np.int32]  # (equations,) the section of each
+
+    def is_relevant(self, query: int) -> Flags:
+        """Return which equations are relevant to a query."""
+        relevant: Flags = self.sections[query][self.section]
+        return relevant
+
+    @cached_property
+    def equations(self) -> npt.NDArray[np.int64]:
+        """Number of relevant equations, (queries,)."""
+        sizes = np.bincount(self.section, minlength=self.sections.shape[1])
+        return np.asarray(self.sections @ sizes, np.int64)
+
+    @property
+    def shares(self) -> npt.NDArray[np.float64]:
+        """Share of relevant equations, (queries,): the expected precision of a random order."""
+        return self.equations / len(self.section)
+
+
+@dataclass(frozen=True, eq=False)
+class ResultLists:
+    """The results of one system."""
+
+    name: str
+    title: str
+    hits: Flags  # (queries, depth) whether each result is relevant, best first
+
+    def compute_precision(self, k: int) -> npt.NDArray[np.float64]:
+        """Compute P@k of each query."""
+        return np.asarray(self.hits[:, :k].sum(axis=1) / k, np.float64)
+
+    def compute_measures(self, judgements: KeywordJudgements) -> Values:
+        """Compute every measure of each query."""
+        depth = self.hits.shape[1]
+        sums = np.array([compute_unnormalised_ap(row) for row in self.hits])
+        return {f"p{k}": self.compute_precision(k) for k in get_cutoffs(depth)} | _add_map(sums, judgements, depth)
+
+
+def compute_unnormalised_ap(hits: Flags) -> float:
+    """Compute uAP of a list: the sum of the precisions at its relevant results."""
+    places = np.flatnonzero(hits)
+    return float((np.arange(1, len(places) + 1) / (places + 1)).sum())
+
+
+def get_cutoffs(depth: int) -> list[int]:
+    """Return the lengths of lists for which precision is reported."""
+    return [k for k in CUTOFFS if k <= depth] or [depth]
+
+
+def compute_random_measures(judgements: KeywordJudgements, depth: int) -> Values:
+    """Compute the expected measures of a random order of all equations for each query.
+
+    With R of n equations relevant, P(k) rel(k) is expected to be (R/n) (1 + (k - 1) (R - 1) / (n - 1)) / k.
+    """
+    relevant, total = judgements.equations[:, None].astype(np.float64), len(judgements.section)
+    places = np.arange(1, min(depth, total) + 1)
+    others = (relevant - 1) / max(total - 1, 1)
+    sums = (relevant / total * (1 + (places - 1) * others) / places).sum(axis=1)
+    filled = {k: min(k, total) / k for k in get_cutoffs(depth)}  # a list cannot be longer than the library
+    return {f"p{k}": judgements.shares * filled[k] for k in filled} | _add_map(sums, judgements, depth)
+
+
+def _add_map(sums: npt.NDArray[np.float64], judgements: KeywordJudgements, depth: int) -> Values:
+    possible = np.minimum(judgements.equations, depth)
+    return {"umap": sums, "map": sums / np.maximum(possible, 1)}
+
+
+def run_study(
+    context: ExperimentContext,
+    library: LibraryFiles,
+    systems: Sequence[System],
+    queries: Sequence[StudyQuery] | None = None,
+    *,
+    baseline: str = BASELINE,
+) -> tuple[ExperimentResult, list[Plot]]:
+    """Rank all equations of a library for each query, and judge the results by keywords in their sections.
+
+    Args:
+        context: Cache, scale and log.
+        library: The library to search.
+        systems: The fitted systems.
+        queries: Formulas with keywords; by default the bundled ones.
+        baseline: Name of the system that the others are tested against, if it is among them.
+
+    Raises:
+        BadInput: There are no systems, queries or equations, two systems have one name, or a score is NaN.
+    """
+    queries = load_queries() if queries is None else queries
+    names = [system.name for system in systems]
+    if not names or not queries:
+        raise BadInput("there is nothing to compare: give a system and a query")
+    if len(set(names)) < len(names):
+        raise BadInput(f"systems need distinct names, got {', '.join(names)}")
+    corpus, formulas = read_library_formulas(library)
+    digest = compute_content_digest(library)
+    sections = read_section_ids(library, corpus)
+    keywords = [query.keywords for query in queries]
+
+    def judge() -> dict[str, Any]:
+        return {
+            "sections": [pack_bits(row) for row in find_relevant_sections(library, sections, keywords, context.log)]
+        }
+
+    kept = context.cache.get_or_measure(f"{NAME}-keywords", {"library": digest, "keywords": keywords}, judge)
+    relevant = np.stack([unpack_bits(row, len(sections)) for row in kept["sections"]])
+    judgements = KeywordJudgements(list(queries), relevant, corpus.section)
+    lists = []
+    for system in systems:
+
+        def search(system: System = system) -> dict[str, Any]:
+            context.log(f"{system.title}: ranking {len(formulas):,} formulas for {len(queries):,} queries")
+            hits, first = [], []
+            for number, top in enumerate(find_top(system, read_query_formulas(queries), formulas, context.scale.depth)):
+                hits.append(pack_bits(judgements.is_relevant(number)[top]))
+                first.append([corpus.get_equation_id(int(tree)) for tree in top[:_KEPT_RESULTS]])
+            return {"results": len(top), "hits": hits, "first": first}
+
+        key = {
+            "system": system.name, "settings": system.settings, "learned_from": system.learned_from, "library": digest,
+            "queries": compute_query_digest(queries), "depth": context.scale.depth, "ties": TIE_SEED,
+        }  # fmt: skip
+        kept = context.cache.get_or_measure(NAME, key, search)
+        found = np.zeros((len(queries), context.scale.depth), bool)  # a small library has shorter lists
+        found[:, : kept["results"]] = [unpack_bits(row, kept["results"]) for row in kept["hits"]]
+        lists.append(ResultLists(system.name, system.title, found))
+    counts = corpus.compute_statistics()
+    facts = {
+        "library": f"{counts['trees']:,} equations in {counts['sections']:,} sections of {counts['papers']:,} papers, "
+        f"digest {digest[:16]}",
+        "queries": f"{len(queries):,} from {len({query.field for query in queries}):,} fields, "
+        f"{sum(query.paper_keywords for query in queries)} with keywords of the paper's table, "
+        f"digest {compute_query_digest(queries)}",
+        "results": f"the first {context.scale.depth:,} of each query",
+        "resamples": f"{context.scale.resamples:,}",
+        "order of ties": f"seed {TIE_SEED}",
+    }
+    return make_study_result(context, lists, judgements, baseline, facts)
+
+
+def find_top(system: System, queries: FormulaSet, formulas: FormulaSet, depth: int) -> npt.NDArray[np.int64]:
+    """Find the formulas most related to each query, (queries, depth or fewer), best first.
+
+    Ties are broken by one random order of the formulas, the same for all systems and queries: in the library's own
+    order they would all be of the same few papers.
+
+    Raises:
+        BadInput: The scores have the wrong shape, or one is NaN.
+    """
+    order = np.random.default_rng(TIE_SEED).permutation(len(formulas))
+    found = np.empty((len(queries), min(depth, len(formulas))), np.int64)
+    part = max(1, _MAX_SCORES // len(formulas))
+    for start in range(0, len(queries), part):
+        batch = np.arange(start, min(start + part, len(queries)))
+        scores = np.asarray(system.rank(queries.select(batch), formulas))
+        if scores.shape != (len(batch), len(formulas)) or np.isnan(scores).any():
+            shape = len(batch), len(formulas)
+            raise BadInput(f"{system.title}: scores must be numbers of shape {shape}, got {scores.shape} or NaN")
+        for number, row in zip(batch.tolist(), scores, strict=True):
+            found[number] = order[np.argsort(-row[order], kind="stable")[: found.shape[1]]]
+    return found
+
+
+def make_study_result(
+    context: ExperimentContext,
+    lists: Sequence[ResultLists],
+    judgements: KeywordJudgements,
+    baseline: str,
+    facts: Mapping[str, str],
+) -> tuple[ExperimentResult, list[Plot]]:
+    """Make the tables and the plot of judged result lists."""
+    depth, resamples = context.scale.depth, context.scale.resamples
+    cutoffs = get_cutoffs(depth)
+    columns = [TableColumn(f"p{k}", f"P@{k}") for k in cutoffs]
+    columns += [TableColumn("umap", "uMAP", "number"), TableColumn("map", "MAP")]
+    values: list[Mapping[str, Any]] = [one.compute_measures(judgements) for one in lists]
+    names, titles = [one.name for one in lists], [one.title for one in lists]
+    scores = summarize(names, titles, values, baseline, resamples)
+    random_values = compute_random_measures(judgements, depth)
+    chance = summarize(["random"], [RANDOM_TITLE], [random_values], "", resamples)  # type: ignore[list-item]
+    caption = (
+        f"Means over {len(judgements.queries):,} queries, including those without a relevant equation; the first "
+        f"{depth:,} of {len(judgements.section):,} equations. MAP: uMAP's sum divided by the relevant equations that fit "
+        "into the list. Random order: its expectation. Intervals: 95 %, bootstrap over queries. The paper's figures "
+        "are from 53 other queries over another library, without intervals."
+    )
+    rows = [TableRow(one.title, dict(one.scores)) for one in [*scores, *chance]]
+    tables = [Table(NAME, "Search study", columns, rows + STUDY_ROWS, caption)]
+    if baseline in names and len(lists) > 1:
+        title = f"Search study: differences to {titles[names.index(baseline)]}"
+        tables.append(make_differences_table(f"{NAME}-differences", title, columns, scores, baseline, resamples))
+    cutoff = max(k for k in cutoffs if k <= max(_QUERY_CUTOFF, cutoffs[0]))
+    tables.append(_make_queries_table(judgements, scores, random_values, cutoff))
+    tables.append(_make_levels_table(judgements, [*scores, *chance], cutoff, resamples))
+    tables.append(_make_breadth_table(judgements, scores, cutoff, resamples))
+    steps = [k for k in _PLOT_CUTOFFS if k <= depth]
+    series: dict[str, dict[int, Score]] = {
+        one.title: {k: bootstrap_mean(one.compute_precision(k), resamples=resamples) for k in steps} for one in lists
+    }
+    series[RANDOM_TITLE] = dict.fromkeys(steps, Score(float(judgements.shares.mean())))
+    plot = Plot(
+        "study-precision", "Precision by the length of the list, with 95 % intervals", "P@k, mean over queries",
+        series, "k, results", log_x=True,
+    )  # fmt: skip
+    return ExperimentResult(NAME, "Search study", tables, facts=dict(facts)), [plot]
+
+
+def _make_queries_table(
+    judgements: KeywordJudgements, scores: Sequence[SystemScores], random_values: Values, k: int
+) -> Table:
+    precisions = [np.asarray(one.values[f"p{k}"]) for one in scores]
+    columns = [
+        TableColumn("field", "field", "text", ""),
+        TableColumn("sections", "relevant sections", "number", ""),
+        TableColumn("equations", "relevant equations", "number", ""),
+        TableColumn("chance", RANDOM_TITLE, best=""),
+        *(TableColumn(f"system-{number}", one.title, best="") for number, one in enumerate(scores)),
+        TableColumn("paper", "the paper", best=""),
+    ]
+    rows = []
+    for index in np.lexsort((np.arange(len(precisions[0])), -precisions[0])).tolist():
+        query = judgements.queries[index]
+        cells: dict[str, Score | str] = {
+            "field": query.field,
+            "sections": Score(float(judgements.sections[index].sum())),
+            "equations": Score(float(judgements.equations[index])),
+            "chance": Score(float(random_values[f"p{k}"][index])),
+        }
+        cells |= {f"system-{number}": Score(float(one[index])) for number, one in enumerate(precisions)}
+        printed = [row.cells["p100"] for row in STUDY_QUERIES if row.title.split(", ")[0] in query.keywords]
+        if query.paper_keywords and printed and k == _QUERY_CUTOFF:
+            cells["paper"] = printed[0]
+        note = "" if judgements.equations[index] else "no equation of the library is relevant"
+        rows.append(TableRow(query.title, cells, note=note))
+    caption = (
+        f"Sorted by {scores[0].title}. The paper's figures are for the same keywords, or most of them, with its own "
+        "formula and library."
+    )
+    return Table(f"{NAME}-queries", f"Search study: P@{k} by query", columns, rows, caption)
+
+
+def _make_levels_table(judgements: KeywordJudgements, scores: Sequence[SystemScores], k: int, resamples: int) -> Table:
+    """Show P@k by the number of relevant equations, as the paper proposes for the future."""
+    level = np.searchsorted(_LEVEL_STARTS, judgements.equations, "right") - 1
+    present = [number for number in range(len(_LEVEL_STARTS)) if (level == number).any()]
+    columns = []
+    for number in present:
+        low, high = _LEVEL_STARTS[number], (*_LEVEL_STARTS, 0)[number + 1] - 1
+        span = "none" if not low else f"{low:,} or more" if high < 0 else f"{low:,} to {high:,}"
+        columns.append(TableColumn(f"level{number}", f"{span} (queries: {int((level == number).sum()):,})"))
+    rows = [
+        TableRow(
+            one.title,
+            {
+                f"level{number}": bootstrap_mean(np.asarray(one.values[f"p{k}"])[level == number], resamples=resamples)
+                for number in present
+            },
+        )
+        for one in scores
+    ]
+    caption = (
+        "Queries by the number of relevant equations in the library. Intervals: 95 %, bootstrap over queries; a single "
+        "query has none."
+    )
+    return Table(f"{NAME}-levels", f"Search study: P@{k} by difficulty", columns, rows, caption)
+
+
+def _make_breadth_table(judgements: KeywordJudgements, scores: Sequence[SystemScores], k: int, resamples: int) -> Table:
+    """Show whether queries with broader keywords do better, as the paper says."""
+    spearman = import_optional("scipy.stats").spearmanr
+    shares = judgements.shares
+    drawn = draw_bootstrap_weights(len(shares), resamples).astype(np.int64)
+
+    def correlate(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
+        return float(spearman(one, other).statistic) if np.ptp(one) and np.ptp(other) else float("nan")
+
+    rows = []
+    for one in scores:
+        reached = np.asarray(one.values[f"p{k}"])
+        rho = correlate(shares, reached)
+        if len(shares) < 3 or np.isnan(rho):
+            continue  # too few queries to say
+        indices = (np.repeat(np.arange(len(shares)), row) for row in drawn)
+        resampled = [correlate(shares[index], reached[index]) for index in indices]
+        rows.append(TableRow(one.title, {"rho": Score(rho, *compute_percentile_interval(resampled))}))
+    caption = "Spearman's correlation of the share of relevant equations and the precision; 95 % bootstrap intervals."
+    column = TableColumn("rho", f"correlation with P@{k}", "share", "")
+    return Table(f"{NAME}-breadth", "Search study: effect of broad keywords", [column], rows, caption)

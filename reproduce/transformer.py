@@ -1,0 +1,369 @@
+"""The paper's transformer baseline (section 6.5; Devlin et al. 2019): attention among all nodes of a tree.
+
+    input    x_i = norm( W f_i + b + P(r_i) )          f_i a node's 256 features, r_i its depth-first rank, P learned
+    layers   `torch.nn.TransformerEncoder`, normalised before attention and the inner layer, GELU, no dropout
+    output   mean over the nodes of norm(x_i), then W x + b
+
+BERT normalises after each sum; normalising before is steadier without a long warm-up. There is no dropout, because
+nodes are masked anyway and a repeated step must be the same.
+
+Training: predict masked nodes and separate equations of one paper from others, with the features, vocabulary, masking
+and histogram loss of the graph network, on embeddings of length 1. Related are equations of the same paper (no
+sections, no citations, no renamed symbols: the paper names these two tasks only).
+
+The published figures (docs/RESULTS.md) were measured with an earlier implementation of the same network, which had its
+own attention layers and other initial weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from eqkin.encoder.architecture import FEATURES
+from eqkin.encoder.tree_ops import average_trees
+from eqkin.errors import BadInput, CorruptData
+from eqkin.evaluation.formulas import Float32s, FormulaSet
+from eqkin.evaluation.systems.base import EmbeddingSystem
+from eqkin.training.augmentation import Masking
+from eqkin.training.batches import DeviceBatch, DeviceForest
+from eqkin.training.checkpoint import remove_checkpoint
+from eqkin.training.config import OptimizerConfig, choose_device
+from eqkin.training.data import Corpus
+from eqkin.training.losses import HistogramLoss, MaskingHeads
+from eqkin.training.randomness import make_step_column
+from eqkin.training.sampling import TripletSampler
+from eqkin.training.trainer import train_module
+from eqkin.trees import Forest, Vocabulary
+from eqkin.trees.forest import compute_preorder
+from reproduce.fits import load_fit, save_fit
+
+Integers = npt.NDArray[np.int64]
+
+_DESCRIPTION_FILE = "transformer.json"
+_VERSION = 2  # of the implementation: weights of another one do not fit
+_INITIAL_DEVIATION = 0.02  # BERT's
+_GROUP_ENDS = (0.0, 0.5, 0.8, 0.95, 1.0)  # a batch sorted by size is split here, so that a few long trees cost little
+_LENGTH_MULTIPLE = 16  # of padded lengths: fast attention on GPUs needs it
+_STEPS_PER_DRAW = 256
+_MAX_BATCH_NODES = {"cuda": 400_000, "cpu": 16_000}  # padding included
+
+
+@dataclass(frozen=True)
+class TransformerShape:
+    """Sizes of the network."""
+
+    layers: int = 8
+    width: int = 256
+    inner: int = 768
+    heads: int = 4  # of 64, as in BERT
+    longest: int = 256  # nodes of a tree; longer ones are truncated
+    dimensions: int = 64  # of the embedding
+
+
+@dataclass(frozen=True)
+class TransformerTraining:
+    """Training settings; chosen beforehand, none was tuned on held-out data."""
+
+    triplets: int = 3_000_000
+    batch: int = 256  # triplets per step
+    learning_rate: float = 3e-4  # at its peak
+    warm_up: int = 1_000  # steps until the peak, at most a tenth of all
+    masking: float = 0.15  # share of masked nodes
+    seed: int = 0
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return -(-self.triplets // self.batch)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Trees of similar size in a batch, padded to one length."""
+
+    nodes: slice  # their nodes in the batch
+    shape: tuple[int, int]  # trees, length
+    cell: Tensor  # (nodes,) int64, position of each node in the flattened padded group
+    padding: Tensor  # (trees, length) bool
+
+
+@dataclass(frozen=True)
+class SequenceBatch:
+    """Some trees, sorted by size."""
+
+    batch: DeviceBatch
+    rank: Tensor  # (nodes,) int64, depth-first
+    groups: list[_Group]
+    order: Tensor  # (trees,) int64, position of each requested tree in the sorted batch
+
+
+class TreeSequences:
+    """Trees on a device, truncated to their first nodes in depth-first order.
+
+    Args:
+        forest: The trees.
+        vocabulary: Maps tags, attributes and characters to features.
+        longest: Maximum number of nodes of a tree.
+        device: Where the trees are kept.
+    """
+
+    def __init__(self, forest: Forest, vocabulary: Vocabulary, longest: int, device: torch.device) -> None:
+        forest, rank = truncate(forest, longest)
+        self.device = device
+        self.sizes: Integers = forest.sizes
+        self.trees = DeviceForest(forest, vocabulary, device)
+        self._rank = torch.from_numpy(rank.astype(np.int32)).to(device)
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def make_batch(self, trees: Integers) -> SequenceBatch:
+        """Make a batch of some trees, which may repeat."""
+        order = np.argsort(self.sizes[trees], kind="stable")
+        chosen = trees[order]
+        ends = np.cumsum(self.sizes[chosen])
+        nodes = torch.arange(int(ends[-1]), device=self.device)
+        tree_ids = torch.from_numpy(chosen).to(self.device, non_blocking=True)
+        batch = self.trees.collate(tree_ids, nodes)
+        tree, offsets = batch.trees.tree, batch.trees.offsets.long()
+        within = nodes - offsets[tree]
+        rank = self._rank[self.trees.offsets[tree_ids][tree] + within].long()
+        groups = []
+        for first, last in pairwise(sorted({round(share * len(trees)) for share in _GROUP_ENDS})):
+            length = -(-int(self.sizes[chosen[last - 1]]) // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+            part = slice(int(ends[first - 1]) if first else 0, int(ends[last - 1]))
+            cell = (tree[part] - first) * length + within[part]
+            padding = torch.arange(length, device=self.device) >= offsets.diff()[first:last, None]
+            groups.append(_Group(part, (last - first, length), cell, padding))
+        return SequenceBatch(batch, rank, groups, torch.from_numpy(np.argsort(order)).to(self.device))
+
+    def split_batches(self, nodes: int) -> list[Integers]:
+        """Split all trees into batches of similar size that have at most `nodes` nodes when padded."""
+        order = np.argsort(self.sizes, kind="stable")
+        lengths = -(-self.sizes[order] // _LENGTH_MULTIPLE) * _LENGTH_MULTIPLE
+        parts, first = [], 0
+        while first < len(order):
+            counts = np.arange(1, min(len(order) - first, nodes // int(lengths[first])) + 1)
+            fitting = int(np.count_nonzero(counts * lengths[first : first + len(counts)] <= nodes))
+            parts.append(order[first : first + max(fitting, 1)])
+            first += max(fitting, 1)
+        return parts
+
+
+def truncate(forest: Forest, longest: int) -> tuple[Forest, npt.NDArray[np.int32]]:
+    """Truncate trees to their first nodes in depth-first order; return them with the rank of each remaining node.
+
+    A node's parent comes before it, so the remaining nodes are a tree.
+    """
+    rank = compute_preorder(forest)
+    kept = rank < longest
+    if kept.all():
+        return forest, rank
+    parent = forest.compute_parent()
+    child = kept.copy()
+    child[forest.offsets[:-1]] = False
+    n_children = np.bincount(parent[child], minlength=len(kept))[kept]
+    offsets = np.concatenate(([0], np.cumsum(kept, dtype=np.int64)))[forest.offsets]
+    return Forest(
+        forest.tags, forest.attributes, forest.texts, forest.tag[kept], forest.attribute[kept], forest.text[kept],
+        n_children, offsets,
+    ), rank[kept]  # fmt: skip
+
+
+class TransformerNetwork(nn.Module):
+    """Trees to embeddings; on GPUs products are in bfloat16, weights stay in float32."""
+
+    def __init__(self, shape: TransformerShape) -> None:
+        super().__init__()
+        self.shape = shape
+        self.input = nn.Linear(FEATURES, shape.width)
+        self.position = nn.Embedding(shape.longest, shape.width)
+        self.input_norm = nn.LayerNorm(shape.width)
+        layer = nn.TransformerEncoderLayer(
+            shape.width, shape.heads, shape.inner, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+        )
+        self.layers = nn.TransformerEncoder(
+            layer, shape.layers, norm=nn.LayerNorm(shape.width), enable_nested_tensor=False
+        )
+        self.output = nn.Linear(shape.width, shape.dimensions)
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=_INITIAL_DEVIATION)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+
+    @property
+    def precision(self) -> torch.dtype:
+        """Precision of the features it takes."""
+        return torch.bfloat16 if self.output.weight.is_cuda else torch.float32
+
+    def encode_nodes(self, features: Tensor, trees: SequenceBatch) -> Tensor:
+        """Compute the last layer's vector of every node: (nodes, 256) features -> (nodes, width)."""
+        with torch.autocast(features.device.type, torch.bfloat16, enabled=features.is_cuda):
+            x = self.input_norm(self.input(features) + self.position(trees.rank))
+            parts = []
+            for group in trees.groups:
+                rows, length = group.shape
+                padded = x.new_zeros(rows * length, x.shape[1]).index_copy(0, group.cell, x[group.nodes])
+                attended = self.layers(padded.view(rows, length, -1), src_key_padding_mask=group.padding)
+                parts.append(attended.flatten(0, 1)[group.cell])
+        return torch.cat(parts).float()
+
+    def pool(self, nodes: Tensor, trees: SequenceBatch) -> Tensor:
+        """Compute embeddings of the requested trees from the vectors of all nodes: (trees, dimensions)."""
+        embedding: Tensor = self.output(average_trees(nodes, trees.batch.trees))
+        return embedding[trees.order]
+
+    def forward(self, features: Tensor, trees: SequenceBatch) -> Tensor:
+        """Compute embeddings of the requested trees: (trees, dimensions)."""
+        return self.pool(self.encode_nodes(features, trees), trees)
+
+
+class Transformer(EmbeddingSystem):
+    """Vectors by attention among a tree's nodes.
+
+    Args:
+        shape: Sizes of the network, by default the paper's.
+        training: Training settings.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        progress: Called now and then with the finished steps, all steps, and the loss.
+        save_seconds: Time between two checkpoints.
+    """
+
+    name = "transformer"
+    title = "Transformer"
+    slow = True
+
+    def __init__(
+        self,
+        shape: TransformerShape | None = None,
+        training: TransformerTraining | None = None,
+        *,
+        device: str = "auto",
+        progress: Callable[[int, int, float], None] | None = None,
+        save_seconds: float = 60.0,
+    ) -> None:
+        self.shape, self.training = shape or TransformerShape(), training or TransformerTraining()
+        self._device, self._progress, self._save_seconds = device, progress, save_seconds
+        self._fitted: tuple[TransformerNetwork, Vocabulary] | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Shape and training settings."""
+        return {"version": _VERSION, "shape": asdict(self.shape), "lesson": asdict(self.training)}
+
+    @property
+    def network(self) -> TransformerNetwork:
+        """The trained network; raises `BadInput` before `fit`."""
+        return self._get_fitted()[0]
+
+    def fit(self, corpus: Corpus, folder: Path) -> None:
+        """Train, continuing an interrupted fit, or load a finished one.
+
+        Raises:
+            BadInput: No equation has another one in its paper, or the folder holds something else.
+            CorruptData: The fit is damaged.
+            TrainingFailed: The loss is NaN or infinite.
+        """
+        device = choose_device(self._device)
+        if not (folder / _DESCRIPTION_FILE).is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            vocabulary = Vocabulary.learn([corpus.forest])
+            objective = _TransformerObjective(corpus, vocabulary, self.shape, self.training, device)
+            training = self.training
+            config = OptimizerConfig(training.steps, training.learning_rate, training.warm_up)
+            facts = self.settings | {"corpus": corpus.digest}
+            train_module(
+                objective, objective.compute_loss, config, folder,
+                settings=facts, progress=self._progress, save_seconds=self._save_seconds,
+            )  # fmt: skip
+            save_fit(folder, _DESCRIPTION_FILE, objective.network, facts | {"vocabulary": asdict(vocabulary)})
+            remove_checkpoint(folder)
+        network = TransformerNetwork(self.shape)
+        description = load_fit(folder, _DESCRIPTION_FILE, network)
+        if description.get("shape") != asdict(self.shape):
+            raise CorruptData(f"{folder}: a transformer of another shape; delete the folder to train it again")
+        words = description["vocabulary"]
+        vocabulary = Vocabulary(*(tuple(words[name]) for name in ("tags", "attributes", "characters")))
+        self._fitted = network.eval().to(device), vocabulary
+
+    def encode(self, formulas: FormulaSet) -> Float32s:
+        """Compute vectors, (formulas, dimensions)."""
+        return embed_sequences(self.network, self.prepare_trees(formulas.forest))
+
+    def prepare_trees(self, forest: Forest) -> TreeSequences:
+        """Put trees on the network's device."""
+        network, vocabulary = self._get_fitted()
+        return TreeSequences(forest, vocabulary, self.shape.longest, network.output.weight.device)
+
+    def _get_fitted(self) -> tuple[TransformerNetwork, Vocabulary]:
+        if self._fitted is None:
+            raise BadInput("the transformer is not trained yet: call fit first")
+        return self._fitted
+
+
+class _TransformerObjective(nn.Module):
+    """The network, its masking heads, and the loss of a step."""
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        vocabulary: Vocabulary,
+        shape: TransformerShape,
+        training: TransformerTraining,
+        device: torch.device,
+    ) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(training.seed)
+            self.network = TransformerNetwork(shape)
+            self.heads = MaskingHeads(shape.width)
+        self.to(device)
+        self._batch, self._device = training.batch, device
+        self._trees = TreeSequences(corpus.forest, vocabulary, shape.longest, device)
+        self._sampler = TripletSampler(corpus, kinds=("paper",), seed=training.seed, device=device)
+        self._masking = Masking(training.masking, seed=training.seed)
+        self._first, self._drawn = -_STEPS_PER_DRAW, np.zeros((0, 3 * training.batch), np.int64)
+
+    def compute_loss(self, step: int) -> Tensor:
+        """Compute the sum of the similarity loss and the masking loss."""
+        if not self._first <= step < self._first + _STEPS_PER_DRAW:  # many steps at once: the device rarely waits
+            self._first = step - step % _STEPS_PER_DRAW
+            drawn = self._sampler.draw(make_step_column(self._first, _STEPS_PER_DRAW, self._device), self._batch)
+            self._drawn = drawn.concatenate().cpu().numpy()
+        trees = self._trees.make_batch(self._drawn[step - self._first])
+        nodes = torch.arange(len(trees.rank), device=self._device)
+        now = torch.full((), step, dtype=torch.int64, device=self._device)
+        mask = self._masking.draw(now, nodes, trees.batch.trees.node_count)
+        features = self._trees.trees.build_features(trees.batch, self.network.precision, mask=mask)
+        vectors = self.network.encode_nodes(features, trees)
+        anchor, partner, negative = functional.normalize(self.network.pool(vectors, trees)).chunk(3)
+        targets = self._trees.trees.build_masking_targets(trees.batch, mask.nodes)
+        masking_loss: Tensor = self.heads(vectors, mask, targets)
+        similarity_loss: Tensor = HistogramLoss()(anchor, partner, negative)
+        return similarity_loss + masking_loss
+
+
+@torch.no_grad()
+def embed_sequences(network: TransformerNetwork, trees: TreeSequences) -> Float32s:
+    """Embed all trees, a batch at a time."""
+    was_training = network.training
+    network.eval()
+    vectors = np.empty((len(trees), network.shape.dimensions), np.float32)
+    try:
+        for part in trees.split_batches(_MAX_BATCH_NODES[trees.device.type]):
+            batch = trees.make_batch(part)
+            vectors[part] = network(trees.trees.build_features(batch.batch, network.precision), batch).cpu().numpy()
+    finally:
+        network.train(was_training)
+    return vectors

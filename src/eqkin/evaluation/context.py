@@ -1,0 +1,76 @@
+"""What every evaluation is given: where results are kept, how much to do, on which device, where to log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from eqkin.evaluation.cache import ResultCache
+
+if TYPE_CHECKING:
+    from eqkin.evaluation.systems.base import System
+    from eqkin.training.data import Corpus
+
+HELD_OUT_FRACTION = 0.5  # of the papers; baselines and ablations never see them
+SPLIT_SEED = 0
+
+
+@dataclass(frozen=True)
+class ExperimentScale:
+    """Amounts of work; nothing else differs between a small run and a full one."""
+
+    triplets: int = 5_000_000  # to train each network on
+    seeds: int = 3  # networks trained per variant
+    triples: int = 100_000  # held-out triples to rank
+    width: int = 512  # of the graph network's layers
+    transformer_triplets: int = 3_000_000
+    transformer_layers: int = 8
+    fasttext_epochs: int = 5
+    bitmaps: int = 100_000  # equations rendered to train the bitmap CNN on
+    bitmap_triplets: int = 2_000_000
+    pairs: int = 1_000_000  # equalities, at most
+    epochs: int = 20  # of finetuning
+    batches: tuple[int, ...] = (128, 256, 512, 1024, 2048, 4096)  # sizes compared in finetuning
+    depth: int = 1_000  # of result lists in the search study
+    resamples: int = 2_000  # of a bootstrap
+
+
+FULL_SCALE = ExperimentScale()
+SMALL_SCALE = ExperimentScale(
+    triplets=2_000, seeds=1, triples=2_000, width=32, transformer_triplets=500, transformer_layers=1,
+    fasttext_epochs=1, bitmaps=100, bitmap_triplets=500, epochs=2, batches=(16, 32), depth=100, resamples=200,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ExperimentContext:
+    """Cache, scale, device and log of an evaluation."""
+
+    cache: ResultCache
+    scale: ExperimentScale = FULL_SCALE
+    device: str = "auto"  # for systems that use torch
+    log: Callable[[str], None] = lambda message: None  # receives progress, one line at a time
+
+    def fit(self, system: System, corpus: Corpus) -> System:
+        """Fit a system on a corpus, or load what it learned before."""
+        if system.settings:
+            self.log(f"{system.title}: fitting, or loading an earlier fit")
+            key = {"system": system.name, "settings": system.settings, "corpus": corpus.digest}
+            folder = self.cache.get_or_fit(system.name, key, lambda part: system.fit(corpus, part))
+            system.fit(corpus, folder)
+            system.learned_from = corpus.digest
+        return self.attach_cache(system)
+
+    def attach_cache(self, system: System) -> System:
+        """Let a system keep its vectors in the cache, if they take long to compute."""
+        system.cache = self.cache
+        return system
+
+
+def drop_text(corpus: Corpus) -> Corpus:
+    """Return the corpus without the text around its equations, which only eqkin's own recipe learns from.
+
+    Fits on trees alone have the same cache key whether the corpus has text or not.
+    """
+    return corpus if corpus.words is None else replace(corpus, words=None)

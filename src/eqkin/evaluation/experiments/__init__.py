@@ -1,1 +1,0 @@
-"""The experiments: each gives one `Result`, row by row, and goes on where it was stopped."""

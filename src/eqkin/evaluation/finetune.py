@@ -1,0 +1,122 @@
+"""Finetune a model on the equalities of a corpus, and measure it on held-out equalities before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model import DESCRIPTION_FILE, Model
+from eqkin.errors import BadInput
+from eqkin.evaluation.equalities import PairSet
+from eqkin.evaluation.formulas import Float32s
+from eqkin.evaluation.measures import compute_mrr, compute_partner_ranks, find_hits
+from eqkin.statistics import RESAMPLES, Score, bootstrap_mean
+from eqkin.training.data import Corpus
+
+if TYPE_CHECKING:
+    from eqkin.training.finetuning import FinetuningChoice, FinetuningConfig
+
+DEPTHS = (1, 10, 100)
+_MAX_PAIRS = 1_000_000
+_NORM_SAMPLE = 10_000  # equations whose vector lengths determine the soft norm
+
+
+@dataclass(frozen=True)
+class FinetuningResult:
+    """The finetuned model and its recall on test pairs, by cosine, with intervals over works."""
+
+    model: Path
+    learned: int  # pairs
+    checked: int
+    tested: int
+    before: dict[str, Score]  # "r1", "r10", "r100"
+    after: dict[str, Score]
+    choice: FinetuningChoice
+
+
+def finetune_model(
+    corpus: Corpus,
+    out: Path,
+    *,
+    model: Path | None = None,
+    pairs: str = "relations",
+    held_out: float = 0.2,
+    settings: FinetuningConfig | None = None,
+    device: str = "auto",
+    resamples: int = RESAMPLES,
+    log: Callable[[str], None] = lambda message: None,
+) -> FinetuningResult:
+    """Finetune a model to find the other side of equalities, and write it to a folder that `Encoder.load` takes.
+
+    Args:
+        corpus: Source of the pairs.
+        out: The folder to write to.
+        model: The folder of the model to start from, by default the bundled one.
+        pairs: "equalities", "inequalities", or "relations" for both and similar signs.
+        held_out: Share of test pairs, split by work.
+        settings: Batch size, epochs and learning rates.
+        device: "cpu", "cuda", or "auto" for a GPU if there is one.
+        resamples: Number of resamples of the intervals.
+        log: Receives progress, one line at a time.
+
+    Raises:
+        BadInput: The folder already holds a model, there is no model to start from, or there are too few pairs.
+        StorageFailed: The disk refused.
+    """
+    from eqkin.training.config import choose_device
+    from eqkin.training.finetuning import FinetuningConfig, GraphTower, finetune
+
+    if (out / DESCRIPTION_FILE).exists():
+        raise BadInput(f"{out} already holds a model: choose another folder")
+    if not 0 < held_out < 1:
+        raise BadInput(f"the held-out share must be between 0 and 1, such as 0.2, got {held_out}")
+    first, settings, there = Encoder.load(model).model, settings or FinetuningConfig(), choose_device(device)
+    chosen = PairSet.split(corpus, pairs, _MAX_PAIRS, held_out)
+    learned, checked, tested = (chosen.get_sides(part) for part in (chosen.train, chosen.validation, chosen.test))
+    log(f"{len(learned):,} training pairs, {len(checked):,} validation pairs, {len(tested):,} test pairs")
+
+    def make() -> GraphTower:
+        return GraphTower(chosen.pairs.forest, first, there)
+
+    def recall(vectors: Float32s) -> dict[str, Score]:
+        found = compute_partner_ranks(vectors)
+        return {f"r{k}": bootstrap_mean(find_hits(found, k), chosen.clusters, resamples=resamples) for k in DEPTHS}
+
+    before = recall(make().compute_vectors(tested.T.ravel()))
+    tower, choice = finetune({"network": make}, learned, checked, compute_mrr, settings, log)
+    after = recall(tower.compute_vectors(tested.T.ravel()))
+    weights = {
+        name.removeprefix("network."): np.asarray(tensor.float().cpu().numpy(), np.float32)
+        for name, tensor in tower.state_dict().items()
+    }
+    facts = {
+        "model": first.digest, "corpus": corpus.digest, "pairs": pairs, "learned": len(learned),
+        "checked": len(checked), "tested": len(tested), "choice": choice.to_dict(),
+        "before": {key: asdict(score) for key, score in before.items()},
+        "after": {key: asdict(score) for key, score in after.items()},
+    }  # fmt: skip
+    _fit_soft_norm(first, weights, corpus, settings.to_dict(), facts).save(out)
+    return FinetuningResult(out, len(learned), len(checked), len(tested), before, after, choice)
+
+
+def _fit_soft_norm(
+    first: Model, weights: dict[str, Any], corpus: Corpus, settings: dict[str, Any], facts: dict[str, Any]
+) -> Model:
+    """Return the model with a soft norm for its new vectors, whose lengths finetuning does not control."""
+    every = max(1, len(corpus) // _NORM_SAMPLE)
+    sample = corpus.forest.select(np.arange(0, len(corpus), every))
+    as_they_are = weights | {"soft_norm.mean": np.float32(1), "soft_norm.deviation": np.float32(0)}
+    lengths = np.linalg.norm(Encoder(_make_model(first, as_they_are, settings, facts)).embed(sample), axis=1)
+    norm = {"soft_norm.mean": np.float32(lengths.mean()), "soft_norm.deviation": np.float32(lengths.std())}
+    return _make_model(first, weights | norm, settings, facts)
+
+
+def _make_model(first: Model, weights: dict[str, Any], settings: dict[str, Any], facts: dict[str, Any]) -> Model:
+    arrays = {name: np.asarray(array, np.float32) for name, array in weights.items()}
+    recipe, training = first.recipe | {"finetuned": settings}, first.training | {"finetuned": facts}
+    return Model(first.architecture, first.vocabulary, arrays, recipe, training)

@@ -1,0 +1,271 @@
+"""Judged sets: topics, formulas and judgements in TREC's formats, and the comparison of systems on them.
+
+A folder of a set holds
+
+    topics.tsv        lines of id<TAB>LaTeX
+    formulas.tsv      the same; all of them are ranked for each topic
+    qrels.txt         lines of `topic 0 formula grade`, grades from 0 (not relevant) on
+    published.json    optional, figures of others: [{"title": "approach0", "scores": {"ndcg": 0.7178, "map": 0.4963}}]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from eqkin.errors import BadInput
+from eqkin.evaluation.compare import TIE_SEED, RankedLists, SystemScores, compare, make_differences_table
+from eqkin.evaluation.context import ExperimentContext
+from eqkin.evaluation.formulas import NamedFormulas, make_name, read_formulas, read_json
+from eqkin.evaluation.measures import JUDGED_MEASURES, MIN_RELEVANT_GRADE
+from eqkin.evaluation.systems.base import System
+from eqkin.evaluation.tables import PAPER, PUBLISHED, ExperimentResult, Table, TableColumn, TableRow
+from eqkin.search.query import FormulaReader
+from eqkin.search.trec import read_lines, read_table
+from eqkin.statistics import Score
+
+TOPICS_FILE, FORMULAS_FILE, QRELS_FILE = "topics.tsv", "formulas.tsv", "qrels.txt"
+PUBLISHED_FILE = "published.json"
+_GRADE = re.compile(r"[0-9]{1,4}", re.ASCII)
+_COLUMNS = [TableColumn(measure.key, measure.title) for measure in JUDGED_MEASURES]
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedSet:
+    """Topics, formulas and relevance judgements."""
+
+    name: str
+    topics: NamedFormulas
+    formulas: NamedFormulas
+    qrels: dict[str, dict[str, int]]  # grade by topic and formula
+    published: Sequence[TableRow] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, folder: Path, reader: FormulaReader | None = None) -> JudgedSet:
+        """Read the set in a folder; raises `BadInput`."""
+        published = folder / PUBLISHED_FILE
+        return cls.read_files(
+            folder / TOPICS_FILE, folder / FORMULAS_FILE, folder / QRELS_FILE, name=make_name(folder),
+            published=read_published(published) if published.exists() else (), reader=reader,
+        )  # fmt: skip
+
+    @classmethod
+    def read_files(
+        cls,
+        topics: Path,
+        formulas: Path,
+        qrels: Path,
+        *,
+        name: str = "judged",
+        published: Sequence[TableRow] = (),
+        reader: FormulaReader | None = None,
+    ) -> JudgedSet:
+        """Read the set in three files.
+
+        Unreadable formulas are kept, and listed in `problems`.
+
+        Raises:
+            BadInput: A file cannot be read or is empty, a judgement names an unknown topic or finds an unknown
+                formula relevant, or a topic has no judgements.
+        """
+        tables = []
+        for path in (topics, formulas):
+            tables.append(read_table(path))
+            if not tables[-1]:
+                raise BadInput(f"{path}: no formulas")
+        grades = read_qrels(qrels)
+        _check_qrels(qrels, grades, *({name for name, _ in table} for table in tables))
+        reader = reader or FormulaReader()
+        return cls(name, read_formulas(tables[0], reader), read_formulas(tables[1], reader), grades, published)
+
+    @property
+    def judgements(self) -> int:
+        """Number of judgements."""
+        return sum(map(len, self.qrels.values()))
+
+    @property
+    def missing_formulas(self) -> int:
+        """Number of formulas that were judged, with grade 0, but are not in the collection."""
+        return len({formula for judged in self.qrels.values() for formula in judged} - set(self.formulas.names))
+
+
+def read_qrels(path: Path) -> dict[str, dict[str, int]]:
+    """Read judgements, lines of `topic iteration formula grade`; the second field is ignored.
+
+    Raises:
+        BadInput: The file cannot be read or is empty, a line has another form, a grade is not a whole number from 0
+            on, or a formula is judged twice for one topic.
+    """
+    qrels: dict[str, dict[str, int]] = {}
+    for where, fields in _iter_fields(path):
+        if len(fields) != 4:
+            raise BadInput(f"{where}: a judgement has four fields, `topic 0 formula grade`, not {len(fields)}")
+        topic, _, formula, grade = fields
+        if not _GRADE.fullmatch(grade):
+            raise BadInput(f"{where}: the grade {grade!r} is not a whole number from 0 on")
+        if formula in qrels.setdefault(topic, {}):
+            raise BadInput(f"{where}: formula {formula} was already judged for topic {topic}; keep one judgement")
+        qrels[topic][formula] = int(grade)
+    if not qrels:
+        raise BadInput(f"{path}: no judgements")
+    return qrels
+
+
+def read_run(path: Path) -> dict[str, list[str]]:
+    """Read a TREC run, lines of `topic Q0 formula rank score tag`: formulas by topic, best first.
+
+    The score decides, as in trec_eval; for equal scores (often because they were rounded) the rank decides, then the
+    order of the lines.
+
+    Raises:
+        BadInput: The file cannot be read or is empty, a line has another form, or a formula is twice in a list.
+    """
+    lists: dict[str, dict[str, tuple[float, int]]] = {}
+    for where, fields in _iter_fields(path):
+        try:
+            topic, _, formula, rank, score, _ = fields
+            place = (-float(score), int(rank))
+        except ValueError as error:
+            raise BadInput(f"{where}: a line of a run is `topic Q0 formula rank score tag`") from error
+        if place[0] != place[0]:
+            raise BadInput(f"{where}: the score {score!r} is not a number")
+        if formula in lists.setdefault(topic, {}):
+            raise BadInput(f"{where}: formula {formula} is twice in the list of topic {topic}")
+        lists[topic][formula] = place
+    if not lists:
+        raise BadInput(f"{path}: no results")
+    return {topic: sorted(found, key=found.__getitem__) for topic, found in lists.items()}
+
+
+def read_published(path: Path) -> list[TableRow]:
+    """Read figures of others, which come without intervals.
+
+    The file is a JSON list of `{"title": ..., "scores": {measure: number}, "note": ..., "origin": ...}`; measures go by
+    their keys. The note and the origin, "published" or "paper", are optional.
+
+    Raises:
+        BadInput: The file has another form.
+    """
+    data = read_json(path, "a list of published figures is needed")
+    if not isinstance(data, list):
+        raise BadInput(f"{path}: a list of published figures is needed")
+    return [_parse_published(entry, f"{path}, entry {number}") for number, entry in enumerate(data, 1)]
+
+
+def _parse_published(entry: Any, where: str) -> TableRow:
+    try:
+        cells: dict[str, Score | str] = {str(key): Score(float(value)) for key, value in entry["scores"].items()}
+        row = TableRow(str(entry["title"]), cells, entry.get("origin", PUBLISHED), str(entry.get("note", "")))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BadInput(f'{where}: needs the form {{"title": ..., "scores": {{measure: number}}}}') from error
+    known = [measure.key for measure in JUDGED_MEASURES]
+    if unknown := sorted(cells.keys() - set(known)):
+        raise BadInput(f"{where}: unknown measure {unknown[0]!r}; choose from {', '.join(known)}")
+    if row.origin not in (PUBLISHED, PAPER):
+        raise BadInput(f"{where}: the origin must be {PUBLISHED!r} or {PAPER!r}, got {row.origin!r}")
+    return row
+
+
+def _iter_fields(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """Iterate over the fields of each line that is not empty, with its file and number."""
+    for number, line in enumerate(read_lines(path), 1):
+        if fields := line.split():
+            yield f"{path}, line {number}", fields
+
+
+def _check_qrels(path: Path, qrels: Mapping[str, Mapping[str, int]], topics: set[str], formulas: set[str]) -> None:
+    """Raise `BadInput` unless judgements, topics and formulas fit together."""
+
+    def join(names: Sequence[str]) -> str:
+        return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+
+    if unknown := sorted(qrels.keys() - topics):
+        raise BadInput(f"{path}: judgements for unknown topics: {join(unknown)}")
+    relevant = {formula for judged in qrels.values() for formula, grade in judged.items() if grade}
+    if missing := sorted(relevant - formulas):  # no system could find them; those of grade 0 do not matter
+        raise BadInput(f"{path}: relevant formulas are missing from the collection: {join(missing)}")
+    if unjudged := sorted(topics - qrels.keys()):
+        raise BadInput(f"{path}: topics without judgements, leave them out: {join(unjudged)}")
+
+
+def run_judged(
+    context: ExperimentContext,
+    systems: Sequence[System],
+    judged: JudgedSet,
+    *,
+    runs: Mapping[str, RankedLists] | None = None,
+    published: Sequence[TableRow] = (),
+    baseline: str = "",
+) -> ExperimentResult:
+    """Compare fitted systems on a judged set.
+
+    Args:
+        context: Cache, scale and log.
+        systems: The systems.
+        judged: The set.
+        runs: TREC runs of other systems, by their titles.
+        published: Figures of others for the set, in addition to those in its folder.
+        baseline: Name of the system or run that the others are tested against; by default the first system.
+
+    Raises:
+        BadInput: There is nothing to compare, or names are not distinct.
+    """
+    runs = runs or {}
+    resamples = context.scale.resamples
+    scores = compare(
+        systems, judged.topics, judged.formulas, judged.qrels, JUDGED_MEASURES,
+        context=context, baseline=baseline, runs=runs, experiment="judged",
+    )  # fmt: skip
+    name = f"judged-{judged.name}"
+    title = f"Judged formulas: {judged.name}"
+    caption = (
+        f"Means over {len(judged.topics)} topics; all {len(judged.formulas):,} formulas are ranked for each topic, and "
+        f"those not judged for it are dropped (the prime). Grades from {MIN_RELEVANT_GRADE} on are relevant, nDCG' is "
+        "graded. Intervals: 95 %, bootstrap over topics. Published figures have no intervals."
+    )
+    rows = [TableRow(one.title, dict(one.scores)) for one in scores]
+    tables = [Table(name, title, _COLUMNS, [*rows, *judged.published, *published], caption)]
+    if len(scores) > 1:
+        base = next(one for one in scores if not one.p)
+        heading = f"Differences to {base.title}: {judged.name}"
+        tables.append(make_differences_table(f"{name}-differences", heading, _COLUMNS, scores, base.name, resamples))
+    tables.append(_make_topics_table(judged, scores))
+    notes = [warning for system in systems for warning in system.list_warnings([judged.name])]
+    facts = _describe_data(judged, runs) | {"resamples": f"{resamples:,}", "order of ties": f"seed {TIE_SEED}"}
+    return ExperimentResult(name, title, tables, notes, facts)
+
+
+def _make_topics_table(judged: JudgedSet, scores: Sequence[SystemScores]) -> Table:
+    measure = JUDGED_MEASURES[0]
+    columns = [TableColumn("formula", "formula", "text", ""), TableColumn("related", "relevant", "number", "")]
+    columns += [TableColumn(f"system-{number}", one.title, best="") for number, one in enumerate(scores)]
+    rows = []
+    for index, (topic, latex) in enumerate(zip(judged.topics.names, judged.topics.formulas.latex or (), strict=True)):
+        cells: dict[str, Score | str] = {"formula": latex}
+        cells["related"] = Score(float(sum(grade >= MIN_RELEVANT_GRADE for grade in judged.qrels[topic].values())))
+        cells |= {f"system-{number}": Score(one.values[measure.key][index]) for number, one in enumerate(scores)}
+        rows.append(TableRow(topic, cells))
+    name, title = f"judged-{judged.name}-topics", f"{measure.title} by topic: {judged.name}"
+    caption = f"Relevant: formulas of grade {MIN_RELEVANT_GRADE} and above."
+    return Table(name, title, columns, rows, caption, quotes=True)
+
+
+def _describe_data(judged: JudgedSet, runs: Mapping[str, RankedLists]) -> dict[str, str]:
+    facts = {
+        "topics": f"{len(judged.topics):,}, digest {judged.topics.digest}",
+        "formulas": f"{len(judged.formulas):,}, digest {judged.formulas.digest}",
+        "judgements": f"{judged.judgements:,}",
+    }
+    if judged.formulas.problems:
+        facts["unreadable formulas"] = f"{len(judged.formulas.problems)}; ranked last by systems that read trees"
+    if judged.topics.problems:
+        facts["unreadable topics"] = f"{', '.join(judged.topics.problems)}; empty lists for systems that read trees"
+    if judged.missing_formulas:
+        facts["judged formulas that are missing"] = f"{judged.missing_formulas}, all of grade 0"
+    for title, run in runs.items():
+        if absent := len(set(judged.topics.names) - run.keys()):
+            facts[f"topics without results in {title}"] = f"{absent}; they count as 0"
+    return facts

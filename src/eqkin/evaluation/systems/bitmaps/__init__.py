@@ -1,1 +1,0 @@
-"""Equations as pictures of 32 x 333 pixels: rendered by a browser, kept on disk, drawn to learn from."""

@@ -1,0 +1,249 @@
+"""Tables of scores: rounded, with intervals, the best value marked; for terminals, Markdown and JSON.
+
+`Table` holds figures and `format_cells` is the only place where a `Score` becomes text. `to_markdown` and `to_rich`
+lay the same cells out; JSON is `dataclasses.asdict` of the records.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from eqkin.statistics import Score
+
+if TYPE_CHECKING:
+    import rich.table
+
+MEASURED, PAPER, PUBLISHED = "measured", "paper", "published"  # origins of a row's figures
+MISSING = "–"  # shown for a figure that is missing or not finite
+_DECIMALS = ((1_000, 0), (100, 1), (1, 2))  # of numbers, by the largest of their column
+_SIGNIFICANT_DIGITS = 2  # that small numbers keep at least
+_MAX_UNFOLDED_ROWS = 30  # longer tables are folded in Markdown
+_MAX_TERMINAL_ROWS = 40
+_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ufffe\uffff]|[\u202a-\u202e\u2066-\u2069]")
+_MARKDOWN_SPECIAL = re.compile(r"([\\`*_\[\]<>|~$&]|^#|(?<!\w)@)|^([-+=]|\d+[.)])(?=\s)|(?<=\w)://")
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """A column of a table."""
+
+    key: str
+    title: str
+    form: str = "share"  # "share": .507; "percent": 50.7 (the value is 0..1); "number": 1,300; "text"
+    best: str = "high"  # which value is best: "high", "low" or "" for neither
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """The figures of one system."""
+
+    title: str
+    cells: dict[str, Score | str]  # by the key of the column; columns may be missing
+    origin: str = MEASURED  # or PAPER: the paper's own figures; PUBLISHED: figures of others
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of an evaluation."""
+
+    name: str  # for file names: letters, digits and hyphens
+    title: str
+    columns: list[TableColumn]
+    rows: list[TableRow]
+    caption: str = ""
+    quotes: bool = False  # shows the data itself, which may not be free to publish: not for Markdown
+
+
+@dataclass(frozen=True)
+class ExperimentResult:
+    """The tables of one evaluation, with its data and settings."""
+
+    experiment: str  # name: letters, digits and hyphens
+    title: str
+    tables: list[Table] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # warnings about the figures
+    facts: dict[str, str] = field(default_factory=dict)  # data and settings: digests, sizes, seeds
+
+    def mark_small_run(self) -> ExperimentResult:
+        """Return the result with a title and a note that say that its figures mean nothing."""
+        note = "A small run: systems were hardly trained, its figures mean nothing."
+        return replace(self, title=f"{self.title} (small run)", notes=[note, *self.notes])
+
+    def to_markdown(self) -> str:
+        """Lay the result out as a section of Markdown, without the tables that quote the data."""
+        parts = [f"## {escape_markdown(self.title)}\n"]
+        parts += [to_markdown(table) for table in self.tables if not table.quotes]
+        if self.notes:
+            parts.append("\n".join(f"- {escape_markdown(note)}" for note in self.notes) + "\n")
+        if self.facts:
+            facts = "; ".join(f"{escape_markdown(name)}: {format_code(fact)}" for name, fact in self.facts.items())
+            parts.append(f"Data and settings: {facts}.\n")
+        return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure or a text as it is shown."""
+
+    text: str
+    interval: str = ""  # "[.488, .525]"; empty if there is none
+    best: bool = False  # among the measured figures of its column
+
+    def __str__(self) -> str:
+        return f"{self.text} {self.interval}".strip()
+
+
+def format_cells(table: Table) -> list[list[Cell]]:
+    """Format the figures of a table, row by row."""
+    columns = [_format_column(column, table.rows) for column in table.columns]
+    return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in table.rows]
+
+
+def format_score(score: Score, form: str) -> str:
+    """Format a single figure with its interval: `.507 [.488, .525]`, `50.7 [48.8, 52.5]`, `1,300`."""
+    return str(_format_cell(score, TableColumn("", "", form), _choose_decimals([score]), None))
+
+
+def format_heading(column: TableColumn) -> str:
+    """Return a column's title with its unit."""
+    return column.title + (" (%)" if column.form == "percent" and "%" not in column.title else "")
+
+
+def clean_text(text: str) -> str:
+    """Put a text on one line and drop control and direction characters: text of papers must not steer a terminal."""
+    return " ".join(_UNPRINTABLE.sub("", text).split())
+
+
+def to_rich(table: Table) -> rich.table.Table:
+    """Convert a table for the terminal; its first 40 rows."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    result = RichTable(
+        title=Text(table.title, style="bold"), title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
+    result.add_column("", overflow="fold")
+    for column in table.columns:
+        heading = Text(format_heading(column))
+        result.add_column(heading, justify="left" if column.form == "text" else "right", overflow="fold")
+    for row, cells in list(zip(table.rows, format_cells(table), strict=True))[:_MAX_TERMINAL_ROWS]:
+        origin = "" if row.origin == MEASURED else f" ({clean_text(row.origin)})"
+        texts = [Text(str(cell), style="bold" if cell.best else "") for cell in cells]
+        result.add_row(Text(clean_text(row.title) + origin), *texts)
+    if len(table.rows) > _MAX_TERMINAL_ROWS:
+        result.caption = f"and {len(table.rows) - _MAX_TERMINAL_ROWS} more rows (--json has all)"
+    return result
+
+
+def to_markdown(table: Table) -> str:
+    """Convert a table to Markdown, with its title and caption; long tables are folded."""
+    headings = [escape_markdown(format_heading(column)) for column in table.columns]
+    marks = ["---", *("---" if column.form == "text" else "---:" for column in table.columns)]
+    lines = [f"| {' | '.join(['', *headings])} |", f"|{'|'.join(marks)}|"]
+    for row, cells in zip(table.rows, format_cells(table), strict=True):
+        name = escape_markdown(row.title)
+        if row.origin != MEASURED:
+            name = f"*{name}* ({escape_markdown(row.origin)})"
+        if row.note:
+            name += f" ({escape_markdown(row.note)})"
+        texts = [f"**{escape_markdown(cell.text)}**" if cell.best else escape_markdown(cell.text) for cell in cells]
+        shown = [f"{text} {cell.interval}".rstrip() for text, cell in zip(texts, cells, strict=True)]
+        lines.append(f"| {' | '.join([name, *shown])} |")
+    caption = f" {escape_markdown(table.caption)}" if table.caption else ""
+    text = f"**{escape_markdown(table.title)}.**{caption}\n\n" + "\n".join(lines) + "\n"
+    if len(table.rows) <= _MAX_UNFOLDED_ROWS:
+        return text
+    summary = f"{html.escape(clean_text(table.title))}: {len(table.rows):,} rows"
+    return f"<details><summary>{summary}</summary>\n\n{text}\n</details>\n"
+
+
+def escape_markdown(text: str) -> str:
+    """Escape a text so that Markdown shows it as it is, also inside a table."""
+
+    def escape(found: re.Match[str]) -> str:
+        if found[0] == "://":
+            return ":&#47;/"  # otherwise it becomes a link
+        if found[0] in "<>&":
+            return html.escape(found[0])
+        return f"\\{found[0]}" if found[1] else f"{found[0][:-1]}\\{found[0][-1]}"
+
+    return _MARKDOWN_SPECIAL.sub(escape, clean_text(text))
+
+
+def format_code(text: str) -> str:
+    """Put a text into a code span, with a fence longer than any in it."""
+    text = clean_text(text)
+    fence = "`" * (1 + max((len(ticks) for ticks in re.findall("`+", text)), default=0))
+    pad = " " if text.startswith("`") or text.endswith("`") else ""
+    return f"{fence}{pad}{text}{pad}{fence}" if text else ""
+
+
+def _format_column(column: TableColumn, rows: Sequence[TableRow]) -> list[Cell]:
+    values = [row.cells.get(column.key) for row in rows]
+    decimals = _choose_decimals([value for value in values if isinstance(value, Score)])
+    measured = [
+        value
+        for row, value in zip(rows, values, strict=True)
+        if row.origin == MEASURED and isinstance(value, Score) and math.isfinite(value.value)
+    ]
+    best = None  # as text, so that figures that look equal are marked alike
+    if len(measured) > 1 and column.best in ("high", "low") and column.form != "text":
+        choose = max if column.best == "high" else min
+        best = _format_cell(choose(measured, key=lambda score: score.value), column, decimals, None).text
+    return [
+        _format_cell(value, column, decimals, best if row.origin == MEASURED else None)
+        for row, value in zip(rows, values, strict=True)
+    ]
+
+
+def _format_cell(value: Score | str | None, column: TableColumn, decimals: int, best: str | None) -> Cell:
+    if isinstance(value, str):
+        return Cell(clean_text(value))
+    if value is None or not math.isfinite(value.value):
+        return Cell(MISSING)
+    bounds = _get_bounds(value)
+    decimals = max(decimals, _count_digits(value.value, *bounds))  # the same for a figure and its interval
+    text = _format_number(value.value, column.form, decimals)
+    interval = f"[{', '.join(_format_number(bound, column.form, decimals) for bound in bounds)}]" if bounds else ""
+    return Cell(text, interval, text == best)
+
+
+def _get_bounds(score: Score) -> tuple[float, ...]:
+    """Return the ends of a score's interval; empty if it does not have both."""
+    if score.low is None or score.high is None or not (math.isfinite(score.low) and math.isfinite(score.high)):
+        return ()
+    return score.low, score.high
+
+
+def _choose_decimals(scores: Sequence[Score]) -> int:
+    """Choose the decimals of a column: none if all its numbers are whole, otherwise fewer the larger they are."""
+    finite = [score for score in scores if math.isfinite(score.value)]
+    values = [abs(score.value) for score in finite]
+    bounds = [abs(bound) for score in finite for bound in _get_bounds(score)]
+    if not values or all(value == int(value) for value in values + bounds):
+        return 0
+    return next((decimals for least, decimals in _DECIMALS if max(values) >= least), 3)
+
+
+def _count_digits(*values: float) -> int:
+    """Count the decimals that the largest of some numbers needs to keep its significant digits."""
+    if all(value == int(value) for value in values):
+        return 0
+    return min(_SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(max(map(abs, values)))), 9)
+
+
+def _format_number(value: float, form: str, decimals: int) -> str:
+    if form == "share":
+        text = f"{abs(value):.3f}".removeprefix("0") if abs(value) < 1 else f"{abs(value):.3f}"
+    elif form == "percent":
+        text = f"{100 * abs(value):.1f}"
+    else:
+        text = f"{abs(value):,.{decimals}f}"
+    return f"−{text}" if value < 0 and any(digit in text for digit in "123456789") else text

@@ -1,0 +1,276 @@
+"""The result cache: nothing is fitted or measured twice, interrupted fits continue, damaged files are replaced."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin.errors import LibraryBusy, StorageFailed
+from eqkin.evaluation.cache import ResultCache, compute_digest
+
+KEY = {"system": "x", "settings": {"rate": 0.1, "sizes": [1, 2]}, "corpus": "abc"}
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ResultCache:
+    return ResultCache(tmp_path / "cache")
+
+
+class Once:
+    """Counts how often it is asked."""
+
+    def __init__(self, answer):
+        self.answer, self.asked = answer, 0
+
+    def __call__(self, *given):
+        self.asked += 1
+        return self.answer
+
+
+# What is learned
+
+
+def test_a_system_is_fitted_once_for_each_key(cache):
+    fits = []
+
+    def fit(folder: Path) -> None:
+        fits.append(folder)
+        (folder / "weights").write_text("learned")
+
+    folder = cache.get_or_fit("x", KEY, fit)
+    assert cache.get_or_fit("x", KEY, fit) == folder
+    assert (folder / "weights").read_text() == "learned"
+    assert cache.get_or_fit("x", KEY | {"corpus": "def"}, fit) != folder
+    assert cache.get_or_fit("y", KEY, fit) != folder
+    assert len(fits) == 3
+    assert sorted(path.name for path in (cache.folder / "fitted").iterdir()) == sorted(
+        [f"x-{compute_digest(KEY)}", f"x-{compute_digest(KEY | {'corpus': 'def'})}", f"y-{compute_digest(KEY)}"]
+    )
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, MemoryError])
+def test_an_interrupted_fit_goes_on_with_what_it_left(cache, error):
+    def stopped(folder: Path) -> None:
+        (folder / "checkpoint").write_text("half")
+        raise error
+
+    def resumed(folder: Path) -> None:
+        (folder / "weights").write_text((folder / "checkpoint").read_text() + " and half")
+        (folder / "checkpoint").unlink()
+
+    with pytest.raises(error):
+        cache.get_or_fit("x", KEY, stopped)
+    assert [path.name for path in (cache.folder / "fitted").iterdir()] == [f"x-{compute_digest(KEY)}.part"]
+    folder = cache.get_or_fit("x", KEY, resumed)
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {"weights": "half and half"}
+    assert list((cache.folder / "fitted").iterdir()) == [folder]
+
+
+def _fit_slowly(folder: str, begun, go_on) -> None:
+    def fit(part: Path) -> None:
+        begun.set()
+        assert go_on.wait(60)
+        (part / "weights").write_text(str(os.getpid()))
+
+    ResultCache(Path(folder)).get_or_fit("x", KEY, fit)
+
+
+def test_two_processes_do_not_learn_the_same_at_once(cache):
+    context = multiprocessing.get_context("spawn")
+    begun, go_on = context.Event(), context.Event()
+    other = context.Process(target=_fit_slowly, args=(str(cache.folder), begun, go_on))
+    other.start()
+    try:
+        assert begun.wait(60)
+        never = Once(None)
+        with pytest.raises(LibraryBusy, match=f"process {other.pid}"):
+            cache.get_or_fit("x", KEY, never)
+        cache.get_or_fit("x", "another key", lambda folder: None)
+    finally:
+        go_on.set()
+        other.join(60)
+    assert (cache.get_or_fit("x", KEY, never) / "weights").read_text() == str(other.pid)
+    assert never.asked == 0
+
+
+# What is measured
+
+
+def test_a_measurement_is_taken_once_for_each_key_and_experiment(cache):
+    measure = Once({"score": 0.5})
+    for _ in range(2):
+        assert cache.get_or_measure("study", KEY, measure) == {"score": 0.5}
+    assert measure.asked == 1
+    cache.get_or_measure("study", KEY | {"corpus": "def"}, measure)
+    cache.get_or_measure("judged", KEY, measure)
+    assert measure.asked == 3
+
+
+def test_the_order_of_a_keys_fields_does_not_matter(cache):
+    measure = Once({"score": 1})
+    cache.get_or_measure("study", KEY, measure)
+    cache.get_or_measure("study", dict(reversed(KEY.items())), measure)
+    assert measure.asked == 1
+
+
+def test_what_was_measured_now_is_what_is_read_later(cache):
+    odd = Once({"nan": np.nan, "pair": (1, 2), "array": np.array([0.1, np.inf], np.float32), "text": "é"})
+    first = cache.get_or_measure("study", KEY, odd)
+    assert (
+        first
+        == cache.get_or_measure("study", KEY, odd)
+        == {"nan": None, "pair": [1, 2], "array": [0.1, None], "text": "é"}
+    )
+    assert odd.asked == 1
+
+
+@given(key=JSON, found=st.dictionaries(st.text(max_size=3), JSON, max_size=3))
+def test_any_json_is_kept(tmp_path_factory, key, found):
+    cache, measure = ResultCache(tmp_path_factory.mktemp("any")), Once(found)
+    assert cache.get_or_measure("study", key, measure) == cache.get_or_measure("study", key, measure) == found
+    assert measure.asked == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: b"",
+        lambda text: text[: len(text) // 2],
+        lambda text: b"[]",
+        lambda text: b"null",
+        lambda text: b'{"measured": {"score": 2}}',
+        lambda text: b'{"key": {}, "measured": {"score": 2}}',
+        lambda text: text.replace(b'{\n    "score": 0.5\n  }', b"[0.5]"),
+        lambda text: text.replace(b'"abc"', b'"def"'),
+        lambda text: text.replace(b"0.5", b"0.6"),
+        lambda text: b"\xff" + text,
+    ],
+)
+def test_a_damaged_measurement_is_taken_again(cache, damage):
+    measure = Once({"score": 0.5})
+    cache.get_or_measure("study", KEY, measure)
+    (path,) = (cache.folder / "rows" / "study").iterdir()
+    whole = path.read_bytes()
+    assert damage(whole) != whole
+    path.write_bytes(damage(whole))
+    assert cache.get_or_measure("study", KEY, measure) == {"score": 0.5}
+    assert measure.asked == 2
+    assert path.read_bytes() == whole
+
+
+def test_measurements_of_before_there_were_hashes_are_read(cache):
+    cache.get_or_measure("study", KEY, Once({"score": 0.5}))
+    (path,) = (cache.folder / "rows" / "study").iterdir()
+    kept = orjson.loads(path.read_bytes())
+    del kept["sha256"]
+    path.write_bytes(orjson.dumps(kept))
+    measure = Once({"score": 0.7})
+    assert cache.get_or_measure("study", KEY, measure) == {"score": 0.5}
+    assert measure.asked == 0
+
+
+def test_a_measurement_that_fails_leaves_nothing(cache):
+    def fail():
+        raise ValueError("no number")
+
+    with pytest.raises(ValueError, match="no number"):
+        cache.get_or_measure("study", KEY, fail)
+    assert not cache.folder.exists()
+
+
+def test_measurements_can_be_forgotten_and_what_was_learned_stays(cache):
+    measure = Once({"score": 1})
+    folder = cache.get_or_fit("x", KEY, lambda folder: None)
+    cache.get_or_measure("study", KEY, measure)
+    cache.get_or_measure("judged", KEY, measure)
+    cache.drop_measurements("study")
+    cache.drop_measurements("never measured")
+    cache.get_or_measure("study", KEY, measure)
+    cache.get_or_measure("judged", KEY, measure)
+    assert measure.asked == 3
+    assert folder.is_dir()
+
+
+# Vectors
+
+
+def kept_bytes(cache: ResultCache) -> int:
+    (path,) = (cache.folder / "vectors").iterdir()
+    return path.stat().st_size
+
+
+def test_vectors_are_encoded_once_and_come_back_the_same(cache):
+    vectors = np.random.default_rng(0).normal(size=(50, 64)).astype(np.float32)
+    encode = Once(vectors)
+    first, again = cache.get_or_encode("x", KEY, encode), cache.get_or_encode("x", KEY, encode)
+    assert encode.asked == 1
+    assert first.dtype == again.dtype == np.float32
+    assert np.array_equal(first, again)
+    np.testing.assert_allclose(first, vectors, rtol=1e-3)
+    assert kept_bytes(cache) < 50 * 64 * 2 + 1_000  # half precision
+
+
+@pytest.mark.parametrize("odd", [70_000.0, -1e30, 1e-9, 1e-30, np.inf])
+def test_vectors_that_half_precision_cannot_hold_are_kept_as_they_are(cache, odd):
+    vectors = np.ones((3, 4), np.float32)
+    vectors[1] = odd
+    for _ in range(2):
+        assert np.array_equal(cache.get_or_encode("x", KEY, lambda: vectors), vectors)
+
+
+def test_rows_of_zeros_and_no_rows_are_kept(cache):
+    assert np.array_equal(cache.get_or_encode("x", "zeros", Once(np.zeros((2, 3), np.float32))), np.zeros((2, 3)))
+    for _ in range(2):
+        assert cache.get_or_encode("x", "none", Once(np.zeros((0, 3), np.float32))).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: b"", lambda text: text[:-3], lambda text: text[:-1] + bytes([text[-1] ^ 1]), lambda text: b"{}" * 99],
+)
+def test_damaged_vectors_are_made_anew(cache, damage):
+    encode = Once(np.arange(6, dtype=np.float32).reshape(2, 3))
+    wanted = cache.get_or_encode("x", KEY, encode)
+    (path,) = (cache.folder / "vectors").iterdir()
+    whole = path.read_bytes()
+    path.write_bytes(damage(whole))
+    assert np.array_equal(cache.get_or_encode("x", KEY, encode), wanted)
+    assert encode.asked == 2
+    assert path.read_bytes() == whole
+
+
+# The disk
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path):
+    (tmp_path / "file").write_text("")
+    cache = ResultCache(tmp_path / "file")
+    with pytest.raises(StorageFailed, match="cannot be created"):
+        cache.get_or_fit("x", KEY, lambda folder: None)
+    with pytest.raises(StorageFailed):
+        cache.get_or_measure("study", KEY, dict)
+    with pytest.raises(StorageFailed):
+        cache.get_or_encode("x", KEY, lambda: np.ones((1, 1), np.float32))
+
+
+@given(first=JSON, second=JSON)
+def test_different_keys_have_different_digests(first, second):
+    assert len(compute_digest(first)) == 16
+    if compute_digest(first) == compute_digest(second):
+        assert first == second

@@ -1,0 +1,212 @@
+"""Bags of words, tree pairs and runs of tokens: what they see, what they do not, and their weights."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.evaluation.formulas import FormulaSet, compute_products
+from eqkin.evaluation.systems.sparse import (
+    BagOfWords,
+    LogBagOfWords,
+    TfIdfLatex,
+    TfIdfTree,
+    TreePairs,
+    count_ngrams,
+    serialize,
+    tokenize_latex,
+)
+from eqkin.trees.hashing import combine_hashes, hash_strings
+from eqkin.trees.normal import label_nodes
+from eqkin.trees.vocabulary import Vocabulary, to_dense
+from tests.evaluation.formulas import formulas
+from tests.training.corpora import corpus_of
+from tests.trees.strategies import FORESTS, build
+
+LATEX = [
+    r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",
+    r"P(a|b) = \frac{P(b|a) P(a)}{P(b)}",
+    r"e^{i\pi} + 1 = 0",
+    r"a^2 + b^2 = c^2",
+    r"\sum_{i=1}^{n} x_i^2 + x_i",
+    r"\mathbf{x}^\top A \mathbf{x} \geq 0",
+]
+TREE_SYSTEMS = [LogBagOfWords, TreePairs, TfIdfTree]
+
+
+@pytest.fixture(scope="module")
+def some():
+    return formulas(*LATEX)
+
+
+@pytest.mark.parametrize("system", [*TREE_SYSTEMS, TfIdfLatex])
+def test_each_formula_is_most_similar_to_itself(system, some):
+    scores = system().rank(some, some)
+    assert scores.shape == (6, 6)
+    assert scores.dtype == np.float32
+    np.testing.assert_allclose(scores.diagonal(), 1, atol=1e-5)
+    assert (scores.argmax(axis=1) == np.arange(6)).all()
+
+
+@pytest.mark.parametrize("system", [*TREE_SYSTEMS, TfIdfLatex])
+def test_a_formula_with_nothing_in_common_has_no_similarity(system):
+    x, one = ("mi", "", "x", []), ("mn", "", "1", [])
+    scores = system().rank(FormulaSet(build([x]), ["x"]), FormulaSet(build([one, x]), ["1", "x"]))
+    assert scores[0].tolist() == pytest.approx([0, 1], abs=1e-6)
+
+
+def test_order_matters_to_pairs_and_runs_and_not_to_bags():
+    given_, turned = formulas("ab+c"), formulas("c+ba")
+    assert LogBagOfWords().rank(given_, turned)[0, 0] == pytest.approx(1, abs=1e-6)
+    for system in (TreePairs, TfIdfTree, TfIdfLatex):
+        assert system().rank(given_, turned)[0, 0] < 0.9
+
+
+def test_pairs_see_who_stands_above():
+    """The same labels in depth-first order, another tree."""
+    outside = build([("mrow", "", "", [("msqrt", "", "", [("mi", "", "x", [])]), ("mi", "", "y", [])])])
+    inside = build([("mrow", "", "", [("msqrt", "", "", [("mi", "", "x", []), ("mi", "", "y", [])])])])
+    assert list(serialize(outside).iter_lines()) == list(serialize(inside).iter_lines())
+    one, other = FormulaSet(outside), FormulaSet(inside)
+    assert TfIdfTree().rank(one, other)[0, 0] == pytest.approx(1, abs=1e-6)
+    assert TreePairs().rank(one, other)[0, 0] < 0.9
+
+
+def test_renaming_a_symbol_costs_similarity_and_less_than_another_formula(some):
+    for system in (*TREE_SYSTEMS, TfIdfLatex):
+        scores = system().rank(some.select(np.array([0])), some)[0]
+        assert scores[1] < 0.999
+        assert scores[1] == np.sort(scores)[-2]
+
+
+def test_rare_labels_weigh_more_than_frequent_ones():
+    collection = formulas("x+1", "x+2", "x+3", r"\zeta+4")
+    scores = LogBagOfWords().rank(formulas(r"x \zeta"), collection)[0]
+    assert scores.argmax() == 3
+
+
+@given(FORESTS)
+def test_pairs_are_those_of_a_walk(trees):
+    forest = build(trees)
+    counts = TreePairs().count_terms(FormulaSet(forest))
+    assert counts.shape == (len(trees), 1 << TreePairs.bits)
+    for row, tree in enumerate(trees):
+        pairs, stack = [("above", None, tree[0], tree[2])], [tree]
+        while stack:
+            node = stack.pop()
+            children = node[3]
+            stack.extend(children)
+            pairs += [("above", (node[0], node[2]), child[0], child[2]) for child in children]
+            pairs += [
+                ("beside", (left[0], left[2]), right[0], right[2])
+                for left, right in zip(children[:-1], children[1:], strict=True)
+            ]
+        found = np.sort(counts[row].data)
+        assert found.tolist() == sorted(pairs.count(pair) for pair in set(pairs))
+
+
+@given(st.lists(st.lists(st.sampled_from(["a", "b", r"\frac", "12", "+"]), min_size=1, max_size=8), min_size=2))
+def test_weights_are_those_of_scikit_learn(lines):
+    """The same tokens through its own vectoriser, with a dictionary in place of hashes."""
+    given_ = [" ".join(line) for line in lines]
+    theirs = TfidfVectorizer(
+        token_pattern=r"\S+", lowercase=False, ngram_range=(1, 3), sublinear_tf=True
+    ).fit_transform(given_)
+    ours = TfIdfLatex().encode(FormulaSet(build([("mi", "", "x", [])] * len(lines)), given_))
+    np.testing.assert_allclose(compute_products(ours, ours), (theirs @ theirs.T).toarray(), atol=1e-5)
+
+
+def test_queries_are_weighted_by_the_collection_and_not_by_themselves(some):
+    system, queries = LogBagOfWords(), some.select(np.array([0, 1]))
+    by_collection = compute_products(system.encode(queries, some), system.encode(some))
+    np.testing.assert_allclose(system.rank(queries, some), by_collection, atol=1e-6)
+    assert np.abs(by_collection - compute_products(system.encode(queries), system.encode(some))).max() > 0.01
+
+
+def test_latex_is_cut_into_commands_numbers_and_characters():
+    tokens = tokenize_latex([r"\frac{12}{x_1}\, \{a\}", "", "ab"])
+    assert [tokens.names[token] for token in tokens.token] == [
+        r"\frac", "12", "x", "_", "1", r"\,", r"\{", "a", r"\}", "a", "b"
+    ]  # fmt: skip
+    assert tokens.offsets.tolist() == [0, 9, 9, 11]
+
+
+def test_runs_do_not_go_from_one_formula_to_the_next():
+    counts = count_ngrams(tokenize_latex(["ab", "c"]), 20)
+    assert counts.sum(axis=1).ravel().tolist() == [[3.0, 1.0]]
+
+
+def test_formulas_without_latex_are_refused():
+    with pytest.raises(BadInput, match="trees only"):
+        TfIdfLatex().encode(FormulaSet(build([("mi", "", "x", [])])))
+
+
+@pytest.mark.parametrize("system", TREE_SYSTEMS)
+def test_no_formulas_are_no_rows(system, some):
+    none = FormulaSet(build([]))
+    assert system().encode(none).shape[0] == 0
+    assert system().rank(some, none).shape == (6, 0)
+    assert system().rank(none, some).shape == (0, 6)
+
+
+def test_codes_of_pairs_depend_on_the_order_and_hardly_collide():
+    names = hash_strings([str(i) for i in range(500)])
+    first, second = np.repeat(names, 500), np.tile(names, 500)
+    codes = combine_hashes(first, second)
+    assert len(np.unique(codes)) == 250_000
+    columns = np.bincount((codes >> np.uint64(46)).astype(np.int64), minlength=1 << 18)
+    assert columns.max() < 15  # 250,000 into 2^18 columns at random
+
+
+@given(FORESTS)
+def test_the_papers_bag_is_the_sum_of_the_nodes_features(tmp_path_factory, trees):
+    forest = build(trees)
+    corpus = corpus_of([[6], [4]])
+    system = BagOfWords()
+    system.fit(corpus, tmp_path_factory.mktemp("bag"))
+    nodes = to_dense(Vocabulary.learn([corpus.forest]).extract_features(forest))
+    expected = [
+        nodes[start:end].sum(axis=0) for start, end in zip(forest.offsets[:-1], forest.offsets[1:], strict=True)
+    ]
+    found = system.encode(FormulaSet(forest))
+    assert found.shape == (len(trees), 256)
+    assert np.array_equal(found, np.array(expected).reshape(-1, 256))
+
+
+def test_the_papers_bag_keeps_its_vocabulary(tmp_path, some):
+    first = BagOfWords()
+    with pytest.raises(BadInput, match="call fit first"):
+        first.encode(some)
+    first.fit(corpus_of([[6], [4]]), tmp_path)
+    again = BagOfWords()
+    again.fit(corpus_of([[1]]), tmp_path)  # what is there is loaded, whatever the corpus
+    assert np.array_equal(first.encode(some), again.encode(some))
+    (tmp_path / "vocabulary.json").write_text("{")
+    with pytest.raises(CorruptData, match="not a vocabulary"):
+        BagOfWords().fit(corpus_of([[1]]), tmp_path)
+
+
+def test_labels_of_the_same_node_in_two_forests_have_one_column():
+    alone, among = formulas("x"), formulas("b+a", "x")
+    assert label_nodes(alone.forest)[0].index("mi:x") != label_nodes(among.forest)[0].index("mi:x")
+    assert LogBagOfWords().rank(alone, among)[0].argmax() == 1
+    assert LogBagOfWords().rank(alone, among)[0, 1] == pytest.approx(1, abs=1e-6)
+
+
+def test_a_formula_is_written_with_the_kinds_of_its_symbols():
+    sequences = serialize(formulas(r"\frac{a}{2} + \mathbf{x}", r"\text{if and only if}").forest)
+    first, second = sequences.iter_lines()
+    assert first.split() == ["mrow", "mfrac", "mi:a", "mn:2", "mo:+", "mi:x:bold"]
+    assert second == "mrow mtext:if␣and␣only␣if"
+
+
+def test_an_upright_letter_has_the_label_of_a_slanted_one_and_a_bold_one_has_not():
+    upright, slanted, bold = serialize(formulas(r"\mathrm{x}y", "xy", r"\mathbf{x}y").forest).iter_lines()
+    assert upright == slanted != bold
+
+
+def test_lines_of_many_trees_stay_apart():
+    forest = build([("mi", "", "xy"[i % 2], []) for i in range(20_001)])
+    assert list(serialize(forest).iter_lines()) == [f"mi:{'xy'[i % 2]}" for i in range(20_001)]

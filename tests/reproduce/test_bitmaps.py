@@ -1,0 +1,232 @@
+"""Formulas become pictures in a real Chromium, and are kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from eqkin.errors import BadInput, CorruptData
+from eqkin.trees.mathml import Node, to_forest, to_mathml, to_node
+from reproduce.bitmap_cnn import draw_subset
+from reproduce.bitmaps import (
+    HEIGHT,
+    ROW_BYTES,
+    WIDTH,
+    ImageCache,
+    Renderer,
+    compute_tree_keys,
+    count_empty,
+    find_chromium,
+    pack,
+    read_bitmaps,
+    unpack,
+    write_bitmaps,
+)
+from tests.training.corpora import corpus_of, some_trees
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+needs_browser = pytest.mark.skipif(
+    find_chromium() is None, reason="no Chromium is installed (Debian: apt install chromium)"
+)
+
+X, Y = Node("mi", text="x"), Node("mi", text="y")
+FRACTION = Node("mfrac", children=[X, Y])
+LINE = Node("mrow", children=[X, Node("mo", text="="), Y])
+WIDE = Node("mrow", children=[Node("mrow", children=[X, Node("mo", text="+")]) for _ in range(60)])
+HIGH = Node("mtable", children=[Node("mtr", children=[Node("mtd", children=[LINE])]) for _ in range(6)])
+
+
+@pytest.fixture(scope="module")
+def renderer() -> Iterator[Renderer]:
+    with Renderer() as made:
+        yield made
+
+
+@pytest.fixture
+def no_browser(monkeypatch):
+    monkeypatch.setenv("EQKIN_CHROMIUM", "false")  # the command
+
+
+def show(renderer: Renderer, *nodes: Node) -> np.ndarray:
+    images = renderer.render([to_mathml(node) for node in nodes])
+    assert images.shape == (len(nodes), HEIGHT, WIDTH)
+    assert images.dtype == np.uint8
+    return images
+
+
+def extent(image: np.ndarray) -> tuple[int, int, int, int]:
+    """First and last row, first and last column with ink."""
+    rows, columns = np.flatnonzero(image.max(1) > 20), np.flatnonzero(image.max(0) > 20)
+    return rows[0], rows[-1], columns[0], columns[-1]
+
+
+@needs_browser
+def test_different_formulas_look_different(renderer):
+    x, y, again = show(renderer, X, Y, X)
+    assert (x != y).any()
+    assert (x == again).all()
+
+
+@needs_browser
+def test_a_fraction_is_taller_than_a_line_and_both_stand_in_the_middle_at_the_left(renderer):
+    line, fraction = show(renderer, LINE, FRACTION)
+    assert 4 < np.ptp(extent(line)[:2]) < np.ptp(extent(fraction)[:2]) < HEIGHT
+    for image in (line, fraction):
+        top, bottom, left, _ = extent(image)
+        assert abs((top + bottom) / 2 - HEIGHT / 2) < 5
+        assert left < 5
+    assert extent(line)[3] > extent(fraction)[3]
+
+
+@needs_browser
+def test_what_is_too_wide_or_too_high_is_scaled_down_to_fit(renderer):
+    wide, high, line = show(renderer, WIDE, HIGH, LINE)
+    assert WIDTH - 20 < extent(wide)[3] < WIDTH - 1  # all of it, up to the last sign
+    assert wide[:, -1].max() == 0
+    assert np.ptp(extent(wide)[:2]) < np.ptp(extent(line)[:2])
+    assert HEIGHT - 8 < np.ptp(extent(high)[:2]) < HEIGHT
+    assert high[0].max() == high[-1].max() == 0
+
+
+@needs_browser
+def test_aligned_equations_stand_below_each_other_at_their_relation_signs(renderer):
+    def row(terms: int) -> Node:
+        left = Node("mtd", children=[X] * terms)
+        return Node("mtr", children=[left, Node("mtd", children=[Node("mo", text="="), Y])])
+
+    (image,) = show(renderer, Node("mtable", {"columnalign": "right left"}, children=[row(9), row(1)]))
+    upper, lower = extent(image[: HEIGHT // 2]), extent(image[HEIGHT // 2 :])
+    assert lower[2] > upper[2] + 30
+    assert lower[3] == upper[3]
+
+
+@needs_browser
+def test_a_page_with_more_formulas_than_fit_keeps_their_order(renderer):
+    digits = [Node("mn", text=str(number)) for number in range(10)]
+    ten = show(renderer, *digits)
+    many = show(renderer, *(digits * 61))
+    assert (many == np.tile(ten, (61, 1, 1))).all()
+
+
+@needs_browser
+def test_scripts_do_nothing(renderer):
+    attack = "<script>document.title='hit'</script><img src='http://127.0.0.1:9/' onerror=\"document.title='hit'\">"
+    escaped, mark = show(renderer, Node("mtext", text=attack), X)
+    assert escaped.any()
+    raw = f"<math><mtext>{attack}</mtext></math><svg onload=\"document.title='hit'\"></svg>"
+    assert (renderer.render([raw, to_mathml(X)])[1] == mark).all()
+    assert renderer._thread.submit(renderer._session._tab.title).result() == ""
+
+
+@needs_browser
+def test_empty_and_odd_formulas_have_empty_pictures_or_marks(renderer):
+    empty, half = show(renderer, Node("mrow"), Node("mi", text="\ud800"))
+    assert not empty.any()
+    assert half.any()
+    assert renderer.render([]).shape == (0, HEIGHT, WIDTH)
+
+
+@needs_browser
+def test_a_browser_that_is_gone_is_started_again_and_shows_the_same(renderer):
+    expected = show(renderer, LINE, WIDE, HIGH)
+    renderer._thread.submit(renderer._session._browser.close).result()
+    shown = show(renderer, LINE, WIDE, HIGH, X)
+    assert (shown[:3] == expected).all()
+    assert shown[3].any()
+
+
+def test_without_a_browser_the_error_says_what_to_install(no_browser):
+    with pytest.raises(BadInput, match="apt install chromium"):
+        Renderer().__enter__()
+
+
+def pictures(count: int) -> np.ndarray:
+    return pack(np.random.default_rng(0).integers(0, 256, (count, HEIGHT, WIDTH), np.uint8))
+
+
+def test_packing_keeps_four_levels_of_grey():
+    images = np.zeros((2, HEIGHT, WIDTH), np.uint8)
+    images[0, 3, 5:8], images[1, -1, -1] = (90, 160, 250), 85
+    packed = pack(images)
+    assert packed.shape == (2, ROW_BYTES, HEIGHT)
+    kept = unpack(packed)
+    assert kept.shape == images.shape
+    assert kept[0, 3, 4:9].tolist() == [0, 85, 170, 255, 0]
+    assert kept[1, -1, -1] == 85
+    assert np.count_nonzero(kept) == 4
+    assert count_empty(pack(np.zeros((3, HEIGHT, WIDTH), np.uint8))) == 3
+    assert (pack(unpack(pictures(5))) == pictures(5)).all()
+
+
+def test_a_file_gives_back_what_was_written(tmp_path):
+    keys = np.array([7, 2**64 - 1, 0], np.uint64)
+    path = write_bitmaps(tmp_path / "new", keys, pictures(3), "Chromium 1")
+    found = read_bitmaps(path)
+    assert found.keys.tolist() == keys.tolist()
+    assert found.browser == "Chromium 1"
+    assert (found.read_images() == pictures(3)).all()
+    assert write_bitmaps(tmp_path, keys, pictures(3), "Chromium 1").read_bytes() == path.read_bytes()
+
+
+def test_damaged_and_foreign_files_are_refused(tmp_path):
+    path = write_bitmaps(tmp_path, np.arange(3, dtype=np.uint64), pictures(3), "Chromium 1")
+    content = path.read_bytes()
+    header, _, body = content.partition(b"\n")
+    of_next_version = json.dumps(json.loads(header) | {"version": 99}).encode() + b"\n" + body
+    flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
+    too_many = json.dumps(json.loads(header) | {"count": 2**40}).encode() + b"\n" + body
+    too_few = json.dumps(json.loads(header) | {"count": 2}).encode() + b"\n" + body
+    for bad in (b"", b"{}", b"[1]\n", content[:-1], flipped, of_next_version, too_many, too_few):
+        path.write_bytes(bad)
+        with pytest.raises(CorruptData, match="delete it"):
+            read_bitmaps(path).read_images()
+
+
+def test_equal_trees_have_equal_keys_in_any_forest_and_others_differ():
+    forest = some_trees(30)
+    keys = compute_tree_keys(forest)
+    assert len(set(keys.tolist())) == len({tuple(compute_tree_keys(forest.select([i])).tolist()) for i in range(30)})
+    chosen = [17, 3, 3, 4]
+    assert (compute_tree_keys(forest.select(chosen)) == keys[chosen]).all()
+    nested = Node("mrow", children=[Node("mrow", children=[X]), Node("mrow")])
+    other = Node("mrow", children=[Node("mrow"), Node("mrow", children=[X])])
+    wrapped = [to_forest(node) for node in (X, Y, Node("mn", text="x"), Node("mi", {"a": "b"}, "x"), nested, other)]
+    assert len({compute_tree_keys(forest).item() for forest in wrapped}) == len(wrapped)
+    assert len(compute_tree_keys(forest.select([]))) == 0
+
+
+def test_a_subset_is_of_whole_papers_the_same_for_the_same_seed():
+    corpus = corpus_of([[2, 1], [4], [1], [3, 3], [2], [5]], citations=((0, 1), (2, 3), (4, 5)))
+    drawn = draw_subset(corpus, 8, seed=1)
+    assert 8 <= len(drawn) < 8 + 6
+    sizes = dict(zip(corpus.papers, np.bincount(corpus.paper).tolist(), strict=True))
+    assert np.bincount(drawn.paper).tolist() == [sizes[name] for name in drawn.papers]
+    assert draw_subset(corpus, 8, seed=1).digest == drawn.digest
+    assert len({tuple(draw_subset(corpus, 8, seed=seed).papers) for seed in range(8)}) > 1
+    fewer = draw_subset(corpus, 4, seed=1)
+    assert set(fewer.papers) < set(drawn.papers)
+    assert len(draw_subset(corpus, 1_000)) == len(corpus)
+
+
+@needs_browser
+def test_a_gallery_renders_what_is_missing_and_needs_no_browser_for_the_rest(tmp_path, renderer, no_browser):
+    corpus = corpus_of([[2, 1], [4], [5]])
+    forest = draw_subset(corpus, 8).forest
+    known, others = len(forest) - 3, [to_mathml(to_node(forest, i)) for i in range(len(forest) - 3, len(forest))]
+    write_bitmaps(tmp_path, compute_tree_keys(forest)[:known], pictures(known), "another")
+    told: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("EQKIN_CHROMIUM")
+        assert count_empty(ImageCache(tmp_path, told.append).get_images(forest)) == 0
+    assert [line.split(";")[0] for line in told] == ["rendered 3 of 3 formulas"]
+    assert len(list(tmp_path.iterdir())) == 2
+    found = ImageCache(tmp_path).get_images(forest)
+    assert (found[:known] == pictures(known)).all()
+    assert (found[known:] == pack(renderer.render(others))).all()
+    order = [known + 1, 0, 2, 0, 4]
+    assert (ImageCache(tmp_path).get_images(forest.select(order)) == found[order]).all()
+    with pytest.raises(BadInput, match="lacks 1 images"):
+        ImageCache(tmp_path).get_images(to_forest(WIDE))

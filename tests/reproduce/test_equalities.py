@@ -1,0 +1,174 @@
+"""The experiment with equalities: splits by work, figures with intervals, nothing measured twice, finetuned models."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from eqkin.encoder.encoder import Encoder
+from eqkin.errors import BadInput
+from eqkin.evaluation.cache import ResultCache
+from eqkin.evaluation.context import HELD_OUT_FRACTION, SMALL_SCALE, SPLIT_SEED, ExperimentContext
+from eqkin.evaluation.equalities import PairSet, split_by_work
+from eqkin.evaluation.finetune import finetune_model
+from eqkin.evaluation.tables import PAPER, Score
+from eqkin.search.features import compute_structural_overlap, extract_features
+from eqkin.training.finetuning import FinetuningConfig
+from eqkin.trees import Vocabulary
+from reproduce.equalities import run_equalities
+from reproduce.reranking import EmbeddedSides, StructureOverlap, rank_with_structure
+from tests.encoder.models import random_model
+from tests.evaluation.pairs import corpus_of_equalities, side
+from tests.trees.strategies import build
+
+SCALE = replace(SMALL_SCALE, triplets=300, width=16, triples=100, epochs=3, batches=(16, 32, 4_096), resamples=50)
+SYSTEMS = ["eqkin", "eqkin-as-is", "graph", "bag-of-words", "graph-as-is", "bag-of-words-as-is", "tfidf-tree"]
+
+
+def test_pair_split_keeps_pairs_of_a_work_together():
+    pairs = PairSet.split(corpus_of_equalities(), "equalities", 1_000)
+    works = [set(pairs.work[part].tolist()) for part in (pairs.train, pairs.validation, pairs.test)]
+    assert works[0].isdisjoint(works[1] | works[2])
+    assert works[1].isdisjoint(works[2])
+    assert sorted(np.concatenate([pairs.train, pairs.validation, pairs.test]).tolist()) == list(range(len(pairs.pairs)))
+    assert abs(len(pairs.test) - len(pairs.pairs) / 2) < 10
+    assert 0 < len(pairs.validation) < len(pairs.train)
+
+
+def test_split_by_work_does_not_depend_on_order():
+    works = [f"work{number % 20}" for number in range(100)]
+    mask = split_by_work(works, 0.3, "seed")
+    assert {work for work, taken in zip(works, mask, strict=True) if taken} == {
+        work for work, taken in zip(works[::-1], split_by_work(works[::-1], 0.3, "seed"), strict=True) if taken
+    }
+    assert mask.sum() == 30
+    assert not np.array_equal(mask, split_by_work(works, 0.3, "another seed"))
+
+
+def test_split_by_work_skips_large_works_and_never_takes_all():
+    assert split_by_work(["large"] * 9 + ["small"], 0.2, "").tolist() == [False] * 9 + [True]
+    assert split_by_work(["a", "b"], 0.9, "").sum() == 1
+    assert split_by_work(["large"] * 5 + ["larger"] * 6, 0.1, "").sum() == 5
+
+
+def test_pair_split_rejects_too_few_works_and_unknown_sets():
+    with pytest.raises(BadInput, match="too few"):
+        PairSet.split(corpus_of_equalities(works=2), "equalities", 1_000)
+    with pytest.raises(BadInput, match="unknown set of pairs 'sums'"):
+        PairSet.split(corpus_of_equalities(), "sums", 1_000)
+
+
+def test_pair_split_limits_number_of_pairs():
+    assert len(PairSet.split(corpus_of_equalities(), "relations", 50).pairs) == 50
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """An experiment on the smallest scale: its result, and what it told."""
+    folder, told = tmp_path_factory.mktemp("store"), []
+    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", told.append)
+    return folder, run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"]), told
+
+
+def test_equalities_tables_have_intervals(ran):
+    result = ran[1][0]
+    assert [table.name for table in result.tables] == [
+        "equalities-equalities", "equalities-equalities-differences", "equalities-batches",
+        "equalities-inequalities", "equalities-inequalities-differences",
+    ]  # fmt: skip
+    for table in result.tables:
+        for row in table.rows:
+            for score in row.cells.values():
+                assert row.origin == PAPER or score.low <= score.value <= score.high
+    titles = [row.title for row in result.tables[0].rows if row.origin != PAPER]
+    assert titles[:2] == ["eqkin, reranked by structure, finetuned", "Graph network, finetuned"]
+    assert "Graph network, not finetuned" in titles
+    notes = [row.note for row in result.tables[0].rows if row.title.startswith("eqkin")]
+    assert all("weight of structural overlap" in note for note in notes)
+    assert ["epoch" in note for note in notes] == [True, False]
+    assert sum(row.origin == PAPER for row in result.tables[0].rows) == 4
+
+
+def test_finetuned_bag_of_words_beats_fixed_one(ran):
+    rows = {row.title: row.cells for row in ran[1][0].tables[0].rows}
+    assert rows["Bag of words, finetuned"]["r10"].low > rows["Bag of words, 256 features, not finetuned"]["r10"].high
+
+
+def test_structure_overlap_equals_that_of_the_engine():
+    forest = PairSet.split(corpus_of_equalities(), "equalities", 30).pairs.forest
+    profiles = extract_features(forest)
+    found = StructureOverlap(forest)(slice(3, 8))
+    for row, at in zip(found, range(3, 8), strict=True):
+        np.testing.assert_allclose(
+            row, compute_structural_overlap(profiles.select(np.array([at])), profiles), rtol=1e-5
+        )
+    assert np.array_equal(StructureOverlap(forest).scale(2.0)(slice(0, 2)), 2 * StructureOverlap(forest)(slice(0, 2)))
+    assert StructureOverlap(forest).scale(0) is None
+
+
+def test_structure_weight_is_chosen_on_validation_sides():
+    forest = build([("mrow", "", "", side("abcdefghijkl", [at, at + 1, at + 2])) for at in range(8)]).canonicalise()
+    twice = forest.select(np.tile(np.arange(8), 2))  # the other side is the same formula
+    told = np.eye(8, dtype=np.float32)[np.tile(np.arange(8), 2)]
+    misled = np.roll(told, 1, axis=0)[np.concatenate((np.arange(8), 8 + (np.arange(8) + 3) % 8))]
+    found, choice = rank_with_structure(EmbeddedSides(twice, told), EmbeddedSides(twice, told))
+    assert (found == 0).all() and choice == {"counted": 0, "score_with_counted": 1}
+    found, choice = rank_with_structure(EmbeddedSides(twice, misled), EmbeddedSides(twice, told))
+    assert choice["counted"] > 1 and (found == 0).all()
+
+
+def test_sweep_leaves_out_batches_larger_than_the_training_set(ran):
+    (plot,) = ran[1][1]
+    assert {title: list(scores) for title, scores in plot.series.items()} == {
+        "Graph network": [16, 32],
+        "Bag of words": [16, 32],
+    }
+
+
+def test_equalities_are_not_measured_twice(ran):
+    folder, result, told = ran
+    assert any("learning rate" in message for message in told)
+    again = []
+    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", again.append)
+    same = run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"])
+    assert same == result
+    assert not any("learning rate" in message or "not finetuned" in message for message in again)
+    more, _ = run_equalities(context, corpus_of_equalities(48), ["tfidf-tree", "tree-pairs"], ["equalities"])
+    assert [message for message in again if "not finetuned" in message] == [
+        "equalities: Tree pairs, log tf-idf, not finetuned"
+    ]
+    assert len(more.tables[0].rows) == 2 + 4
+
+
+def test_pairs_come_from_held_out_works(ran):
+    learn, held_out = corpus_of_equalities(48).split(HELD_OUT_FRACTION, SPLIT_SEED)
+    assert set(learn.works).isdisjoint(held_out.works)
+    count = len(PairSet.split(held_out, "equalities", 1_000).pairs)
+    assert ran[1][0].facts["equalities"].startswith(f"{count} pairs")
+
+
+def test_equalities_reject_unknown_systems_and_sets(tmp_path):
+    context = ExperimentContext(ResultCache(tmp_path), SCALE, "cpu")
+    with pytest.raises(BadInput, match="unknown system 'oracle'"):
+        run_equalities(context, corpus_of_equalities(), ["oracle"])
+    with pytest.raises(BadInput, match="unknown set of pairs 'sums'"):
+        run_equalities(context, corpus_of_equalities(), sets=["sums"])
+
+
+def test_finetune_model_improves_recall_and_can_be_loaded(tmp_path):
+    corpus = corpus_of_equalities()
+    random_model(vocabulary=Vocabulary.learn([corpus.forest])).save(tmp_path / "first")
+    settings = FinetuningConfig(batch=16, epochs=10, rates=(3e-3,))
+    done = finetune_model(
+        corpus, tmp_path / "second", model=tmp_path / "first", settings=settings, device="cpu", resamples=50
+    )
+    assert done.after["r10"].value > done.before["r10"].value
+    assert isinstance(done.after["r1"], Score)
+    assert done.learned + done.checked + done.tested == 24 * 8
+    first, second = Encoder.load(tmp_path / "first"), Encoder.load(tmp_path / "second")
+    assert first.digest != second.digest
+    assert second.model.recipe["finetuned"]["batch"] == 16
+    lengths = np.linalg.norm(second.embed(corpus.forest), axis=1)
+    assert lengths.mean() == pytest.approx(1 - lengths.std(), abs=0.01)
+    with pytest.raises(BadInput, match="already holds a model"):
+        finetune_model(corpus, tmp_path / "second", device="cpu")

@@ -1,0 +1,62 @@
+"""The worked examples: results of two searches, with the models they name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from eqkin import Encoder, Library
+from eqkin.evaluation.cache import ResultCache
+from eqkin.evaluation.context import ExperimentContext
+from eqkin.index import update_index
+from reproduce.examples import BAYES_QUERY, ISING_QUERY, run_examples
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    place = tmp_path_factory.mktemp("examples")
+    machine = r"\section{Networks} A Boltzmann machine has energy \[ E = -\sum_{i<j} w_{ij} s_i s_j - \sum_i b_i s_i \]"
+    magnets = r"\section{Spins} Rising heat. \[ H = -\sum_{i<j} J_{ij} \sigma_i \sigma_j - \sum_i h_i \sigma_i \]"
+    bayes = (
+        r"\section{Chances} Known: \[ P(s \mid d) = \frac{P(d \mid s) P(s)}{P(d)} \]"
+        r"\section{Totals} and \[ P(d) = \int P(d \mid s) P(s) ds \] and \[ \nabla \times B = 0 \]"
+    )
+    records = [
+        {"doc_id": "machine", "title": "Learning", "latex": machine},
+        {"doc_id": "magnets", "title": "On the Ising model", "latex": magnets},
+        {"doc_id": "bayes", "title": "Bayes", "latex": bayes},
+    ]
+    (place / "papers.jsonl").write_text("\n".join(json.dumps(record) for record in records))
+    with Library.open(place / "library") as library:
+        library.add(place / "papers.jsonl")
+        update_index(library, Encoder.load())
+    return place / "library"
+
+
+@pytest.fixture
+def context(tmp_path) -> ExperimentContext:
+    return ExperimentContext(ResultCache(tmp_path))
+
+
+def test_examples_list_results_and_mark_named_models(context, folder):
+    with Library.open(folder, create=False) as library:
+        result = run_examples(context, library)
+    bayes, ising = result.tables
+    assert BAYES_QUERY in bayes.caption and ISING_QUERY in ising.caption
+    assert bayes.rows[0].cells["paper"] == "Bayes, Chances"
+    named = {row.cells["paper"]: row.cells["names"] for row in ising.rows if row.cells["names"]}
+    assert named == {"Learning, Networks": "Boltzmann machine", "On the Ising model, Spins": "Ising"}
+    assert "Boltzmann machine: 1, Ising: 1" in ising.caption
+    assert [row.title for row in ising.rows] == [str(rank) for rank in range(1, len(ising.rows) + 1)]
+    assert result.facts["library"].startswith("5 equations in 3 papers")
+
+
+def test_examples_of_an_unrelated_library_name_no_model(context, tmp_path):
+    path = tmp_path / "paper.jsonl"
+    path.write_text(json.dumps({"doc_id": "a", "title": "Rising", "latex": r"Promising. \[ a + b = c \]"}))
+    with Library.open(tmp_path / "library") as library:
+        library.add(path)
+        update_index(library, Encoder.load())
+        result = run_examples(context, library)
+    assert [[row.cells["names"] for row in table.rows] for table in result.tables] == [[""], [""]]
+    assert all("Boltzmann machine: 0, Ising: 0" in table.caption for table in result.tables)

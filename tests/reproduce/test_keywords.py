@@ -1,0 +1,219 @@
+"""Keywords of the search study: bundled queries, matching with typos, relevant sections."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eqkin import Library
+from eqkin.errors import BadInput
+from eqkin.training.data import Corpus
+from reproduce.keywords import (
+    MAX_EXACT_LENGTH,
+    Keyword,
+    StudyQuery,
+    compute_query_digest,
+    find_relevant_sections,
+    load_queries,
+    make_section_text,
+    normalize,
+    read_query_formulas,
+    read_section_ids,
+)
+from reproduce.published import STUDY_QUERIES
+
+QUERY = {"id": "bayes", "field": "probability", "latex": "P(A|B)", "keywords": ["bayes"]}
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(entries):
+        path = tmp_path / "queries.json"
+        path.write_text(entries if isinstance(entries, str) else json.dumps(entries))
+        return path
+
+    return write
+
+
+def test_bundled_queries_are_many_from_many_fields():
+    queries = load_queries()
+    assert len(queries) >= 70
+    assert len({query.field for query in queries}) >= 20
+    assert len({query.latex for query in queries}) == len(queries)
+
+
+def test_every_row_of_the_papers_table_is_there():
+    ours = [query for query in load_queries() if query.paper_keywords]
+    assert len(ours) == len(STUDY_QUERIES) == 22
+    for row in STUDY_QUERIES:
+        printed = [word.replace("distr.", "distribution").replace("prog.", "programming")
+                   for word in row.title.split(", ") if word not in ("...", "erm", "lima")]  # fmt: skip
+        assert [query for query in ours if set(printed) <= set(query.keywords)], row.title
+
+
+def test_every_formula_can_be_read():
+    queries = load_queries()
+    read = read_query_formulas(queries)
+    assert len(read) == len(queries)
+    assert list(read.latex) == [query.latex for query in queries]
+
+
+def test_a_file_of_ones_own_is_read(written):
+    assert load_queries(written([QUERY])) == [StudyQuery("bayes", "probability", "P(A|B)", ("bayes",))]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"keywords": []}, '"keywords" is missing'),
+        ({"keywords": "bayes"}, '"keywords" is missing'),
+        ({"keywords": ["erm"]}, "at least 4 characters"),
+        ({"keywords": [17]}, "at least 4 characters"),
+        ({"keywords": ["Bayes"]}, "normal form 'bayes'"),
+        ({"keywords": ["two  spaces"]}, "'two spaces'"),
+        ({"latex": ""}, '"latex" is missing'),
+        ({"paper_keywords": "yes"}, "true or false"),
+        ({"keyword": ["bayes"]}, "unknown: keyword"),
+    ],
+)
+def test_what_is_wrong_with_an_entry_is_told(written, change, words):
+    with pytest.raises(BadInput, match="query 2") as caught:
+        load_queries(written([QUERY, QUERY | {"id": "other"} | change]))
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "[1]", "nonsense", '["text"]'])
+def test_what_is_no_list_of_queries_is_refused(written, content):
+    with pytest.raises(BadInput, match=r"queries\.json"):
+        load_queries(written(content))
+
+
+def test_a_missing_file_is_told(tmp_path):
+    with pytest.raises(BadInput, match="cannot be read"):
+        load_queries(tmp_path / "none.json")
+
+
+def test_two_queries_of_one_name_are_refused(written):
+    with pytest.raises(BadInput, match="the id 'bayes' occurs twice"):
+        load_queries(written([QUERY, QUERY]))
+
+
+def test_an_unreadable_formula_is_named():
+    with pytest.raises(BadInput, match="frac"):
+        read_query_formulas([StudyQuery("a", "b", r"\frac{", ("cccc",))])
+
+
+def test_the_digest_depends_on_formulas_and_keywords(written):
+    digests = {
+        compute_query_digest(load_queries(written([QUERY | change])))
+        for change in ({}, {"latex": "P(B|A)"}, {"keywords": ["bayes' rule"]})
+    }
+    assert len(digests) == 3
+
+
+def test_a_title_names_the_first_keywords():
+    assert StudyQuery("a", "b", "c", ("one", "two")).title == "one, two"
+    assert StudyQuery("a", "b", "c", ("one", "two", "three")).title == "one, two, ..."
+
+
+def distance_within(text: str, word: str) -> int:
+    """The least Levenshtein distance of a word to any part of a text (Sellers 1980)."""
+    row = [0] * (len(text) + 1)
+    for at, letter in enumerate(word, 1):
+        before, row = row, [at]
+        for place, other in enumerate(text, 1):
+            row.append(min(before[place] + 1, row[place - 1] + 1, before[place - 1] + (letter != other)))
+    return min(row)
+
+
+def slipped(word: str, place: int, letter: str, kind: int) -> str:
+    """A word with a letter put in, left out or replaced."""
+    place %= len(word)
+    return word[:place] + letter * (kind != 1) + word[place + (kind != 0) :]
+
+
+FEW = st.text("ab", max_size=60)  # few letters make near misses likely
+LONG = st.text("ab", min_size=MAX_EXACT_LENGTH + 1, max_size=16)
+
+
+@given(FEW, LONG)
+def test_long_keywords_count_at_a_distance_below_two(text, word):
+    assert Keyword.parse(word).occurs_in(text) == (distance_within(text, word) < 2)
+
+
+@given(FEW, LONG, FEW, *[st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(0, 2))] * 2)
+def test_slips_are_told_from_greater_changes(before, word, after, first, second):
+    once = slipped(word, *first)
+    assert Keyword.parse(word).occurs_in(before + once + after)
+    text = before + slipped(once, *second) + after
+    assert Keyword.parse(word).occurs_in(text) == (distance_within(text, word) < 2)
+
+
+@given(FEW, st.text("ab", min_size=1, max_size=MAX_EXACT_LENGTH))
+def test_short_keywords_count_only_as_they_are(text, word):
+    assert Keyword.parse(word).occurs_in(text) == (word in text)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "text", "counts"),
+    [
+        ("lstm", "BiLSTMs", True),  # within a word
+        ("q-learning", "Q–learning", True),  # any hyphen
+        ("q-learning", "q-leaming", False),  # 10 characters: exactly
+        ("strongly convex", "strongly\n  convex", True),
+        ("handshake lemma", "the handshaking lemma", False),
+        ("handshaking lemma", "the hand-shaking lemma", True),
+        ("johnson-lindenstrauss", "the Johnson–Lindenstraus bound", True),
+        ("bayes' rule", "Bayes’ rule", True),
+        ("effective area", "an affective areas", True),
+        ("effective area", "affective aria", False),
+    ],
+)
+def test_examples(keyword, text, counts):
+    assert Keyword.parse(keyword).occurs_in(normalize(text)) is counts
+
+
+def test_a_section_is_read_without_its_commands():
+    text = make_section_text(
+        r"The \emph{Ising} Model", r"Schr{\"o}dinger~\cite{ising1925} says \textbf{Strongly} convex."
+    )
+    assert text == "the ising model \ufffc schrödinger says strongly convex."
+
+
+@pytest.fixture
+def library(tmp_path):
+    latex = (
+        r"\section{Cats} The cat purrs. \[ a = b \] \section{Without equations} The mouse hides."
+        r"\section{A dog} It barks loudly, an anaconda is silent. \[ c = d \] \[ e = f \]"
+    )
+    records = [
+        {"doc_id": "one", "title": "One", "latex": latex},
+        {"doc_id": "two", "title": "Two", "latex": r"\section{Mice} Of the anacomda nothing is said. \[ x = y^2 \]"},
+    ]
+    path = tmp_path / "papers.jsonl"
+    path.write_text("\n".join(json.dumps(record) for record in records))
+    with Library.open(tmp_path / "library") as opened:
+        opened.add(path)
+        yield opened
+
+
+def test_sections_of_a_library_are_found_by_their_own_text(library):
+    corpus = Corpus.from_library(library)
+    sections = read_section_ids(library, corpus)
+    said = []
+    queries = [["purrs", "nothing is"], ["a dog"], ["mouse"], ["anaconda is silent", "the anaconda nothing"]]
+    found = find_relevant_sections(library, sections, queries, said.append)
+    ids = [[corpus.get_equation_id(tree) for tree in np.flatnonzero(row)] for row in found[:, corpus.section]]
+    assert [[name.split(":")[-1] for name in names] for names in ids] == [
+        ["one#0", "two#0"], ["one#1", "one#2"], [], ["one#1", "one#2", "two#0"],
+    ]  # fmt: skip
+    assert said[-1] == "searched 3 of 3 sections for keywords"
+
+
+def test_a_section_that_is_gone_is_told(library):
+    with pytest.raises(BadInput, match="changed while"):
+        find_relevant_sections(library, np.array([10_000]), [["purrs"]])

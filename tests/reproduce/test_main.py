@@ -1,0 +1,203 @@
+"""`python -m reproduce` on the atlas, at the smallest scale."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import pytest
+
+pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[train]'")
+pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
+pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install 'eqkin[eval]'")
+
+from eqkin.search.rerank import Ranker  # noqa: E402
+from reproduce.__main__ import main  # noqa: E402
+from tests.cli.running import Ended, eqkin, run_main  # noqa: E402
+from tests.cli.test_evaluate import judged_folder, labelled_file, rows_of, times  # noqa: E402
+from tests.training.corpora import corpus_of  # noqa: E402
+
+
+def reproduce(*arguments: object) -> Ended:
+    return run_main(main, *arguments)
+
+
+class Ran(NamedTuple):
+    """A folder in which most experiments were run, and what each printed."""
+
+    out: Path
+    library: Path
+    ended: dict[str, Ended]
+
+    def result(self, name: str) -> Any:
+        return orjson.loads((self.out / "results" / f"{name}.json").read_bytes())
+
+
+COMMANDS = {
+    "train": ["ablation", "--small", "--train-only"],
+    "ablation": ["ablation", "--small", "--systems", "bag-of-words"],
+    "study": ["study", "--small", "--systems", "paper,bag-of-words"],
+    "equalities": ["equalities", "--small", "--systems", "bag-of-words-as-is,tfidf-tree"],
+    "labelled": ["labelled", "--small", "--systems", "paper,bag-of-words"],
+    "examples": ["examples"],
+}
+
+
+@pytest.fixture(scope="module")
+def ran(atlas_library, tmp_path_factory) -> Ran:
+    out = tmp_path_factory.mktemp("evaluation")
+    ended = {name: reproduce(*command, "-l", atlas_library, "--out", out) for name, command in COMMANDS.items()}
+    rows = [{"name": "eqkin", "equations_per_second": 900.0}]
+    report = {"benchmark": "encode", "machine": "an abacus", "facts": {}, "tables": {"Trees to vectors": rows}}
+    (out / "encode.json").write_bytes(orjson.dumps(report))
+    ended["speed"] = reproduce("speed", out / "encode.json", "--out", out)
+    return Ran(out, atlas_library, ended)
+
+
+@pytest.mark.parametrize("name", [*COMMANDS, "speed"])
+def test_experiment_runs_on_the_atlas(ran, name):
+    code, out, err = ran.ended[name]
+    assert code == 0, err
+    if name != "train":
+        assert ran.result(name)["tables"][0]["title"] in out
+        assert (ran.out / "results" / f"{name}.md").read_text("utf-8").startswith("## ")
+
+
+def test_ablation_trains_every_network_once(ran):
+    fitted = {path.name.rpartition("-")[0] for path in (ran.out / "fitted").iterdir()}
+    variants = {"paper-full", "paper-no-histogram", "paper-no-masking", "paper-no-augmentation"}
+    assert fitted == variants | {"eqkin", "bag-of-words"}
+    assert not [path for path in (ran.out / "fitted").rglob("*") if "checkpoint" in path.name or ".part" in path.name]
+    assert list(rows_of(ran.result("ablation"), "ablation")) == [
+        "Full model", "No histogram loss (triplet)", "No masking", "No augmentation", "eqkin's recipe",
+        "Bag of words",
+    ]  # fmt: skip
+    logged = ran.ended["train"].err.splitlines()
+    names = [f"paper {variant}, seed 0" for variant in ("full", "no-histogram", "no-masking", "no-augmentation")]
+    assert list(dict.fromkeys(line.partition(":")[0] for line in logged)) == [*names, "eqkin, seed 0"]
+    assert "seed 0" not in ran.ended["ablation"].err
+
+
+def test_measured_scores_have_intervals(ran):
+    for name in ("ablation", "study", "equalities", "labelled"):
+        for table in ran.result(name)["tables"]:
+            if table["name"] == "study-queries":
+                continue  # a query's figure is a count
+            for row in (row for row in table["rows"] if row["origin"] == "measured"):
+                scores = [cell for cell in row["cells"].values() if isinstance(cell, dict)]
+                assert all(score["low"] <= score["value"] <= score["high"] for score in scores), (table["name"], row)
+
+
+def test_small_run_is_marked(ran):
+    assert ran.result("study")["title"] == "Search study (small run)"
+    assert "mean nothing" in ran.result("study")["notes"][0]
+    assert ran.result("examples")["title"] == "Worked examples"
+
+
+def test_second_run_trains_and_measures_nothing(ran):
+    kept = times(ran.out / "fitted") | times(ran.out / "rows")
+    for name in ("ablation", "study", "equalities"):
+        again = reproduce(*COMMANDS[name], "-l", ran.library, "--out", ran.out)
+        assert again.out == ran.ended[name].out
+        assert "seed 0" not in again.err
+    assert times(ran.out / "fitted") | times(ran.out / "rows") == kept
+
+
+def test_report_joins_all_results_in_the_papers_order(ran):
+    ended = reproduce("report", ran.out, "--out", ran.out / "docs" / "RESULTS.md")
+    assert ended.code == 0, ended.err
+    text = (ran.out / "docs" / "RESULTS.md").read_text("utf-8")
+    titles = [
+        ran.result(name)["title"] for name in ("ablation", "labelled", "study", "equalities", "speed", "examples")
+    ]
+    places = [text.index(f"## {title.replace('(', '(')}") for title in titles]
+    assert places == sorted(places)
+    for name in ("ablation-differences", "study-precision"):
+        assert f"figures/{name}.png" in text
+        assert (ran.out / "docs" / "figures" / f"{name}.svg").is_file()
+
+
+def test_report_without_results_says_what_to_run(tmp_path):
+    ended = reproduce("report", tmp_path)
+    assert ended.code == 3 and "no results; run experiments first" in ended.err
+
+
+def test_judged_is_kept_for_the_report(tmp_path, atlas_library):
+    folder = judged_folder(tmp_path / "tiny")
+    ended = reproduce(
+        "judged", folder, "-l", atlas_library, "--systems", "tfidf-latex,paper", "--out", tmp_path / "out"
+    )
+    assert ended.code == 0, ended.err
+    assert (tmp_path / "out" / "results" / "judged-tiny.json").is_file()
+
+
+def test_ranker_is_trained_and_cross_validated(tmp_path):
+    sets = ["--judged", judged_folder(tmp_path / "tiny"), "--labelled", labelled_file(tmp_path), "--no-atlas"]
+    ended = reproduce("tune", tmp_path / "weights", *sets, "--trees", "3")
+    assert ended.code == 0, ended.err
+    assert "weights written to" in ended.err
+    assert all(name in ended.out for name in ("tiny, nDCG'", "tiny, bpref", "mine, accuracy", "mine, ranking"))
+    assert Ranker.load(tmp_path / "weights") is not None
+
+
+def test_ranker_needs_sets_with_distinct_names(tmp_path):
+    ended = reproduce("tune", tmp_path / "weights", "--no-atlas")
+    assert ended.code == 3 and "give --judged or --labelled sets" in ended.err
+    file = labelled_file(tmp_path)
+    ended = reproduce("tune", tmp_path / "weights", "--labelled", file, "--labelled", file, "--no-atlas")
+    assert ended.code == 3 and "2 sets have the name mine" in ended.err
+    assert not (tmp_path / "weights").exists()
+
+
+@pytest.mark.parametrize("command", ["ablation", "labelled", "study", "judged", "equalities"])
+def test_experiments_reject_unknown_systems(atlas_library, tmp_path, command):
+    folder = [judged_folder(tmp_path / "tiny")] if command == "judged" else []
+    options = ["--systems", "bag-of-words,word2vec", "-l", atlas_library, "--out", tmp_path / "out"]
+    ended = reproduce(command, *folder, *options)
+    assert ended.code == 3
+    assert "unknown system 'word2vec'; choose from " in ended.err and "transformer" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["ablation", "study", "equalities", "examples", "all"])
+def test_experiments_report_missing_library_first(tmp_path, command):
+    ended = reproduce(command, "-l", tmp_path / "none", "--out", tmp_path / "out")
+    assert ended.code == 3
+    assert "there is no library" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--judged", "--labelled", "--benchmark"])
+def test_all_reports_missing_sets_first(atlas_library, tmp_path, option):
+    ended = reproduce("all", option, tmp_path / "none", "-l", atlas_library, "--out", tmp_path / "out")
+    assert ended.code == 3
+    assert str(tmp_path / "none") in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("approach0", "reads LaTeX"), ("tfidf-latex", "reads LaTeX"), ("paper", "is already trained")]
+)
+def test_ablation_rejects_systems_it_cannot_rank_before_training(tmp_path, name, reason):
+    corpus_of([[4]] * 4).save(tmp_path / "corpus.zst")
+    ended = reproduce("ablation", tmp_path / "corpus.zst", "--small", "--systems", name, "--out", tmp_path / "out")
+    assert ended.code == 3
+    assert f"{name} {reason}" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_examples_need_an_index(tmp_path):
+    (tmp_path / "note.md").write_text("$$ a^2 + b^2 = c^2 $$\n")
+    assert eqkin("add", tmp_path / "note.md", "-l", tmp_path / "library", "--no-index").code == 0
+    ended = reproduce("examples", "-l", tmp_path / "library", "--out", tmp_path / "out")
+    assert ended.code == 3
+    assert "run `eqkin index`" in ended.err
+
+
+def test_experiments_reject_a_corpus_of_one_work(tmp_path):
+    corpus_of([[4]]).save(tmp_path / "one.zst")
+    for command in ("ablation", "equalities"):
+        ended = reproduce(command, tmp_path / "one.zst", "--small", "--out", tmp_path / "out")
+        assert ended.code == 3
+        assert "one work" in ended.err

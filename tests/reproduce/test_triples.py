@@ -1,0 +1,150 @@
+"""Held-out triples: the same score as in training, ties wrong, bootstrap over works, bits as text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
+
+from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
+from eqkin.errors import BadInput  # noqa: E402
+from eqkin.evaluation.systems.networks import embed_forest  # noqa: E402
+from eqkin.statistics import compute_percentile_interval, draw_bootstrap_weights  # noqa: E402
+from eqkin.training.config import (
+    CONTEXT_KINDS,  # noqa: E402
+    Recipe,  # noqa: E402
+)
+from eqkin.training.metrics import HeldOutEvaluator  # noqa: E402
+from eqkin.training.sampling import TripletSampler  # noqa: E402
+from eqkin.trees import Vocabulary  # noqa: E402
+from reproduce.ablation import TRIPLE_SEED, HeldOutTriples, pack_bits, unpack_bits  # noqa: E402
+from tests.encoder.models import SMALL, random_model  # noqa: E402
+from tests.training.corpora import corpus_of  # noqa: E402
+
+CPU = torch.device("cpu")
+CORPUS = corpus_of([[3, 2], [4], [1, 1], [6], [5, 2], [1]], ((0, 1), (3, 5)))
+COUNT = 400
+
+
+@pytest.fixture(scope="module")
+def triples() -> HeldOutTriples:
+    return HeldOutTriples(CORPUS, COUNT)
+
+
+def spread(triples: HeldOutTriples, seed: int = 0):
+    """Random vectors for the formulas."""
+    return np.random.default_rng(seed).normal(size=(len(triples.formulas), 8)).astype(np.float32)
+
+
+def test_triple_score_equals_that_of_training(triples):
+    model = random_model(vocabulary=Vocabulary.learn([CORPUS.forest]))
+    network = SumNetwork.from_weights(SMALL, model.weights)
+    reported = HeldOutEvaluator(CORPUS, model.vocabulary, Recipe(architecture=SMALL, seed=TRIPLE_SEED), CPU).score(
+        network, COUNT
+    )
+    right = triples.find_correct(embed_forest(model, triples.formulas.forest, "cpu"))
+    score = triples.make_score(float(right.mean()))
+    assert score.value == pytest.approx(reported.score, abs=2 / COUNT)  # sums are taken in another order
+    assert score.low == pytest.approx(reported.interval.low, abs=2 / COUNT)
+    assert score.high == pytest.approx(reported.interval.high, abs=2 / COUNT)
+    assert (triples.colours, triples.paper_count, len(triples)) == (reported.colours, reported.papers, COUNT)
+
+
+def test_find_correct_equals_explicit_loop_over_drawn_triples(triples):
+    vectors = np.zeros((len(CORPUS), 8), np.float32)
+    vectors[triples.trees] = spread(triples)
+    sampler = TripletSampler(CORPUS, kinds=CONTEXT_KINDS, seed=TRIPLE_SEED, device=CPU)
+    drawn = sampler.draw(torch.zeros(1, 1, dtype=torch.int64), COUNT).concatenate().view(3, COUNT).T.tolist()
+    wanted = [vectors[anchor] @ vectors[partner] > vectors[anchor] @ vectors[other] for anchor, partner, other in drawn]
+    assert np.array_equal(triples.find_correct(spread(triples)), wanted)
+    assert np.array_equal(triples.papers, CORPUS.paper[np.array(drawn)])
+    assert 0.2 < np.mean(wanted) < 0.8
+
+
+def test_find_correct_accepts_sparse_vectors(triples):
+    sparse = pytest.importorskip("scipy.sparse", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
+    vectors = np.round(spread(triples))
+    assert np.array_equal(triples.find_correct(sparse.csr_matrix(vectors)), triples.find_correct(vectors))
+
+
+def test_find_correct_counts_ties_and_nan_as_wrong(triples):
+    shape = (len(triples.formulas), 8)
+    for value in (0, 1, np.nan):
+        assert not triples.find_correct(np.full(shape, value, np.float32)).any()
+
+
+def test_triples_depend_on_the_corpus_only(triples):
+    again, other = HeldOutTriples(CORPUS, COUNT), HeldOutTriples(corpus_of([[3, 2], [4], [2]]), COUNT)
+    assert np.array_equal(again.papers, triples.papers) and again.key == triples.key
+    assert other.key != triples.key
+    assert HeldOutTriples(CORPUS, COUNT + 1).key != triples.key
+
+
+def test_triples_reject_empty_draws():
+    for corpus, count in ((CORPUS, 0), (CORPUS.select([]), 10), (corpus_of([[1], [1]]), 10)):
+        with pytest.raises(BadInput, match="papers"):
+            HeldOutTriples(corpus, count)
+
+
+# Works drawn again
+
+
+def test_resample_with_unit_weights_gives_the_mean(triples):
+    values = np.random.default_rng(0).normal(size=COUNT)
+    drawn = np.ones((2, triples.work_count))
+    assert triples.resample(values, drawn) == pytest.approx([values.mean()] * 2)
+
+
+def test_resample_counts_a_triple_as_often_as_its_works():
+    corpus = replace(CORPUS, works=["a", "b", "a", "c", "c", "d"])
+    triples, values = HeldOutTriples(corpus, COUNT), np.random.default_rng(1).normal(size=COUNT)
+    of_paper = np.array(corpus.works)[triples.papers].tolist()
+    assert {len(set(works)) for works in of_paper} == {1, 2, 3}  # within a work, across, and along a citation
+    drawn = draw_bootstrap_weights(triples.work_count, 20, 1)
+    for row, mean in zip(drawn, triples.resample(values, drawn), strict=True):
+        times = dict(zip("abcd", row.astype(int).tolist(), strict=True))
+        repeated = [
+            value
+            for value, works in zip(values, of_paper, strict=True)
+            for _ in range(math.prod(times[work] for work in set(works)))
+        ]
+        assert mean == pytest.approx(np.mean(repeated))
+
+
+def test_resample_without_triples_is_nan(triples):
+    drawn = np.zeros((2, triples.work_count))
+    drawn[1] = 1
+    values = np.ones(COUNT)
+    found = triples.resample(values, drawn)
+    assert np.isnan(found[0]) and found[1] == 1
+    assert compute_percentile_interval(found) == (1, 1)
+
+
+def test_difference_interval_covers_equally_good_vectors(triples):
+    right = triples.find_correct(spread(triples)).astype(float)
+    drawn = draw_bootstrap_weights(triples.work_count, 200, 0)
+    assert compute_percentile_interval(triples.resample(right - right, drawn)) == (0, 0)
+    covered = 0
+    for seed in range(40):
+        one, other = (triples.find_correct(spread(triples, 2 * seed + part)).astype(float) for part in (0, 1))
+        low, high = compute_percentile_interval(triples.resample(one - other, drawn))
+        covered += low <= 0 <= high
+    assert covered >= 30
+    low, high = compute_percentile_interval(triples.resample(np.where(np.arange(COUNT) % 4, 0.0, 1.0), drawn))
+    assert 0 < low < 0.25 < high
+
+
+# Bits as text
+
+
+@given(st.lists(st.booleans(), max_size=70))
+def test_pack_bits_round_trip(bits):
+    text = pack_bits(np.array(bits, bool))
+    assert isinstance(text, str)
+    assert unpack_bits(text, len(bits)).tolist() == bits
