@@ -1,5 +1,7 @@
 """The command `eqkin evaluate`; what it computes is tested in `tests/evaluation`."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import json
@@ -15,11 +17,11 @@ import pytest
 pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
 
-from eqkin import Encoder  # noqa: E402
-from eqkin.evaluation.labelled import score_labels  # noqa: E402
-from eqkin.evaluation.systems.registry import SYSTEMS  # noqa: E402
-from tests.cli.running import Ended, eqkin  # noqa: E402
-from tests.training.corpora import corpus_of  # noqa: E402
+from eqkin import Encoder
+from eqkin.evaluation.labelled import score_labels
+from eqkin.evaluation.systems.registry import SYSTEMS
+from tests.cli.running import Ended, eqkin
+from tests.training.corpora import corpus_of
 
 EQUATIONS = [
     (r"\frac{a}{b}", "fraction"),

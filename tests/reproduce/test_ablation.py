@@ -1,5 +1,7 @@
 """The ablation: networks without each part, trained once and resumed, with intervals, compared with baselines."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 from dataclasses import replace
@@ -11,26 +13,26 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.encoder import Encoder  # noqa: E402
-from eqkin.encoder.model import Model  # noqa: E402
-from eqkin.errors import BadInput  # noqa: E402
-from eqkin.evaluation.cache import ResultCache, compute_digest  # noqa: E402
-from eqkin.evaluation.context import (  # noqa: E402
+from eqkin.encoder.encoder import Encoder
+from eqkin.encoder.model import Model
+from eqkin.errors import BadInput
+from eqkin.evaluation.cache import ResultCache, compute_digest
+from eqkin.evaluation.context import (
     HELD_OUT_FRACTION,
     SMALL_SCALE,
     SPLIT_SEED,
     ExperimentContext,
     drop_text,
 )
-from eqkin.evaluation.formulas import NamedFormulas  # noqa: E402
-from eqkin.evaluation.labelled import LabelledSet  # noqa: E402
-from eqkin.evaluation.systems.base import System  # noqa: E402
-from eqkin.evaluation.systems.sparse import BagOfWords  # noqa: E402
-from eqkin.evaluation.tables import PAPER, ExperimentResult, Score  # noqa: E402
-from eqkin.statistics import draw_bootstrap_weights  # noqa: E402
-from eqkin.training.run import TrainingRun  # noqa: E402
-from eqkin.training.text import ContextWords  # noqa: E402
-from reproduce.ablation import (  # noqa: E402
+from eqkin.evaluation.formulas import NamedFormulas
+from eqkin.evaluation.labelled import LabelledSet
+from eqkin.evaluation.systems.base import System
+from eqkin.evaluation.systems.sparse import BagOfWords
+from eqkin.evaluation.tables import PAPER, ExperimentResult, Score
+from eqkin.statistics import draw_bootstrap_weights
+from eqkin.training.run import TrainingRun
+from eqkin.training.text import ContextWords
+from reproduce.ablation import (
     EQKIN,
     VARIANTS,
     AblationScores,
@@ -42,8 +44,8 @@ from reproduce.ablation import (  # noqa: E402
     train_networks,
     train_variant,
 )
-from tests.evaluation.formulas import formulas  # noqa: E402
-from tests.training.corpora import corpus_of  # noqa: E402
+from tests.evaluation.formulas import formulas
+from tests.training.corpora import corpus_of
 
 SCALE = replace(SMALL_SCALE, triplets=256, width=8, triples=200, resamples=50, seeds=2)
 CORPUS = corpus_of([[3, 2], [4], [2, 2], [5]] * 3, ((0, 1), (2, 3), (4, 8)))

@@ -1,5 +1,7 @@
 """`python -m reproduce` on the atlas, at the smallest scale."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -12,11 +14,11 @@ pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[tr
 pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install 'eqkin[eval]'")
 
-from eqkin.search.rerank import Ranker  # noqa: E402
-from reproduce.__main__ import main  # noqa: E402
-from tests.cli.running import Ended, eqkin, run_main  # noqa: E402
-from tests.cli.test_evaluate import judged_folder, labelled_file, rows_of, times  # noqa: E402
-from tests.training.corpora import corpus_of  # noqa: E402
+from eqkin.search.rerank import Ranker
+from reproduce.__main__ import main
+from tests.cli.running import Ended, eqkin, run_main
+from tests.cli.test_evaluate import judged_folder, labelled_file, rows_of, times
+from tests.training.corpora import corpus_of
 
 
 def reproduce(*arguments: object) -> Ended:

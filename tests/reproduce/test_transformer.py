@@ -1,5 +1,7 @@
 """The transformer baseline: attention within trees only, truncation, training, resuming, files."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from eqkin.evaluation.formulas import FormulaSet
 from eqkin.trees import Vocabulary
 from eqkin.trees.forest import compute_preorder
 from eqkin.trees.mathml import to_node
+from reproduce import transformer
 from reproduce.transformer import (
     Transformer,
     TransformerNetwork,
@@ -151,7 +154,7 @@ def test_transformer_resumes_interrupted_fit_exactly(tmp_path, monkeypatch):
     corpus = corpus_of([[4], [4], [4]])
     whole = Transformer(SMALL, LESSON, device="cpu")
     whole.fit(corpus, tmp_path / "whole")
-    monkeypatch.setattr("eqkin.training.descent._LOOK_STEPS", 1)
+    monkeypatch.setattr(transformer, "train_module", partial(transformer.train_module, steps_ahead=1))
 
     def stop(step, *_):
         if step == 4:

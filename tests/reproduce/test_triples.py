@@ -1,5 +1,7 @@
 """Held-out triples: the same score as in training, ties wrong, bootstrap over works, bits as text."""
 
+# ruff: noqa: E402
+
 from __future__ import annotations
 
 import math
@@ -12,20 +14,20 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="learning needs torch: pip install 'eqkin[train]'")
 
-from eqkin.encoder.torch_network import SumNetwork  # noqa: E402
-from eqkin.errors import BadInput  # noqa: E402
-from eqkin.evaluation.systems.networks import embed_forest  # noqa: E402
-from eqkin.statistics import compute_percentile_interval, draw_bootstrap_weights  # noqa: E402
+from eqkin.encoder.torch_network import SumNetwork
+from eqkin.errors import BadInput
+from eqkin.evaluation.systems.networks import embed_forest
+from eqkin.statistics import compute_percentile_interval, draw_bootstrap_weights
 from eqkin.training.config import (
-    CONTEXT_KINDS,  # noqa: E402
-    Recipe,  # noqa: E402
+    CONTEXT_KINDS,
+    Recipe,
 )
-from eqkin.training.metrics import HeldOutEvaluator  # noqa: E402
-from eqkin.training.sampling import TripletSampler  # noqa: E402
-from eqkin.trees import Vocabulary  # noqa: E402
-from reproduce.ablation import TRIPLE_SEED, HeldOutTriples, pack_bits, unpack_bits  # noqa: E402
-from tests.encoder.models import SMALL, random_model  # noqa: E402
-from tests.training.corpora import corpus_of  # noqa: E402
+from eqkin.training.metrics import HeldOutEvaluator
+from eqkin.training.sampling import TripletSampler
+from eqkin.trees import Vocabulary
+from reproduce.ablation import TRIPLE_SEED, HeldOutTriples, pack_bits, unpack_bits
+from tests.encoder.models import SMALL, random_model
+from tests.training.corpora import corpus_of
 
 CPU = torch.device("cpu")
 CORPUS = corpus_of([[3, 2], [4], [1, 1], [6], [5, 2], [1]], ((0, 1), (3, 5)))
