@@ -31,7 +31,8 @@ from eqkin.encoder.encoder import Encoder
 
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 SETTINGS = IndexSettings(
-    max_flat_vectors=12, max_segments=2, step_trees=4, max_segment_seconds=0.0, min_tail=3, max_tail=3, text_batch_papers=2
+    max_flat_vectors=12, max_segments=2, step_trees=4, max_segment_seconds=0.0, min_tail=3, max_tail=3,
+    text_batch_papers=2,
 )
 segments._SETTLE_NANOSECONDS = 0
 encoder = Encoder.load()

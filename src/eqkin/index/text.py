@@ -1,4 +1,4 @@
-"""Full-text search over the sections of a library with SQLite's FTS5: heading, prose, and the paper's title and abstract.
+"""Full-text search over the sections of a library with SQLite's FTS5: heading, prose, title and abstract of the paper.
 
 The text itself is not stored again. The database of the index has the inverted lists, and for each document its paper
 (key and digest of its content) and the number of its section. A document of a changed or removed paper stays in the
@@ -40,11 +40,11 @@ CREATE VIRTUAL TABLE text USING fts5(
 """
 _COLUMN_WEIGHTS = "4.0, 1.0, 3.0, 1.5"
 _SATURATION = 2.2  # the most that a word adds to bm25, in units of its idf: k1 + 1
-_SEARCH_ALL = f"SELECT rowid, -bm25(text, {_COLUMN_WEIGHTS}) FROM text WHERE text MATCH ? ORDER BY 2 DESC, 1 LIMIT ?"  # noqa: S608
-_SEARCH_PAPERS = (  # the plus keeps SQLite from searching the lists again for every document of these papers
-    f"SELECT rowid, -bm25(text, {_COLUMN_WEIGHTS}) FROM text WHERE text MATCH ? AND +rowid IN "  # noqa: S608
-    "(SELECT d.id FROM documents d JOIN papers p ON p.id = d.paper WHERE p.key IN (SELECT value FROM json_each(?))) "
-    "ORDER BY 2 DESC, 1 LIMIT ?"
+_SEARCH = f"SELECT rowid, -bm25(text, {_COLUMN_WEIGHTS}) FROM text WHERE text MATCH ?"  # noqa: S608
+_BEST_FIRST = " ORDER BY 2 DESC, 1 LIMIT ?"
+_OF_PAPERS = (  # the plus keeps SQLite from searching the lists again for every document of these papers
+    " AND +rowid IN (SELECT d.id FROM documents d JOIN papers p ON p.id = d.paper "
+    "WHERE p.key IN (SELECT value FROM json_each(?)))"
 )
 _COMMON_FRACTION = 0.05  # of all sections: a word in more of them is common
 _MAX_ATTEMPTS = 10  # while an update replaces the database
@@ -124,9 +124,11 @@ class TextIndex:
             wanted = limit
             while True:
                 if papers is None:
-                    rows = database.execute(_SEARCH_ALL, (expression, wanted)).fetchall()
+                    found_rows = database.execute(_SEARCH + _BEST_FIRST, (expression, wanted))
                 else:
-                    rows = database.execute(_SEARCH_PAPERS, (expression, json.dumps(list(papers)), wanted)).fetchall()
+                    keys = json.dumps(list(papers))
+                    found_rows = database.execute(_SEARCH + _OF_PAPERS + _BEST_FIRST, (expression, keys, wanted))
+                rows = found_rows.fetchall()
                 found = _find_library_sections(database, library, rows)
                 if len(found) >= limit or len(rows) < wanted:
                     return [(section, min(max(score / highest, 0.0), 1.0)) for section, score in found[:limit]]

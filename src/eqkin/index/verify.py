@@ -17,87 +17,76 @@ from eqkin.library.queries import list_tree_ids
 from eqkin.storage.segments import HASH_CACHE_NAME, SegmentEntry, SegmentSet, has_hash, is_cache_damaged
 
 
-class _IndexCheck:
-    """What is found in the index of one library."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.folder = path, path / INDEX_FOLDER
-        self.problems: list[str] = []
-        self.notes: list[str] = []
-
-    def run(self) -> None:
-        with LibraryFiles.open(self.path, create=False) as library:
-            if is_cache_damaged(self.folder):
-                self.problems.append(f"{self.folder / HASH_CACHE_NAME}: damaged; `eqkin index` replaces it")
-            manifest = IndexManifest.load(self.folder)
-            if manifest is not None:
-                self.problems += find_model_problems(self.folder, manifest)
-                if manifest.generation > library.read_generation():
-                    self.problems.append(
-                        f"{self.folder}: is of another library, or a later state of this one; {REBUILD_HINT}"
-                    )
-                self._check_vectors(library, manifest)
-                self._check_terms(library, manifest)
-                self._check_text(library, manifest)
-            known = (manifest or IndexManifest("", 0, 0)).names
-            unused = [path.name for path in self.folder.iterdir() if path.name not in known]
-            if unused:
-                self.notes.append(f"{len(unused)} unused files of an interrupted update; `eqkin index` deletes them")
-
-    def _check_vectors(self, library: LibraryFiles, manifest: IndexManifest) -> None:
-        entries: list[SegmentEntry] = [*manifest.files, *([manifest.nearest] if manifest.nearest else [])]
-        damaged = SegmentSet(self.folder, entries, REBUILD_HINT).find_problems()
-        self.problems += damaged
-        if damaged:
-            return
-        trees = VectorFiles(self.folder, manifest.files, manifest.dimensions).trees
-        if has_repeats(trees):
-            self.problems.append(f"{self.folder}: an equation has two vectors; {REBUILD_HINT}")
-        missing = int(np.isin(list_tree_ids(library), trees, invert=True).sum())
-        if missing:
-            self.notes.append(f"{missing:,} equations have no vector yet; run `eqkin index`")
-
-    def _check_terms(self, library: LibraryFiles, manifest: IndexManifest) -> None:
-        entries = manifest.terms or ()
-        damaged = SegmentSet(self.folder, entries, REBUILD_HINT).find_problems()
-        self.problems += damaged
-        if damaged:
-            return
-        trees = read_trees(self.folder, [entry for entry in entries if entry.scheme == TERM_SCHEME])
-        if has_repeats(trees):
-            self.problems.append(f"{self.folder}: the terms of an equation are indexed twice; {REBUILD_HINT}")
-        missing = int(np.isin(list_tree_ids(library), trees, invert=True).sum())
-        if missing:
-            self.notes.append(f"the terms of {missing:,} equations are not indexed yet; run `eqkin index`")
-
-    def _check_text(self, library: LibraryFiles, manifest: IndexManifest) -> None:
-        entry = manifest.words
-        if entry is None:
-            self.notes.append("the text is not indexed yet; run `eqkin index`")
-            return
-        path = self.folder / entry.file
-        if not path.exists() or (entry.sealed and not has_hash(path, entry.sha256, force=True)):
-            self.problems.append(f"{path}: missing, or does not match its hash; {REBUILD_HINT}")
-            return
-        try:
-            self.problems += [f"{path}: {problem}; {REBUILD_HINT}" for problem in find_problems(path)]
-            if not entry.sealed or find_changes(library, self.folder, entry):
-                self.notes.append("the text of some papers is not indexed yet; run `eqkin index`")
-        except CorruptData as error:
-            self.problems.append(str(error))
-
-
 def verify_index(path: Path) -> tuple[list[str], list[str]]:
     """Check the index of the library in a folder; return what is damaged, and what is only unfinished.
 
     The caller holds the index's writer lock.
     """
-    check = _IndexCheck(path)
-    if check.folder.is_dir():
-        try:
-            check.run()
-        except (CorruptData, StorageFailed) as error:
-            check.problems.append(str(error))
-        except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
-            check.problems.append(f"{check.folder}: damaged ({error!r})")
-    return check.problems, check.notes
+    folder = path / INDEX_FOLDER
+    problems: list[str] = []
+    notes: list[str] = []
+    if not folder.is_dir():
+        return problems, notes
+    try:
+        with LibraryFiles.open(path, create=False) as library:
+            if is_cache_damaged(folder):
+                problems.append(f"{folder / HASH_CACHE_NAME}: damaged; `eqkin index` replaces it")
+            manifest = IndexManifest.load(folder)
+            if manifest is not None:
+                problems += find_model_problems(folder, manifest)
+                if manifest.generation > library.read_generation():
+                    problems.append(f"{folder}: is of another library, or a later state of this one; {REBUILD_HINT}")
+                _check_segments(library, folder, manifest, problems, notes)
+                _check_text(library, folder, manifest, problems, notes)
+            known = (manifest or IndexManifest("", 0, 0)).names
+            unused = [entry.name for entry in folder.iterdir() if entry.name not in known]
+            if unused:
+                notes.append(f"{len(unused)} unused files of an interrupted update; `eqkin index` deletes them")
+    except (CorruptData, StorageFailed) as error:
+        problems.append(str(error))
+    except (sqlite3.DatabaseError, OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        problems.append(f"{folder}: damaged ({error!r})")
+    return problems, notes
+
+
+def _check_segments(
+    library: LibraryFiles, folder: Path, manifest: IndexManifest, problems: list[str], notes: list[str]
+) -> None:
+    """Check the segments of vectors, with the file of faiss, and of terms; every tree must have both once."""
+    live, terms = list_tree_ids(library), manifest.terms or ()
+    vectors: list[SegmentEntry] = [*manifest.files, *([manifest.nearest] if manifest.nearest else [])]
+    damaged = SegmentSet(folder, vectors, REBUILD_HINT).find_problems()
+    problems += damaged
+    if not damaged:
+        trees = VectorFiles(folder, manifest.files, manifest.dimensions).trees
+        if has_repeats(trees):
+            problems.append(f"{folder}: an equation has two vectors; {REBUILD_HINT}")
+        if missing := int(np.isin(live, trees, invert=True).sum()):
+            notes.append(f"{missing:,} equations have no vector yet; run `eqkin index`")
+    damaged = SegmentSet(folder, terms, REBUILD_HINT).find_problems()
+    problems += damaged
+    if not damaged:
+        trees = read_trees(folder, [entry for entry in terms if entry.scheme == TERM_SCHEME])
+        if has_repeats(trees):
+            problems.append(f"{folder}: the terms of an equation are indexed twice; {REBUILD_HINT}")
+        if missing := int(np.isin(live, trees, invert=True).sum()):
+            notes.append(f"the terms of {missing:,} equations are not indexed yet; run `eqkin index`")
+
+
+def _check_text(
+    library: LibraryFiles, folder: Path, manifest: IndexManifest, problems: list[str], notes: list[str]
+) -> None:
+    entry = manifest.words
+    if entry is None:
+        notes.append("the text is not indexed yet; run `eqkin index`")
+        return
+    path = folder / entry.file
+    if not path.exists() or (entry.sealed and not has_hash(path, entry.sha256, force=True)):
+        problems.append(f"{path}: missing, or does not match its hash; {REBUILD_HINT}")
+        return
+    try:
+        problems += [f"{path}: {problem}; {REBUILD_HINT}" for problem in find_problems(path)]
+        if not entry.sealed or find_changes(library, folder, entry):
+            notes.append("the text of some papers is not indexed yet; run `eqkin index`")
+    except CorruptData as error:
+        problems.append(str(error))

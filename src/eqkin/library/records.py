@@ -342,7 +342,7 @@ def _to_json(values: Iterable[int | str]) -> str:
 
 
 def export_equations(library: LibraryFiles, *, failed: bool = False, mathml: bool = True) -> Iterator[dict[str, Any]]:
-    """Yield each equation as a dictionary: id, latex, mathml, paper, section, context; `failed`: also those that failed."""
+    """Yield each equation as a dictionary, with paper, section and context; `failed`: also those that failed."""
     with library.translate_errors():
         papers = [row[0] for row in library.connection.execute("SELECT id FROM papers ORDER BY id").fetchall()]
         for paper in papers:  # one at a time, so that no reader's cursor stays open and keeps a writer waiting

@@ -92,7 +92,7 @@ class LibraryWriter:
             self._lock.__exit__(None, None, None)
 
     def find_digest(self, key: str) -> str:
-        """Return the digest of a paper in the library or in the batch; "" if it is in neither or could not be parsed."""
+        """Return the digest of a paper in the library or in the batch; "" if it is in neither, or failed."""
         waiting = self._batch.get(key)
         if waiting is not None:
             return "" if waiting.failure else waiting.digest
@@ -176,7 +176,7 @@ class LibraryWriter:
         self.connection.execute("RELEASE paper")
 
     def _replace_paper(self, parsed: ParsedPaper, first: int) -> None:
-        """Delete the rows of a paper, if there are any, and insert new ones; `first` is the number of its first tree."""
+        """Replace the rows of a paper by new ones; `first` is the number of its first tree."""
         execute = self.connection.execute
         execute("DELETE FROM papers WHERE key = ?", (parsed.key,))
         paper = parsed.paper or Paper(parsed.key, "")

@@ -172,7 +172,7 @@ def is_intact(folder: Path, entry: SegmentEntry, *, force: bool = False) -> bool
 
 
 def has_hash(path: Path, digest: str, *, force: bool = False) -> bool:
-    """Return whether a file has this hash, from the cache or by reading it (`force`: by reading it); raises `OSError`."""
+    """Return whether a file has this hash; `force`: read it even if the answer is cached. Raises `OSError`."""
     found = _read_stamp(path)
     cached = _load_cache(path.parent)
     if not force and cached.get(path.name) == (digest, found):

@@ -1,0 +1,79 @@
+"""Questions to the database of a library, and that no other package asks any."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eqkin.api import Library
+from eqkin.errors import CorruptData
+from eqkin.library import queries
+from eqkin.library.records import get_refs
+from tests.library.conftest import write_article
+
+_PACKAGE = Path(queries.__file__).parents[1]
+
+
+def test_only_the_library_and_own_databases_are_asked_in_sql() -> None:
+    allowed = {"index/text.py", "sources/metadata.py"}  # they have databases of their own
+    asking = {
+        str(path.relative_to(_PACKAGE))
+        for path in _PACKAGE.rglob("*.py")
+        if path.parent.name != "library" and re.search(r"\.execute(many|script)?\(", path.read_text())
+    }
+    assert asking <= allowed
+
+
+def test_counts_and_contents_follow_the_papers(library: Library, papers: Path, tmp_path: Path) -> None:
+    assert queries.has_equations(library)
+    assert queries.count_equations(library) == (6, 3)
+    before = queries.list_contents(library)
+    assert [key.rsplit("/", 1)[-1] for key in before] == ["a1.tex", "a2.tex", "a3.tex"]
+    library.add(write_article(papers, 2, "something else"))
+    after = queries.list_contents(library, failed=False)
+    assert {key for key in before if after[key] != before[key]} == {key for key in before if key.endswith("a2.tex")}
+    with Library.open(tmp_path / "empty") as empty:
+        assert not queries.has_equations(empty)
+        assert (queries.count_equations(empty), queries.list_contents(empty)) == ((0, 0), {})
+
+
+def test_papers_are_listed_in_pages_with_their_trees(library: Library) -> None:
+    listed = queries.list_paper_trees(library, 0, 10)
+    assert [len(paper.trees) for paper in listed] == [2, 2, 2]
+    pages = [queries.list_paper_trees(library, after, 1)[0] for after in (0, listed[0].id, listed[1].id)]
+    assert pages == listed
+    assert queries.list_paper_trees(library, listed[-1].id, 1) == []
+    assert sorted(tree for paper in listed for tree in paper.trees) == queries.list_tree_ids(library).tolist()
+
+
+def test_text_of_papers_sections_and_equations_agrees(library: Library) -> None:
+    (key, *_) = queries.list_contents(library)
+    text = queries.read_paper_text(library, key)
+    assert text is not None
+    assert (text.title, [heading for _, heading, _ in text.sections]) == ("On subject1", ["", "First", "Second"])
+    sections = queries.find_sections(library, key, text.content, [0, 1, 2, 7])
+    assert queries.read_sections(library, sections.values()) == {
+        sections[number]: (heading, prose) for number, heading, prose in text.sections
+    }
+    heading, prose, title, _ = queries.read_equation_text(library, key, 0) or ("",) * 4
+    assert (heading, prose, title) == ("First", text.sections[1][2], "On subject1")
+    assert queries.find_sections(library, key, "another content", [0]) == {}
+    assert queries.read_paper_text(library, "missing") is queries.read_equation_text(library, key, 99) is None
+
+
+def test_read_corpus_reads_all_tables_in_one_transaction(library: Library) -> None:
+    with queries.read_corpus(library) as tables:
+        assert library.connection.in_transaction
+        assert (len(tables.papers), tables.equations.shape, tables.citations.shape) == (3, (6, 5), (0, 2))
+        trees = np.concatenate([first + np.arange(len(forest)) for first, forest in tables.segments])
+        assert set(tables.equations[:, 3].tolist()) <= set(trees.tolist())
+        refs = get_refs(library, tables.equations[:, 3].tolist())
+        assert {refs[tree].number for tree in tables.equations[:, 3].tolist()} == set(tables.equations[:, 2].tolist())
+    assert not library.connection.in_transaction
+
+
+def test_damaged_database_raises_corrupt_data(library: Library) -> None:
+    library.connection.execute("ALTER TABLE equations RENAME TO lost")
+    with pytest.raises(CorruptData, match="no such table"):
+        queries.has_equations(library)
