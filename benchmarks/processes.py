@@ -109,7 +109,7 @@ def list_processes(first: psutil.Process) -> list[psutil.Process]:
 
 
 @dataclass(frozen=True)
-class ServerProcess:
+class MeasuredServer:
     """A running server."""
 
     url: str  # http://host:port
@@ -136,7 +136,7 @@ class ServerProcess:
 
 
 @contextmanager
-def run_server(*arguments: str) -> Iterator[ServerProcess]:
+def run_server(*arguments: str) -> Iterator[MeasuredServer]:
     """Run `eqkin serve` on a free port until the context ends; raises `BadInput` if it does not start."""
     command = [sys.executable, "-m", "eqkin", "serve", *arguments, "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
@@ -145,6 +145,6 @@ def run_server(*arguments: str) -> Iterator[ServerProcess]:
             urls = re.findall(r"http://[^/\s]+(?=/)", server.stdout.readline())
             if not urls:
                 raise BadInput(f"eqkin serve {' '.join(arguments)}: the server did not start")
-            yield ServerProcess(urls[-1], server.pid)  # an earlier one is the address of the Milvus server
+            yield MeasuredServer(urls[-1], server.pid)  # an earlier one is the address of the Milvus server
         finally:
             server.terminate()
