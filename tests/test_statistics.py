@@ -14,7 +14,6 @@ from eqkin.statistics import (
     Score,
     bootstrap_mean,
     color_triples,
-    compute_complete_interval,
     compute_incomplete_interval,
     compute_percentile_interval,
     compute_sign_flip_p,
@@ -86,8 +85,6 @@ def test_count_colours_of_drawn_triples_is_near_degree_of_busiest_paper(papers: 
 def test_u_statistic_intervals_have_closed_form() -> None:
     interval = compute_incomplete_interval(0.5, colours=10, triples=1_000, delta=2 / math.e**2)
     assert (interval.low, interval.high) == pytest.approx((0.4, 0.6))
-    interval = compute_complete_interval(0.5, papers=3_600, delta=2 / math.e**2)
-    assert (interval.low, interval.high) == pytest.approx((0.45, 0.55))
     wide = compute_incomplete_interval(0.765, colours=194, triples=100_000)
     assert wide.high - wide.score == pytest.approx(math.sqrt(194 * math.log(40) / 200_000))
     # independent triples: Hoeffding's interval
@@ -98,7 +95,6 @@ def test_u_statistic_intervals_are_clipped_to_0_and_1() -> None:
     assert compute_incomplete_interval(0.99, 3, 10) == Interval(
         0.99, pytest.approx(0.99 - math.sqrt(3 * math.log(40) / 20)), 1
     )
-    assert compute_complete_interval(0.2, 1) == Interval(0.2, 0.0, 1.0)
     assert compute_incomplete_interval(0.3, 0, 0) == Interval(0.3, 0.0, 1.0)
 
 
@@ -110,14 +106,14 @@ def test_interval_prints_percentages() -> None:
 @pytest.mark.parametrize("delta", [0.0, 1.0, -1.0, math.nan])
 def test_interval_rejects_delta_outside_0_and_1(delta: float) -> None:
     with pytest.raises(BadInput, match="delta"):
-        compute_complete_interval(0.5, 10, delta)
+        compute_incomplete_interval(0.5, 1, 10, delta)
 
 
 def test_score_ranking_and_intervals_reject_bad_input() -> None:
     with pytest.raises(BadInput, match="between 0 and 1"):
-        compute_complete_interval(76.5, 10)
+        compute_incomplete_interval(76.5, 1, 10)
     with pytest.raises(BadInput, match="-1"):
-        compute_complete_interval(0.5, -1)
+        compute_incomplete_interval(0.5, 1, -1)
     with pytest.raises(BadInput, match=r"\(n, 3\)"):
         count_colours(np.zeros((4, 2), np.int64))
     with pytest.raises(BadInput, match="float64"):

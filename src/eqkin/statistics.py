@@ -28,7 +28,6 @@ Floats: TypeAlias = npt.NDArray[np.floating[Any]]
 RESAMPLES = 2_000
 SIGN_FLIPS = 10_000  # random sign patterns per test
 CONFIDENCE = 0.95
-SIGNIFICANCE_LEVEL = 0.05
 _MAX_CELLS = 4_000_000  # weights or signs in memory at once
 _MAX_EXACT_DIFFERENCES = 13  # up to here all sign patterns are tried
 _ROUNDING_TOLERANCE = 1e-9  # by which sums of the same numbers may differ, relative to the sum of their sizes
@@ -75,17 +74,6 @@ class RankingScore:
         return f"{self.interval} on {self.triples:,} triples from {self.papers:,} papers"
 
 
-def compute_complete_interval(score: float, papers: int, delta: float = 0.05) -> Interval:
-    """Compute the interval of a complete U-statistic: the mean over all triples of a set of papers.
-
-        |s - score| <= 3 sqrt( ln(2 / delta) / (2 N) )   with probability at least 1 - delta, N = `papers`
-
-    This is the paper's one-sided bound at delta / 2, applied to both sides and clipped to [0, 1]. Without papers it
-    is [0, 1].
-    """
-    return _compute_interval(score, 9, papers, delta)
-
-
 def compute_incomplete_interval(score: float, colours: int, triples: int, delta: float = 0.05) -> Interval:
     """Compute the interval of an incomplete U-statistic: the mean over triples D drawn with replacement.
 
@@ -94,20 +82,15 @@ def compute_incomplete_interval(score: float, colours: int, triples: int, delta:
     with chi = `colours`, |D| = `triples`; the paper's one-sided bound at delta / 2, applied to both sides and clipped
     to [0, 1]. Without triples it is [0, 1].
     """
-    return _compute_interval(score, colours, triples, delta)
-
-
-def _compute_interval(score: float, factor: int, count: int, delta: float) -> Interval:
-    """Compute the interval of half width sqrt( factor ln(2 / delta) / (2 count) )."""
     if not 0 < delta < 1:
         raise BadInput(f"delta must be between 0 and 1, such as 0.05, got {delta}")
-    if factor < 0 or count < 0:
-        raise BadInput(f"colours, triples and papers must not be negative, got {min(factor, count)}")
+    if colours < 0 or triples < 0:
+        raise BadInput(f"colours and triples must not be negative, got {colours} and {triples}")
     if score < 0 or score > 1:
         raise BadInput(f"the score must be between 0 and 1, got {score}")
-    if count == 0 or math.isnan(score):
+    if triples == 0 or math.isnan(score):
         return Interval(score, 0.0, 1.0, delta)
-    width = math.sqrt(factor * math.log(2 / delta) / (2 * count))
+    width = math.sqrt(colours * math.log(2 / delta) / (2 * triples))
     return Interval(score, max(0.0, score - width), min(1.0, score + width), delta)
 
 

@@ -35,7 +35,7 @@ def finetuned(atlas_library, tmp_path_factory) -> Finetuned:
     return Finetuned(place / "tuned", place / "first", eqkin(*command, "--batch", 32, "--device", "cpu", "--json").json)
 
 
-def test_it_tells_how_often_the_other_side_is_found_before_and_after(finetuned):
+def test_finetune_reports_recall_before_and_after(finetuned):
     told = finetuned.told
     assert told["model"] == str(finetuned.folder)
     assert told["learned"] > told["tested"] > 0 < told["checked"]
@@ -45,7 +45,7 @@ def test_it_tells_how_often_the_other_side_is_found_before_and_after(finetuned):
     assert 0 <= told["choice"]["epochs"] <= 2
 
 
-def test_the_encoder_takes_it(finetuned):
+def test_finetuned_model_loads_in_encoder(finetuned):
     encoder = Encoder.load(finetuned.folder)
     first = Encoder.load(finetuned.first)
     assert encoder.digest != first.digest
@@ -56,7 +56,7 @@ def test_the_encoder_takes_it(finetuned):
     assert described["training"]["finetuned"]["model"] == first.digest
 
 
-def test_commands_take_it(finetuned, tmp_path):
+def test_finetuned_model_works_in_commands(finetuned, tmp_path):
     (tmp_path / "topics.tsv").write_text("q1\tx^2\n")
     (tmp_path / "formulas.tsv").write_text("f1\ty^2\nf2\tx^2\n")
     given = [f"--{name}={tmp_path / name}.tsv" for name in ("topics", "formulas")]
@@ -70,7 +70,7 @@ def test_commands_take_it(finetuned, tmp_path):
     assert [row["title"] for row in compared["tables"][0]["rows"]] == ["Graph network (bundled)", "tuned"]
 
 
-def test_nothing_is_overwritten(finetuned, atlas_library, tmp_path):
+def test_finetune_overwrites_nothing(finetuned, atlas_library, tmp_path):
     before = {path.name: path.read_bytes() for path in finetuned.folder.iterdir()}
     ended = eqkin("finetune", "-l", atlas_library, "-o", finetuned.folder)
     assert ended.code == 3
@@ -83,7 +83,7 @@ def test_nothing_is_overwritten(finetuned, atlas_library, tmp_path):
     assert (tmp_path / "file").read_text() == "precious"
 
 
-def test_text_for_people_from_a_corpus_file(finetuned, tmp_path):
+def test_finetune_prints_text_from_a_corpus_file(finetuned, tmp_path):
     corpus_of_equalities().save(tmp_path / "corpus.zst")
     command = ["finetune", tmp_path / "corpus.zst", "--model", finetuned.first, "-o", tmp_path / "model", "--epochs", 1]
     ended = eqkin(*command, "--batch", 32, "--device", "cpu", "--pairs", "equalities", "--held-out", 0.4)
@@ -103,7 +103,7 @@ def test_text_for_people_from_a_corpus_file(finetuned, tmp_path):
         (["--device", "abacus"], "no device 'abacus'"),
     ],
 )
-def test_what_cannot_be_done_is_told(tmp_path, options, words):
+def test_finetune_reports_bad_options(tmp_path, options, words):
     corpus_of_equalities().save(tmp_path / "corpus.zst")
     ended = eqkin("finetune", tmp_path / "corpus.zst", "-o", tmp_path / "model", *options)
     assert ended.code == 3
@@ -111,7 +111,7 @@ def test_what_cannot_be_done_is_told(tmp_path, options, words):
     assert not (tmp_path / "model").exists()
 
 
-def test_too_few_equalities_are_told(tmp_path):
+def test_finetune_reports_too_few_equalities(tmp_path):
     corpus_of_equalities(works=2).save(tmp_path / "corpus.zst")
     ended = eqkin("finetune", tmp_path / "corpus.zst", "-o", tmp_path / "model")
     assert ended.code == 3

@@ -38,32 +38,32 @@ def ranked():
     return system, system.rank(queries, formulas(*LATEX))
 
 
-def test_the_identical_formula_comes_first(ranked):
+def test_approach0_ranks_identical_formula_first(ranked):
     _, scores = ranked
     assert scores[0].argmax() == 0
     assert scores[1].argmax() == 2
 
 
-def test_a_renamed_formula_is_found_and_unrelated_ones_come_last(ranked):
+def test_approach0_finds_renamed_formula_and_ranks_unrelated_last(ranked):
     _, scores = ranked
     assert scores[2].argmax() == 1
     assert scores[0, 4] > scores[0, 1]  # another sum of squares
     assert (scores[:3, [3, 5, 6]] == -1).all()
 
 
-def test_what_it_cannot_read_is_counted(ranked):
+def test_approach0_counts_unreadable_formulas(ranked):
     system, scores = ranked
     assert system.refused == {"formulas": 3, "queries": 1}
     assert (scores[3] == -1).all()
 
 
-def test_no_more_than_the_depth_is_found():
+def test_approach0_finds_at_most_depth_formulas():
     scores = Approach0(depth=2).rank(formulas("x+1"), formulas("x+1", "x+2", "x+3", "x+y"))
     assert (scores > -1).sum() == 2
     assert scores[0].argmax() == 0
 
 
-def test_nothing_is_printed_and_no_index_is_left(capfd, tmp_path, monkeypatch):
+def test_approach0_prints_nothing_and_leaves_no_index(capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path))
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
     told = []
@@ -73,7 +73,7 @@ def test_nothing_is_printed_and_no_index_is_left(capfd, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_index_goes_where_there_is_room(tmp_path, monkeypatch):
+def test_approach0_index_is_where_there_is_room(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path))
     assert module._find_roomy_folder(10) == str(tmp_path)
     assert module._find_roomy_folder(10**12) is None
@@ -81,23 +81,23 @@ def test_the_index_goes_where_there_is_room(tmp_path, monkeypatch):
     assert module._find_roomy_folder(10) is None
 
 
-def test_a_long_query_finds_itself_by_its_own_name():
+def test_approach0_finds_long_query_under_its_own_name():
     """pya0 alone says it is the first formula."""
     long = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
     assert Approach0().rank(formulas(long), formulas("a^2 + b^2 = c^2", long, "x+1"))[0].argmax() == 1
 
 
-def test_what_lies_where_it_is_started_is_not_imported(tmp_path, monkeypatch):
+def test_approach0_worker_imports_nothing_from_current_folder(tmp_path, monkeypatch):
     (tmp_path / "pya0.py").write_text("raise SystemExit(7)")
     monkeypatch.chdir(tmp_path)
     assert Approach0().rank(formulas(LATEX[0]), formulas(LATEX[0])).max() > 0
 
 
-def test_no_formulas_need_no_engine():
+def test_approach0_without_formulas_starts_no_process():
     assert Approach0().rank(formulas("x"), formulas()).shape == (1, 0)
 
 
-def test_trees_alone_are_refused():
+def test_approach0_rejects_formulas_without_latex():
     with pytest.raises(BadInput, match="trees only"):
         Approach0().rank(FormulaSet(build([("mi", "", "x", [])])), formulas("x"))
 
@@ -110,26 +110,26 @@ def failing(tmp_path, monkeypatch, body):
     monkeypatch.setattr(module, "_WORKER", "strange_engine")
 
 
-def test_a_crash_becomes_an_error_that_says_when(tmp_path, monkeypatch):
+def test_approach0_crash_is_reported_with_its_request(tmp_path, monkeypatch):
     failing(tmp_path, monkeypatch, f"os.kill(os.getpid(), {int(signal.SIGSEGV)})")
     with pytest.raises(BadInput, match="stopped .SIGSEGV. while indexing formulas 0 to 1"):
         Approach0().rank(formulas("x"), formulas("x", "y"))
 
 
-def test_an_engine_that_hangs_is_given_up(tmp_path, monkeypatch):
+def test_approach0_timeout_is_reported(tmp_path, monkeypatch):
     failing(tmp_path, monkeypatch, "sys.stdin.readline()")
     monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 1)
     with pytest.raises(LimitReached, match="took more than 1 seconds"):
         Approach0().rank(formulas("x"), formulas("x", "y"))
 
 
-def test_an_error_inside_is_passed_on(tmp_path, monkeypatch):
+def test_approach0_error_of_worker_is_reported(tmp_path, monkeypatch):
     failing(tmp_path, monkeypatch, 'print(\'{"error": "no disk"}\', flush=True)')
     with pytest.raises(BadInput, match="failed while indexing formulas 0 to 1: no disk"):
         Approach0().rank(formulas("x"), formulas("x", "y"))
 
 
-def test_scores_are_numbers_for_every_pair(ranked):
+def test_approach0_scores_every_pair(ranked):
     _, scores = ranked
     assert scores.shape == (4, 7)
     assert scores.dtype == np.float32

@@ -46,7 +46,7 @@ class Once:
 # What is learned
 
 
-def test_a_system_is_fitted_once_for_each_key(cache):
+def test_cache_fits_once_per_key(cache):
     fits = []
 
     def fit(folder: Path) -> None:
@@ -65,7 +65,7 @@ def test_a_system_is_fitted_once_for_each_key(cache):
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, MemoryError])
-def test_an_interrupted_fit_goes_on_with_what_it_left(cache, error):
+def test_cache_continues_interrupted_fit(cache, error):
     def stopped(folder: Path) -> None:
         (folder / "checkpoint").write_text("half")
         raise error
@@ -91,7 +91,7 @@ def _fit_slowly(folder: str, begun, go_on) -> None:
     ResultCache(Path(folder)).get_or_fit("x", KEY, fit)
 
 
-def test_two_processes_do_not_learn_the_same_at_once(cache):
+def test_cache_rejects_two_processes_fitting_the_same(cache):
     context = multiprocessing.get_context("spawn")
     begun, go_on = context.Event(), context.Event()
     other = context.Process(target=_fit_slowly, args=(str(cache.folder), begun, go_on))
@@ -112,7 +112,7 @@ def test_two_processes_do_not_learn_the_same_at_once(cache):
 # What is measured
 
 
-def test_a_measurement_is_taken_once_for_each_key_and_experiment(cache):
+def test_cache_measures_once_per_key_and_experiment(cache):
     measure = Once({"score": 0.5})
     for _ in range(2):
         assert cache.get_or_measure("study", KEY, measure) == {"score": 0.5}
@@ -122,14 +122,14 @@ def test_a_measurement_is_taken_once_for_each_key_and_experiment(cache):
     assert measure.asked == 3
 
 
-def test_the_order_of_a_keys_fields_does_not_matter(cache):
+def test_cache_key_does_not_depend_on_order_of_fields(cache):
     measure = Once({"score": 1})
     cache.get_or_measure("study", KEY, measure)
     cache.get_or_measure("study", dict(reversed(KEY.items())), measure)
     assert measure.asked == 1
 
 
-def test_what_was_measured_now_is_what_is_read_later(cache):
+def test_measured_value_equals_cached_value(cache):
     odd = Once({"nan": np.nan, "pair": (1, 2), "array": np.array([0.1, np.inf], np.float32), "text": "é"})
     first = cache.get_or_measure("study", KEY, odd)
     assert (
@@ -141,7 +141,7 @@ def test_what_was_measured_now_is_what_is_read_later(cache):
 
 
 @given(key=JSON, found=st.dictionaries(st.text(max_size=3), JSON, max_size=3))
-def test_any_json_is_kept(tmp_path_factory, key, found):
+def test_cache_keeps_any_json(tmp_path_factory, key, found):
     cache, measure = ResultCache(tmp_path_factory.mktemp("any")), Once(found)
     assert cache.get_or_measure("study", key, measure) == cache.get_or_measure("study", key, measure) == found
     assert measure.asked == 1
@@ -162,7 +162,7 @@ def test_any_json_is_kept(tmp_path_factory, key, found):
         lambda text: b"\xff" + text,
     ],
 )
-def test_a_damaged_measurement_is_taken_again(cache, damage):
+def test_cache_replaces_damaged_measurement(cache, damage):
     measure = Once({"score": 0.5})
     cache.get_or_measure("study", KEY, measure)
     (path,) = (cache.folder / "rows" / "study").iterdir()
@@ -174,7 +174,7 @@ def test_a_damaged_measurement_is_taken_again(cache, damage):
     assert path.read_bytes() == whole
 
 
-def test_measurements_of_before_there_were_hashes_are_read(cache):
+def test_cache_reads_measurements_without_hash(cache):
     cache.get_or_measure("study", KEY, Once({"score": 0.5}))
     (path,) = (cache.folder / "rows" / "study").iterdir()
     kept = orjson.loads(path.read_bytes())
@@ -185,26 +185,13 @@ def test_measurements_of_before_there_were_hashes_are_read(cache):
     assert measure.asked == 0
 
 
-def test_a_measurement_that_fails_leaves_nothing(cache):
+def test_failed_measurement_leaves_no_file(cache):
     def fail():
         raise ValueError("no number")
 
     with pytest.raises(ValueError, match="no number"):
         cache.get_or_measure("study", KEY, fail)
     assert not cache.folder.exists()
-
-
-def test_measurements_can_be_forgotten_and_what_was_learned_stays(cache):
-    measure = Once({"score": 1})
-    folder = cache.get_or_fit("x", KEY, lambda folder: None)
-    cache.get_or_measure("study", KEY, measure)
-    cache.get_or_measure("judged", KEY, measure)
-    cache.drop_measurements("study")
-    cache.drop_measurements("never measured")
-    cache.get_or_measure("study", KEY, measure)
-    cache.get_or_measure("judged", KEY, measure)
-    assert measure.asked == 3
-    assert folder.is_dir()
 
 
 # Vectors
@@ -215,7 +202,7 @@ def kept_bytes(cache: ResultCache) -> int:
     return path.stat().st_size
 
 
-def test_vectors_are_encoded_once_and_come_back_the_same(cache):
+def test_cache_encodes_vectors_once(cache):
     vectors = np.random.default_rng(0).normal(size=(50, 64)).astype(np.float32)
     encode = Once(vectors)
     first, again = cache.get_or_encode("x", KEY, encode), cache.get_or_encode("x", KEY, encode)
@@ -227,14 +214,14 @@ def test_vectors_are_encoded_once_and_come_back_the_same(cache):
 
 
 @pytest.mark.parametrize("odd", [70_000.0, -1e30, 1e-9, 1e-30, np.inf])
-def test_vectors_that_half_precision_cannot_hold_are_kept_as_they_are(cache, odd):
+def test_cache_keeps_single_precision_where_half_is_not_enough(cache, odd):
     vectors = np.ones((3, 4), np.float32)
     vectors[1] = odd
     for _ in range(2):
         assert np.array_equal(cache.get_or_encode("x", KEY, lambda: vectors), vectors)
 
 
-def test_rows_of_zeros_and_no_rows_are_kept(cache):
+def test_cache_keeps_zero_rows_and_empty_vectors(cache):
     assert np.array_equal(cache.get_or_encode("x", "zeros", Once(np.zeros((2, 3), np.float32))), np.zeros((2, 3)))
     for _ in range(2):
         assert cache.get_or_encode("x", "none", Once(np.zeros((0, 3), np.float32))).shape == (0, 3)
@@ -244,7 +231,7 @@ def test_rows_of_zeros_and_no_rows_are_kept(cache):
     "damage",
     [lambda text: b"", lambda text: text[:-3], lambda text: text[:-1] + bytes([text[-1] ^ 1]), lambda text: b"{}" * 99],
 )
-def test_damaged_vectors_are_made_anew(cache, damage):
+def test_cache_replaces_damaged_vectors(cache, damage):
     encode = Once(np.arange(6, dtype=np.float32).reshape(2, 3))
     wanted = cache.get_or_encode("x", KEY, encode)
     (path,) = (cache.folder / "vectors").iterdir()
@@ -258,7 +245,7 @@ def test_damaged_vectors_are_made_anew(cache, damage):
 # The disk
 
 
-def test_a_folder_that_is_a_file_is_told(tmp_path):
+def test_cache_reports_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     cache = ResultCache(tmp_path / "file")
     with pytest.raises(StorageFailed, match="cannot be created"):
@@ -270,7 +257,7 @@ def test_a_folder_that_is_a_file_is_told(tmp_path):
 
 
 @given(first=JSON, second=JSON)
-def test_different_keys_have_different_digests(first, second):
+def test_digest_differs_for_different_keys(first, second):
     assert len(compute_digest(first)) == 16
     if compute_digest(first) == compute_digest(second):
         assert first == second

@@ -40,7 +40,7 @@ def _context(folder: Path) -> ExperimentContext:
     return ExperimentContext(ResultCache(folder), SMALL_SCALE)
 
 
-def test_means_are_those_of_trec_eval(tmp_path, topics, formulas):
+def test_compare_means_equal_those_of_trec_eval(tmp_path, topics, formulas):
     systems = [Sizes(), Characters()]
     lines = compare(systems, topics, formulas, _QRELS, JUDGED_MEASURES, context=_context(tmp_path))
     measures = {"ndcg": "ndcg", "map": "map", "p10": "P_10", "bpref": "bpref"}
@@ -58,7 +58,7 @@ def test_means_are_those_of_trec_eval(tmp_path, topics, formulas):
             assert line.scores[key].low <= line.scores[key].value <= line.scores[key].high
 
 
-def test_the_others_are_tested_against_the_baseline(tmp_path, topics, formulas):
+def test_compare_tests_others_against_baseline(tmp_path, topics, formulas):
     ideal = {topic: sorted(judged, key=judged.__getitem__, reverse=True) for topic, judged in _QRELS.items()}
     context, systems = _context(tmp_path), [Sizes(), Characters()]
 
@@ -74,14 +74,14 @@ def test_the_others_are_tested_against_the_baseline(tmp_path, topics, formulas):
     assert by_sizes[1] != by_ideal[1]
 
 
-def test_p_values_are_of_the_paired_test(tmp_path, topics, formulas):
+def test_compare_p_values_equal_paired_test(tmp_path, topics, formulas):
     lines = compare([Sizes(), Characters()], topics, formulas, _QRELS, [NDCG], context=_context(tmp_path))
     differences = np.subtract(lines[1].values["ndcg"], lines[0].values["ndcg"])
     signs = np.array(np.meshgrid(*[[-1, 1]] * 3)).reshape(3, -1)
     assert lines[1].p["ndcg"] == np.mean(np.abs(differences @ signs) >= abs(differences.sum()) - 1e-9)
 
 
-def test_what_was_measured_is_not_measured_again(tmp_path, topics, formulas):
+def test_compare_measures_each_system_once(tmp_path, topics, formulas):
     context = _context(tmp_path)
     first = Characters()
     lines = compare([first], topics, formulas, _QRELS, [NDCG], context=context)
@@ -91,7 +91,7 @@ def test_what_was_measured_is_not_measured_again(tmp_path, topics, formulas):
     assert more[0].values == lines[0].values
 
 
-def test_other_settings_corpora_judgements_or_formulas_are_measured_anew(tmp_path, topics, formulas):
+def test_compare_measures_again_if_settings_or_data_change(tmp_path, topics, formulas):
     context = _context(tmp_path)
 
     def asks(system: Sizes, qrels: dict[str, dict[str, int]] = _QRELS, ranked: NamedFormulas = formulas) -> bool:
@@ -108,7 +108,7 @@ def test_other_settings_corpora_judgements_or_formulas_are_measured_anew(tmp_pat
     assert asks(Sizes(), ranked=read_formulas([*_LATEX.items(), ("k", "k")]))
 
 
-def test_the_order_of_the_file_does_not_decide_ties(topics):
+def test_ties_do_not_depend_on_order_of_the_file(topics):
     names = [f"f{number:03}" for number in range(200)]
     formulas = read_formulas([(name, "x") for name in names])
     (found, *_) = rank_formulas(Characters(), topics, formulas)
@@ -117,7 +117,7 @@ def test_the_order_of_the_file_does_not_decide_ties(topics):
     assert abs(np.corrcoef(places, range(200))[0, 1]) < 0.2
 
 
-def test_what_has_no_tree_comes_last_for_systems_that_read_trees():
+def test_unreadable_formulas_are_ranked_last_by_tree_systems():
     topics = read_formulas([("good", "a"), ("bad", r"\frac{")])
     formulas = read_formulas([("p", r"\frac{a+b"), ("q", "a+b"), ("r", r"\int_0^1"), ("s", "a=bc")])
     assert set(topics.problems) == {"bad"}
@@ -129,7 +129,7 @@ def test_what_has_no_tree_comes_last_for_systems_that_read_trees():
     assert by_text[0] == ["q", "s", "p", "r"]
 
 
-def test_runs_of_others_stand_in_the_same_table(tmp_path, topics, formulas):
+def test_compare_measures_runs_of_others(tmp_path, topics, formulas):
     run = {"one": ["a", "unknown", "b", "h"], "two": ["a", "d"]}
     lines = compare(
         [Sizes()], topics, formulas, _QRELS, [NDCG, BPREF], context=_context(tmp_path), runs={"Theirs": run}
@@ -157,11 +157,11 @@ class _Wrong(Sizes):
         ([_Wrong()], {}, "scores must be numbers"),
     ],
 )
-def test_what_cannot_be_compared_is_said(tmp_path, topics, formulas, systems: list[System], options, message):
+def test_compare_rejects_bad_input(tmp_path, topics, formulas, systems: list[System], options, message):
     with pytest.raises(BadInput, match=message):
         compare(systems, topics, formulas, _QRELS, [NDCG], context=_context(tmp_path), **options)
 
 
-def test_topics_need_judgements(tmp_path, topics, formulas):
+def test_compare_rejects_topics_without_judgements(tmp_path, topics, formulas):
     with pytest.raises(BadInput, match="without judgements: three"):
         compare([Sizes()], topics, formulas, _QRELS | {"three": {}}, [NDCG], context=_context(tmp_path))

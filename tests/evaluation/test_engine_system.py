@@ -26,7 +26,7 @@ def engine():
     return EngineSystem(device="cpu")
 
 
-def test_it_ranks_as_the_engine_does(engine, some):
+def test_engine_system_ranks_as_the_engine(engine, some):
     asked = formulas(r"u^2 + v^2 = w^2", r"\int_a^b g(t) \, dt")
     found = engine.rank(asked, some)
     vectors, theirs = (normalize_rows(Encoder.load().embed(given.forest)) for given in (asked, some))
@@ -40,7 +40,7 @@ def test_it_ranks_as_the_engine_does(engine, some):
     assert found.min() >= 0 and found.max() <= 1
 
 
-def test_in_a_collection_compared_with_itself_none_is_a_candidate_for_itself(engine, some):
+def test_engine_system_excludes_formula_itself_within_a_collection(engine, some):
     found = engine.rank(some, some)
     assert (np.diag(found) == 0).all()
     assert found[0].argmax() == 1
@@ -50,7 +50,7 @@ def test_in_a_collection_compared_with_itself_none_is_a_candidate_for_itself(eng
     assert (apart.argmax(axis=1) == np.arange(len(some))).all()
 
 
-def test_a_large_collection_is_ranked_as_a_small_one(engine, some, monkeypatch):
+def test_engine_system_does_not_depend_on_block_size(engine, some, monkeypatch):
     asked = formulas(*KIN[:3])
     monkeypatch.setattr(rerank, "RERANK_DEPTH", 4)
     whole = engine.rank(asked, some)
@@ -59,7 +59,7 @@ def test_a_large_collection_is_ranked_as_a_small_one(engine, some, monkeypatch):
     assert len(set(whole[0].tolist())) == len(some)  # those that are not looked at closely keep their order
 
 
-def test_its_scores_depend_on_network_and_weights(engine, tmp_path):
+def test_engine_system_digest_depends_on_network_and_weights(engine, tmp_path):
     assert engine.settings == {}
     assert engine.tuned_on == make_systems(["eqkin-vector"])[0].tuned_on == ("arqmath-dev", "atlas")
     paper = EngineSystem(folder="paper", device="cpu")
@@ -74,7 +74,7 @@ def test_its_scores_depend_on_network_and_weights(engine, tmp_path):
         EngineSystem(tmp_path / "weights")
 
 
-def test_its_vectors_are_kept_like_those_of_its_network(tmp_path, some, monkeypatch):
+def test_engine_system_caches_vectors(tmp_path, some, monkeypatch):
     monkeypatch.setattr("eqkin.evaluation.systems.base._MIN_CACHED_FORMULAS", 5)
     whole, vector = make_systems(["eqkin", "eqkin-vector"])
     for system in (whole, vector):

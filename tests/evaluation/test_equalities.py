@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.evaluation.equalities import PAIR_SIGNS, extract_pairs, extract_subforest
+from eqkin.evaluation.equalities import PAIR_SIGNS, NeighbouringSides, extract_subforest
 from eqkin.trees import ForestBuilder
 from eqkin.trees.mathml import parse_mathml, to_forest, to_node
 from tests.trees.strategies import build
@@ -52,7 +52,7 @@ def written(tree, index):
 
 def pairs(formula, name="relations"):
     """What is found in one formula."""
-    found = extract_pairs(forest(formula), PAIR_SIGNS[name])
+    found = NeighbouringSides.read(forest(formula)).select_pairs(PAIR_SIGNS[name])
     found.forest.validate()
     return [(written(found.forest, i), written(found.forest, len(found) + i)) for i in range(len(found))]
 
@@ -78,7 +78,7 @@ def line(text):
         ("a+b+c+1+2=d+e+[0,1)", "a+b+c+1+2", "d+e+[0,1)"),
     ],
 )
-def test_a_line_is_parted_into_sides(text, left, right):
+def test_line_is_split_into_sides(text, left, right):
     assert pairs(line(text)) == [(left, right)]
 
 
@@ -98,11 +98,11 @@ def test_a_line_is_parted_into_sides(text, left, right):
         "a+b+c+d=e,f+g+h",  # a comma parts statements
     ],
 )
-def test_what_is_no_pair_is_left_out(text):
+def test_unfit_sides_are_left_out(text):
     assert pairs(line(text)) == []
 
 
-def test_sets_have_signs_of_their_own():
+def test_sets_select_pairs_by_sign():
     text = line("a+b+c=d+e+f<g+h+i>1+2+3≥4+5+6")
     assert pairs(text, "equalities") == [("a+b+c", "d+e+f")]
     assert pairs(text, "inequalities") == [("d+e+f", "g+h+i")]
@@ -110,17 +110,17 @@ def test_sets_have_signs_of_their_own():
     assert pairs(line("a+b+c≥d+e+f"), "inequalities") == []
 
 
-def test_sizes_differ_by_thirty_percent_at_most():
+def test_sides_differ_in_size_by_at_most_thirty_percent():
     assert pairs(line("a+b+c+d+e=1+2+3+4+5+6+x")) == []  # 10 and 14 nodes
     assert pairs(line("a+b+c+d+e=1+2+3+4+5+6")) == [("a+b+c+d+e", "1+2+3+4+5+6")]  # 10 and 12
 
 
-def test_a_sign_with_something_above_it_is_that_sign():
+def test_sign_with_accent_counts_as_that_sign():
     sign = "<mrow><mover><mrow><mo>=</mo></mrow><mtext>(a)</mtext></mover></mrow>"
     assert pairs(f"<mrow>{row('a+b+c')}{sign}{row('d+e+f')}</mrow>") == [("a+b+c", "d+e+f")]
 
 
-def test_words_part_statements_and_names_do_not():
+def test_words_split_statements_and_names_do_not():
     assert pairs(f"<mrow>{row('a+b+c=d+e+f')}<mtext> for all </mtext>{row('x')}</mrow>") == [("a+b+c", "d+e+f")]
     named = f"<mrow><mtext>KL</mtext>{row('(x|y)=d+e+f+g')}</mrow>"
     assert pairs(named) == [("KL(x|y)", "d+e+f+g")]
@@ -131,45 +131,43 @@ def test_rows_of_a_table_are_lines():
     assert pairs(table("a+b+c&=&d+e+f")) == [("a+b+c", "d+e+f")]  # as eqnarray has it
 
 
-def test_a_row_that_begins_with_a_sign_goes_on_with_the_line_above():
+def test_row_that_begins_with_a_sign_continues_the_line_above():
     assert pairs(table("F&~=a+b+c", "&~=d+e+f")) == [("a+b+c", "d+e+f")]
     assert pairs(table("a+b+c&~=d+e+f", "&~=g+h+i")) == [("a+b+c", "d+e+f")]
 
 
-def test_a_side_that_goes_on_in_the_next_row_is_left_out():
+def test_side_continued_in_the_next_row_is_left_out():
     assert pairs(table("a+b+c&~=d+e+f", "&~+g", "&~=1+2+3", "&~=4+5+6")) == [("1+2+3", "4+5+6")]
     assert pairs(table("a+b+c=d+e+f", "+g")) == []  # as multline has it
     assert pairs(table("a+b+c&~=d+e+f", "&g+h")) == []
 
 
-def test_an_empty_first_column_says_nothing():
+def test_empty_first_column_is_ignored():
     assert len(pairs(table("&a+b+c=d+e+f", "&1+2+3=4+5+6"))) == 2
 
 
-def test_tables_within_a_table_are_read():
+def test_nested_tables_are_read():
     assert pairs(f"<mtable><mtr><mtd><mstyle>{table('a+b+c&~=d+e+f')}</mstyle></mtd></mtr></mtable>") == [
         ("a+b+c", "d+e+f")
     ]
 
 
-def test_no_side_comes_up_twice():
-    found = extract_pairs(
-        forest(*map(line, ["a+b+c=d+e+f", "a+b+c=d+e+f", "d+e+f=1+2+3", "4+5+6=a+b+c", "x+y+z=u+v+w"])),
-        PAIR_SIGNS["equalities"],
-    )
+def test_no_side_occurs_twice():
+    lines = ["a+b+c=d+e+f", "a+b+c=d+e+f", "d+e+f=1+2+3", "4+5+6=a+b+c", "x+y+z=u+v+w"]
+    found = NeighbouringSides.read(forest(*map(line, lines))).select_pairs(PAIR_SIGNS["equalities"])
     assert found.origin.tolist() == [0, 4]
     assert [written(found.forest, tree) for tree in range(4)] == ["a+b+c", "x+y+z", "d+e+f", "u+v+w"]
 
 
 def test_sides_keep_their_structure():
     formula = f"<mrow><mfrac>{line('a+b')}{line('c+d')}</mfrac><mo>=</mo>{row('x+y(z)+1')}</mrow>"
-    found = extract_pairs(forest(formula), PAIR_SIGNS["equalities"])
+    found = NeighbouringSides.read(forest(formula)).select_pairs(PAIR_SIGNS["equalities"])
     left, right = to_node(found.forest, 0), to_node(found.forest, 1)
     assert (left.tag, [child.tag for child in left.children]) == ("mfrac", ["mrow", "mrow"])
     assert (right.tag, len(right.children)) == ("mrow", 8)
 
 
-def test_a_forest_below_some_nodes_is_made_of_their_subtrees():
+def test_extract_subforest_copies_subtrees():
     leaf = ("mi", "", "x", [])
     tree = ("mrow", "", "", [("mfrac", "", "", [leaf, ("mrow", "", "", [leaf, leaf])]), ("mo", "", "+", []), leaf])
     made = extract_subforest(build([leaf, tree]), [[2], [3, 4], [0], [2, 3]])
@@ -179,7 +177,7 @@ def test_a_forest_below_some_nodes_is_made_of_their_subtrees():
     assert [child.tag for child in to_node(made, 3).children] == ["mfrac", "mo"]
 
 
-def test_without_signs_there_are_no_pairs():
-    found = extract_pairs(forest(line("a+b+c")), PAIR_SIGNS["equalities"])
+def test_formula_without_signs_has_no_pairs():
+    found = NeighbouringSides.read(forest(line("a+b+c"))).select_pairs(PAIR_SIGNS["equalities"])
     assert len(found) == 0
     assert len(found.forest) == 0

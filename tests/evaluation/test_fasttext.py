@@ -28,7 +28,7 @@ def learned(tmp_path_factory):
     return system, folder
 
 
-def test_learning_again_gives_the_same_vectors(learned, tmp_path):
+def test_fasttext_fit_is_reproducible(learned, tmp_path):
     again = FastText(SMALL)
     again.fit(CORPUS, tmp_path)
     given = FormulaSet(CORPUS.forest)
@@ -36,14 +36,14 @@ def test_learning_again_gives_the_same_vectors(learned, tmp_path):
     assert np.isfinite(again.encode(given)).all()
 
 
-def test_another_seed_gives_others(learned, tmp_path):
+def test_fasttext_fit_depends_on_seed(learned, tmp_path):
     other = FastText(FastTextSettings(dimensions=8, epochs=3, least=2, frequent=1.0, seed=1))
     other.fit(CORPUS, tmp_path)
     given = FormulaSet(CORPUS.forest)
     assert np.abs(other.encode(given) - learned[0].encode(given)).max() > 1e-3
 
 
-def test_loading_gives_the_same_vectors_and_needs_no_fasttext(learned):
+def test_fasttext_fit_loads_without_fasttext_installed(learned):
     system, folder = learned
     assert sorted(path.name for path in folder.iterdir()) == ["vectors.safetensors", "words.json"]
     code = (
@@ -61,7 +61,7 @@ def test_loading_gives_the_same_vectors_and_needs_no_fasttext(learned):
     assert np.array_equal(np.frombuffer(loaded, np.float32).reshape(-1, 8), system.encode(FormulaSet(CORPUS.forest)))
 
 
-def test_a_formula_is_what_fasttext_says_of_a_sentence(tmp_path):
+def test_fasttext_encoding_equals_sentence_vector(tmp_path):
     """Its own mean, over words it learned from the same text; with fewer threads it leaves some vectors undrawn."""
     sequences = serialize(CORPUS.forest)
     text = tmp_path / "text"
@@ -76,7 +76,7 @@ def test_a_formula_is_what_fasttext_says_of_a_sentence(tmp_path):
     np.testing.assert_allclose(system.encode(FormulaSet(CORPUS.forest)), expected, atol=1e-5)
 
 
-def test_labels_never_seen_say_nothing(learned):
+def test_fasttext_ignores_unknown_labels(learned):
     system, _ = learned
     known, mixed, strange = system.encode(FormulaSet(build([
         ("mi", "", "a", []), ("mi", "", "a", [("mi", "", "☃", [])]), ("mi", "", "☃", [])
@@ -86,7 +86,7 @@ def test_labels_never_seen_say_nothing(learned):
     assert not strange.any()
 
 
-def test_nothing_learned_and_nothing_to_learn_are_said(tmp_path):
+def test_fasttext_rejects_encoding_before_fit_and_rare_labels(tmp_path):
     with pytest.raises(BadInput, match="call fit first"):
         FastText(SMALL).encode(formulas("x"))
     with pytest.raises(BadInput, match="occurs 1000 times"):
@@ -95,7 +95,7 @@ def test_nothing_learned_and_nothing_to_learn_are_said(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["words.json", "vectors.safetensors"])
-def test_a_changed_byte_is_noticed(learned, tmp_path, name):
+def test_fasttext_rejects_changed_byte(learned, tmp_path, name):
     for path in learned[1].iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     content = (tmp_path / name).read_bytes()
@@ -106,7 +106,7 @@ def test_a_changed_byte_is_noticed(learned, tmp_path, name):
         FastText(SMALL).fit(CORPUS, tmp_path)
 
 
-def test_what_was_learned_before_there_were_hashes_is_read(learned, tmp_path):
+def test_fasttext_reads_fit_without_hash(learned, tmp_path):
     system, folder = learned
     for path in folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -119,7 +119,7 @@ def test_what_was_learned_before_there_were_hashes_is_read(learned, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["words.json", "vectors.safetensors"])
-def test_damaged_files_are_noticed(learned, tmp_path, name):
+def test_fasttext_rejects_damaged_files(learned, tmp_path, name):
     for path in learned[1].iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / name).write_bytes(b"{}")

@@ -32,7 +32,7 @@ def _file(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_folder_is_read_with_what_cannot_be_read_in_it(tmp_path):
+def test_judged_set_keeps_unreadable_formulas(tmp_path):
     found = JudgedSet.read(_folder(tmp_path / "my set.v2"))
     assert found.name == "my-set"
     assert list(found.topics.names) == ["t1", "t2"]
@@ -59,12 +59,12 @@ def test_a_folder_is_read_with_what_cannot_be_read_in_it(tmp_path):
         ({"formulas": "1 x\n"}, "formulas.tsv, line 1: needs an id, a tab"),
     ],
 )
-def test_sets_that_do_not_fit_together_are_refused(tmp_path, files, message):
+def test_judged_set_rejects_inconsistent_files(tmp_path, files, message):
     with pytest.raises(BadInput, match=message):
         JudgedSet.read(_folder(tmp_path / "set", **files))
 
 
-def test_a_set_needs_its_files(tmp_path):
+def test_judged_set_rejects_missing_files(tmp_path):
     with pytest.raises(BadInput, match=r"topics\.tsv: cannot be read"):
         JudgedSet.read(tmp_path)
     (tmp_path / "latin").write_bytes(b"t1 0 \xff 1")
@@ -72,7 +72,7 @@ def test_a_set_needs_its_files(tmp_path):
         read_qrels(tmp_path / "latin")
 
 
-def test_a_run_is_sorted_by_score_then_by_rank(tmp_path):
+def test_read_run_sorts_by_score_then_rank(tmp_path):
     lines = "t Q0 a 1 0.5 x\nt Q0 b 4 0.7 x\nt Q0 c 3 0.5 x\nt Q0 d 2 0.5 x\nu\tQ0\te\t1\t-inf\tx\n"
     assert read_run(_file(tmp_path, lines)) == {"t": ["b", "a", "d", "c"], "u": ["e"]}
 
@@ -87,12 +87,12 @@ def test_a_run_is_sorted_by_score_then_by_rank(tmp_path):
         ("", "no results"),
     ],
 )
-def test_damaged_runs_are_refused(tmp_path, text, message):
+def test_read_run_rejects_bad_lines(tmp_path, text, message):
     with pytest.raises(BadInput, match=message):
         read_run(_file(tmp_path, text))
 
 
-def test_published_figures_are_rows_without_intervals(tmp_path):
+def test_read_published_makes_rows_without_intervals(tmp_path):
     given = [
         {"title": "approach0", "scores": {"ndcg": 0.7178}, "note": "pya0 0.3.7"},
         {"title": "Full model", "scores": {"map": 0.5}, "origin": "paper"},
@@ -114,7 +114,7 @@ def test_published_figures_are_rows_without_intervals(tmp_path):
         ('[{"title": "a", "scores": {}, "origin": "measured"}]', "entry 1: the origin must be"),
     ],
 )
-def test_damaged_published_figures_are_refused(tmp_path, text, message):
+def test_read_published_rejects_bad_entries(tmp_path, text, message):
     with pytest.raises(BadInput, match=message):
         read_published(_file(tmp_path, text))
 
@@ -133,7 +133,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
     return found
 
 
-def test_measured_rows_have_intervals_and_published_ones_say_so(result):
+def test_judged_rows_have_intervals_unless_published(result):
     table = result.tables[0]
     assert [(row.title, row.origin) for row in table.rows] == [
         ("Sizes of trees", MEASURED), ("Shared characters", MEASURED), ("Their run", MEASURED), ("BM25", PUBLISHED),
@@ -147,7 +147,7 @@ def test_measured_rows_have_intervals_and_published_ones_say_so(result):
     assert (their["ndcg"].value, their["map"].value, their["p10"].value) == (0.5, 0.5, 0.1)  # nothing for one topic
 
 
-def test_differences_to_the_first_system_have_intervals_and_p_values(result):
+def test_judged_differences_have_intervals_and_p_values(result):
     scores, differences = result.tables[:2]
     assert [row.title for row in differences.rows] == ["Shared characters", "Their run"]
     for row, measured in zip(differences.rows, scores.rows[1:3], strict=True):
@@ -159,7 +159,7 @@ def test_differences_to_the_first_system_have_intervals_and_p_values(result):
 
 
 @pytest.mark.parametrize(("name", "told"), [("demo", True), ("other", False)])
-def test_scores_on_a_set_something_was_tuned_on_are_told(tmp_path, name, told):
+def test_judged_notes_systems_tuned_on_the_set(tmp_path, name, told):
     system = Characters()
     system.tuned_on = ("demo",)
     found = run_judged(
@@ -170,7 +170,7 @@ def test_scores_on_a_set_something_was_tuned_on_are_told(tmp_path, name, told):
     assert [text.startswith("Shared characters: trained or tuned on demo") for text in found.notes] == [True] * told
 
 
-def test_topics_and_facts_are_told(result):
+def test_judged_topics_table_and_facts(result):
     topics = result.tables[2]
     assert [(row.title, row.cells["formula"]) for row in topics.rows] == [("t1", "a+b=c"), ("t2", r"\frac{x}{y}")]
     assert [row.cells["related"].value for row in topics.rows] == [2, 1]
@@ -182,7 +182,7 @@ def test_topics_and_facts_are_told(result):
     assert result.facts["topics without results in Their run"].startswith("1;")
 
 
-def test_the_engine_prefers_what_is_related(tmp_path):
+def test_judged_engine_finds_related_formulas(tmp_path):
     found = run_judged(
         ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE),
         [EngineSystem()],
@@ -192,7 +192,7 @@ def test_the_engine_prefers_what_is_related(tmp_path):
     assert found.tables[0].rows[0].cells["ndcg"].value > 0.9
 
 
-def test_what_was_tuned_on_a_set_is_said_to_be(tmp_path):
+def test_judged_notes_engine_on_its_development_set(tmp_path):
     context = ExperimentContext(ResultCache(tmp_path / "store"), SMALL_SCALE)
     found = run_judged(context, [EngineSystem(), Sizes()], JudgedSet.read(_folder(tmp_path / EngineSystem.tuned_on[0])))
     assert [text.partition(":")[0] for text in found.notes] == ["eqkin"]

@@ -47,7 +47,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> LabelledSet:
     return read_labelled(_file(tmp_path_factory.mktemp("labelled")))
 
 
-def test_equations_keep_their_labels_latex_and_trees(small):
+def test_labelled_set_keeps_labels_latex_and_trees(small):
     assert small.name == "my-equations"
     assert small.labels == [entry["label"] for entry in _ENTRIES]
     assert small.equations.formulas.latex == [entry["latex"] for entry in _ENTRIES]
@@ -55,13 +55,13 @@ def test_equations_keep_their_labels_latex_and_trees(small):
     assert small.duplicates == 0
 
 
-def test_labels_may_be_numbers(tmp_path):
+def test_labelled_set_accepts_numbers_as_labels(tmp_path):
     found = read_labelled(_file(tmp_path, [{"latex": "x", "label": 3}, {"latex": "x", "label": " 3 "}]))
     assert found.labels == ["3", "3"]
     assert found.duplicates == 1
 
 
-def test_sets_differ_by_their_labels_and_equations(tmp_path, small):
+def test_labelled_set_digest_depends_on_labels_and_equations(tmp_path, small):
     other = [entry | {"label": "sum"} if place == 5 else entry for place, entry in enumerate(_ENTRIES)]
     shorter = _ENTRIES[:5]
     digests = {small.digest, *(read_labelled(_file(tmp_path, entries)).digest for entries in (other, shorter))}
@@ -82,22 +82,22 @@ def test_sets_differ_by_their_labels_and_equations(tmp_path, small):
         (["x"], 'entry 1: "latex" must be'),
     ],
 )
-def test_files_of_another_form_are_refused(tmp_path, entries, message):
+def test_read_labelled_rejects_other_forms(tmp_path, entries, message):
     with pytest.raises(BadInput, match=message):
         read_labelled(_file(tmp_path, entries))
 
 
-def test_a_missing_file_is_told(tmp_path):
+def test_read_labelled_reports_missing_file(tmp_path):
     with pytest.raises(BadInput, match="cannot be read"):
         read_labelled(tmp_path / "none.json")
 
 
-def test_a_set_has_a_largest_size(tmp_path):
+def test_read_labelled_limits_size(tmp_path):
     with pytest.raises(LimitReached, match="give a part"):
         read_labelled(_file(tmp_path, [{"latex": "x", "label": "a"}] * 5_001))
 
 
-def test_unreadable_formulas_are_named_or_left_out(tmp_path):
+def test_read_labelled_names_or_skips_unreadable_formulas(tmp_path):
     entries = [*_ENTRIES[:3], {"latex": r"\frac{1}", "label": "fraction"}, *_ENTRIES[3:]]
     path = _file(tmp_path, entries)
     with pytest.raises(BadInput, match=r"entry 4, '\\\\frac\{1\}': the formula cannot be read"):
@@ -110,7 +110,7 @@ def test_unreadable_formulas_are_named_or_left_out(tmp_path):
         read_labelled(_file(tmp_path, entries[3:4]), skip_unreadable=True)
 
 
-def test_the_atlas_is_a_labelled_set():
+def test_atlas_is_a_labelled_set():
     found = load_atlas_set()
     groups = load_equation_groups()
     label = dict(zip(found.equations.names, found.labels, strict=True))

@@ -27,7 +27,7 @@ def some():
     return formulas(r"a^2 + b^2 = c^2", r"e^{i\pi} + 1 = 0", r"\int_0^1 f(x) \, dx")
 
 
-def test_the_bundled_network_gives_the_encoders_vectors(some):
+def test_network_system_gives_vectors_of_the_encoder(some):
     told = []
     system = NetworkSystem("paper", "Graph network", device="cpu", progress=told.append)
     assert np.array_equal(system.encode(some), Encoder.load().embed(some.forest))
@@ -36,7 +36,7 @@ def test_the_bundled_network_gives_the_encoders_vectors(some):
     assert system.learned_from == Encoder.load().digest
 
 
-def test_similarity_is_the_cosine_or_the_inner_product(some):
+def test_network_system_similarity_is_cosine_or_inner_product(some):
     vectors = Encoder.load().embed(some.forest)
     lengths = np.linalg.norm(vectors, axis=1)
     products = vectors @ vectors.T
@@ -52,12 +52,12 @@ def test_similarity_is_the_cosine_or_the_inner_product(some):
         NetworkSystem("c", "C", similarity="euclid")
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path):
+def test_network_system_rejects_folder_without_model(tmp_path):
     with pytest.raises(BadInput, match="contains no model"):
         NetworkSystem("own", "Own", tmp_path)
 
 
-def test_an_untrained_network_is_decided_by_its_seed(tmp_path, some):
+def test_untrained_network_depends_on_its_seed_only(tmp_path, some):
     first, same, other = (UntrainedNetwork(SHAPE, seed, device="cpu") for seed in (0, 0, 1))
     with pytest.raises(BadInput, match="call fit first"):
         first.encode(some)
@@ -69,7 +69,7 @@ def test_an_untrained_network_is_decided_by_its_seed(tmp_path, some):
     assert first.settings == same.settings != other.settings
 
 
-def test_an_untrained_network_is_loaded_again(tmp_path, some):
+def test_untrained_network_loads_earlier_fit(tmp_path, some):
     first, again = UntrainedNetwork(SHAPE, device="cpu"), UntrainedNetwork(SHAPE, device="cpu")
     first.fit(CORPUS, tmp_path)
     again.fit(corpus_of([[1]]), tmp_path)
@@ -77,7 +77,7 @@ def test_an_untrained_network_is_loaded_again(tmp_path, some):
     assert Encoder.load(tmp_path).dimensions == 8
 
 
-def test_every_name_makes_a_system_of_that_name_in_the_size_asked_for(tmp_path):
+def test_registry_makes_every_system_at_the_given_scale(tmp_path):
     context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu")
     made = make_systems(list(SYSTEMS), context)
     assert [system.name for system in made] == list(SYSTEMS)
@@ -89,7 +89,7 @@ def test_every_name_makes_a_system_of_that_name_in_the_size_asked_for(tmp_path):
     assert make_systems(["untrained"])[0].settings["architecture"]["width"] == 512
 
 
-def test_small_systems_learn_through_the_store_and_rank(tmp_path, some):
+def test_systems_are_fitted_through_the_cache_and_rank(tmp_path, some):
     told = []
     context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu", told.append)
     names = ["untrained", "bag-of-words", "fasttext"]
@@ -101,7 +101,7 @@ def test_small_systems_learn_through_the_store_and_rank(tmp_path, some):
     assert any("Bag of words" in line for line in told)
 
 
-def test_a_network_of_ones_own_is_given_by_its_folder(tmp_path, some):
+def test_registry_makes_network_from_its_folder(tmp_path, some):
     folder = tmp_path / "my run_2"
     UntrainedNetwork(SHAPE).fit(CORPUS, folder)
     (own,) = make_systems([str(folder)])
@@ -110,7 +110,7 @@ def test_a_network_of_ones_own_is_given_by_its_folder(tmp_path, some):
     assert own.encode(some).shape == (3, 8)
 
 
-def test_networks_of_runs_are_called_as_the_runs_are(tmp_path):
+def test_registry_names_networks_after_their_runs(tmp_path):
     for run in "ab":
         UntrainedNetwork(SHAPE).fit(CORPUS, tmp_path / run / "model")
     assert [own.name for own in make_systems([str(tmp_path / "a"), str(tmp_path / "b" / "model")])] == ["a", "b"]
@@ -118,14 +118,14 @@ def test_networks_of_runs_are_called_as_the_runs_are(tmp_path):
         make_systems([str(tmp_path / "a"), str(tmp_path / "a" / "model")])
 
 
-def test_unknown_and_repeated_names_are_refused():
+def test_registry_rejects_unknown_and_repeated_names():
     with pytest.raises(BadInput, match="unknown system 'word2vec'; choose from eqkin, eqkin-vector, paper, untrained"):
         make_systems(["paper", "word2vec"])
     with pytest.raises(BadInput, match="two systems are called tree-pairs"):
         make_systems(["tree-pairs", "tree-pairs"])
 
 
-def test_what_is_missing_is_named_with_the_extra_to_install():
+def test_missing_library_is_named_with_its_extra():
     code = (
         "import sys; sys.modules['sklearn.feature_extraction.text'] = None\n"
         "from eqkin.evaluation.systems.registry import make_systems\n"

@@ -42,7 +42,7 @@ def some():
 
 
 @pytest.mark.parametrize("system", [*TREE_SYSTEMS, TfIdfLatex])
-def test_each_formula_is_most_similar_to_itself(system, some):
+def test_sparse_system_ranks_formula_itself_first(system, some):
     scores = system().rank(some, some)
     assert scores.shape == (6, 6)
     assert scores.dtype == np.float32
@@ -51,20 +51,20 @@ def test_each_formula_is_most_similar_to_itself(system, some):
 
 
 @pytest.mark.parametrize("system", [*TREE_SYSTEMS, TfIdfLatex])
-def test_a_formula_with_nothing_in_common_has_no_similarity(system):
+def test_sparse_similarity_of_disjoint_formulas_is_0(system):
     x, one = ("mi", "", "x", []), ("mn", "", "1", [])
     scores = system().rank(FormulaSet(build([x]), ["x"]), FormulaSet(build([one, x]), ["1", "x"]))
     assert scores[0].tolist() == pytest.approx([0, 1], abs=1e-6)
 
 
-def test_order_matters_to_pairs_and_runs_and_not_to_bags():
+def test_order_matters_to_pairs_and_ngrams_but_not_to_bags():
     given_, turned = formulas("ab+c"), formulas("c+ba")
     assert LogBagOfWords().rank(given_, turned)[0, 0] == pytest.approx(1, abs=1e-6)
     for system in (TreePairs, TfIdfTree, TfIdfLatex):
         assert system().rank(given_, turned)[0, 0] < 0.9
 
 
-def test_pairs_see_who_stands_above():
+def test_tree_pairs_depend_on_the_parent():
     """The same labels in depth-first order, another tree."""
     outside = build([("mrow", "", "", [("msqrt", "", "", [("mi", "", "x", [])]), ("mi", "", "y", [])])])
     inside = build([("mrow", "", "", [("msqrt", "", "", [("mi", "", "x", []), ("mi", "", "y", [])])])])
@@ -74,7 +74,7 @@ def test_pairs_see_who_stands_above():
     assert TreePairs().rank(one, other)[0, 0] < 0.9
 
 
-def test_renaming_a_symbol_costs_similarity_and_less_than_another_formula(some):
+def test_renamed_symbol_lowers_similarity_less_than_another_formula(some):
     for system in (*TREE_SYSTEMS, TfIdfLatex):
         scores = system().rank(some.select(np.array([0])), some)[0]
         assert scores[1] < 0.999
@@ -88,7 +88,7 @@ def test_rare_labels_weigh_more_than_frequent_ones():
 
 
 @given(FORESTS)
-def test_pairs_are_those_of_a_walk(trees):
+def test_tree_pairs_equal_explicit_walk(trees):
     forest = build(trees)
     counts = TreePairs().count_terms(FormulaSet(forest))
     assert counts.shape == (len(trees), 1 << TreePairs.bits)
@@ -108,7 +108,7 @@ def test_pairs_are_those_of_a_walk(trees):
 
 
 @given(st.lists(st.lists(st.sampled_from(["a", "b", r"\frac", "12", "+"]), min_size=1, max_size=8), min_size=2))
-def test_weights_are_those_of_scikit_learn(lines):
+def test_log_tfidf_weights_equal_scikit_learn(lines):
     """The same tokens through its own vectoriser, with a dictionary in place of hashes."""
     given_ = [" ".join(line) for line in lines]
     theirs = TfidfVectorizer(
@@ -118,14 +118,14 @@ def test_weights_are_those_of_scikit_learn(lines):
     np.testing.assert_allclose(compute_products(ours, ours), (theirs @ theirs.T).toarray(), atol=1e-5)
 
 
-def test_queries_are_weighted_by_the_collection_and_not_by_themselves(some):
+def test_queries_are_weighted_by_the_collection(some):
     system, queries = LogBagOfWords(), some.select(np.array([0, 1]))
     by_collection = compute_products(system.encode(queries, some), system.encode(some))
     np.testing.assert_allclose(system.rank(queries, some), by_collection, atol=1e-6)
     assert np.abs(by_collection - compute_products(system.encode(queries), system.encode(some))).max() > 0.01
 
 
-def test_latex_is_cut_into_commands_numbers_and_characters():
+def test_tokenize_latex_splits_commands_numbers_and_characters():
     tokens = tokenize_latex([r"\frac{12}{x_1}\, \{a\}", "", "ab"])
     assert [tokens.names[token] for token in tokens.token] == [
         r"\frac", "12", "x", "_", "1", r"\,", r"\{", "a", r"\}", "a", "b"
@@ -133,25 +133,25 @@ def test_latex_is_cut_into_commands_numbers_and_characters():
     assert tokens.offsets.tolist() == [0, 9, 9, 11]
 
 
-def test_runs_do_not_go_from_one_formula_to_the_next():
+def test_ngrams_do_not_cross_formulas():
     counts = count_ngrams(tokenize_latex(["ab", "c"]), 20)
     assert counts.sum(axis=1).ravel().tolist() == [[3.0, 1.0]]
 
 
-def test_formulas_without_latex_are_refused():
+def test_tfidf_latex_rejects_formulas_without_latex():
     with pytest.raises(BadInput, match="trees only"):
         TfIdfLatex().encode(FormulaSet(build([("mi", "", "x", [])])))
 
 
 @pytest.mark.parametrize("system", TREE_SYSTEMS)
-def test_no_formulas_are_no_rows(system, some):
+def test_sparse_systems_accept_empty_sets(system, some):
     none = FormulaSet(build([]))
     assert system().encode(none).shape[0] == 0
     assert system().rank(some, none).shape == (6, 0)
     assert system().rank(none, some).shape == (0, 6)
 
 
-def test_codes_of_pairs_depend_on_the_order_and_hardly_collide():
+def test_combined_hashes_depend_on_order_and_hardly_collide():
     names = hash_strings([str(i) for i in range(500)])
     first, second = np.repeat(names, 500), np.tile(names, 500)
     codes = combine_hashes(first, second)
@@ -161,7 +161,7 @@ def test_codes_of_pairs_depend_on_the_order_and_hardly_collide():
 
 
 @given(FORESTS)
-def test_the_papers_bag_is_the_sum_of_the_nodes_features(tmp_path_factory, trees):
+def test_bag_of_words_is_sum_of_node_features(tmp_path_factory, trees):
     forest = build(trees)
     corpus = corpus_of([[6], [4]])
     system = BagOfWords()
@@ -175,7 +175,7 @@ def test_the_papers_bag_is_the_sum_of_the_nodes_features(tmp_path_factory, trees
     assert np.array_equal(found, np.array(expected).reshape(-1, 256))
 
 
-def test_the_papers_bag_keeps_its_vocabulary(tmp_path, some):
+def test_bag_of_words_keeps_its_vocabulary(tmp_path, some):
     first = BagOfWords()
     with pytest.raises(BadInput, match="call fit first"):
         first.encode(some)
@@ -188,25 +188,25 @@ def test_the_papers_bag_keeps_its_vocabulary(tmp_path, some):
         BagOfWords().fit(corpus_of([[1]]), tmp_path)
 
 
-def test_labels_of_the_same_node_in_two_forests_have_one_column():
+def test_labels_have_the_same_column_in_every_forest():
     alone, among = formulas("x"), formulas("b+a", "x")
     assert label_nodes(alone.forest)[0].index("mi:x") != label_nodes(among.forest)[0].index("mi:x")
     assert LogBagOfWords().rank(alone, among)[0].argmax() == 1
     assert LogBagOfWords().rank(alone, among)[0, 1] == pytest.approx(1, abs=1e-6)
 
 
-def test_a_formula_is_written_with_the_kinds_of_its_symbols():
+def test_serialize_writes_symbols_with_their_kinds():
     sequences = serialize(formulas(r"\frac{a}{2} + \mathbf{x}", r"\text{if and only if}").forest)
     first, second = sequences.iter_lines()
     assert first.split() == ["mrow", "mfrac", "mi:a", "mn:2", "mo:+", "mi:x:bold"]
     assert second == "mrow mtext:if␣and␣only␣if"
 
 
-def test_an_upright_letter_has_the_label_of_a_slanted_one_and_a_bold_one_has_not():
+def test_serialize_distinguishes_bold_but_not_upright_letters():
     upright, slanted, bold = serialize(formulas(r"\mathrm{x}y", "xy", r"\mathbf{x}y").forest).iter_lines()
     assert upright == slanted != bold
 
 
-def test_lines_of_many_trees_stay_apart():
+def test_iter_lines_keeps_trees_apart():
     forest = build([("mi", "", "xy"[i % 2], []) for i in range(20_001)])
     assert list(serialize(forest).iter_lines()) == [f"mi:{'xy'[i % 2]}" for i in range(20_001)]

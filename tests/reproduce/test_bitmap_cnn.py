@@ -61,7 +61,7 @@ def test_bitmap_network_unpacks_packed_images():
     assert np.allclose(seen[:, 0].numpy() * 255, unpack(packed))
 
 
-def test_it_learns_which_pictures_are_of_one_paper(fitted):
+def test_bitmap_cnn_learns_which_images_are_of_one_paper(fitted):
     system, folder = fitted
     learned = json.loads((folder / "bitmap_cnn.json").read_text())["learned"]
     assert learned["loss"] < 0.6  # before learning all vectors are much alike, and it is 1
@@ -129,7 +129,7 @@ def test_bitmap_cnn_without_images_and_browser_says_what_is_missing(tmp_path, mo
 
 
 @pytest.mark.skipif(find_chromium() is None, reason="no Chromium is installed (Debian: apt install chromium)")
-def test_one_command_renders_learns_and_keeps(tmp_path):
+def test_bitmap_cnn_is_rendered_trained_and_cached_by_the_context(tmp_path):
     pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     context = ExperimentContext(ResultCache(tmp_path), device="cpu")
     brief = replace(LESSON, triplets=4)

@@ -64,14 +64,14 @@ def extent(image: np.ndarray) -> tuple[int, int, int, int]:
 
 
 @needs_browser
-def test_different_formulas_look_different(renderer):
+def test_renderer_shows_different_formulas_differently(renderer):
     x, y, again = show(renderer, X, Y, X)
     assert (x != y).any()
     assert (x == again).all()
 
 
 @needs_browser
-def test_a_fraction_is_taller_than_a_line_and_both_stand_in_the_middle_at_the_left(renderer):
+def test_renderer_centres_formulas_vertically_at_the_left(renderer):
     line, fraction = show(renderer, LINE, FRACTION)
     assert 4 < np.ptp(extent(line)[:2]) < np.ptp(extent(fraction)[:2]) < HEIGHT
     for image in (line, fraction):
@@ -82,7 +82,7 @@ def test_a_fraction_is_taller_than_a_line_and_both_stand_in_the_middle_at_the_le
 
 
 @needs_browser
-def test_what_is_too_wide_or_too_high_is_scaled_down_to_fit(renderer):
+def test_renderer_scales_large_formulas_down(renderer):
     wide, high, line = show(renderer, WIDE, HIGH, LINE)
     assert WIDTH - 20 < extent(wide)[3] < WIDTH - 1  # all of it, up to the last sign
     assert wide[:, -1].max() == 0
@@ -92,7 +92,7 @@ def test_what_is_too_wide_or_too_high_is_scaled_down_to_fit(renderer):
 
 
 @needs_browser
-def test_aligned_equations_stand_below_each_other_at_their_relation_signs(renderer):
+def test_renderer_aligns_equations_at_relation_signs(renderer):
     def row(terms: int) -> Node:
         left = Node("mtd", children=[X] * terms)
         return Node("mtr", children=[left, Node("mtd", children=[Node("mo", text="="), Y])])
@@ -104,7 +104,7 @@ def test_aligned_equations_stand_below_each_other_at_their_relation_signs(render
 
 
 @needs_browser
-def test_a_page_with_more_formulas_than_fit_keeps_their_order(renderer):
+def test_renderer_keeps_order_over_several_pages(renderer):
     digits = [Node("mn", text=str(number)) for number in range(10)]
     ten = show(renderer, *digits)
     many = show(renderer, *(digits * 61))
@@ -112,7 +112,7 @@ def test_a_page_with_more_formulas_than_fit_keeps_their_order(renderer):
 
 
 @needs_browser
-def test_scripts_do_nothing(renderer):
+def test_renderer_runs_no_scripts(renderer):
     attack = "<script>document.title='hit'</script><img src='http://127.0.0.1:9/' onerror=\"document.title='hit'\">"
     escaped, mark = show(renderer, Node("mtext", text=attack), X)
     assert escaped.any()
@@ -122,7 +122,7 @@ def test_scripts_do_nothing(renderer):
 
 
 @needs_browser
-def test_empty_and_odd_formulas_have_empty_pictures_or_marks(renderer):
+def test_renderer_accepts_empty_and_odd_formulas(renderer):
     empty, half = show(renderer, Node("mrow"), Node("mi", text="\ud800"))
     assert not empty.any()
     assert half.any()
@@ -130,7 +130,7 @@ def test_empty_and_odd_formulas_have_empty_pictures_or_marks(renderer):
 
 
 @needs_browser
-def test_a_browser_that_is_gone_is_started_again_and_shows_the_same(renderer):
+def test_renderer_restarts_crashed_browser(renderer):
     expected = show(renderer, LINE, WIDE, HIGH)
     renderer._thread.submit(renderer._session._browser.close).result()
     shown = show(renderer, LINE, WIDE, HIGH, X)
@@ -138,7 +138,7 @@ def test_a_browser_that_is_gone_is_started_again_and_shows_the_same(renderer):
     assert shown[3].any()
 
 
-def test_without_a_browser_the_error_says_what_to_install(no_browser):
+def test_renderer_without_browser_says_what_to_install(no_browser):
     with pytest.raises(BadInput, match="apt install chromium"):
         Renderer().__enter__()
 
@@ -147,7 +147,7 @@ def pictures(count: int) -> np.ndarray:
     return pack(np.random.default_rng(0).integers(0, 256, (count, HEIGHT, WIDTH), np.uint8))
 
 
-def test_packing_keeps_four_levels_of_grey():
+def test_pack_keeps_four_levels_of_grey():
     images = np.zeros((2, HEIGHT, WIDTH), np.uint8)
     images[0, 3, 5:8], images[1, -1, -1] = (90, 160, 250), 85
     packed = pack(images)
@@ -161,7 +161,7 @@ def test_packing_keeps_four_levels_of_grey():
     assert (pack(unpack(pictures(5))) == pictures(5)).all()
 
 
-def test_a_file_gives_back_what_was_written(tmp_path):
+def test_bitmap_file_round_trip(tmp_path):
     keys = np.array([7, 2**64 - 1, 0], np.uint64)
     path = write_bitmaps(tmp_path / "new", keys, pictures(3), "Chromium 1")
     found = read_bitmaps(path)
@@ -171,7 +171,7 @@ def test_a_file_gives_back_what_was_written(tmp_path):
     assert write_bitmaps(tmp_path, keys, pictures(3), "Chromium 1").read_bytes() == path.read_bytes()
 
 
-def test_damaged_and_foreign_files_are_refused(tmp_path):
+def test_read_bitmaps_rejects_damaged_and_foreign_files(tmp_path):
     path = write_bitmaps(tmp_path, np.arange(3, dtype=np.uint64), pictures(3), "Chromium 1")
     content = path.read_bytes()
     header, _, body = content.partition(b"\n")
@@ -185,7 +185,7 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
             read_bitmaps(path).read_images()
 
 
-def test_equal_trees_have_equal_keys_in_any_forest_and_others_differ():
+def test_tree_keys_depend_on_the_tree_only():
     forest = some_trees(30)
     keys = compute_tree_keys(forest)
     assert len(set(keys.tolist())) == len({tuple(compute_tree_keys(forest.select([i])).tolist()) for i in range(30)})
@@ -198,7 +198,7 @@ def test_equal_trees_have_equal_keys_in_any_forest_and_others_differ():
     assert len(compute_tree_keys(forest.select([]))) == 0
 
 
-def test_a_subset_is_of_whole_papers_the_same_for_the_same_seed():
+def test_subset_has_whole_papers_and_depends_on_seed():
     corpus = corpus_of([[2, 1], [4], [1], [3, 3], [2], [5]], citations=((0, 1), (2, 3), (4, 5)))
     drawn = draw_subset(corpus, 8, seed=1)
     assert 8 <= len(drawn) < 8 + 6
@@ -212,7 +212,7 @@ def test_a_subset_is_of_whole_papers_the_same_for_the_same_seed():
 
 
 @needs_browser
-def test_a_gallery_renders_what_is_missing_and_needs_no_browser_for_the_rest(tmp_path, renderer, no_browser):
+def test_image_cache_renders_missing_images_only(tmp_path, renderer, no_browser):
     corpus = corpus_of([[2, 1], [4], [5]])
     forest = draw_subset(corpus, 8).forest
     known, others = len(forest) - 3, [to_mathml(to_node(forest, i)) for i in range(len(forest) - 3, len(forest))]

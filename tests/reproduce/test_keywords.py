@@ -39,14 +39,14 @@ def written(tmp_path):
     return write
 
 
-def test_bundled_queries_are_many_from_many_fields():
+def test_bundled_queries_are_from_many_fields():
     queries = load_queries()
     assert len(queries) >= 70
     assert len({query.field for query in queries}) >= 20
     assert len({query.latex for query in queries}) == len(queries)
 
 
-def test_every_row_of_the_papers_table_is_there():
+def test_bundled_queries_have_every_row_of_the_papers_table():
     ours = [query for query in load_queries() if query.paper_keywords]
     assert len(ours) == len(STUDY_QUERIES) == 22
     for row in STUDY_QUERIES:
@@ -55,14 +55,14 @@ def test_every_row_of_the_papers_table_is_there():
         assert [query for query in ours if set(printed) <= set(query.keywords)], row.title
 
 
-def test_every_formula_can_be_read():
+def test_bundled_queries_can_be_read():
     queries = load_queries()
     read = read_query_formulas(queries)
     assert len(read) == len(queries)
     assert list(read.latex) == [query.latex for query in queries]
 
 
-def test_a_file_of_ones_own_is_read(written):
+def test_load_queries_reads_other_files(written):
     assert load_queries(written([QUERY])) == [StudyQuery("bayes", "probability", "P(A|B)", ("bayes",))]
 
 
@@ -80,34 +80,34 @@ def test_a_file_of_ones_own_is_read(written):
         ({"keyword": ["bayes"]}, "unknown: keyword"),
     ],
 )
-def test_what_is_wrong_with_an_entry_is_told(written, change, words):
+def test_load_queries_describes_bad_entries(written, change, words):
     with pytest.raises(BadInput, match="query 2") as caught:
         load_queries(written([QUERY, QUERY | {"id": "other"} | change]))
     assert words in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["[]", "{}", "[1]", "nonsense", '["text"]'])
-def test_what_is_no_list_of_queries_is_refused(written, content):
+def test_load_queries_rejects_other_forms(written, content):
     with pytest.raises(BadInput, match=r"queries\.json"):
         load_queries(written(content))
 
 
-def test_a_missing_file_is_told(tmp_path):
+def test_load_queries_reports_missing_file(tmp_path):
     with pytest.raises(BadInput, match="cannot be read"):
         load_queries(tmp_path / "none.json")
 
 
-def test_two_queries_of_one_name_are_refused(written):
+def test_load_queries_rejects_duplicate_ids(written):
     with pytest.raises(BadInput, match="the id 'bayes' occurs twice"):
         load_queries(written([QUERY, QUERY]))
 
 
-def test_an_unreadable_formula_is_named():
+def test_read_query_formulas_names_unreadable_formula():
     with pytest.raises(BadInput, match="frac"):
         read_query_formulas([StudyQuery("a", "b", r"\frac{", ("cccc",))])
 
 
-def test_the_digest_depends_on_formulas_and_keywords(written):
+def test_query_digest_depends_on_formulas_and_keywords(written):
     digests = {
         compute_query_digest(load_queries(written([QUERY | change])))
         for change in ({}, {"latex": "P(B|A)"}, {"keywords": ["bayes' rule"]})
@@ -115,7 +115,7 @@ def test_the_digest_depends_on_formulas_and_keywords(written):
     assert len(digests) == 3
 
 
-def test_a_title_names_the_first_keywords():
+def test_query_title_has_first_keywords():
     assert StudyQuery("a", "b", "c", ("one", "two")).title == "one, two"
     assert StudyQuery("a", "b", "c", ("one", "two", "three")).title == "one, two, ..."
 
@@ -141,12 +141,12 @@ LONG = st.text("ab", min_size=MAX_EXACT_LENGTH + 1, max_size=16)
 
 
 @given(FEW, LONG)
-def test_long_keywords_count_at_a_distance_below_two(text, word):
+def test_long_keyword_matches_at_distance_below_two(text, word):
     assert Keyword.parse(word).occurs_in(text) == (distance_within(text, word) < 2)
 
 
 @given(FEW, LONG, FEW, *[st.tuples(st.integers(0, 99), st.sampled_from("abc"), st.integers(0, 2))] * 2)
-def test_slips_are_told_from_greater_changes(before, word, after, first, second):
+def test_long_keyword_matches_one_typo_but_not_two(before, word, after, first, second):
     once = slipped(word, *first)
     assert Keyword.parse(word).occurs_in(before + once + after)
     text = before + slipped(once, *second) + after
@@ -154,7 +154,7 @@ def test_slips_are_told_from_greater_changes(before, word, after, first, second)
 
 
 @given(FEW, st.text("ab", min_size=1, max_size=MAX_EXACT_LENGTH))
-def test_short_keywords_count_only_as_they_are(text, word):
+def test_short_keyword_matches_exactly(text, word):
     assert Keyword.parse(word).occurs_in(text) == (word in text)
 
 
@@ -173,11 +173,11 @@ def test_short_keywords_count_only_as_they_are(text, word):
         ("effective area", "affective aria", False),
     ],
 )
-def test_examples(keyword, text, counts):
+def test_keyword_matches_known_examples(keyword, text, counts):
     assert Keyword.parse(keyword).occurs_in(normalize(text)) is counts
 
 
-def test_a_section_is_read_without_its_commands():
+def test_section_text_has_no_latex_commands():
     text = make_section_text(
         r"The \emph{Ising} Model", r"Schr{\"o}dinger~\cite{ising1925} says \textbf{Strongly} convex."
     )
@@ -201,7 +201,7 @@ def library(tmp_path):
         yield opened
 
 
-def test_sections_of_a_library_are_found_by_their_own_text(library):
+def test_relevant_sections_are_found_by_their_own_text(library):
     corpus = Corpus.from_library(library)
     sections = read_section_ids(library, corpus)
     said = []
@@ -214,6 +214,6 @@ def test_sections_of_a_library_are_found_by_their_own_text(library):
     assert said[-1] == "searched 3 of 3 sections for keywords"
 
 
-def test_a_section_that_is_gone_is_told(library):
+def test_relevant_sections_report_changed_library(library):
     with pytest.raises(BadInput, match="changed while"):
         find_relevant_sections(library, np.array([10_000]), [["purrs"]])

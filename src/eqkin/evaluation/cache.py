@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,10 +95,6 @@ class ResultCache:
         make_folder(path.parent)
         write_file(path, save({"vectors": vectors, "sha256": _hash_vectors(vectors)}))
         return vectors.astype(np.float32)
-
-    def drop_measurements(self, experiment: str) -> None:
-        """Delete the measurements of an experiment, but nothing that was fitted for it."""
-        shutil.rmtree(self.folder / "rows" / experiment, ignore_errors=True)
 
 
 def compute_digest(key: Any) -> str:

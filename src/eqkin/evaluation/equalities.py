@@ -35,7 +35,7 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.training.data import Corpus
 from eqkin.trees import Forest
-from eqkin.trees.normal import label_nodes
+from eqkin.trees.normal import ROW_TAGS, label_nodes
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -63,12 +63,7 @@ class NodeKind(IntEnum):
     EMPTY = 11  # shows nothing
 
 
-_COLON, _OPENING, _CLOSING, _BLANK = (
-    NodeKind.COLON,
-    NodeKind.OPENING,
-    NodeKind.CLOSING,
-    NodeKind.BLANK,
-)  # attribute access is slow
+_COLON, _OPENING, _CLOSING = NodeKind.COLON, NodeKind.OPENING, NodeKind.CLOSING  # attribute access is slow
 _OPERATORS = {
     NodeKind.EQUAL: "=",
     NodeKind.LESS: "< ≤ ⩽ ≦",
@@ -82,15 +77,11 @@ _OPERATORS = {
     NodeKind.OPERATOR: "+ − - ± ∓ × ⋅ · ∗ * ∘ ⊗ ⊕ ⊙ ∧ ∨ ∩ ∪ ÷ ∙ ⋆ ∖",
     NodeKind.BLANK: ". ⁡",
 }
-_LETTERS = {
-    NodeKind.RELATION: "≔ ≕ ≜ ⊥",
-    NodeKind.SEPARATOR: "∀ ∃ , ;",
-    NodeKind.BLANK: ".",
-}  # written as identifiers
+_IDENTIFIERS = {NodeKind.RELATION: "≔ ≕ ≜ ⊥", NodeKind.SEPARATOR: "∀ ∃ , ;", NodeKind.BLANK: "."}
 _SEPARATING_WORDS = frozenset(
     "and as by else for from if iff i.e. in on or otherwise over s.t. so subject then when where with".split()
 )
-_WRAPPER_TAGS = frozenset("mrow mstyle mpadded mtd menclose".split())
+_WRAPPER_TAGS = ROW_TAGS | {"mtd", "menclose"}
 _SCRIPT_TAGS = frozenset("mover munder munderover".split())
 _MAX_NESTING = 4  # wrappers around a sign with something written above it
 
@@ -98,12 +89,12 @@ _MAX_NESTING = 4  # wrappers around a sign with something written above it
 def classify_nodes(forest: Forest) -> npt.NDArray[np.int8]:
     """Return the `NodeKind` of each node, (nodes,)."""
     kind = np.zeros(len(forest.tag), np.int8)
-    place = {text: at for at, text in enumerate(forest.texts)}
-    for tag, meanings in (("mo", _OPERATORS), ("mi", _LETTERS)):
-        of_text = np.zeros(len(forest.texts), np.int8)
+    index_of = {text: index for index, text in enumerate(forest.texts)}
+    for tag, meanings in (("mo", _OPERATORS), ("mi", _IDENTIFIERS)):
+        text_kind = np.zeros(len(forest.texts), np.int8)
         for meaning, texts in meanings.items():
-            of_text[[place[text] for text in texts.split() if text in place]] = meaning
-        kind = np.where(_has_tag(forest, tag), of_text[forest.text], kind)
+            text_kind[[index_of[text] for text in texts.split() if text in index_of]] = meaning
+        kind = np.where(_has_tag(forest, tag), text_kind[forest.text], kind)
     words = np.array([_classify_text(text) for text in forest.texts], np.int8)
     kind = np.where(_has_tag(forest, "mtext"), words[forest.text], kind)
     spaces = np.array([_classify_space(attributes) for attributes in forest.attributes], np.int8)
@@ -112,8 +103,8 @@ def classify_nodes(forest: Forest) -> npt.NDArray[np.int8]:
     kind[fences[forest.attribute]] = NodeKind.PLAIN
     wrapper = _has_tag(forest, *_WRAPPER_TAGS)
     kind[(wrapper & (forest.n_children == 0)) | _has_tag(forest, "mphantom")] = NodeKind.EMPTY
-    written_on = _has_tag(forest, *_SCRIPT_TAGS) & (forest.n_children > 0)
-    around = np.flatnonzero(written_on | (wrapper & (forest.n_children == 1)))
+    scripted = _has_tag(forest, *_SCRIPT_TAGS) & (forest.n_children > 0)
+    around = np.flatnonzero(scripted | (wrapper & (forest.n_children == 1)))
     inside = forest.compute_first_child()[around]
     for _ in range(_MAX_NESTING):
         sign = (kind[inside] >= NodeKind.EQUAL) & (kind[inside] <= NodeKind.RELATION)
@@ -128,25 +119,19 @@ def _has_tag(forest: Forest, *tags: str) -> npt.NDArray[np.bool_]:
 
 def _classify_text(text: str) -> NodeKind:
     words = text.replace("\u00a0", " ")
-    if not words.strip():
+    if words.strip() in ("", "."):
         return NodeKind.BLANK
-    prose = " " in words and any(character.isalpha() for character in words)
-    if prose or words.strip(" ,.;:").lower() in _SEPARATING_WORDS:
+    is_prose = " " in words and any(character.isalpha() for character in words)
+    if is_prose or words.strip(" ,.;:").lower() in _SEPARATING_WORDS or words.strip() in (",", ";"):
         return NodeKind.SEPARATOR
-    return (
-        NodeKind.SEPARATOR
-        if words.strip() in (",", ";")
-        else NodeKind.BLANK
-        if words.strip() == "."
-        else NodeKind.PLAIN
-    )
+    return NodeKind.PLAIN
 
 
 def _classify_space(attributes: str) -> NodeKind:
-    given = dict(line.split("=", 1) for line in attributes.split("\n") if "=" in line)
-    width = given.get("width", "")
-    wide = width.endswith("em") and width[:-2].replace(".", "", 1).isdecimal() and float(width[:-2]) >= 1
-    return NodeKind.SEPARATOR if wide or "linebreak" in given else NodeKind.BLANK
+    values = dict(line.split("=", 1) for line in attributes.split("\n") if "=" in line)
+    width = values.get("width", "")
+    is_wide = width.endswith("em") and width[:-2].replace(".", "", 1).isdecimal() and float(width[:-2]) >= 1
+    return NodeKind.SEPARATOR if is_wide or "linebreak" in values else NodeKind.BLANK
 
 
 @dataclass(frozen=True)
@@ -231,26 +216,26 @@ class StatementReader:
         statements: list[list[Side]] = []
         sides = [Side(NodeKind.PLAIN, [])]
         depth = 0
-        for at, kind in enumerate(kinds):
+        for index, kind in enumerate(kinds):
             depth += (kind == _OPENING) - (kind == _CLOSING)
             if depth < 0:
                 break
             if depth == 0 and 0 < kind <= _COLON:
                 if kind <= NodeKind.RELATION:
                     sides.append(Side(kind, []))
-                elif kind == NodeKind.SEPARATOR or kinds[at + 1] != NodeKind.EQUAL:
+                elif kind == NodeKind.SEPARATOR or kinds[index + 1] != NodeKind.EQUAL:
                     statements.append([Side(side.sign, self._trim(side.nodes)) for side in sides])
                     sides = [Side(NodeKind.PLAIN, [])]
-            elif at < len(nodes):
-                sides[-1].nodes.append(nodes[at])
+            elif index < len(nodes):
+                sides[-1].nodes.append(nodes[index])
         return statements if depth == 0 else [[Side(NodeKind.PLAIN, [])]]
 
     def _trim(self, nodes: list[int]) -> list[int]:
         """Drop blanks at the ends; return nothing if the last node is an operator, because its operand is missing."""
         first, last = 0, len(nodes)
-        while last > first and self.kind[nodes[last - 1]] == _BLANK:
+        while last > first and self.kind[nodes[last - 1]] == NodeKind.BLANK:
             last -= 1
-        while last > first and self.kind[nodes[first]] == _BLANK:
+        while last > first and self.kind[nodes[first]] == NodeKind.BLANK:
             first += 1
         return nodes[first:last] if first < last and self.kind[nodes[last - 1]] != NodeKind.OPERATOR else []
 
@@ -275,11 +260,6 @@ class SidePairs:
     def select(self, pairs: Integers) -> SidePairs:
         """Return some pairs, in the given order."""
         return SidePairs(self.forest.select(np.concatenate([pairs, len(self) + pairs])), self.origin[pairs])
-
-
-def extract_pairs(forest: Forest, signs: frozenset[int]) -> SidePairs:
-    """Extract the pairs of sides around some relation signs (one of `PAIR_SIGNS`)."""
-    return NeighbouringSides.read(forest).select_pairs(signs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -310,12 +290,10 @@ class NeighbouringSides:
     def select_pairs(self, signs: frozenset[int]) -> SidePairs:
         """Select the pairs with some signs: at most one per statement, none with a side of an earlier pair."""
         small, large = np.sort(self.sides.forest.sizes.reshape(2, -1), axis=0)
-        fits = np.flatnonzero(
-            (small >= MIN_SIDE_NODES) & (large <= MAX_SIZE_RATIO * small) & np.isin(self.sign, list(signs))
-        )
-        names = np.stack([self.sides.origin[fits], self.statement[fits]], axis=1)
-        _, first = np.unique(names, axis=0, return_index=True)
-        pairs = self.sides.select(fits[first])
+        is_fitting = (small >= MIN_SIDE_NODES) & (large <= MAX_SIZE_RATIO * small)
+        fitting = np.flatnonzero(is_fitting & np.isin(self.sign, list(signs)))
+        statements = np.stack([self.sides.origin[fitting], self.statement[fitting]], axis=1)
+        pairs = self.sides.select(fitting[np.unique(statements, axis=0, return_index=True)[1]])
         return pairs.select(_find_distinct(pairs.forest))
 
 
@@ -412,22 +390,16 @@ class PairSet:
                 f"{name}: {len(pairs):,} pairs from {len(set(works))} works are too few to split into training, "
                 "validation and test pairs; add papers of more works"
             )
-        testing = split_by_work(works, test, f"test:{PAIR_SPLIT_SEED}")
-        rest = np.flatnonzero(~testing)
-        checking = split_by_work(
-            [works[pair] for pair in rest.tolist()], VALIDATION_FRACTION, f"check:{PAIR_SPLIT_SEED}"
-        )
+        is_test = split_by_work(works, test, f"test:{PAIR_SPLIT_SEED}")
+        rest = np.flatnonzero(~is_test)
+        rest_works = [works[pair] for pair in rest.tolist()]
+        is_validation = split_by_work(rest_works, VALIDATION_FRACTION, f"check:{PAIR_SPLIT_SEED}")
         number = np.unique(np.array(works), return_inverse=True)[1].astype(np.int64)
-        return cls(name, pairs, number, rest[~checking], rest[checking], np.flatnonzero(testing))
+        return cls(name, pairs, number, rest[~is_validation], rest[is_validation], np.flatnonzero(is_test))
 
     def get_sides(self, pairs: Integers) -> Integers:
         """Return the trees of some pairs, (n, 2): left and right."""
         return np.stack([pairs, len(self.pairs) + pairs], axis=1)
-
-    @property
-    def test_pairs(self) -> SidePairs:
-        """The test pairs."""
-        return self.pairs.select(self.test)
 
     @property
     def clusters(self) -> Integers:
