@@ -44,8 +44,10 @@ _CONNECT_SECONDS = 5.0  # a server may take to answer
 _MAX_HEAD_SECONDS = 20.0  # the cluster's head may be away; after 60 Ray ends the process
 _MAX_EMPTY_SECONDS = 300.0  # the cluster may have no CPU; it may be growing
 _KEPT = "; what was done is kept: run the same command again when the cluster is back"
-# Ray reports on its own what it retries and what dies, partly to stdout, where results belong.
-_QUIET_ENVIRONMENT = {
+# By default Ray reports retries and deaths itself, partly to stdout, where results belong, and repeats a task that runs
+# out of memory without end.
+_ENVIRONMENT = {
+    "RAY_task_oom_retries": str(_MAX_RETRIES),
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": "(?s).*",
     "RAY_SCHEDULER_EVENTS": "0",
@@ -207,7 +209,7 @@ def _run_task(version: str, function: Callable[[Any], Any], task: Any) -> bytes 
 
 def import_ray() -> ModuleType:
     """Import Ray; raise `BadInput` if it is not installed."""
-    for name, value in _QUIET_ENVIRONMENT.items():
+    for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         import ray

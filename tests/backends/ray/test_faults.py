@@ -171,29 +171,10 @@ def test_full_disks_everywhere_are_reported_and_the_next_run_completes(
     assert _same(tmp_path, expected)
 
 
-def test_node_with_another_version_is_refused(
-    tmp_path: Path, signs: Path, cluster: Any, new_node: Any, add: Any
-) -> None:
-    other = tmp_path / "other" / "eqkin-9.9.dist-info"
-    other.mkdir(parents=True)
-    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: eqkin\nVersion: 9.9\n")
-    started = tmp_path / "started"
-    (other.parent / "sitecustomize.py").write_text(f"open({str(started)!r}, 'w').close()\n")
-    paths = [str(other.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
-    node = new_node(env_vars={"PYTHONPATH": os.pathsep.join(paths)})
-
-    def ready() -> bool:
-        """Tell whether the other nodes are busy, so that the next papers go to the new one."""
-        return len({name for _, _, name in read_notes(signs)}) == 3 and started.exists()
-
-    try:
-        with (
-            _Meanwhile(ready, lambda: None, signs / "go"),
-            pytest.raises(BadInput, match=r"has eqkin 9\.9, .*this machine eqkin .*install the same eqkin"),
-        ):
-            add([loads.make_item(number, loads.wait_for_go, str(signs)) for number in range(12)])
-    finally:
-        cluster.remove_node(node)
+def test_node_with_another_version_is_refused(executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eqkin.backends.ray.__version__", "9.9")
+    with pytest.raises(BadInput, match=r"has eqkin .*, this machine eqkin 9\.9: install the same eqkin"):
+        list(executor.map(abs, [-1], on_failure=lambda *_: 0))
 
 
 _DRIVER = """
