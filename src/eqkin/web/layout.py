@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from urllib.parse import urlencode
 
 from eqkin.limits import LIMITS
-from eqkin.markup import Content, SafeHtml, join, tag
 from eqkin.search.results import EquationRecord, PaperRecord
+from eqkin.web.markup import Content, SafeHtml, join, tag
 from eqkin.web.parameters import WebQuery
 
 _STYLESHEETS = ("base", "form", "results", "pages")

@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.limits import LIMITS
-from eqkin.markup import SafeHtml, join, tag
 from eqkin.web import api
 from eqkin.web.layout import render_page
+from eqkin.web.markup import SafeHtml, join, tag
 from eqkin.web.parameters import EXPORT_FORMAT, FORMULA, PAPER_COUNT, POINT_LIMIT, SEARCH_PARAMETERS, Parameter
 from eqkin.web.service import JsonResponse
 

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
-from eqkin.markup import SafeHtml, tag
 from eqkin.search.engine import SearchEngine
 from eqkin.search.results import EquationRecord, PaperHit, PaperPage, Results
 from eqkin.web import api
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.layout import join_items, render_page
+from eqkin.web.markup import SafeHtml, tag
 from eqkin.web.paper_view import render_paper
 from eqkin.web.parameters import WebQuery
 from eqkin.web.result_view import get_search_url, render_results

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eqkin.markup import Content, SafeHtml, tag
 from eqkin.search.results import EquationRecord, PaperHit, PaperPage
 from eqkin.sources.arxiv_ids import parse_arxiv_id
 from eqkin.web.layout import (
@@ -14,6 +13,7 @@ from eqkin.web.layout import (
     render_field_tags,
     render_formula,
 )
+from eqkin.web.markup import Content, SafeHtml, tag
 
 _MAX_PAIRS = 3
 

@@ -8,9 +8,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 import orjson
 
 from eqkin.limits import LIMITS
-from eqkin.markup import Content, SafeHtml, tag
 from eqkin.search.results import EquationRecord, Hit, Results
 from eqkin.web.layout import get_related_url, render_context, render_copy_button, render_formula, render_paper_line
+from eqkin.web.markup import Content, SafeHtml, tag
 from eqkin.web.parameters import FORMATS, WebQuery
 
 _MAX_FIELDS = 12  # shown without unfolding
