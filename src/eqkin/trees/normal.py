@@ -45,7 +45,8 @@ _EQUIVALENT_SIGNS = {
     "∗": "*", "⋆": "*", "ε": "ϵ", "ϕ": "φ", "ϑ": "θ", "∅": "⌀", "≔": "=",
 }  # fmt: skip
 _ANGLES = {"⟨": "<", "⟩": ">"}  # people type < for a bracket
-_TYPED_SIGNS = {"-": "−", "·": _PRODUCT, "'": "′", "〈": "⟨", "〉": "⟩"}  # noqa: RUF001 in MathML from elsewhere
+# signs of MathML from elsewhere
+_TYPED_SIGNS = {"-": "−", "·": _PRODUCT, "'": "′", "〈": "⟨", "〉": "⟩"}  # noqa: RUF001
 _FEATURE_SIGNS = _EQUIVALENT_SIGNS | _ANGLES
 _EXACT_SIGNS = _EQUIVALENT_SIGNS | _TYPED_SIGNS
 _BLANK_SIGN = "\u2423"  # replaces blanks inside a label
@@ -84,8 +85,8 @@ def is_sign(text: str) -> bool:
     return bool(text.strip()) and not any(map(str.isalnum, text))
 
 
-def get_variant(variant: str) -> str:
-    """Return how a letter is written (bold, script); upright letters are like others."""
+def normalise_variant(variant: str) -> str:
+    """Return the variant of a letter (bold, script); an upright letter has none."""
     return "" if variant == _UPRIGHT_VARIANT else variant
 
 
@@ -100,7 +101,7 @@ def find_variants(attributes: list[str]) -> tuple[list[str], Places]:
     of_entry = np.zeros(len(attributes), np.int64)
     for at, lines in enumerate(attributes):
         found = [line[len(_VARIANT_PREFIX) :] for line in lines.split("\n") if line.startswith(_VARIANT_PREFIX)]
-        if found and get_variant(found[0]):
+        if found and normalise_variant(found[0]):
             of_entry[at] = distinct.setdefault(found[0], len(distinct))
     return list(distinct), of_entry
 

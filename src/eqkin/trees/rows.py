@@ -19,11 +19,11 @@ from eqkin.trees.mathml import Node, number_nodes
 from eqkin.trees.normal import (
     HORIZONTAL_TAGS,
     ROW_TAGS,
-    get_variant,
     is_sign,
     is_silent,
     normalise_tag,
     normalise_text,
+    normalise_variant,
 )
 
 _HIDDEN_TAGS = frozenset({"mphantom", "maligngroup", "malignmark"})
@@ -158,7 +158,7 @@ class RowReader:
         tag = label if text in _SIGNS_AS_LETTERS else tag
         variant = ""
         if self._variants and node is not None and text and tag != "mo":  # a bold dot is a dot
-            variant = get_variant(node.attributes.get("mathvariant", ""))
+            variant = normalise_variant(node.attributes.get("mathvariant", ""))
         code = self._codes.setdefault((label, text, variant, tuple(slot.codes for slot in slots)), len(self._codes))
         number = self._numbers[id(node)] if node is not None else -1
         return RowItem(code, tag, text, slots, node, number, covers or ((number,) if number >= 0 else ()))

@@ -1,4 +1,4 @@
-"""HTML that cannot be injected into: every string is escaped unless it says that it is markup already."""
+"""HTML without injection: every string is escaped unless it is `SafeHtml`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _VOID_TAGS = frozenset("input link meta br hr img".split())
 
 
 class SafeHtml(str):
-    """Markup made by this program, put into a page as it is."""
+    """Markup made by this program, which is not escaped again."""
 
     __slots__ = ()
 
 
-Content: TypeAlias = "str | int | None | Iterable[Content]"  # a `Safe` is a `str` that is not escaped
+Content: TypeAlias = "str | int | None | Iterable[Content]"  # a `SafeHtml` is a `str` that is not escaped
 Attribute: TypeAlias = "str | int | bool | None"
 
 
 def tag(name: str, /, *content: Content, **attributes: Attribute) -> SafeHtml:
-    """An element. `class_` and `for_` stand for those names, other underscores for hyphens; None and False drop one."""
+    """Return an element. A trailing underscore is dropped (`class_`), others are hyphens; None and False omit one."""
     written = "".join(_format_attribute(key, value) for key, value in attributes.items())
     if name in _VOID_TAGS:
         return SafeHtml(f"<{name}{written}>")
@@ -28,7 +28,7 @@ def tag(name: str, /, *content: Content, **attributes: Attribute) -> SafeHtml:
 
 
 def join(content: Iterable[Content]) -> SafeHtml:
-    """Pieces of content one after another."""
+    """Join pieces of content."""
     return SafeHtml("".join(_escape_content(piece) for piece in content))
 
 
