@@ -1,1 +1,1 @@
-"""Measurements: each prints ours beside a peer or a limit, from one run, as a ratio."""
+"""Measurements of eqkin against a peer or a limit, in one run."""

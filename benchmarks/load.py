@@ -113,5 +113,5 @@ def add_requests(report: BenchmarkReport, requests: list[dict[str, Any]], second
 
 
 def compute_longest_pause(ends: list[float]) -> float:
-    """Return the longest time between two answers, whoever got them."""
+    """Return the longest time between two answers to any client."""
     return float(np.diff(np.sort(ends)).max()) if len(ends) > 1 else 0.0

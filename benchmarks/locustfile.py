@@ -36,7 +36,7 @@ def write_requests(**_: Any) -> None:
 
 
 class Visitor(FastHttpUser):
-    """Somebody who searches."""
+    """A user who searches."""
 
     wait_time = constant(0)
     network_timeout = connection_timeout = 60.0

@@ -97,7 +97,7 @@ def format_figure(value: Any) -> str:
 
 
 def log(message: str) -> None:
-    """Print progress on standard error if somebody watches."""
+    """Print progress on standard error if it is a terminal."""
     console = Console(stderr=True, highlight=False)
     if console.is_terminal:
         console.print(message, style="dim")

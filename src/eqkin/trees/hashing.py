@@ -25,7 +25,8 @@ def hash_strings(names: Iterable[str]) -> Codes:
 
 def combine_hashes(first: Codes, second: Codes) -> Codes:
     """Return hashes of ordered pairs."""
-    return mix_bits(first * np.uint64(GOLDEN) + second)
+    mixed: Codes = mix_bits(first * np.uint64(GOLDEN) + second)
+    return mixed
 
 
 def mix_bits(
