@@ -14,7 +14,7 @@ import pytest
 from eqkin.errors import BadInput, LimitReached, StorageFailed
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
-from eqkin.sources.arxiv import ArxivClient, Downloader, make_arxiv_item, parse_feed
+from eqkin.sources.arxiv import ArxivClient, make_arxiv_item, parse_feed
 from eqkin.sources.arxiv_ids import parse_arxiv_id, parse_file_name
 from eqkin.sources.paper import hash_paper
 from tests.sources.builders import TEX, gz, tar_of
@@ -328,14 +328,16 @@ def test_deep_feed_has_no_entries():
 def test_clients_that_share_a_cache_wait_between_requests(tmp_path, server):
     naps = []
     for _ in range(3):
-        Downloader(tmp_path, delay=60.0, sleep=naps.append).fetch(f"{server.address}/api", tmp_path / "x")
+        ArxivClient(folder=tmp_path, delay=60.0, sleep=naps.append).download(
+            server.address + "/api", tmp_path / "x", 10**6
+        )
     assert naps[0] == 0 and all(50 < nap <= 60 for nap in naps[1:])
 
 
 def test_clock_that_was_set_back_does_not_lengthen_the_wait(tmp_path, server):
     (tmp_path / "last-request").write_text(repr(time.time() + 1e6))
     naps = []
-    Downloader(tmp_path, delay=3.0, sleep=naps.append).fetch(f"{server.address}/api", tmp_path / "x")
+    ArxivClient(folder=tmp_path, delay=3.0, sleep=naps.append).download(server.address + "/api", tmp_path / "x", 10**6)
     assert naps == [3.0]
 
 

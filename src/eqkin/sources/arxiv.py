@@ -39,25 +39,38 @@ _MAX_FEED_BYTES = 5_000_000
 _ATOM = "{http://www.w3.org/2005/Atom}"
 _ARXIV = "{http://arxiv.org/schemas/atom}"
 _CHUNK_BYTES = 1 << 16
+_MAX_WAIT_SECONDS = 120.0  # the longest single wait; a server that asks for more is given up
+_TIMEOUT_SECONDS = 60.0  # of one connection or read
 _RETRY_STATUSES = (408, 425, 429, 500, 502, 503, 504)
+
+
+class _RetryableError(Exception):
+    """A failed attempt that may succeed later; `after` is how many seconds the server asks to wait."""
+
+    def __init__(self, reason: str, after: float | None = None) -> None:
+        super().__init__(reason)
+        self.after = after
 
 
 @dataclass(frozen=True)
 class ArxivClient:
-    """Downloads from arXiv or a mirror of it; can be sent to another process."""
+    """Downloads from arXiv or a mirror of it, one request at a time across all processes, with retries and limits.
+
+    Can be sent to another process.
+    """
 
     api: str = field(default_factory=lambda: os.environ.get("EQKIN_ARXIV_API") or _DEFAULT_API_URL)
     eprint: str = field(default_factory=lambda: os.environ.get("EQKIN_ARXIV_EPRINT") or _DEFAULT_EPRINT_URL)
-    folder: Path = field(default_factory=lambda: get_cache_folder() / "arxiv")
+    folder: Path = field(default_factory=lambda: get_cache_folder() / "arxiv")  # one file keeps the last request's time
     delay: float = 3.0  # seconds between two requests, as arXiv asks
     attempts: int = 5
-    deadline: float = 600.0  # seconds one download may take in all
+    deadline: float = 600.0  # seconds one download may take, waits and further attempts included
     max_age: float = 30 * 86_400.0  # seconds after which a paper without a version is downloaded again
     sleep: Callable[[float], None] = time.sleep
     limits: Limits = LIMITS
 
     def fetch_source(self, arxiv_id: ArxivId) -> Path:
-        """Return the file with the e-print as arXiv sends it; raises what `Downloader.fetch` does."""
+        """Return the file with the e-print as arXiv sends it; raises what `download` does."""
         address = f"{self.eprint.rstrip('/')}/{arxiv_id.full}"
         return self._fetch_cached(arxiv_id, address, "source", self.limits.download_bytes)
 
@@ -81,16 +94,100 @@ class ArxivClient:
         except OSError:
             is_fresh = False
         if not is_fresh:
-            downloader = Downloader(
-                self.folder,
-                delay=self.delay,
-                attempts=self.attempts,
-                deadline=self.deadline,
-                max_bytes=max_bytes,
-                sleep=self.sleep,
-            )
-            downloader.fetch(address, path)
+            self.download(address, path, max_bytes)
         return path
+
+    def download(self, address: str, target: Path, max_bytes: int) -> None:
+        """Download `address` to the file `target`, completely or not at all.
+
+        Raises `BadInput` if there is no such document or the server does not answer, `LimitReached` if it is larger
+        than `max_bytes` or takes longer than `deadline`, `StorageFailed` if it cannot be written.
+        """
+        make_cache_folder(target.parent)
+        until = time.monotonic() + self.deadline
+        for attempt in range(self.attempts):
+            self._wait_for_turn()
+            try:
+                with self._open(address) as response, write_atomically(target) as path, open(path, "wb") as file:
+                    self._copy_body(response, file, address, max_bytes, until)
+                return
+            except _RetryableError as error:
+                reason = str(error)
+                wait = error.after if error.after is not None else self.delay * 2**attempt
+                if attempt + 1 == self.attempts or wait > min(_MAX_WAIT_SECONDS, until - time.monotonic()):
+                    break
+                self.sleep(wait)
+        raise BadInput(f"{address}: no answer after {attempt + 1} attempts ({reason}); try again later")
+
+    def _open(self, address: str) -> http.client.HTTPResponse:
+        opener = urllib.request.OpenerDirector()
+        for handler in (  # no file: or ftp: addresses
+            urllib.request.ProxyHandler(),
+            urllib.request.HTTPHandler(),
+            urllib.request.HTTPSHandler(),
+            urllib.request.HTTPRedirectHandler(),
+            urllib.request.HTTPDefaultErrorHandler(),
+            urllib.request.HTTPErrorProcessor(),
+            urllib.request.UnknownHandler(),
+        ):
+            opener.add_handler(handler)
+        opener.addheaders = [("User-Agent", f"eqkin/{metadata.version('eqkin')}")]
+        try:
+            response: http.client.HTTPResponse | None = opener.open(address, timeout=_TIMEOUT_SECONDS)
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code in _RETRY_STATUSES:
+                    after = _parse_retry_after(error.headers.get("Retry-After", ""))
+                    raise _RetryableError(f"status {error.code}", after) from error
+                what = "there is no such paper" if error.code in (400, 404, 410) else f"status {error.code}"
+                raise BadInput(f"{address}: {what}") from error
+        except ValueError as error:
+            raise BadInput(f"{address}: is not a web address ({error})") from error
+        except (OSError, http.client.HTTPException) as error:
+            if isinstance(getattr(error, "reason", None), socket.gaierror):  # waiting does not help
+                raise BadInput(f"{address}: the server's name is not known; is there a network?") from error
+            raise _RetryableError(str(error) or type(error).__name__) from error
+        if response is None:
+            raise BadInput(f"{address}: is not a web address")
+        return response
+
+    def _copy_body(
+        self, response: http.client.HTTPResponse, file: BinaryIO, address: str, max_bytes: int, until: float
+    ) -> None:
+        declared = response.headers.get("Content-Length", "")
+        expected = int(declared) if declared.isascii() and declared.isdigit() else 0
+        received = 0
+        while True:
+            if max(expected, received) > max_bytes:
+                raise LimitReached(f"{address}: the answer is larger than {max_bytes:,} bytes")
+            try:
+                chunk = response.read1(_CHUNK_BYTES)
+            except (OSError, http.client.HTTPException) as error:
+                raise _RetryableError(str(error) or type(error).__name__) from error
+            if not chunk:
+                break
+            if time.monotonic() > until:
+                raise LimitReached(f"{address}: the download takes longer than {self.deadline:,.0f} seconds")
+            received += len(chunk)
+            file.write(chunk)
+        if received < expected:
+            raise _RetryableError(f"the answer broke off after {received:,} of {expected:,} bytes")
+
+    def _wait_for_turn(self) -> None:
+        """Return when `delay` seconds have passed since the last request of any process that shares the folder."""
+        if self.delay <= 0:
+            return
+        with lock_file(make_cache_folder(self.folder) / "last-request") as file:
+            file.seek(0)
+            try:
+                passed = time.time() - float(file.read(40))
+            except ValueError:
+                passed = self.delay
+            # A clock that was set back never makes the wait longer than `delay`.
+            self.sleep(min(max(self.delay - passed, 0.0), self.delay))
+            file.seek(0)
+            file.truncate()
+            file.write(repr(time.time()).encode())
 
 
 def make_arxiv_item(spec: str, client: ArxivClient) -> SourceItem:
@@ -148,118 +245,6 @@ def _parse_entry(entry: Element, origin: str) -> ArxivMetadata:
         abstract=find_first("summary"),
         license=clean_text(licenses[0]) if licenses else "",
     )
-
-
-class _RetryableError(Exception):
-    """A failed attempt that may succeed later; `after` is how many seconds the server asks to wait."""
-
-    def __init__(self, reason: str, after: float | None = None) -> None:
-        super().__init__(reason)
-        self.after = after
-
-
-@dataclass(frozen=True)
-class Downloader:
-    """Downloads addresses to files: one request at a time across all processes, with retries and caps."""
-
-    folder: Path  # of the cache; a file in it keeps the time of the last request
-    delay: float = 3.0  # seconds between two requests, as arXiv asks
-    attempts: int = 5
-    max_wait: float = 120.0  # the longest single wait; a server that asks for more is given up
-    timeout: float = 60.0  # of one connection or read
-    deadline: float = 600.0  # of everything, waits and further attempts included
-    max_bytes: int = 300_000_000
-    sleep: Callable[[float], None] = time.sleep
-
-    def fetch(self, address: str, target: Path) -> None:
-        """Download `address` to the file `target`, completely or not at all.
-
-        Raises `BadInput` if there is no such document or the server does not answer, `LimitReached` if it is larger
-        than `max_bytes` or takes longer than `deadline`, `StorageFailed` if it cannot be written.
-        """
-        make_cache_folder(target.parent)
-        until = time.monotonic() + self.deadline
-        for attempt in range(self.attempts):
-            self._wait_for_turn()
-            try:
-                with self._open(address) as response, write_atomically(target) as path, open(path, "wb") as file:
-                    self._copy_body(response, file, address, until)
-                return
-            except _RetryableError as error:
-                reason = str(error)
-                wait = error.after if error.after is not None else self.delay * 2**attempt
-                if attempt + 1 == self.attempts or wait > min(self.max_wait, until - time.monotonic()):
-                    break
-                self.sleep(wait)
-        raise BadInput(f"{address}: no answer after {attempt + 1} attempts ({reason}); try again later")
-
-    def _open(self, address: str) -> http.client.HTTPResponse:
-        opener = urllib.request.OpenerDirector()
-        for handler in (  # no file: or ftp: addresses
-            urllib.request.ProxyHandler(),
-            urllib.request.HTTPHandler(),
-            urllib.request.HTTPSHandler(),
-            urllib.request.HTTPRedirectHandler(),
-            urllib.request.HTTPDefaultErrorHandler(),
-            urllib.request.HTTPErrorProcessor(),
-            urllib.request.UnknownHandler(),
-        ):
-            opener.add_handler(handler)
-        opener.addheaders = [("User-Agent", f"eqkin/{metadata.version('eqkin')}")]
-        try:
-            response: http.client.HTTPResponse | None = opener.open(address, timeout=self.timeout)
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code in _RETRY_STATUSES:
-                    after = _parse_retry_after(error.headers.get("Retry-After", ""))
-                    raise _RetryableError(f"status {error.code}", after) from error
-                what = "there is no such paper" if error.code in (400, 404, 410) else f"status {error.code}"
-                raise BadInput(f"{address}: {what}") from error
-        except ValueError as error:
-            raise BadInput(f"{address}: is not a web address ({error})") from error
-        except (OSError, http.client.HTTPException) as error:
-            if isinstance(getattr(error, "reason", None), socket.gaierror):  # waiting does not help
-                raise BadInput(f"{address}: the server's name is not known; is there a network?") from error
-            raise _RetryableError(str(error) or type(error).__name__) from error
-        if response is None:
-            raise BadInput(f"{address}: is not a web address")
-        return response
-
-    def _copy_body(self, response: http.client.HTTPResponse, file: BinaryIO, address: str, until: float) -> None:
-        declared = response.headers.get("Content-Length", "")
-        expected = int(declared) if declared.isascii() and declared.isdigit() else 0
-        received = 0
-        while True:
-            if max(expected, received) > self.max_bytes:
-                raise LimitReached(f"{address}: the answer is larger than {self.max_bytes:,} bytes")
-            try:
-                chunk = response.read1(_CHUNK_BYTES)
-            except (OSError, http.client.HTTPException) as error:
-                raise _RetryableError(str(error) or type(error).__name__) from error
-            if not chunk:
-                break
-            if time.monotonic() > until:
-                raise LimitReached(f"{address}: the download takes longer than {self.deadline:,.0f} seconds")
-            received += len(chunk)
-            file.write(chunk)
-        if received < expected:
-            raise _RetryableError(f"the answer broke off after {received:,} of {expected:,} bytes")
-
-    def _wait_for_turn(self) -> None:
-        """Return when `delay` seconds have passed since the last request of any process that shares the folder."""
-        if self.delay <= 0:
-            return
-        with lock_file(make_cache_folder(self.folder) / "last-request") as file:
-            file.seek(0)
-            try:
-                passed = time.time() - float(file.read(40))
-            except ValueError:
-                passed = self.delay
-            # A clock that was set back never makes the wait longer than `delay`.
-            self.sleep(min(max(self.delay - passed, 0.0), self.delay))
-            file.seek(0)
-            file.truncate()
-            file.write(repr(time.time()).encode())
 
 
 def _parse_retry_after(value: str) -> float | None:

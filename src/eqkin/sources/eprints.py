@@ -271,35 +271,24 @@ def iter_bulk_items(
             raise BadInput(f"{display_path(path)}: is not a tar of e-prints")
         reader = TarReader(stream, limits)
         for entry in reader:
-            origin = f"{display_path(path)}!{entry.name}"
             if entry.is_dir:
                 continue
+            origin = f"{display_path(path)}!{entry.name}"
             head = b"" if entry.refused else reader.read(HEAD_BYTES)
             skipped = entry.refused or ("PDF only" if detect_kind(head) == "pdf" else "")
-            if not skipped:
-                yield _read_bulk_member(reader, head, entry.name, entry.size, origin, path, limits, look_up)
-            elif on_skip is not None:
-                on_skip(origin, skipped)
+            if skipped:
+                if on_skip is not None:
+                    on_skip(origin, skipped)
+                continue
+            arxiv_id = parse_file_name(entry.name)
+            key = arxiv_id.key if arxiv_id else f"{make_file_key(path)}!{entry.name}"
+            if entry.size > limits.packed_bytes:
+                error = LimitReached(f"{origin}: is larger than {limits.packed_bytes:,} bytes")
+                yield make_failed_item(key, origin, error)
+                continue
+            raw = head + reader.read(entry.size)
+            metadata = look_up(arxiv_id.base) if look_up and arxiv_id else None
+            load = partial(_load_member, raw, key, origin, limits, metadata)
+            yield SourceItem(key, origin, load, add_metadata_to_digest(hash_parts(raw), metadata), len(raw))
         if not reader.complete:
             raise BadInput(f"{display_path(path)}: is truncated (no end mark); the members before the end were read")
-
-
-def _read_bulk_member(
-    reader: TarReader,
-    head: bytes,
-    name: str,
-    size: int,
-    origin: str,
-    path: Path,
-    limits: Limits,
-    look_up: MetadataLookup | None,
-) -> SourceItem:
-    arxiv_id = parse_file_name(name)
-    key = arxiv_id.key if arxiv_id else f"{make_file_key(path)}!{name}"
-    if size > limits.packed_bytes:
-        error = LimitReached(f"{origin}: is larger than {limits.packed_bytes:,} bytes")
-        return make_failed_item(key, origin, error)
-    raw = head + reader.read(size)
-    metadata = look_up(arxiv_id.base) if look_up and arxiv_id else None
-    load = partial(_load_member, raw, key, origin, limits, metadata)
-    return SourceItem(key, origin, load, add_metadata_to_digest(hash_parts(raw), metadata), len(raw))
