@@ -17,7 +17,7 @@ SPECIAL = (
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory, encoder):
-    """An engine over papers that share trivial equations, so that their neighbours are copies, and one special paper."""
+    """An engine over papers with the same trivial equations, whose neighbours are copies, and one special paper."""
     place = tmp_path_factory.mktemp("papers")
     records = [
         {

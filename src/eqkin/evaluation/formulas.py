@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -18,7 +17,7 @@ import numpy.typing as npt
 import orjson
 
 from eqkin.errors import BadInput
-from eqkin.search.query import FormulaReader, OversizedFormula, UnreadableFormula
+from eqkin.search.query import FormulaReader
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import to_bytes
 from eqkin.trees.mathml import Node, to_forest
@@ -74,18 +73,10 @@ def read_formulas(table: Iterable[tuple[str, str]], reader: FormulaReader | None
     rows, problems, builder = list(table), dict[str, str](), ForestBuilder()
     reader = reader or FormulaReader()
     empty = to_forest(Node("mrow"))
-
-    def read(row: tuple[str, str]) -> Forest | str:
-        try:
-            return reader.read(row[1], wildcards=False).forest
-        except (UnreadableFormula, OversizedFormula) as error:
-            return str(error)
-
-    with ThreadPoolExecutor(reader.converters) as pool:  # the converters release Python's lock
-        for (name, _), tree in zip(rows, pool.map(read, rows), strict=True):
-            builder.add_forest(tree if isinstance(tree, Forest) else empty)
-            if not isinstance(tree, Forest):
-                problems[name] = tree
+    for (name, _), read in zip(rows, reader.iter_formulas((t for _, t in rows), wildcards=False), strict=True):
+        if isinstance(read, str):
+            problems[name] = read
+        builder.add_forest(empty if isinstance(read, str) else read.forest)
     formulas = FormulaSet(builder.build(), [latex for _, latex in rows])
     return NamedFormulas([name for name, _ in rows], formulas, problems)
 

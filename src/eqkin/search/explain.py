@@ -114,7 +114,7 @@ def _compute_spans(forest: Forest, tokens: Tokens) -> list[list[tuple[int, int]]
 
 
 def _pair_nodes(ours: _TreeParts, theirs: _TreeParts, tiling: Alignment) -> tuple[Pairing, ...]:
-    """Pair nodes, each at most once: aligned leaves, and inner nodes all of whose leaves are aligned with each other."""
+    """Pair nodes, each at most once: aligned leaves, and inner nodes whose leaves are all aligned with each other."""
     partner = dict(tiling.places)
     nodes = dict(tiling.pairs)
     values = {

@@ -11,7 +11,8 @@ for letters. Their names are restored in the tree.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -132,6 +133,18 @@ class FormulaReader:
         latex = text.strip() if formula.latex else ""
         found = find_wildcards(formula.root) if wildcards else ()
         return replace(formula, latex=latex, wildcards=found)
+
+    def iter_formulas(self, texts: Iterable[str], *, wildcards: bool = True) -> Iterator[Formula | str]:
+        """Read many formulas in parallel; yield each in order, or why it cannot be read."""
+
+        def read(text: str) -> Formula | str:
+            try:
+                return self.read(text, wildcards=wildcards)
+            except (UnreadableFormula, OversizedFormula) as error:
+                return str(error)
+
+        with ThreadPoolExecutor(self.converters) as pool:  # the converters release Python's lock
+            yield from pool.map(read, texts)
 
     def preview(self, text: str) -> Preview:
         """Read a formula that is still being typed: raises nothing for what was typed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
-from eqkin.search.query import Formula, FormulaReader, OversizedFormula, UnreadableFormula
+from eqkin.search.query import FormulaReader
 from eqkin.search.rerank import RERANK_DEPTH, Ranker, compute_relevance, load_bundled_ranker
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
 from eqkin.trees import Forest, ForestBuilder
@@ -71,31 +70,21 @@ def encode_formulas(
     table: Iterable[tuple[str, str]], encoder: Encoder, reader: FormulaReader, *, wildcards: bool = False
 ) -> EncodedFormulas:
     """Read and embed named formulas; with `wildcards`, those of topics count as letters of their own."""
-    given, builder = list(table), ForestBuilder()
-    names = [name for name, _ in given]
+    rows, builder = list(table), ForestBuilder()
     problems: dict[str, str] = {}
     patterns: dict[str, Pattern] = {}
-
-    def read_formula(row: tuple[str, str]) -> Formula | str:
-        try:
-            return reader.read(row[1], wildcards=wildcards)
-        except (UnreadableFormula, OversizedFormula) as error:
-            return str(error)
-
-    with ThreadPoolExecutor(reader.converters) as pool:  # the converters release Python's lock
-        for name, read in zip(names, pool.map(read_formula, given), strict=True):
-            if isinstance(read, str):
-                problems[name] = read
-                continue
-            if read.wildcards:
-                patterns[name] = Pattern(read.root)
-            builder.add_forest(replace_wildcards(read.forest) if read.wildcards else read.forest)
+    for (name, _), read in zip(rows, reader.iter_formulas((t for _, t in rows), wildcards=wildcards), strict=True):
+        if isinstance(read, str):
+            problems[name] = read
+            continue
+        if read.wildcards:
+            patterns[name] = Pattern(read.root)
+        builder.add_forest(replace_wildcards(read.forest) if read.wildcards else read.forest)
     forest = builder.build()
     vectors = encoder.embed(forest)
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return EncodedFormulas(
-        names, forest, (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32), problems, patterns
-    )
+    vectors = (vectors / np.where(lengths > 0, lengths, 1)).astype(np.float32)
+    return EncodedFormulas([name for name, _ in rows], forest, vectors, problems, patterns)
 
 
 def iter_run_lines(
