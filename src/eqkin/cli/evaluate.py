@@ -10,10 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import orjson
 import typer
 
-from eqkin.cli.console import guard_output
+from eqkin.cli.console import ProgressDisplay, emit
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import load_corpus
 from eqkin.errors import BadInput
@@ -167,13 +166,13 @@ def systems(as_json: AsJson = False) -> None:
     from eqkin.evaluation.systems.registry import SYSTEMS
 
     described = {name: entry.description for name, entry in SYSTEMS.items()}
-    with guard_output():
-        if as_json:
-            typer.echo(orjson.dumps(described).decode())
-            return
+
+    def render() -> None:
         own = "a network of your own: the folder that `eqkin train` or `eqkin finetune` wrote"
         for name, description in [*described.items(), ("DIR", own)]:
             typer.echo(f"{name:18} {description}")
+
+    emit(described, as_json, render)
 
 
 def make_context(out: Path, device: str, small: bool, log: Callable[[str], None]) -> ExperimentContext:
@@ -226,26 +225,18 @@ def open_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
 
     An interruption says that finished work is kept.
     """
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(stderr=True)
-    task, logged = "", 0.0
+    text, task, logged = "preparing", "", 0.0
+    display = ProgressDisplay(lambda: text, quiet=quiet)
 
     def log(message: str) -> None:
-        nonlocal task, logged
-        start, now = message.partition(":")[0], time.monotonic()
-        if start != task or now - logged >= _LOG_SECONDS:
+        nonlocal text, task, logged
+        text, start, now = message, message.partition(":")[0], time.monotonic()
+        if not quiet and not display.is_shown and (start != task or now - logged >= _LOG_SECONDS):
             typer.echo(message, err=True)
             task, logged = start, now
 
     try:
-        if quiet:
-            yield lambda message: None
-        elif console.is_terminal:
-            with console.status("preparing ...") as status:
-                yield lambda message: status.update(escape(message))
-        else:
+        with display:
             yield log
     except KeyboardInterrupt:
         typer.echo("stopped; finished work is kept, and the same command continues it", err=True)
@@ -259,10 +250,7 @@ def print_tables(result: ExperimentResult, as_json: bool) -> None:
 
     from eqkin.evaluation.tables import clean_text, to_rich
 
-    with guard_output():
-        if as_json:
-            typer.echo(orjson.dumps(dataclasses.asdict(result), option=orjson.OPT_SERIALIZE_NUMPY).decode())
-            return
+    def render() -> None:
         console = Console()
         if not console.is_terminal:
             console.width = _FILE_WIDTH  # lines of a file are not wrapped
@@ -279,16 +267,18 @@ def print_tables(result: ExperimentResult, as_json: bool) -> None:
         for note in result.notes:
             typer.echo(clean_text(note))
 
+    emit(dataclasses.asdict(result), as_json, render)
+
 
 def _print_summaries(summaries: Mapping[str, dict[str, Any]], as_json: bool) -> None:
     """Print the summary of each labelled set; as JSON, a single one without its name."""
-    with guard_output():
-        if as_json:
-            typer.echo(orjson.dumps(summaries if len(summaries) > 1 else next(iter(summaries.values()))).decode())
-            return
+
+    def render() -> None:
         for name, one in summaries.items():
             typer.echo(f"{name}: {one['equations']:,} equations, {one['labels']:,} labels")
             for key in ("accuracy", "ranking"):
                 low, high = one["intervals"][key]
                 alone = one["embedding"][key]
                 typer.echo(f"  {key:8} {one[key]:5.1f} % [{low:.1f}, {high:.1f}]   vector alone {alone:.1f} %")
+
+    emit(summaries if len(summaries) > 1 else next(iter(summaries.values())), as_json, render)

@@ -6,10 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import orjson
 import typer
 
-from eqkin.cli.console import guard_output
+from eqkin.cli.console import emit
 from eqkin.cli.evaluate import open_progress
 from eqkin.cli.options import AsJson, LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
@@ -61,14 +60,12 @@ def finetune(
             load_corpus(corpus, library), out, model=model, pairs=pairs, held_out=held_out,
             settings=FinetuningConfig(batch=batch, epochs=epochs), device=device, log=log,
         )  # fmt: skip
-    with guard_output():
-        if as_json:
-            plain = asdict(found) | {"model": str(found.model), "choice": found.choice.to_dict()}
-            typer.echo(orjson.dumps(plain).decode())
-            return
+
+    def render() -> None:
         typer.echo(f"finetuned on {found.learned:,} pairs, tested on {found.tested:,} others:")
-        for key, before in found.before.items():
-            typer.echo(
-                f"  R@{key[1:]:4} {format_score(before, 'share')} before, {format_score(found.after[key], 'share')} after"
-            )
+        for key, score in found.before.items():
+            before, after = format_score(score, "share"), format_score(found.after[key], "share")
+            typer.echo(f"  R@{key[1:]:4} {before} before, {after} after")
         typer.echo(f"the network is in {found.model}")
+
+    emit(asdict(found) | {"model": str(found.model), "choice": found.choice.to_dict()}, as_json, render)
