@@ -1,6 +1,6 @@
 """A synthetic corpus of any size, made of a smaller one, in the form of arXiv's bulk tars.
 
-Each paper combines pieces of several papers of one field and renames the letters of all its formulas by one permutation:
+Each paper combines pieces of several papers of one field and renames the letters of its formulas by one permutation:
 the equations are new, and similar to the originals in size and shape. The same seed gives the same bytes, and a larger
 corpus begins with the smaller one. Every tar is written atomically; those that exist are skipped.
 """

@@ -1,6 +1,6 @@
 """How fast a recipe trains, compared with torch-geometric and the bare matrix products, in one run.
 
-All of them see the same batches of real trees. torch-geometric runs the same network (`SimpleConv` with sum aggregation)
+All see the same batches of real trees. torch-geometric runs the same network (`SimpleConv` with sum aggregation)
 and the same losses in bf16, on batches that eqkin draws and builds on the device, which is faster than its own loader.
 The limit is the time of the network's matrix products alone, forward and backward, in bf16 (float32 on a CPU).
 """

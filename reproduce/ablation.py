@@ -10,7 +10,7 @@ The paper: without the histogram loss the ranking falls by 4.0 points, without m
 1.2; the retrained bitmap CNN is 6.5 points below. Differences from the paper: papers are split by work (repository or
 book), so that no author's notation is in both halves; networks see each triplet once, not a fixed set in epochs;
 labelled columns are of the atlas, not of the paper's 103 equations. eqkin's recipe is not part of the paper: another
-network and other losses, among them one on the text around equations; its settings were chosen with a view to the atlas.
+network and other losses, one of them on the text around equations; its settings were chosen with a view to the atlas.
 """
 
 from __future__ import annotations

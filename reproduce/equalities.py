@@ -9,7 +9,7 @@ transformer, a bag of words and fastText, in this order, on all three sets; at t
 
 Differences from the paper: trees are split at relation signs, not LaTeX by regular expressions (`eqkin.evaluation.
 equalities`). Pairs are split by work; the paper does not say how. Search is exact, by cosine; the query is not in the
-list, ties count against it. Learning rates, epochs and dimensions are chosen for every system on a tenth of the training
+list, ties count against it. Learning rates, epochs and dimensions are chosen for each system on a tenth of the training
 half. Batch normalisation keeps the statistics of pretraining while the graph network is finetuned; the one without
 pretraining learns them. The transformer normalises before attention and has no dropout; trees are truncated after 256
 nodes. Batches of all sizes see the pairs equally often, so large ones take fewer steps. eqkin, which the paper does not
@@ -94,7 +94,8 @@ ENTRIES: dict[str, EqualitiesEntry] = {
 _COMPARISONS = (
     *pairwise(("graph", "transformer", "bag-of-words", "fasttext")),
     ("eqkin", "transformer"), ("eqkin", "eqkin-as-is"), ("graph", "graph-as-is"), ("graph", "graph-fresh"),
-    ("transformer", "transformer-as-is"), ("graph", "log-bag-of-words"), ("graph", "tfidf-tree"), ("graph", "tree-pairs"),
+    ("transformer", "transformer-as-is"), ("graph", "log-bag-of-words"), ("graph", "tfidf-tree"),
+    ("graph", "tree-pairs"),
 )  # fmt: skip
 
 
@@ -307,7 +308,8 @@ def run_equalities(
         if comparisons:
             tables.append(_make_differences_table(measured, comparisons))
         facts[name] = (
-            f"{len(pairs.pairs):,} pairs from {len(set(pairs.work.tolist()))} works: {len(pairs.train):,} for training, "
+            f"{len(pairs.pairs):,} pairs from {len(set(pairs.work.tolist()))} works: "
+            f"{len(pairs.train):,} for training, "
             f"{len(pairs.validation):,} for validation, {len(pairs.test):,} for testing"
         )
         batches = [batch for batch in context.scale.batches if batch <= len(pairs.train)]

@@ -12,7 +12,7 @@ The paper: over 53 queries the network trained on 5 M triplets and a bag of word
 uMAP 165 and 106. Queries differ much, and those with broad keywords do better.
 
 Differences from the paper: it prints the keywords of 22 of its 53 queries and no formulas, and its library is another
-one, so its figures are not comparable. The searched text is a section's heading and its prose without display equations;
+one, so its figures are not comparable. The searched text is a section's heading and prose without display equations;
 all kinds of hyphens and apostrophes are equal. Systems are fitted on half of the works; the bundled network may have
 been trained on searched papers, as the paper's was. Equal scores are in one random order.
 """
@@ -250,7 +250,8 @@ def make_study_result(
     chance = summarize(["random"], [RANDOM_TITLE], [random_values], "", resamples)  # type: ignore[list-item]
     caption = (
         f"Means over {len(judgements.queries):,} queries, including those without a relevant equation; the first "
-        f"{depth:,} of {len(judgements.section):,} equations. MAP: uMAP's sum divided by the relevant equations that fit "
+        f"{depth:,} of {len(judgements.section):,} equations. "
+        f"MAP: uMAP's sum divided by the relevant equations that fit "
         "into the list. Random order: its expectation. Intervals: 95 %, bootstrap over queries. The paper's figures "
         "are from 53 other queries over another library, without intervals."
     )

@@ -1,6 +1,6 @@
 """Configuration of all tests.
 
-Hypothesis tries the same examples every time in continuous integration, more with EQKIN_THOROUGH=1, random ones otherwise.
+Hypothesis tries the same examples every time in continuous integration, more with EQKIN_THOROUGH=1, else random ones.
 Numerical libraries use one thread: tests run in several processes, and threads that wait for each other on a busy core
 make torch twenty times slower. Tests that share a server or a cluster run in one process, which starts it once.
 """

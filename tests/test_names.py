@@ -42,7 +42,7 @@ VERBS = frozenset(
 
 
 def iter_functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """Yield functions and methods, except nested ones, dunders, and anything decorated as property, command or route."""
+    """Yield functions and methods, except nested ones, dunders, properties, commands and routes."""
     scopes = [tree, *(node for node in ast.walk(tree) if isinstance(node, ast.ClassDef))]
     for node in (child for scope in scopes for child in scope.body):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -239,8 +239,8 @@ def compute_sign_flip_p(
 
     If the systems were equally good, each query's difference could have had the other sign just as well. The p-value
     is the share of sign patterns whose mean difference is at least as large, in either direction, as the measured one.
-    With up to `max_exact` queries that differ all patterns are tried; otherwise `flips` random ones and the measured one, so
-    that p is never 0.
+    With up to `max_exact` queries that differ all patterns are tried; otherwise `flips` random ones and the measured
+    one, so that p is never 0.
 
     Raises:
         BadInput: The systems were not measured on the same number of queries, or a value is not finite.

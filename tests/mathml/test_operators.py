@@ -22,13 +22,22 @@ SAME = {
     "root": [r"\sqrt{x+1}", r"(x+1)^{1/2}", r"(x+1)^{\frac12}", r"\sqrt[2]{x+1}"],
     "exponential": [r"e^{-x}", r"\exp(-x)", r"\mathrm{e}^{-x}", r"\exp{(-x)}", r"\exp\left[-x\right]"],
     "transpose": [r"X^T X", r"X^\top X", r"X^{\mathsf T} X", r"X'X", r"\mathbf{X}^\intercal \mathbf{X}"],
-    "derivative in time": [r"\frac{du}{dt}", r"\frac{\partial u}{\partial t}", r"\partial_t u", r"\dot u", r"u_t", r"\frac{d}{dt}u"],
-    "second derivative": [r"\frac{\partial^2 u}{\partial x^2}", r"u_{xx}", r"\partial_x^2 u", r"\partial_{xx} u", r"\frac{d^2u}{dx^2}"],
+    "derivative in time": [
+        r"\frac{du}{dt}", r"\frac{\partial u}{\partial t}", r"\partial_t u", r"\dot u", r"u_t", r"\frac{d}{dt}u",
+    ],
+    "second derivative": [
+        r"\frac{\partial^2 u}{\partial x^2}", r"u_{xx}", r"\partial_x^2 u", r"\partial_{xx} u", r"\frac{d^2u}{dx^2}",
+    ],
     "derivative of a function": [r"f'(x)", r"\frac{d f(x)}{dx}", r"\frac{d}{dx} f(x)"],
-    "Laplacian": [r"\nabla^2 u", r"\Delta u", r"u_{xx} + u_{yy}", r"\frac{\partial^2u}{\partial x^2} + \frac{\partial^2u}{\partial y^2}"],
+    "Laplacian": [
+        r"\nabla^2 u", r"\Delta u", r"u_{xx} + u_{yy}",
+        r"\frac{\partial^2u}{\partial x^2} + \frac{\partial^2u}{\partial y^2}",
+    ],
     "binomial": [r"\binom nk", r"{n \choose k}", r"\begin{pmatrix} n \\ k \end{pmatrix}", r"C_n^k"],
     "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"\langle X \rangle", r"E(X)"],
-    "probability": [r"P(A\mid B)", r"\Pr(A|B)", r"\mathbb{P}(A|B)", r"\mathrm{P}(A \,|\, B)", r"P\left(A \middle| B\right)"],
+    "probability": [
+        r"P(A\mid B)", r"\Pr(A|B)", r"\mathbb{P}(A|B)", r"\mathrm{P}(A \,|\, B)", r"P\left(A \middle| B\right)",
+    ],
     "logarithm": [r"\ln x", r"\log x", r"\log(x)", r"\ln\left(x\right)"],
     "definition": [r"a = b", r"a := b", r"a \equiv b", r"a \triangleq b", r"a \coloneqq b", r"b = a"],
     "order": [r"a \le b", r"a \leq b", r"a \leqslant b", r"b \ge a", r"b \geqslant a"],
@@ -42,7 +51,10 @@ SAME = {
     "commuted sum": [r"2 + i\sqrt5", r"2 + \sqrt5 i", r"i \sqrt 5 + 2"],
     "minus": [r"-\frac{a}{b}", r"\frac{-a}{b}", r"-a/b", r"\frac{a}{-b}"],
     "sum over an index": [r"\sum_{i=1}^n x_i", r"\sum_{i=1}^{n} {x_{i}}", r"\sum\limits_{i=1}^n x_i"],
-    "integral": [r"\int_0^1 f(x)\,dx", r"\int_0^1 dx\, f(x)", r"\int_0^1 f(x) \mathrm{d}x", r"\int\limits_0^1 f(x) \mathop{dx}"],
+    "integral": [
+        r"\int_0^1 f(x)\,dx", r"\int_0^1 dx\, f(x)", r"\int_0^1 f(x) \mathrm{d}x",
+        r"\int\limits_0^1 f(x) \mathop{dx}",
+    ],
     "lines of an alignment": [r"\begin{aligned} a &= b \\ &= c \end{aligned}", r"a = b = c"],
     "norm": [r"\|x\|", r"\lVert x \rVert", r"\left\| x \right\|", r"\Vert x \Vert"],
     "absolute value": [r"|x|", r"\lvert x \rvert", r"\left| x \right|", r"\vert x \vert"],
@@ -113,7 +125,8 @@ TEXTS = st.sampled_from(
 ATTRIBUTES = st.sampled_from(["", "fence=true", "mathvariant=normal", "width=2em", "linethickness=0px"])
 LEAF_TAGS = st.sampled_from("mi mo mn mtext mspace ms".split())
 INNER_TAGS = st.sampled_from(
-    "mrow mstyle msub msup msubsup munder mover munderover mfrac msqrt mroot mtable mtr mtd menclose mmultiscripts".split()
+    "mrow mstyle msub msup msubsup munder mover munderover mfrac msqrt mroot mtable mtr mtd menclose "
+    "mmultiscripts".split()
 )
 TREES = st.recursive(
     st.tuples(LEAF_TAGS, ATTRIBUTES, TEXTS, st.just([])),

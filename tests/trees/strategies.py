@@ -14,7 +14,7 @@ FORESTS = st.lists(TREES, max_size=6)
 
 
 def breadth_first(tree):
-    """List the nodes of one tree in breadth-first order as (tag, attributes, text, parent, position, first child, children)."""
+    """List a tree's nodes breadth first as (tag, attributes, text, parent, position, first child, children)."""
     queue = [(tree, 0, 0)]
     rows = []
     for at, (node, parent, position) in enumerate(queue):

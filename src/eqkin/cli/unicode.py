@@ -42,7 +42,8 @@ def _format_node(node: Node) -> str:
         case "msqrt", _:
             return f"√{_parenthesize(_format_row(children))}"
         case "mroot", 2:
-            return f"{_format_script(_format_node(children[1]), _SUPERSCRIPTS, '^')}√{_parenthesize(_format_node(children[0]))}"
+            index = _format_script(_format_node(children[1]), _SUPERSCRIPTS, "^")
+            return f"{index}√{_parenthesize(_format_node(children[0]))}"
         case (("msub" | "munder"), 2):
             return (
                 _format_node(children[0]).rstrip()

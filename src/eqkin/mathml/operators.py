@@ -38,7 +38,7 @@ class OperatorParser:
 
         Args:
             forest: Presentation trees.
-            canonical: Write equivalent notations alike (`a/b` and a fraction, `x^{1/2}` and a root, `a > b` and `b < a`).
+            canonical: Unify equivalent notations (`a/b` and a fraction, `x^{1/2}` and a root, `a > b` and `b < a`).
         """
         labels: dict[str, int] = {}
         columns = [np.zeros((_COLUMNS, 0), np.int64)]

@@ -23,7 +23,7 @@ _TEXT_FIELDS = ("latex", "text")
 def iter_record_items(path: Path, limits: Limits = LIMITS) -> Iterator[SourceItem]:
     """Yield the records of a file, each an item with its raw line.
 
-    A line that cannot be read is an item that fails; a damaged file raises `BadInput` after the lines before the damage.
+    An unreadable line is an item that fails; a damaged file raises `BadInput` after the lines before the damage.
     """
     for line in iter_lines(path, limits.line_bytes):
         origin = f"{display_path(path)}:{line.number}"

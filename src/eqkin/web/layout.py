@@ -31,7 +31,8 @@ def render_page(
     )
     content = tag("main", body, id="main", class_="wide" if wide else None, tabindex="-1")
     skip = tag("a", "Skip to the results", href="#main", class_="skip")
-    return f"<!doctype html>{tag('html', head, tag('body', skip, _render_header(query), content, _render_footer(), _render_help()), lang='en')}"
+    page = tag("body", skip, _render_header(query), content, _render_footer(), _render_help())
+    return f"<!doctype html>{tag('html', head, page, lang='en')}"
 
 
 def _render_header(query: WebQuery | None) -> SafeHtml:

@@ -1,7 +1,7 @@
 """fastText on serialised trees (Mansouri et al. 2019; paper, section 6.4): a formula is the mean of its tokens.
 
-As fastText does for sentences, tokens' vectors are divided by their lengths before the mean is taken. Only fitting needs
-fastText. The vectors are saved as safetensors, the words as JSON: fastText's own format holds more than is needed, and
+As in fastText's vectors of sentences, vectors of tokens are divided by their lengths before averaging. Only fitting
+needs fastText. The vectors are saved as safetensors, the words as JSON: fastText's own format holds more than is needed, and
 reading it means trusting native code with a file.
 """
 
