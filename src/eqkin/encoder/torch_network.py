@@ -239,7 +239,7 @@ class NodeNorm(BatchStatistics):
         self.register_buffer("variance", torch.ones(width))
 
     def forward(self, moments: Moments, count: Tensor) -> tuple[Tensor, Tensor]:
-        """Return scale and shift for the moments of `count` nodes, which update the running statistics, or for these."""
+        """Return scale and shift for the moments of `count` nodes, or in evaluation for the running statistics."""
         mean, variance = self.mean, self.variance
         if moments is not None:
             total, squares = moments

@@ -315,7 +315,7 @@ def _compute_term_gradients(back: Tensor, x: Tensor, terms: Tensor, parent: Tens
 
 
 def compute_tree_moments(x: Tensor, trees: TreeBatch) -> tuple[Tensor, Tensor]:
-    """Return the means of the vectors of the nodes of each tree, and of their squares, in single precision or better."""
+    """Return the means of the node vectors of each tree, and of their squares, in single precision or better."""
     mean, square = _tree_moments(x, trees.tree, trees.offsets)
     return mean, square
 

@@ -1,7 +1,7 @@
 """The state of a run on disk: arrays in a safetensors file, and `checkpoint.json` with its name and hash.
 
-A save writes the arrays to a new file, replaces `checkpoint.json`, then deletes the files that it no longer names. A run
-that is killed at any time leaves either the old or the new state, and at worst a file that the next save deletes.
+A save writes the arrays to a new file, replaces `checkpoint.json`, then deletes the files that it no longer names. A
+run that is killed at any time leaves either the old or the new state, and at worst a file that the next save deletes.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ CPU. The triplets of many steps are drawn at once, so that their sizes are known
 step.
 
 Several processes take each step together (see `distributed`): gradients are summed over them before the optimizer's
-step, so that all have the same weights at all times. Every process draws the whole batch and knows the sizes of all: all
-pad to the largest, and capture and replay the same steps, as the sums in the captured graphs require.
+step, so that all have the same weights at all times. Every process draws the whole batch and knows the sizes of all:
+all pad to the largest, and capture and replay the same steps, as the sums in the captured graphs require.
 """
 
 from __future__ import annotations

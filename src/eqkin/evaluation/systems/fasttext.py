@@ -1,8 +1,8 @@
 """fastText on serialised trees (Mansouri et al. 2019; paper, section 6.4): a formula is the mean of its tokens.
 
 As in fastText's vectors of sentences, vectors of tokens are divided by their lengths before averaging. Only fitting
-needs fastText. The vectors are saved as safetensors, the words as JSON: fastText's own format holds more than is needed, and
-reading it means trusting native code with a file.
+needs fastText. The vectors are saved as safetensors, the words as JSON: fastText's own format holds more than is
+needed, and reading it means trusting native code with a file.
 """
 
 from __future__ import annotations
