@@ -91,6 +91,8 @@ def format_figure(value: Any) -> str:
         return ""
     if isinstance(value, dict):
         return ", ".join(f"{name} {format_figure(part)}" for name, part in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(format_figure, value)) or "none"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"

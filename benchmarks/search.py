@@ -76,7 +76,7 @@ def measure_search(
         formulas = list_atlas_formulas(searches)
         runs = [time_searches(search, formulas, count) for count in clients or ([1] if in_process else [1, 32])]
     for times in runs:
-        title = f"{times.clients} concurrent client{'s' if times.clients > 1 else ''}"
+        title = f"{times.clients} client{'s' if times.clients > 1 else ''}"
         report.add("Searches", title, **times.summarise())
         for stage, seconds in times.stages.items():
             report.add(f"Stages, {title}", stage, **summarise_times(seconds))
