@@ -1,4 +1,4 @@
-"""Batches of random trees with padding behind them, their edges as others want them, their mixes the slow way."""
+"""Batches of random trees with padding, their edges, and their mixes computed by the formula."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ SOME_FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)
 
 
 def padded(trees: TreeBatch, rows: int) -> TreeBatch:
-    """The same trees with rows of padding behind them, in which everything that means nothing is odd."""
+    """Return the same trees followed by padding, with arbitrary values in undefined fields."""
     last = len(trees.offsets) - 2
 
     def more(tensor, value):
@@ -29,19 +29,19 @@ def padded(trees: TreeBatch, rows: int) -> TreeBatch:
 
 
 def edges(trees: TreeBatch) -> torch.Tensor:
-    """Edges between parents and children, both ways: (2, edges)."""
+    """Return the edges between parents and children in both directions, (2, edges)."""
     child = torch.nonzero(trees.parent >= 0).squeeze(1)
     parent = trees.parent[child].long()
     return torch.stack([torch.cat([child, parent]), torch.cat([parent, child])])
 
 
 def random(rows: int, width: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Normal numbers, the same for the same seed."""
+    """Return normally distributed numbers that depend only on the seed."""
     return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def slow_mix(forest, x, terms):
-    """The mix of neighbours node after node, as the formula is written."""
+    """Compute the mix of neighbours node by node, as in the formula."""
     y, start = torch.zeros_like(x), forest.offsets.tolist()
     for tree, rows in enumerate(rows_of(forest)):
         own = x[start[tree] : start[tree + 1]]

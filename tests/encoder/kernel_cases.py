@@ -1,4 +1,4 @@
-"""Cases for the Triton kernels, run by `test_tree_ops_sum` in processes of their own: interpreted, and on a GPU."""
+"""Cases for the Triton kernels, run by `test_tree_ops_sum` in separate processes: interpreted, and on a GPU."""
 
 import os
 
@@ -24,7 +24,7 @@ PRECISION = {torch.float32: 1e-6, torch.bfloat16: 2.0**-7}  # the interpreter ro
 
 
 def compared(forest, width, dtype, *, gated, rectify, padding=3):
-    """A kernel's sum and the CPU's in double precision."""
+    """Return a kernel's sum and the CPU's in double precision."""
     trees = padded(TreeBatch.from_forest(forest), padding)
     x = random(len(trees.parent), width, dtype=dtype)
     gate = random(len(trees.parent), width, seed=1, dtype=dtype) if gated else None

@@ -1,4 +1,4 @@
-"""Kernels are tested in processes of their own, since Triton reads its mode when it is imported."""
+"""Kernels are tested in separate processes, because Triton reads its mode when it is imported."""
 
 import os
 import subprocess

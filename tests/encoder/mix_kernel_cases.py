@@ -1,4 +1,4 @@
-"""Cases for the Triton kernels of the mix, run by `test_tree_ops_mix` in processes of their own: see `kernel_cases`."""
+"""Cases for the Triton kernels of the mix, run by `test_tree_ops_mix` in separate processes: see `kernel_cases`."""
 
 import pytest
 import torch
@@ -12,20 +12,20 @@ from tests.encoder.kernel_cases import DEVICE, FORESTS, INTERPRETED, PRECISION
 
 
 def case(forest, width, dtype, padding=3):
-    """Trees with padding behind them, what goes in, what comes back, and the five rows."""
+    """Return padded trees, input, gradient, and the five rows of coefficients."""
     trees = padded(TreeBatch.from_forest(forest), padding)
     x, back = (random(len(trees.parent), width, seed, dtype) for seed in (0, 1))
     return trees, x, back, random(5, width, 2, torch.float32)
 
 
 def kernel_mix(trees, x, terms, *, backwards):
-    """The kernel's mix, brought back."""
+    """Return the kernel's mix on the CPU."""
     structure = [t.to(DEVICE) for t in (trees.parent, trees.first_child, trees.n_children)]
     return launch_neighbour_mix(x.to(DEVICE), terms.to(DEVICE), *structure, backwards=backwards).cpu()
 
 
 def kernel_products(trees, back, x):
-    """The kernel's products, brought back."""
+    """Return the kernel's products on the CPU."""
     return launch_term_products(*(t.to(DEVICE) for t in (back, x, trees.parent, trees.n_children))).cpu()
 
 

@@ -1,4 +1,4 @@
-"""Random models, and the network computed the slow way."""
+"""Random models, and the networks computed by their formulas."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ SMALL_MIX = Architecture(width=24, layers=2, dimensions=8, kind="mix")
 
 
 def random_model(architecture=SMALL, seed=0, vocabulary=VOCABULARY):
-    """A model with weights, running statistics and norms of an ordinary size."""
+    """Return a model with random weights, running statistics and norms."""
     generator = np.random.default_rng(seed)
     weights = {}
     for name, shape in compute_weight_shapes(architecture).items():
@@ -35,7 +35,7 @@ def _norm(weights, layer, x):
 
 
 def slow_node_vectors(model, forest):
-    """The last layer's vectors of each tree's nodes: dense matrices and loops, as the formulas are written."""
+    """Compute the last layer's vectors of each tree by the formulas, with dense matrices and loops."""
     layers = _mix_layers if model.architecture.kind == "mix" else _sum_layers
     weights = {name: array.astype(np.float64) for name, array in model.weights.items()}
     features, position, parent = (
@@ -89,7 +89,7 @@ def _mix_layers(architecture, weights, x, above):
 
 
 def slow_embeddings(model, forest):
-    """The embeddings of a forest's trees, from `slow_node_vectors`."""
+    """Compute the embeddings of trees with `slow_node_vectors`."""
     weight, bias = model.weights["output.weight"].astype(np.float64), model.weights["output.bias"]
     if model.architecture.kind == "mix":
         moments = [(x.mean(axis=0), np.sqrt((x**2).mean(axis=0) + 1e-6)) for x in slow_node_vectors(model, forest)]

@@ -38,7 +38,7 @@ def forest():
 
 
 def star(children):
-    """A root with many children."""
+    """Return a root with many children."""
     builder = ForestBuilder()
     builder.add_batch(["mrow", "mi"], [""], ["", "x"], [[[0] + [1] * children, [0] * (children + 1),
                       [0] + [1] * children, [children] + [0] * children]])  # fmt: skip

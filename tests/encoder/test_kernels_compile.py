@@ -1,4 +1,4 @@
-"""Kernels compile for GPUs, also where there is none: the interpreter takes more than the compiler does."""
+"""Kernels compile for GPUs on any machine; Triton's interpreter accepts more than its compiler."""
 
 import pytest
 
@@ -13,7 +13,7 @@ HOPPER = GPUTarget("cuda", 90, 32)
 
 
 def compiled(kernel, constants, **types):
-    """The machine code of a kernel."""
+    """Return the machine code of a kernel."""
     places = {(kernel.arg_names.index(name),): value for name, value in constants.items()}
     signature = types | dict.fromkeys(constants, "constexpr")
     source = ASTSource(fn=kernel, signature={n: signature[n] for n in kernel.arg_names}, constexprs=places)

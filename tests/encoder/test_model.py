@@ -28,7 +28,7 @@ def describe(folder, **changes):
 
 
 def replace_weights(folder, weights):
-    """Put other weights in, with the right hash: `content` bytes or tensors."""
+    """Replace the weights by bytes or tensors, with the right hash."""
     import hashlib
 
     content = weights if isinstance(weights, bytes) else safetensors.save(weights)

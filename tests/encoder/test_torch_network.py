@@ -1,4 +1,4 @@
-"""The network in torch against its formulas with dense matrices, torch's batch norm, and the numpy encoder."""
+"""The sum network against its formulas, torch's batch norm and the numpy encoder."""
 
 # ruff: noqa: E402
 import numpy as np
@@ -31,12 +31,12 @@ def features_of(forest) -> torch.Tensor:
 
 
 def network_of(architecture=SMALL, seed=0) -> SumNetwork:
-    """A network with the weights of a random model, in double precision."""
+    """Return a network with random weights in double precision."""
     return SumNetwork.from_weights(architecture, random_model(architecture, seed).weights).double()
 
 
 def reference(weights, architecture, forest, *, learning):
-    """Embeddings as `architecture` writes them, with an adjacency matrix and the textbook's norms."""
+    """Compute embeddings by the formulas of `architecture`, with an adjacency matrix."""
     n, start = len(forest.tag), forest.offsets.tolist()
     around = torch.eye(n, dtype=torch.float64)
     for child, parent in enumerate(forest.compute_parent().tolist()):
@@ -253,7 +253,7 @@ def test_from_weights_accepts_arrays_of_a_file(tmp_path):
 
 
 def assert_same_vectors(model, forest) -> None:
-    """Whether the numpy encoder and the network in torch agree on a forest."""
+    """Assert that the numpy encoder and the torch network agree on a forest."""
     resident = DeviceForest(forest, model.vocabulary, CPU)
     batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""The network that tells neighbours apart, in torch: against its formulas, and against the numpy encoder."""
+"""The mix network against its formulas and the numpy encoder."""
 
 # ruff: noqa: E402
 import numpy as np
@@ -17,7 +17,6 @@ from eqkin.errors import CorruptData
 from eqkin.library.parsing import parse_item
 from eqkin.sources import open_source
 from eqkin.trees import Vocabulary
-from eqkin.trees.forest import from_bytes
 from eqkin.trees.vocabulary import to_dense
 from tests.encoder.batches import SOME_FORESTS, padded, random, slow_mix
 from tests.encoder.models import SMALL, SMALL_MIX, VOCABULARY, random_model
@@ -32,12 +31,12 @@ def features_of(forest, vocabulary=VOCABULARY) -> torch.Tensor:
 
 
 def random_network(architecture=SMALL_MIX, seed=0) -> MixNetwork:
-    """A network with the weights of a random model, in double precision."""
+    """Return a network with random weights in double precision."""
     return build_network(architecture, random_model(architecture, seed).weights).double()
 
 
 def reference(weights, architecture, forest, *, learning):
-    """Embeddings as `architecture` writes them, node by node, with the textbook's norm."""
+    """Compute embeddings by the formulas of `architecture`, node by node."""
     start = forest.offsets.tolist()
     table = torch.from_numpy(compute_sinusoids(len(forest.tag), architecture.width)).double()
     places = table[torch.from_numpy(forest.compute_position())]
@@ -173,7 +172,7 @@ def test_new_mix_weights_have_random_signs():
 @pytest.mark.parametrize("architecture", [SMALL_MIX, Architecture(512, 4, dimensions=64, kind="mix")], ids=str)
 def test_numpy_and_torch_mix_vectors_agree(architecture):
     items = [item for _, item in zip(range(6), open_source("atlas:"), strict=False)]
-    for forest in (from_bytes(parse_item(item, "").forest) for item in items):
+    for forest in (parse_item(item, "").forest for item in items):
         vocabulary = Vocabulary.learn([forest])
         torch.manual_seed(0)
         network = build_network(architecture)

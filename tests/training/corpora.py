@@ -1,4 +1,4 @@
-"""Small corpora to learn from, and a test of whether counts come from a distribution."""
+"""Small corpora for training, and a test of whether counts fit a distribution."""
 
 import numpy as np
 from hypothesis import strategies as st
@@ -19,18 +19,18 @@ FORESTS = st.lists(TREES, min_size=1, max_size=6).map(build)
 
 
 def equation(number: int):
-    """A tree that differs from those of other numbers."""
+    """Return a tree that differs from those with other numbers."""
     letters = [("mi", "", "abcdefghijkl"[(number + i) % 12], []) for i in range(1 + number % 3)]
     return ("mrow", "", "", [*letters, ("mo", "stretchy=false", "=", []), ("mn", "", str(number), [])])
 
 
 def some_trees(count: int) -> Forest:
-    """Different trees, some with a single node."""
+    """Return different trees, some with a single node."""
     return build([("mi", "", "xyz"[i % 3], []) if i % 5 == 4 else equation(i) for i in range(count)]).canonicalise()
 
 
 def corpus_of(papers: list[list[int]], citations: tuple[tuple[int, int], ...] = ()) -> Corpus:
-    """A corpus of papers given by the sizes of their sections, with citations among them."""
+    """Return a corpus of papers with sections of these sizes and citations between them."""
     sections = [size for paper in papers for size in paper]
     trees = [sum(paper) for paper in papers]
     corpus = Corpus(
@@ -47,7 +47,7 @@ def corpus_of(papers: list[list[int]], citations: tuple[tuple[int, int], ...] = 
 
 
 def fits(counts, chances) -> bool:
-    """Pearson's test, with six deviations to spare: whether counts come from a distribution (both arrays)."""
+    """Return whether counts fit a distribution by Pearson's test, with a margin of six deviations."""
     counts, chances = np.asarray(counts, float), np.asarray(chances, float)
     expected = counts.sum() * chances
     possible = expected > 0

@@ -1,4 +1,4 @@
-"""Renamings: permutations of the characters, made of a random number of transpositions, applied to identifiers."""
+"""Renaming of symbols: permutations of characters by random transpositions, applied to identifiers."""
 
 # ruff: noqa: E402
 import importlib.util
@@ -52,7 +52,7 @@ def test_transposition_count_is_poisson_distributed(mean):
 
 @pytest.mark.parametrize("mean", [0.5, 4.0, 32.0])
 def test_fixed_characters_match_the_expected_fraction(mean):
-    """One transposition takes the chance of being home from p to 1/n + (p - 1/n)(1 - 2/(n-1))."""
+    """One transposition changes the probability of a fixed character from p to 1/n + (p - 1/n)(1 - 2/(n-1))."""
     stays = (draw(mean).new == torch.arange(CHARACTER_SLOTS)).double().mean(1)
     home = 1 / CHARACTER_SLOTS
     expected = home + (1 - home) * math.exp(-2 * mean / (CHARACTER_SLOTS - 1))
@@ -145,10 +145,10 @@ def test_share_renames_a_fraction_of_the_equations_unchanged_otherwise():
 @settings(max_examples=30)
 @given(FORESTS, st.integers(0, 1000))
 def test_renaming_changes_only_characters_of_identifiers(forest, step):
-    resident = DeviceForest(forest, Vocabulary.learn([forest]), CPU)
-    batch = resident.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
+    forest_on_device = DeviceForest(forest, Vocabulary.learn([forest]), CPU)
+    batch = forest_on_device.collate(torch.arange(len(forest)), torch.arange(len(forest.tag)))
     renaming = draw(200.0, len(forest), torch.tensor(step))
-    before, after = (resident.build_features(batch, torch.float32, renaming=r) for r in (None, renaming))
+    before, after = (forest_on_device.build_features(batch, torch.float32, renaming=r) for r in (None, renaming))
     first = TAG_SLOTS + ATTRIBUTE_SLOTS
     assert torch.equal(before[:, :first], after[:, :first])
     for node, tag in enumerate(forest.tag.tolist()):

@@ -1,4 +1,4 @@
-"""Hidden nodes: which, and what is lost by guessing them wrong."""
+"""Masking of nodes, and the loss of predicting them."""
 
 # ruff: noqa: E402
 import pytest

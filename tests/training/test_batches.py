@@ -1,4 +1,4 @@
-"""A corpus on the device: batches put together there are what a forest of the same trees would be."""
+"""Batches on the device have the structure and features of a forest of the same trees."""
 
 # ruff: noqa: E402
 import numpy as np
@@ -23,14 +23,14 @@ VOCABULARY = Vocabulary(("mi", "mo", "mrow"), ("a=b", "a=1"), ("x", "y", "1", "e
 LEAF = ("mi", "", "x", [])
 
 
-def collated(resident: DeviceForest, chosen: list[int], padding: int = 0):
+def collated(forest_on_device: DeviceForest, chosen: list[int], padding: int = 0):
     trees = torch.tensor(chosen)
-    return resident.collate(trees, torch.arange(int(resident.get_sizes(trees).sum()) + padding))
+    return forest_on_device.collate(trees, torch.arange(int(forest_on_device.get_sizes(trees).sum()) + padding))
 
 
 @st.composite
 def selections(draw: st.DrawFn):
-    """A forest and some of its trees, in any order, some of them repeatedly."""
+    """Draw a forest and some of its trees, in any order, with repeats."""
     forest = draw(FORESTS)
     return forest, draw(st.lists(st.integers(0, len(forest) - 1), min_size=1, max_size=9))
 
@@ -59,11 +59,11 @@ def test_collate_concatenates_trees_and_pads(selection, padding):
 def test_features_match_the_vocabulary(selection, padding):
     forest, chosen = selection
     for vocabulary in (VOCABULARY, Vocabulary.learn([forest]), Vocabulary((), (), ())):
-        resident = DeviceForest(forest, vocabulary, CPU)
-        batch = collated(resident, chosen, padding)
+        forest_on_device = DeviceForest(forest, vocabulary, CPU)
+        batch = collated(forest_on_device, chosen, padding)
         expected = torch.from_numpy(to_dense(vocabulary.extract_features(forest.select(chosen))))
         for dtype in (torch.float32, torch.bfloat16):
-            features = resident.build_features(batch, dtype)
+            features = forest_on_device.build_features(batch, dtype)
             assert features.dtype == dtype
             assert torch.equal(features[: len(expected)], expected.to(dtype))
 
@@ -71,11 +71,11 @@ def test_features_match_the_vocabulary(selection, padding):
 @given(selections())
 def test_masking_targets_are_tag_first_attribute_and_first_character(selection):
     forest, chosen = selection
-    resident = DeviceForest(forest, VOCABULARY, CPU)
-    batch = collated(resident, chosen)
+    forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
+    batch = collated(forest_on_device, chosen)
     features = VOCABULARY.extract_features(forest.select(chosen))
     some = torch.arange(len(batch.label)).flip(0)[::2]
-    answers = resident.build_masking_targets(batch, some)
+    answers = forest_on_device.build_masking_targets(batch, some)
     assert answers.dtype == torch.int64
     for node, (tag, attribute, character) in zip(some.tolist(), answers.tolist(), strict=True):
         attributes = features.attribute[features.attribute_offsets[node] : features.attribute_offsets[node + 1]]
@@ -89,14 +89,17 @@ def test_masking_targets_are_tag_first_attribute_and_first_character(selection):
 @given(selections(), st.integers(0, 1000))
 def test_masking_targets_follow_renamed_identifiers(selection, step):
     forest, chosen = selection
-    resident = DeviceForest(forest, VOCABULARY, CPU)
-    batch = collated(resident, chosen)
+    forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
+    batch = collated(forest_on_device, chosen)
     renaming = Augmentation(100.0, seed=0, device=CPU).draw(torch.tensor(step), len(chosen))
     nodes = torch.arange(len(batch.label))
-    before, after = resident.build_masking_targets(batch, nodes), resident.build_masking_targets(batch, nodes, renaming)
+    before, after = (
+        forest_on_device.build_masking_targets(batch, nodes),
+        forest_on_device.build_masking_targets(batch, nodes, renaming),
+    )
     assert torch.equal(before[:, :2], after[:, :2])
     picked = forest.select(chosen)
-    features = resident.build_features(batch, torch.float32, renaming=renaming)
+    features = forest_on_device.build_features(batch, torch.float32, renaming=renaming)
     for node, tag in enumerate(picked.tag.tolist()):
         old, new = int(before[node, 2]), int(after[node, 2])
         if picked.tags[tag] == "mi" and old < CHARACTER_SLOTS:
@@ -112,41 +115,41 @@ def test_masking_targets_follow_renamed_identifiers(selection, step):
 @given(selections(), st.integers(0, 9), st.integers(0, 1000), st.booleans())
 def test_mask_zeroes_features_of_hidden_nodes_only(selection, padding, step, renamed):
     forest, chosen = selection
-    resident = DeviceForest(forest, VOCABULARY, CPU)
-    batch = collated(resident, chosen, padding)
+    forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
+    batch = collated(forest_on_device, chosen, padding)
     at = torch.tensor(step)
     renaming = Augmentation(32.0, seed=0, device=CPU).draw(at, len(chosen)) if renamed else None
     mask = Masking(0.5, seed=0).draw(at, torch.arange(len(batch.label)), batch.trees.node_count)
     for dtype in (torch.float32, torch.bfloat16):
-        features = resident.build_features(batch, dtype, renaming=renaming, mask=mask)
+        features = forest_on_device.build_features(batch, dtype, renaming=renaming, mask=mask)
         assert features.dtype == dtype
         assert not features[mask.hidden].any()
         assert torch.equal(
-            features[~mask.hidden], resident.build_features(batch, dtype, renaming=renaming)[~mask.hidden]
+            features[~mask.hidden], forest_on_device.build_features(batch, dtype, renaming=renaming)[~mask.hidden]
         )
 
 
 def test_repeated_trees_are_renamed_independently():
-    resident = DeviceForest(build([LEAF]), VOCABULARY, CPU)
-    batch = collated(resident, [0] * 50)
+    forest_on_device = DeviceForest(build([LEAF]), VOCABULARY, CPU)
+    batch = collated(forest_on_device, [0] * 50)
     renaming = Augmentation(300.0, seed=0, device=CPU).draw(torch.tensor(0), 50)
-    features = resident.build_features(batch, torch.float32, renaming=renaming)
+    features = forest_on_device.build_features(batch, torch.float32, renaming=renaming)
     assert torch.equal(features[:, TAG_SLOTS + ATTRIBUTE_SLOTS :].argmax(1), renaming.new[:, 0].long())
     assert len(features.unique(dim=0)) > 20
 
 
 def test_device_forest_has_sizes_and_length_of_the_forest():
     forest = build([LEAF, ("mrow", "", "", [LEAF] * 5), LEAF])
-    resident = DeviceForest(forest, VOCABULARY, CPU)
-    assert len(resident) == 3
-    assert resident.get_sizes(torch.tensor([[1, 0], [2, 1]])).tolist() == [[6, 1], [1, 6]]
+    forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
+    assert len(forest_on_device) == 3
+    assert forest_on_device.get_sizes(torch.tensor([[1, 0], [2, 1]])).tolist() == [[6, 1], [1, 6]]
 
 
 def test_device_forest_takes_eight_bytes_per_node():
     forest = build([("mrow", "", "", [LEAF] * 99)] * 50)
-    resident = DeviceForest(forest, VOCABULARY, CPU)
-    tables = len(resident.table) * (2 * 256 + 3 * 8 + 1)
-    assert resident.bytes == 8 * len(forest.tag) + 8 * 51 + tables
+    forest_on_device = DeviceForest(forest, VOCABULARY, CPU)
+    tables = len(forest_on_device.table) * (2 * 256 + 3 * 8 + 1)
+    assert forest_on_device.bytes == 8 * len(forest.tag) + 8 * 51 + tables
 
 
 def test_labels_beyond_16_bits_are_distinguished():
@@ -159,10 +162,10 @@ def test_labels_beyond_16_bits_are_distinguished():
     forest.offsets = np.arange(many + 1)
     forest.validate()
     vocabulary = Vocabulary(("mi",), (), ("a", texts[-1][0]))
-    resident = DeviceForest(forest, vocabulary, CPU)
-    batch = collated(resident, [many - 1, 0])
+    forest_on_device = DeviceForest(forest, vocabulary, CPU)
+    batch = collated(forest_on_device, [many - 1, 0])
     expected = torch.from_numpy(to_dense(vocabulary.extract_features(forest.select([many - 1, 0]))))
-    assert torch.equal(resident.build_features(batch, torch.float32), expected.float())
+    assert torch.equal(forest_on_device.build_features(batch, torch.float32), expected.float())
 
 
 def test_device_forest_rejects_trees_above_the_limit():
@@ -175,6 +178,6 @@ def test_device_forest_rejects_trees_above_the_limit():
 
 
 def test_device_forest_accepts_an_empty_forest():
-    resident = DeviceForest(build([]), VOCABULARY, CPU)
-    assert len(resident) == 0
-    assert resident.table.shape == (0, TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS)
+    forest_on_device = DeviceForest(build([]), VOCABULARY, CPU)
+    assert len(forest_on_device) == 0
+    assert forest_on_device.table.shape == (0, TAG_SLOTS + ATTRIBUTE_SLOTS + CHARACTER_SLOTS)

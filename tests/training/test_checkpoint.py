@@ -1,4 +1,4 @@
-"""A run's state: what is saved comes back; kills, full disks, damage and second runs cost nothing that was saved."""
+"""Checkpoints survive kills, full disks, damage and concurrent runs."""
 
 import errno
 import hashlib
@@ -28,7 +28,7 @@ _ARRAYS = st.dictionaries(
 
 
 def _state(step: int, size: int = 50) -> tuple[dict[str, np.ndarray], dict[str, object]]:
-    """A state whose every part tells its step."""
+    """Return a state whose every part contains its step."""
     arrays = {
         "weight": np.full((size, 7), step, np.float32),
         "moment": np.full(size, step, np.float64),
@@ -38,7 +38,7 @@ def _state(step: int, size: int = 50) -> tuple[dict[str, np.ndarray], dict[str, 
 
 
 def _saved_step(folder: Path) -> int | None:
-    """The step of the state in the folder, which has to be whole."""
+    """Return the step of the state in the folder, after checking that it is complete."""
     checkpoint = load_checkpoint(folder)
     if checkpoint is None:
         return None

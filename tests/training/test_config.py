@@ -1,4 +1,4 @@
-"""Recipes: defaults, changes, JSON, and what is refused."""
+"""Recipes: defaults, overrides, JSON, and invalid settings."""
 
 # ruff: noqa: E402
 import json

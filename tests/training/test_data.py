@@ -1,4 +1,4 @@
-"""What learning draws from: gathered from a library, kept in one file, parted by work."""
+"""Corpora: read from a library, stored in one file, split by work."""
 
 import gzip
 import io
@@ -85,7 +85,7 @@ def corpus(library: Library) -> Corpus:
 
 @pytest.fixture(scope="module")
 def small(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """Files of a small corpus, by their name."""
+    """Files of a small corpus by name."""
     folder = tmp_path_factory.mktemp("small")
     contents = {}
     for name in ("plain.safetensors", "packed.zst"):
@@ -95,7 +95,7 @@ def small(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 def words_of(corpus: Corpus) -> list[list[str]] | None:
-    """The words around each equation."""
+    """Return the words around each equation."""
     held = corpus.words
     if held is None:
         return None
@@ -104,7 +104,7 @@ def words_of(corpus: Corpus) -> list[list[str]] | None:
 
 
 def same(one: Corpus, other: Corpus) -> bool:
-    """Whether two corpora are equal in every field."""
+    """Return whether two corpora are equal in every field."""
     arrays = all(
         np.array_equal(getattr(one, n), getattr(other, n)) for n in ("section", "paper", "citations", "numbers")
     )
@@ -113,14 +113,14 @@ def same(one: Corpus, other: Corpus) -> bool:
 
 
 def damaged(path: Path, content: bytes) -> Corpus:
-    """What is read from a file with that content."""
+    """Load a corpus from a file with this content."""
     path.write_bytes(content)
     return Corpus.load(path)
 
 
 @st.composite
 def corpora(draw: st.DrawFn, works: int = 8) -> Corpus:
-    """A corpus of a few works with some papers each, and citations among them."""
+    """Draw a corpus of a few works with some papers each, and citations between them."""
     sizes = draw(st.lists(st.one_of(st.integers(1, 4), st.integers(1, 30)), max_size=works))
     names = [f"work{i}" for i, size in enumerate(sizes) for _ in range(size)]
     sections = [draw(st.lists(st.integers(1, 2), min_size=1, max_size=2)) for _ in names]
@@ -443,7 +443,7 @@ def test_split_divides_by_work_and_keeps_all_papers(made: Corpus, held_out: floa
 
 
 def works_of(sizes: list[int]) -> Corpus:
-    """A corpus with works of so many papers, a tree each."""
+    """Return a corpus whose works have these numbers of papers, with one tree each."""
     names = [f"work{i}" for i, size in enumerate(sizes) for _ in range(size)]
     numbers = np.arange(len(names), dtype=np.int32)
     forest = build([("mi", "", "x", [])] * len(names)).canonicalise()

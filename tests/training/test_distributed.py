@@ -1,4 +1,4 @@
-"""Learning in several processes: that it is what one process learns, and what happens when one of them dies."""
+"""Training in several processes gives the result of one, and survives the death of a process."""
 
 # ruff: noqa: E402
 from __future__ import annotations
@@ -42,14 +42,14 @@ from eqkin.training.metrics import (
 from eqkin.training.run import MODEL_FOLDER, TrainingRun
 from eqkin.training.trainer import train_module
 from tests.training import two_processes
-from tests.training.two_processes import CPU, KILLED_AT, PACE, RECIPES, RESUMED, ROUGH, STEPS
+from tests.training.two_processes import CPU, FAST_DIMENSIONS, KILLED_AT, LOGGING, RECIPES, RESUMED, STEPS
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 150  # that a start of torchrun may take, on a slow and busy machine
 
 
 def torchrun(*arguments: str | Path) -> subprocess.Popen[str]:
-    """Start two processes."""
+    """Start two processes with torchrun."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *arguments]
     return subprocess.Popen(
         [str(part) for part in command],
@@ -62,7 +62,7 @@ def torchrun(*arguments: str | Path) -> subprocess.Popen[str]:
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Exit code, output and errors."""
+    """Wait for a process; return its exit code, output and errors."""
     try:
         out, err = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -74,7 +74,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 @pytest.fixture(scope="module")
 def folder(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two processes left; see `together`."""
+    """The files of two processes; see `two_processes`."""
     made = tmp_path_factory.mktemp("together")
     atlas_corpus.save(made / "corpus.zst")
     code, _, err = ended(torchrun("-m", "tests.training.two_processes", made))
@@ -84,12 +84,12 @@ def folder(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 def kept(folder: Path, name: str) -> list[dict[str, np.ndarray]]:
-    """What each process kept under a name."""
+    """Return the arrays that each process stored under a name."""
     return [dict(np.load(folder / f"{name}-{rank}.npz")) for rank in range(2)]
 
 
 def said(folder: Path, name: str) -> list[list[str]]:
-    """The error of each process."""
+    """Return the error of each process."""
     return [json.loads((folder / f"{name}-{rank}.json").read_text()) for rank in range(2)]
 
 
@@ -111,7 +111,7 @@ def test_all_reduce_and_all_gather_have_the_gradients_of_one_process(folder: Pat
 def test_two_processes_train_like_one(
     name: str, folder: Path, atlas_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", ROUGH)
+    monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", FAST_DIMENSIONS)
     one, two = two_processes.steps(atlas_corpus, RECIPES[name]), kept(folder, name)
     assert len(one["losses"]) == STEPS
     for found in two:
@@ -144,7 +144,7 @@ def test_dead_process_is_noticed_and_the_run_resumes(folder: Path, tmp_path: Pat
 def test_run_of_two_processes_is_resumed_by_one(folder: Path, atlas_corpus: Corpus, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(folder / "killed", run)
-    assert TrainingRun(atlas_corpus, RESUMED, run, "cpu", logging=PACE).train(resume=True).finished
+    assert TrainingRun(atlas_corpus, RESUMED, run, "cpu", logging=LOGGING).train(resume=True).finished
     one, two = Model.load(run / MODEL_FOLDER), Model.load(folder / "whole" / MODEL_FOLDER)
     for name, weight in two.weights.items():
         np.testing.assert_allclose(one.weights[name], weight, rtol=1e-5, atol=1e-5, err_msg=name)
@@ -198,14 +198,14 @@ def test_sigterm_to_torchrun_saves_the_run(folder: Path, tmp_path: Path) -> None
 
 
 def test_process_group_is_single_without_torchrun() -> None:
-    with join_process_group(CPU) as ranks:
-        assert ranks == SINGLE_PROCESS
+    with join_process_group(CPU) as group:
+        assert group == SINGLE_PROCESS
         x = torch.ones(3)
-        assert ranks.all_reduce(x) is x and ranks.all_gather(x) is x and ranks.all_reduce_mean(x) is x
-        assert ranks.check_any(True) and not ranks.check_any(False) and ranks.find_max(7) == 7
-        assert ranks.broadcast(lambda: b"told") == b"told"
-        ranks.all_reduce_([x])
-        ranks.check_same("recipes", "mine")
+        assert group.all_reduce(x) is x and group.all_gather(x) is x and group.all_reduce_mean(x) is x
+        assert group.check_any(True) and not group.check_any(False) and group.find_max(7) == 7
+        assert group.broadcast(lambda: b"told") == b"told"
+        group.all_reduce_([x])
+        group.check_same("recipes", "mine")
     assert not torch.distributed.is_initialized()
 
 
@@ -229,6 +229,6 @@ def test_failed_rendezvous_names_the_address(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def started(monkeypatch: pytest.MonkeyPatch, **place: int) -> None:
-    """What torchrun would say to one of two processes."""
+    """Set the variables that torchrun sets for one of two processes."""
     for name, value in {"WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 1, **place}.items():
         monkeypatch.setenv(name, str(value))

@@ -1,4 +1,4 @@
-"""Finetuning: what is learned from some pairs helps with others; the best state is kept, whatever it is."""
+"""Finetuning generalises to other pairs and keeps the best state."""
 
 import math
 
@@ -23,7 +23,7 @@ PAIRS = 120
 
 
 def sides(count=PAIRS):
-    """Left sides of Latin letters, then right sides of the Greek letters that stand for them."""
+    """Return left sides of Latin letters, then right sides of the corresponding Greek letters."""
     chosen = np.random.default_rng(0).permuted(np.tile(np.arange(12), (count, 1)), axis=1)[:, :4].tolist()
 
     def tree(letters, row):
@@ -75,7 +75,7 @@ def test_finetuning_keeps_the_initial_state_if_nothing_is_better():
 
 
 class Falling(BagTower):
-    """Gives no numbers as soon as a step was large."""
+    """Returns NaN after a large step."""
 
     def forward(self, formulas):
         return super().forward(formulas) * torch.where(self.weight.abs().max() > 50, torch.nan, 1.0)

@@ -46,7 +46,7 @@ def test_triplet_gradient_is_zero_beyond_the_margin():
 
 
 def compute_info_nce(left, right, temperature):
-    """The formula with loops."""
+    """Compute the formula with loops."""
     total = 0.0
     for i in range(len(left)):
         cosines = [float(left[i] @ r / left[i].norm() / r.norm()) for r in right]

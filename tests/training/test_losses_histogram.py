@@ -22,7 +22,7 @@ SIMILARITIES = st.one_of(
 
 
 def masses(similarity: float, nodes: int) -> list[float]:
-    """What one similarity puts onto the nodes, by the two cases of the paper's kernel."""
+    """Return the mass of one similarity at each node, by the two cases of the paper's kernel."""
     width = 2 / (nodes - 1)
     at = [-1 + node * width for node in range(nodes)]
     s = min(max(similarity, -1.0), 1.0)
@@ -38,7 +38,7 @@ def masses(similarity: float, nodes: int) -> list[float]:
 
 
 def loop_loss(positive: list[float], negative: list[float], nodes: int) -> float:
-    """Sum over r of h-_r (h+_1 + ... + h+_r)."""
+    """Compute the sum over r of h-_r (h+_1 + ... + h+_r)."""
     below = np.mean([masses(s, nodes) for s in positive], axis=0)
     above = np.mean([masses(s, nodes) for s in negative], axis=0)
     return sum(above[r] * below[q] for r in range(nodes) for q in range(r + 1))

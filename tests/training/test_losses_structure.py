@@ -1,4 +1,4 @@
-"""Structure as a teacher: the vectors of trees against their formula, and the loss against its own."""
+"""Term vectors and the structure loss against their formulas."""
 
 # ruff: noqa: E402
 from collections import Counter
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 
 
 def vectors(forest, most: int = 10**9) -> np.ndarray:
-    """The vectors of trees, by the formula, one term after the other."""
+    """Compute the vectors of trees by the formula, term by term."""
     terms = extract_terms(forest)
     counted = []
     for start, end in zip(terms.offsets[:-1], terms.offsets[1:], strict=True):

@@ -1,4 +1,4 @@
-"""Words as a teacher: the tables, the loss against its formula, words left out, and equations without words."""
+"""The word loss: its tables, its formula, word dropout, and equations without words."""
 
 # ruff: noqa: E402
 from math import log
@@ -35,7 +35,7 @@ def step(number: int = 0) -> torch.Tensor:
 
 
 def by_formula(vectors: torch.Tensor, weighed: list[list[tuple[torch.Tensor, float]]], papers: list[int]) -> float:
-    """The loss of equations with these vectors, each with the vectors and weights of its words."""
+    """Compute the loss of equations, given the vectors and weights of their words."""
     texts = torch.zeros_like(vectors)
     for text, row in zip(texts, weighed, strict=True):
         for vector, weight in row:
@@ -52,7 +52,7 @@ def by_formula(vectors: torch.Tensor, weighed: list[list[tuple[torch.Tensor, flo
 
 
 def kept(made: WordLoss, number: int) -> torch.Tensor:
-    """Which words of `APART` count in a step, (30, 8): those that learn."""
+    """Return which words of `APART` have a gradient in a step, (30, 8)."""
     vectors = unit(30, made.vectors.shape[1])
     loss = made(vectors, torch.arange(30), torch.eye(30, dtype=torch.bool), step(number))
     (gradient,) = torch.autograd.grad(loss, [made.vectors])

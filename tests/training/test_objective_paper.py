@@ -1,4 +1,4 @@
-"""What is minimised: its parts, what they depend on, and that nothing odd makes them infinite."""
+"""The paper's objective: losses, augmentation and degenerate batches."""
 
 # ruff: noqa: E402
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Random numbers that are a function of seed, purpose, step and index."""
+"""Random numbers are a function of seed, purpose, step and index."""
 
 # ruff: noqa: E402
 import numpy as np
@@ -18,7 +18,7 @@ NAMES = st.text(max_size=8)
 
 
 def split_mix(word: int) -> int:
-    """SplitMix64's output function on Python's integers."""
+    """Compute the output function of SplitMix64 with Python integers."""
     word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
     word = (word ^ (word >> 27)) * 0x94D049BB133111EB % 2**64
     return word ^ (word >> 31)
@@ -40,7 +40,7 @@ def test_random_numbers_are_those_of_splitmix64(seed, name, step, index, bound):
 
 
 def test_random_numbers_never_change():
-    """A change here means that no run can be resumed or repeated that began before it."""
+    """If this fails, earlier runs can be neither resumed nor reproduced."""
     stream = RandomStream(0, "anchor")
     assert stream.draw_uniform(torch.tensor(0), torch.arange(3)).tolist() == [
         0.23069264053744476,

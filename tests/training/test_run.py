@@ -1,4 +1,4 @@
-"""Runs: what they learn, how they are stopped, resumed and refused. All of it on CPUs, with tiny networks."""
+"""Runs of the recipe "paper" with tiny networks on a CPU: results, stopping, resuming, errors."""
 
 # ruff: noqa: E402
 from __future__ import annotations
@@ -36,7 +36,7 @@ from eqkin.training.trainer import TrainingProgress
 from eqkin.trees import Vocabulary
 
 TINY = {"width": "16", "batch": "4", "triplets": "48", "warm_up": "3", "learning_rate": "3e-3", "held_out": "0.25"}
-PACE = LoggingConfig(log_steps=4, score_steps=6, score_triples=200, final_triples=400)
+LOGGING = LoggingConfig(log_steps=4, score_steps=6, score_triples=200, final_triples=400)
 
 
 def tiny(**settings: str) -> Recipe:
@@ -46,7 +46,7 @@ def tiny(**settings: str) -> Recipe:
 def run(
     corpus: Corpus, folder: Path, recipe: Recipe | None = None, *, resume: bool = False, stop_at: int = 0
 ) -> TrainingResult:
-    """A run, stopped after a step if asked for."""
+    """Run, stopping after a step if requested."""
     reached: list[int] = []
 
     def note(progress: TrainingProgress) -> None:
@@ -57,21 +57,21 @@ def run(
         recipe or tiny(),
         folder,
         device="cpu",
-        logging=PACE,
+        logging=LOGGING,
         on_progress=note,
         should_stop=lambda: bool(stop_at and reached and reached[-1] >= stop_at),
     ).train(resume=resume)
 
 
 def curve(folder: Path) -> list[dict[str, float]]:
-    """The metrics without those that measure time."""
+    """Return the metrics without timings."""
     timed = {"seconds", "triplets_per_second"}
     return [{k: v for k, v in record.items() if k not in timed} for record in read_metrics(folder / METRICS_FILE)]
 
 
 @pytest.fixture(scope="module")
 def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that nobody interrupted."""
+    """The folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     assert run(atlas_corpus, folder).finished
     return folder
@@ -110,7 +110,7 @@ def test_saved_model_contains_recipe_and_scores(whole: Path) -> None:
     assert Recipe.from_dict(model.recipe) == tiny()
     ranking = model.training["held_out_ranking"]
     assert ranking["low"] <= ranking["score"] <= ranking["high"]
-    assert ranking["triples"] == PACE.final_triples
+    assert ranking["triples"] == LOGGING.final_triples
     assert {"heads.tag.weight", "heads.character.bias"} <= model.weights.keys()
 
 
@@ -178,7 +178,7 @@ def test_two_runs_cannot_share_a_folder(atlas_corpus: Corpus, tmp_path: Path) ->
                 run(atlas_corpus, tmp_path, resume=True)
             refused.append(caught.value)
 
-    TrainingRun(atlas_corpus, tiny(), tmp_path, "cpu", logging=PACE, on_progress=second).train()
+    TrainingRun(atlas_corpus, tiny(), tmp_path, "cpu", logging=LOGGING, on_progress=second).train()
     assert str(os.getpid()) in str(refused[0])
 
 
@@ -239,7 +239,7 @@ def start_training(corpus: Path, folder: Path) -> subprocess.Popen[str]:
 
 
 def until_it_learns(process: subprocess.Popen[str]) -> threading.Thread:
-    """Wait for the first report; go on emptying the pipe."""
+    """Wait for the first report, and keep reading the pipe."""
     assert process.stderr is not None
     line = process.stderr.readline()
     assert "triplets" in line, line + process.stderr.read()
@@ -264,8 +264,8 @@ def test_killed_run_continues_from_its_last_checkpoint(whole: Path, atlas_corpus
     run(atlas_corpus, tmp_path, stop_at=7)
     script = (
         "import os, sys; from pathlib import Path; from eqkin.training.data import Corpus;"
-        "from tests.training.test_run import TrainingRun, tiny, PACE;"
-        "TrainingRun(Corpus.load(sys.argv[1]), tiny(), Path(sys.argv[2]), 'cpu', logging=PACE,"
+        "from tests.training.test_run import TrainingRun, tiny, LOGGING;"
+        "TrainingRun(Corpus.load(sys.argv[1]), tiny(), Path(sys.argv[2]), 'cpu', logging=LOGGING,"
         "on_progress=lambda p: os.kill(os.getpid(), 9) if p.step == 10 else None).train(resume=True)"
     )
     atlas_corpus.save(tmp_path / "corpus.zst")

@@ -1,4 +1,4 @@
-"""Runs with eqkin's own recipe: that they learn, go on exactly, average, and do without words."""
+"""Runs of the recipe "eqkin": results, exact resumption, averaging, corpora without words."""
 
 # ruff: noqa: E402
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eqkin.trees import Vocabulary
 from tests.training.test_run import TINY, curve, run
 
 CPU = torch.device("cpu")
-pytestmark = pytest.mark.usefixtures("rough_kin")
+pytestmark = pytest.mark.usefixtures("fast_neighbours")
 
 
 def tiny(**settings: str) -> Recipe:
@@ -38,8 +38,8 @@ def tiny(**settings: str) -> Recipe:
 
 
 @pytest.fixture(scope="module")
-def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, rough_kin: None) -> Path:
-    """The folder of a run that nobody interrupted."""
+def whole(atlas_corpus: Corpus, tmp_path_factory: pytest.TempPathFactory, fast_neighbours: None) -> Path:
+    """The folder of an uninterrupted run."""
     folder = tmp_path_factory.mktemp("runs") / "whole"
     assert run(atlas_corpus, folder, tiny()).finished
     return folder
@@ -136,33 +136,33 @@ def test_checkpoint_of_an_older_version_is_resumed(atlas_corpus: Corpus, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def material(atlas_corpus: Corpus, rough_kin: None) -> TrainingData:
+def training_data(atlas_corpus: Corpus, fast_neighbours: None) -> TrainingData:
     return build_training_data(atlas_corpus, Vocabulary.learn([atlas_corpus.forest]), tiny(), CPU)
 
 
-def test_weights_are_averaged_over_the_last_steps(material: TrainingData) -> None:
+def test_weights_are_averaged_over_the_last_steps(training_data: TrainingData) -> None:
     recipe = tiny(triplets="40", averaged="0.4")  # 10 steps, the last 4
-    stepper = RecipeTrainer(recipe, material, compiled=False, captured=False)
+    trainer = RecipeTrainer(recipe, training_data, compiled=False, captured=False)
     seen = []
     for step in range(10):
-        stepper.train_steps(1)
-        seen.append({name: tensor.clone() for name, tensor in stepper.objective.network.state_dict().items()})
+        trainer.train_steps(1)
+        seen.append({name: tensor.clone() for name, tensor in trainer.objective.network.state_dict().items()})
         averaged = seen[min(step, 6) :]
-        for name, tensor in stepper.network.state_dict().items():
+        for name, tensor in trainer.network.state_dict().items():
             mean = torch.stack([weights[name] for weights in averaged]).double().mean(0)
             np.testing.assert_allclose(tensor.numpy(), mean.numpy(), rtol=1e-4, atol=1e-6)
-    assert not torch.equal(seen[-1]["output.weight"], stepper.network.state_dict()["output.weight"])
-    plain = RecipeTrainer(recipe.override({"averaged": "0"}), material, compiled=False, captured=False)
+    assert not torch.equal(seen[-1]["output.weight"], trainer.network.state_dict()["output.weight"])
+    plain = RecipeTrainer(recipe.override({"averaged": "0"}), training_data, compiled=False, captured=False)
     assert plain.network is plain.objective.network
     assert not any(name.startswith("average") for name in plain.get_state())
 
 
-def test_weight_decay_shrinks_weights(material: TrainingData) -> None:
+def test_weight_decay_shrinks_weights(training_data: TrainingData) -> None:
     norms = []
     for decay in ("0", "0.9"):
-        stepper = RecipeTrainer(tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01"), material,
+        trainer = RecipeTrainer(tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01"), training_data,
                           compiled=False, captured=False)  # fmt: skip
         for _ in range(10):
-            stepper.train_steps(1)
-        norms.append(float(stepper.objective.network.state_dict()["output.weight"].norm()))
+            trainer.train_steps(1)
+        norms.append(float(trainer.objective.network.state_dict()["output.weight"].norm()))
     assert norms[1] < 0.97 * norms[0]

@@ -1,4 +1,4 @@
-"""Which triplets are drawn: against the procedure written out, with its restarts."""
+"""Triplets are drawn with the probabilities of rejection sampling."""
 
 # ruff: noqa: E402
 import random
@@ -36,14 +36,14 @@ def sampler(corpus: Corpus, kinds=CONTEXT_KINDS, seed=0) -> TripletSampler:
 
 
 def draw(corpus: Corpus, count: int, **arguments):
-    """So many anchors, kinds, partners and negatives."""
+    """Draw anchors, kinds, partners and negatives."""
     triplets = sampler(corpus, **arguments).draw(make_step_column(0, 10, CPU), count // 10)
     fields = (triplets.anchor, triplets.kind, triplets.partner, triplets.negative)
     return [field.flatten().tolist() for field in fields]
 
 
 def partners(corpus: Corpus, anchor: int, kind: str) -> dict[int, float]:
-    """The partners of an anchor with their chances; empty if there is none."""
+    """Return the partners of an anchor with their probabilities."""
     trees = range(len(corpus))
     if kind == "citation":
         mine = corpus.paper[anchor]
@@ -60,7 +60,7 @@ def partners(corpus: Corpus, anchor: int, kind: str) -> dict[int, float]:
 
 
 def chances(corpus: Corpus, kinds=CONTEXT_KINDS) -> dict[tuple[int, int, int], float]:
-    """Chance of each anchor, kind and partner: one attempt's, divided by the chance that it succeeds."""
+    """Return the probability of each anchor, kind and partner, given that an attempt succeeds."""
     attempt = {}
     for anchor in range(len(corpus)):
         own = 1 / len(corpus.papers) / int((corpus.paper == corpus.paper[anchor]).sum())
@@ -71,7 +71,7 @@ def chances(corpus: Corpus, kinds=CONTEXT_KINDS) -> dict[tuple[int, int, int], f
 
 
 def simulated(corpus: Corpus, count: int) -> Counter:
-    """The procedure as it is told: draw, and where there is no partner draw everything anew."""
+    """Simulate the procedure: draw, and draw everything again if there is no partner."""
     generator = random.Random(5)
     counts: Counter = Counter()
     while counts.total() < count:

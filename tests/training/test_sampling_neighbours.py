@@ -1,4 +1,4 @@
-"""Kin by structure: who they are, and how they are drawn."""
+"""Structural neighbours: search and sampling."""
 
 # ruff: noqa: E402
 from collections import Counter

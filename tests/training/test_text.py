@@ -1,4 +1,4 @@
-"""The words around equations: which count, and that corpora carry them."""
+"""Context words: extraction, selection and storage in corpora."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECTION = r"\section{Rings of %s} The %s of $x+y$ \emph{springs} \[ x_{%d} = 1 \
 
 
 def words(corpus: Corpus, identity: str) -> set[str]:
-    """The words around one equation."""
+    """Return the words around one equation."""
     tree = [corpus.get_equation_id(tree) for tree in range(len(corpus))].index(identity)
     held = corpus.words
     assert held is not None

@@ -1,4 +1,4 @@
-"""Descending a loss: it gets there, goes on where it was stopped, and says when it cannot."""
+"""The trainer: convergence, exact resumption and errors."""
 
 import pytest
 import torch

@@ -1,6 +1,6 @@
-"""What two processes that learn together do for `test_distributed`: torchrun starts this module twice.
+"""The processes of `test_distributed`: torchrun starts this module twice.
 
-Everything goes into a folder, from each process by itself; at the end the second process kills itself.
+Each process writes its results to a folder; at the end the second process kills itself.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from eqkin.training.trainer import RecipeTrainer
 from eqkin.trees import Vocabulary
 
 CPU = torch.device("cpu")
-ROUGH = 64  # dimensions in which kin are searched for, which takes less time
+FAST_DIMENSIONS = 64  # dimensions in which kin are searched for, which takes less time
 STEPS = 24
 SMALL = {
     "width": "16", "layers": "3", "dimensions": "16", "batch": "8", "triplets": str(8 * STEPS), "warm_up": "3",
@@ -43,64 +43,64 @@ RECIPES = {
 }
 RESUMED = RECIPES["histogram"].override({"averaged": "0.5", "weight_decay": "0.01", "kind": "mix"})
 KILLED_AT = 9
-PACE = LoggingConfig(log_steps=4, score_steps=10, score_triples=200, final_triples=400)
+LOGGING = LoggingConfig(log_steps=4, score_steps=10, score_triples=200, final_triples=400)
 
 
-def steps(corpus: Corpus, recipe: Recipe, ranks: ProcessGroup = SINGLE_PROCESS) -> dict[str, np.ndarray]:
-    """The losses of all steps, and the state after them."""
+def steps(corpus: Corpus, recipe: Recipe, group: ProcessGroup = SINGLE_PROCESS) -> dict[str, np.ndarray]:
+    """Return the losses of all steps, and the final state."""
     learn, _ = corpus.split(recipe.held_out, recipe.split_seed)
-    material = build_training_data(learn, Vocabulary.learn([learn.forest]), recipe, CPU, ranks)
-    stepper = RecipeTrainer(recipe, material, compiled=False, captured=False, group=ranks)
-    losses = np.concatenate([stepper.train_steps(1) for _ in range(recipe.steps)])
-    return {"losses": losses, "kin": material.sampler.draw(torch.zeros(1, 1).long(), 64).negative.numpy()} | (
-        stepper.get_state()
+    training_data = build_training_data(learn, Vocabulary.learn([learn.forest]), recipe, CPU, group)
+    trainer = RecipeTrainer(recipe, training_data, compiled=False, captured=False, group=group)
+    losses = np.concatenate([trainer.train_steps(1) for _ in range(recipe.steps)])
+    return {"losses": losses, "kin": training_data.sampler.draw(torch.zeros(1, 1).long(), 64).negative.numpy()} | (
+        trainer.get_state()
     )
 
 
 def numbers(rank: int) -> torch.Tensor:
-    """What a process has to sum and gather."""
+    """Return the tensor of a process."""
     return torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(rank)).requires_grad_()
 
 
 def loss_of_sums(x: torch.Tensor, everyone: torch.Tensor, total: torch.Tensor, rank: int) -> torch.Tensor:
-    """A loss of one process that depends on what others have, and on them differently for each."""
+    """Compute a loss of one process that depends on the tensors of all."""
     return (everyone.sin() @ x.T).square().sum() * (rank + 1) + (total.exp() * x).sum()
 
 
-def _sums(ranks: ProcessGroup) -> dict[str, np.ndarray]:
-    x = numbers(ranks.rank)
-    everyone, total = ranks.all_gather(x, 3), ranks.all_reduce(x.mean(0))
-    loss_of_sums(x, everyone, total, ranks.rank).backward()
+def _sums(group: ProcessGroup) -> dict[str, np.ndarray]:
+    x = numbers(group.rank)
+    everyone, total = group.all_gather(x, 3), group.all_reduce(x.mean(0))
+    loss_of_sums(x, everyone, total, group.rank).backward()
     assert x.grad is not None
     found = {
         "everyone": everyone,
         "total": total,
-        "mean": ranks.all_reduce_mean(x),
+        "mean": group.all_reduce_mean(x),
         "gradient": x.grad,
-        "rows": ranks.get_own_rows(12, 3),
+        "rows": group.get_own_rows(12, 3),
     }
     return {name: tensor.detach().numpy() for name, tensor in found.items()} | {
-        "most": np.array(ranks.find_max(ranks.rank))
+        "most": np.array(group.find_max(group.rank))
     }
 
 
 class Worker:
-    """One of the processes."""
+    """One of the two processes."""
 
-    def __init__(self, ranks: ProcessGroup, folder: Path, corpus: Corpus) -> None:
-        self.ranks, self.folder, self.corpus = ranks, folder, corpus
+    def __init__(self, group: ProcessGroup, folder: Path, corpus: Corpus) -> None:
+        self.group, self.folder, self.corpus = group, folder, corpus
 
     def keep(self, name: str, arrays: dict[str, np.ndarray]) -> None:
-        np.savez(self.folder / f"{name}-{self.ranks.rank}.npz", **arrays)
+        np.savez(self.folder / f"{name}-{self.group.rank}.npz", **arrays)
 
     def refused(self, name: str, attempt: Callable[[], object]) -> None:
-        """Write down the error that an attempt ends with."""
+        """Write the error that an attempt raises to a file."""
         said = None
         try:
             attempt()
         except EqkinError as error:
             said = [type(error).__name__, str(error)]
-        (self.folder / f"{name}-{self.ranks.rank}.json").write_text(json.dumps(said))
+        (self.folder / f"{name}-{self.group.rank}.json").write_text(json.dumps(said))
 
     def run(
         self,
@@ -108,22 +108,24 @@ class Worker:
         recipe: Recipe,
         *,
         resume: bool = False,
-        pace: LoggingConfig = PACE,
+        logging: LoggingConfig = LOGGING,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> TrainingResult:
-        """A run of both processes."""
+        """Run in both processes."""
         folder = self.folder / name
-        run = TrainingRun(self.corpus, recipe, folder, "cpu", logging=pace, should_stop=should_stop, group=self.ranks)
+        run = TrainingRun(
+            self.corpus, recipe, folder, "cpu", logging=logging, should_stop=should_stop, group=self.group
+        )
         return run.train(resume=resume)
 
     def refusals(self) -> None:
         recipe = RECIPES["histogram"]
         self.refused("odd", lambda: self.run("odd", recipe.override({"batch": "7"})))
         self.refused("there", lambda: self.run("whole", RESUMED))
-        self.refused("different", lambda: self.ranks.check_same("equations", str(self.ranks.rank)))
+        self.refused("different", lambda: self.group.check_same("equations", str(self.group.rank)))
         asked = iter([False] * 5)
-        self.run("nan", recipe, should_stop=lambda: self.ranks.rank == 1 and next(asked, True))  # the second alone
-        if self.ranks.is_first:
+        self.run("nan", recipe, should_stop=lambda: self.group.rank == 1 and next(asked, True))  # the second alone
+        if self.group.is_first:
             saved = load_checkpoint(self.folder / "nan")
             assert saved is not None
             saved.arrays["model.network.first.weight"][0, 0] = np.nan
@@ -131,28 +133,28 @@ class Worker:
         self.refused("nan", lambda: self.run("nan", recipe, resume=True))
 
     def killed(self) -> None:
-        """The second process dies in a step; the first has to notice."""
+        """Kill the second process in a step; the first has to notice."""
         asked = iter(range(KILLED_AT))
 
         def die() -> bool:
-            if not self.ranks.is_first and next(asked, None) is None:
+            if not self.group.is_first and next(asked, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return False
 
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, so that there is time to say what was noticed
-        pace = replace(PACE, save_seconds=0)
-        self.refused("lost", lambda: self.run("killed", RESUMED, pace=pace, should_stop=die))
+        logging = replace(LOGGING, save_seconds=0)
+        self.refused("lost", lambda: self.run("killed", RESUMED, logging=logging, should_stop=die))
 
 
 def main() -> None:
-    """All of it."""
-    sampling.PROJECTION_DIMENSIONS = ROUGH
+    """Run all cases."""
+    sampling.PROJECTION_DIMENSIONS = FAST_DIMENSIONS
     folder = Path(sys.argv[1])
-    with join_process_group(CPU, timeout=timedelta(seconds=60)) as ranks:
-        worker = Worker(ranks, folder, Corpus.load(folder / "corpus.zst"))
-        worker.keep("sums", _sums(ranks))
+    with join_process_group(CPU, timeout=timedelta(seconds=60)) as group:
+        worker = Worker(group, folder, Corpus.load(folder / "corpus.zst"))
+        worker.keep("sums", _sums(group))
         for name, recipe in RECIPES.items():
-            worker.keep(name, steps(worker.corpus, recipe, ranks))
+            worker.keep(name, steps(worker.corpus, recipe, group))
         worker.run("whole", RESUMED)
         worker.refusals()
         worker.killed()
