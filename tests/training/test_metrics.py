@@ -21,8 +21,8 @@ def metrics(tmp_path: Path) -> MetricsFile:
 def _training(step: int, **changes: object) -> MetricsRecord:
     loss = 0.2 + 1 / (step + 1)
     parts = {"loss": 3 * loss, "similarity": loss, "masking": 2 * loss}
-    logging = {"learning_rate": 1e-4, "triplets_per_second": 1_300.0, "seconds": step / 10}
-    return {"step": step, "triplets": 128 * step, **parts, **logging, **changes}
+    speed = {"learning_rate": 1e-4, "triplets_per_second": 1_300.0, "seconds": step / 10}
+    return {"step": step, "triplets": 128 * step, **parts, **speed, **changes}
 
 
 def _ranking(step: int, **changes: object) -> MetricsRecord:
