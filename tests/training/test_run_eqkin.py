@@ -160,8 +160,8 @@ def test_weights_are_averaged_over_the_last_steps(training_data: TrainingData) -
 def test_weight_decay_shrinks_weights(training_data: TrainingData) -> None:
     norms = []
     for decay in ("0", "0.9"):
-        trainer = RecipeTrainer(tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01"), training_data,
-                          compiled=False, captured=False)  # fmt: skip
+        recipe = tiny(triplets="400", weight_decay=decay, warm_up="0", learning_rate="0.01")
+        trainer = RecipeTrainer(recipe, training_data, compiled=False, captured=False)
         for _ in range(10):
             trainer.train_steps(1)
         norms.append(float(trainer.objective.network.state_dict()["output.weight"].norm()))
