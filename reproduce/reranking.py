@@ -70,21 +70,20 @@ class SideCandidates:
         nearest = np.concatenate(
             [-np.sort(np.partition(-similarity(part), many - 1, axis=1)[:, :many]) for part in parts]
         )
-        against = _HUBNESS_WEIGHT * nearest[:, :_HUBNESS_NEIGHBOURS].mean(axis=1)
-        formulas, found, places = [], [], []
+        hubness = _HUBNESS_WEIGHT * nearest[:, :_HUBNESS_NEIGHBOURS].mean(axis=1)
+        formulas, raw, adjusted, ranks = [], [], [], []
         for part in parts:
-            given = similarity(part)
-            first = np.round(given - against, 6)
-            row, query = np.arange(len(given)), np.arange(part.start, part.stop)
-            answer = first[row, (query + count // 2) % count]
-            places.append((~(first < answer[:, None])).sum(axis=1) - 1)  # without the partner itself
-            best = np.argsort(-first, axis=1, kind="stable")[:, : min(RERANK_DEPTH, count - 1)]
-            formulas.append(best)
-            found.append([np.take_along_axis(values, best, 1) for values in (given, first)])
+            rows = similarity(part)
+            scores = np.round(rows - hubness, 6)
+            query = np.arange(part.start, part.stop)
+            partner = scores[np.arange(len(rows)), (query + count // 2) % count]
+            ranks.append((~(scores < partner[:, None])).sum(axis=1) - 1)  # without the partner itself
+            formulas.append(np.argsort(-scores, axis=1, kind="stable")[:, : min(RERANK_DEPTH, count - 1)])
+            raw.append(np.take_along_axis(rows, formulas[-1], 1))
+            adjusted.append(np.take_along_axis(scores, formulas[-1], 1))
         return cls(
-            np.concatenate(formulas), np.concatenate([one for one, _ in found]),
-            np.concatenate([one for _, one in found]), nearest, np.concatenate(places),
-        )  # fmt: skip
+            np.concatenate(formulas), np.concatenate(raw), np.concatenate(adjusted), nearest, np.concatenate(ranks)
+        )
 
     @property
     def is_partner(self) -> npt.NDArray[np.bool_]:
@@ -92,30 +91,22 @@ class SideCandidates:
         count = len(self.formula)
         return np.equal(self.formula, (np.arange(count)[:, None] + count // 2) % count)
 
-    def compute_features(self, profiles: FormulaFeatures, vectors: Float32s) -> Float32s:
+    def compute_features(self, features: FormulaFeatures, vectors: Float32s) -> Float32s:
         """Compute features, (sides, candidates, features); the sizes come last."""
         engine = [
             compute_similarities(
-                profiles.select(np.array([query])), profiles.select(others), vectors[others] @ vectors[query]
+                features.select(np.array([query])), features.select(others), vectors[others] @ vectors[query]
             )
             for query, others in enumerate(self.formula)
         ]
-        shared = [_compute_bag_overlap(bag, self.formula) for bag in _build_token_bags(profiles)]
+        shared = [_compute_bag_overlap(bag, self.formula) for bag in _build_token_bags(features)]
         near = self.nearest[self.formula]
         own = [self.similarity - near[..., :most].mean(axis=2) for most in _NEIGHBOUR_COUNTS]
         closer = np.log1p((near > self.similarity[..., None] + 1e-6).sum(axis=2))
-        size = np.log1p(profiles.tokens.length)
+        size = np.log1p(features.tokens.length)
         theirs, ours = size[self.formula], np.broadcast_to(size[:, None], self.formula.shape)
-        more = (
-            self.adjusted,
-            self.similarity,
-            *own,
-            closer,
-            self.similarity - self.nearest[:, :1],
-            theirs,
-            ours,
-            theirs - ours,
-        )
+        margin = self.similarity - self.nearest[:, :1]
+        more = (self.adjusted, self.similarity, *own, closer, margin, theirs, ours, theirs - ours)
         return np.concatenate((np.stack(engine), *shared, np.stack(more, axis=2)), axis=2, dtype=np.float32)
 
     def compute_ranks(self, learned: Float32s) -> Integers:
@@ -123,12 +114,13 @@ class SideCandidates:
 
         Candidates of equal score keep their order; a partner that ties in both is ranked behind.
         """
-        place = self.rank.copy()
-        query, at = np.nonzero(self.is_partner)
-        score, first = learned[query], self.adjusted[query]
-        ours, before = learned[query, at][:, None], self.adjusted[query, at][:, None]
-        place[query] = ((score > ours) | ((score == ours) & (first >= before))).sum(axis=1) - 1
-        return place
+        rank = self.rank.copy()
+        query, column = np.nonzero(self.is_partner)
+        scores, before = learned[query], self.adjusted[query]
+        partner, partner_before = learned[query, column][:, None], self.adjusted[query, column][:, None]
+        is_ahead = (scores > partner) | ((scores == partner) & (before >= partner_before))
+        rank[query] = is_ahead.sum(axis=1) - 1
+        return rank
 
 
 class PartnerClassifier:
@@ -136,15 +128,15 @@ class PartnerClassifier:
 
     Args:
         columns: (sides, candidates, features) of the training pairs.
-        right: (sides, candidates) which candidates are partners.
+        is_partner: (sides, candidates) which candidates are partners.
     """
 
-    def __init__(self, columns: Float32s, right: npt.NDArray[np.bool_]) -> None:
-        usable = right.any(axis=1)
+    def __init__(self, columns: Float32s, is_partner: npt.NDArray[np.bool_]) -> None:
+        usable = is_partner.any(axis=1)
         self._trees: Any = None
-        if usable.any() and not right[usable].all():
+        if usable.any() and not is_partner[usable].all():
             trees = import_optional("sklearn.ensemble").HistGradientBoostingClassifier(**BOOSTING_SETTINGS)
-            self._trees = trees.fit(_add_relative_features(columns[usable]), right[usable].ravel())
+            self._trees = trees.fit(_add_relative_features(columns[usable]), is_partner[usable].ravel())
 
     def __call__(self, columns: Float32s) -> Float32s:
         """Score candidates, (sides, candidates); all zero if there was nothing to learn from."""
@@ -157,16 +149,16 @@ class PartnerClassifier:
 
 def _add_relative_features(columns: Float32s) -> Float32s:
     """Make a row per candidate: its features, and all but the sizes relative to the query's other candidates."""
-    given = columns[..., :-3]
-    deviation = given.std(axis=1, keepdims=True) + np.float32(0.01)
-    relative = (given - given.mean(axis=1, keepdims=True)) / deviation
-    found = np.concatenate((columns, given - given.max(axis=1, keepdims=True), relative), axis=2)
-    return found.reshape(-1, found.shape[2])
+    similarities = columns[..., :-3]
+    deviation = similarities.std(axis=1, keepdims=True) + np.float32(0.01)
+    relative = (similarities - similarities.mean(axis=1, keepdims=True)) / deviation
+    rows = np.concatenate((columns, similarities - similarities.max(axis=1, keepdims=True), relative), axis=2)
+    return rows.reshape(-1, rows.shape[2])
 
 
-def _build_token_bags(profiles: FormulaFeatures) -> list[Any]:
+def _build_token_bags(features: FormulaFeatures) -> list[Any]:
     """Build bags of letters, numbers and other labels of each formula, weighted by their rarity."""
-    tokens, count = profiles.tokens, len(profiles)
+    tokens, count = features.tokens, len(features)
     letter, number = tokens.kind == LETTER_KIND, tokens.kind == NUMBER_KIND
     bags = []
     for kind in (letter, number, (tokens.exact > 0) & ~letter & ~number):

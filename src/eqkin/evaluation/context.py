@@ -1,4 +1,4 @@
-"""What every evaluation is given: where results are kept, how much to do, on which device, where to log."""
+"""The context of an evaluation: cache, amount of work, device and log."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -75,21 +75,21 @@ def finetune_model(
         raise BadInput(f"{out} already holds a model: choose another folder")
     if not 0 < held_out < 1:
         raise BadInput(f"the held-out share must be between 0 and 1, such as 0.2, got {held_out}")
-    first, settings, there = Encoder.load(model).model, settings or FinetuningConfig(), choose_device(device)
+    first, settings, chosen_device = Encoder.load(model).model, settings or FinetuningConfig(), choose_device(device)
     chosen = PairSet.split(corpus, pairs, _MAX_PAIRS, held_out)
     learned, checked, tested = (chosen.get_sides(part) for part in (chosen.train, chosen.validation, chosen.test))
     log(f"{len(learned):,} training pairs, {len(checked):,} validation pairs, {len(tested):,} test pairs")
 
-    def make() -> GraphTower:
-        return GraphTower(chosen.pairs.forest, first, there)
+    def make_tower() -> GraphTower:
+        return GraphTower(chosen.pairs.forest, first, chosen_device)
 
-    def recall(vectors: Float32s) -> dict[str, Score]:
-        found = compute_partner_ranks(vectors)
-        return {f"r{k}": bootstrap_mean(find_hits(found, k), chosen.clusters, resamples=resamples) for k in DEPTHS}
+    def compute_recall(vectors: Float32s) -> dict[str, Score]:
+        ranks = compute_partner_ranks(vectors)
+        return {f"r{k}": bootstrap_mean(find_hits(ranks, k), chosen.clusters, resamples=resamples) for k in DEPTHS}
 
-    before = recall(make().compute_vectors(tested.T.ravel()))
-    tower, choice = finetune({"network": make}, learned, checked, compute_mrr, settings, log)
-    after = recall(tower.compute_vectors(tested.T.ravel()))
+    before = compute_recall(make_tower().compute_vectors(tested.T.ravel()))
+    tower, choice = finetune({"network": make_tower}, learned, checked, compute_mrr, settings, log)
+    after = compute_recall(tower.compute_vectors(tested.T.ravel()))
     weights = {
         name.removeprefix("network."): np.asarray(tensor.float().cpu().numpy(), np.float32)
         for name, tensor in tower.state_dict().items()
@@ -100,23 +100,15 @@ def finetune_model(
         "before": {key: asdict(score) for key, score in before.items()},
         "after": {key: asdict(score) for key, score in after.items()},
     }  # fmt: skip
-    _fit_soft_norm(first, weights, corpus, settings.to_dict(), facts).save(out)
+    recipe, training = first.recipe | {"finetuned": settings.to_dict()}, first.training | {"finetuned": facts}
+
+    def make_model(mean: float, deviation: float) -> Model:
+        norm = {"soft_norm.mean": np.float32(mean), "soft_norm.deviation": np.float32(deviation)}
+        arrays = {name: np.asarray(array, np.float32) for name, array in (weights | norm).items()}
+        return Model(first.architecture, first.vocabulary, arrays, recipe, training)
+
+    # finetuning does not control the lengths of vectors: fit the soft norm to those of some equations
+    sample = corpus.forest.select(np.arange(0, len(corpus), max(1, len(corpus) // _NORM_SAMPLE)))
+    lengths = np.linalg.norm(Encoder(make_model(1, 0)).embed(sample), axis=1)
+    make_model(lengths.mean(), lengths.std()).save(out)
     return FinetuningResult(out, len(learned), len(checked), len(tested), before, after, choice)
-
-
-def _fit_soft_norm(
-    first: Model, weights: dict[str, Any], corpus: Corpus, settings: dict[str, Any], facts: dict[str, Any]
-) -> Model:
-    """Return the model with a soft norm for its new vectors, whose lengths finetuning does not control."""
-    every = max(1, len(corpus) // _NORM_SAMPLE)
-    sample = corpus.forest.select(np.arange(0, len(corpus), every))
-    as_they_are = weights | {"soft_norm.mean": np.float32(1), "soft_norm.deviation": np.float32(0)}
-    lengths = np.linalg.norm(Encoder(_make_model(first, as_they_are, settings, facts)).embed(sample), axis=1)
-    norm = {"soft_norm.mean": np.float32(lengths.mean()), "soft_norm.deviation": np.float32(lengths.std())}
-    return _make_model(first, weights | norm, settings, facts)
-
-
-def _make_model(first: Model, weights: dict[str, Any], settings: dict[str, Any], facts: dict[str, Any]) -> Model:
-    arrays = {name: np.asarray(array, np.float32) for name, array in weights.items()}
-    recipe, training = first.recipe | {"finetuned": settings}, first.training | {"finetuned": facts}
-    return Model(first.architecture, first.vocabulary, arrays, recipe, training)

@@ -54,7 +54,7 @@ class System(ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What determines the fit besides the corpus, as JSON; empty if there is nothing to fit."""
+        """Settings that determine the fit besides the corpus, as JSON; empty if there is nothing to fit."""
         return {}
 
     @abstractmethod
