@@ -13,8 +13,8 @@ import secrets
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
@@ -23,7 +23,7 @@ from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, TextEntry
 from eqkin.latex.prose import to_plain_text
 from eqkin.library import LibraryFiles
-from eqkin.library.database import translate_sqlite_errors
+from eqkin.library.database import begin_transaction, open_sqlite, translate_sqlite_errors
 from eqkin.library.queries import find_sections, list_contents, read_paper_text
 from eqkin.storage import hash_file, write_atomically
 from eqkin.storage.segments import MAX_DEAD_FRACTION, has_hash
@@ -226,19 +226,11 @@ def _find_library_sections(
 
 def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
     """Open a text database; raises `CorruptData` or SQLite's errors."""
-    uri = f"{path.resolve().as_uri()}?mode="
-    try:
-        connection = sqlite3.connect(uri + "rw", uri=True, timeout=60, isolation_level=None)
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-    except sqlite3.OperationalError:
-        if write:
-            raise
-        connection = sqlite3.connect(uri + "ro", uri=True, timeout=60, isolation_level=None)
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
+    connection = open_sqlite(path, write=write)
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version != TEXT_VERSION:
         connection.close()
         raise CorruptData(f"{path}: text index of version {version}, eqkin reads {TEXT_VERSION}; {REBUILD_HINT}")
-    connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
@@ -316,15 +308,12 @@ def apply_changes(
 ) -> tuple[int, int]:
     """Change a text database, some papers per transaction; return how many papers were added and removed."""
     with translate_text_errors(path), closing(connect(path, write=True)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")
-        connection.execute("PRAGMA synchronous = EXTRA")
-        connection.execute("PRAGMA cache_size = -64000")
-        with _begin_transaction(connection):
+        with begin_transaction(connection):
             connection.executemany("DELETE FROM papers WHERE id = ?", [(number,) for number in changes.gone])
         added = 0
         for start in range(0, len(changes.new), batch_papers):
             batch = changes.new[start : start + batch_papers]
-            with _begin_transaction(connection):
+            with begin_transaction(connection):
                 added += sum(_add_paper(library, connection, key) for key in batch)
             progress(start + len(batch), len(changes.new))
     return added, len(changes.gone)
@@ -350,18 +339,6 @@ def _add_paper(library: LibraryFiles, connection: sqlite3.Connection, key: str) 
             (document, to_plain_text(heading), to_plain_text(prose), title, abstract),
         )
     return True
-
-
-@contextmanager
-def _begin_transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def stem_words(passages: Sequence[str]) -> list[list[str]]:

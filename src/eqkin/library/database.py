@@ -114,27 +114,34 @@ def connect(path: Path, *, write: bool = False, check_same_thread: bool = True) 
     """
     if not path.exists():
         raise CorruptData(f"{path}: the library's database is missing")
+    with translate_sqlite_errors(path):
+        connection = open_sqlite(path, write=write, check_same_thread=check_same_thread)
+        connection.row_factory = sqlite3.Row
+        if write:
+            connection.execute("PRAGMA cache_spill = OFF")  # readers are blocked only during the commit
+    return connection
 
-    def open_connection(mode: str) -> sqlite3.Connection:
+
+def open_sqlite(path: Path, *, write: bool = False, check_same_thread: bool = True) -> sqlite3.Connection:
+    """Open a SQLite file for reading or durable writing; raises SQLite's errors."""
+
+    def open_as(mode: str) -> sqlite3.Connection:
         uri = f"file:{_quote_path(path)}?mode={mode}"
         return sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=check_same_thread)
 
-    with translate_sqlite_errors(path):
-        try:
-            # a reader may have to roll back the journal of a killed writer: it needs write access where possible
-            connection = open_connection("rw")
-            read_generation(connection)
-        except sqlite3.OperationalError:
-            if write:
-                raise
-            connection = open_connection("ro")
-        connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA foreign_keys = ON")
+    try:
+        # a reader may have to roll back the journal of a killed writer: it needs write access where possible
+        connection = open_as("rw")
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
         if write:
-            connection.execute("PRAGMA journal_mode = DELETE")
-            connection.execute("PRAGMA synchronous = EXTRA")
-            connection.execute("PRAGMA cache_spill = OFF")  # readers are blocked only during the commit
-            connection.execute("PRAGMA cache_size = -64000")
+            raise
+        connection = open_as("ro")
+    connection.execute("PRAGMA foreign_keys = ON")
+    if write:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA synchronous = EXTRA")
+        connection.execute("PRAGMA cache_size = -64000")
     return connection
 
 
@@ -160,18 +167,16 @@ def read_generation(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def begin_transaction(connection: sqlite3.Connection, path: Path) -> Iterator[None]:
-    """Commit all changes of the block, or none; a commit raises the generation by one."""
-    with translate_sqlite_errors(path):
-        connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            connection.execute("UPDATE state SET value = value + 1 WHERE key = 'generation'")
-            connection.execute("COMMIT")
-        except BaseException:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
-            raise
+def begin_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit all changes of the block, or none."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
 
 
 @contextmanager

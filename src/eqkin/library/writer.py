@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,11 +150,15 @@ class LibraryWriter:
             cursor = self.connection.executemany("DELETE FROM papers WHERE key = ?", [(key,) for key in keys])
         return cursor.rowcount
 
-    def _begin_transaction(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _begin_transaction(self) -> Iterator[None]:
+        """Commit all changes of the block, or none; a commit raises the generation by one."""
         if self.manifest.sealed:
             self.manifest = self.manifest.unseal()
             self.manifest.save(self.folder)
-        return database.begin_transaction(self.connection, self.folder / DATABASE_NAME)
+        with database.translate_sqlite_errors(self.folder / DATABASE_NAME), database.begin_transaction(self.connection):
+            yield
+            self.connection.execute("UPDATE state SET value = value + 1 WHERE key = 'generation'")
 
     def _store_paper(self, paper: ParsedPaper, first: int) -> None:
         """Write the rows of a paper; a paper that the database refuses is stored as failed."""
