@@ -11,6 +11,7 @@ from eqkin.evaluation.formulas import FormulaSet, compute_products
 from eqkin.evaluation.systems.sparse import (
     BagOfWords,
     LogBagOfWords,
+    OperatorTfIdf,
     TfIdfLatex,
     TfIdfTree,
     TreePairs,
@@ -33,7 +34,7 @@ LATEX = [
     r"\sum_{i=1}^{n} x_i^2 + x_i",
     r"\mathbf{x}^\top A \mathbf{x} \geq 0",
 ]
-TREE_SYSTEMS = [LogBagOfWords, TreePairs, TfIdfTree]
+TREE_SYSTEMS = [LogBagOfWords, OperatorTfIdf, TreePairs, TfIdfTree]
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +56,12 @@ def test_sparse_similarity_of_disjoint_formulas_is_0(system):
     x, one = ("mi", "", "x", []), ("mn", "", "1", [])
     scores = system().rank(FormulaSet(build([x]), ["x"]), FormulaSet(build([one, x]), ["1", "x"]))
     assert scores[0].tolist() == pytest.approx([0, 1], abs=1e-6)
+
+
+def test_operator_terms_of_equivalent_notations_are_equal():
+    one, other = formulas(r"\frac{a}{b} \ge \sqrt{c}"), formulas(r"c^{1/2} \leq a/b")
+    assert OperatorTfIdf().rank(one, other)[0, 0] == pytest.approx(1, abs=1e-5)
+    assert TreePairs().rank(one, other)[0, 0] < 0.5
 
 
 def test_order_matters_to_pairs_and_ngrams_but_not_to_bags():

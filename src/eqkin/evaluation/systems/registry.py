@@ -16,7 +16,7 @@ from eqkin.evaluation.systems.approach0 import Approach0
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.systems.fasttext import FastText, FastTextSettings
 from eqkin.evaluation.systems.networks import ENGINE_TUNED_ON, EngineSystem, NetworkSystem, UntrainedNetwork
-from eqkin.evaluation.systems.sparse import BagOfWords, LogBagOfWords, TfIdfLatex, TfIdfTree, TreePairs
+from eqkin.evaluation.systems.sparse import BagOfWords, LogBagOfWords, OperatorTfIdf, TfIdfLatex, TfIdfTree, TreePairs
 
 _MODEL_SUBFOLDER = "model"  # where `eqkin train` writes the network of a run
 _FORMULAS_PER_LINE = 10_000  # of the log
@@ -83,6 +83,10 @@ SYSTEMS: Mapping[str, SystemEntry] = {
     ),
     "tree-pairs": SystemEntry(
         "pairs of parent and child and of siblings, log tf-idf; cosine", lambda context: TreePairs()
+    ),
+    "operator-terms": SystemEntry(
+        "paths and subtrees of operator trees, the same for equivalent notations, log tf-idf; cosine",
+        lambda context: OperatorTfIdf(),
     ),
     "fasttext": SystemEntry(
         "mean of fastText vectors of the nodes, trained on serialised trees; cosine",

@@ -1,4 +1,4 @@
-"""Sparse baselines: bags of words, n-grams and pairs of nodes.
+"""Sparse baselines: bags of words, n-grams, pairs of nodes, and terms of operator trees.
 
 `BagOfWords` is the paper's (section 6.3): the sum of the nodes' 256 features. The others count terms in hashed columns
 and weight them by log tf-idf,
@@ -26,10 +26,12 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, import_optional
 from eqkin.evaluation.systems.base import EmbeddingSystem
+from eqkin.mathml.operators import OperatorParser
 from eqkin.trees import Forest
 from eqkin.trees.forest import Numbers, iter_blocks, order_depth_first
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
 from eqkin.trees.normal import label_nodes
+from eqkin.trees.operators import OPERATOR_TERM_FAMILIES, extract_operator_terms
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 if TYPE_CHECKING:
@@ -226,6 +228,22 @@ class LogBagOfWords(LogTfIdf):
         return count_matrix(forest.offsets, make_words, self.bits)
 
 
+class OperatorTfIdf(LogTfIdf):
+    """Paths and subtrees of canonical operator trees, with and without the names of variables."""
+
+    name = "operator-terms"
+    title = "Operator trees, log tf-idf"
+    bits = 22
+
+    def count_terms(self, formulas: FormulaSet) -> csr_matrix:
+        """Count each term in each formula."""
+        families = extract_operator_terms(OperatorParser().parse(formulas.forest))
+        seeds = hash_strings(OPERATOR_TERM_FAMILIES)
+        row = np.concatenate([family.tree for family in families])
+        codes = [combine_hashes(seeds[at : at + 1], family.code) for at, family in enumerate(families)]
+        return build_count_matrix(row, np.concatenate(codes), len(formulas.forest), self.bits)
+
+
 def count_ngrams(sequences: TokenSequences, bits: int) -> csr_matrix:
     """Count each n-gram of up to three tokens in each sequence."""
     code = hash_strings(sequences.names)
@@ -254,19 +272,25 @@ def count_matrix(
         make_bags: Returns the terms of consecutive formulas, given the range of formulas and the range of nodes.
         bits: There are 2^bits columns.
     """
-    sparse = import_optional("scipy.sparse")
     parts = []
     for formulas, nodes in iter_blocks(offsets):
         rows, codes = zip(*make_bags(formulas, nodes), strict=True)
-        row, column = np.concatenate(rows), np.concatenate(codes) >> np.uint64(64 - bits)
-        shape = (formulas.stop - formulas.start, 1 << bits)
-        ones = np.ones(len(row), np.float32)
-        part = sparse.csr_matrix((ones, (row.astype(np.int32), column.astype(np.int32))), shape)
-        part.sum_duplicates()
-        parts.append(part)
+        count = formulas.stop - formulas.start
+        parts.append(build_count_matrix(np.concatenate(rows), np.concatenate(codes), count, bits))
+    sparse = import_optional("scipy.sparse")
     if not parts:
         return sparse.csr_matrix((len(offsets) - 1, 1 << bits), dtype=np.float32)
     return sparse.vstack(parts, "csr")
+
+
+def build_count_matrix(row: npt.NDArray[np.int64], codes: Codes, rows: int, bits: int) -> csr_matrix:
+    """Count how often each code occurs in each row; its first bits are its column."""
+    column = codes >> np.uint64(64 - bits)
+    ones = np.ones(len(row), np.float32)
+    places = row.astype(np.int32), column.astype(np.int32)
+    matrix = import_optional("scipy.sparse").csr_matrix((ones, places), (rows, 1 << bits))
+    matrix.sum_duplicates()
+    return matrix
 
 
 def _fit_weights(collection: csr_matrix) -> Callable[[csr_matrix], Any]:
