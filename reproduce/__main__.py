@@ -116,7 +116,7 @@ def study(
     device: Device = "auto",
     small: Small = False,
 ) -> None:
-    """Search a library for 53 formulas, and judge results by keywords in their sections.
+    """Search a library for formulas of many fields, and judge results by keywords in their sections.
 
     Your own queries: [{"id": ..., "field": ..., "latex": ..., "keywords": [...]}], keywords in lower case. approach0
     indexes only some 10,000 equations per minute, and takes some 70 kB of memory for each.

@@ -283,8 +283,8 @@ def run_ablation(
         "Ablation",
         _COLUMNS if labelled else _COLUMNS[:1],
         [_make_row(triples, one) for one in (*networks.values(), own, *others)] + ABLATION_ROWS,
-        f"Ranking, held out: share of {len(triples):,} triples of {triples.paper_count:,} held-out papers, mean of "
-        f"{context.scale.seeds} seeds ({EQKIN_TITLE}: one), 95 % interval of an incomplete U-statistic "
+        f"Ranking, held out: share of {len(triples):,} triples of {triples.paper_count:,} held-out papers, mean "
+        f"over seeds ({context.scale.seeds}; {EQKIN_TITLE}: 1), 95 % interval of an incomplete U-statistic "
         f"({triples.colours} colours). The paper's rows are on its own papers and its own labelled set.",
     )
     weights = draw_bootstrap_weights(triples.work_count, context.scale.resamples, 0)

@@ -36,6 +36,7 @@ class Plot:
 def draw_plot(plot: Plot) -> Figure:
     """Draw lines if all x are numbers, otherwise horizontal bars; call it within `apply_style`."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
     points = [x for scores in plot.series.values() for x in scores]
     is_bar = any(isinstance(x, str) for x in points)
@@ -57,12 +58,16 @@ def draw_plot(plot: Plot) -> Figure:
             ]
             places = [labels.index(x) + shift for x in scores]
             error = {"elinewidth": 1.0, "capsize": 2.0, "ecolor": INK}
-            handles.append(axes.barh(places, values, thickness * 0.92, xerr=spread, error_kw=error, color=colour))
+            has_interval = any(score.low is not None for score in scores.values())
+            bars = axes.barh(
+                places, values, thickness * 0.92, xerr=spread if has_interval else None, error_kw=error, color=colour
+            )
+            handles.append(bars)
         else:
             style = _LINE_STYLES[min(number // len(SERIES), len(_LINE_STYLES) - 1)]
             x = [float(point) for point in scores]
             handles += axes.plot(x, values, style, color=colour, marker=marker, markersize=4, linewidth=1.6)
-            axes.fill_between(x, low, high, color=colour, alpha=0.1, linewidth=0)
+            axes.fill_between(x, low, high, color=colour, alpha=0.16 if len(plot.series) <= 4 else 0.06, linewidth=0)
     if is_bar:
         axes.axvline(0, color=SOFT, linewidth=0.8)
         axes.set_yticks(range(len(labels)), [_clip(str(label)) for label in labels])
@@ -70,6 +75,11 @@ def draw_plot(plot: Plot) -> Figure:
         axes.set_xlabel(_clip(plot.y_title))
     else:
         axes.set_xscale("log" if plot.log_x else "linear")
+        if plot.log_x:  # mark the points themselves: 128, 256, 512 say more than powers of ten
+            axes.xaxis.set_major_locator(FixedLocator(sorted({float(point) for point in points})))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
+            axes.tick_params(axis="x", labelsize=7)
         axes.set_xlabel(_clip(plot.x_title))
         axes.set_ylabel(_clip(plot.y_title))
     axes.grid(visible=False, axis="y" if is_bar else "x")
