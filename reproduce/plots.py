@@ -85,7 +85,8 @@ def draw_plot(plot: Plot) -> Figure:
     axes.grid(visible=False, axis="y" if is_bar else "x")
     if len(plot.series) > 1:
         titles = [_clip(title) for title in plot.series]
-        figure.legend(handles, titles, loc="outside upper left", ncols=min(3, len(handles)))
+        columns = 2 if max(map(len, titles)) > 24 else 3
+        figure.legend(handles, titles, loc="outside upper left", ncols=min(columns, len(handles)))
     return figure
 
 
