@@ -217,10 +217,7 @@ def _find_library_sections(
     papers: dict[tuple[str, str], dict[int, int]] = {}  # the documents of each, by the number of the section
     for document, number, *paper in described:
         papers.setdefault((paper[0], paper[1]), {})[number] = document
-    sections: dict[int, int] = {}
-    for (key, content), documents in papers.items():  # each paper once: it may have thousands of sections
-        found = find_sections(library, key, content, list(documents))
-        sections.update({documents[number]: section for number, section in found.items()})
+    sections = find_sections(library, papers)
     return [(sections[document], float(score)) for document, score in rows if document in sections]
 
 

@@ -5,7 +5,7 @@ Every function translates SQLite's errors and closes its cursor, so that it keep
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -135,15 +135,27 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
     return PaperText(content, title, abstract, tuple(map(tuple, sections)))
 
 
-def find_sections(library: LibraryFiles, key: str, content: str, numbers: Sequence[int]) -> dict[int, int]:
-    """Return the ids of sections of a paper by their numbers; nothing if its content is not this one any more."""
-    rows = _select(
-        library,
-        "SELECT s.number, s.id FROM papers p JOIN sections s ON s.paper = p.id WHERE p.key = ? AND p.content = ? "
-        "AND s.number IN (SELECT value FROM json_each(?))",
-        (key, content, orjson.dumps(list(numbers)).decode()),
-    )
-    return dict(map(tuple, rows))
+def find_sections(library: LibraryFiles, papers: Mapping[tuple[str, str], Mapping[int, int]]) -> dict[int, int]:
+    """Return the ids of sections.
+
+    Args:
+        library: the library.
+        papers: by key and content of a paper, a name of the caller for each section, by its number; a paper whose
+            content has changed is left out.
+
+    Returns:
+        The ids of the sections by these names.
+    """
+    sections: dict[int, int] = {}
+    with library.translate_errors():
+        for (key, content), wanted in papers.items():  # each paper once: it may have thousands of sections
+            rows = library.connection.execute(
+                "SELECT s.number, s.id FROM papers p JOIN sections s ON s.paper = p.id WHERE p.key = ? "
+                "AND p.content = ? AND s.number IN (SELECT value FROM json_each(?))",
+                (key, content, orjson.dumps(list(wanted)).decode()),
+            ).fetchall()
+            sections.update({wanted[number]: section for number, section in rows})
+    return sections
 
 
 @contextmanager
