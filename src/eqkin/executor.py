@@ -24,7 +24,7 @@ from itertools import chain
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, Self, TypeVar
 
-from eqkin.errors import BadInput
+from eqkin.errors import BadInput, StorageFailed
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -125,7 +125,8 @@ class LocalExecutor(Executor):
     """Up to `jobs` processes of this machine. With one, or while there is little to do, this process does the work.
 
     A process that dies (a crash of native code, the out-of-memory killer) costs the one task that killed it: all tasks
-    under way are repeated, each in a process of its own. Raises `BadInput` if no process can be started.
+    under way are repeated, each in a process of its own. Raises `BadInput` if no process can be started, and
+    `StorageFailed` if the function cannot be written to a temporary file for them.
     """
 
     def __init__(self, jobs: int = 1, *, warm_up_seconds: float = _WARM_UP_SECONDS) -> None:
@@ -206,25 +207,23 @@ class _TaskQueue(Generic[T]):
 
 
 class _FunctionPool:
-    """Worker processes that apply one function. Raises `BadInput` if none can be started."""
+    """Worker processes that apply one function; raises what `LocalExecutor` does."""
 
     def __init__(self, function: Callable[[Any], Any], jobs: int) -> None:
-        # The function may hold a model. As an argument of a process it would go through a pipe, and a worker that dies
-        # while it starts would leave this process waiting for ever to write the rest.
-        handle, self._file = tempfile.mkstemp(prefix="eqkin-function-")
-        with open(handle, "wb") as file:
-            pickle.dump(function, file, pickle.HIGHEST_PROTOCOL)
+        self._file = _write_function(function)
         # A fresh interpreter each: V8 and threads do not survive a fork.
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(jobs, context, initializer=_prepare_worker, initargs=(self._file,))
         try:
             self._pool.submit(_do_nothing).result()
-        except BrokenProcessPool as error:
+        except BaseException as error:
             self.close()
-            raise BadInput(
-                "no worker process could be started: use one job, or put the code of the script under "
-                '`if __name__ == "__main__":`'
-            ) from error
+            if isinstance(error, BrokenProcessPool | OSError):
+                raise BadInput(
+                    "no worker process could be started: use one job, or put the code of the script under "
+                    '`if __name__ == "__main__":`'
+                ) from error
+            raise
 
     def submit(self, task: Any) -> Future[Any]:
         try:
@@ -240,6 +239,28 @@ class _FunctionPool:
             os.unlink(self._file)
 
 
+def _write_function(function: Callable[[Any], Any]) -> str:
+    """Write a function to a temporary file for workers; return its path.
+
+    The function may hold a model. As an argument of a process it would go through a pipe, and a worker that dies while
+    it starts would leave this process waiting for ever to write the rest.
+    """
+    try:
+        handle, path = tempfile.mkstemp(prefix="eqkin-function-")
+        try:
+            with open(handle, "wb") as file:
+                pickle.dump(function, file, pickle.HIGHEST_PROTOCOL)
+        except BaseException:
+            os.unlink(path)
+            raise
+    except OSError as error:
+        raise StorageFailed(
+            f"{tempfile.gettempdir()}: worker processes need a temporary file there ({error.strerror or error}); "
+            "make room, or set TMPDIR to another folder"
+        ) from error
+    return path
+
+
 _function: Callable[[Any], Any]  # of this process, if it is a worker
 
 
@@ -250,7 +271,11 @@ def _prepare_worker(file: str) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_exit_with_parent, args=(parent,), daemon=True).start()
-    with open(file, "rb") as opened:
+    try:
+        opened = open(file, "rb")
+    except FileNotFoundError:  # the pool was closed while this process started: nothing is left to do
+        os._exit(0)
+    with opened:
         _function = pickle.load(opened)
 
 
