@@ -1,11 +1,19 @@
-"""`TreeRows`: rows of trees in several segments, in any order and with gaps."""
+"""`TreeRows`, rows of trees in several segments, in any order and with gaps; and buffers of the next segment."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eqkin.index.vectors import TreeRows
+from eqkin.index.manifest import SETTINGS
+from eqkin.index.terms import TermBuffer, open_segment
+from eqkin.index.vectors import TreeRows, VectorBuffer, open_vectors
+from eqkin.trees.mathml import parse_mathml, to_forest
 
 trees = st.lists(st.integers(0, 60), unique=True, max_size=30)
 
@@ -38,3 +46,45 @@ def test_empty_segments_have_no_rows(parts: list[list[int]]) -> None:
     assert table.ascending
     assert table.find_known(np.arange(5)).tolist() == [number in table.concatenate() for number in range(5)]
     assert table.find_rows(table.concatenate()).tolist() == list(range(len(table)))
+
+
+def _interrupt(call: Callable[[], None], name: str, line: int) -> bool:
+    """Call a function that is interrupted before the given line of the function `name`; return whether it was."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> object:
+        nonlocal lines
+        if frame.f_code.co_name != name:
+            return None
+        lines += event == "line"
+        if lines == line:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("line", range(1, 9))
+def test_interrupted_buffers_write_the_trees_that_were_added_completely(tmp_path: Path, line: int) -> None:
+    trees = np.array([3, 4])
+    forest = to_forest(parse_mathml("<math><mi>x</mi><mo>=</mo><mi>y</mi></math>")).select(np.array([0, 0]))
+    vectors, terms = VectorBuffer(SETTINGS), TermBuffer(SETTINGS)
+    vectors.add(trees, np.eye(2, dtype=np.float32))
+    terms.add(trees, forest)
+    _interrupt(lambda: vectors.add(trees + 2, np.eye(2, dtype=np.float32)), "add", line)
+    was_interrupted = _interrupt(lambda: terms.add(trees + 2, forest), "add", line)
+    numbers, rows = open_vectors(tmp_path, vectors.write(tmp_path), 2)
+    assert numbers.tolist() in ([3, 4], [3, 4, 5, 6])
+    assert rows.tolist() == np.tile(np.eye(2), (len(numbers) // 2, 1)).tolist()
+    segment = open_segment(tmp_path, terms.write(tmp_path))
+    owners = np.bincount(segment.read_postings()[0], minlength=len(segment.trees))
+    assert segment.trees.tolist() == ([3, 4] if was_interrupted else [3, 4, 5, 6])
+    assert owners.min() == owners.max() > 0

@@ -202,35 +202,32 @@ class TermCodec:
 
 @dataclass
 class TermBuffer:
-    """The postings of the next segment."""
+    """The postings of the next segment. An interrupted `add` leaves it as it was."""
 
     settings: IndexSettings
-    count: int = 0  # trees
-    postings: int = 0
-    _trees: list[Integers] = field(default_factory=list)
-    _owners: list[Rows] = field(default_factory=list)
-    _codes: list[Codes] = field(default_factory=list)
+    _parts: list[tuple[Integers, Rows, Codes]] = field(default_factory=list)  # trees; owners and codes of postings
+
+    @property
+    def count(self) -> int:
+        """The number of trees."""
+        return sum(len(trees) for trees, _, _ in self._parts)
 
     @property
     def is_full(self) -> bool:
         """Whether it is time to write a segment."""
-        return self.count >= self.settings.max_segment_trees or self.postings >= self.settings.max_segment_postings
+        postings = sum(len(codes) for _, _, codes in self._parts)
+        return self.count >= self.settings.max_segment_trees or postings >= self.settings.max_segment_postings
 
     def add(self, trees: Integers, forest: Forest) -> None:
         """Extract the terms of trees, whose numbers must be higher than those added before."""
         terms = extract_terms(forest)
         wanted = is_indexed(terms)
         rows = np.arange(self.count, self.count + len(trees), dtype=np.uint32)
-        self._trees.append(trees)
-        self._owners.append(np.repeat(rows, np.diff(terms.offsets))[wanted])
-        self._codes.append(terms.code[wanted])
-        self.count += len(trees)
-        self.postings += len(self._codes[-1])
+        self._parts.append((trees, np.repeat(rows, np.diff(terms.offsets))[wanted], terms.code[wanted]))
 
     def write(self, folder: Path) -> TermsEntry:
         """Write the segment."""
-        owners, codes = np.concatenate(self._owners), np.concatenate(self._codes)
-        return write_segment(folder, np.concatenate(self._trees), owners, codes)
+        return write_segment(folder, *(np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)))
 
 
 class TermIndex:

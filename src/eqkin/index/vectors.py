@@ -213,12 +213,15 @@ class VectorCodec:
 
 @dataclass
 class VectorBuffer:
-    """The vectors of the next segment."""
+    """The vectors of the next segment. An interrupted `add` leaves it as it was."""
 
     settings: IndexSettings
-    count: int = 0
-    _trees: list[Integers] = field(default_factory=list)
-    _vectors: list[Floats] = field(default_factory=list)
+    _parts: list[tuple[Integers, Floats]] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """The number of trees."""
+        return sum(len(trees) for trees, _ in self._parts)
 
     @property
     def is_full(self) -> bool:
@@ -227,10 +230,9 @@ class VectorBuffer:
 
     def add(self, trees: Integers, vectors: Floats) -> None:
         """Add the vectors of trees."""
-        self._trees.append(trees)
-        self._vectors.append(vectors)
-        self.count += len(trees)
+        self._parts.append((trees, vectors))
 
     def write(self, folder: Path) -> SegmentEntry:
         """Write the segment."""
-        return write_vectors(folder, np.concatenate(self._trees), np.concatenate(self._vectors))
+        trees, vectors = (np.concatenate(arrays) for arrays in zip(*self._parts, strict=True))
+        return write_vectors(folder, trees, vectors)
