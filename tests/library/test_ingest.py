@@ -15,8 +15,9 @@ from eqkin.errors import BadInput
 from eqkin.executor import ExecutorProgress, LocalExecutor, Outcome, WorkerEnvironmentError
 from eqkin.index.embedding import EmbedFunction, EmbedTask
 from eqkin.library.ingest import ShardTask, SkippedFiles, SourceError, describe_parser, fail_task, parse_task
-from eqkin.sources import Shard, open_source_shards
+from eqkin.sources import Shard, docstrings, open_source_shards
 from eqkin.sources.metadata import MetadataSnapshot
+from eqkin.sources.paper import Paper
 from tests.backends.ray.conftest import write_shard
 from tests.library.conftest import write_article
 
@@ -54,6 +55,17 @@ def test_shard_that_a_worker_does_not_see_is_a_fault_of_the_machine(tmp_path: Pa
     (error,) = fail_task(task, "crash", "it died")
     assert isinstance(error, SourceError)
     assert "a.tar: was not read: it died; run the command again" in error.message
+
+
+def _fail_to_look_up(key: str) -> None:
+    raise ZeroDivisionError(key)
+
+
+def test_shard_with_an_unexpected_error_is_reported_and_stops_no_other(tmp_path: Path) -> None:
+    task = _make_task(write_shard(tmp_path / "in" / "a.tar", range(3)), look_up=_fail_to_look_up, in_folder=True)
+    error = parse(task)[-1]
+    assert isinstance(error, SourceError)
+    assert (error.reason, "a.tar: ZeroDivisionError" in error.message) == ("internal error", True)
 
 
 def test_worker_with_another_parser_is_refused(tmp_path: Path) -> None:
@@ -127,6 +139,28 @@ def test_sources_that_only_this_machine_can_reach_are_loaded_before_they_are_sen
     with Library.open(tmp_path / "library") as library:
         report = library.add("python:mathy", executor=executor)
     assert (report.papers, report.failed, executor.sizes) == (4, {}, [[3, 1]])
+
+
+def test_unexpected_error_of_a_source_that_only_this_machine_can_reach_fails_its_paper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "here" / "oddly"
+    package.mkdir(parents=True)
+    for number in range(3):
+        (package / f"m{number}.py").write_text(f'"""Law {number}.\n\n.. math:: x = {number}\n"""\n')
+    monkeypatch.syspath_prepend(str(package.parent))
+    read = docstrings.read_module
+
+    def fail_once(raw: bytes, key: str, *others: Any) -> Paper:
+        if key.endswith("m1"):
+            raise ZeroDivisionError("odd")
+        return read(raw, key, *others)
+
+    monkeypatch.setattr(docstrings, "read_module", fail_once)
+    with Library.open(tmp_path / "library") as library:
+        report = library.add("python:oddly", executor=_RemoteExecutor())
+    assert (report.papers, report.failed) == (2, {"unreadable": 1})
+    assert "ZeroDivisionError('odd')" in report.problems[0]
 
 
 def test_failed_batches_are_split_into_papers(tmp_path: Path) -> None:

@@ -147,10 +147,14 @@ def parse_task(parser: str, task: IngestTask) -> list[IngestEvent]:
     try:
         for item in task.shard.iter_members(skip):
             events.append(_parse_paper_task(PaperTask(item, task.known.get(item.key, ""), task.source)))
-    except EqkinError as error:
+    except WorkerEnvironmentError:
+        raise
+    except Exception as error:  # one surprising shard must not stop the others
         if is_machine_fault(error):
             raise WorkerEnvironmentError(f"{error} on {socket.gethostname()}") from error
-        if task.shard.in_folder:
+        if not isinstance(error, EqkinError):
+            end.append(SourceError(f"{display_path(task.shard.path)}: {error!r}", "internal error"))
+        elif task.shard.in_folder:
             events.append(_parse_paper_task(PaperTask(task.shard.make_failed_item(error), "", task.source)))
         else:
             end.append(SourceError(str(error)))
@@ -272,8 +276,9 @@ def _preload(item: SourceItem) -> SourceItem:
     """Load a paper here whose source only this machine can reach; any machine can parse it then."""
     try:
         return replace(item, load=partial(_return_paper, item.load()))
-    except EqkinError as error:
-        return make_failed_item(item.key, item.origin, error)
+    except Exception as error:  # one surprising paper must not stop the others
+        known = error if isinstance(error, EqkinError) else BadInput(f"{item.origin}: {error!r}")
+        return make_failed_item(item.key, item.origin, known)
 
 
 def _return_paper(paper: Paper) -> Paper:
