@@ -142,6 +142,6 @@ def verify(folder: Path, progress: Callable[[int], None] | None = None) -> Verif
                     stack.enter_context(WriterLock(path))
         report = verify_library(folder, progress)
         problems, notes = verify_index(folder)
-    report.problems += problems
+    report.problems += [problem for problem in problems if problem not in report.problems]
     report.notes += notes
     return report

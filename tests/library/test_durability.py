@@ -217,6 +217,25 @@ def test_verify_reports_missing_segments(library: Library) -> None:
     assert any("No such file" in problem for problem in problems)
 
 
+def test_verify_reports_a_damaged_manifest_once(library: Library) -> None:
+    (library.folder / "index").mkdir()
+    (library.folder / "manifest.json").write_text("{}")
+    (problem,) = verify(library.folder).problems
+    assert "manifest.json: damaged" in problem
+
+
+def test_writer_without_the_folder_of_trees_raises_storage_failed_and_leaves_no_lock(
+    library: Library, papers: Path
+) -> None:
+    write_article(papers, 9)
+    forest = library.folder / "forest"
+    forest.rename(library.folder / "away")
+    with pytest.raises(StorageFailed, match="forest: No such file"):
+        library.add(papers)
+    (library.folder / "away").rename(forest)
+    assert library.add(papers).papers == 1
+
+
 def test_second_writer_is_refused_and_told_of_the_first_and_readers_continue(library: Library, papers: Path) -> None:
     write_article(papers, 9)
     with WriterLock(library.folder):

@@ -66,9 +66,15 @@ class LibraryWriter:
         try:
             self.manifest = LibraryManifest.load(self.folder)  # as the last writer left it
             self.connection = database.connect(self.folder / DATABASE_NAME, write=True)
-            self._delete_unused_files()
-        except BaseException:
+            try:
+                self._delete_unused_files()
+            except BaseException:
+                self.connection.close()
+                raise
+        except BaseException as error:
             self._lock.__exit__(None, None, None)
+            if isinstance(error, OSError):
+                raise self._make_storage_error(error) from error
             raise
         return self
 
@@ -84,12 +90,14 @@ class LibraryWriter:
                 self.manifest = self.manifest.seal(database.read_generation(self.connection), digest)
                 self.manifest.save(self.folder)
         except OSError as problem:
-            raise StorageFailed(
-                f"{self.folder}: {problem.strerror or problem}; what was committed is intact"
-            ) from problem
+            raise self._make_storage_error(problem) from problem
         finally:
             self.connection.close()
             self._lock.__exit__(None, None, None)
+
+    def _make_storage_error(self, error: OSError) -> StorageFailed:
+        name = error.filename or self.folder
+        return StorageFailed(f"{name}: {error.strerror or error}; what was committed is intact")
 
     def find_digest(self, key: str) -> str:
         """Return the digest of a paper in the library or in the batch; "" if it is in neither, or failed."""

@@ -16,6 +16,7 @@ from eqkin.backends.milvus.collection import (
     pack_record,
     unpack_record,
 )
+from eqkin.backends.milvus.push import add_fields
 from eqkin.backends.milvus.rows import (
     AUTHOR_SEPARATOR,
     build_expression,
@@ -138,6 +139,17 @@ def test_paper_record_that_does_not_fit_is_truncated():
     record = unpack_record(rows.papers[0]["record"])
     assert (record["key"], record["title"]) == ("key", "Title")
     assert record["abstract"] and _make_noise(50_000).startswith(record["abstract"])
+
+
+def test_summary_keeps_the_most_frequent_fields_that_fit() -> None:
+    few = {"math": 1, "physics": 2}
+    assert list(add_fields({"papers": 3}, few)["fields"].items()) == [("physics", 2), ("math", 1)]
+    many = {f"{hash_name(str(number)):x}": number for number in range(20_000)}
+    kept = add_fields({"papers": 3}, many)
+    assert list(kept["fields"].values()) == sorted(many.values(), reverse=True)[: len(kept["fields"])]
+    assert pack_record(kept) is not None
+    too_large = {"years": many}
+    assert add_fields(too_large, few) == too_large | {"fields": {}}
 
 
 def test_blank_equation_has_a_word_and_a_term():

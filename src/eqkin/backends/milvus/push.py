@@ -18,7 +18,7 @@ import secrets
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -396,7 +396,12 @@ class _Pusher:
         summary |= {"library": str(self.library.folder), "eqkin": __version__}
         summary["time"] = datetime.now(UTC).isoformat(timespec="milliseconds")
         summary["years"] = {str(year): years[year] for year in sorted(years)}
-        ordered = sorted(fields.items(), key=lambda one: (-one[1], one[0]))
-        while pack_record(summary | {"fields": dict(ordered)}) is None:  # keep the most frequent ones
-            ordered = ordered[: len(ordered) // 2]
-        self.collection.write_record(SUMMARY_KEY, summary | {"fields": dict(ordered)})
+        self.collection.write_record(SUMMARY_KEY, add_fields(summary, fields))
+
+
+def add_fields(summary: Row, fields: Mapping[str, int]) -> Row:
+    """Return a summary with the numbers of equations by field: of all fields, or of the most frequent ones that fit."""
+    ordered = sorted(fields.items(), key=lambda one: (-one[1], one[0]))
+    while ordered and pack_record(summary | {"fields": dict(ordered)}) is None:
+        ordered = ordered[: len(ordered) // 2]
+    return summary | {"fields": dict(ordered)}
