@@ -80,12 +80,13 @@ class RayExecutor(Executor):
         self._last_poll = 0.0
         self._last_cpu_seen = self._last_head_seen = time.monotonic()
         # Where to see whether head and local node are alive; a Ray client cannot see that.
-        self._head = self._local_node = ""
+        self._head = self._local_node = self._local_node_id = ""
         if not self._ray.util.client.ray.is_connected():
             context = self._ray.get_runtime_context()
             self._head = str(context.gcs_address)
             nodes = {node["NodeID"]: node for node in self._ray.nodes()}
             if node := nodes.get(context.get_node_id()):
+                self._local_node_id = node["NodeID"]
                 self._local_node = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
         self.count_cpus()
 
@@ -101,7 +102,7 @@ class RayExecutor(Executor):
         """Yield the outcomes of all tasks.
 
         Ray repeats a task whose worker dies or whose node is lost; one that fails because of its machine is repeated
-        here on another node.
+        here on other nodes, at last on the one where the command runs: its user sees the sources there.
 
         Raises:
             BadInput: a node has another version of eqkin, or none.
@@ -140,7 +141,9 @@ class RayExecutor(Executor):
                 yield Outcome(task, failure=(UNREADABLE, result.message))
                 continue
             self.progress.retried += 1
-            strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(others[0], soft=True)
+            is_last = len(failed_nodes) == _MAX_RETRIES and self._local_node_id in others
+            node_id = self._local_node_id if is_last else others[0]
+            strategy = self._ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=True)
             waiting.appendleft((task, submit(task, scheduling_strategy=strategy), failed_nodes))
 
     def _explain_failure(self, error: Exception) -> tuple[str, str]:

@@ -56,3 +56,13 @@ def fill_disk(number: int, folder: str) -> Paper:
         with open("/dev/full", "wb", buffering=0) as disk:
             disk.write(b"x")
     return load_article(number)
+
+
+def fill_other_disks(number: int, node: str) -> Paper:
+    """Write to a full disk on every node but one."""
+    import ray
+
+    if ray.get_runtime_context().get_node_id() != node:
+        with open("/dev/full", "wb", buffering=0) as disk:
+            disk.write(b"x")
+    return load_article(number)

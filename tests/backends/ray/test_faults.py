@@ -148,12 +148,22 @@ def test_crashing_paper_fails_alone(tmp_path: Path, executor: RayExecutor, monke
 
 
 def test_full_disk_on_one_node_is_retried_on_another(
-    tmp_path: Path, signs: Path, add: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, signs: Path, executor: RayExecutor, add: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = _alone(tmp_path, [loads.make_item(1), loads.make_item(2)], monkeypatch)
     report = add([loads.make_item(1, loads.fill_disk, str(signs)), loads.make_item(2)])
     assert (report.papers, report.failed) == (2, {})
+    assert executor.progress.retried >= 1
     assert _same(tmp_path, expected)
+
+
+def test_last_retry_is_on_the_node_of_the_command(add: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import ray
+
+    here = ray.get_runtime_context().get_node_id()
+    monkeypatch.setattr("eqkin.backends.ray._MAX_RETRIES", 1)
+    report = add([loads.make_item(number, loads.fill_other_disks, here) for number in range(6)])
+    assert (report.papers, report.failed) == (6, {})
 
 
 def test_full_disks_everywhere_are_reported_and_the_next_run_completes(
