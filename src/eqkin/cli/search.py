@@ -119,13 +119,9 @@ def search(
             _suggest_fields(field or [], engine)
         if found and not missing and not getattr(engine.backend, "complete", True):
             warn("the structure of some equations is not indexed yet, so less is found; run `eqkin index`")
-    raise typer.Exit(_choose_exit_code(problems, hits))
-
-
-def _choose_exit_code(problems: list[EqkinError], hits: int) -> int:
     if problems:
-        return 4 if all(isinstance(problem, LimitReached) for problem in problems) else 3
-    return 0 if hits else 1
+        raise typer.Exit(4 if all(isinstance(problem, LimitReached) for problem in problems) else 3)
+    raise typer.Exit(0 if hits else 1)
 
 
 def _suggest_fields(asked: list[str], engine: SearchEngine) -> None:

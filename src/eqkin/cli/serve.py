@@ -141,6 +141,7 @@ def demo(
 
         eqkin demo --open
     """
+    from eqkin.cli.search_output import print_results
     from eqkin.library.statistics import compute_statistics
 
     folder = library or str(get_data_folder() / "atlas")
@@ -151,7 +152,8 @@ def demo(
         _show_equation(opened, _SHOWN_EQUATION)
         vectors = _embed_equations(opened)
         for name, formula in _QUERIES.items():
-            _show_hits(opened, name, formula)
+            typer.secho(f"\nKin of {name}: {formula}", bold=True)
+            print_results(opened.search(formula, k=_SHOWN_HITS), latex=False, titled=False)
         _show_groups(opened, vectors)
     if os.environ.get("NO_SERVE", "0") in ("", "0"):
         typer.echo()
@@ -179,14 +181,6 @@ def _embed_equations(library: Library) -> VectorIndex:
     vectors = VectorIndex.open(library, encoder.digest)
     typer.echo(f"\n{len(vectors.trees):,} equations embedded in {encoder.dimensions} dimensions{rate}.")
     return vectors
-
-
-def _show_hits(library: Library, name: str, formula: str) -> None:
-    """Print the equations most related to a formula."""
-    from eqkin.cli.search_output import print_results
-
-    typer.secho(f"\nKin of {name}: {formula}", bold=True)
-    print_results(library.search(formula, k=_SHOWN_HITS), latex=False, titled=False)
 
 
 def _show_groups(library: Library, index: VectorIndex) -> None:

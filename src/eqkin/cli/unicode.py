@@ -67,21 +67,20 @@ def _format_node(node: Node) -> str:
     return _format_row(children) if children else _format_leaf(node)
 
 
+_SCRIPT_TAGS = ("msub", "msup", "msubsup", "mfrac", "msqrt")
+
+
 def _format_row(nodes: list[Node]) -> str:
     """Join the members of a row; a space separates letters from functions and scripts."""
     pieces: list[str] = []
     for node in nodes:
         piece = _format_node(node)
-        if pieces and piece and (_is_script(node) or _WORD.match(piece)) and pieces[-1][-1:].isalnum():
+        if pieces and piece and (node.tag in _SCRIPT_TAGS or _WORD.match(piece)) and pieces[-1][-1:].isalnum():
             pieces.append(" ")
         elif pieces and _WORD.fullmatch(pieces[-1]) and piece[:1].isalnum():
             pieces.append(" ")
         pieces.append(piece)
     return "".join(pieces)
-
-
-def _is_script(node: Node) -> bool:
-    return node.tag in ("msub", "msup", "msubsup", "mfrac", "msqrt")
 
 
 def _format_leaf(node: Node) -> str:

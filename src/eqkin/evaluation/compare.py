@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -83,7 +82,10 @@ def compare(
     for system in systems:
         key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from, "data": data}
         context.log(f"{system.title}: ranking {len(formulas):,} formulas for {len(topics):,} topics")
-        measure = partial(_measure_system, system, topics, formulas, qrels, measures)
+
+        def measure(system: System = system) -> dict[str, Any]:
+            return {"values": measure_lists(topics.names, rank_formulas(system, topics, formulas), qrels, measures)}
+
         values.append(context.cache.get_or_measure(experiment, key, measure)["values"])
     for name, run in runs.items():
         if not run.keys() & set(topics.names):
@@ -137,12 +139,6 @@ def make_differences_table(
         "two-sided p-value of a paired randomisation test, not corrected for the number of comparisons."
     )
     return Table(name, title, doubled, rows, caption)
-
-
-def _measure_system(
-    system: System, topics: NamedFormulas, formulas: NamedFormulas, qrels: Qrels, measures: Sequence[Measure]
-) -> dict[str, dict[str, list[float]]]:
-    return {"values": measure_lists(topics.names, rank_formulas(system, topics, formulas), qrels, measures)}
 
 
 def rank_formulas(system: System, topics: NamedFormulas, formulas: NamedFormulas) -> list[list[str]]:

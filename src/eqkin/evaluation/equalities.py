@@ -163,17 +163,14 @@ class StatementReader:
         found: list[list[Side]] = []
         for number, line in enumerate(self._split_lines(self._unwrap(int(self._forest.offsets[tree])))):
             statements = self._split_statements(line.nodes)
-            if number and self._is_continuation(line):
-                if not self._is_sign(line.nodes[0]):
+            first = line.nodes[0]
+            is_joined = self.kind[first] in (NodeKind.OPERATOR, NodeKind.CLOSING)
+            if number and (line.indented or is_joined or self._is_sign(first)):
+                if not self._is_sign(first):
                     found[-1][-1].nodes.clear()  # this line continues it
                 found[-1].extend(statements.pop(0)[1:])
             found += statements
         return found
-
-    def _is_continuation(self, line: _StatementLine) -> bool:
-        """Return whether a line continues the line above."""
-        kind = self.kind[line.nodes[0]]
-        return line.indented or self._is_sign(line.nodes[0]) or kind in (NodeKind.OPERATOR, NodeKind.CLOSING)
 
     def _is_sign(self, node: int) -> bool:
         return bool(NodeKind.EQUAL <= self.kind[node] <= NodeKind.RELATION)

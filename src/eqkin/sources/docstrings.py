@@ -104,18 +104,12 @@ def read_module(raw: bytes, key: str, origin: str, module: str = "") -> Paper:
             tree = ast.parse(raw)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise BadInput(f"{origin}: is not Python that can be read ({error})") from error
-    texts = [
-        format_heading(1, name.replace("_", r"\_")) + _convert_docstring(doc)
-        for name, doc in _list_docstrings(tree, module)
-    ]
+    texts = []
+    for name, doc in _list_docstrings(tree, module):
+        is_markdown = ".. math::" not in doc and ":math:" not in doc and ("$$" in doc or "\\begin{" in doc)
+        converter = MarkdownConverter(doc) if is_markdown else RestConverter(doc, 2)
+        texts.append(format_heading(1, name.replace("_", r"\_")) + converter.convert())
     return Paper(key, clean_text("\n".join(texts)), origin, kind="python", title=module)
-
-
-def _convert_docstring(doc: str) -> str:
-    """Convert a docstring: reStructuredText, unless its math is written as in Markdown."""
-    if ".. math::" not in doc and ":math:" not in doc and ("$$" in doc or "\\begin{" in doc):
-        return MarkdownConverter(doc).convert()
-    return RestConverter(doc, 2).convert()
 
 
 def _list_docstrings(tree: ast.Module, module: str) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import html
 import re
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape, quoteattr
 
@@ -58,7 +59,10 @@ _MATHML_END = r"\end{eqkinmathml}"
 def read_html(raw: bytes, key: str, origin: str) -> Paper:
     """Return the paper in an HTML page; raise `BadInput` if it declares XML entities."""
     text = _decode_page(raw)
-    _refuse_entities(text, origin)
+    first = _FIRST_TAG.search(text)
+    prolog = text[: first.start()] if first else text
+    if re.search(r"<!ENTITY|<!DOCTYPE[^>\[]{0,1000}\[", prolog, re.IGNORECASE):  # only hostile pages do
+        raise BadInput(f"{origin}: declares XML entities; such files are refused")
     page = _PageConverter("<math" in text or ":math" in text)
     for token in _tokenize_html(text):
         if isinstance(token, str):
@@ -72,22 +76,12 @@ def read_html(raw: bytes, key: str, origin: str) -> Paper:
 
 def _decode_page(raw: bytes) -> str:
     declared = _CHARSET.search(raw[:4096])
-    codec = _find_codec(declared.group(1).decode("ascii")) if declared else None
-    if codec:
-        try:
-            return clean_text(raw.decode(codec))
-        except UnicodeError:
-            pass
+    if declared:
+        with suppress(LookupError, ValueError):  # unknown, or not that of this page
+            codec = codecs.lookup(declared.group(1).decode("ascii")).name
+            if codec in _ALLOWED_CODECS:
+                return clean_text(raw.decode(codec))
     return decode_text(raw)
-
-
-def _find_codec(name: str) -> str | None:
-    """Return the codec of a declared encoding; None if it is unknown or not used for pages."""
-    try:
-        codec = codecs.lookup(name).name
-    except (LookupError, ValueError):
-        return None
-    return codec if codec in _ALLOWED_CODECS else None
 
 
 class _PageConverter:
@@ -215,12 +209,9 @@ class _PageConverter:
         elif self._equation_at and not self._dropped_at:
             self._equation_text.append(text)
         elif not self._dropped_at:
-            self._out.append(self._escape_prose(text))
-
-    def _escape_prose(self, text: str) -> str:
-        if self._escapes_dollars:
-            text = text.replace("\\", r"\textbackslash{}").replace("$", r"\$")
-        return escape_percent(text)
+            if self._escapes_dollars:
+                text = text.replace("\\", r"\textbackslash{}").replace("$", r"\$")
+            self._out.append(escape_percent(text))
 
     def _begin_capture(self, what: str, depth: int) -> None:
         if self._captured is None:
@@ -268,7 +259,14 @@ class _PageConverter:
             self._out.append(f"\n{latex}\n")
 
     def _append_equation(self, elements: list[MathElement]) -> None:
-        self._out.append(f"\n\\begin{{eqkinmathml}}{_join_elements(elements)}\\end{{eqkinmathml}}\n")
+        if len(elements) == 1:
+            mathml = elements[0].to_mathml()
+        else:
+            latex = " ".join(element.latex for element in elements)
+            attributes = {"display": "block"} | ({"alttext": latex} if latex.strip() else {})
+            row = "".join(element.to_presentation() for element in elements)
+            mathml = f"<math{_format_attributes(attributes)}><mrow>{row}</mrow></math>"
+        self._out.append(f"\n\\begin{{eqkinmathml}}{mathml}\\end{{eqkinmathml}}\n")
 
     def _read_metadata(self, tag: HtmlTag) -> None:
         """Read language, title, authors and arXiv identifier from a tag."""
@@ -324,14 +322,6 @@ class HtmlTag:
     def classes(self) -> frozenset[str]:
         """The names in the class attribute."""
         return frozenset(self.attributes.get("class", "").split())
-
-
-def _refuse_entities(text: str, origin: str) -> None:
-    """Raise `BadInput` if the page declares entities of its own, as only hostile pages do."""
-    first = _FIRST_TAG.search(text)
-    prolog = text[: first.start()] if first else text
-    if re.search(r"<!ENTITY|<!DOCTYPE[^>\[]{0,1000}\[", prolog, re.IGNORECASE):
-        raise BadInput(f"{origin}: declares XML entities; such files are refused")
 
 
 def _tokenize_html(text: str) -> Iterator[HtmlTag | str]:
@@ -472,15 +462,6 @@ class MathElement:
             self._close_tag(self._open[0])
         while self._open:
             self._close_tag(self._open[-1])
-
-
-def _join_elements(elements: list[MathElement]) -> str:
-    """Return several elements that make up one equation as one."""
-    if len(elements) == 1:
-        return elements[0].to_mathml()
-    latex = " ".join(element.latex for element in elements)
-    attributes = {"display": "block"} | ({"alttext": latex} if latex.strip() else {})
-    return f"<math{_format_attributes(attributes)}><mrow>{''.join(e.to_presentation() for e in elements)}</mrow></math>"
 
 
 def _format_attributes(attributes: dict[str, str]) -> str:

@@ -93,7 +93,7 @@ class MarkdownConverter:
             "comment": self._handle_comment,
             "fence": self._handle_fence,
             "heading": self._handle_heading,
-            "setext": self._handle_setext,
+            "setext": lambda m: self._append_heading(1 if m["under"][0] == "=" else 2, m["line"]),
             "goodcode": lambda m: self._append(f"${m['github']}$", m.end()),
             "code": self._handle_code,
             "dollars": self._handle_dollars,
@@ -131,12 +131,6 @@ class MarkdownConverter:
         at = bisect_left(positions, start)
         return positions[at] if at < len(positions) else -1
 
-    def _has_blank_line(self, start: int, end: int) -> bool:
-        if self._blanks is None:
-            self._blanks = [match.start() for match in _BLANK.finditer(self._text)]
-        at = bisect_left(self._blanks, start)
-        return at < len(self._blanks) and self._blanks[at] < end
-
     def _strip_quote_marks(self, start: int, body: str) -> str:
         """Return `body`, which starts at `start`, without labels of bookdown and without the marks of a quotation."""
         low = max(start - _MAX_QUOTE_PREFIX, 0)
@@ -165,9 +159,6 @@ class MarkdownConverter:
             return
         title = _CLOSING_HASHES.sub("", match["title"].rstrip())
         self._append_heading(len(match["hashes"]), title)
-
-    def _handle_setext(self, match: re.Match[str]) -> None:
-        self._append_heading(1 if match["under"][0] == "=" else 2, match["line"])
 
     def _append_heading(self, level: int, title: str) -> None:
         title = _ATTRIBUTES.sub("", title).strip()
@@ -214,7 +205,12 @@ class MarkdownConverter:
     def _handle_bracket(self, match: re.Match[str]) -> None:
         closing = match.group()[:-1] + "]"
         end = self._find_next(closing, match.end())
-        if end >= 0 and not self._has_blank_line(match.end(), end):
+        if end < 0:
+            return
+        if self._blanks is None:
+            self._blanks = [blank.start() for blank in _BLANK.finditer(self._text)]
+        at = bisect_left(self._blanks, match.end())
+        if at == len(self._blanks) or self._blanks[at] >= end:  # no blank line in it
             self._append(format_display_math(self._text[match.end() : end]), end + len(closing))
 
     def _handle_paren(self, match: re.Match[str]) -> None:

@@ -112,15 +112,13 @@ class MetadataSnapshot:
                 row = table.execute("SELECT place, record FROM papers WHERE id = ?", (parsed.base,)).fetchone()
             if row is None:
                 return None
-            raw = zlib.decompress(row[1]) if row[1] is not None else self._read_line(row[0])
-            return parse_snapshot_record(orjson.loads(raw))
+            if row[1] is not None:
+                return parse_snapshot_record(orjson.loads(zlib.decompress(row[1])))
+            with open_regular(self._path) as file:
+                file.seek(row[0])
+                return parse_snapshot_record(orjson.loads(file.readline(self._limits.line_bytes)))
         except (sqlite3.Error, zlib.error, orjson.JSONDecodeError) as error:
             raise CorruptData(f"{self._table}: the look-up table is damaged ({error}); delete it") from error
-
-    def _read_line(self, offset: int) -> bytes:
-        with open_regular(self._path) as file:
-            file.seek(offset)
-            return file.readline(self._limits.line_bytes)
 
     def _build_table(self) -> None:
         rows = _iter_rows(iter_lines(self._path, self._limits.line_bytes), is_compressed(self._path))
@@ -157,11 +155,14 @@ def parse_snapshot_record(record: dict[str, Any]) -> ArxivMetadata:
     authors = [_join_name(parts) for parts in parsed if isinstance(parts, list)] if isinstance(parsed, list) else []
     if not authors and isinstance(record.get("authors"), str):
         authors = [name.strip() for name in record["authors"].replace(" and ", ",").split(",")]
+    arxiv_id = str(record.get("id", ""))
+    dated = parse_arxiv_id(arxiv_id)
+    updated = str(record.get("update_date", ""))[:4]
     return ArxivMetadata(
-        arxiv_id=str(record.get("id", "")),
+        arxiv_id=arxiv_id,
         title=_normalize_text(record.get("title")),
         authors=tuple(name for name in authors if name),
-        year=_find_year(record),
+        year=dated.year if dated else int(updated) if updated.isascii() and updated.isdigit() else None,
         fields=tuple(_normalize_text(record.get("categories")).split()),
         abstract=_normalize_text(record.get("abstract")),
         license=_normalize_text(record.get("license")),
@@ -176,12 +177,3 @@ def _join_name(parts: list[Any]) -> str:
 
 def _normalize_text(value: Any) -> str:
     return clean_text(" ".join(value.split())) if isinstance(value, str) else ""
-
-
-def _find_year(record: dict[str, Any]) -> int | None:
-    """Return the year of the identifier, or else of the last update."""
-    parsed = parse_arxiv_id(str(record.get("id", "")))
-    if parsed is not None:
-        return parsed.year
-    date = str(record.get("update_date", ""))[:4]
-    return int(date) if date.isascii() and date.isdigit() else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from eqkin.errors import BadInput
@@ -27,22 +26,17 @@ def read_notebook(raw: bytes, key: str, origin: str) -> Paper:
         raise BadInput(f"{origin}: is not a notebook (JSON without cells)")
     title = ""
     texts: list[str] = []
-    for cell in _iter_cells(book):
-        text, first_heading = _convert_cell(cell)
-        title = title or first_heading
-        texts.append(text)
+    for part in (book, *(book.get("worksheets") or [])):
+        cells = part.get("cells") if isinstance(part, dict) else None
+        for cell in cells if isinstance(cells, list) else []:
+            if isinstance(cell, dict):
+                text, first_heading = _convert_cell(cell)
+                title = title or first_heading
+                texts.append(text)
     metadata = book.get("metadata")
     own_title = metadata.get("title") if isinstance(metadata, dict) else None
     title = own_title if isinstance(own_title, str) and own_title.strip() else title
     return Paper(key, clean_text("\n\n".join(texts)), origin, kind="ipynb", title=clean_text(title))
-
-
-def _iter_cells(book: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    sheets = book.get("worksheets")
-    lists = [book.get("cells")] + [s.get("cells") for s in sheets or [] if isinstance(s, dict)]
-    for cells in lists:
-        if isinstance(cells, list):
-            yield from (cell for cell in cells if isinstance(cell, dict))
 
 
 def _join_lines(value: Any) -> str:

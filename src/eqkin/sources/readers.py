@@ -366,12 +366,6 @@ def _iter_atlas_items() -> Iterator[SourceItem]:
 
 
 def _load_article(field: str, text: str) -> Paper:
-    return Paper(
-        f"atlas:{field}",
-        text,
-        f"atlas/{field}.tex",
-        authors=["The eqkin atlas"],
-        fields=[field],
-        lang="en",
-        license="MIT",
-    )
+    paper = Paper(f"atlas:{field}", text, f"atlas/{field}.tex", lang="en", license="MIT")
+    paper.authors, paper.fields = ["The eqkin atlas"], [field]
+    return paper

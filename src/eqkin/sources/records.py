@@ -65,6 +65,8 @@ def _read_name(value: Any) -> str:
 
 def _load_record(raw: bytes, key: str, origin: str) -> Paper:
     record = _parse_record(raw, origin)
+    year = record.get("year")
+    cited = [parse_arxiv_id(text) for text in _read_strings(record, "arxiv_ids_cited")]
     text = next((record[name] for name in _TEXT_FIELDS if isinstance(record.get(name), str)), None)
     if text is None:
         raise BadInput(f"{origin}: the record has no text under {' or '.join(_TEXT_FIELDS)!r}")
@@ -75,25 +77,15 @@ def _load_record(raw: bytes, key: str, origin: str) -> Paper:
         kind="jsonl",
         title=_read_string(record, "title"),
         authors=_read_strings(record, "authors"),
-        year=_read_year(record.get("year")),
+        year=year if type(year) is int and 0 < year < 10_000 else None,
         fields=_read_strings(record, "fields") or _read_strings(record, "discipline"),
         lang=_read_string(record, "lang"),
         license=_read_string(record, "license"),
         group=_read_string(record, "repo") or _read_string(record, "parent"),
         abstract=_read_string(record, "abstract"),
         styles=_read_strings(record, "local_macros"),
-        cites=_read_citations(record),
+        cites=list(dict.fromkeys(arxiv_id.base for arxiv_id in cited if arxiv_id)),
     )
-
-
-def _read_year(value: Any) -> int | None:
-    return value if type(value) is int and 0 < value < 10_000 else None
-
-
-def _read_citations(record: dict[str, Any]) -> list[str]:
-    """Return the identifiers of the cited papers in normal form, each once."""
-    found = [parse_arxiv_id(text) for text in _read_strings(record, "arxiv_ids_cited")]
-    return list(dict.fromkeys(arxiv_id.base for arxiv_id in found if arxiv_id))
 
 
 def _read_string(record: dict[str, Any], name: str) -> str:

@@ -43,7 +43,7 @@ def _to_bibtex(results: Results) -> bytes:
             name = f"{plain}-{number}"
         used.add(name.lower())
         fields = [
-            ("title", _brace_title(paper.title)),
+            ("title", "{" + _escape_bibtex(paper.title) + "}" if paper.title else ""),  # braces keep its capitals
             ("author", " and ".join(_format_author(a) for a in paper.authors)),
         ]
         fields += [("year", str(paper.year or "")), ("keywords", _escape_bibtex(", ".join(paper.fields)))]
@@ -63,11 +63,6 @@ def _parse_arxiv_id(paper: PaperRecord) -> ArxivId | None:
 
 def _escape_bibtex(text: str) -> str:
     return "".join(_BIBTEX_ESCAPES.get(character, character) for character in _to_single_line(text))
-
-
-def _brace_title(text: str) -> str:
-    """Brace a title, so that BibTeX keeps its capitals."""
-    return "{" + _escape_bibtex(text) + "}" if text else ""
 
 
 def _format_author(name: str) -> str:
@@ -100,15 +95,8 @@ def _to_csv(results: Results) -> bytes:
         e, p = hit.equation, hit.equation.paper
         texts = [e.id, e.latex, e.section, e.label, p.key, p.title, "; ".join(p.authors)]
         cells = [escape_csv_cell(text) for text in texts]
-        row = [
-            rank,
-            f"{hit.score:.6f}",
-            f"{hit.similarity:.6f}",
-            *cells,
-            p.year or "",
-            escape_csv_cell("; ".join(p.fields)),
-        ]
-        writer.writerow(row)
+        scores = [f"{hit.score:.6f}", f"{hit.similarity:.6f}"]
+        writer.writerow([rank, *scores, *cells, p.year or "", escape_csv_cell("; ".join(p.fields))])
     return out.getvalue().encode()
 
 

@@ -63,7 +63,9 @@ class SecurityMiddleware:
 
     def _check_request(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
-        host = headers.get("host", "").rsplit(":", 1)[0] if not _has_bare_ipv6_host(headers) else headers["host"]
+        host = headers.get("host", "")
+        if not host.endswith("]"):  # an IPv6 address without a port
+            host = host.rsplit(":", 1)[0]
         if self.hosts and host.lower() not in self.hosts:  # protects against DNS rebinding
             raise WebError(421, "misdirected_request", "this server is not known by that name")
         site = headers.get("sec-fetch-site", "same-origin")
@@ -78,10 +80,6 @@ class SecurityMiddleware:
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.limits.web_body_bytes:
             raise _make_too_large_error(self.limits.web_body_bytes)
-
-
-def _has_bare_ipv6_host(headers: Headers) -> bool:
-    return headers.get("host", "").endswith("]")
 
 
 def _make_too_large_error(limit: int) -> WebError:

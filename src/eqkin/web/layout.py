@@ -31,7 +31,8 @@ def render_page(
     )
     content = tag("main", body, id="main", class_="wide" if wide else None, tabindex="-1")
     skip = tag("a", "Skip to the results", href="#main", class_="skip")
-    page = tag("body", skip, _render_header(query), content, _render_footer(), _render_help())
+    footer = tag("footer", "Everything here runs on this server; nothing is asked from anywhere else.")
+    page = tag("body", skip, _render_header(query), content, footer, _render_help())
     return f"<!doctype html>{tag('html', head, page, lang='en')}"
 
 
@@ -88,10 +89,6 @@ def _render_form(query: WebQuery) -> SafeHtml:
     return tag("form", row, panel, preview, action="/search", role="search", id="form")
 
 
-def _render_footer() -> SafeHtml:
-    return tag("footer", "Everything here runs on this server; nothing is asked from anywhere else.")
-
-
 def _render_help() -> SafeHtml:
     keys = [
         ("/", "to the formula"),
@@ -109,11 +106,11 @@ def _render_help() -> SafeHtml:
     return tag("dialog", heading, tag("table", rows), close, id="help", aria_labelledby="help-title")
 
 
-def join_items(items: list[SafeHtml], separator: str = " · ") -> SafeHtml:
+def join_items(items: list[SafeHtml]) -> SafeHtml:
     """Join items in one line."""
     pieces: list[Content] = []
     for item in items:
-        pieces += [tag("span", separator, class_="quiet"), item] if pieces else [item]
+        pieces += [tag("span", " · ", class_="quiet"), item] if pieces else [item]
     return join(pieces)
 
 
@@ -130,9 +127,13 @@ def render_formula(mathml: str, latex: str) -> SafeHtml:
 
 def render_context(equation: EquationRecord) -> SafeHtml | None:
     """Render the text before and after an equation."""
-    before, after = _shorten_start(equation.before), _shorten_end(equation.after)
+    before, after = " ".join(equation.before.split()), " ".join(equation.after.split())
     if not before and not after:
         return None
+    if len(before) > _MAX_CONTEXT_CHARS:
+        before = "… " + before[-_MAX_CONTEXT_CHARS:].partition(" ")[2]
+    if len(after) > _MAX_CONTEXT_CHARS:
+        after = after[:_MAX_CONTEXT_CHARS].rpartition(" ")[0] + " …"
     here = tag("span", " ⟨formula⟩ ", class_="quiet", aria_hidden="true")
     return tag("p", _render_inline_math(before), here, _render_inline_math(after), class_="context")
 
@@ -141,16 +142,6 @@ def _render_inline_math(text: str) -> list[str]:
     """Render inline formulas of a text as code, without their dollar signs."""
     pieces = _INLINE_MATH.split(text)
     return [tag("code", piece) if number % 2 else piece for number, piece in enumerate(pieces)]
-
-
-def _shorten_start(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _MAX_CONTEXT_CHARS else "… " + text[-_MAX_CONTEXT_CHARS:].partition(" ")[2]
-
-
-def _shorten_end(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= _MAX_CONTEXT_CHARS else text[:_MAX_CONTEXT_CHARS].rpartition(" ")[0] + " …"
 
 
 def get_paper_url(key: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -10,7 +9,7 @@ from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
 from eqkin.search.engine import SearchEngine
-from eqkin.search.results import EquationRecord, PaperHit, PaperPage, Results
+from eqkin.search.results import PaperHit, PaperPage
 from eqkin.web import api
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.layout import join_items, render_page
@@ -74,20 +73,6 @@ def render_home(engine: SearchEngine, cards: list[SafeHtml]) -> SafeHtml:
 _RELATED_PAPERS = 6
 
 
-class SearchPage(NamedTuple):
-    """The content of a result page."""
-
-    results: Results
-    origin: EquationRecord | None  # the equation of the query, if it is one of the library
-
-
-class PaperView(NamedTuple):
-    """The content of a paper's page."""
-
-    page: PaperPage
-    related: list[PaperHit]
-
-
 async def show_home(request: Request) -> Response:
     """Show the start page: what this is, and some formulas to begin with."""
     server = get_state(request)
@@ -107,17 +92,12 @@ async def show_search(request: Request) -> Response:
         return await show_home(request)
 
     def work() -> str:
-        shown = _find_results(server, query)
-        asked = shown.origin.latex if shown.origin else query.q
+        origin = find_or_404(server.engine.get_equation, query.like) if query.like else None
+        asked = origin.latex if origin else query.q
         title = asked if 0 < len(asked) < 60 else query.text or "Results"
-        return render_page(title, render_results(query, shown.results, shown.origin), query=query)
+        return render_page(title, render_results(query, query.run(server.engine), origin), query=query)
 
     return HTMLResponse(await server.queue.run(work))
-
-
-def _find_results(server: ServerState, query: WebQuery) -> SearchPage:
-    origin = find_or_404(server.engine.get_equation, query.like) if query.like else None
-    return SearchPage(query.run(server.engine), origin)
 
 
 async def show_paper(request: Request) -> Response:
@@ -125,8 +105,8 @@ async def show_paper(request: Request) -> Response:
     server, key = get_state(request), api.read_paper_key(request)
 
     def work() -> str:
-        read = _load_paper(server, key)
-        return render_page(read.page.paper.title or key, render_paper(read.page, read.related))
+        page, related = _load_paper(server, key)
+        return render_page(page.paper.title or key, render_paper(page, related))
 
     return HTMLResponse(await server.queue.run(work))
 
@@ -134,20 +114,16 @@ async def show_paper(request: Request) -> Response:
 async def get_paper_json(request: Request) -> Response:
     """Return the content of a paper's page as JSON."""
     server, key = get_state(request), api.read_paper_key(request)
-    read = await server.queue.run(_load_paper, server, key)
-    return JsonResponse({"paper": read.page, "related": read.related})
+    page, related = await server.queue.run(_load_paper, server, key)
+    return JsonResponse({"paper": page, "related": related})
 
 
-def _load_paper(server: ServerState, key: str) -> PaperView:
-    shown = find_or_404(server.engine.get_paper, key)
-    return PaperView(shown, _find_related(server, shown))
-
-
-def _find_related(server: ServerState, shown: PaperPage) -> list[PaperHit]:
+def _load_paper(server: ServerState, key: str) -> tuple[PaperPage, list[PaperHit]]:
+    page = find_or_404(server.engine.get_paper, key)
     try:
-        return server.engine.find_similar_papers(shown.paper.key, _RELATED_PAPERS)
+        return page, server.engine.find_similar_papers(page.paper.key, _RELATED_PAPERS)
     except BadInput:  # it has no equations to compare
-        return []
+        return page, []
 
 
 async def show_map(request: Request) -> Response:
@@ -173,9 +149,11 @@ def render_error(request: Request, error: WebError) -> Response:
         query = WebQuery.from_params(request.query_params)
     except WebError:
         query = WebQuery()
-    where = (
-        tag("pre", _mark_position(query.q, error.position), class_="pointed") if error.position is not None else None
-    )
+    where = None
+    if (position := error.position) is not None:
+        mark = tag("mark", query.q[position : position + 1] or " ")
+        before, after = query.q[max(0, position - 60) : position], query.q[position + 1 :][:60]
+        where = tag("pre", before, mark, after, class_="pointed")
     body = tag(
         "div",
         tag("h1", "Not found" if error.status == 404 else "That did not work"),
@@ -188,8 +166,3 @@ def render_error(request: Request, error: WebError) -> Response:
     )
     title = "Not found" if error.status == 404 else "Error"
     return HTMLResponse(render_page(title, body, query=query), error.status, error.headers)
-
-
-def _mark_position(formula: str, position: int) -> list[str]:
-    start = max(0, position - 60)
-    return [formula[start:position], tag("mark", formula[position : position + 1] or " "), formula[position + 1 :][:60]]

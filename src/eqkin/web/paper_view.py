@@ -21,12 +21,21 @@ _MAX_PAIRS = 3
 def render_paper(read: PaperPage, related: list[PaperHit]) -> SafeHtml:
     """Render the body of the page."""
     number = sum(len(equations) for _, equations in read.sections)
-    sections = [_render_section(f"s{i}", heading, equations) for i, (heading, equations) in enumerate(read.sections)]
+    sections = [
+        tag(
+            "section",
+            tag("h3", heading or "Without a heading"),
+            tag("ol", map(_render_equation, equations)),
+            id=f"s{i}",
+        )
+        for i, (heading, equations) in enumerate(read.sections)
+        if equations
+    ]
     counted = tag("h2", f"{number} equation{'' if number == 1 else 's'}")
     left = tag("div", counted, sections, class_="equations")
-    right = tag(
-        "aside", tag("h2", "Related papers"), _render_related(related), class_="related", aria_label="Related papers"
-    )
+    none = tag("p", "None in this library.", class_="quiet")
+    papers = tag("ol", map(_render_related_paper, related)) if related else none
+    right = tag("aside", tag("h2", "Related papers"), papers, class_="related", aria_label="Related papers")
     return tag("article", _render_head(read), tag("div", left, right, class_="columns"), class_="paper")
 
 
@@ -48,13 +57,6 @@ def _render_head(read: PaperPage) -> SafeHtml:
     return tag("header", tag("h1", paper.title or paper.key), line, abstract)
 
 
-def _render_section(name: str, heading: str, equations: tuple[EquationRecord, ...]) -> SafeHtml | None:
-    if not equations:
-        return None
-    items = [_render_equation(equation) for equation in equations]
-    return tag("section", tag("h3", heading or "Without a heading"), tag("ol", items), id=name)
-
-
 def _render_equation(equation: EquationRecord) -> SafeHtml:
     kin = tag("a", "Kin of this one", href=get_related_url(equation.id), class_="kin-link") if equation.mathml else None
     actions = tag("div", kin, render_copy_button(equation.latex), class_="actions")
@@ -62,23 +64,15 @@ def _render_equation(equation: EquationRecord) -> SafeHtml:
     return tag("li", *content, class_="hit", tabindex="-1", data_id=equation.id)
 
 
-def _render_related(related: list[PaperHit]) -> Content:
-    if not related:
-        return tag("p", "None in this library.", class_="quiet")
-    return tag("ol", [_render_related_paper(hit) for hit in related])
-
-
 def _render_related_paper(hit: PaperHit) -> SafeHtml:
     title = tag("a", hit.paper.title or hit.paper.key, href=get_paper_url(hit.paper.key), class_="title")
-    pairs = [_render_pair(ours, theirs, cosine) for ours, theirs, cosine in hit.pairs[:_MAX_PAIRS]]
+    pairs: list[Content] = []
+    for ours, theirs, cosine in hit.pairs[:_MAX_PAIRS]:
+        rows = []
+        for who, equation in (("here", ours), ("there", theirs)):
+            link = tag("a", who, href=get_related_url(equation.id))
+            rows.append(tag("div", tag("span", link, class_="quiet"), render_formula(equation.mathml, equation.latex)))
+        pairs.append(tag("li", rows, class_="pair", title=f"cosine {cosine:.3f}"))
     score = tag("span", f"{hit.score:.2f}", class_="quiet", title="how related, from 0 to 1")
     details = tag("details", tag("summary", "What relates them"), tag("ul", pairs)) if pairs else None
     return tag("li", tag("p", title, " ", score), details)
-
-
-def _render_pair(ours: EquationRecord, theirs: EquationRecord, cosine: float) -> SafeHtml:
-    rows: list[Content] = []
-    for who, equation in (("here", ours), ("there", theirs)):
-        link = tag("a", who, href=get_related_url(equation.id))
-        rows.append(tag("div", tag("span", link, class_="quiet"), render_formula(equation.mathml, equation.latex)))
-    return tag("li", rows, class_="pair", title=f"cosine {cosine:.3f}")

@@ -95,11 +95,8 @@ def render_active_filters(query: WebQuery) -> SafeHtml | None:
     for kind, values in (("authors", f.authors), ("papers", f.papers), ("without_papers", f.without_papers)):
         for value in values:
             rest = tuple(other for other in values if other != value)
-            chips.append(
-                _render_chip(
-                    ("not " if kind == "without_papers" else "") + value, query.replace_filters(**{kind: rest})
-                )
-            )
+            name = ("not " if kind == "without_papers" else "") + value
+            chips.append(_render_chip(name, query.replace_filters(**{kind: rest})))
     chips += [
         _render_chip(name, query.replace_filters(fields=tuple(o for o in f.fields if o != name))) for name in f.fields
     ]
@@ -121,19 +118,24 @@ _FORMAT_NAMES = {"json": "JSON", "csv": "CSV", "bibtex": "BibTeX", "ris": "RIS"}
 def render_results(query: WebQuery, results: Results, origin: EquationRecord | None) -> SafeHtml:
     """Render the body of the page; `origin` is the equation of the query, if it is one of the library."""
     hits = [_render_hit(query, hit, number) for number, hit in enumerate(results.hits, 1)]
-    count = _describe_count(results)
-    head = tag(
-        "div",
-        tag("p", count, id="count", role="status", aria_live="polite"),
-        _render_export_menu(query),
-        class_="list-head",
-    )
+    seconds = sum(results.seconds.values())
+    took = f" in {seconds * 1000:,.0f} ms" if seconds else ""
+    count = f"{len(hits)} result{'' if len(hits) == 1 else 's'}{took}" if hits else "No results"
+    shown = tag("p", count, id="count", role="status", aria_live="polite")
+    head = tag("div", shown, _render_export_menu(query), class_="list-head")
     body: Content = tag("ol", hits, class_="hits") if hits else _render_no_hits(query)
     asked = _render_query(query, results, origin)
-    notes = [_render_missing(results), _render_no_match(results)]
-    column = tag(
-        "div", asked, render_active_filters(query), head, notes, body, _render_more_link(query, results), class_="list"
-    )
+    notes = []
+    if results.missing:
+        message = f"{results.missing:,} new equations cannot be found yet: run "
+        notes.append(tag("p", message, tag("code", "eqkin index"), ".", class_="quiet"))
+    if results.lacks_form:
+        notes.append(tag("p", "No formula has this form. These come nearest:", class_="quiet"))
+    more = None
+    if query.k <= len(hits) and query.k < LIMITS.web_hits:
+        address = replace(query, k=min(2 * query.k, LIMITS.web_hits)).to_url()
+        more = tag("p", tag("a", "More results", href=address, class_="main-button", data_swap=True), class_="next")
+    column = tag("div", asked, render_active_filters(query), head, notes, body, more, class_="list")
     return tag(
         "div", render_facets(query, results), column,
         id="results", class_="results",
@@ -141,40 +143,13 @@ def render_results(query: WebQuery, results: Results, origin: EquationRecord | N
     )  # fmt: skip
 
 
-def _describe_count(results: Results) -> str:
-    number = len(results.hits)
-    seconds = sum(results.seconds.values())
-    took = f" in {seconds * 1000:,.0f} ms" if seconds else ""
-    return f"{number} result{'' if number == 1 else 's'}{took}" if number else "No results"
-
-
-def _render_missing(results: Results) -> SafeHtml | None:
-    if not results.missing:
-        return None
-    command = tag("code", "eqkin index")
-    return tag("p", f"{results.missing:,} new equations cannot be found yet: run ", command, ".", class_="quiet")
-
-
-def _render_no_match(results: Results) -> SafeHtml | None:
-    if not results.lacks_form:
-        return None
-    return tag("p", "No formula has this form. These come nearest:", class_="quiet")
-
-
 def _render_query(query: WebQuery, results: Results, origin: EquationRecord | None) -> SafeHtml | None:
     """Render the query."""
     asked = results.marked or results.mathml
     if origin is not None:
+        parts = (render_formula(asked, origin.latex), render_context(origin))
         where = render_paper_line(origin.paper, origin.section)
-        heading = tag("h1", "Kin of this equation")
-        return tag(
-            "section",
-            heading,
-            render_formula(asked, origin.latex),
-            render_context(origin),
-            where,
-            class_="asked",
-        )
+        return tag("section", tag("h1", "Kin of this equation"), *parts, where, class_="asked")
     if not results.mathml:
         return tag("h1", f"Results for “{query.text}”", class_="hidden-text")
     return tag(
@@ -190,14 +165,10 @@ def _render_hit(query: WebQuery, hit: Hit, number: int) -> SafeHtml:
     equation = hit.equation
     kin = tag("a", "Kin of this one", href=get_related_url(equation.id), class_="kin-link", data_swap=True)
     similarity = f"{max(0.0, hit.score):.2f}"
-    score = tag(
-        "span",
-        tag("meter", similarity, min="0", max="1", value=similarity, aria_hidden="true"),
-        " ",
-        similarity,
-        class_="score",
-        title=f"score {hit.score:.3f}, cosine of the vectors {hit.similarity:.3f}",
-    )
+    meter = tag("meter", similarity, min="0", max="1", value=similarity, aria_hidden="true")
+    title = f"score {hit.score:.3f}, cosine of the vectors {hit.similarity:.3f}"
+    score = tag("span", meter, " ", similarity, class_="score", title=title)
+    pairs = [[pairing.hit_node, pairing.query_node] for pairing in hit.pairings]  # for the page's script
     actions = tag("div", score, kin, render_copy_button(equation.latex), _render_judgement_buttons(), class_="actions")
     return tag(
         "li",
@@ -212,7 +183,7 @@ def _render_hit(query: WebQuery, hit: Hit, number: int) -> SafeHtml:
         tabindex="-1",
         id=f"hit-{number}",
         data_id=equation.id,
-        data_pairs=_encode_pairs(hit),
+        data_pairs=orjson.dumps(pairs).decode() if pairs else None,
         aria_label=f"Result {number}",
     )
 
@@ -222,12 +193,6 @@ def _render_names(hit: Hit) -> SafeHtml | None:
     read: list[Content] = [tag("li", tag("i", name), " reads as ", tag("i", other)) for name, other in hit.renaming]
     read += [tag("li", tag("i", name), " = ", SafeHtml(part)) for name, part in hit.bindings]
     return tag("ul", read, class_="readings", aria_label="Names") if read else None
-
-
-def _encode_pairs(hit: Hit) -> str | None:
-    """Encode the matching nodes of hit and query for the page's script."""
-    pairs = [[pairing.hit_node, pairing.query_node] for pairing in hit.pairings]
-    return orjson.dumps(pairs).decode() if pairs else None
 
 
 def _render_judgement_buttons() -> SafeHtml:
@@ -268,13 +233,6 @@ def _render_export_menu(query: WebQuery) -> SafeHtml:
     ]
     links.append(tag("a", "This page as JSON", href=query.to_url("/search.json")))
     return tag("details", tag("summary", "Export"), tag("div", links), class_="menu")
-
-
-def _render_more_link(query: WebQuery, results: Results) -> SafeHtml | None:
-    if len(results.hits) < query.k or query.k >= LIMITS.web_hits:
-        return None
-    address = replace(query, k=min(2 * query.k, LIMITS.web_hits)).to_url()
-    return tag("p", tag("a", "More results", href=address, class_="main-button", data_swap=True), class_="next")
 
 
 def _render_no_hits(query: WebQuery) -> SafeHtml:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -39,12 +39,13 @@ class WorkQueue:
         self.under_way += 1
         loop = asyncio.get_running_loop()
         future = self._threads.submit(function, *arguments, **named)
-        future.add_done_callback(lambda done: _call_soon(loop, self._release))
+        future.add_done_callback(lambda done: None if loop.is_closed() else loop.call_soon_threadsafe(self._release))
         try:
             async with asyncio.timeout(self._seconds):
                 return await asyncio.shield(asyncio.wrap_future(future))
         except TimeoutError:
-            _discard_result(future)
+            future.cancel()
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody waits for it
             raise make_busy_error(f"gave up after {self._seconds:g} seconds") from None
 
     def close(self) -> None:
@@ -53,17 +54,6 @@ class WorkQueue:
 
     def _release(self) -> None:
         self.under_way -= 1
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(function)
-
-
-def _discard_result(future: Future[Any]) -> None:
-    """Discard a result or exception that nobody waits for."""
-    future.cancel()
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
 @dataclass

@@ -75,7 +75,9 @@ def build_paper_rows(
     """
     paper = page.paper
     rows = PaperRows(hash_name(paper.key))
-    shared: Row = {"paper_key": rows.key, "year": _encode_year(paper.year), "fields": _clean_fields(paper.fields)}
+    year = NO_YEAR if paper.year is None else int(np.clip(paper.year, -1_000_000, 1_000_000))
+    fields = list(dict.fromkeys(clean_field_name(name) for name in paper.fields))[:MAX_FIELDS]
+    shared: Row = {"paper_key": rows.key, "year": year, "fields": fields}
     authors = truncate(AUTHOR_SEPARATOR.join(map(clean_author_name, paper.authors)), MAX_TEXT_BYTES)
     trees = iter(range(len(forest)))
     indexed: list[tuple[EquationRecord, int]] = []
@@ -199,14 +201,6 @@ def parse_equation(key: int, record: Row, paper: PaperRecord, node: Node | None)
     texts = {name: record[name] for name in ("latex", "label", "section", "before", "after")}
     mathml = "" if node is None else to_mathml(node)
     return EquationRecord(id=f"{paper.key}#{record['number']}", tree=key, mathml=mathml, paper=paper, **texts)
-
-
-def _encode_year(year: int | None) -> int:
-    return NO_YEAR if year is None else int(np.clip(year, -1_000_000, 1_000_000))
-
-
-def _clean_fields(names: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(clean_field_name(name) for name in names))[:MAX_FIELDS]
 
 
 def clean_field_name(name: str) -> str:

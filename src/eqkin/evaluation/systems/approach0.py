@@ -111,18 +111,16 @@ class _Approach0Process:
     def add_leading_documents(self, queries: Sequence[str]) -> None:
         """Index documents with the queries before the formulas."""
         for start in range(0, len(queries), _FORMULAS_PER_REQUEST):
-            self._ask(
-                {"lead": list(queries[start : start + _FORMULAS_PER_REQUEST])}, f"reading queries {start} and following"
-            )
+            batch = list(queries[start : start + _FORMULAS_PER_REQUEST])
+            self._ask({"lead": batch}, f"reading queries {start} and following")
 
     def index_formulas(self, latex: Sequence[str], progress: Callable[[int], None] | None) -> int:
         """Index formulas; return how many could not be read."""
         refused = 0
         for start in range(0, len(latex), _FORMULAS_PER_REQUEST):
             batch = list(latex[start : start + _FORMULAS_PER_REQUEST])
-            refused += int(
-                self._ask({"add": batch}, f"indexing formulas {start} to {start + len(batch) - 1}")["refused"]
-            )
+            answer = self._ask({"add": batch}, f"indexing formulas {start} to {start + len(batch) - 1}")
+            refused += int(answer["refused"])
             if progress:
                 progress(start + len(batch))
         self._ask({"finish": True}, "writing the index")
@@ -146,9 +144,9 @@ class _Approach0Process:
             raise LimitReached(f"approach0 took more than {_TIMEOUT_SECONDS} seconds for {doing}; rank fewer formulas")
         line = stdout.readline()
         if not line:
-            raise BadInput(
-                f"approach0 stopped ({_describe_exit(self._process.wait())}) while {doing}; leave these formulas out"
-            )
+            code = self._process.wait()
+            ended = f"exit status {code}" if code >= 0 else signal.Signals(-code).name
+            raise BadInput(f"approach0 stopped ({ended}) while {doing}; leave these formulas out")
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise BadInput(f"approach0 failed while {doing}: {answer['error']}")
@@ -162,8 +160,3 @@ def _find_roomy_folder(formulas: int) -> str | None:
     except OSError:
         return None
     return _SHARED_MEMORY if fits and os.access(_SHARED_MEMORY, os.W_OK) else None
-
-
-def _describe_exit(code: int) -> str:
-    """Describe how a process ended."""
-    return f"exit status {code}" if code >= 0 else signal.Signals(-code).name

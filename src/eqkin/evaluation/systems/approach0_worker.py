@@ -26,7 +26,11 @@ class Approach0Worker:
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
         """Answer one request."""
         if "lead" in question:
-            return self._add_leading_document([_clean(latex) for latex in question["lead"]])
+            read = [f"[imath]{latex}[/imath]" for latex in map(_clean, question["lead"]) if self._can_read(latex)]
+            if read:  # a document with queries before the formulas, which is never returned
+                self._pya0.writer_add_doc(self._writer, content=" ".join(read))
+                self._leading += 1
+            return {}
         if "add" in question:
             return {"refused": sum(not self._add(_clean(latex)) for latex in question["add"])}
         if "finish" in question:
@@ -36,14 +40,6 @@ class Approach0Worker:
             self._index = self._pya0.index_open(self._folder, option="r")
             return {}
         return self._search(_clean(question["search"]), question["depth"])
-
-    def _add_leading_document(self, queries: list[str]) -> dict[str, Any]:
-        """Index a document with queries before the formulas; it is never returned."""
-        read = [f"[imath]{latex}[/imath]" for latex in queries if self._can_read(latex)]
-        if read:
-            self._pya0.writer_add_doc(self._writer, content=" ".join(read))
-            self._leading += 1
-        return {}
 
     def _add(self, latex: str) -> bool:
         number = self._pya0.writer_add_doc(self._writer, content=f"[imath]{latex}[/imath]")

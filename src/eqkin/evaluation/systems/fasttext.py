@@ -113,7 +113,10 @@ def _train(sequences: TokenSequences, settings: FastTextSettings, folder: Path) 
         raise BadInput(f"no token occurs {settings.least} times, which fastText needs; give it more formulas")
     text, first = folder / _TEXT, folder / _FIRST
     try:
-        _write_text(text, sequences)
+        numbers = [str(number) for number in range(len(sequences.names))]
+        with text.open("w", encoding="ascii") as file:
+            lines = TokenSequences(numbers, sequences.token, sequences.offsets).iter_lines()
+            file.writelines(line + "\n" for line in lines)
         _write_vectors(first, words, settings)
         model = fasttext.train_unsupervised(
             os.fspath(text), model="skipgram", dim=settings.dimensions, ws=settings.window, epoch=settings.epochs,
@@ -129,14 +132,6 @@ def _train(sequences: TokenSequences, settings: FastTextSettings, folder: Path) 
         first.unlink(missing_ok=True)
     vectors = np.array([model.get_word_vector(str(word)) for word in words], np.float32)
     return [sequences.names[word] for word in words], vectors
-
-
-def _write_text(path: Path, sequences: TokenSequences) -> None:
-    numbered = TokenSequences(
-        [str(number) for number in range(len(sequences.names))], sequences.token, sequences.offsets
-    )
-    with path.open("w", encoding="ascii") as file:
-        file.writelines(line + "\n" for line in numbered.iter_lines())
 
 
 def _write_vectors(path: Path, words: list[int], settings: FastTextSettings) -> None:
