@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eqkin.search.query import FormulaReader
-from eqkin.search.wildcards import Pattern, match_pattern, replace_wildcards
+from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees.mathml import number_nodes, to_forest, to_mathml, to_node
 
 _READER = FormulaReader(1)
@@ -17,7 +17,7 @@ def tree(latex):
 
 
 def found(pattern, latex):
-    return match_pattern(_READER.read(pattern).root, tree(latex))
+    return Pattern(_READER.read(pattern).root).match(tree(latex))
 
 
 def said(node):
@@ -115,12 +115,12 @@ def test_pattern_ignores_layout():
     assert found(r"\operatorname{Tr} ?A", r"\mathrm{Tr}{A}") is None  # a name is not three letters
     assert found("|?x|", r"\left|\phantom{a} y \right|").whole
     fenced = _READER.read("<math><mi>f</mi><mfenced><mi>a</mi><mi>b</mi></mfenced></math>").root
-    assert match_pattern(_READER.read("f(?x,?y)").root, fenced).whole
+    assert Pattern(_READER.read("f(?x,?y)").root).match(fenced).whole
 
 
 def test_match_pairs_nodes_of_both_trees():
     pattern, other = _READER.read(r"\frac{?a}{2} = y").root, tree(r"x \in \frac{(s+t)^2 u}{2} = y")
-    match = match_pattern(pattern, other)
+    match = Pattern(pattern).match(other)
     ours = {number: node for node, number in _nodes(pattern)}
     theirs = {number: node for node, number in _nodes(other)}
     pairs = [(said(ours[i]), said(theirs[j])) for i, j in match.pairs]
@@ -141,7 +141,7 @@ def test_match_stops_after_its_limit_of_steps():
     other = tree("".join(f"x_{{{i % 7}}}" for i in range(300)) + "=0")
     assert pattern.match(other) is None  # trying all ways to bind the names would take years
     assert found("?a+?b", "x+y").whole
-    assert match_pattern(_READER.read("?a+?b").root, tree("x+y"), limit=2) is None
+    assert Pattern(_READER.read("?a+?b").root).match(tree("x+y"), limit=2) is None
 
 
 @pytest.mark.parametrize(

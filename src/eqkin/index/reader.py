@@ -111,10 +111,13 @@ class VectorIndex:
         if chosen is not None and len(chosen) <= self._settings.max_compared_trees:
             cosines = queries[usable] @ self._files.take(self._files.rows.find_rows(chosen)).T
             best = np.argpartition(-cosines, limit - 1, axis=1)[:, :limit]
-            found = np.take_along_axis(cosines, best, axis=1), chosen[best]
+            values, hits = np.take_along_axis(cosines, best, axis=1), chosen[best]
         else:
-            found = self._nearest.search(queries[usable], limit, chosen)
-        similarities[usable, :limit], trees[usable, :limit] = _sort_hits(*found)
+            values, hits = self._nearest.search(queries[usable], limit, chosen)
+        order = np.lexsort((hits, -values, hits < 0), axis=1)  # equal ones by tree, missing hits last
+        hits = np.take_along_axis(hits, order, axis=1)
+        values = np.clip(np.take_along_axis(values, order, axis=1), -1, 1)
+        similarities[usable, :limit], trees[usable, :limit] = np.where(hits < 0, np.float32(0), values), hits
         return similarities, trees
 
     def get_vectors(self, trees: Integers) -> Floats:
@@ -157,11 +160,3 @@ class VectorIndex:
             return None
         except StorageFailed:
             return build_inverted_lists(self._files)
-
-
-def _sort_hits(similarities: Floats, trees: Integers) -> tuple[Floats, Integers]:
-    """Sort hits by similarity, equal ones by tree; missing hits last."""
-    order = np.lexsort((trees, -similarities, trees < 0), axis=1)
-    trees = np.take_along_axis(trees, order, axis=1)
-    similarities = np.clip(np.take_along_axis(similarities, order, axis=1), -1, 1)
-    return np.where(trees < 0, np.float32(0), similarities), trees

@@ -115,10 +115,12 @@ class TextIndex:
         with translate_text_errors(self._path):
             database, library = self._connect()
             (total,) = database.execute("SELECT coalesce(max(seq), 0) FROM sqlite_sequence").fetchone()
-            count = {phrase: _count_documents(database, phrase) for phrase in {*required, *optional}}
-            finding = required[:1] or (
-                optional if papers is not None else _choose_finding_words(optional, count, total, limit)
-            )
+            counting = "SELECT count(*) FROM text WHERE text MATCH ?"
+            count = {p: int(database.execute(counting, (p,)).fetchone()[0]) for p in {*required, *optional}}
+            finding = required[:1] or optional
+            if not required and papers is None:  # rare words if they find enough, since common ones are slow
+                rare = [word for word in optional if count[word] <= _COMMON_FRACTION * total]
+                finding = rare if sum(count[word] for word in rare) >= 4 * limit else optional
             expression, phrases = _build_expression(required, optional, finding)
             highest = _SATURATION * sum(_compute_idf(count[phrase], total) for phrase in phrases)
             wanted = limit
@@ -176,19 +178,9 @@ def split_query(text: str) -> tuple[list[str], list[str]]:
     return required, list(optional)[:_MAX_WORDS]
 
 
-def _count_documents(database: sqlite3.Connection, phrase: str) -> int:
-    return int(database.execute("SELECT count(*) FROM text WHERE text MATCH ?", (phrase,)).fetchone()[0])
-
-
 def _compute_idf(count: int, total: int) -> float:
     """Return the inverse document frequency as FTS5 computes it."""
     return max(log(max(total - count, 0) + 0.5) - log(count + 0.5), 1e-6)
-
-
-def _choose_finding_words(optional: list[str], count: dict[str, int], total: int, limit: int) -> list[str]:
-    """Return words of which a section must have one: the rare ones if they find enough, since common ones are slow."""
-    rare = [word for word in optional if count[word] <= _COMMON_FRACTION * total]
-    return rare if sum(count[word] for word in rare) >= 4 * limit else optional
 
 
 def _build_expression(required: list[str], optional: list[str], finding: list[str]) -> tuple[str, list[str]]:

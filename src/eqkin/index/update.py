@@ -106,7 +106,9 @@ def update_index(
     try:
         folder.mkdir(exist_ok=True)
         with WriterLock(folder):
-            update = _IndexUpdate(library, encoder, progress or _ignore_progress, executor or LocalExecutor(), settings)
+            update = _IndexUpdate(
+                library, encoder, progress or (lambda *_: None), executor or LocalExecutor(), settings
+            )
             return update.run(rebuild)
     except OSError as error:
         raise StorageFailed(f"{folder}: {error.strerror or error}; what was stored before is intact") from error
@@ -138,10 +140,6 @@ def ensure_current(library: LibraryFiles, encoder: Embedder, is_complete: Callab
         with suppress(LibraryBusy):  # then another process is updating it
             update_index(library, encoder)
     return not current
-
-
-def _ignore_progress(*_: object) -> None:
-    pass
 
 
 class _IndexUpdate:

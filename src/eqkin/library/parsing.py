@@ -205,7 +205,13 @@ def convert_document(document: Document) -> tuple[list[ParsedEquation], Forest]:
     for e in equations:
         if e.environment == MATHML_ENVIRONMENT:
             n_trees += _convert_mathml(e, builder, n_trees)
-    return equations, _sort_trees(equations, builder.build())
+    # trees in the order of their equations, and sorted strings: equal content is equal bytes
+    forest = builder.build()
+    with_tree = [e for e in equations if e.tree >= 0]
+    order = [e.tree for e in with_tree]
+    for position, e in enumerate(with_tree):
+        e.tree = position
+    return equations, (forest if order == list(range(len(forest))) else forest.select(order)).canonicalise()
 
 
 def _convert_mathml(equation: ParsedEquation, builder: ForestBuilder, n_trees: int) -> int:
@@ -220,15 +226,6 @@ def _convert_mathml(equation: ParsedEquation, builder: ForestBuilder, n_trees: i
         return 0
     equation.status, equation.tree = "converted", n_trees
     return 1
-
-
-def _sort_trees(equations: list[ParsedEquation], forest: Forest) -> Forest:
-    """Put trees in the order of their equations and sort strings, so that equal content is equal bytes."""
-    with_tree = [e for e in equations if e.tree >= 0]
-    order = [e.tree for e in with_tree]
-    for position, e in enumerate(with_tree):
-        e.tree = position
-    return (forest if order == list(range(len(forest))) else forest.select(order)).canonicalise()
 
 
 def compute_content_digest(parsed: ParsedPaper) -> str:

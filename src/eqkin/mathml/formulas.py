@@ -132,10 +132,6 @@ def _substitute(pattern: str, replacement: str) -> _Repair:
     return lambda text, at: compiled.sub(replacement, text)
 
 
-def _wrap_in_aligned(text: str, at: int) -> str:
-    return rf"\begin{{aligned}}{text}\end{{aligned}}"
-
-
 def _escape_underscores(text: str, at: int) -> str:
     return _TEXT.sub(lambda m: _UNDERSCORE.sub(r"\\_", m[0]), text)
 
@@ -148,10 +144,6 @@ def _drop_character(text: str, at: int) -> str:
     return text[:at] + text[at + 1 :] if 0 <= at < len(text) else text
 
 
-def _close_group(text: str, at: int) -> str:
-    return text + "}"
-
-
 _COMMAND_WITH_ARGUMENTS = r"\\[A-Za-z]+(?:\s*+\{(?:[^{}]++|\{[^{}]*+\})*+\})"
 _move_limits_first = _substitute(r"([_^])\s*\\limits(?![A-Za-z])", r"\\limits\1")
 _brace_scripts = _substitute(rf"([_^])\s*({_COMMAND_WITH_ARGUMENTS}*)", r"\1{\2}")
@@ -162,7 +154,7 @@ _drop_row_space = _substitute(r"\\\\\s*\[[^\]]*\]", r"\\\\ ")
 _drop_trailing_backslash = _substitute(r"\\+\s*$", "")
 
 _REPAIRS: tuple[tuple[re.Pattern[str], tuple[_Repair, ...]], ...] = (
-    (re.compile(r"Expected 'EOF', got '&'"), (_wrap_in_aligned,)),
+    (re.compile(r"Expected 'EOF', got '&'"), (lambda text, at: rf"\begin{{aligned}}{text}\end{{aligned}}",)),
     (
         re.compile(r"Got function|Expected group (?:after|as)"),
         (_move_limits_first, _escape_underscores, _brace_scripts, _insert_group),
@@ -171,7 +163,7 @@ _REPAIRS: tuple[tuple[re.Pattern[str], tuple[_Repair, ...]], ...] = (
     (re.compile(r"Double (?:sub|super)script"), (_insert_group,)),
     (re.compile(r"got '_'|Expected 'EOF', got '\^'"), (_escape_underscores, _insert_group)),
     (re.compile(r"'\\right'|Expected & or|'\\middle'|\\middle without|delimiter"), (_drop_left_right,)),
-    (re.compile(r"got 'EOF'|Unexpected end of input"), (_brace_radicand, _close_group)),
+    (re.compile(r"got 'EOF'|Unexpected end of input"), (_brace_radicand, lambda text, at: text + "}")),
     (re.compile(r"Expected 'EOF', got '\}'|Extra \}"), (_drop_character,)),
     (re.compile(r"Invalid (?:size|unit)"), (_drop_row_space,)),
     (re.compile(r"Unexpected character"), (_drop_trailing_backslash, _drop_character)),

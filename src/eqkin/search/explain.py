@@ -128,9 +128,10 @@ def _pair_nodes(ours: _TreeParts, theirs: _TreeParts, tiling: Alignment) -> tupl
             if number in nodes and not theirs.nodes[nodes[number]].children:
                 pairings[number] = Pairing(number, nodes[number], values[number])
             continue
-        there = _map_span(partner, start, end)
-        if there is None:
-            continue
+        places = [partner[place] for place in range(start, end) if place in partner]
+        if not places or len(places) < end - start or max(places) - min(places) + 1 != len(places):
+            continue  # no whole span is aligned with it
+        there = min(places), max(places) + 1
         if number in nodes:
             other = nodes[number] if theirs.spans[nodes[number]] == there else -1
         else:
@@ -150,14 +151,6 @@ def _find_renaming(ours: list[Node], theirs: list[Node], tiling: Alignment) -> t
         for mine, other, alike in letters
         if mine.text != other.text and (not alike or is_wildcard(mine))
     )
-
-
-def _map_span(partner: dict[int, int], start: int, end: int) -> tuple[int, int] | None:
-    """Return the span that is aligned with a whole span of the query; None if there is none."""
-    there = [partner[place] for place in range(start, end) if place in partner]
-    if not there or len(there) < end - start or max(there) - min(there) + 1 != len(there):
-        return None
-    return min(there), max(there) + 1
 
 
 def mark_mathml(root: Node, pairings: Iterable[Pairing] = ()) -> str:

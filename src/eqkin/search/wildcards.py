@@ -72,11 +72,6 @@ class Pattern:
         return None
 
 
-def match_pattern(pattern: Node, tree: Node, limit: int = MAX_STEPS) -> PatternMatch | None:
-    """Match a tree or a part of it with a pattern; None if it does not match, or takes too many steps."""
-    return Pattern(pattern).match(tree, limit)
-
-
 def is_wildcard(node: Node) -> bool:
     """Return whether a leaf of a query's tree is a wildcard."""
     return node.tag == "mi" and _WILDCARD_NAME.fullmatch(node.text) is not None
@@ -184,8 +179,10 @@ class _PatternSearch:
         item, other = goal.pattern[goal.at], goal.row.items[goal.place]
         if item.code in self._wild:
             return self._bind_wildcard(goal, self._wild[item.code], room - rest + 1)
-        if item.code != other.code and (item.code not in self._open or not _have_same_slots(item, other)):
-            return True, None
+        if item.code != other.code:
+            same_slots = bool(item.slots) and item.tag == other.tag and len(item.slots) == len(other.slots)
+            if item.code not in self._open or not same_slots:
+                return True, None
         following = self._advance(goal, 1)
         if item.code != other.code:
             for ours, theirs in zip(reversed(item.slots), reversed(other.slots), strict=True):
@@ -196,9 +193,8 @@ class _PatternSearch:
         """Match a wildcard with the next members of the row, and store the other choices."""
         bound = self._bound.get(name)
         last = goal.to_end and goal.at == len(goal.pattern) - 1
-        lengths = (
-            self._iter_bound_lengths(goal, bound) if bound else self._iter_lengths(goal, most if last else 1, most)
-        )
+        least = most if last else 1
+        lengths = self._iter_bound_lengths(goal, bound) if bound else self._iter_lengths(goal, least, most)
         length = next(lengths, 0)
         if not length or length > most:
             return True, None
@@ -207,7 +203,10 @@ class _PatternSearch:
             self._choices.append((goal._replace(length=more), len(self._bound), len(self._pairs)))
         if bound is None:
             run = goal.row.items[goal.place : goal.place + length]
-            self._bound[name] = _Binding(_strip_brackets(goal.row, goal.place, goal.place + length), run)
+            start, end = goal.place, goal.place + length
+            while end - start > 2 and goal.row.items[start].text == "(" and goal.row.partners[start] == end - 1:
+                start, end = start + 1, end - 1  # without brackets around it
+            self._bound[name] = _Binding(goal.row.codes[start:end], run)
         return False, self._advance(goal, length)
 
     def _advance(self, goal: _Goal, length: int) -> _Goal:
@@ -219,7 +218,8 @@ class _PatternSearch:
         """Yield how many members can be an expression, ascending."""
         row, start, least = goal.row, goal.place, max(goal.length, least)
         reach, joins, states = start, True, False
-        may_state = self.statements or _is_side(goal.pattern, goal.at)
+        neighbours = goal.pattern[max(goal.at - 1, 0) : goal.at] + goal.pattern[goal.at + 1 : goal.at + 2]
+        may_state = self.statements or all(item.is_relation for item in neighbours)
         begins = row.partners[start] != start or not row.items[start].needs_before
         for place in range(start, start + most):
             self._spend(1)
@@ -254,21 +254,6 @@ class _PatternSearch:
         self._left -= steps
         if self._left < 0:
             raise _Exhausted
-
-
-def _have_same_slots(item: RowItem, other: RowItem) -> bool:
-    return bool(item.slots) and item.tag == other.tag and len(item.slots) == len(other.slots)
-
-
-def _is_side(pattern: tuple[RowItem, ...], at: int) -> bool:
-    """Return whether a member has only relations as neighbours."""
-    return all(item.is_relation for item in pattern[max(at - 1, 0) : at] + pattern[at + 1 : at + 2])
-
-
-def _strip_brackets(row: ItemRow, start: int, end: int) -> tuple[int, ...]:
-    while end - start > 2 and row.items[start].text == "(" and row.partners[start] == end - 1:
-        start, end = start + 1, end - 1
-    return row.codes[start:end]
 
 
 def _iter_pairs(item: RowItem, other: RowItem, deep: bool) -> Iterator[tuple[int, int]]:

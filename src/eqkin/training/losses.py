@@ -250,7 +250,11 @@ class TermTables:
         for start in range(0, len(forest), part_trees):
             part, rows = offsets[start : start + part_trees + 1], slice(start, start + part_trees)
             here = slice(int(part[0]), int(part[-1]))
-            columns[rows], values[rows] = _build_term_rows(part - part[0], column[here], value[here], max_terms)
+            table, real = select_heaviest(part - part[0], value[here], max_terms)
+            heaviest = np.append(value[here], np.float32(0))[table]
+            heaviest[part[1:] == part[:-1]] = 0
+            length = np.sqrt(np.where(real, heaviest**2, 0).sum(1, keepdims=True)).clip(1e-6)
+            columns[rows], values[rows] = np.append(column[here], np.uint16(0))[table], heaviest / length
         self._column = torch.from_numpy(columns).to(device)
         self._value = torch.from_numpy(values).to(device)
 
@@ -285,17 +289,6 @@ def _hash_terms(forest: Forest, part_trees: int) -> tuple[Integers, npt.NDArray[
         columns.append((key[first] & (TERM_COLUMNS - 1)).astype(np.uint16))
         counts.append(np.add.reduceat(terms.count[here], first, dtype=np.float32) if len(first) else counts[0])
     return np.cumsum(np.concatenate(sizes)), np.concatenate(columns), np.concatenate(counts)
-
-
-def _build_term_rows(
-    offsets: Integers, column: npt.NDArray[np.uint16], value: Floats, max_terms: int
-) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float16]]:
-    """Return columns and values of the heaviest terms of each tree, scaled to length 1."""
-    table, real = select_heaviest(offsets, value, max_terms)
-    columns, values = np.append(column, np.uint16(0))[table], np.append(value, np.float32(0))[table]
-    values[offsets[1:] == offsets[:-1]] = 0
-    length = np.sqrt(np.where(real, values**2, 0).sum(1, keepdims=True)).clip(1e-6)
-    return columns.astype(np.int16), (values / length).astype(np.float16)
 
 
 class WordLoss(nn.Module):

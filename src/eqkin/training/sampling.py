@@ -35,7 +35,6 @@ from eqkin.training.data import Corpus
 from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup
 from eqkin.training.losses import TERM_COLUMNS, TermTables
 from eqkin.training.randomness import RandomStream
-from eqkin.trees.forest import Array
 
 STRUCTURAL_NEIGHBOURS = 16  # per tree
 PROJECTION_DIMENSIONS = 512  # of a random projection that nearly preserves cosines
@@ -82,7 +81,10 @@ class TripletSampler:
         section_start = np.searchsorted(corpus.section, np.arange(int(corpus.section.max(initial=-1)) + 2))
         in_paper = np.diff(paper_start)[corpus.paper]
         in_section = np.diff(section_start)[corpus.section]
-        neighbours, neighbour_start = _find_citation_neighbours(corpus.citations, papers)
+        # the papers that cite or are cited by each paper, one after the other, and where each paper's begin
+        both = np.concatenate([corpus.citations, corpus.citations[:, ::-1]]).astype(np.int64).reshape(-1, 2)
+        both = np.unique(both, axis=0)
+        neighbours, neighbour_start = both[:, 1], np.searchsorted(both[:, 0], np.arange(papers + 1))
         possible = np.stack([in_section > 1, in_paper > 1, np.diff(neighbour_start)[corpus.paper] > 0])
         possible &= np.array([kind in kinds for kind in CONTEXT_KINDS])[:, None]
         if not possible.any():
@@ -124,28 +126,17 @@ class TripletSampler:
         partner = start + self._streams["partner"].draw_below((end - start - 1).clamp(min=1), steps, index)
         partner += (partner >= anchor).long()
         if len(self._neighbours):
-            partner = torch.where(kind == 2, self._draw_cited(paper, steps, index), partner)
+            first, last = self._neighbour_start[paper], self._neighbour_start[paper + 1]
+            chosen = first + self._streams["cited"].draw_below((last - first).clamp(min=1), steps, index)
+            cited = self._neighbours[chosen.clamp(max=len(self._neighbours) - 1)]
+            partner = torch.where(kind == 2, self._draw_from_papers(cited, "partner", steps, index), partner)
         other_paper = self._streams["paper"].draw_below(self.papers, steps, index)
         return Triplets(anchor, partner, self._draw_from_papers(other_paper, "negative", steps, index), kind)
-
-    def _draw_cited(self, paper: Tensor, steps: Tensor, index: Tensor) -> Tensor:
-        """Draw an equation of a paper that cites or is cited by each paper."""
-        start, end = self._neighbour_start[paper], self._neighbour_start[paper + 1]
-        chosen = start + self._streams["cited"].draw_below((end - start).clamp(min=1), steps, index)
-        cited = self._neighbours[chosen.clamp(max=len(self._neighbours) - 1)]
-        return self._draw_from_papers(cited, "partner", steps, index)
 
     def _draw_from_papers(self, paper: Tensor, stream: str, steps: Tensor, index: Tensor) -> Tensor:
         """Draw an equation of each paper."""
         start, end = self._paper_start[paper], self._paper_start[paper + 1]
         return start + self._streams[stream].draw_below(end - start, steps, index)
-
-
-def _find_citation_neighbours(citations: Array, papers: int) -> tuple[Array, Array]:
-    """Return the papers that cite or are cited by each paper, one after the other, and where each paper's begin."""
-    both = np.concatenate([citations, citations[:, ::-1]]).astype(np.int64).reshape(-1, 2)
-    both = np.unique(both, axis=0)
-    return both[:, 1], np.searchsorted(both[:, 0], np.arange(papers + 1))
 
 
 class NeighbourSampler:

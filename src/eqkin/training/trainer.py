@@ -107,7 +107,13 @@ class Trainer:
         self._averaged = averaged if config.averaged else None
         self._average = copy.deepcopy(self._averaged).requires_grad_(False) if self._averaged is not None else None
         self._rate = torch.tensor(config.learning_rate, device=self.device)
-        self._optimizer = self._build_optimizer()
+        on_gpu, decay = self.device.type == "cuda", config.weight_decay
+        options: dict[str, Any] = {"lr": self._rate, "fused": on_gpu, "foreach": False, "capturable": on_gpu}
+        self._optimizer: torch.optim.Optimizer
+        if decay:
+            self._optimizer = torch.optim.AdamW(module.parameters(), weight_decay=decay, **options)
+        else:
+            self._optimizer = torch.optim.Adam(module.parameters(), **options)
         self.step = 0
         self._now = torch.zeros((), dtype=torch.int64, device=self.device)  # `step` on the device
         self._losses = torch.zeros(steps_ahead, len(parts), device=self.device)
@@ -117,13 +123,6 @@ class Trainer:
         self._speed = 0.0  # examples per second
         self._unlogged: list[list[float]] = []  # losses since the last record
         self._logged_seconds = 0.0
-
-    def _build_optimizer(self) -> torch.optim.Optimizer:
-        on_gpu, decay = self.device.type == "cuda", self.config.weight_decay
-        options: dict[str, Any] = {"lr": self._rate, "fused": on_gpu, "foreach": False, "capturable": on_gpu}
-        if not decay:
-            return torch.optim.Adam(self.module.parameters(), **options)
-        return torch.optim.AdamW(self.module.parameters(), weight_decay=decay, **options)
 
     @property
     def rate(self) -> float:

@@ -129,7 +129,11 @@ class MilvusCollection:
             raise CorruptData(
                 f"{self} was made by an eqkin with other terms; push the library into another one with --collection"
             )
-        self._create(self.papers, _build_paper_schema(info))
+        kind, schema = import_pymilvus().DataType, _start_schema(info, "", 2)  # Milvus wants a vector: there is none
+        schema.add_field("content", kind.VARCHAR, max_length=256)  # identifies what was pushed
+        schema.add_field("equations", kind.INT64)  # -1: the row is not a paper's
+        schema.add_field("missing", kind.INT64)  # equations without a vector
+        self._create(self.papers, schema)
         indexes: dict[str, tuple[str, str, dict[str, Any]]] = {"vector": ("HNSW", "IP", _HNSW)}
         if info.terms:
             indexes["terms"] = ("SPARSE_INVERTED_INDEX", "IP", {})
@@ -278,14 +282,6 @@ def _build_equation_schema(info: CollectionInfo) -> Any:
             )
         )
     schema.add_field("authors", kind.VARCHAR, max_length=MAX_TEXT_BYTES)
-    return schema
-
-
-def _build_paper_schema(info: CollectionInfo) -> Any:
-    kind, schema = import_pymilvus().DataType, _start_schema(info, "", 2)  # Milvus wants a vector: there is none
-    schema.add_field("content", kind.VARCHAR, max_length=256)  # identifies what was pushed
-    schema.add_field("equations", kind.INT64)  # -1: the row is not a paper's
-    schema.add_field("missing", kind.INT64)  # equations without a vector
     return schema
 
 

@@ -248,9 +248,7 @@ class _Pusher:
         if prune:
             self._prune(here)
         if report.papers or report.removed:
-            with suppress(
-                Unreachable, StorageFailed
-            ):  # what was written is safe; the server indexes it in its own time
+            with suppress(Unreachable, StorageFailed):  # what was written is safe; the server will index it
                 collection.connection.call("flush", collection.name, seconds=WRITE_SECONDS)
             self.lease.renew()
         self._write_summary()

@@ -49,10 +49,6 @@ def _make_network(name: str, title: str, folder: Path | str, context: Experiment
     return NetworkSystem(name, title, folder, device=context.device, progress=make_progress(title, context))
 
 
-def _make_engine(context: ExperimentContext) -> System:
-    return EngineSystem(device=context.device, progress=make_progress(EngineSystem.title, context))
-
-
 def _make_vector(context: ExperimentContext) -> System:
     system = _make_network("eqkin-vector", "eqkin, vector alone", "eqkin", context)
     system.tuned_on = ENGINE_TUNED_ON
@@ -66,7 +62,10 @@ def _make_untrained(context: ExperimentContext) -> System:
 
 
 SYSTEMS: Mapping[str, SystemEntry] = {
-    "eqkin": SystemEntry("eqkin's search engine: structural overlap, common substrings and vectors", _make_engine),
+    "eqkin": SystemEntry(
+        "eqkin's search engine: structural overlap, common substrings and vectors",
+        lambda context: EngineSystem(device=context.device, progress=make_progress(EngineSystem.title, context)),
+    ),
     "eqkin-vector": SystemEntry("the vector of eqkin's own recipe alone; cosine", _make_vector),
     "paper": SystemEntry(
         "the bundled graph network, trained by the paper's recipe; cosine",
