@@ -215,7 +215,7 @@ class _FunctionPool:
         context = multiprocessing.get_context("spawn")
         self._pool = ProcessPoolExecutor(jobs, context, initializer=_prepare_worker, initargs=(self._file,))
         try:
-            self._pool.submit(_do_nothing).result()
+            self._pool.submit(os.getpid).result()
         except BaseException as error:
             self.close()
             if isinstance(error, BrokenProcessPool | OSError):
@@ -286,7 +286,3 @@ def _exit_with_parent(parent: BaseProcess) -> None:
 
 def _apply_function(task: Any) -> Any:
     return _function(task)
-
-
-def _do_nothing() -> None:
-    pass

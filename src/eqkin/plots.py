@@ -64,13 +64,13 @@ _MAX_POINTS = 2_000  # a line with more points makes an SVG large
 
 
 @contextmanager
-def apply_style(extra: dict[Any, Any] | None = None) -> Iterator[None]:
-    """Apply the style of all figures, and `extra` settings of matplotlib; raises `BadInput` without matplotlib."""
+def apply_style() -> Iterator[None]:
+    """Apply the style of all figures; raises `BadInput` without matplotlib."""
     try:
         import matplotlib
     except ImportError as error:
         raise BadInput("figures need matplotlib: pip install 'eqkin[train]' or 'eqkin[eval]'") from error
-    with matplotlib.rc_context(STYLE | (extra or {})), warnings.catch_warnings():
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # the reader's font may have it
         yield
 

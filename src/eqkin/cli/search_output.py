@@ -72,7 +72,11 @@ def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool
         formula = Text(f"{rank:>{width}}  {hit.score:.3f} ", style="cyan")
         formula.append(_format_formula(hit.equation, latex), style="default")
         console.print(formula, soft_wrap=True)
-        console.print(f"{indent}{_describe_place(hit)}", style="dim", soft_wrap=True)
+        parts = [format_paper_name(hit.equation.paper), hit.equation.section, hit.equation.id]
+        parts += [f"the same in {len(hit.same)} more"] if hit.same else []
+        parts += [f"{hit.more} more from this paper"] if hit.more else []
+        place = strip_control_chars(" · ".join(part for part in parts if part))
+        console.print(f"{indent}{place}", style="dim", soft_wrap=True)
         for line in _iter_explanation(results, hit):
             console.print(f"{indent}{line}", style="green", soft_wrap=True)
     if results.missing:
@@ -85,15 +89,6 @@ def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool
 def _format_formula(equation: EquationRecord, latex: bool) -> str:
     text = "" if latex else to_unicode(equation.mathml)
     return strip_control_chars(text or " ".join(equation.latex.split()))
-
-
-def _describe_place(hit: Hit) -> str:
-    parts = [format_paper_name(hit.equation.paper), hit.equation.section, hit.equation.id]
-    if hit.same:
-        parts.append(f"the same in {len(hit.same)} more")
-    if hit.more:
-        parts.append(f"{hit.more} more from this paper")
-    return strip_control_chars(" · ".join(part for part in parts if part))
 
 
 def format_paper_name(paper: PaperRecord) -> str:

@@ -40,7 +40,6 @@ from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.latex import parse
 from eqkin.library.parsing import convert_document
-from eqkin.search.query import FormulaReader
 from eqkin.search.rerank import compute_relevance_within
 from eqkin.statistics import (
     RESAMPLES,
@@ -91,13 +90,12 @@ class LabelledSet:
         return sum(count - 1 for count in Counter(self.equations.formulas.latex or ()).values())
 
 
-def read_labelled(path: Path, *, skip_unreadable: bool = False, reader: FormulaReader | None = None) -> LabelledSet:
+def read_labelled(path: Path, *, skip_unreadable: bool = False) -> LabelledSet:
     """Read a JSON file, `[{"latex": ..., "label": ...}, ...]`; labels are strings or whole numbers.
 
     Args:
         path: The file.
         skip_unreadable: Leave out formulas that cannot be read; the set lists them.
-        reader: Reads the formulas.
 
     Raises:
         BadInput: The file has another form or is empty, or a formula cannot be read.
@@ -113,7 +111,7 @@ def read_labelled(path: Path, *, skip_unreadable: bool = False, reader: FormulaR
             f"{path}: {len(data):,} equations, but at most {MAX_EQUATIONS:,} can be compared; give a part of them"
         )
     entries = [_parse_entry(entry, f"{path}, entry {number}") for number, entry in enumerate(data, 1)]
-    read = read_formulas([(str(number), latex) for number, (latex, _) in enumerate(entries, 1)], reader)
+    read = read_formulas([(str(number), latex) for number, (latex, _) in enumerate(entries, 1)])
     if read.problems and not skip_unreadable:
         problems = _describe_problems(read, entries)
         raise BadInput(f"{path}: {problems}; correct these formulas, or skip them (--skip-unreadable)")

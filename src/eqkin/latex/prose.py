@@ -9,6 +9,7 @@ import re
 import unicodedata
 
 EQUATION_MARK = "\ufffc"  # marks the place of a display equation in the prose
+_CONTEXT_CHARS = 400  # before and after an equation
 
 _DROP_WITH_ARGUMENT = re.compile(
     r"\\(?:label|ref|eqref|cref|Cref|autoref|pageref|nameref|cite[a-zA-Z]*\*?|nocite|bibliography|bibliographystyle"
@@ -79,14 +80,14 @@ def to_plain_text(latex: str) -> str:
     return latex.strip(" \n")
 
 
-def extract_context(prose: str, mark: int, reach: int = 400) -> tuple[str, str]:
+def extract_context(prose: str, mark: int) -> tuple[str, str]:
     """Return the text just before and after the equation with this mark number in a section's plain text."""
     at = -1
     for _ in range(mark + 1):
         at = prose.find(EQUATION_MARK, at + 1)
     if at < 0:
         return "", ""
-    before, after = prose[max(0, at - reach) : at], prose[at + 1 : at + 1 + reach]
+    before, after = prose[max(0, at - _CONTEXT_CHARS) : at], prose[at + 1 : at + 1 + _CONTEXT_CHARS]
     before, after = before.rpartition(EQUATION_MARK)[2], after.partition(EQUATION_MARK)[0]
     if before.count("$") % 2:  # the window cuts an inline formula
         before = before.partition("$")[2]

@@ -56,7 +56,8 @@ def _find_locations(name: str) -> list[Path]:
 def _iter_module_items(name: str, roots: list[Path], limits: Limits) -> Iterator[SourceItem]:
     for root in roots:
         for path in _iter_python_files(root):
-            module = _make_module_name(name, root, path)
+            parts = path.relative_to(root).with_suffix("").parts if path != root else ()
+            module = ".".join([name, *(parts[:-1] if parts[-1:] == ("__init__",) else parts)])
             key = f"python:{module}"
             try:
                 raw = read_capped(path, limits.document_bytes)
@@ -75,15 +76,6 @@ def _iter_python_files(root: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(root):
         folders[:] = sorted(f for f in folders if f not in ("tests", "test", "__pycache__"))
         yield from (Path(folder, file) for file in sorted(files) if file.endswith(".py"))
-
-
-def _make_module_name(name: str, root: Path, path: Path) -> str:
-    if path == root:
-        return name
-    parts = list(path.relative_to(root).with_suffix("").parts)
-    if parts[-1] == "__init__":
-        parts.pop()
-    return ".".join([name, *parts])
 
 
 def _load_module(path: str, module: str, limits: Limits) -> Paper:

@@ -69,19 +69,15 @@ def unpack_eprint(source: BinaryIO, name: str, limits: Limits = LIMITS) -> Unpac
         if kind == "text":
             stem = name.rpartition("/")[2].split("!")[-1].removesuffix(".gz").removesuffix(".tex")
             return UnpackedEprint({f"{stem or 'main'}.tex": stream.read_rest(limits.file_bytes)})
+        if kind in ("pdf", "postscript"):
+            raise BadInput(f"{name}: {'PDF' if kind == 'pdf' else 'PostScript'} only, without its LaTeX source")
+        if kind == "empty":
+            raise BadInput(f"{name}: is empty")
         if kind != "gzip":
-            raise BadInput(_describe_unreadable(kind, name))
+            what = "unknown binary data" if kind == "binary" else f"a {kind} file"
+            raise BadInput(f"{name}: is {what}; what can be read is {_READABLE}")
         stream = open_gzip(stream, limits.archive_bytes)
     raise LimitReached(f"{name}: is compressed more than {_MAX_GZIP_LAYERS - 1} times over")
-
-
-def _describe_unreadable(kind: str, name: str) -> str:
-    if kind in ("pdf", "postscript"):
-        return f"{name}: {'PDF' if kind == 'pdf' else 'PostScript'} only, without its LaTeX source"
-    if kind == "empty":
-        return f"{name}: is empty"
-    what = "unknown binary data" if kind == "binary" else f"a {kind} file"
-    return f"{name}: is {what}; what can be read is {_READABLE}"
 
 
 class _TextFileCollector:

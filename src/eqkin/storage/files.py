@@ -16,7 +16,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
@@ -132,9 +131,7 @@ class WriterLock:
             os.write(self._descriptor, f"process {os.getpid()} on {socket.gethostname()} since {since}\n".encode())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
         os.close(self._descriptor)

@@ -264,14 +264,11 @@ class _TorchrunEnvironment:
 
 
 @contextmanager
-def join_process_group(
-    device: torch.device, *, backend: str | None = None, timeout: timedelta = COLLECTIVE_TIMEOUT
-) -> Iterator[ProcessGroup]:
+def join_process_group(device: torch.device, *, timeout: timedelta = COLLECTIVE_TIMEOUT) -> Iterator[ProcessGroup]:
     """Join the processes that torchrun started, while the context lasts; without torchrun there is one process.
 
     Args:
         device: Where to compute. With "cuda", each process of a machine uses its own GPU.
-        backend: Of torch.distributed; by default nccl on GPUs and gloo on CPUs.
         timeout: How long to wait for a silent process.
 
     Raises:
@@ -283,7 +280,7 @@ def join_process_group(
         yield ProcessGroup(device=device)
         return
     on_gpu = device.type == "cuda"
-    chosen = backend or ("nccl" if on_gpu and dist.is_nccl_available() else "gloo")
+    chosen = "nccl" if on_gpu and dist.is_nccl_available() else "gloo"
     if on_gpu:
         device = _choose_gpu(device, environment, shared=chosen != "nccl")
         torch.cuda.set_device(device)

@@ -16,7 +16,7 @@ from xml.parsers import expat
 from xml.sax.saxutils import escape, quoteattr
 
 from eqkin.errors import BadInput, LimitReached
-from eqkin.limits import LIMITS, Limits
+from eqkin.limits import LIMITS
 from eqkin.trees.forest import Forest, ForestBuilder
 from eqkin.trees.normal import HORIZONTAL_TAGS
 
@@ -53,8 +53,8 @@ class Node:
 
 
 class _MathmlReader:
-    def __init__(self, limits: Limits) -> None:
-        self.limits, self.nodes, self.skipping = limits, 0, 0
+    def __init__(self) -> None:
+        self.nodes, self.skipping = 0, 0
         self.root = Node("math")
         self.stack = [self.root]
 
@@ -64,10 +64,10 @@ class _MathmlReader:
             self.skipping += 1
             return
         self.nodes += 1
-        if self.nodes > self.limits.tree_nodes:
-            raise LimitReached(f"MathML with more than {self.limits.tree_nodes} elements")
-        if len(self.stack) > self.limits.tree_depth:
-            raise LimitReached(f"MathML nested deeper than {self.limits.tree_depth}")
+        if self.nodes > LIMITS.tree_nodes:
+            raise LimitReached(f"MathML with more than {LIMITS.tree_nodes} elements")
+        if len(self.stack) > LIMITS.tree_depth:
+            raise LimitReached(f"MathML nested deeper than {LIMITS.tree_depth}")
         if name in ("math", "semantics"):
             node = Node("math")
         else:
@@ -87,8 +87,8 @@ class _MathmlReader:
         if node.tag == "mtext" and node.text and not node.text.strip(_SMALL_SPACES):
             if self.stack[-1].tag in HORIZONTAL_TAGS:
                 self.stack[-1].children.pop()
-        if len(node.text) > self.limits.leaf_chars:
-            raise LimitReached(f"MathML text longer than {self.limits.leaf_chars} characters")
+        if len(node.text) > LIMITS.leaf_chars:
+            raise LimitReached(f"MathML text longer than {LIMITS.leaf_chars} characters")
 
     def add_text(self, text: str) -> None:
         if not self.skipping:
@@ -102,12 +102,12 @@ def _is_allowed(name: str, value: str) -> bool:
     return name in MATHML_ATTRIBUTES and not _UNSAFE_VALUE.search(value)
 
 
-def parse_mathml(markup: str, limits: Limits = LIMITS) -> Node:
+def parse_mathml(markup: str) -> Node:
     """Return the tree of a `<math>` element given as text. Raises `BadInput` or `LimitReached`."""
-    if len(markup) > limits.mathml_chars:
-        raise LimitReached(f"MathML longer than {limits.mathml_chars} characters")
+    if len(markup) > LIMITS.mathml_chars:
+        raise LimitReached(f"MathML longer than {LIMITS.mathml_chars} characters")
     markup = _ENTITY.sub(lambda m: m[0] if m[1] in _XML_ENTITIES else escape(html5.get(m[1] + ";", "?")), markup)
-    reader = _MathmlReader(limits)
+    reader = _MathmlReader()
     parser = expat.ParserCreate()
     parser.StartElementHandler, parser.EndElementHandler = reader.start_element, reader.end_element
     parser.CharacterDataHandler = reader.add_text

@@ -20,7 +20,12 @@ _MAX_YEARS = 12
 def render_facets(query: WebQuery, results: Results) -> SafeHtml:
     """Render the column of facets."""
     parts: list[Content] = [_render_fields(query, results.fields), _render_years(query, results.years)]
-    switches = tag("div", tag("h2", "List"), tag("ul", _render_switches(query)), class_="facet")
+    items = [
+        _render_item("Few hits per paper", None, replace(query, group=not query.group).to_url(), query.group),
+        _render_item("Fold near-identical", None, replace(query, fold=not query.fold).to_url(), query.fold),
+        _render_item("Mark what matches", None, replace(query, explain=not query.explain).to_url(), query.explain),
+    ]
+    switches = tag("div", tag("h2", "List"), tag("ul", items), class_="facet")
     summary = tag("summary", "Filters")
     return tag("aside", tag("details", summary, parts, switches, open=True), class_="facets", aria_label="Filters")
 
@@ -64,17 +69,6 @@ def _render_year_range(query: WebQuery) -> SafeHtml:
         )
     ]
     return tag("form", hidden, boxes, tag("button", "Go", class_="quiet-button"), action="/search", class_="span")
-
-
-def _render_switches(query: WebQuery) -> list[SafeHtml]:
-    grouped = replace(query, group=not query.group).to_url()
-    folded = replace(query, fold=not query.fold).to_url()
-    marked = replace(query, explain=not query.explain).to_url()
-    return [
-        _render_item("Few hits per paper", None, grouped, query.group),
-        _render_item("Fold near-identical", None, folded, query.fold),
-        _render_item("Mark what matches", None, marked, query.explain),
-    ]
 
 
 def _render_item(name: str, count: int | None, address: str, on: bool) -> SafeHtml:

@@ -113,20 +113,20 @@ class MilvusConnection:
 
         named = {"collection_name": collection} if collection else {}
         try:
-            return getattr(self._get_client(), method)(**named, timeout=seconds, **arguments)
+            with self._connecting:
+                if self._client is None:
+                    token = self._token or os.environ.get("MILVUS_TOKEN", "")
+                    self._client = import_pymilvus().MilvusClient(
+                        uri=self.uri, token=token, timeout=self.seconds, dedicated=True, grpc_options=_GRPC_OPTIONS
+                    )
+                client = self._client
+            return getattr(client, method)(**named, timeout=seconds, **arguments)
         except (import_pymilvus().MilvusException, grpc.RpcError, ValueError) as error:
             raise self._translate_error(error, collection) from error
 
-    def _get_client(self) -> Any:
-        with self._connecting:
-            if self._client is None:
-                token = self._token or os.environ.get("MILVUS_TOKEN", "")
-                self._client = import_pymilvus().MilvusClient(
-                    uri=self.uri, token=token, timeout=self.seconds, dedicated=True, grpc_options=_GRPC_OPTIONS
-                )
-            return self._client
-
     def _translate_error(self, error: Exception, collection: str) -> EqkinError:
+        import grpc
+
         code = getattr(error, "code", None)
         code = code() if callable(code) else code  # a method in gRPC's errors
         message = str(getattr(error, "message", "") or getattr(error, "details", lambda: "")() or error)
@@ -139,7 +139,7 @@ class MilvusConnection:
             return _NotLoaded(f"{self.shown}: its collection {collection} is not loaded; try again in a moment")
         if getattr(code, "name", "") in _DENIED:
             return Unreachable(f"{self.shown}: Milvus denies access ({_shorten(message)}); set MILVUS_TOKEN")
-        if _is_grpc_status(code) or code in _NOT_READY and _NOT_READY_MESSAGE.search(message):
+        if isinstance(code, grpc.StatusCode) or code in _NOT_READY and _NOT_READY_MESSAGE.search(message):
             slow = getattr(code, "name", "") == "DEADLINE_EXCEEDED"
             kind = Unreachable if slow else _Refused
             return kind(f"{self.shown}: Milvus does not answer ({_shorten(message)}); is it running?")
@@ -192,13 +192,6 @@ def parse_address(uri: str) -> tuple[str, str, str]:
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     shown = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path}"
     return parts._replace(netloc=place).geturl(), shown, unquote(user)
-
-
-def _is_grpc_status(code: object) -> bool:
-    """Return whether a code is one of gRPC, not of Milvus."""
-    import grpc
-
-    return isinstance(code, grpc.StatusCode)
 
 
 def _shorten(message: str) -> str:

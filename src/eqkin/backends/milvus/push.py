@@ -237,7 +237,13 @@ class _Pusher:
         fresh = collection.count(collection.name, strong=True) == 0 and not any(
             collection.scan(collection.papers, (), "paper_key != 0", rows=1)
         )
-        for papers in self._iter_papers():
+        last = 0
+        while listed := list_paper_trees(self.library, last, _PAPERS_PER_LOOKUP):
+            last, papers = listed[-1].id, []
+            for paper in listed:
+                count = int(self.vectors.rows.find_known(np.array(paper.trees, np.int64)).sum())
+                report.missing += len(paper.trees) - count
+                papers.append(_ListedPaper(paper.key, f"{paper.content}-{count}", count))
             due = self._retry(partial(self._find_due, papers))
             report.unchanged += len(papers) - len(due)
             for batch in self._iter_batches(due):
@@ -269,18 +275,6 @@ class _Pusher:
             except Unreachable:
                 time.sleep(pause)
         return work()
-
-    def _iter_papers(self) -> Iterator[list[_ListedPaper]]:
-        """List the library's papers, some at a time."""
-        last = 0
-        while papers := list_paper_trees(self.library, last, _PAPERS_PER_LOOKUP):
-            last = papers[-1].id
-            listed = []
-            for paper in papers:
-                count = int(self.vectors.rows.find_known(np.array(paper.trees, np.int64)).sum())
-                self.report.missing += len(paper.trees) - count
-                listed.append(_ListedPaper(paper.key, f"{paper.content}-{count}", count))
-            yield listed
 
     def _find_due(self, papers: Sequence[_ListedPaper]) -> list[_ListedPaper]:
         """Return the papers that the collection does not have as they are."""

@@ -20,7 +20,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -99,9 +98,7 @@ class _Approach0Process:
     def __enter__(self) -> _Approach0Process:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
