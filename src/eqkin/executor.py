@@ -59,7 +59,7 @@ class ExecutorProgress:
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What became of a task: its result, or the reason and message of its failure."""
+    """Outcome of a task: its result, or the reason and message of its failure."""
 
     task: T
     result: Any = None

@@ -62,7 +62,7 @@ class Limits:
     web_body_bytes: int = 200_000  # of a request
     web_header_bytes: int = 131_072  # address and headers of a request
     web_workers: int = 2  # requests processed at the same time
-    web_waiting: int = 128  # requests in the queue, about as many as can be answered in time; others are told to retry
+    web_waiting: int = 128  # requests in the queue, about as many as can be answered in time; others are asked to retry
     web_seconds: float = 30.0  # until a request is abandoned, its time in the queue included
     web_retry_seconds: int = 1  # after which a rejected request may be retried
     web_judgements: int = 100_000  # of one library

@@ -69,7 +69,7 @@ def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
         "diagrams": 0,
         "failed": {},
     }
-    assert "1 papers, 1 equations, 1 trees: all well" in runner.invoke(app, ["verify", "--library", library]).stdout
+    assert "1 papers, 1 equations, 1 trees: no problems" in runner.invoke(app, ["verify", "--library", library]).stdout
     line = json.loads(runner.invoke(app, ["export", "--library", library]).stdout)
     assert line["section"] == "Note"
     assert "converted (0 degraded)" in runner.invoke(app, ["add", "atlas:", "--library", library]).stdout

@@ -243,7 +243,7 @@ def test_judged_compares_systems_runs_and_published_figures(tmp_path):
     (published,) = [row for row in found["tables"][0]["rows"] if row["origin"] == "published"]
     assert published["title"] == "Somebody" and published["cells"]["ndcg"]["value"] == 0.7
     (differences,) = [table for table in found["tables"] if table["name"] == "judged-tiny-differences"]
-    assert differences["title"].startswith("Differences to theirs")
+    assert differences["title"].startswith("Differences from theirs")
 
 
 def test_judged_output_has_no_control_characters_of_files(tmp_path):
@@ -260,16 +260,16 @@ def test_judged_names_tables_that_are_too_wide(tmp_path, monkeypatch):
     options = ["--systems", "paper,tfidf-latex", "--out", tmp_path / "out", "--small"]
     folder = judged_folder(tmp_path / "ours")
     ended = eqkin("evaluate", "judged", folder, *options)
-    assert "Differences to Graph network (bundled): ours\n" in "".join(
+    assert "Differences from Graph network (bundled): ours\n" in "".join(
         f"{line.rstrip()}\n" for line in ended.out.splitlines()
     )
     assert "p-value of a paired randomisation test" in ended.out  # what the figures mean
-    assert "nDCG' by topic: ours: 2 rows, with --json\n" in ended.out
+    assert "nDCG' by topic: ours: 2 rows, shown with --json\n" in ended.out
     assert ended.out.endswith("A small run: systems were hardly trained, its figures mean nothing.\n")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")
     narrow = eqkin("evaluate", "judged", folder, *options)
-    assert "Differences to Graph network (bundled): ours: too wide for this terminal; 1 rows" in narrow.out
+    assert "Differences from Graph network (bundled): ours: too wide for this terminal; 1 rows" in narrow.out
     assert "…" not in narrow.out
 
 

@@ -155,12 +155,12 @@ def test_judgement_with_keywords_is_stored(page, client):
     hit = page.locator("#hit-1")
     name = hit.get_attribute("data-id")
     hit.get_by_role("button", name="Relevant", exact=True).click()
-    expect(hit.locator(".judged")).to_have_text("Kept.")
+    expect(hit.locator(".judged")).to_have_text("Saved.")
     hit.get_by_label("Keywords").fill("fraction, quotient")
     hit.get_by_label("Keywords").press("Enter")
-    expect(hit.locator(".judged")).to_have_text("Kept, with keywords.")
+    expect(hit.locator(".judged")).to_have_text("Saved, with keywords.")
     page.locator("#hit-2").get_by_role("button", name="Not", exact=True).click()
-    expect(page.locator("#hit-2 .judged")).to_have_text("Kept.")
+    expect(page.locator("#hit-2 .judged")).to_have_text("Saved.")
     exported = client.get("/api/judgements").json()["queries"]
     (query,) = [q for q in exported if "judged" in q["latex"]]
     assert query["relevant"] == [name]
@@ -212,7 +212,7 @@ def test_page_can_be_used_by_keyboard(page):
     page.keyboard.press("k")
     expect(page.locator("#hit-1")).to_be_focused()
     page.keyboard.press("r")
-    expect(page.locator("#hit-1 .judged")).to_have_text("Kept.")
+    expect(page.locator("#hit-1 .judged")).to_have_text("Saved.")
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")

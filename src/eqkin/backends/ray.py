@@ -188,7 +188,7 @@ class RayExecutor(Executor):
 
 @dataclass(frozen=True)
 class _MachineFault:
-    """Why a task failed on a node where another node may succeed."""
+    """Reason why a task failed on a node where another node may succeed."""
 
     node: str
     message: str

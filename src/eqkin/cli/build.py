@@ -64,7 +64,7 @@ def add(
 
     With `--engine ray`, a cluster parses and embeds; a task is a tar shard or some hundred papers. Its nodes need the
     same version of eqkin and must see the same paths (a shared file system). The library is written here and is the
-    same as this machine alone would make. Workers and nodes may die meanwhile.
+    same as this machine alone would make. Workers and nodes may fail during the run.
 
     **Examples**
 

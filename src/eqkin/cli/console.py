@@ -1,4 +1,4 @@
-"""What all commands share in a terminal: output for people or programs, warnings, progress, errors as exit codes."""
+"""Terminal helpers of all commands: output for people or programs, warnings, progress, errors as exit codes."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from eqkin.cli.console import guard_output
 
 
 class OutputForm(StrEnum):
-    """What is printed for each formula."""
+    """Output format for each formula."""
 
     mathml = "mathml"
     tree = "tree"
@@ -34,7 +34,7 @@ def convert(
         typer.Option(
             "--to",
             help="mathml; tree: MathML as nested JSON; operators: what the formula says, the same for equivalent "
-            "notations, as nested JSON; json: latex, mathml, degraded, error.",
+            "notations, as nested JSON; json: latex, mathml, degraded, repaired, error.",
         ),
     ] = OutputForm.mathml,
 ) -> None:

@@ -24,16 +24,22 @@ if TYPE_CHECKING:
     from eqkin.training.data import Corpus
 
 CacheFolder = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="Keeps fitted systems and measurements; nothing is repeated.")
+    Path,
+    typer.Option(
+        "--out", "-o", metavar="DIR", help="Folder for fitted systems and measurements: nothing is computed twice."
+    ),
 ]
 SystemNames = Annotated[
-    str, typer.Option("--systems", "-s", metavar="NAMES", help="Systems, with commas: see `eqkin evaluate systems`.")
+    str,
+    typer.Option(
+        "--systems", "-s", metavar="NAMES", help="Systems, separated by commas; `eqkin evaluate systems` lists them."
+    ),
 ]
 FitCorpus = Annotated[
     Path | None, typer.Option("--corpus", metavar="FILE", help="Fit systems on this corpus instead of the library.")
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, or auto: a GPU if there is one.")]
-Small = Annotated[bool, typer.Option("--small", help="A quick look: systems are hardly trained, figures mean nothing.")]
+Small = Annotated[bool, typer.Option("--small", help="Test run: systems are hardly trained, figures mean nothing.")]
 
 DEFAULT_FOLDER = Path("evaluation")
 _FILE_WIDTH = 400  # columns of a table that is written to a file
@@ -59,7 +65,10 @@ def labelled(
     names: SystemNames = "",
     corpus: FitCorpus = None,
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Network of the engine.", show_default="the bundled one")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the network that the search engine uses.", show_default="the bundled one"
+        ),
     ] = None,
     skip: Annotated[bool, typer.Option("--skip-unreadable", help="Leave out formulas that cannot be read.")] = False,
     out: CacheFolder = DEFAULT_FOLDER,
@@ -110,7 +119,7 @@ def labelled(
 
 @app.command()
 def judged(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="With topics.tsv, formulas.tsv and qrels.txt.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with topics.tsv, formulas.tsv and qrels.txt.")],
     library: LibraryFolder,
     names: SystemNames = "eqkin,eqkin-vector,paper,tfidf-latex",
     runs: Annotated[
@@ -119,7 +128,7 @@ def judged(
     published: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Published figures for the set, as JSON.")
     ] = None,
-    baseline: Annotated[str, typer.Option(help="Test the others against it.", show_default="the first")] = "",
+    baseline: Annotated[str, typer.Option(help="System to test the others against.", show_default="the first")] = "",
     corpus: FitCorpus = None,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
@@ -259,7 +268,9 @@ def print_tables(result: ExperimentResult, as_json: bool) -> None:
             width = console.measure(shown, options=console.options.update(max_width=_FILE_WIDTH)).minimum
             if table.quotes or width > console.width:
                 reason = "" if table.quotes else "too wide for this terminal; "
-                console.print(Text(f"{table.title}: {reason}{len(table.rows):,} rows, with --json"), soft_wrap=True)
+                console.print(
+                    Text(f"{table.title}: {reason}{len(table.rows):,} rows, shown with --json"), soft_wrap=True
+                )
                 continue
             console.print(shown)
             console.print(Text(clean_text(table.caption), style="dim"), soft_wrap=not console.is_terminal)

@@ -108,7 +108,7 @@ def verify(library: LibraryFolder, as_json: AsJson = False) -> None:
             typer.echo(f"note: {note}")
         for problem in report.problems:
             typer.secho(f"problem: {problem}", fg="red")
-        state = f"{len(report.problems)} problems" if report.problems else "all well"
+        state = f"{len(report.problems)} problems" if report.problems else "no problems"
         typer.echo(f"{report.papers:,} papers, {report.equations:,} equations, {report.trees:,} trees: {state}")
         typer.echo(f"content {report.content}")
 

@@ -28,7 +28,7 @@ def get_default_library() -> Path:
 
 
 class ExecutorName(StrEnum):
-    """Who can parse papers and embed equations."""
+    """Engines that parse papers and embed equations."""
 
     processes = "processes"
     ray = "ray"
@@ -42,7 +42,7 @@ LibraryFolder = Annotated[
         metavar="DIR",
         default_factory=get_default_library,
         show_default="$EQKIN_LIBRARY or ~/.local/share/eqkin/library",
-        help="The folder of the library.",
+        help="Folder of the library.",
     ),
 ]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of processes.")]
@@ -51,7 +51,7 @@ ExecutorOption = Annotated[
     ExecutorName,
     typer.Option(
         "--engine",
-        help="Who parses and embeds: processes of this machine, or a Ray cluster (`pip install 'eqkin[ray]'`).",
+        help="What parses and embeds: processes on this machine, or a Ray cluster (`pip install 'eqkin[ray]'`).",
     ),
 ]
 RayAddress = Annotated[

@@ -38,10 +38,12 @@ def search(
     ] = "",
     k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of hits.")] = 10,
     text: Annotated[
-        str, typer.Option("--text", "-t", metavar="WORDS", help="Words in the text around the equation.")
+        str, typer.Option("--text", "-t", metavar="WORDS", help="Words to find in the text around the equation.")
     ] = "",
     field: Annotated[list[str] | None, typer.Option(help="Subject area; repeatable, one must match.")] = None,
-    year: Annotated[str, typer.Option(metavar="YEARS", help="1995, 1990-2005, 1990- or -2005.")] = "",
+    year: Annotated[
+        str, typer.Option(metavar="YEARS", help="Years of publication: 1995, 1990-2005, 1990- or -2005.")
+    ] = "",
     author: Annotated[
         list[str] | None, typer.Option(help="Part of an author's name; repeatable, all must match.")
     ] = None,
@@ -61,8 +63,8 @@ def search(
     contain it. A wildcard, `?x` (one letter) or `\qvar{name}`, matches any part; the same wildcard always matches the
     same part.
 
-    Words alone are a query, too. In a query of formula and words, the formula counts for three quarters. With `-`, an
-    unreadable line is reported on standard error and skipped; JSON is one line per query. A formula that begins with
+    A query may also be words alone. In a query of a formula and words, the formula counts for three quarters. With `-`,
+    an unreadable line is reported on standard error and skipped; JSON is one line per query. A formula that begins with
     a minus must come last, after `--`.
 
     Exit codes: 0 found, 1 nothing found, 2 wrong usage, 3 unreadable query or no index yet (`eqkin index`), 4 limit
@@ -207,7 +209,7 @@ def rank(
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file to write.", show_default=False)],
     model: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The model's folder.", show_default="the bundled one")
+        Path | None, typer.Option(metavar="DIR", help="Folder of the network.", show_default="the bundled one")
     ] = None,
     tag: Annotated[str, typer.Option(help="The run's name.")] = "eqkin",
 ) -> None:

@@ -53,13 +53,13 @@ def serve(
     Only this machine can reach it unless `--host` says otherwise; there is no log-in. Stop it with Ctrl-C.
 
     With `--workers`, several processes answer. They share the files of the library in memory; one that ends is started
-    again. Papers can be added and removed meanwhile: as soon as `eqkin index` is done, all processes find the new
-    equations. Only after `eqkin index --model` the server must be restarted: it keeps the network it has loaded.
+    again. Papers can be added and removed while it runs: as soon as `eqkin index` is done, all processes find the new
+    equations. After `eqkin index --model`, restart the server: it keeps the network that it has loaded.
 
     With `--milvus`, everything comes from a Milvus server and no library is needed. These processes store nothing
     but judgements of results (in `~/.local/share/eqkin/judgements`): run any number of them, on any machines, behind a
-    load balancer. If a proxy calls the server by another name than it listens on, use `--host 0.0.0.0`. `/health` says
-    whether a server is alive.
+    load balancer. If a proxy reaches the server under another name than the one it listens on, use `--host 0.0.0.0`.
+    `/health` says whether a server is alive.
 
     **Examples**
 

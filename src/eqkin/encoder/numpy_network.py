@@ -55,7 +55,7 @@ def iter_tree_slices(sizes: Integers, max_nodes: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class SiblingGroups:
-    """All groups of `size` siblings in a layout."""
+    """The groups of `size` siblings in a layout."""
 
     size: int
     rows: slice  # of the children, group after group

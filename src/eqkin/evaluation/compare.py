@@ -134,7 +134,7 @@ def make_differences_table(
                 cells[f"p_{key}"] = format_p(p)
             rows.append(TableRow(one.title, cells))
     caption = (
-        f"Mean difference to {base.title} over the same topics, with its 95 % interval (bootstrap over topics), "
+        f"Mean difference from {base.title} over the same topics, with its 95 % interval (bootstrap over topics), "
         "and the "
         "two-sided p-value of a paired randomisation test, not corrected for the number of comparisons."
     )

@@ -261,7 +261,7 @@ class SidePairs:
 
 @dataclass(frozen=True, eq=False)
 class NeighbouringSides:
-    """All neighbouring sides of a forest with the sign between them; the pairs of every set are among them."""
+    """The neighbouring sides in a forest with the sign between them; the pairs of every set are among them."""
 
     sides: SidePairs
     statement: Integers  # (pairs,) number of the statement within its tree

@@ -58,7 +58,7 @@ class NamedFormulas:
 
     @cached_property
     def readable(self) -> npt.NDArray[np.bool_]:
-        """Which formulas could be read."""
+        """Mask of the formulas that could be read."""
         return np.array([name not in self.problems for name in self.names], bool)
 
     @cached_property

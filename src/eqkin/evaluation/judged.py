@@ -230,7 +230,7 @@ def run_judged(
     tables = [Table(name, title, _COLUMNS, [*rows, *judged.published, *published], caption)]
     if len(scores) > 1:
         base = next(one for one in scores if not one.p)
-        heading = f"Differences to {base.title}: {judged.name}"
+        heading = f"Differences from {base.title}: {judged.name}"
         tables.append(make_differences_table(f"{name}-differences", heading, _COLUMNS, scores, base.name, resamples))
     tables.append(_make_topics_table(judged, scores))
     notes = [warning for system in systems for warning in system.list_warnings([judged.name])]

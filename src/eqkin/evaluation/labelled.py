@@ -176,7 +176,7 @@ def load_atlas_set() -> LabelledSet:
 
 @dataclass(frozen=True, eq=False)
 class LabelledScores:
-    """How well similarities agree with labels, in [0, 1]."""
+    """Scores of the agreement between similarities and labels, in [0, 1]."""
 
     accuracy: Score  # leave-one-out 1-NN
     ranking: Score  # of triples, ties correct: the paper's

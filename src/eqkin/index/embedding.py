@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Embedder(Protocol):
-    """What is needed of `eqkin.Encoder`."""
+    """The part of `eqkin.Encoder` that is needed here."""
 
     @property
     def digest(self) -> str:

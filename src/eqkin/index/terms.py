@@ -1,7 +1,7 @@
 """The inverted index of structural terms: which equations have which terms.
 
 A segment has its trees in ascending order; a tree's place among them is its row. The rows of a term are ascending and
-divided into blocks of 65,536, so that 16 bits tell a row within its block. A list has the rows of one term in one
+divided into blocks of 65,536, so that 16 bits identify a row within its block. A list has the rows of one term in one
 block; lists are ordered by term and block.
 
     trees    (trees,)      number of each tree
@@ -214,7 +214,7 @@ class TermBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to write a segment."""
+        """True if it is time to write a segment."""
         postings = sum(len(codes) for _, _, codes in self._parts)
         return self.count >= self.settings.max_segment_trees or postings >= self.settings.max_segment_postings
 

@@ -231,7 +231,7 @@ def translate_text_errors(path: Path) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class TextChanges:
-    """What has to be done to bring a text database up to date."""
+    """Changes that bring a text database up to date."""
 
     new: tuple[str, ...]  # keys of papers to add
     gone: tuple[int, ...]  # ids of papers to remove, in the text database

@@ -51,10 +51,10 @@ class SegmentBuffer(Protocol[Item]):
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to write it."""
+        """True if it is time to write it."""
 
     def add(self, trees: Integers, item: Item, /) -> None:
-        """Add what was computed of some trees."""
+        """Add what was computed for some trees."""
 
     def write(self, folder: Path) -> SegmentEntry:
         """Write the segment."""
@@ -62,7 +62,7 @@ class SegmentBuffer(Protocol[Item]):
 
 @dataclass
 class UpdateReport:
-    """What an update did, and what the index has now."""
+    """Counts of what an update did, and of what the index has now."""
 
     embedded: int = 0
     seconds: float = 0.0  # of embedding

@@ -225,7 +225,7 @@ class VectorBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to write a segment."""
+        """True if it is time to write a segment."""
         return self.count >= self.settings.max_segment_trees
 
     def add(self, trees: Integers, vectors: Floats) -> None:

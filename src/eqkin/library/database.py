@@ -6,7 +6,7 @@ an equation. SQLite's rollback journal makes every commit atomic.
 
 `manifest.json` says which converter made the trees, and the hash of the database. A writer unseals it before its first
 change and seals it last, with the new generation and hash of the database. An unsealed manifest means that a writer is
-at work or was stopped: then only the database's own checks apply.
+active or was killed: then only the database's own checks apply.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class LibraryManifest:
     converter: ConverterIdentity
     generation: int = 0  # of the database when its hash was computed
     database: str = ""  # sha256 of the database file
-    sealed: bool = False  # False while a writer is at work: then the hash does not apply
+    sealed: bool = False  # False while a writer is active: then the hash does not apply
     format: str = MANIFEST_FORMAT
     version: int = MANIFEST_VERSION
 
@@ -130,7 +130,7 @@ def open_sqlite(path: Path, *, write: bool = False, check_same_thread: bool = Tr
         return sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=check_same_thread)
 
     try:
-        # a reader may have to roll back the journal of a killed writer: it needs write access where possible
+        # a reader may need to roll back the journal of a killed writer: it needs write access where possible
         connection = open_as("rw")
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:

@@ -64,7 +64,7 @@ IngestEvent = ParsedPaper | SkippedFiles | SourceError
 
 @dataclass
 class AddReport:
-    """What `Library.add` did, so far or in the end."""
+    """Counts of what `Library.add` did: so far, or in the end."""
 
     papers: int = 0  # added or replaced
     unchanged: int = 0
@@ -168,7 +168,7 @@ def _parse_paper_task(task: PaperTask) -> ParsedPaper:
 
 
 def describe_parser() -> str:
-    """Name what has to be the same on all machines: trees of two parsers or converters are never mixed."""
+    """Name what must be the same on all machines: trees of two parsers or converters are never mixed."""
     converter = get_converter_identity()
     return f"eqkin {__version__}, parser {PARSER_VERSION}, {converter.name} {converter.version} {converter.sha256[:12]}"
 

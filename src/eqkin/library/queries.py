@@ -47,7 +47,7 @@ class PaperText:
 
 @dataclass(frozen=True)
 class CorpusTables:
-    """What training needs of a library, by the ids of its database."""
+    """The data of a library that training needs, by the ids of its database."""
 
     papers: list[tuple[int, str, str]]  # id, key, work
     equations: Integers  # (n, 5): paper, section, number, tree, mark

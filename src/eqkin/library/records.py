@@ -54,7 +54,7 @@ class Filters:
 
 @dataclass(frozen=True)
 class PaperRecord:
-    """What a search shows of a paper."""
+    """A paper as a search shows it."""
 
     key: str
     title: str
@@ -66,7 +66,7 @@ class PaperRecord:
 
 @dataclass(frozen=True)
 class EquationRecord:
-    """What a search shows of an equation."""
+    """An equation as a search shows it."""
 
     id: str  # "paper-key#number"
     tree: int  # its number in the library; -1 if it is not there or did not convert

@@ -25,7 +25,7 @@ from eqkin.trees.forest import from_bytes, open_forest
 
 @dataclass
 class VerificationReport:
-    """What a check found; `problems` is empty if nothing is damaged, `notes` tell what is unfinished."""
+    """Findings of a check; `problems` is empty if nothing is damaged, `notes` say what is unfinished."""
 
     papers: int = 0
     equations: int = 0

@@ -30,7 +30,7 @@ _DEAD_TREE = (["math"], [""], [""], [[[0], [0], [0], [0]]])  # a single node
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """When a writer commits, and when it compacts the segments of trees."""
+    """Settings: when a writer commits, and when it compacts the segments of trees."""
 
     batch_equations: int = 10_000
     batch_papers: int = 2_000

@@ -51,7 +51,7 @@ _REASONS = (
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a formula has no tree."""
+    """The reason why a formula has no tree."""
 
     reason: str  # a class of reasons that can be counted: "undefined command", "limit: time", ...
     message: str  # of the converter

@@ -37,7 +37,7 @@ HITS_PER_PAPER = 2  # if there are enough other papers
 _MIN_COMPARED = 50  # candidates whose trees are compared to find duplicates
 _COMPARED_PER_HIT = 2  # and for each hit of a long list
 _SLOW_SECONDS = 1.0  # a cached result that took longer
-_SLOW_LIFETIME_FACTOR = 20.0  # stays valid so many times as long, even if the collection changes
+_SLOW_LIFETIME_FACTOR = 20.0  # stays valid this many times as long, even if the collection changes
 _MAX_CACHED_MAPS = 4
 _BEND_AT_DEVIATIONS = 2.0  # standard deviations at which the map begins to bend towards its border
 

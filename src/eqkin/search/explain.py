@@ -31,7 +31,7 @@ _SHADE_LEVELS = 3  # classes that shade a match on a page: by a wildcard, rename
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a hit has in common with the query."""
+    """The parts that a hit and the query have in common."""
 
     pairings: tuple[Pairing, ...] = ()  # in the order of the query's nodes
     renaming: tuple[tuple[str, str], ...] = ()  # letters of the query and their other names in the hit

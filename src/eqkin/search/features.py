@@ -23,7 +23,7 @@ from eqkin.trees.tokens import Tokens, extract_tokens
 
 STANDARDISED_OVER = 150  # top candidates over which similarities are standardised
 _SHORT_FORMULA_TOKENS = 56  # most tokens of a short formula
-_MIN_TO_SPLIT = 100  # up to so many formulas, short and long ones are compared together
+_MIN_TO_SPLIT = 100  # up to this many formulas, short and long ones are compared together
 _LENGTH_PIVOT = 0.35  # how much a candidate's size counts against it: 0 not at all, 0.5 as in a cosine
 _EPSILON = np.float32(1e-9)
 

@@ -235,7 +235,7 @@ class LocalBackend:
 
     @property
     def complete(self) -> bool:
-        """Whether the index had all equations of the library when it was opened last; false before it is opened."""
+        """True if the index had all equations of the library when it was last opened; False before that."""
         view = self._view
         if view is None or view.index is None:
             return view is not None

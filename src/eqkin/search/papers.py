@@ -29,7 +29,7 @@ from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.mathml import to_mathml, to_node
 
 _MAX_NEIGHBOURS = 100  # K, in a large library
-_EQUATIONS_PER_NEIGHBOUR = 20  # in a small library: K is one neighbour per so many equations
+_EQUATIONS_PER_NEIGHBOUR = 20  # in a small library: K is one neighbour per this many equations
 _SCORED_PAIRS = 10  # of a paper
 _SHOWN_PAIRS = 5  # of them, as evidence
 

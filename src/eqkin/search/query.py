@@ -46,7 +46,7 @@ _WILDCARD_TOKEN = re.compile(
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a formula, and where."""
+    """A problem of a formula, and its position."""
 
     message: str
     position: int = -1  # of the character in the text as given, from 0; -1 if unknown

@@ -1,4 +1,4 @@
-"""What a search takes and returns: plain records, the same for Python, the command line and the web."""
+"""Options and results of a search: plain records, the same for Python, the command line and the web."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's c
 
 @dataclass(frozen=True)
 class SearchOptions:
-    """How to search; checked when it is made.
+    """Options of a search; checked when they are made.
 
     Raises:
         BadInput: `k` is not a positive whole number, or a filter is wrong.
@@ -96,7 +96,7 @@ class Results:
 
     @property
     def lacks_form(self) -> bool:
-        """Whether the query has wildcards and no hit has its form; known only of explained hits."""
+        """True if the query has wildcards and no hit has its form; known only of explained hits."""
         if not any(hit.marked for hit in self.hits) or any(hit.bindings for hit in self.hits):
             return False
         return bool(find_wildcards(parse_mathml(self.mathml)))

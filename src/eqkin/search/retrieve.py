@@ -16,7 +16,7 @@ from eqkin.trees.idf import load_bundled_frequencies
 
 @dataclass(frozen=True)
 class RetrievalSettings:
-    """How many candidates are retrieved."""
+    """Numbers of candidates to retrieve."""
 
     min_candidates: int = 40  # by vector and terms, for a short list
     candidates_per_hit: int = 2  # and for each hit of a long one

@@ -31,7 +31,7 @@ Scores = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class PatternMatch:
-    """How a tree matches a pattern. Nodes are numbered in breadth-first order, as in the forest."""
+    """Match of a tree with a pattern. Nodes are numbered in breadth-first order, as in the forest."""
 
     whole: bool  # the whole tree matches, not only a part
     bindings: dict[str, Node]  # what each wildcard ("?x") matches
@@ -236,7 +236,7 @@ class _PatternSearch:
                 yield length
 
     def _may_follow(self, goal: _Goal, place: int) -> bool:
-        """Return whether the pattern's next member can be there, as far as its code tells."""
+        """Return whether the pattern's next member can be there, as far as its code shows."""
         code = goal.pattern[goal.at + 1].code if goal.at + 1 < len(goal.pattern) else -1
         return code < 0 or code in self._open or goal.row.codes[place] == code
 

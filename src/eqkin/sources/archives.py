@@ -61,7 +61,7 @@ class TarReader:
     """Iterates over the members of a forward-only stream; `read` gives the data of the current one.
 
     Raises `BadInput` where a header is damaged or the data ends within a member, `LimitReached` where a header is
-    larger than `limits.member_header_bytes`. After the iteration `complete` tells whether there was an end mark.
+    larger than `limits.member_header_bytes`. After the iteration `complete` says whether there was an end mark.
     """
 
     def __init__(self, stream: ByteStream, limits: Limits = LIMITS) -> None:

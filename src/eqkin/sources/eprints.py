@@ -218,7 +218,7 @@ def _open_outer_tar(file: BinaryIO, path: Path, limit: int) -> ByteStream | None
 
 @dataclass(frozen=True)
 class Shard:
-    """A bulk tar, not opened yet: small enough to be sent to another process, which has to see the same path."""
+    """A bulk tar, not opened yet: small enough to be sent to another process, which must see the same path."""
 
     path: Path
     limits: Limits = LIMITS

@@ -70,7 +70,7 @@ class MetadataSnapshot:
 
     The first use reads the file once and leaves a look-up table in the cache: offsets into a plain file, the packed
     records of a compressed one. Memory use does not grow with the file. On another machine the table is made again if
-    necessary; the snapshot has to be at the same path.
+    necessary; the snapshot must be at the same path.
 
     Args:
         path: the snapshot.

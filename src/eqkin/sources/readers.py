@@ -152,7 +152,7 @@ class _FileOpener:
             format_name = "eprint" if parse_file_name(path.name) else _guess_text_format(head)
         if format_name is None:
             raise BadInput(
-                f"{display_path(path)}: neither its name nor its content tells its format; "
+                f"{display_path(path)}: neither its name nor its content shows its format; "
                 f"what can be read: {_READABLE}"
             )
         return self._open_as(format_name, path, path.parent, in_folder=False)

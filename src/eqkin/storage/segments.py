@@ -42,7 +42,7 @@ HashCache = dict[str, tuple[str, Stamp]]  # file -> hash, stamp
 
 @dataclass(frozen=True)
 class SegmentEntry:
-    """What is known of a segment file."""
+    """Name, hash and size of a segment file."""
 
     file: str
     sha256: str
@@ -54,7 +54,7 @@ Entry = TypeVar("Entry", bound=SegmentEntry)
 
 
 class SegmentCodec(Protocol[Entry]):
-    """What a `SegmentSet` has to know of its content."""
+    """What a `SegmentSet` must know about its content."""
 
     def fits(self, run: Sequence[Entry]) -> bool:
         """Return whether neighbouring segments may become one."""

@@ -47,7 +47,7 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class LoggingConfig:
-    """When a run logs, evaluates and saves; does not influence what it learns."""
+    """Settings: when a run logs, evaluates and saves. They do not influence what it learns."""
 
     log_steps: int = 256  # between two records of the losses
     score_steps: int = 0  # between two evaluations; 0: twenty in all

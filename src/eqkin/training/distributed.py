@@ -58,17 +58,17 @@ class ProcessGroup:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is only this process."""
+        """True if there is only this process."""
         return not self.backend
 
     @property
     def is_first(self) -> bool:
-        """Whether this is the process that writes and reports."""
+        """True in the process that writes and reports."""
         return self.rank == 0
 
     @property
     def is_capturable(self) -> bool:
-        """Whether communication may be part of a captured CUDA graph."""
+        """True if communication may be part of a captured CUDA graph."""
         return self.is_single or self.backend == "nccl"
 
     def all_reduce(self, x: Tensor) -> Tensor:

@@ -295,7 +295,7 @@ class WordLoss(nn.Module):
     """Contrastive loss between equations and the words around them, as in CLIP (Radford et al. 2021).
 
     The words around an equation form a vector: the sum of their learned vectors, weighted by idf and scaled to length
-    1. Within a batch, each equation has to find its words, and the words their equation.
+    1. Within a batch, each equation must find its words, and the words their equation.
 
     Args:
         tables: The words around each tree.

@@ -32,7 +32,7 @@ from eqkin.trees import Vocabulary
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a recipe needs on the device."""
+    """The data that a recipe needs on the device."""
 
     forest: DeviceForest
     sampler: TripletSampler | NeighbourSampler
@@ -46,7 +46,7 @@ class TrainingData:
 
 @dataclass(frozen=True)
 class Teachers:
-    """What the losses of `EqkinObjective` compare embeddings with."""
+    """The targets with which the losses of `EqkinObjective` compare embeddings."""
 
     paper: Tensor  # (trees,) paper of each tree
     terms: TermTables

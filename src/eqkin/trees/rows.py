@@ -52,22 +52,22 @@ class RowItem:
 
     @property
     def is_operator(self) -> bool:
-        """Whether it only joins others."""
+        """True if it only joins others."""
         return self.tag == "mo" and self.text not in _ELLIPSES
 
     @property
     def is_relation(self) -> bool:
-        """Whether it makes a statement of two expressions."""
+        """True if it makes a statement of two expressions."""
         return self.tag == "mo" and self.text in _RELATIONS
 
     @property
     def needs_before(self) -> bool:
-        """Whether it needs an operand before it; plus and minus may come first."""
+        """True if it needs an operand before it; plus and minus may come first."""
         return self.tag == "mo" and self.text in _INFIX - _SIGNS
 
     @property
     def needs_after(self) -> bool:
-        """Whether it needs an operand after it."""
+        """True if it needs an operand after it."""
         return self.tag == "mo" and self.text in _INFIX
 
     def to_node(self) -> Node:

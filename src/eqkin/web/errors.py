@@ -49,10 +49,10 @@ class WebError(Exception):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the error as plain data."""
-        told: dict[str, Any] = {"code": self.code, "message": self.message}
+        body: dict[str, Any] = {"code": self.code, "message": self.message}
         if self.position is not None:
-            told["position"] = self.position
-        return {"error": told}
+            body["position"] = self.position
+        return {"error": body}
 
     def to_response(self) -> Response:
         """Return the error as a JSON response."""
@@ -111,12 +111,12 @@ def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
 
 async def handle_error(request: Request, error: Exception) -> Response:
     """Handle any exception: JSON for programs, a page for browsers."""
-    told = to_web_error(error)
+    web_error = to_web_error(error)
     if wants_page(request):
         from eqkin.web.pages import render_error
 
-        return render_error(request, told)
-    return told.to_response()
+        return render_error(request, web_error)
+    return web_error.to_response()
 
 
 def wants_page(request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""What pages share: head, header with the search form, footer, and equations with their context."""
+"""Parts that all pages share: head, header with the search form, footer, and equations with their context."""
 
 from __future__ import annotations
 

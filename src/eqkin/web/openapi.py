@@ -13,7 +13,7 @@ from eqkin.limits import LIMITS
 from eqkin.web import api
 from eqkin.web.layout import render_page
 from eqkin.web.markup import SafeHtml, join, tag
-from eqkin.web.parameters import EXPORT_FORMAT, FORMULA, PAPER_COUNT, POINT_LIMIT, SEARCH_PARAMETERS, Parameter
+from eqkin.web.parameters import API_SEARCH_PARAMETERS, EXPORT_FORMAT, FORMULA, PAPER_COUNT, POINT_LIMIT, Parameter
 from eqkin.web.service import JsonResponse
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -43,7 +43,7 @@ API_ROUTES = (
         "/api/search",
         api.search,
         "Equations related to a formula, best first.",
-        SEARCH_PARAMETERS,
+        API_SEARCH_PARAMETERS,
         example=_EXAMPLE_QUERY,
     ),
     ApiRoute(
@@ -65,14 +65,14 @@ API_ROUTES = (
         "/api/facets",
         api.get_facets,
         "Fields and years with their counts: of a query's candidates, or without a query of the whole library.",
-        SEARCH_PARAMETERS,
+        API_SEARCH_PARAMETERS,
     ),
     ApiRoute("/api/map", api.get_map, "The library's equations as points of a map.", (POINT_LIMIT,)),
     ApiRoute(
         "/export",
         api.export,
         "A result list as a file: the papers as BibTeX or RIS, the equations as CSV or JSON.",
-        (EXPORT_FORMAT, *SEARCH_PARAMETERS),
+        (EXPORT_FORMAT, *API_SEARCH_PARAMETERS),
         example=_EXAMPLE_QUERY + "&format=bibtex",
         gives="application/octet-stream",
     ),

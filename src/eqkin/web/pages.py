@@ -133,12 +133,12 @@ async def show_map(request: Request) -> Response:
         tag("button", sign, type="button", class_="icon", id=name, aria_label=label, title=label)
         for sign, name, label in (("+", "zoom-in", "Closer"), ("−", "zoom-out", "Farther"), ("⌂", "zoom-all", "All"))
     ]
-    told = tag("div", id="point", role="status", aria_live="polite", hidden=True)
+    status_line = tag("div", id="point", role="status", aria_live="polite", hidden=True)
     hint = tag(
         "p", "Each point is an equation; related ones lie near each other. Click one to open it.", class_="quiet"
     )
     legend = tag("div", id="legend", aria_label="Fields")
-    stage = tag("div", canvas, tag("div", zoom, class_="zoom"), told, class_="stage")
+    stage = tag("div", canvas, tag("div", zoom, class_="zoom"), status_line, class_="stage")
     body = tag("div", tag("div", tag("h1", "Map"), hint, class_="map-head"), stage, legend, class_="map")
     return HTMLResponse(render_page("Map", body, script="map", wide=True))
 
@@ -159,7 +159,7 @@ def render_error(request: Request, error: WebError) -> Response:
         tag("h1", "Not found" if error.status == 404 else "That did not work"),
         tag("p", error.message, f" (character {error.position + 1})" if error.position is not None else None),
         where,
-        tag("p", tag("a", "Start anew", href="/")),
+        tag("p", tag("a", "Start a new search", href="/")),
         class_="prose problem",
         role="alert",
         data_position=error.position,

@@ -68,17 +68,21 @@ HIT_COUNT = Parameter("k", "Number of hits.", "integer", 20, 1, LIMITS.web_hits)
 SEARCH_PARAMETERS = (
     FORMULA,
     Parameter("text", "Words in the section or paper of the equation."),
-    Parameter("like", "Instead of a formula: the id of an equation to find related ones of."),
+    Parameter("like", "Instead of a formula: the id of an equation; related ones are found."),
     HIT_COUNT,
     Parameter("field", "Only papers of this subject area; repeatable.", default=(), many=True),
     Parameter("from", "Only papers of this year or later.", "integer", None, 0, 9999),
     Parameter("to", "Only papers of this year or earlier.", "integer", None, 0, 9999),
-    Parameter("author", "Only papers by an author with this part of a name; repeatable.", default=(), many=True),
+    Parameter("author", "Only papers by an author whose name contains this; repeatable.", default=(), many=True),
     Parameter("paper", "Only these papers, by key; repeatable.", default=(), many=True),
-    Parameter("without", "None of these papers, by key; repeatable.", default=(), many=True),
-    Parameter("group", "At most two hits per paper, as long as there are others.", "boolean", True),
-    Parameter("fold", "Near-identical formulas as one hit.", "boolean", True),
-    Parameter("explain", "Explain which parts of a hit match the query; off by default for programs.", "boolean", True),
+    Parameter("without", "Leave out these papers, by key; repeatable.", default=(), many=True),
+    Parameter("group", "Show at most two hits per paper, as long as there are others.", "boolean", True),
+    Parameter("fold", "Show near-identical formulas as one hit.", "boolean", True),
+    Parameter("explain", "Explain which parts of a hit match the query.", "boolean", True),
+)
+# Explanations are on by default for pages, off for programs.
+API_SEARCH_PARAMETERS = tuple(
+    replace(parameter, default=False) if parameter.name == "explain" else parameter for parameter in SEARCH_PARAMETERS
 )
 FORMATS = ("json", "csv", "bibtex", "ris")
 EXPORT_FORMAT = Parameter("format", "Format of the list: bibtex, ris, csv or json.", default="json", choices=FORMATS)
@@ -134,7 +138,7 @@ class WebQuery:
 
     @property
     def is_given(self) -> bool:
-        """Whether there is anything to search for."""
+        """True if there is anything to search for."""
         return bool(self.q.strip() or self.text.strip() or self.like)
 
     def run(self, engine: SearchEngine) -> Results:

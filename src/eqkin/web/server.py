@@ -105,7 +105,7 @@ class Server(uvicorn.Server):
 
 @dataclass(frozen=True)
 class ServeTarget:
-    """What is served: a library, or a collection of a Milvus server. Every process opens it for itself."""
+    """The collection to serve: a library, or a collection of a Milvus server. Every process opens it for itself."""
 
     library: Path | None = None
     milvus: str = ""
@@ -275,7 +275,7 @@ class _ServerProcess:
 
     @property
     def handles(self) -> list[Connection | int]:
-        """What becomes readable when something happens."""
+        """File descriptors that become readable when something happens."""
         return [self._process.sentinel, *([] if self._pipe.closed else [self._pipe])]
 
     def receive_messages(self) -> None:

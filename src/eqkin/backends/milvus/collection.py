@@ -48,7 +48,7 @@ _HNSW = {"M": 16, "efConstruction": 200}
 
 @dataclass(frozen=True)
 class CollectionInfo:
-    """How a collection of equations was made."""
+    """Network, format and server version with which a collection was made."""
 
     model: str  # digest of the network
     dimensions: int

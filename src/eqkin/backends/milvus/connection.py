@@ -44,7 +44,7 @@ class _NotLoaded(Unreachable):
 
 
 class _Refused(Unreachable):
-    """Nothing accepts the connection."""
+    """The server does not accept connections."""
 
 
 class MilvusConnection:

@@ -7,7 +7,7 @@ never be pushed again.
 
 One push at a time writes into a collection: it holds a lease, a record that names it and is renewed while it runs.
 Milvus cannot compare and set, so a push that wrote the lease reads it again a moment later, and before each renewal: of
-two that begin at the same instant the later one stays, the other stops. Clocks of machines have to agree to within the
+two that begin at the same instant the later one stays, the other stops. Clocks of machines must agree to within the
 time after which a lease expires.
 """
 
@@ -71,7 +71,7 @@ SETTINGS = PushSettings()
 
 @dataclass
 class PushReport:
-    """What a push did, so far or in the end."""
+    """Counts of what a push did: so far, or in the end."""
 
     papers: int = 0  # pushed, new or changed
     unchanged: int = 0
@@ -101,7 +101,7 @@ def push_library(
     """Push a library into a collection, which is created if it does not exist.
 
     Args:
-        library: What to push; it has to be indexed.
+        library: The library to push; it must be indexed.
         uri: The server's address.
         model: Digest of the network that made the library's vectors.
         collection: Its name; it may also contain papers of other libraries.

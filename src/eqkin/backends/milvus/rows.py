@@ -214,7 +214,7 @@ def clean_author_name(name: str) -> str:
 
 
 def truncate(text: str, most: int) -> str:
-    """Return the beginning of a text, at most so many bytes of it."""
+    """Return the beginning of a text, at most this many bytes of it."""
     encoded = text.encode("utf-8", "replace")
     return text if len(encoded) <= most else encoded[:most].decode("utf-8", "ignore")
 

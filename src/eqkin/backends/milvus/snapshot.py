@@ -51,7 +51,7 @@ _STATE_SECONDS = 5.0  # for which the state of a collection is taken to be curre
 
 @dataclass(frozen=True)
 class CollectionState:
-    """What is known of a collection."""
+    """Description and size of a collection."""
 
     info: CollectionInfo
     equations: int
@@ -59,7 +59,7 @@ class CollectionState:
 
     @property
     def version(self) -> tuple[int, str]:
-        """Identifies the content."""
+        """Identifier of the content."""
         return self.equations, str(self.summary.get("time", ""))
 
 

@@ -27,7 +27,7 @@ export function element(name, attributes = {}, ...children) {
   return made;
 }
 
-/** MathML from this server's own writer, as a node. Anything that is no well-formed <math> becomes text. */
+/** MathML from this server's own writer, as a node. Anything that is not a well-formed <math> becomes text. */
 export function mathNode(mathml) {
   if (!mathml) return document.createTextNode(""); // a formula that could not be read
   const parsed = new DOMParser().parseFromString(mathml, "application/xml").documentElement;

@@ -20,10 +20,10 @@ function reveal() {
   for (const part of document.querySelectorAll(".results .judging")) part.hidden = false;
 }
 
-/** Say of a hit whether it is relevant; the words in its keywords field go along. */
+/** Store whether a hit is relevant, with the words in its keywords field. */
 export async function judge(hit, relevant) {
   const results = hit.closest(".results").dataset;
-  const [field, told] = [hit.querySelector(".keywords"), hit.querySelector(".judged")];
+  const [field, status] = [hit.querySelector(".keywords"), hit.querySelector(".judged")];
   const keywords = field.value.split(",").map((word) => word.trim()).filter(Boolean);
   const body = { equation: hit.dataset.id, relevant, latex: results.latex, mathml: results.mathml, words: results.words, keywords };
   try {
@@ -32,9 +32,9 @@ export async function judge(hit, relevant) {
       button.setAttribute("aria-pressed", String((button.dataset.relevant === "1") === relevant));
     }
     field.hidden = false;
-    told.textContent = keywords.length ? "Kept, with keywords." : "Kept.";
+    status.textContent = keywords.length ? "Saved, with keywords." : "Saved.";
   } catch (error) {
-    told.textContent = `Not kept: ${error.message}`;
+    status.textContent = `Not saved: ${error.message}`;
   }
   return true;
 }

@@ -61,7 +61,7 @@ async function load(address) {
     announce();
     return true;
   } catch (error) {
-    if (error.name !== "AbortError") location.assign(address); // let the browser tell what is wrong
+    if (error.name !== "AbortError") location.assign(address); // let the browser show what is wrong
     return false;
   } finally {
     if (going === mine) document.getElementById("main").classList.remove("waiting");
@@ -72,7 +72,7 @@ async function load(address) {
 function announce() {
   const count = document.getElementById("count");
   if (!count) return;
-  const told = count.textContent;
+  const shown = count.textContent;
   count.textContent = "";
-  requestAnimationFrame(() => (count.textContent = told));
+  requestAnimationFrame(() => (count.textContent = shown));
 }

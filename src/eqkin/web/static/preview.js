@@ -35,7 +35,7 @@ export function startForm() {
   if (problem) mark(Number(problem.dataset.position));
 }
 
-/** Ask for the preview of what stands in the box, and show it. */
+/** Fetch the preview of the formula in the box, and show it. */
 export async function show() {
   clearTimeout(timer);
   asking?.abort();
