@@ -47,7 +47,7 @@ _GREEK_GROUPS = (
     "rho sigma tau omega",
     "Gamma Theta Lambda Phi Psi Omega",
 )
-_MAX_VARIABLES = 3  # letters in a row that are variables side by side; longer ones are somebody's word
+_MAX_VARIABLES = 3  # letters in a row that are a product of variables; longer ones are a word
 _GROUP = r"\{(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
 _TOKEN = re.compile(
     rf"\\(?:begin|end)\s*+{_GROUP}(?:\s*+\[[^\]]*+\])?(?:\s*+{_GROUP})?"

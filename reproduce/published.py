@@ -39,7 +39,7 @@ LARGE_SCALE_ROWS: list[TableRow] = [
     _make_percent_row("Bitmap CNN, original", labelled_ranking=71.9, accuracy=68.3, note=_ORIGINAL),
 ]
 
-# Table 3: the search study, means over 53 queries. "umap" is no share: at most 1,000.
+# Table 3: the search study, means over 53 queries. "umap" is not a fraction: at most 1,000.
 STUDY_ROWS: list[TableRow] = [
     _make_row("Bag of words", {"p10": 0.4567, "p100": 0.3170, "p1000": 0.2083, "umap": 106.17}),
     _make_row("5 M triplets", {"p10": 0.5038, "p100": 0.3817, "p1000": 0.2984, "umap": 165.04}),

@@ -81,7 +81,7 @@ def test_labelled_embedding_scores_equal_those_of_encoder_vectors(tmp_path):
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     near, labels = vectors @ vectors.T, [label for _, label in EQUATIONS]
     others = [max((float(near[i, j]), labels[j]) for j in range(6) if j != i)[1] for i in range(6)]
-    right = [labels[i] == others[i] for i in range(5)]  # the integral has nobody to find
+    right = [labels[i] == others[i] for i in range(5)]  # the integral has no partner
     assert found["embedding"]["accuracy"] == pytest.approx(100 * np.mean(right), abs=1e-3)
     assert found["embedding"]["ranking"] == pytest.approx(100 * score_labels(near, labels).ranking.value, abs=1e-3)
 

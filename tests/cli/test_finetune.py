@@ -24,7 +24,7 @@ class Finetuned(NamedTuple):
 
     folder: Path
     first: Path
-    told: Any
+    report: Any
 
 
 @pytest.fixture(scope="module")
@@ -36,13 +36,13 @@ def finetuned(atlas_library, tmp_path_factory) -> Finetuned:
 
 
 def test_finetune_reports_recall_before_and_after(finetuned):
-    told = finetuned.told
-    assert told["model"] == str(finetuned.folder)
-    assert told["learned"] > told["tested"] > 0 < told["checked"]
+    report = finetuned.report
+    assert report["model"] == str(finetuned.folder)
+    assert report["learned"] > report["tested"] > 0 < report["checked"]
     for when in ("before", "after"):
-        assert told[when].keys() == {"r1", "r10", "r100"}
-        assert all(0 <= score["low"] <= score["value"] <= score["high"] <= 1 for score in told[when].values())
-    assert 0 <= told["choice"]["epochs"] <= 2
+        assert report[when].keys() == {"r1", "r10", "r100"}
+        assert all(0 <= score["low"] <= score["value"] <= score["high"] <= 1 for score in report[when].values())
+    assert 0 <= report["choice"]["epochs"] <= 2
 
 
 def test_finetuned_model_loads_in_encoder(finetuned):

@@ -38,9 +38,9 @@ def test_index_completes_add_without_index(tmp_path: Path) -> None:
     assert "index" not in _eqkin("add", _note(tmp_path, "one"), "-l", library, "--no-index")
     assert not (library / "index").exists()
     assert _eqkin("index", "-l", library)["embedded"] == 1
-    told = runner.invoke(app, ["index", "-l", str(library)])
-    assert "1 equations can be searched" in told.stdout
-    assert "bytes per equation: vectors" in told.stdout
+    shown = runner.invoke(app, ["index", "-l", str(library)])
+    assert "1 equations can be searched" in shown.stdout
+    assert "bytes per equation: vectors" in shown.stdout
 
 
 def test_index_reports_counts_and_sizes(tmp_path: Path) -> None:
@@ -53,8 +53,8 @@ def test_index_reports_counts_and_sizes(tmp_path: Path) -> None:
     assert sum(done["bytes"].values()) == sum(path.stat().st_size for path in files if path.suffix != ".json")
     assert done["bytes"]["structure"] > 0
     assert _eqkin("stats", "-l", library)["index"] == done["bytes"]
-    told = runner.invoke(app, ["stats", "-l", str(library)], env={"COLUMNS": "200"})
-    assert f"structure {done['bytes']['structure']}" in told.stdout.replace(",", "")
+    shown = runner.invoke(app, ["stats", "-l", str(library)], env={"COLUMNS": "200"})
+    assert f"structure {done['bytes']['structure']}" in shown.stdout.replace(",", "")
 
 
 def test_papers_are_added_while_another_process_updates_the_index(tmp_path: Path) -> None:

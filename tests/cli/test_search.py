@@ -70,8 +70,8 @@ def test_search_prints_results_as_json(library):
 def test_search_shows_queries_of_standard_input_as_titles_and_csv_column(library):
     shown = _run("search", "-", "-l", library, "-k", "1", stdin="x^2\ny=z\n").stdout.split("\n")
     assert [line for line in shown if line in ("x^2", "y=z")] == ["x^2", "y=z"]
-    told = _run("search", "-", "-l", library, "-k", "1", "--csv", stdin="x^2\ny=z\n").stdout
-    assert [row["query"] for row in csv.DictReader(io.StringIO(told))] == ["x^2", "y=z"]
+    output = _run("search", "-", "-l", library, "-k", "1", "--csv", stdin="x^2\ny=z\n").stdout
+    assert [row["query"] for row in csv.DictReader(io.StringIO(output))] == ["x^2", "y=z"]
 
 
 def test_empty_result_mentions_filters(library):
@@ -79,8 +79,8 @@ def test_empty_result_mentions_filters(library):
     assert result.exit_code == 1
     assert result.stdout == "nothing found for x^2 with these filters\n"
     assert "no paper has the subject area 'nosuch'; there are " in result.stderr
-    told = _run("search", "x^2", "-l", library, "--field", "relativty").stderr
-    assert "there are relativity and others" in told
+    output = _run("search", "x^2", "-l", library, "--field", "relativty").stderr
+    assert "there are relativity and others" in output
 
 
 def test_search_warns_of_equations_that_are_not_indexed(library, monkeypatch):

@@ -41,13 +41,13 @@ def test_train_prints_its_score_as_json(tmp_path: Path) -> None:
     arguments = ["train", str(tmp_path / "corpus.zst"), "-o", str(tmp_path / "run"), "--json", *TINY]
     result = runner.invoke(app, arguments)
     assert result.exit_code == 0, result.output
-    told = json.loads(result.stdout)
-    assert told["finished"] and told["step"] == 4
-    assert told["ranking"]["low"] <= told["ranking"]["score"] <= told["ranking"]["high"]
+    report = json.loads(result.stdout)
+    assert report["finished"] and report["step"] == 4
+    assert report["ranking"]["low"] <= report["ranking"]["score"] <= report["ranking"]["high"]
     assert (tmp_path / "run" / "curves.png").is_file()
-    assert Path(told["model"], "model.json").is_file()
+    assert Path(report["model"], "model.json").is_file()
     assert (
-        json.loads(Path(told["model"], "model.json").read_text())["recipe"]["name"] == "eqkin"
+        json.loads(Path(report["model"], "model.json").read_text())["recipe"]["name"] == "eqkin"
     )  # unless another is asked for
     assert "no words" not in result.stderr
 
@@ -72,6 +72,6 @@ def test_help_of_train_names_every_setting() -> None:
     from eqkin.cli.train import train
     from eqkin.training.config import Recipe
 
-    told = set(re.findall(r"\w+", train.__doc__ or ""))
+    documented = set(re.findall(r"\w+", train.__doc__ or ""))
     named = {"name", "batch", "triplets", "seed", "architecture"}  # options of their own, or none
-    assert {field.name for field in [*fields(Recipe), *fields(Recipe().architecture)]} - named <= told
+    assert {field.name for field in [*fields(Recipe), *fields(Recipe().architecture)]} - named <= documented

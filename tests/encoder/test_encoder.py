@@ -140,8 +140,8 @@ def test_encode_accepts_delimiters_and_environments():
 
 def test_vector_of_a_formula_does_not_depend_on_the_batch():
     alone = ENCODER.encode([r"\unheardof{x} = 1"])
-    beside = ENCODER.encode([r"\def\a{b} \unheardof{x}{y} = \a", r"\unheardof{x} = 1"])
-    assert beside[1] == pytest.approx(alone[0], abs=1e-6)
+    together = ENCODER.encode([r"\def\a{b} \unheardof{x}{y} = \a", r"\unheardof{x} = 1"])
+    assert together[1] == pytest.approx(alone[0], abs=1e-6)
 
 
 def test_encode_names_the_unreadable_formula():

@@ -66,9 +66,9 @@ def test_approach0_finds_at_most_depth_formulas():
 def test_approach0_prints_nothing_and_leaves_no_index(capfd, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_SHARED_MEMORY", str(tmp_path))
     monkeypatch.setattr(module.tempfile, "tempdir", str(tmp_path))
-    told = []
-    Approach0(progress=told.append).rank(formulas(r"\frac{x}{"), formulas(r"\frac{x}{", "y"))
-    assert told == [2]
+    reported = []
+    Approach0(progress=reported.append).rank(formulas(r"\frac{x}{"), formulas(r"\frac{x}{", "y"))
+    assert reported == [2]
     assert capfd.readouterr() == ("", "")
     assert not list(tmp_path.iterdir())
 

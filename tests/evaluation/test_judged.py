@@ -1,4 +1,4 @@
-"""Judged sets are read or told what is wrong; the experiment's tables say who measured what."""
+"""Judged sets are read or refused with a reason; the tables of the experiment say who measured what."""
 
 from pathlib import Path
 
@@ -125,11 +125,11 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResult:
     folder = _folder(base / "demo")
     (folder / "published.json").write_text('[{"title": "BM25", "scores": {"ndcg": 0.5, "p10": 0.1}}]')
     run = _file(base, "t1 Q0 1 1 0.9 x\nt1 Q0 4 2 0.8 x\n")
-    told: list[str] = []
-    context = ExperimentContext(ResultCache(base / "store"), SMALL_SCALE, log=told.append)
+    messages: list[str] = []
+    context = ExperimentContext(ResultCache(base / "store"), SMALL_SCALE, log=messages.append)
     judged = JudgedSet.read(folder)
     found = run_judged(context, [Sizes(), Characters()], judged, runs={"Their run": read_run(run)})
-    assert len(told) == 2
+    assert len(messages) == 2
     return found
 
 
@@ -158,8 +158,8 @@ def test_judged_differences_have_intervals_and_p_values(result):
             assert row.cells[f"p_{key}"] in {".500", "1.000"}  # two topics: four sign patterns
 
 
-@pytest.mark.parametrize(("name", "told"), [("demo", True), ("other", False)])
-def test_judged_notes_systems_tuned_on_the_set(tmp_path, name, told):
+@pytest.mark.parametrize(("name", "noted"), [("demo", True), ("other", False)])
+def test_judged_notes_systems_tuned_on_the_set(tmp_path, name, noted):
     system = Characters()
     system.tuned_on = ("demo",)
     found = run_judged(
@@ -167,7 +167,7 @@ def test_judged_notes_systems_tuned_on_the_set(tmp_path, name, told):
         [system, Sizes()],
         JudgedSet.read(_folder(tmp_path / name)),
     )
-    assert [text.startswith("Shared characters: trained or tuned on demo") for text in found.notes] == [True] * told
+    assert [text.startswith("Shared characters: trained or tuned on demo") for text in found.notes] == [True] * noted
 
 
 def test_judged_topics_table_and_facts(result):

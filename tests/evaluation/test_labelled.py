@@ -1,4 +1,4 @@
-"""Labelled sets are read or told what is wrong; scores and intervals are those of drawing labels one by one."""
+"""Labelled sets are read or refused with a reason; scores and intervals are those of drawing labels one by one."""
 
 import json
 from itertools import combinations

@@ -28,10 +28,10 @@ def some():
 
 
 def test_network_system_gives_vectors_of_the_encoder(some):
-    told = []
-    system = NetworkSystem("paper", "Graph network", device="cpu", progress=told.append)
+    reported = []
+    system = NetworkSystem("paper", "Graph network", device="cpu", progress=reported.append)
     assert np.array_equal(system.encode(some), Encoder.load().embed(some.forest))
-    assert told == [3]
+    assert reported == [3]
     assert system.settings == {}
     assert system.learned_from == Encoder.load().digest
 
@@ -90,15 +90,15 @@ def test_registry_makes_every_system_at_the_given_scale(tmp_path):
 
 
 def test_systems_are_fitted_through_the_cache_and_rank(tmp_path, some):
-    told = []
-    context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu", told.append)
+    reported = []
+    context = ExperimentContext(ResultCache(tmp_path), SMALL_SCALE, "cpu", reported.append)
     names = ["untrained", "bag-of-words", "fasttext"]
     corpus = corpus_of([[40], [40]])
     scores = [context.fit(system, corpus).rank(some, some) for system in make_systems(names, context)]
     again = [context.fit(system, corpus).rank(some, some) for system in make_systems(names, context)]
     assert len(list((tmp_path / "fitted").iterdir())) == 3
     assert all(np.array_equal(one, other) for one, other in zip(scores, again, strict=True))
-    assert any("Bag of words" in line for line in told)
+    assert any("Bag of words" in line for line in reported)
 
 
 def test_registry_makes_network_from_its_folder(tmp_path, some):

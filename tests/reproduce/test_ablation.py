@@ -58,28 +58,28 @@ def labelled() -> LabelledSet:
 
 
 class Ran(NamedTuple):
-    """An ablation on the smallest scale: where, what it found, what it told."""
+    """An ablation on the smallest scale: its folder, its result, its messages."""
 
     folder: Path
     result: ExperimentResult
-    told: list[str]
+    messages: list[str]
 
     def again(self, scale=SCALE, corpus=CORPUS) -> tuple[ExperimentResult, list[str]]:
-        told: list[str] = []
-        context = ExperimentContext(ResultCache(self.folder), scale, "cpu", told.append)
-        return run_ablation(context, corpus, [BagOfWords()], labelled())[0], told
+        messages: list[str] = []
+        context = ExperimentContext(ResultCache(self.folder), scale, "cpu", messages.append)
+        return run_ablation(context, corpus, [BagOfWords()], labelled())[0], messages
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory) -> Ran:
-    folder, told = tmp_path_factory.mktemp("ablation"), list[str]()
-    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", told.append)
-    return Ran(folder, run_ablation(context, CORPUS, [BagOfWords()], labelled())[0], told)
+    folder, messages = tmp_path_factory.mktemp("ablation"), list[str]()
+    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", messages.append)
+    return Ran(folder, run_ablation(context, CORPUS, [BagOfWords()], labelled())[0], messages)
 
 
-def learning(told: list[str]) -> set[str]:
-    """What networks were learned, of all that was told."""
-    return {message.partition(":")[0] for message in told if ", seed " in message}
+def learning(messages: list[str]) -> set[str]:
+    """Return the networks that were trained, according to the messages."""
+    return {message.partition(":")[0] for message in messages if ", seed " in message}
 
 
 def cells(result: ExperimentResult, table: str) -> dict[str, dict[str, Any]]:
@@ -89,7 +89,7 @@ def cells(result: ExperimentResult, table: str) -> dict[str, dict[str, Any]]:
 
 def test_ablation_trains_each_variant_with_each_seed(ran):
     paper = {f"paper {variant}, seed {seed}" for variant in VARIANTS for seed in (0, 1)}
-    assert learning(ran.told) == paper | {"eqkin, seed 0"}
+    assert learning(ran.messages) == paper | {"eqkin, seed 0"}
     titles = [title for title, _ in VARIANTS.values()]
     assert list(cells(ran.result, "ablation")) == [*titles, "eqkin's recipe", "Bag of words"]
     models = [Model.load(path.parent).digest for path in ran.folder.rglob("model.json")]
@@ -173,23 +173,23 @@ def test_text_around_equations_changes_only_eqkins_network(ran):
 
 def test_second_ablation_trains_and_measures_nothing(ran):
     before = {path: path.stat().st_mtime_ns for path in ran.folder.rglob("*") if path.is_file()}
-    result, told = ran.again()
+    result, messages = ran.again()
     assert result == ran.result
-    assert learning(told) == set()
+    assert learning(messages) == set()
     assert {path: path.stat().st_mtime_ns for path in ran.folder.rglob("*") if path.is_file()} == before
 
 
 def test_ablation_with_other_triples_reuses_networks(ran):
     rows = len(list((ran.folder / "rows" / "ranking").iterdir()))
-    _, told = ran.again(replace(SCALE, triples=100))
-    assert learning(told) == set()
+    _, messages = ran.again(replace(SCALE, triples=100))
+    assert learning(messages) == set()
     assert len(list((ran.folder / "rows" / "ranking").iterdir())) == rows + 10
 
 
 def test_ablation_of_another_corpus_trains_again(ran):
     other = corpus_of([[3, 2], [4], [2, 2], [6]] * 3)
-    _, told = ran.again(replace(SCALE, seeds=1), other)
-    assert len(learning(told)) == 5
+    _, messages = ran.again(replace(SCALE, seeds=1), other)
+    assert len(learning(messages)) == 5
 
 
 def test_interrupted_training_of_a_variant_is_resumed_exactly(tmp_path):
@@ -197,15 +197,15 @@ def test_interrupted_training_of_a_variant_is_resumed_exactly(tmp_path):
     whole = Model.load(
         train_variant(ExperimentContext(ResultCache(tmp_path / "whole"), scale, "cpu"), CORPUS, "full", 0)
     )
-    told: list[str] = []
-    context = ExperimentContext(ResultCache(tmp_path / "parts"), scale, "cpu", told.append)
+    messages: list[str] = []
+    context = ExperimentContext(ResultCache(tmp_path / "parts"), scale, "cpu", messages.append)
     recipe = make_recipe("full", 0, context)
     key = compute_digest({"recipe": recipe.to_dict(), "corpus": CORPUS.digest})
     part, asked = context.cache.folder / "fitted" / f"paper-full-{key}.part", iter(range(10))
     assert not TrainingRun(CORPUS, recipe, part, "cpu", should_stop=lambda: next(asked) == 3).train().finished
     assert list(part.glob("checkpoint*"))
     folder = train_variant(context, CORPUS, "full", 0)
-    assert told[0].startswith("paper full, seed 0: 67%")
+    assert messages[0].startswith("paper full, seed 0: 67%")
     assert Model.load(folder).digest == whole.digest
     assert not part.exists() and not list(folder.parent.glob("checkpoint*"))
 
@@ -214,9 +214,9 @@ def test_networks_can_be_trained_before_the_ablation(tmp_path):
     scale = replace(SCALE, seeds=1)
     triples = train_networks(ExperimentContext(ResultCache(tmp_path), scale, "cpu"), CORPUS)
     assert len(triples) == 200
-    told: list[str] = []
-    result, plots = run_ablation(ExperimentContext(ResultCache(tmp_path), scale, "cpu", told.append), CORPUS)
-    assert learning(told) == set()
+    messages: list[str] = []
+    result, plots = run_ablation(ExperimentContext(ResultCache(tmp_path), scale, "cpu", messages.append), CORPUS)
+    assert learning(messages) == set()
     assert [column.key for column in result.tables[0].columns] == ["ranking"]
     assert [table.name for table in result.tables] == ["ablation", "ablation-differences", "ablation-eqkin"]
     assert "seeds" not in result.tables[0].rows[0].note

@@ -95,9 +95,9 @@ def test_bitmap_cnn_resumes_interrupted_fit_exactly(fitted, gallery, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         BitmapCNN(LESSON, device="cpu", images=gallery, log=stop, save_seconds=0).fit(corpus(), tmp_path)
     assert (tmp_path / "checkpoint.json").is_file()
-    told: list[str] = []
-    BitmapCNN(LESSON, device="cpu", images=gallery, log=told.append).fit(corpus(), tmp_path)
-    assert [line[: line.index(", loss")] for line in told] == ["Bitmap CNN: step 60 of 60"]
+    messages: list[str] = []
+    BitmapCNN(LESSON, device="cpu", images=gallery, log=messages.append).fit(corpus(), tmp_path)
+    assert [line[: line.index(", loss")] for line in messages] == ["Bitmap CNN: step 60 of 60"]
     assert (tmp_path / "weights.safetensors").read_bytes() == (folder / "weights.safetensors").read_bytes()
     assert not list(tmp_path.glob("checkpoint*"))
 

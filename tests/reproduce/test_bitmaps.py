@@ -217,11 +217,11 @@ def test_image_cache_renders_missing_images_only(tmp_path, renderer, no_browser)
     forest = draw_subset(corpus, 8).forest
     known, others = len(forest) - 3, [to_mathml(to_node(forest, i)) for i in range(len(forest) - 3, len(forest))]
     write_bitmaps(tmp_path, compute_tree_keys(forest)[:known], pictures(known), "another")
-    told: list[str] = []
+    messages: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("EQKIN_CHROMIUM")
-        assert count_empty(ImageCache(tmp_path, told.append).get_images(forest)) == 0
-    assert [line.split(";")[0] for line in told] == ["rendered 3 of 3 formulas"]
+        assert count_empty(ImageCache(tmp_path, messages.append).get_images(forest)) == 0
+    assert [line.split(";")[0] for line in messages] == ["rendered 3 of 3 formulas"]
     assert len(list(tmp_path.iterdir())) == 2
     found = ImageCache(tmp_path).get_images(forest)
     assert (found[:known] == pictures(known)).all()

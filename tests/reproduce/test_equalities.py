@@ -64,10 +64,10 @@ def test_pair_split_limits_number_of_pairs():
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-    """An experiment on the smallest scale: its result, and what it told."""
-    folder, told = tmp_path_factory.mktemp("store"), []
-    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", told.append)
-    return folder, run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"]), told
+    """An experiment on the smallest scale: its folder, its result, its messages."""
+    folder, messages = tmp_path_factory.mktemp("store"), []
+    context = ExperimentContext(ResultCache(folder), SCALE, "cpu", messages.append)
+    return folder, run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"]), messages
 
 
 def test_equalities_tables_have_intervals(ran):
@@ -109,11 +109,11 @@ def test_structure_overlap_equals_that_of_the_engine():
 def test_structure_weight_is_chosen_on_validation_sides():
     forest = build([("mrow", "", "", side("abcdefghijkl", [at, at + 1, at + 2])) for at in range(8)]).canonicalise()
     twice = forest.select(np.tile(np.arange(8), 2))  # the other side is the same formula
-    told = np.eye(8, dtype=np.float32)[np.tile(np.arange(8), 2)]
-    misled = np.roll(told, 1, axis=0)[np.concatenate((np.arange(8), 8 + (np.arange(8) + 3) % 8))]
-    found, choice = rank_with_structure(EmbeddedSides(twice, told), EmbeddedSides(twice, told))
+    right = np.eye(8, dtype=np.float32)[np.tile(np.arange(8), 2)]
+    misled = np.roll(right, 1, axis=0)[np.concatenate((np.arange(8), 8 + (np.arange(8) + 3) % 8))]
+    found, choice = rank_with_structure(EmbeddedSides(twice, right), EmbeddedSides(twice, right))
     assert (found == 0).all() and choice == {"counted": 0, "score_with_counted": 1}
-    found, choice = rank_with_structure(EmbeddedSides(twice, misled), EmbeddedSides(twice, told))
+    found, choice = rank_with_structure(EmbeddedSides(twice, misled), EmbeddedSides(twice, right))
     assert choice["counted"] > 1 and (found == 0).all()
 
 
@@ -126,8 +126,8 @@ def test_sweep_leaves_out_batches_larger_than_the_training_set(ran):
 
 
 def test_equalities_are_not_measured_twice(ran):
-    folder, result, told = ran
-    assert any("learning rate" in message for message in told)
+    folder, result, messages = ran
+    assert any("learning rate" in message for message in messages)
     again = []
     context = ExperimentContext(ResultCache(folder), SCALE, "cpu", again.append)
     same = run_equalities(context, corpus_of_equalities(48), SYSTEMS, ["equalities", "inequalities"])

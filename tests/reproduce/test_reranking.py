@@ -49,7 +49,7 @@ def test_few_formulas_are_all_candidates():
 def test_equal_scores_keep_first_order():
     found = SideCandidates.find(by_cosine(some_vectors(200)), 200)
     assert np.array_equal(found.compute_ranks(np.zeros((200, RERANK_DEPTH))), found.rank)
-    same = np.ones((8, 3), np.float32)  # nothing can be told from anything: the answer comes last
+    same = np.ones((8, 3), np.float32)  # all are equal: the answer comes last
     alike = SideCandidates.find(by_cosine(normalize_rows(same)), 8)
     assert np.array_equal(alike.compute_ranks(np.zeros((8, 7))), compute_partner_ranks(same))
 
@@ -89,10 +89,10 @@ def test_features_have_engine_similarities_and_shared_letters(compared):
 
 def test_classifier_learns_the_telling_feature(compared):
     _, _, found, columns = compared
-    told, rng = columns.copy(), np.random.default_rng(0)
-    told[..., 3] = found.is_partner + 0.1 * rng.normal(size=found.is_partner.shape)
-    half = np.arange(len(told)) % 2 == 0
-    scores = PartnerClassifier(told[half], found.is_partner[half])(told)
+    informative, rng = columns.copy(), np.random.default_rng(0)
+    informative[..., 3] = found.is_partner + 0.1 * rng.normal(size=found.is_partner.shape)
+    half = np.arange(len(informative)) % 2 == 0
+    scores = PartnerClassifier(informative[half], found.is_partner[half])(informative)
     within = found.is_partner.any(axis=1) & ~half
     assert within.sum() > 20
     assert (found.compute_ranks(scores)[within] == 0).mean() > 0.9

@@ -60,7 +60,7 @@ class Shapeless(Longest):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    """Three papers of forty equations, each about one topic; the words of the topic stand in the section."""
+    """Three papers of forty equations, each about one topic; the words of the topic are in the section."""
     folder = tmp_path_factory.mktemp("study")
     records = []
     for number, (topic, formula) in enumerate(TOPICS.items()):

@@ -107,7 +107,7 @@ def test_transformer_of_the_paper_has_about_six_million_weights():
 
 
 def papers_with_letters_of_their_own(count):
-    """A corpus whose papers can be told apart: each uses a letter of its own, the structure says nothing."""
+    """A corpus whose papers can be distinguished: each uses its own letter, and the structure says nothing."""
     corpus = corpus_of([[6]] * count)
     trees = []
     for paper in range(count):

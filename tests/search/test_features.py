@@ -141,10 +141,10 @@ def test_linear_score_is_a_weighted_mean(forest):
 def test_features_can_be_selected_in_any_order(forest):
     trees = forest(*FORMULAS)
     chosen = np.array([3, 0, 3])
-    picked, anew = extract_features(trees).select(chosen), extract_features(trees.select(chosen))
+    picked, fresh = extract_features(trees).select(chosen), extract_features(trees.select(chosen))
     assert len(picked) == 3
     query, cosines = extract_features(forest(QUERY)), np.array([0.5, 1, 0.5], np.float32)
-    assert np.array_equal(build_feature_matrix(query, picked, cosines), build_feature_matrix(query, anew, cosines))
+    assert np.array_equal(build_feature_matrix(query, picked, cosines), build_feature_matrix(query, fresh, cosines))
     assert len(extract_features(trees).select(np.zeros(0, np.int64))) == 0
 
 

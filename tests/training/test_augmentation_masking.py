@@ -117,7 +117,7 @@ def test_masking_loss_is_zero_without_hidden_nodes():
 def test_select_rows_has_the_gradient_of_index_select():
     mask = draw(200)
     real = torch.arange(len(mask.nodes)) < mask.count
-    back = random(len(mask.nodes), WIDTH, seed=1) * real[:, None]  # padding is guessed by nobody
+    back = random(len(mask.nodes), WIDTH, seed=1) * real[:, None]  # padding is not predicted
     gradients = []
     for rows in (lambda x: _SelectRows.apply(x, mask.nodes, mask.room), lambda x: x.index_select(0, mask.nodes)):
         nodes = random(200, WIDTH).requires_grad_()

@@ -155,7 +155,7 @@ def test_recipe_eqkin_needs_at_least_one_loss():
     none = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
     with pytest.raises(BadInput, match="needs at least one positive weight"):
         get_recipe("eqkin").override(none)
-    assert Recipe().override(none).words_weight == 0  # there nobody asks for it
+    assert Recipe().override(none).words_weight == 0  # the recipe does not use it
 
 
 def test_recipe_eqkin_accepts_any_masking_fraction():

@@ -192,7 +192,7 @@ def test_equal_libraries_give_equal_corpus_files(corpus: Corpus, sources: list[P
     with Library.open(tmp_path / "other") as other:
         for source in reversed(sources):
             other.add("atlas:", source)
-        other.remove("atlas:")  # most trees are of no use now: they are written anew
+        other.remove("atlas:")  # most trees are dead now, so all segments are rewritten
         again = Corpus.from_library(other)
     assert again.digest == corpus.digest
     for name in ("a.zst", "b.zst", "c", "d", "e", "f"):

@@ -136,8 +136,8 @@ def test_dead_process_is_noticed_and_the_run_resumes(folder: Path, tmp_path: Pat
     corpus = folder / "corpus.zst"
     code, out, err = ended(torchrun("-m", "eqkin", "train", corpus, "--resume", "-o", run, "--device", "cpu", "--json"))
     assert code == 0, err
-    told = json.loads(out)  # the first process alone tells
-    assert told["finished"] and told["step"] == STEPS
+    report = json.loads(out)  # only the first process prints it
+    assert report["finished"] and report["step"] == STEPS
     assert Model.load(run / MODEL_FOLDER).digest == Model.load(folder / "whole" / MODEL_FOLDER).digest
 
 
@@ -203,7 +203,7 @@ def test_process_group_is_single_without_torchrun() -> None:
         x = torch.ones(3)
         assert group.all_reduce(x) is x and group.all_gather(x) is x and group.all_reduce_mean(x) is x
         assert group.check_any(True) and not group.check_any(False) and group.find_max(7) == 7
-        assert group.broadcast(lambda: b"told") == b"told"
+        assert group.broadcast(lambda: b"sent") == b"sent"
         group.all_reduce_([x])
         group.check_same("recipes", "mine")
     assert not torch.distributed.is_initialized()

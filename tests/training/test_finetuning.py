@@ -48,12 +48,12 @@ def reached(tower, pairs=TEST):
 def test_finetuning_learns_a_substitution():
     forest = sides()
     candidates = {f"{size}": lambda size=size: BagTower(forest, size, 0, CPU) for size in (4, 32)}
-    told = []
-    tower, choice = finetune(candidates, LEARN, CHECK, compute_mrr, SETTINGS, told.append)
+    messages = []
+    tower, choice = finetune(candidates, LEARN, CHECK, compute_mrr, SETTINGS, messages.append)
     assert reached(tower) > 3 * reached(candidates["32"]())
     assert (choice.candidate, choice.learning_rate) == ("32", 3e-2)
     assert choice.score == pytest.approx(reached(tower, CHECK))
-    assert len(told) == 4
+    assert len(messages) == 4
 
 
 def test_finetuning_is_deterministic():
@@ -82,12 +82,12 @@ class Falling(BagTower):
 
 
 def test_finetuning_skips_failing_rates_unless_all_fail():
-    forest, told = sides(), []
+    forest, messages = sides(), []
     make = {"bag": lambda: Falling(forest, 8, 0, CPU)}
     settings = FinetuningConfig(batch=16, epochs=12, rates=(3e-2, 100.0))
-    _, choice = finetune(make, LEARN, CHECK, compute_mrr, settings, told.append)
+    _, choice = finetune(make, LEARN, CHECK, compute_mrr, settings, messages.append)
     assert choice.learning_rate == 3e-2
-    assert "learning rate 100: training failed at step" in told[-1]
+    assert "learning rate 100: training failed at step" in messages[-1]
     with pytest.raises(TrainingFailed):
         finetune(make, LEARN, CHECK, compute_mrr, FinetuningConfig(batch=16, epochs=12, rates=(100.0,)))
 
@@ -154,7 +154,7 @@ def test_partner_ranks_count_nearer_vectors_and_ties():
     found = compute_partner_ranks(np.concatenate([left, right]).astype(np.float32))
     assert found.tolist() == [0, 0, 0, 0, 4, 0]
     both = np.array([[1.0, 0.0]] * 4, np.float32)
-    assert compute_partner_ranks(both).tolist() == [2, 2, 2, 2]  # behind all that it cannot be told from
+    assert compute_partner_ranks(both).tolist() == [2, 2, 2, 2]  # behind all that are equal to it
 
 
 def test_nan_vectors_rank_last():

@@ -13,7 +13,7 @@ from eqkin.training.text import ContextWords
 
 CPU = torch.device("cpu")
 ROWS = [[0, 1], [0, 2], [], [0, 1, 2, 3], [3]]
-VOCABULARY = 5  # the last of which stands nowhere, as may be in a part of a corpus
+VOCABULARY = 5  # the last word does not occur, as can happen in a part of a corpus
 APART = [list(range(8 * i, 8 * i + 8)) for i in range(30)]  # no word twice
 
 

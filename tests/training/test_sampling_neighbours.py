@@ -57,7 +57,7 @@ def test_neighbours_of_a_large_corpus_come_from_a_sample(
     monkeypatch.setattr(sampling, "PROJECTION_DIMENSIONS", 64)  # to be quick
     monkeypatch.setitem(sampling._MAX_CANDIDATES, "cpu", 700)
     found = find_structural_neighbours(tables, torch.from_numpy(atlas_corpus.paper)).numpy()
-    some = found[:, 0] != np.arange(len(found))  # the others found nobody in this part
+    some = found[:, 0] != np.arange(len(found))  # the others have no neighbour in this part
     assert some.mean() > 0.9
     assert set(np.unique(found[some] % 3)) == {0}
 

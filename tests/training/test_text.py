@@ -40,13 +40,15 @@ def test_rare_and_common_words_are_dropped(corpus: Corpus) -> None:
     assert corpus.words is not None
     assert set(corpus.words.vocabulary) == {"momenta", "constant"}  # energ-ies and energy are two stems, once each
     assert words(corpus, "record:d02#0") == {"momenta"}
-    assert words(corpus, "record:d09#0") == set()  # "nothing", "rings" and "the" stand nearly everywhere
+    assert words(corpus, "record:d09#0") == set()  # "nothing", "rings" and "the" occur nearly everywhere
 
 
 def test_context_includes_text_before_after_and_heading(corpus: Corpus) -> None:
     assert words(corpus, "record:d00#0") == {"constant"}  # after it
     assert words(corpus, "record:d00#1") == {"constant"}  # before it
-    assert words(corpus, "record:d00#2") == {"constant"}  # little stands before it: from before the equation before it
+    assert words(corpus, "record:d00#2") == {
+        "constant"
+    }  # little text comes before it: taken from before the previous equation
     assert words(corpus, "record:d03#2") == {"momenta"}  # in the heading
 
 

@@ -93,10 +93,10 @@ def test_preview_cancelled_while_loading_is_not_an_error(page):
             const { ask } = await import("/static/ask.js");
             const json = () => Promise.reject(new DOMException("gone", "AbortError"));
             window.fetch = async () => ({ ok: true, status: 200, json });
-            window.told = await ask("/api/preview?q=x").catch((error) => error.name);
+            window.outcome = await ask("/api/preview?q=x").catch((error) => error.name);
         }"""
     )
-    assert page.evaluate("window.told") == "AbortError"
+    assert page.evaluate("window.outcome") == "AbortError"
 
 
 def test_url_holds_the_state_and_back_restores_it(page, server):

@@ -1,4 +1,4 @@
-"""A server of several processes under load: a writer changes the library meanwhile, a process is killed."""
+"""A server of several processes under load: while a writer changes the library and a process is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import pytest
 
 PATIENCE = 30.0  # seconds for what should take a moment
 MARK = "q_{%d} = \\prod_{j<%d} \\Xi_j^{%d}"  # an equation of the note with this number
-# Adds notes and takes some back, and merges or makes anew whatever can be, each time.
+# Adds and removes notes, and merges or rewrites whatever can be, each time.
 WRITER = r"""
 import sys
 from pathlib import Path
@@ -46,7 +46,7 @@ with Library.open(folder) as library:
 
 
 class Clients:
-    """Threads that ask a server, each waiting for its answer, until they are told to stop."""
+    """Threads that ask a server, each waiting for its answer, until they are stopped."""
 
     def __init__(self, place: str, number: int = 4) -> None:
         self.failures: list[str] = []

@@ -1,4 +1,4 @@
-"""Work is bounded: what does not fit is told to come again, and the server stays awake."""
+"""Work is bounded: requests that do not fit are asked to retry, and the server stays responsive."""
 
 import asyncio
 import socket
@@ -20,7 +20,7 @@ from tests.web.conftest import Running
 
 
 class Slow:
-    """An engine that answers when it is told to."""
+    """An engine that answers when the test lets it."""
 
     def __init__(self) -> None:
         self.go, self.working = threading.Event(), threading.Semaphore(0)

@@ -15,15 +15,17 @@ runner = CliRunner()
 def test_push_command_reports_what_it_did(lite, filled, collection):
     library = filled(paper("a", "E = mc^2", "a = b"))
     arguments = ["push", "--library", str(library.folder), "--milvus", lite.uri, "--collection", collection]
-    told = runner.invoke(app, arguments)
-    assert told.exit_code == 0, told.output
-    assert "1 papers pushed, 0 there already" in told.stdout
-    assert f"the collection {collection} has 2" in told.stdout
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0, result.output
+    assert "1 papers pushed, 0 there already" in result.stdout
+    assert f"the collection {collection} has 2" in result.stdout
     report = json.loads(runner.invoke(app, [*arguments, "--json"], env={"EQKIN_MILVUS": "nowhere"}).stdout)
     assert (report["papers"], report["unchanged"], report["collection"], report["oversized"]) == (0, 1, 2, [])
     library = filled(paper("a", "E = mc^2", "a = b"), paper("b", "x"), index=False)
-    told = runner.invoke(app, arguments[:3] + arguments[5:], env={"EQKIN_MILVUS": lite.uri})
-    assert told.exit_code == 0 and "1 equations have no vector yet" in told.stderr and "eqkin index" in told.stderr
+    result = runner.invoke(app, arguments[:3] + arguments[5:], env={"EQKIN_MILVUS": lite.uri})
+    assert (
+        result.exit_code == 0 and "1 equations have no vector yet" in result.stderr and "eqkin index" in result.stderr
+    )
 
 
 def test_push_command_fails_with_one_line(filled):
@@ -37,5 +39,5 @@ def test_push_command_fails_with_one_line(filled):
 
 
 def test_push_help_has_examples():
-    told = runner.invoke(app, ["push", "--help"]).stdout
-    assert "Examples" in told and "http://localhost:19530" in told and "--prune" in told
+    result = runner.invoke(app, ["push", "--help"]).stdout
+    assert "Examples" in result and "http://localhost:19530" in result and "--prune" in result

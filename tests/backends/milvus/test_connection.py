@@ -53,8 +53,8 @@ def test_unreachable_server_is_reported_without_password():
 def test_invalid_address_is_reported_without_password(uri):
     with pytest.raises(BadInput, match="host.* is not an address") as caught:
         parse_address(uri)
-    told = "".join(traceback.format_exception(caught.value))
-    assert "s3cret" not in told.replace(repr(uri), "") and "user:33" not in told
+    trace = "".join(traceback.format_exception(caught.value))
+    assert "s3cret" not in trace.replace(repr(uri), "") and "user:33" not in trace
 
 
 def test_connection_unquotes_user_and_password(lite):

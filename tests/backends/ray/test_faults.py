@@ -52,7 +52,7 @@ def _same(folder: Path, expected: str) -> bool:
     return verdict.content == expected
 
 
-class _Meanwhile:
+class _Concurrently:
     """Acts in a thread as soon as a condition holds, and raises its errors at the end."""
 
     def __init__(self, ready: Callable[[], bool], act: Callable[[], None], go: Path) -> None:
@@ -95,7 +95,7 @@ def _shards(folder: Path) -> list[Shard]:
 def test_killed_worker_loses_no_paper(tmp_path: Path, signs: Path, add: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = _shards(tmp_path / "in")
     expected = _alone(tmp_path, [*shards, loads.make_item(1)], monkeypatch)
-    kill = _Meanwhile(
+    kill = _Concurrently(
         lambda: bool(read_notes(signs)), lambda: os.kill(read_notes(signs)[0][1], signal.SIGKILL), signs / "go"
     )
     with kill:
@@ -124,7 +124,7 @@ def test_lost_node_loses_no_paper(
         nodes = [node for _, _, node in read_notes(signs) if node != head]
         cluster.remove_node(next(n for n in cluster.list_all_nodes() if n.node_id in nodes), allow_graceful=False)
 
-    with _Meanwhile(ready, lose, signs / "go"):
+    with _Concurrently(ready, lose, signs / "go"):
         report = add(
             [
                 loads.make_item(1, loads.wait_for_go, str(signs)),
