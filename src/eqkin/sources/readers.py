@@ -120,6 +120,7 @@ def open_source_shards(
         raise BadInput(f"{spec!r}: is not a path ({error})") from error
     if not exists:
         hint = f"; for the arXiv paper write arxiv:{spec}" if parse_arxiv_id(spec) else ""
+        hint = "; the atlas is added as a whole: write atlas:" if spec.startswith("atlas:") else hint
         raise BadInput(f"{display_path(spec)}: no such file or folder{hint}")
     opener = _FileOpener(limits, metadata.get if metadata else None, on_skip)
     return opener.open_folder(path) if path.is_dir() else opener.open_file(path)
