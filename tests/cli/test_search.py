@@ -197,6 +197,7 @@ def test_rank_matches_wildcards_in_topics(tmp_path: Path):
     [
         (r"E = -\sum_{i<j} J_{ij} s_i s_j", "E = − ∑_(i<j) Jᵢⱼ sᵢ sⱼ"),
         (r"\frac{\sqrt{\pi}}{2}", "(√π)/2"),
+        (r"\sqrt{12} + \sqrt{2\pi}", "√12 + √(2π)"),
         (r"\hat H \psi", "Ĥψ"),
         (r"\sum_{n=1}^{N} x^{n+1}", "∑ₙ₌₁ᴺ xⁿ⁺¹"),
         (r"\sin x", "sin x"),

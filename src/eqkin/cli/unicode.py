@@ -40,10 +40,10 @@ def _format_node(node: Node) -> str:
                 return f"({above} ¦ {below})"
             return f"{_parenthesize(above)}/{_parenthesize(below)} "
         case "msqrt", _:
-            return f"√{_parenthesize(_format_row(children))}"
+            return _format_root(_format_row(children))
         case "mroot", 2:
             index = _format_script(_format_node(children[1]), _SUPERSCRIPTS, "^")
-            return f"{index}√{_parenthesize(_format_node(children[0]))}"
+            return index + _format_root(_format_node(children[0]))
         case (("msub" | "munder"), 2):
             return (
                 _format_node(children[0]).rstrip()
@@ -111,6 +111,11 @@ def _format_script(text: str, letters: dict[str, str], mark: str) -> str:
     if plain and all(letter in letters for letter in plain):
         return "".join(letters[letter] for letter in plain)
     return f"{mark}{plain}" if len(plain) <= 1 else f"{mark}({plain})"
+
+
+def _format_root(text: str) -> str:
+    text = text.strip()
+    return f"√{text}" if len(text) <= 1 or text.isdecimal() else f"√({text})"
 
 
 def _parenthesize(text: str) -> str:
