@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated
 
 import orjson
@@ -42,7 +41,7 @@ def measure_train(
     from eqkin.training.config import choose_device, get_recipe
 
     data = load_corpus(corpus, library)
-    return measure_training(data, get_recipe(recipe), batch or [1_024, 128], choose_device(device), seconds=seconds)
+    return measure_training(data, get_recipe(recipe), batch or [1_024, 128], choose_device(device), seconds)
 
 
 def print_report(report: BenchmarkReport, as_json: bool) -> None:
@@ -62,18 +61,14 @@ app = typer.Typer(
     result_callback=print_report,
     help="Measure eqkin against a peer or a limit, in one run.",
 )
-_COMMANDS: dict[str, Callable[..., BenchmarkReport]] = {
-    "ingest": measure_ingest,
-    "encode": measure_encode,
-    "index": measure_index,
-    "search": measure_search,
-    "train": measure_train,
-    "load": measure_load,
-    "scale": measure_scale,
-    "grow": grow,
-}
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
+app.command("ingest")(measure_ingest)
+app.command("encode")(measure_encode)
+app.command("index")(measure_index)
+app.command("search")(measure_search)
+app.command("train")(measure_train)
+app.command("load")(measure_load)
+app.command("scale")(measure_scale)
+app.command("grow")(grow)
 
 
 @app.callback()

@@ -49,11 +49,6 @@ class GrownCorpus:
     skipped: int = 0  # tars that existed
     tars: list[Path] = field(default_factory=list)
 
-    @property
-    def metadata(self) -> Path:
-        """The file with the metadata of all papers."""
-        return self.folder / METADATA_NAME
-
 
 @dataclass(frozen=True)
 class _PaperPlan:
@@ -77,19 +72,11 @@ def grow_corpus(
     papers: int = PAPERS_PER_TAR,
     progress: Callable[[GrownCorpus], None] | None = None,
 ) -> GrownCorpus:
-    """Write a corpus with at least `equations` display equations into `folder`.
+    """Write `arXiv_src_YYMM_NNN.tar` files and their metadata into a folder, with at least `equations` equations.
 
-    Args:
-        sources: What it is made of: anything `eqkin add` reads.
-        folder: Gets `arXiv_src_YYMM_NNN.tar` files and the metadata snapshot.
-        equations: The corpus ends with the paper that reaches this number.
-        seed: A different corpus for each number.
-        papers: Papers per tar.
-        progress: Called after every tar.
-
-    Raises:
-        BadInput: A source cannot be read or has no equations, or the folder holds another or a larger corpus.
-        StorageFailed: The folder cannot be written.
+    The corpus is made of `sources`, anything `eqkin add` reads, with some papers per tar; `progress` is called after
+    every tar. Raises `BadInput` if a source cannot be read or has no equations, or if the folder holds another or a
+    larger corpus.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pieces = load_pieces(sources)
@@ -123,7 +110,7 @@ def grow_corpus(
     more = {path.name for path in folder.glob("arXiv_src_*.tar")} - {path.name for path in growth.tars}
     if more:
         raise BadInput(f"{folder}: holds a larger corpus ({len(more)} tars more); choose another folder")
-    write_stream(growth.metadata, ((folder / _PARTS / f"{tar.name}.jsonl").read_bytes() for tar in growth.tars))
+    write_stream(folder / METADATA_NAME, ((folder / _PARTS / f"{tar.name}.jsonl").read_bytes() for tar in growth.tars))
     return growth
 
 
@@ -133,7 +120,12 @@ def _plan_papers(pieces: list[Piece], seed: int, equations: int) -> Iterator[_Pa
     fields: dict[str, list[Piece]] = {}
     for piece in pieces:
         fields.setdefault(piece.field, []).append(piece)
-    shuffled = [_iter_shuffled(members, generator) for members in fields.values()]
+
+    def iter_shuffled(members: list[Piece]) -> Iterator[Piece]:
+        while True:
+            yield from (members[number] for number in generator.permutation(len(members)))
+
+    shuffled = [iter_shuffled(members) for members in fields.values()]
     sizes = np.cumsum([sum(piece.equations for piece in members) for members in fields.values()], dtype=float)
     number = total = 0
     while total < equations:
@@ -148,11 +140,6 @@ def _plan_papers(pieces: list[Piece], seed: int, equations: int) -> Iterator[_Pa
         yield plan
         number += 1
         total += plan.equations
-
-
-def _iter_shuffled(members: list[Piece], generator: np.random.Generator) -> Iterator[Piece]:
-    while True:
-        yield from (members[number] for number in generator.permutation(len(members)))
 
 
 def _get_month(tar: int) -> str:
@@ -239,7 +226,10 @@ def make_metadata(name: str, pieces: list[Piece], generator: np.random.Generator
     text = "".join(pieces[0].parts[::2])[:8_000].replace("$$", "")  # without its formulas
     words = to_plain_text(text).replace(EQUATION_MARK, " ").split()
     titles = [" ".join(piece.title.split()[:5]) for piece in (pieces[0], pieces[-1])]
-    people = [_draw_person(generator) for _ in range(1 + int(generator.integers(4)))]
+    people = []
+    for _ in range(1 + int(generator.integers(4))):
+        first, *last = generator.integers((len(_FIRST_NAMES), len(_NAME_SYLLABLES), len(_NAME_SYLLABLES))).tolist()
+        people.append((_FIRST_NAMES[first], "".join(_NAME_SYLLABLES[n] for n in last).capitalize()))
     date = f"20{name[:2]}-{name[2:4]}-01"
     return {
         "id": name,
@@ -252,8 +242,3 @@ def make_metadata(name: str, pieces: list[Piece], generator: np.random.Generator
         "update_date": date,
         "authors_parsed": [[last, first, ""] for first, last in people],
     }
-
-
-def _draw_person(generator: np.random.Generator) -> tuple[str, str]:
-    first, *last = generator.integers((len(_FIRST_NAMES), len(_NAME_SYLLABLES), len(_NAME_SYLLABLES))).tolist()
-    return _FIRST_NAMES[first], "".join(_NAME_SYLLABLES[n] for n in last).capitalize()

@@ -126,7 +126,9 @@ def make_similar_vectors(base: Floats, count: int, generator: np.random.Generato
 def compare_systems(report: BenchmarkReport, vectors: Floats, queries: Floats, folder: Path) -> None:
     """Build each system, measure its recall and time single queries."""
     log("exact search")
-    exact = build_exact(vectors)
+    flat, width = faiss_index.make_flat_index(vectors.shape[1]), vectors.shape[1]
+    _, seconds = time_call(flat.add, np.arange(len(vectors)), vectors)
+    exact = IndexedVectors("exact (faiss Flat)", lambda q, k: flat.search(q, k)[1][0], seconds, 4.0 * width)
     collection = _Collection(vectors, queries, np.stack([exact.search(query[None], 100) for query in queries]))
     log("building eqkin's index")
     ours = build_ours(vectors, folder)
@@ -154,13 +156,6 @@ def compare_systems(report: BenchmarkReport, vectors: Floats, queries: Floats, f
             bytes_per_vector=system.bytes_per_vector,
             build_seconds=system.build_seconds,
         )
-
-
-def build_exact(vectors: Floats) -> IndexedVectors:
-    """Put the vectors into a flat index of faiss."""
-    index = faiss_index.make_flat_index(vectors.shape[1])
-    _, seconds = time_call(index.add, np.arange(len(vectors)), vectors)
-    return IndexedVectors("exact (faiss Flat)", lambda q, k: index.search(q, k)[1][0], seconds, 4.0 * vectors.shape[1])
 
 
 def build_ours(vectors: Floats, folder: Path) -> IndexedVectors:

@@ -22,7 +22,7 @@ from py_mini_racer import MiniRacer
 from benchmarks.report import BenchmarkReport, log, time_call
 from eqkin.latex import parse
 from eqkin.latex.environments import MATHML_ENVIRONMENT, is_diagram, to_converter_input
-from eqkin.library.parsing import ParsedPaper, parse_item
+from eqkin.library.parsing import parse_item
 from eqkin.limits import LIMITS
 from eqkin.sources import open_source
 from eqkin.sources.paper import SourceItem
@@ -50,17 +50,20 @@ def measure_ingest(
     seconds, converted = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0)
     statuses, reasons, papers = Counter[str](), Counter[str](), 0
     items, katex = islice(open_source(source), limit), BareKatex()
-    _parse_one(next(open_source("atlas:")))  # starts the converter's engine
+    parse_item(next(open_source("atlas:")))  # starts the converter's engine
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        list(pool.map(_parse_one, islice(open_source("atlas:"), 4 * jobs)))  # the workers' engines, too
+        list(pool.map(parse_item, islice(open_source("atlas:"), 4 * jobs)))  # the workers' engines, too
         while chunk := list(islice(items, _ROUND_PAPERS)):
             papers += len(chunk)
             log(f"{papers:,} papers")
-            parsed, elapsed = time_call(_parse_all, chunk)
+            parsed, elapsed = time_call(lambda: list(map(parse_item, chunk)))  # noqa: B023
             seconds[names[1]] += elapsed
-            _, elapsed = time_call(lambda: list(pool.map(_parse_one, chunk, chunksize=4)))  # noqa: B023
+            _, elapsed = time_call(lambda: list(pool.map(parse_item, chunk, chunksize=4)))  # noqa: B023
             seconds[names[2]] += elapsed
-            _count(parsed, statuses, reasons)
+            reasons.update(f"paper: {paper.failure}" for paper in parsed if paper.failure)
+            equations = [equation for paper in parsed for equation in paper.equations]
+            statuses.update(equation.status for equation in equations)
+            reasons.update(equation.reason for equation in equations if equation.status == "failed")
             for macros, formulas in iter_katex_batches(chunk):
                 pages, elapsed = time_call(katex.render, formulas, macros)
                 seconds[names[0]] += elapsed
@@ -77,22 +80,6 @@ def measure_ingest(
             "Ingest", name, equations_per_second=rate, times_katex=rate / max(base, 1e-9), converted_percent=percent
         )
     return report
-
-
-def _parse_all(items: list[SourceItem]) -> list[ParsedPaper]:
-    return list(map(_parse_one, items))
-
-
-def _parse_one(item: SourceItem) -> ParsedPaper:
-    return parse_item(item)
-
-
-def _count(papers: list[ParsedPaper], statuses: Counter[str], reasons: Counter[str]) -> None:
-    for paper in papers:
-        if paper.failure:
-            reasons[f"paper: {paper.failure}"] += 1
-        statuses.update(equation.status for equation in paper.equations)
-        reasons.update(equation.reason for equation in paper.equations if equation.status == "failed")
 
 
 class BareKatex:

@@ -151,14 +151,8 @@ class _PieceBuilder:
         """Yield what was collected if it has an equation, and start again; prose alone waits for one."""
         if self.count:
             table = self.document.macros[self.epoch]
-            yield Piece(
-                field_,
-                title,
-                self.parts,
-                _collect_definitions(self.parts[1::2], table),
-                self.document.packages or [],
-                self.count,
-            )
+            definitions = _collect_definitions(self.parts[1::2], table)
+            yield Piece(field_, title, self.parts, definitions, self.document.packages or [], self.count)
             self.parts, self.count = [""], 0
 
 
@@ -186,13 +180,8 @@ def format_definition(macro: Macro) -> str:
         return rf"\def{name}{macro.prefix}{written}{{{macro.body}}}"
     if kinds[0] == "o" and len(macro.args[0]) > 1 and set(kinds[1:]) <= {"m"}:
         return rf"\newcommand{{{name}}}[{len(kinds)}][{macro.args[0][1]}]{{{macro.body}}}"
-    return rf"\NewDocumentCommand{{{name}}}{{{' '.join(map(_format_argument, macro.args))}}}{{{macro.body}}}"
-
-
-def _format_argument(argument: tuple[str, ...]) -> str:
-    if argument[0] == "o" and len(argument) > 1:
-        return f"O{{{argument[1]}}}"
-    return "".join(argument)
+    written = " ".join(f"O{{{a[1]}}}" if a[0] == "o" and len(a) > 1 else "".join(a) for a in macro.args)
+    return rf"\NewDocumentCommand{{{name}}}{{{written}}}{{{macro.body}}}"
 
 
 @dataclass(frozen=True)
@@ -204,13 +193,14 @@ class LetterPermutation:
 
     def __call__(self, formula: str) -> str:
         """Rename the letters of a formula."""
-        return _TOKEN.sub(self._rename_token, formula)
 
-    def _rename_token(self, match: re.Match[str]) -> str:
-        token: str = match[0]
-        if token[0] == "\\":
-            return self.greek.get(token, token)
-        return token.translate(self.latin) if len(token) <= _MAX_VARIABLES and token.isalpha() else token
+        def rename(match: re.Match[str]) -> str:
+            token: str = match[0]
+            if token[0] == "\\":
+                return self.greek.get(token, token)
+            return token.translate(self.latin) if len(token) <= _MAX_VARIABLES and token.isalpha() else token
+
+        return _TOKEN.sub(rename, formula)
 
 
 def draw_permutation(generator: np.random.Generator) -> LetterPermutation:

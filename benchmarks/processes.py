@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -37,13 +37,7 @@ class CommandResult:
     """The output of a command, and its cost."""
 
     cost: CommandCost
-    output: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The output as JSON."""
-        parsed: dict[str, Any] = orjson.loads(self.output)
-        return parsed
+    json: dict[str, Any]
 
     @property
     def figures(self) -> dict[str, float]:
@@ -52,12 +46,8 @@ class CommandResult:
 
 
 def run_eqkin(*arguments: str) -> CommandResult:
-    """Run a command of eqkin and measure it; raises `BadInput` with its error message if it fails."""
-    return run_command([sys.executable, "-m", "eqkin", *arguments])
-
-
-def run_command(command: Sequence[str]) -> CommandResult:
-    """Run a command to its end and measure it; raises `BadInput` if it fails."""
+    """Run a command of eqkin that prints JSON, and measure it; raises `BadInput` with its error message if it fails."""
+    command = [sys.executable, "-m", "eqkin", *arguments]
     cost, before, start = CommandCost(), _get_children_seconds(), time.perf_counter()
     processor: dict[int, float] = {}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
@@ -78,7 +68,7 @@ def run_command(command: Sequence[str]) -> CommandResult:
         if process.returncode:
             message = errors.read()[-2_000:].decode(errors="replace").strip()
             raise BadInput(f"{' '.join(command[1:])}: ended with {process.returncode}: {message}")
-        return CommandResult(cost, out.read().decode(errors="replace"))
+        return CommandResult(cost, orjson.loads(out.read()))
 
 
 def _sample(first: psutil.Process, cost: CommandCost, processor: dict[int, float]) -> None:

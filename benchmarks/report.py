@@ -55,10 +55,6 @@ class BenchmarkReport:
         """Append a row to a table."""
         self.tables.setdefault(table, []).append(Measurement(name, figures))
 
-    def get(self, table: str, name: str) -> dict[str, Figure]:
-        """Return the figures of a row."""
-        return next(row.figures for row in self.tables[table] if row.name == name)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data for JSON."""
         tables = {title: [{"name": row.name, **row.figures} for row in rows] for title, rows in self.tables.items()}
@@ -113,11 +109,7 @@ def time_call(function: Callable[..., T], *arguments: Any, **options: Any) -> tu
 
 
 def time_rounds(functions: dict[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Time several functions in turns, so that other load on the machine slows all of them; the first round warms up.
-
-    Returns:
-        The seconds of each function in each round.
-    """
+    """Return the seconds of several functions in rounds, so that other load slows all of them; the first warms up."""
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for number in range(rounds + 1):
         log(f"round {number} of {rounds}" if number else "warming up")

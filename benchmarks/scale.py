@@ -17,9 +17,9 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from benchmarks.growth import METADATA_NAME, grow_corpus
+from benchmarks.growth import METADATA_NAME, GrownCorpus, grow_corpus
 from benchmarks.processes import run_eqkin, run_server
-from benchmarks.report import BenchmarkReport, Figure, describe_machine, log
+from benchmarks.report import BenchmarkReport, Figure, describe_machine, log, time_call
 from benchmarks.scale_report import ARXIV_EQUATIONS, Record, draw_figure, insert_tables, make_tables
 from benchmarks.search import list_atlas_formulas, make_http_search, time_searches
 from eqkin.errors import BadInput, CorruptData, StorageFailed
@@ -36,8 +36,7 @@ _TEXTS = (
 Sources = Annotated[
     list[str], typer.Argument(metavar="SOURCE...", help="What corpora are grown from: anything `eqkin add` takes.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="A different corpus for each number.")]
-_ATLAS = ["atlas:"]
+_ATLAS, _CORES = ["atlas:"], os.cpu_count() or 1
 
 
 def measure_scale(
@@ -49,8 +48,7 @@ def measure_scale(
         list[int] | None,
         typer.Option("--size", min=1, metavar="N", help="Equations; repeatable.", show_default="10000, 100000"),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes that read and embed.")] = os.cpu_count()
-    or 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes that read and embed.")] = _CORES,
     engine: Annotated[str, typer.Option(metavar="NAME", help="processes or ray.", show_default="processes")] = "",
     milvus: Annotated[str, typer.Option(metavar="URI", help="Also push to this Milvus server and search it.")] = "",
     searches: Annotated[int, typer.Option(min=1, metavar="N", help="Searches at each size, one at a time.")] = 500,
@@ -62,7 +60,6 @@ def measure_scale(
     into: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Put the tables into this Markdown file, between its marks.")
     ] = None,
-    seed: Seed = 0,
 ) -> BenchmarkReport:
     """Grow corpora, build a library of each and search it: time, disk and memory by size, and a projection.
 
@@ -76,7 +73,7 @@ def measure_scale(
     """
     if into is not None:  # before hours of work
         insert_tables(into, {}, write=False)
-    settings = ScaleSettings(tuple(sources), folder, jobs, engine, milvus, searches, seed)
+    settings = ScaleSettings(tuple(sources), folder, jobs, engine, milvus, searches)
     records = run_study(settings, sizes or [10_000, 100_000], steps or ())
     report = BenchmarkReport("scale", {"results": str(folder / RESULTS)}, make_tables(records, target))
     if figures is not None:
@@ -90,7 +87,6 @@ def grow(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Gets the tars and the metadata snapshot.")],
     equations: Annotated[int, typer.Option("--equations", "-n", min=1, metavar="N", help="How many, at least.")],
     sources: Sources = _ATLAS,
-    seed: Seed = 0,
 ) -> BenchmarkReport:
     """Make a large synthetic corpus out of a small one, in the form of arXiv's bulk archives.
 
@@ -102,9 +98,11 @@ def grow(
 
         python -m benchmarks grow papers.jsonl.zst -n 1000000 -o ~/million && eqkin add ~/million --library million
     """
-    grown = grow_corpus(
-        sources, out, equations, seed=seed, progress=lambda g: log(f"{g.papers:,} papers, {g.equations:,} equations")
-    )
+
+    def progress(grown: GrownCorpus) -> None:
+        log(f"{grown.papers:,} papers, {grown.equations:,} equations")
+
+    grown = grow_corpus(sources, out, equations, progress=progress)
     return BenchmarkReport("grow", {"papers": grown.papers, "equations": grown.equations, "tars": len(grown.tars)})
 
 
@@ -114,11 +112,10 @@ class ScaleSettings:
 
     sources: tuple[str, ...]  # what corpora are grown from
     folder: Path  # gets the corpora, the libraries and the results
-    jobs: int = os.cpu_count() or 1
-    engine: str = ""  # of `eqkin add` and `eqkin index`; "": their default
-    milvus: str = ""  # address of a server; "": none
-    searches: int = 500
-    seed: int = 0
+    jobs: int
+    engine: str  # of `eqkin add` and `eqkin index`; "": their default
+    milvus: str  # address of a server; "": none
+    searches: int
 
     def get_corpus(self, size: int) -> Path:
         """Return the folder of the corpus of a size."""
@@ -148,15 +145,10 @@ def load_results(folder: Path) -> list[Record]:
 
 
 def run_study(settings: ScaleSettings, sizes: Sequence[int], only: Collection[str] = ()) -> list[Record]:
-    """Measure at all sizes, smallest first, what was not measured yet, and return all results of the folder.
+    """Measure at all sizes (numbers of equations) what was not measured yet, and return all results of the folder.
 
-    Args:
-        settings: What and where.
-        sizes: Numbers of equations.
-        only: Names of steps, of `STEPS`; all by default. Each needs those before it, run now or earlier.
-
-    Raises:
-        BadInput: The sources cannot be read, or a command failed; what was measured before is kept.
+    Runs `only` some of `STEPS`, by default all; each needs those before it. Raises `BadInput` if the sources cannot be
+    read, or a command failed; what was measured before is kept.
     """
     if unknown := set(only) - set(STEPS):
         raise BadInput(f"{unknown.pop()}: no such step; there are {', '.join(STEPS)}")
@@ -177,10 +169,8 @@ def run_study(settings: ScaleSettings, sizes: Sequence[int], only: Collection[st
 
 
 def _grow(settings: ScaleSettings, size: int) -> Record:
-    start = time.perf_counter()
-    corpus = settings.get_corpus(size)
-    grown = grow_corpus(settings.sources, corpus, size, seed=settings.seed)
-    seconds = None if grown.skipped else time.perf_counter() - start  # the time of a part would be misleading
+    grown, elapsed = time_call(grow_corpus, settings.sources, settings.get_corpus(size), size)
+    seconds = None if grown.skipped else elapsed  # the time of a part would be misleading
     packed = sum(tar.stat().st_size for tar in grown.tars)
     return {"seconds": seconds, "papers": grown.papers, "equations": grown.equations, "bytes": packed}
 
@@ -220,14 +210,6 @@ def _index(settings: ScaleSettings, size: int) -> Record:
     return {**figures, "jobs": settings.jobs, "disk": disk, **done.figures}
 
 
-def _serve(settings: ScaleSettings, size: int) -> Record:
-    return _measure_server(settings, ["--library", str(settings.get_library(size))])
-
-
-def _serve_milvus(settings: ScaleSettings, size: int) -> Record:
-    return _measure_server(settings, settings.get_collection(size), text=False)  # not every Milvus searches text
-
-
 def _measure_server(settings: ScaleSettings, arguments: list[str], *, text: bool = True) -> Record:
     """Start a server: time until it listens and until the first answer, its memory, its searches one at a time."""
     start = time.perf_counter()
@@ -245,10 +227,6 @@ def _measure_server(settings: ScaleSettings, arguments: list[str], *, text: bool
         raise BadInput(f"eqkin serve {' '.join(arguments)}: {len(errors)} searches failed: {errors[0]}")
     words: dict[str, Figure] = text_times.summarise() if text else {}
     return {**figures, **times.summarise(), "words": words}
-
-
-def _verify(settings: ScaleSettings, size: int) -> Record:
-    return run_eqkin("verify", "--library", str(settings.get_library(size)), "--json").figures
 
 
 def _push(settings: ScaleSettings, size: int) -> Record:
@@ -273,7 +251,7 @@ def _add_daily(settings: ScaleSettings, size: int) -> Record:
     arguments = ("add", _DAILY_SOURCE, "--library", str(settings.get_library(size)), "--jobs", "1", "--json")
     done = run_eqkin(*arguments)
     if not done.json["papers"]:  # left by a run that was stopped
-        run_eqkin("add", "--remove", *arguments[1:4])
+        run_eqkin("add", "--remove", *arguments[1:4], "--json")
         done = run_eqkin(*arguments)
     return {"papers": done.json["papers"], "equations": sum(done.json["equations"].values()), **done.figures}
 
@@ -282,10 +260,13 @@ STEPS: dict[str, Callable[[ScaleSettings, int], Any]] = {
     "grow": _grow,
     "add": _add,
     "index": _index,
-    "serve": _serve,
-    "verify": _verify,
+    "serve": lambda settings, size: _measure_server(settings, ["--library", str(settings.get_library(size))]),
+    "verify": lambda settings, size: (
+        run_eqkin("verify", "--library", str(settings.get_library(size)), "--json").figures
+    ),
     "push": _push,
-    "milvus": _serve_milvus,
+    # not every Milvus searches text
+    "milvus": lambda settings, size: _measure_server(settings, settings.get_collection(size), text=False),
     "again": _add_again,
     "day": _add_daily,
 }

@@ -87,11 +87,6 @@ def format_count(value: float) -> str:
     return f"{value / 1e6:,.3g} M" if value >= 1e6 else f"{value / 1e3:,.3g} k"
 
 
-def format_milliseconds(value: float) -> str:
-    """Format a short time."""
-    return f"{value:,.1f} ms"
-
-
 @dataclass(frozen=True)
 class MeasuredQuantity:
     """A figure that is measured at every size."""
@@ -159,7 +154,7 @@ def _list_quantities() -> list[MeasuredQuantity]:
             Server of Milvus' hits       | milvus | held.rss""",
         ("Searching", format_seconds): """
             Start to first answer | serve | first_seconds""",
-        ("Searching", format_milliseconds): """
+        ("Searching", "{:,.1f} ms".format): """
             Search, median                  | serve  | p50_ms
             Search, 99th percentile         | serve  | p99_ms
             Text search, median             | serve  | words.p50_ms

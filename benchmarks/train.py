@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.utils.benchmark import Timer
 
 from benchmarks.report import BenchmarkReport, log
 from eqkin.encoder.architecture import FEATURES, SUM
@@ -27,13 +28,7 @@ from eqkin.trees import Vocabulary
 
 
 def measure_training(
-    corpus: Corpus,
-    recipe: Recipe,
-    batches: list[int],
-    device: torch.device,
-    *,
-    seconds: float = 10.0,
-    peers: bool = True,
+    corpus: Corpus, recipe: Recipe, batches: list[int], device: torch.device, seconds: float
 ) -> BenchmarkReport:
     """Measure the memory of a corpus on the device, and the speed of training for each batch size."""
     data = build_training_data(corpus, Vocabulary.learn([corpus.forest]), recipe, device)
@@ -48,23 +43,18 @@ def measure_training(
     report = BenchmarkReport("train", facts)
     for batch in batches:
         log(f"batches of {batch:,} triplets")
-        _measure_batch(report, recipe.override({"batch": str(batch)}), data, seconds, peers)
+        _measure_batch(report, recipe.override({"batch": str(batch)}), data, seconds)
     return report
 
 
-def _measure_batch(
-    report: BenchmarkReport, recipe: Recipe, data: TrainingData, seconds: float, with_peers: bool
-) -> None:
+def _measure_batch(report: BenchmarkReport, recipe: Recipe, data: TrainingData, seconds: float) -> None:
     device, on_gpu = data.forest.device, data.forest.device.type == "cuda"
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
-    rates = {
-        "eqkin": _measure_rate(
-            RecipeTrainer(recipe, data, compiled=on_gpu, captured=on_gpu), seconds, 512 if on_gpu else 2
-        )
-    }
+    trainer = RecipeTrainer(recipe, data, compiled=on_gpu, captured=on_gpu)
+    rates = {"eqkin": _measure_rate(trainer, seconds, 512 if on_gpu else 2)}
     peak = torch.cuda.max_memory_allocated() if on_gpu else None
-    if with_peers and recipe.architecture.kind == SUM:
+    if recipe.architecture.kind == SUM:
         for compiled in (False, True) if on_gpu else (False,):
             rate = _measure_geometric(recipe, data, seconds, compiled=compiled)
             if rate is not None:
@@ -172,15 +162,5 @@ def _time_matrix_products(recipe: Recipe, nodes: int, device: torch.device) -> f
         work.append(lambda x=x, y=y: y.T @ x)  # type: ignore[misc]
         if has_gradient:
             work.append(lambda w=w, y=y: y @ w)  # type: ignore[misc]
-    repeats = 50 if device.type == "cuda" else 1
-    synchronise: Callable[[], None] = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    times = []
-    for _ in range(5):
-        synchronise()
-        started = time.perf_counter()
-        for _ in range(repeats):
-            for product in work:
-                product()
-        synchronise()
-        times.append((time.perf_counter() - started) / repeats)
-    return sorted(times)[len(times) // 2]
+    timer = Timer("for product in work: product()", globals={"work": work}, num_threads=torch.get_num_threads())
+    return float(timer.blocked_autorange(min_run_time=1.0).median)

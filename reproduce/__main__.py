@@ -19,12 +19,13 @@ from eqkin.cli.evaluate import (
     fit_systems,
     make_context,
     open_progress,
+    print_tables,
     split_names,
 )
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
 from eqkin.errors import BadInput
-from reproduce.report import print_result, save_result, write_report
+from reproduce.report import save_result, write_report
 from reproduce.systems import ALL_SYSTEMS, LARGE_SCALE_SYSTEMS, find_missing_systems, make_all_systems
 
 Systems = Annotated[str, typer.Option("--systems", "-s", metavar="NAMES", help="Systems, with commas.")]
@@ -73,7 +74,7 @@ def ablation(
             return
         result, plots = run_ablation(context, papers, chosen, load_atlas_set())
         save_result(context, result, plots)
-    print_result(result)
+    print_tables(result, as_json=False)
 
 
 @app.command()
@@ -101,7 +102,7 @@ def labelled(
         paper = Table("labelled-paper", "The paper's figures", LABELLED_COLUMNS[:2], LARGE_SCALE_ROWS, caption)
         result.tables.append(paper)
         save_result(context, result)
-    print_result(result)
+    print_tables(result, as_json=False)
 
 
 @app.command()
@@ -131,7 +132,7 @@ def study(
         fit_systems(chosen, context, corpus, library)
         result, plots = run_study(context, opened, chosen, asked)
         save_result(context, result, plots)
-    print_result(result)
+    print_tables(result, as_json=False)
 
 
 @app.command()
@@ -153,7 +154,7 @@ def equalities(
         context = make_context(out, device, small, log)
         result, plots = run_equalities(context, load_corpus(corpus, library), split_names(names) or None)
         save_result(context, result, plots)
-    print_result(result)
+    print_tables(result, as_json=False)
 
 
 @app.command()
@@ -176,7 +177,7 @@ def judged(
         fit_systems(chosen, context, corpus, library)
         result = run_judged(context, chosen, judged_set)
         save_result(context, result)
-    print_result(result)
+    print_tables(result, as_json=False)
 
 
 @app.command()
@@ -191,7 +192,7 @@ def speed(
 
     result = run_speed(read_reports(files))
     save_result(make_context(out, "cpu", False, lambda message: None), result)
-    print_result(result)
+    print_tables(result, as_json=False)
 
 
 @app.command()
@@ -203,7 +204,7 @@ def examples(library: LibraryFolder, out: CacheFolder = DEFAULT_FOLDER) -> None:
         context = make_context(out, "cpu", False, log)
         result = run_examples(context, opened)
         save_result(context, result)
-    print_result(result)
+    print_tables(result, as_json=False)
 
 
 @app.command()
@@ -228,19 +229,19 @@ def tune(
     from eqkin.encoder.encoder import Encoder
     from eqkin.evaluation.formulas import import_optional
     from eqkin.evaluation.judged import JudgedSet
-    from eqkin.evaluation.labelled import load_atlas_set, read_labelled
+    from eqkin.evaluation.labelled import LabelledSet, load_atlas_set, read_labelled
     from eqkin.evaluation.tables import to_rich
     from reproduce.ranker import cross_validate, fit_examples, make_cross_validation_table, make_examples
 
     import_optional("sklearn.ensemble")
     with open_progress(False) as log:
-        judged_data = [JudgedSet.read(folder) for folder in judged_sets or []]
-        labelled_data = [read_labelled(path) for path in labelled_sets or []] + ([load_atlas_set()] if atlas else [])
-        if not judged_data and not labelled_data:
+        sets: list[JudgedSet | LabelledSet] = [JudgedSet.read(folder) for folder in judged_sets or []]
+        sets += [read_labelled(path) for path in labelled_sets or []] + ([load_atlas_set()] if atlas else [])
+        if not sets:
             raise BadInput("there is nothing to train on: give --judged or --labelled sets")
-        check_distinct("sets", [one.name for one in judged_data] + [one.name for one in labelled_data])
+        check_distinct("sets", [one.name for one in sets])
         log("comparing formulas")
-        found = make_examples(judged_data, labelled_data, Encoder.load(model))
+        found = make_examples(sets, Encoder.load(model))
         scores = cross_validate(found, trees=trees, log=log)
         log("training on all sets")
         fit_examples(found, trees).save(file)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -46,6 +46,9 @@ from eqkin.training.data import Corpus
 from reproduce.plots import Plot
 from reproduce.published import ABLATION_ROWS, LARGE_SCALE_ROWS
 
+Flags = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.floating[Any]]
+
 TRIPLE_SEED = 0
 FULL = "full"
 VARIANTS = {  # title, and what is changed
@@ -73,15 +76,7 @@ _PAPER_TITLES = {"no-histogram": "No histogram loss", "no-masking": "No masking"
 
 
 class HeldOutTriples:
-    """Triples of a corpus, drawn as for training, always the same.
-
-    Args:
-        corpus: The held-out papers.
-        count: Number of triples.
-
-    Raises:
-        BadInput: No triple can be drawn.
-    """
+    """`count` triples of the held-out papers, drawn as for training, always the same; raises `BadInput` without any."""
 
     def __init__(self, corpus: Corpus, count: int) -> None:
         import torch
@@ -98,6 +93,7 @@ class HeldOutTriples:
         self.papers: npt.NDArray[np.int64] = corpus.paper[drawn].T.astype(np.int64)  # (count, 3)
         works = np.unique(np.array(corpus.works, object), return_inverse=True)[1][self.papers]
         self.works = np.unique(works, return_inverse=True)[1].reshape(count, 3)  # numbered without gaps
+        self.work_count, self.paper_count = int(self.works.max()) + 1, len(np.unique(self.papers))
         self.formulas = FormulaSet(corpus.forest.select(self.trees))  # each once
         self.key = {"corpus": corpus.digest, "triples": count, "seed": TRIPLE_SEED}
 
@@ -109,29 +105,26 @@ class HeldOutTriples:
         """Number of colours such that no two triples of one colour share a paper."""
         return count_colours(self.papers)
 
-    @property
-    def work_count(self) -> int:
-        """Number of works that occur."""
-        return int(self.works.max()) + 1
-
-    @property
-    def paper_count(self) -> int:
-        """Number of papers that occur."""
-        return len(np.unique(self.papers))
-
-    def find_correct(self, vectors: Matrix) -> npt.NDArray[np.bool_]:
+    def find_correct(self, vectors: Matrix) -> Flags:
         """Return which triples are ranked correctly by inner products of the formulas' vectors; ties are wrong."""
         anchor, partner, negative = (vectors[index] for index in self._index)
         return compute_row_products(anchor, partner) > compute_row_products(anchor, negative)
+
+    def rank(self, context: ExperimentContext, key: dict[str, Any], encode: Callable[[], Matrix]) -> Flags:
+        """Return which triples the vectors of a system, described by `key`, rank correctly; cached."""
+
+        def measure() -> dict[str, str]:
+            return {"correct": pack_bits(self.find_correct(encode()))}
+
+        measured = context.cache.get_or_measure("ranking", key | self.key, measure)
+        return unpack_bits(measured["correct"], len(self))
 
     def make_score(self, share: float) -> Score:
         """Give a share of correct triples the interval of an incomplete U-statistic."""
         interval = compute_incomplete_interval(share, self.colours, len(self))
         return Score(interval.score, interval.low, interval.high)
 
-    def resample(
-        self, values: npt.NDArray[np.float64], weights: npt.NDArray[np.floating[Any]]
-    ) -> npt.NDArray[np.float64]:
+    def resample(self, values: npt.NDArray[np.float64], weights: Floats) -> npt.NDArray[np.float64]:
         """Compute means of values over the triples, one for each row of weights of works, (resamples, works).
 
         Papers of one work (a book, a repository) depend on each other, so works are drawn, not papers. A triple counts
@@ -148,12 +141,12 @@ class HeldOutTriples:
         return np.array(means)
 
 
-def pack_bits(flags: npt.NDArray[np.bool_]) -> str:
+def pack_bits(flags: Flags) -> str:
     """Pack booleans into text."""
     return base64.b85encode(np.packbits(flags).tobytes()).decode()
 
 
-def unpack_bits(text: str, count: int) -> npt.NDArray[np.bool_]:
+def unpack_bits(text: str, count: int) -> Flags:
     """Unpack the text of `pack_bits`."""
     return np.unpackbits(np.frombuffer(base64.b85decode(text), np.uint8), count=count).astype(bool)
 
@@ -192,16 +185,11 @@ def train_variant(context: ExperimentContext, corpus: Corpus, variant: str, seed
     return context.cache.get_or_fit(name, key, train) / "model"
 
 
-def rank_triples(context: ExperimentContext, model: Path, triples: HeldOutTriples) -> npt.NDArray[np.bool_]:
+def rank_triples(context: ExperimentContext, model: Path, triples: HeldOutTriples) -> Flags:
     """Return which triples a network ranks correctly by the inner product, as in the paper."""
     network = Model.load(model)
-
-    def measure() -> dict[str, str]:
-        vectors = embed_forest(network, triples.formulas.forest, context.device)
-        return {"correct": pack_bits(triples.find_correct(vectors))}
-
-    measured = context.cache.get_or_measure("ranking", {"model": network.digest, **triples.key}, measure)
-    return unpack_bits(measured["correct"], len(triples))
+    forest = triples.formulas.forest
+    return triples.rank(context, {"model": network.digest}, lambda: embed_forest(network, forest, context.device))
 
 
 def train_networks(context: ExperimentContext, corpus: Corpus) -> HeldOutTriples:
@@ -220,7 +208,7 @@ class AblationScores:
     """The scores of a system: correct triples and labelled measurements, one of each per seed."""
 
     title: str
-    correct: list[npt.NDArray[np.bool_]]
+    correct: list[Flags]
     labelled: list[dict[str, Any]]  # empty without a labelled set
 
     @property
@@ -252,31 +240,27 @@ def check_tree_embedding(system: System) -> EmbeddingSystem:
 def run_ablation(
     context: ExperimentContext, corpus: Corpus, systems: Sequence[System] = (), labelled: LabelledSet | None = None
 ) -> tuple[ExperimentResult, list[Plot]]:
-    """Train and measure the variants and baselines.
+    """Train the variants and baselines (`systems`) on one half of the papers and rank triples of the other.
 
-    Args:
-        context: Cache, scale, device and log.
-        corpus: All papers; one half is trained on, the other ranked.
-        systems: Baselines, fitted on the same half.
-        labelled: A labelled set for the other two columns.
-
-    Raises:
-        BadInput: A baseline has no vectors of trees or may have seen the held-out half, or there are too few papers.
+    The labelled set is for the other two columns. Raises `BadInput` if a baseline has no vectors of trees or may have
+    seen the held-out half, or if there are too few papers.
     """
     baselines = [check_tree_embedding(system) for system in systems]
     triples = train_networks(context, corpus)
     trees_only = drop_text(corpus)
     half = trees_only.split(HELD_OUT_FRACTION, SPLIT_SEED)[0]
-    networks = {
-        variant: _measure_networks(
-            context, f"paper-{variant}", title, triples, labelled,
-            [train_variant(context, trees_only, variant, seed) for seed in range(context.scale.seeds)],
-        )
-        for variant, (title, _) in VARIANTS.items()
-    }  # fmt: skip
-    own = _measure_networks(
-        context, "eqkin-recipe", EQKIN_TITLE, triples, labelled, [train_variant(context, corpus, EQKIN, EQKIN_SEED)]
-    )
+
+    def measure_networks(name: str, title: str, models: Sequence[Path]) -> AblationScores:
+        """Measure the networks of a variant, one per seed."""
+        systems = [NetworkSystem(name, title, model, device=context.device) for model in models if labelled]
+        measured = [measure_labelled(context, system, labelled) for system in systems if labelled]
+        return AblationScores(title, [rank_triples(context, model, triples) for model in models], measured)
+
+    networks = {}
+    for variant, (title, _) in VARIANTS.items():
+        models = [train_variant(context, trees_only, variant, seed) for seed in range(context.scale.seeds)]
+        networks[variant] = measure_networks(f"paper-{variant}", title, models)
+    own = measure_networks("eqkin-recipe", EQKIN_TITLE, [train_variant(context, corpus, EQKIN, EQKIN_SEED)])
     others = [_measure_baseline(context, half, system, triples, labelled) for system in baselines]
     table = Table(
         "ablation",
@@ -312,23 +296,6 @@ def run_ablation(
     return ExperimentResult("ablation", "Ablation", tables, facts=facts), [plot]
 
 
-def _measure_networks(
-    context: ExperimentContext,
-    name: str,
-    title: str,
-    triples: HeldOutTriples,
-    labelled: LabelledSet | None,
-    models: Sequence[Path],
-) -> AblationScores:
-    """Measure the networks of a variant, one per seed."""
-    measured = [
-        measure_labelled(context, NetworkSystem(name, title, model, device=context.device), labelled)
-        for model in models
-        if labelled
-    ]
-    return AblationScores(title, [rank_triples(context, model, triples) for model in models], measured)
-
-
 def _measure_baseline(
     context: ExperimentContext,
     half: Corpus,
@@ -339,12 +306,8 @@ def _measure_baseline(
     """Fit a baseline on the same half and measure it."""
     context.fit(system, half)
     context.log(f"{system.title}: ranking {len(triples):,} triples")
-    key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from, **triples.key}
-
-    def measure() -> dict[str, Any]:
-        return {"correct": pack_bits(triples.find_correct(normalize_rows(system.encode_cached(triples.formulas))))}
-
-    correct = unpack_bits(context.cache.get_or_measure("ranking", key, measure)["correct"], len(triples))
+    key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from}
+    correct = triples.rank(context, key, lambda: normalize_rows(system.encode_cached(triples.formulas)))
     return AblationScores(system.title, [correct], [measure_labelled(context, system, labelled)] if labelled else [])
 
 
@@ -356,7 +319,7 @@ def _make_row(triples: HeldOutTriples, one: AblationScores) -> TableRow:
 
 
 def _compute_difference(
-    triples: HeldOutTriples, one: AblationScores, full: AblationScores, weights: npt.NDArray[np.floating[Any]]
+    triples: HeldOutTriples, one: AblationScores, full: AblationScores, weights: Floats
 ) -> dict[str, Score]:
     """Compute the difference of a network to the full one, in points, by the key of the column."""
     values = one.mean - full.mean

@@ -12,7 +12,6 @@ batches have 128 triplets (theirs 100), and formulas that are too large are scal
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -27,15 +26,13 @@ from torch.nn import functional
 from eqkin.errors import BadInput
 from eqkin.evaluation.formulas import Float32s, FormulaSet
 from eqkin.evaluation.systems.base import EmbeddingSystem
-from eqkin.training.checkpoint import remove_checkpoint
-from eqkin.training.config import CONTEXT_KINDS, OptimizerConfig, choose_device
+from eqkin.training.config import CONTEXT_KINDS, choose_device
 from eqkin.training.data import Corpus
 from eqkin.training.losses import TripletLoss
 from eqkin.training.randomness import make_step_column
 from eqkin.training.sampling import TripletSampler
-from eqkin.training.trainer import train_module
 from reproduce.bitmaps import HEIGHT, ROW_BYTES, VERSION, WIDTH, ImageCache, PackedImages
-from reproduce.fits import load_fit, save_fit
+from reproduce.fits import TripletTraining, load_fit, save_fit, train_on_triplets
 
 DIMENSIONS = 64
 SUBSET_SEED = 0
@@ -43,24 +40,16 @@ _DESCRIPTION_FILE = "bitmap_cnn.json"
 _CHANNELS = 32
 _POOLED_WIDTH = 5
 _BATCH_SIZES = {"cuda": 4_096, "cpu": 64}  # images embedded at once
-_LOG_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class BitmapTraining:
-    """Training settings; chosen beforehand, none was tuned on held-out data."""
+class BitmapTraining(TripletTraining):
+    """Training settings of the bitmap CNN."""
 
-    bitmaps: int = 100_000  # equations to render and train on, in whole papers
     triplets: int = 2_000_000
-    batch: int = 128  # triplets per step
-    learning_rate: float = 2.5e-4  # at its peak
-    warm_up: int = 1_000  # steps until the peak, at most a tenth of all
-    seed: int = 0
-
-    @property
-    def steps(self) -> int:
-        """Number of steps."""
-        return -(-self.triplets // self.batch)
+    batch: int = 128
+    learning_rate: float = 2.5e-4
+    bitmaps: int = 100_000  # equations to render and train on, in whole papers
 
 
 class BitmapNetwork(nn.Module):
@@ -99,15 +88,7 @@ def draw_subset(corpus: Corpus, count: int, seed: int = SUBSET_SEED) -> Corpus:
 
 
 class BitmapCNN(EmbeddingSystem):
-    """Vectors by convolutions over images.
-
-    Args:
-        training: Training settings.
-        device: "cpu", "cuda", or "auto" for a GPU if there is one.
-        images: A folder of images that several systems may share; by default `bitmaps` in the folder of the fit.
-        log: Receives progress of rendering and training, one line at a time.
-        save_seconds: Time between two checkpoints.
-    """
+    """Vectors by convolutions over images; systems may share a folder of images, by default it is part of the fit."""
 
     name = "bitmap-cnn"
     title = "Bitmap CNN"
@@ -132,51 +113,34 @@ class BitmapCNN(EmbeddingSystem):
         return {"lesson": asdict(self.training), "subset": SUBSET_SEED, "rendering": VERSION}
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
-        """Train, continuing an interrupted fit, or load a finished one.
-
-        Raises:
-            BadInput: Images are missing and there is no browser, no equation has a partner, or the folder holds
-                something else.
-            CorruptData: Images or weights are damaged.
-            TrainingFailed: The loss is NaN or infinite.
-        """
+        """Train, continuing an interrupted fit, or load a finished one; missing images need a browser."""
         device, training = choose_device(self._device), self.training
         self._images = ImageCache(self._folder or folder / "bitmaps", self._log)
         if not (folder / _DESCRIPTION_FILE).is_file():
-            folder.mkdir(parents=True, exist_ok=True)
             subset = draw_subset(corpus, training.bitmaps)
             objective = _BitmapObjective(subset, self._images.get_images(subset.forest), training, device)
             facts = self.settings | {"corpus": corpus.digest, "equations": len(subset), "papers": len(subset.papers)}
-            config = OptimizerConfig(training.steps, training.learning_rate, training.warm_up)
-            loss = train_module(
-                objective, objective.compute_loss, config, folder,
-                settings=facts, progress=self._make_progress(), save_seconds=self._save_seconds,
+            loss = train_on_triplets(
+                objective, objective.compute_loss, training, folder, facts,
+                lambda message: self._log(f"{self.title}: {message}"), self._save_seconds,
             )  # fmt: skip
             save_fit(folder, _DESCRIPTION_FILE, objective.network, {"learned": facts | {"loss": loss}})
-            remove_checkpoint(folder)
         network = BitmapNetwork()
         load_fit(folder, _DESCRIPTION_FILE, network)
         self._network = network.eval().to(device)
 
-    def _make_progress(self) -> Callable[[int, int, float], None]:
-        logged = time.monotonic()
-
-        def progress(step: int, steps: int, loss: float) -> None:
-            nonlocal logged
-            if step == steps or time.monotonic() - logged > _LOG_SECONDS:
-                logged = time.monotonic()
-                self._log(f"{self.title}: step {step:,} of {steps:,}, loss {loss:.3f}")
-
-        return progress
-
+    @torch.no_grad()
     def encode(self, formulas: FormulaSet) -> Float32s:
-        """Compute vectors of length 1, (formulas, 64); missing images are rendered and kept.
-
-        Raises `BadInput` before `fit`, or if images are missing and there is no browser.
-        """
+        """Compute vectors of length 1, (formulas, 64); missing images are rendered and kept. Call `fit` first."""
         if self._network is None or self._images is None:
             raise BadInput("the bitmap CNN is not trained yet: call fit first")
-        return embed_bitmaps(self._network, self._images.get_images(formulas.forest))
+        device, images = self._network.output.weight.device, self._images.get_images(formulas.forest)
+        vectors = np.empty((len(images), DIMENSIONS), np.float32)
+        size = _BATCH_SIZES[device.type]
+        for start in range(0, len(images), size):
+            batch = torch.from_numpy(images[start : start + size]).to(device)
+            vectors[start : start + size] = self._network(batch).cpu().numpy()
+        return vectors
 
 
 class _BitmapObjective(nn.Module):
@@ -198,15 +162,3 @@ class _BitmapObjective(nn.Module):
             vectors = self.network(self._images[trees])
         loss: Tensor = TripletLoss()(*vectors.chunk(3))
         return loss
-
-
-@torch.no_grad()
-def embed_bitmaps(network: BitmapNetwork, images: PackedImages) -> Float32s:
-    """Embed images, a batch at a time, in single precision."""
-    device = network.output.weight.device
-    vectors = np.empty((len(images), DIMENSIONS), np.float32)
-    size = _BATCH_SIZES[device.type]
-    for start in range(0, len(images), size):
-        batch = torch.from_numpy(images[start : start + size]).to(device)
-        vectors[start : start + size] = network(batch).cpu().numpy()
-    return vectors

@@ -24,8 +24,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -36,9 +35,6 @@ from eqkin.evaluation.cache import make_folder
 from eqkin.storage import write_file
 from eqkin.trees import Forest
 from eqkin.trees.mathml import to_mathml, to_node
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Page
 
 VERSION = 1  # of the rendering; images of different versions must not be mixed
 HEIGHT, WIDTH = 32, 333
@@ -92,12 +88,7 @@ class Renderer:
     """A browser that renders formulas, as a context; raises `BadInput` if there is none that can.
 
     It runs in a separate thread: playwright needs one without an event loop, and notebooks have one.
-
-    Attributes:
-        browser: Its name and version.
     """
-
-    browser: str
 
     def __enter__(self) -> Self:
         try:
@@ -111,12 +102,10 @@ class Renderer:
         except BaseException:
             self._thread.shutdown()
             raise
-        self.browser = self._session.name
+        self.browser = self._session.name  # and version
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._thread.submit(self._session.close).result()
         self._thread.shutdown()
 
@@ -185,8 +174,12 @@ class _BrowserSession:
         try:
             self._browser = self._driver.chromium.launch(executable_path=find_chromium(), args=options)
             self.name = f"Chromium {self._browser.version}"
-            self._tab = self._open_page()
-            line, fraction = (_count_ink_rows(image) for image in self._take_screenshot([_LINE, _FRACTION]))
+            self._tab = self._browser.new_page(
+                viewport={"width": _COLUMNS * WIDTH, "height": _ROWS * HEIGHT}, java_script_enabled=False, offline=True
+            )
+            self._tab.set_content(_PAGE)
+            inked = (self._take_screenshot([_LINE, _FRACTION]) > 127).any(axis=2)  # (images, rows)
+            line, fraction = inked.sum(axis=1).tolist()
         except Error as error:
             why = error.message.strip().splitlines()[0]
             raise BadInput(
@@ -197,24 +190,11 @@ class _BrowserSession:
             self._stop()
             raise BadInput(f"{self.name} does not show MathML: install version 109 or a newer one")
 
-    def _open_page(self) -> Page:
-        context = self._browser.new_context(
-            viewport={"width": _COLUMNS * WIDTH, "height": _ROWS * HEIGHT}, java_script_enabled=False, offline=True
-        )
-        tab = context.new_page()
-        tab.set_content(_PAGE)
-        return tab
-
     def _stop(self) -> None:
         from playwright.sync_api import Error
 
         with suppress(Error):  # it may have ended already
             self._browser.close()
-
-
-def _count_ink_rows(image: Images) -> int:
-    """Count rows with ink."""
-    return int((image > 127).any(axis=1).sum())
 
 
 FORMAT = "eqkin-bitmaps"
@@ -233,12 +213,6 @@ def pack(images: Images) -> PackedImages:
     levels[:, :, :WIDTH] = (images.astype(np.uint16) * 3 + 127) // 255
     fours = levels.reshape(len(images), HEIGHT, ROW_BYTES, 4) << _SHIFTS
     return np.ascontiguousarray(np.bitwise_or.reduce(fours, axis=3).swapaxes(1, 2))
-
-
-def unpack(packed: PackedImages) -> Images:
-    """Unpack images, with ink from 0 to 255."""
-    fours = (packed.swapaxes(1, 2)[..., None] >> _SHIFTS) & 3
-    return np.asarray(fours.reshape(len(packed), HEIGHT, ROW_BYTES * 4)[:, :, :WIDTH] * np.uint8(85))
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,25 +275,14 @@ IMAGES_PER_FILE = 3_000
 
 
 class ImageCache:
-    """Images of formulas in a folder.
-
-    Args:
-        folder: The folder, which is created when needed.
-        log: Receives progress, one line at a time.
-    """
+    """Images of formulas in a folder, which is created when needed."""
 
     def __init__(self, folder: Path, log: Callable[[str], None] = lambda message: None) -> None:
         self.folder = folder
         self._log = log
 
     def get_images(self, forest: Forest) -> PackedImages:
-        """Return the images of all trees, in their order; missing ones are rendered.
-
-        Raises:
-            BadInput: Images are missing, and there is no browser.
-            CorruptData: A file is damaged.
-            StorageFailed: The disk refused.
-        """
+        """Return the images of all trees; missing ones are rendered, which raises `BadInput` without a browser."""
         keys = compute_tree_keys(forest)
         files = self._read_files()
         known = np.concatenate([np.zeros(0, np.uint64), *(file.keys for file in files)])
@@ -328,7 +291,16 @@ class ImageCache:
         if len(missing):
             self._render_missing(forest, keys, missing)
             files = self._read_files()
-        return _gather_images(keys, files)
+        images = np.zeros((len(keys), ROW_BYTES, HEIGHT), np.uint8)
+        wanted = np.ones(len(keys), bool)
+        for file in files:  # each image from the first file that has it
+            order = np.argsort(file.keys)
+            place = np.searchsorted(file.keys, keys, sorter=order).clip(max=max(len(order) - 1, 0))
+            here = wanted & np.isin(keys, file.keys)
+            if here.any():
+                images[here] = file.read_images()[order[place[here]]]
+                wanted &= ~here
+        return images
 
     def _read_files(self) -> list[BitmapFile]:
         return [read_bitmaps(path) for path in sorted(self.folder.glob("*.bitmaps"))]
@@ -344,7 +316,7 @@ class ImageCache:
                 part = trees[start : start + IMAGES_PER_FILE]
                 images = pack(renderer.render([to_mathml(to_node(forest, tree)) for tree in part.tolist()]))
                 write_bitmaps(self.folder, keys[part], images, renderer.browser)
-                empty += count_empty(images)
+                empty += int((~images.any(axis=(1, 2))).sum())
                 done = start + len(part)
                 rate = done / (time.monotonic() - started)
                 blank = f", {empty:,} of them empty" if empty else ""
@@ -356,33 +328,18 @@ def compute_tree_keys(forest: Forest) -> Keys:
     labels = forest.tag.astype(np.int64) * len(forest.attributes) + forest.attribute
     labels = (labels * len(forest.texts) + forest.text) * (int(forest.n_children.max(initial=0)) + 1)
     _, first, place = np.unique(labels + forest.n_children, return_index=True, return_inverse=True)
-    hashes = b"".join(_hash_label(forest, node) for node in first.tolist())
+
+    def hash_label(node: int) -> bytes:
+        parts = (
+            forest.tags[forest.tag[node]],
+            forest.attributes[forest.attribute[node]],
+            forest.texts[forest.text[node]],
+        )
+        text = "\0".join((*parts, str(forest.n_children[node])))
+        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+    hashes = b"".join(hash_label(node) for node in first.tolist())
     nodes = np.frombuffer(hashes, np.uint64)[place]
     ends = forest.offsets.tolist()
     trees = (nodes[start:end].tobytes() for start, end in zip(ends[:-1], ends[1:], strict=True))
     return np.frombuffer(b"".join(blake2b(tree, digest_size=8).digest() for tree in trees), "<u8").astype(np.uint64)
-
-
-def _hash_label(forest: Forest, node: int) -> bytes:
-    strings = forest.tags[forest.tag[node]], forest.attributes[forest.attribute[node]], forest.texts[forest.text[node]]
-    text = "\0".join((*strings, str(forest.n_children[node])))
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-
-
-def count_empty(images: PackedImages) -> int:
-    """Count images without ink."""
-    return int((~images.any(axis=(1, 2))).sum())
-
-
-def _gather_images(keys: Keys, files: list[BitmapFile]) -> PackedImages:
-    """Return the images of some keys, each from the first file that has it."""
-    images = np.zeros((len(keys), ROW_BYTES, HEIGHT), np.uint8)
-    wanted = np.ones(len(keys), bool)
-    for file in files:
-        order = np.argsort(file.keys)
-        place = np.searchsorted(file.keys, keys, sorter=order).clip(max=max(len(order) - 1, 0))
-        here = wanted & np.isin(keys, file.keys)
-        if here.any():
-            images[here] = file.read_images()[order[place[here]]]
-            wanted &= ~here
-    return images

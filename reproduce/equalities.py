@@ -99,33 +99,24 @@ _COMPARISONS = (
 )  # fmt: skip
 
 
-def get_learning_rates(name: str) -> tuple[float, ...]:
-    """Return the learning rates an entry chooses from, smallest first."""
-    if name == "eqkin":
-        return EQKIN_RATES
-    return MATRIX_RATES if name in ("bag-of-words", "fasttext") else NETWORK_RATES
-
-
 class Contestants:
-    """All systems of the experiment, fitted when first needed.
+    """All systems of the experiment, fitted when first needed."""
 
-    Args:
-        context: Cache, scale, device and log.
-        corpus: All papers without text; the ablation's networks split it in the same halves.
-        train: The half to train on.
-        with_text: All papers with the text around equations, for eqkin's recipe.
-    """
-
-    def __init__(self, context: ExperimentContext, corpus: Corpus, train: Corpus, with_text: Corpus) -> None:
-        self.context, self._corpus, self._train, self._with_text = context, corpus, train, with_text
+    def __init__(self, context: ExperimentContext, corpus: Corpus) -> None:
+        self.context, self._with_text = context, corpus
+        self._corpus = drop_text(corpus)  # only eqkin's recipe reads text
+        self._train, self.held_out = self._corpus.split(HELD_OUT_FRACTION, SPLIT_SEED)
         self._systems: dict[str, EmbeddingSystem] = {}
 
     def make_settings(self, batch: int, name: str) -> FinetuningConfig:
         """Make the finetuning settings of an entry."""
         from eqkin.training.finetuning import FinetuningConfig
 
-        epochs = min(self.context.scale.epochs, EQKIN_EPOCHS) if name == "eqkin" else self.context.scale.epochs
-        return FinetuningConfig(batch=batch, epochs=epochs, rates=get_learning_rates(name), seed=SEED)
+        epochs = self.context.scale.epochs
+        if name == "eqkin":
+            return FinetuningConfig(batch=batch, epochs=min(epochs, EQKIN_EPOCHS), rates=EQKIN_RATES, seed=SEED)
+        rates = MATRIX_RATES if name in ("bag-of-words", "fasttext") else NETWORK_RATES
+        return FinetuningConfig(batch=batch, epochs=epochs, rates=rates, seed=SEED)
 
     def make_cache_key(self, name: str, batch: int) -> dict[str, Any]:
         """Describe what an entry's figures depend on besides the pairs."""
@@ -187,8 +178,7 @@ class Contestants:
     def _get_system(self, name: str) -> EmbeddingSystem:
         if name not in self._systems:
             made = make_all_systems([name], self.context)[0]
-            if not isinstance(made, EmbeddingSystem):
-                raise BadInput(f"{name} gives no vectors")
+            assert isinstance(made, EmbeddingSystem)
             self._systems[name] = made
         return self._systems[name]
 
@@ -254,39 +244,29 @@ class _PairSetMeasurements:
 
     def compute_scores(self, one: EntryHits) -> dict[str, Score | str]:
         """Compute recall at all depths, with intervals over works."""
-        return {f"r{depth}": self._compute_mean(one.found[depth]) for depth in DEPTHS}
+        return {f"r{depth}": self.compute_mean(one.found[depth]) for depth in DEPTHS}
 
-    def compute_difference(self, one: EntryHits, other: EntryHits) -> Score:
-        """Compute the difference of R@10 in points."""
-        return self._compute_mean(100.0 * (one.found[MAIN_DEPTH].astype(float) - other.found[MAIN_DEPTH]))
-
-    def _compute_mean(self, values: npt.ArrayLike) -> Score:
+    def compute_mean(self, values: npt.ArrayLike) -> Score:
+        """Compute the mean over sides, with its interval over works."""
         return bootstrap_mean(values, self.pairs.clusters, resamples=self._context.scale.resamples)
 
 
 def run_equalities(
     context: ExperimentContext, corpus: Corpus, systems: Sequence[str] | None = None, sets: Sequence[str] | None = None
 ) -> tuple[ExperimentResult, list[Plot]]:
-    """Measure systems on pairs of sides.
+    """Measure some of `ENTRIES` on some of the sets (`TITLES`), by default all.
 
-    Args:
-        context: Cache, scale, device and log.
-        corpus: All papers; one half is pretrained on, the pairs come from the other.
-        systems: Some of `ENTRIES`, by default all. Cached measurements are not repeated: a call for some of them on
-            one machine and for all of them on another, with the same cache, gives the whole result.
-        sets: Some of `TITLES`, by default all.
-
-    Raises:
-        BadInput: A system or set is unknown, there are too few pairs, or what a system needs is not installed.
+    One half of the papers is for pretraining, the pairs come from the other. Cached measurements are not repeated: a
+    call for some systems on one machine and for all on another, with the same cache, gives the whole result. Raises
+    `BadInput` if a name is unknown, there are too few pairs, or what a system needs is not installed.
     """
     for names, known, kind in ((systems, ENTRIES, "system"), (sets, TITLES, "set of pairs")):
         for name in names or ():
             if name not in known:
                 raise BadInput(f"unknown {kind} {name!r}; choose from {', '.join(known)}")
     entries = [name for name in ENTRIES if systems is None or name in systems]
-    trees_only = drop_text(corpus)
-    train, held_out = trees_only.split(HELD_OUT_FRACTION, SPLIT_SEED)
-    contestants = Contestants(context, trees_only, train, corpus)
+    contestants = Contestants(context, corpus)
+    held_out = contestants.held_out
     context.log("splitting equations into sides")
     neighbours = NeighbouringSides.read(held_out.forest)
     facts = {
@@ -308,9 +288,8 @@ def run_equalities(
         if comparisons:
             tables.append(_make_differences_table(measured, comparisons))
         facts[name] = (
-            f"{len(pairs.pairs):,} pairs from {len(set(pairs.work.tolist()))} works: "
-            f"{len(pairs.train):,} for training, "
-            f"{len(pairs.validation):,} for validation, {len(pairs.test):,} for testing"
+            f"{len(pairs.pairs):,} pairs from {len(set(pairs.work.tolist()))} works: {len(pairs.train):,} for "
+            f"training, {len(pairs.validation):,} for validation, {len(pairs.test):,} for testing"
         )
         batches = [batch for batch in context.scale.batches if batch <= len(pairs.train)]
         swept = [entry for entry in SWEPT_ENTRIES if entry in entries] if name == NAME else []
@@ -339,13 +318,11 @@ def _make_table(measured: _PairSetMeasurements, hits: Mapping[str, EntryHits]) -
 def _make_differences_table(
     measured: _PairSetMeasurements, comparisons: Sequence[tuple[EntryHits, EntryHits]]
 ) -> Table:
-    rows = [
-        TableRow(
-            f"{_get_title(one.entry)} − {_get_title(other.entry)}",  # noqa: RUF001
-            {"points": measured.compute_difference(one, other)},
-        )
-        for one, other in comparisons
-    ]
+    rows = []
+    for one, other in comparisons:
+        points = measured.compute_mean(100.0 * (one.found[MAIN_DEPTH].astype(float) - other.found[MAIN_DEPTH]))
+        title = f"{_get_title(one.entry)} − {_get_title(other.entry)}"  # noqa: RUF001
+        rows.append(TableRow(title, {"points": points}))
     column = TableColumn("points", f"R@{MAIN_DEPTH}, points", "number", "")
     title = f"{TITLES[measured.pairs.name]}: differences"
     caption = "On the same sides; 95 % intervals by bootstrap over works."

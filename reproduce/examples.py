@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 
-from eqkin.encoder.encoder import Encoder
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.library import LibraryFiles
@@ -27,26 +26,13 @@ ISING_QUERY = r"\sum_{i<j} w_{ij} s_i s_j + \sum_i \theta_i s_i"
 EXAMPLES = {"bayes": ("Bayes' law", BAYES_QUERY), "ising": ("Ising model", ISING_QUERY)}
 MODEL_PATTERNS = {"Boltzmann machine": re.compile(r"\bboltzmann machine"), "Ising": re.compile(r"\bising\b")}
 _SEARCH_DEPTH = 20
-_COLUMNS = [
-    TableColumn("formula", "formula", "text", ""),
-    TableColumn("paper", "paper", "text", ""),
-    TableColumn("names", "names", "text", ""),
-]
+_COLUMNS = [TableColumn(name, name, "text", "") for name in ("formula", "paper", "names")]
 
 
-def run_examples(context: ExperimentContext, library: LibraryFiles, encoder: Encoder | None = None) -> ExperimentResult:
-    """Search a library for both examples.
-
-    Args:
-        context: Receives progress.
-        library: The library; it needs an index.
-        encoder: The network of the index; by default the bundled one.
-
-    Raises:
-        BadInput: The library has no index of that network.
-    """
+def run_examples(context: ExperimentContext, library: LibraryFiles) -> ExperimentResult:
+    """Search a library for both examples; raises `BadInput` if it has no index of the bundled network."""
     tables = []
-    with SearchEngine(library, encoder) as engine:
+    with SearchEngine(library) as engine:
         for name, (title, query) in EXAMPLES.items():
             context.log(f"searching for {title}")
             hits = engine.search(query, k=_SEARCH_DEPTH).hits

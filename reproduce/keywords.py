@@ -7,13 +7,14 @@ formula says, never by what a system finds. They are long enough not to occur wi
 "ising model" is one letter from "using model", "action potential" is in "interaction potential".
 
 A keyword counts wherever it occurs, also within a longer word, in any case. A keyword of more than 10 characters also
-counts if some part of the text is at Levenshtein distance 1: then one of its halves occurs unchanged, and the rest is
-compared around each occurrence of a half. That is exact, and hardly slower than searching for the halves.
+counts if some part of the text is at Levenshtein distance 1: then one of its halves occurs unchanged next to the other
+with one typo. That is exact, and hardly slower than searching for the halves.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -62,11 +63,7 @@ class StudyQuery:
 
 
 def load_queries(path: Path = BUNDLED_QUERIES) -> list[StudyQuery]:
-    """Read queries from a JSON list of objects with `id`, `field`, `latex` and `keywords`.
-
-    Raises:
-        BadInput: The file cannot be read, or an entry has another form; the message says which and why.
-    """
+    """Read queries from a JSON list of objects with `id`, `field`, `latex` and `keywords`; raises `BadInput`."""
     entries = read_json(path, "a list of queries is needed")
     if not isinstance(entries, list) or not entries:
         raise BadInput(f"{path}: a list of queries is needed")
@@ -127,58 +124,29 @@ def make_section_text(title: str, latex: str) -> str:
     return normalize(f"{to_plain_text(title)} {EQUATION_MARK} {to_plain_text(latex)}")
 
 
-@dataclass(frozen=True)
 class Keyword:
-    """A keyword, and its halves if it is long enough to be found with a typo."""
+    """A keyword, which is normalised."""
 
-    text: str  # normalised
-    head: str = ""
-    tail: str = ""
-
-    @classmethod
-    def parse(cls, text: str) -> Keyword:
-        """Normalise a keyword and split it if it is long."""
-        text = normalize(text)
-        if len(text) <= MAX_EXACT_LENGTH:
-            return cls(text)
-        return cls(text, text[: len(text) // 2], text[len(text) // 2 :])
+    def __init__(self, text: str) -> None:
+        self.text = normalize(text)
+        self._head, self._tail = self.text[: len(self.text) // 2], self.text[len(self.text) // 2 :]
+        self._typo_in_tail = _compile_typos(self._head, self._tail)
+        self._typo_in_head = _compile_typos(self._tail[::-1], self._head[::-1])  # for reversed texts
 
     def occurs_in(self, text: str) -> bool:
         """Return whether it occurs in a normalised text: exactly or, if it is long, with at most one typo."""
-        return self._matches_after_head(text) or self._matches_before_tail(text) if self.head else self.text in text
-
-    def _matches_after_head(self, text: str) -> bool:
-        reach = len(self.tail) + 1
-        start = text.find(self.head)
-        while start >= 0:
-            end = start + len(self.head)
-            if _starts_with_typo(text[end : end + reach], self.tail):
-                return True
-            start = text.find(self.head, start + 1)
-        return False
-
-    def _matches_before_tail(self, text: str) -> bool:
-        reach, backwards = len(self.head) + 1, self.head[::-1]
-        start = text.find(self.tail)
-        while start >= 0:
-            if _starts_with_typo(text[max(0, start - reach) : start][::-1], backwards):
-                return True
-            start = text.find(self.tail, start + 1)
-        return False
+        if len(self.text) <= MAX_EXACT_LENGTH:
+            return self.text in text
+        if self._typo_in_tail.search(text):
+            return True
+        return self._tail in text and self._typo_in_head.search(text[::-1]) is not None
 
 
-def _starts_with_typo(text: str, word: str) -> bool:
-    """Return whether a text starts with a string at Levenshtein distance 0 or 1 from a word."""
-    same = 0
-    for ours, theirs in zip(text, word, strict=False):
-        if ours != theirs:
-            break
-        same += 1
-    if same == len(word):
-        return True
-    # at the first difference a character is missing, replaced or inserted; an earlier position would do no better
-    rest = word[same + 1 :]
-    return text.startswith(rest, same) or text.startswith(rest, same + 1) or text.startswith(word[same:], same + 1)
+def _compile_typos(start: str, end: str) -> re.Pattern[str]:
+    """Compile a pattern for `start` as it is, then a string at Levenshtein distance 0 or 1 from `end`."""
+    before_and_after = [(re.escape(end[:at]), re.escape(end[at:]), re.escape(end[at + 1 :])) for at in range(len(end))]
+    changed = [f"{before}(?:.?{rest}|.{after})" for before, after, rest in before_and_after]
+    return re.compile(f"{re.escape(start)}(?:{'|'.join(changed)})", re.DOTALL)
 
 
 def find_relevant_sections(
@@ -187,18 +155,11 @@ def find_relevant_sections(
     queries: Sequence[Sequence[str]],
     log: Callable[[str], None] = lambda message: None,
 ) -> Flags:
-    """Find which sections are relevant to which queries, (queries, sections), in one pass over the sections.
+    """Find which sections (ids in the database) have a keyword of which query, (queries, sections), in one pass.
 
-    Args:
-        library: The library.
-        sections: Ids in its database.
-        queries: The keywords of each query.
-        log: Receives progress, one line at a time.
-
-    Raises:
-        BadInput: A section no longer exists.
+    Raises `BadInput` if a section no longer exists.
     """
-    keywords = [[Keyword.parse(keyword) for keyword in one] for one in queries]
+    keywords = [[Keyword(keyword) for keyword in one] for one in queries]
     found = np.zeros((len(keywords), len(sections)), bool)
     for start in range(0, len(sections), _SECTION_BATCH):
         ids = sections[start : start + _SECTION_BATCH].tolist()
@@ -214,11 +175,7 @@ def find_relevant_sections(
 
 
 def read_library_formulas(library: LibraryFiles) -> tuple[Corpus, FormulaSet]:
-    """Read the corpus of a library, and its formulas: tree i of the corpus has `latex[i]`.
-
-    Raises:
-        BadInput: The library has no equations, or was changed while it was read.
-    """
+    """Read the corpus of a library, and its formulas in the same order; raises `BadInput` if there are none."""
     corpus = Corpus.from_library(library)
     if not len(corpus):
         raise BadInput(f"{library.folder}: no equations; fill it with `eqkin add`")
@@ -227,11 +184,7 @@ def read_library_formulas(library: LibraryFiles) -> tuple[Corpus, FormulaSet]:
 
 
 def read_section_ids(library: LibraryFiles, corpus: Corpus) -> npt.NDArray[np.int64]:
-    """Return the id in the library's database of each section of the corpus (`corpus.section`).
-
-    Raises:
-        BadInput: The library was changed while it was read.
-    """
+    """Return the id in the library's database of each section of the corpus (`corpus.section`)."""
     found = {(key, number): section for key, number, section, _ in list_equation_sources(library)}
     section_of_tree = np.array(_sort_by_corpus(library, corpus, found), np.int64)
     return section_of_tree[np.unique(corpus.section, return_index=True)[1]]
@@ -246,7 +199,7 @@ def compute_content_digest(library: LibraryFiles) -> str:
 
 
 def _sort_by_corpus(library: LibraryFiles, corpus: Corpus, found: dict[tuple[str, int], _Value]) -> list[_Value]:
-    """Return the value of each equation, in the order of the corpus."""
+    """Return the value of each equation in the order of the corpus; raises `BadInput` if the library was changed."""
     keys = [corpus.papers[paper] for paper in corpus.paper.tolist()]
     try:
         return [found[place] for place in zip(keys, corpus.numbers.tolist(), strict=True)]

@@ -10,7 +10,7 @@ trained on all other sets. They are compared with the linear score, which is not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,15 +90,10 @@ class RankingExamples:
     queries: list[RankingQuery]
     labels: Sequence[str] | None = None  # of a labelled set, whose queries are all its equations
 
-    def collect_rows(self, queries: Sequence[int] | None = None) -> _Rows:
-        """Collect features, relevance and weights of some queries; by default of all."""
-        chosen = range(len(self.queries)) if queries is None else queries
-        parts = [self.queries[index].make_rows(self.labels is not None) for index in chosen]
-        parts = [part for part in parts if len(part[1])]
-        if not parts:
-            return np.zeros((0, len(FEATURES)), np.float32), np.zeros(0), np.zeros(0)
-        features, relevance, weights = zip(*parts, strict=True)
-        return np.concatenate(features), np.concatenate(relevance), np.concatenate(weights)
+    def collect_rows(self, without: Collection[int] = ()) -> list[_Rows]:
+        """Collect features, relevance and weights of the queries, without some."""
+        chosen = [query for index, query in enumerate(self.queries) if index not in without]
+        return [query.make_rows(self.labels is not None) for query in chosen]
 
 
 class _FeatureCollection:
@@ -150,12 +145,12 @@ def make_labelled_examples(labelled: LabelledSet, encoder: Encoder) -> RankingEx
     return RankingExamples(labelled.name, queries, labelled.labels)
 
 
-def make_examples(
-    judged_sets: Sequence[JudgedSet], labelled_sets: Sequence[LabelledSet], encoder: Encoder
-) -> list[RankingExamples]:
+def make_examples(sets: Sequence[JudgedSet | LabelledSet], encoder: Encoder) -> list[RankingExamples]:
     """Make the examples of all sets."""
-    judged = [make_judged_examples(one, encoder) for one in judged_sets]
-    return judged + [make_labelled_examples(one, encoder) for one in labelled_sets]
+    return [
+        make_judged_examples(one, encoder) if isinstance(one, JudgedSet) else make_labelled_examples(one, encoder)
+        for one in sets
+    ]
 
 
 def fit_examples(
@@ -163,23 +158,16 @@ def fit_examples(
     trees: int = BOOSTING_TREES,
     without: tuple[RankingExamples, Sequence[int]] | None = None,
 ) -> BoostedTrees:
-    """Train the weights; `BoostedTrees.save` writes a file for `Ranker.load`.
+    """Train the weights on all sets, `without` some queries of one; `BoostedTrees.save` writes them for `Ranker.load`.
 
-    Args:
-        examples: The examples of all sets.
-        trees: Number of trees.
-        without: Some queries of one of the sets, which are left out.
-
-    Raises:
-        BadInput: There are no examples, or scikit-learn is not installed.
+    Raises `BadInput` if there are no examples, or scikit-learn is not installed.
     """
-    parts = []
+    parts: list[_Rows] = []
     for one in examples:
-        left_out = set(without[1]) if without and without[0] is one else set()
-        parts.append(one.collect_rows([index for index in range(len(one.queries)) if index not in left_out]))
-    features, relevance, weights = (np.concatenate([part[at] for part in parts] or [np.zeros(0)]) for at in range(3))
-    if not len(relevance):
+        parts += one.collect_rows(without[1] if without and without[0] is one else ())
+    if not any(len(relevance) for _, relevance, _ in parts):
         raise BadInput("there is nothing to train the ranker on: give judged or labelled sets")
+    features, relevance, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
     monotonic = [0 if name in SIZES else 1 for name in FEATURES]
     ensemble = import_optional("sklearn.ensemble")
     model = ensemble.HistGradientBoostingRegressor(max_iter=trees, monotonic_cst=monotonic, **_BOOSTING_SETTINGS)
@@ -221,18 +209,9 @@ def cross_validate(
 
 def make_cross_validation_table(scores: Sequence[CrossValidatedScore]) -> Table:
     """Make a table of cross-validated scores."""
-    columns = [
-        TableColumn("linear", "linear score", best=""),
-        TableColumn("trained", "trained", best=""),
-        TableColumn("difference", "difference", best=""),
-    ]
-    rows = [
-        TableRow(
-            f"{one.set_name}, {one.measure}",
-            {"linear": one.linear, "trained": one.trained, "difference": one.difference},
-        )
-        for one in scores
-    ]
+    names = ("linear", "trained", "difference")
+    columns = [TableColumn(name, name, best="") for name in names]
+    rows = [TableRow(f"{one.set_name}, {one.measure}", {name: getattr(one, name) for name in names}) for one in scores]
     caption = "Cross-validated; 95 % intervals by bootstrap over topics or labels."
     return Table("ranker", "Ranker", columns, rows, caption)
 
@@ -246,13 +225,8 @@ def _cross_validate_judged(
         tested = np.flatnonzero(fold == number).tolist()
         weights = fit_examples(examples, trees, (one, tested))
         trained |= {index: _compute_scores(weights, one.queries[index]) for index in tested}
-    values = [
-        _measure_queries(one.queries, scores)
-        for scores in (
-            [query.linear_scores for query in one.queries],
-            [trained[index] for index in range(len(one.queries))],
-        )
-    ]
+    linear = {index: query.linear_scores for index, query in enumerate(one.queries)}
+    values = [_measure_queries(one.queries, scores) for scores in (linear, trained)]
     found = []
     for measure in JUDGED_MEASURES:
         before, after = (np.array(each[measure.key]) for each in values)
@@ -261,14 +235,15 @@ def _cross_validate_judged(
     return found
 
 
-def _measure_queries(queries: Sequence[RankingQuery], scores: Sequence[Float32s]) -> dict[str, list[float]]:
+def _measure_queries(queries: Sequence[RankingQuery], scores: dict[int, Float32s]) -> dict[str, list[float]]:
     """Compute the measures of each query; unreadable formulas are judged but not found."""
     topics = [str(number) for number in range(len(queries))]
     qrels = {}
     for topic, query in zip(topics, queries, strict=True):
         grades = {str(index): int(grade) for index, grade in enumerate(query.grades)}
         qrels[topic] = grades | {f"unreadable-{index}": grade for index, grade in enumerate(query.unreadable_grades)}
-    lists = [[str(index) for index in np.argsort(-one, kind="stable").tolist()] for one in scores]
+    orders = [np.argsort(-scores[number], kind="stable").tolist() for number in range(len(queries))]
+    lists = [[str(index) for index in order] for order in orders]
     return measure_lists(topics, lists, qrels)
 
 
@@ -305,15 +280,11 @@ def _export_trees(model: Any) -> BoostedTrees:
     for tree, nodes in enumerate(trees):
         inner = np.flatnonzero(nodes["is_leaf"] == 0)
         feature[tree, inner] = nodes["feature_idx"][inner]
-        threshold[tree, inner] = _round_down(nodes["num_threshold"][inner])
+        exact = nodes["num_threshold"][inner]
+        single = exact.astype(np.float32)
+        # rounded down, so that the same features are below the threshold
+        threshold[tree, inner] = np.where(single > exact, np.nextafter(single, np.float32(-np.inf)), single)
         left[tree, inner], right[tree, inner] = nodes["left"][inner], nodes["right"][inner]
         value[tree, : len(nodes)] = np.where(nodes["is_leaf"], nodes["value"], 0)
     first = np.ravel(model._baseline_prediction).astype(np.float32)[:1]
     return BoostedTrees(FEATURES, feature, threshold, left, right, value, first)
-
-
-def _round_down(thresholds: npt.NDArray[np.float64]) -> npt.NDArray[np.float32]:
-    """Round to the next lower single-precision number, so that the same features are below the threshold."""
-    single = thresholds.astype(np.float32)
-    lower: npt.NDArray[np.float32] = np.where(single > thresholds, np.nextafter(single, np.float32(-np.inf)), single)
-    return lower

@@ -13,13 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import orjson
-from rich.console import Console
-from rich.text import Text
 
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import make_folder
 from eqkin.evaluation.context import FULL_SCALE, ExperimentContext
-from eqkin.evaluation.tables import ExperimentResult, clean_text, to_rich
+from eqkin.evaluation.tables import ExperimentResult
 from eqkin.storage import write_file
 from reproduce.plots import Plot, save_plots
 
@@ -48,26 +46,8 @@ def save_result(
     return path
 
 
-def print_result(result: ExperimentResult) -> None:
-    """Print the tables of a result; those that quote the data are named only."""
-    console = Console()
-    for table in result.tables:
-        if table.quotes:
-            console.print(Text(f"{table.title}: {len(table.rows):,} rows, in the JSON file"))
-            continue
-        console.print(to_rich(table))
-        console.print(Text(clean_text(table.caption), style="dim"))
-    for note in result.notes:
-        console.print(Text(clean_text(note), style="yellow"))
-
-
 def write_report(folder: Path, out: Path) -> list[str]:
-    """Join the Markdown of all results in a folder, and copy their figures next to it; return their names.
-
-    Raises:
-        BadInput: There are no results.
-        StorageFailed: The disk refused.
-    """
+    """Join the Markdown of all results in a folder, and copy their figures next to it; return their names."""
 
     def place(path: Path) -> tuple[int, str]:
         kind = next((name for name in EXPERIMENTS if path.stem == name or path.stem.startswith(f"{name}-")), "")

@@ -124,14 +124,10 @@ class SideCandidates:
 
 
 class PartnerClassifier:
-    """Boosted trees that separate partners from other candidates.
-
-    Args:
-        columns: (sides, candidates, features) of the training pairs.
-        is_partner: (sides, candidates) which candidates are partners.
-    """
+    """Boosted trees that separate partners from other candidates."""
 
     def __init__(self, columns: Float32s, is_partner: npt.NDArray[np.bool_]) -> None:
+        """Train on features (sides, candidates, features), given which candidates are partners (sides, candidates)."""
         usable = is_partner.any(axis=1)
         self._trees: Any = None
         if usable.any() and not is_partner[usable].all():
@@ -177,12 +173,8 @@ def _compute_bag_overlap(bag: Any, formula: Integers) -> Float32s:
     """Compute cosine, share of the query's weight and share of the candidate's, (sides, candidates, 3)."""
     weight = np.asarray(bag.multiply(bag).sum(axis=1), np.float32).ravel()
     query, other = np.repeat(np.arange(len(formula)), formula.shape[1]), formula.ravel()
-    common = np.concatenate(
-        [
-            compute_row_products(bag[query[start : start + 65_536]], bag[other[start : start + 65_536]])
-            for start in range(0, len(query), 65_536)
-        ]
-    )
+    parts = [slice(start, start + 65_536) for start in range(0, len(query), 65_536)]
+    common = np.concatenate([compute_row_products(bag[query[part]], bag[other[part]]) for part in parts])
     ours, theirs = weight[query], weight[other]
     shares = np.stack(
         (common / np.sqrt(ours * theirs + _EPSILON), common / (ours + _EPSILON), common / (theirs + _EPSILON)), 1

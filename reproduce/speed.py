@@ -19,13 +19,9 @@ from reproduce.published import SPEED_ROWS
 
 
 def run_speed(reports: Sequence[Mapping[str, Any]]) -> ExperimentResult:
-    """Show the tables of benchmarks next to the paper's figures.
+    """Show the tables of benchmarks, which `python -m benchmarks --json NAME` prints, next to the paper's figures.
 
-    Args:
-        reports: What `python -m benchmarks --json NAME` printed.
-
-    Raises:
-        BadInput: There are no reports, or one is not the output of a benchmark.
+    Raises `BadInput` if there are none, or one is not the output of a benchmark.
     """
     if not reports:
         raise BadInput("no benchmarks to report: give what `python -m benchmarks --json NAME` prints")
@@ -49,14 +45,12 @@ def _make_tables(report: Mapping[str, Any]) -> list[Table]:
     for number, (title, rows) in enumerate(report["tables"].items()):
         keys = list(dict.fromkeys(key for row in rows for key in row if key != "name"))
         columns = [TableColumn(key, key.replace("_", " "), "number", "") for key in keys]
-        shown = [
-            TableRow(row["name"], {key: _to_cell(row[key]) for key in keys if row.get(key) is not None}) for row in rows
-        ]
+        shown = []
+        for row in rows:
+            figures = {key: row[key] for key in keys if row.get(key) is not None}
+            cells = {key: one if isinstance(one, str) else Score(float(one)) for key, one in figures.items()}
+            shown.append(TableRow(row["name"], cells))
         if name in SPEED_ROWS:
             shown.append(SPEED_ROWS[name])
         tables.append(Table(f"{name}-{number}", f"{name}: {title}", columns, shown, caption))
     return tables
-
-
-def _to_cell(value: float | str) -> Score | str:
-    return value if isinstance(value, str) else Score(float(value))

@@ -73,8 +73,7 @@ class KeywordJudgements:
 
     def is_relevant(self, query: int) -> Flags:
         """Return which equations are relevant to a query."""
-        relevant: Flags = self.sections[query][self.section]
-        return relevant
+        return np.asarray(self.sections[query][self.section])
 
     @cached_property
     def equations(self) -> npt.NDArray[np.int64]:
@@ -103,14 +102,9 @@ class ResultLists:
     def compute_measures(self, judgements: KeywordJudgements) -> Values:
         """Compute every measure of each query."""
         depth = self.hits.shape[1]
-        sums = np.array([compute_unnormalised_ap(row) for row in self.hits])
+        places = [np.flatnonzero(row) for row in self.hits]
+        sums = np.array([(np.arange(1, len(one) + 1) / (one + 1)).sum() for one in places])  # uAP of each list
         return {f"p{k}": self.compute_precision(k) for k in get_cutoffs(depth)} | _add_map(sums, judgements, depth)
-
-
-def compute_unnormalised_ap(hits: Flags) -> float:
-    """Compute uAP of a list: the sum of the precisions at its relevant results."""
-    places = np.flatnonzero(hits)
-    return float((np.arange(1, len(places) + 1) / (places + 1)).sum())
 
 
 def get_cutoffs(depth: int) -> list[int]:
@@ -146,15 +140,8 @@ def run_study(
 ) -> tuple[ExperimentResult, list[Plot]]:
     """Rank all equations of a library for each query, and judge the results by keywords in their sections.
 
-    Args:
-        context: Cache, scale and log.
-        library: The library to search.
-        systems: The fitted systems.
-        queries: Formulas with keywords; by default the bundled ones.
-        baseline: Name of the system that the others are tested against, if it is among them.
-
-    Raises:
-        BadInput: There are no systems, queries or equations, two systems have one name, or a score is NaN.
+    The systems are fitted; the others are tested against the baseline if it is among them. Raises `BadInput` if there
+    are no systems, queries or equations, two systems have one name, or a score is NaN.
     """
     queries = load_queries() if queries is None else queries
     names = [system.name for system in systems]
@@ -168,9 +155,8 @@ def run_study(
     keywords = [query.keywords for query in queries]
 
     def judge() -> dict[str, Any]:
-        return {
-            "sections": [pack_bits(row) for row in find_relevant_sections(library, sections, keywords, context.log)]
-        }
+        found = find_relevant_sections(library, sections, keywords, context.log)
+        return {"sections": [pack_bits(row) for row in found]}
 
     kept = context.cache.get_or_measure(f"{NAME}-keywords", {"library": digest, "keywords": keywords}, judge)
     relevant = np.stack([unpack_bits(row, len(sections)) for row in kept["sections"]])
@@ -212,10 +198,7 @@ def find_top(system: System, queries: FormulaSet, formulas: FormulaSet, depth: i
     """Find the formulas most related to each query, (queries, depth or fewer), best first.
 
     Ties are broken by one random order of the formulas, the same for all systems and queries: in the library's own
-    order they would all be of the same few papers.
-
-    Raises:
-        BadInput: The scores have the wrong shape, or one is NaN.
+    order they would all be of the same few papers. Raises `BadInput` if scores have the wrong shape, or one is NaN.
     """
     order = np.random.default_rng(TIE_SEED).permutation(len(formulas))
     found = np.empty((len(queries), min(depth, len(formulas))), np.int64)
@@ -250,9 +233,8 @@ def make_study_result(
     chance = summarize(["random"], [RANDOM_TITLE], [random_values], "", resamples)  # type: ignore[list-item]
     caption = (
         f"Means over {len(judgements.queries):,} queries, including those without a relevant equation; the first "
-        f"{depth:,} of {len(judgements.section):,} equations. "
-        f"MAP: uMAP's sum divided by the relevant equations that fit "
-        "into the list. Random order: its expectation. Intervals: 95 %, bootstrap over queries. The paper's figures "
+        f"{depth:,} of {len(judgements.section):,} equations. MAP: uMAP's sum divided by the relevant equations that "
+        "fit into the list. Random order: its expectation. Intervals: 95 %, bootstrap over queries. The paper's figures "
         "are from 53 other queries over another library, without intervals."
     )
     rows = [TableRow(one.title, dict(one.scores)) for one in [*scores, *chance]]
@@ -319,16 +301,11 @@ def _make_levels_table(judgements: KeywordJudgements, scores: Sequence[SystemSco
         low, high = _LEVEL_STARTS[number], (*_LEVEL_STARTS, 0)[number + 1] - 1
         span = "none" if not low else f"{low:,} or more" if high < 0 else f"{low:,} to {high:,}"
         columns.append(TableColumn(f"level{number}", f"{span} (queries: {int((level == number).sum()):,})"))
-    rows = [
-        TableRow(
-            one.title,
-            {
-                f"level{number}": bootstrap_mean(np.asarray(one.values[f"p{k}"])[level == number], resamples=resamples)
-                for number in present
-            },
-        )
-        for one in scores
-    ]
+    rows = []
+    for one in scores:
+        parts = {number: np.asarray(one.values[f"p{k}"])[level == number] for number in present}
+        cells = {f"level{number}": bootstrap_mean(part, resamples=resamples) for number, part in parts.items()}
+        rows.append(TableRow(one.title, dict(cells)))
     caption = (
         "Queries by the number of relevant equations in the library. Intervals: 95 %, bootstrap over queries; a single "
         "query has none."

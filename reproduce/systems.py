@@ -16,12 +16,9 @@ def _make_transformer(context: ExperimentContext) -> System:
     import_optional("torch")
     from reproduce.transformer import Transformer, TransformerShape, TransformerTraining
 
-    def progress(step: int, steps: int, loss: float) -> None:
-        context.log(f"{Transformer.title}: step {step:,} of {steps:,}, loss {loss:.4f}")
-
     shape = replace(TransformerShape(), layers=context.scale.transformer_layers)
     training = replace(TransformerTraining(), triplets=context.scale.transformer_triplets)
-    return Transformer(shape, training, device=context.device, progress=progress)
+    return Transformer(shape, training, device=context.device, log=context.log)
 
 
 def _make_bitmap_cnn(context: ExperimentContext) -> System:

@@ -20,12 +20,6 @@ class BagTower(Tower):
     """A vector for each label, summed over the nodes of a tree: one matrix times a bag of words.
 
     All labels count. Labels that occur in no training pair keep their random vectors, which still separate formulas.
-
-    Args:
-        forest: The formulas.
-        dimensions: Size of the vectors.
-        seed: Seed of the initial vectors.
-        device: Where to compute.
     """
 
     def __init__(self, forest: Forest, dimensions: int, seed: int, device: torch.device) -> None:
@@ -45,14 +39,7 @@ class BagTower(Tower):
 
 
 class LinearTower(Tower):
-    """A linear map of fixed vectors; it starts as a rotation, which keeps their cosines.
-
-    Args:
-        vectors: Vectors of the formulas, one per row.
-        dimensions: Size after the map; a smaller size starts as a projection.
-        seed: Seed of the initial map.
-        device: Where to compute.
-    """
+    """A linear map of fixed vectors; it starts as a rotation, which keeps their cosines, or as a projection."""
 
     def __init__(self, vectors: Float32s, dimensions: int, seed: int, device: torch.device) -> None:
         super().__init__()
@@ -69,12 +56,7 @@ class LinearTower(Tower):
 
 
 class TransformerTower(Tower):
-    """The transformer.
-
-    Args:
-        trees: The formulas.
-        network: The network, which is changed.
-    """
+    """The transformer; the network is changed."""
 
     def __init__(self, trees: TreeSequences, network: TransformerNetwork) -> None:
         super().__init__()

@@ -36,16 +36,14 @@ from eqkin.evaluation.formulas import Float32s, FormulaSet
 from eqkin.evaluation.systems.base import EmbeddingSystem
 from eqkin.training.augmentation import Masking
 from eqkin.training.batches import DeviceBatch, DeviceForest
-from eqkin.training.checkpoint import remove_checkpoint
-from eqkin.training.config import OptimizerConfig, choose_device
+from eqkin.training.config import choose_device
 from eqkin.training.data import Corpus
 from eqkin.training.losses import HistogramLoss, MaskingHeads
 from eqkin.training.randomness import make_step_column
 from eqkin.training.sampling import TripletSampler
-from eqkin.training.trainer import train_module
 from eqkin.trees import Forest, Vocabulary
 from eqkin.trees.forest import compute_preorder
-from reproduce.fits import load_fit, save_fit
+from reproduce.fits import TripletTraining, load_fit, save_fit, train_on_triplets
 
 Integers = npt.NDArray[np.int64]
 
@@ -71,20 +69,13 @@ class TransformerShape:
 
 
 @dataclass(frozen=True)
-class TransformerTraining:
-    """Training settings; chosen beforehand, none was tuned on held-out data."""
+class TransformerTraining(TripletTraining):
+    """Training settings of the transformer."""
 
     triplets: int = 3_000_000
-    batch: int = 256  # triplets per step
-    learning_rate: float = 3e-4  # at its peak
-    warm_up: int = 1_000  # steps until the peak, at most a tenth of all
+    batch: int = 256
+    learning_rate: float = 3e-4
     masking: float = 0.15  # share of masked nodes
-    seed: int = 0
-
-    @property
-    def steps(self) -> int:
-        """Number of steps."""
-        return -(-self.triplets // self.batch)
 
 
 @dataclass(frozen=True)
@@ -108,14 +99,7 @@ class SequenceBatch:
 
 
 class TreeSequences:
-    """Trees on a device, truncated to their first nodes in depth-first order.
-
-    Args:
-        forest: The trees.
-        vocabulary: Maps tags, attributes and characters to features.
-        longest: Maximum number of nodes of a tree.
-        device: Where the trees are kept.
-    """
+    """Trees on a device, truncated to their first `longest` nodes in depth-first order."""
 
     def __init__(self, forest: Forest, vocabulary: Vocabulary, longest: int, device: torch.device) -> None:
         forest, rank = truncate(forest, longest)
@@ -230,15 +214,7 @@ class TransformerNetwork(nn.Module):
 
 
 class Transformer(EmbeddingSystem):
-    """Vectors by attention among a tree's nodes.
-
-    Args:
-        shape: Sizes of the network, by default the paper's.
-        training: Training settings.
-        device: "cpu", "cuda", or "auto" for a GPU if there is one.
-        progress: Called now and then with the finished steps, all steps, and the loss.
-        save_seconds: Time between two checkpoints.
-    """
+    """Vectors by attention among a tree's nodes; by default the paper's network."""
 
     name = "transformer"
     title = "Transformer"
@@ -250,11 +226,11 @@ class Transformer(EmbeddingSystem):
         training: TransformerTraining | None = None,
         *,
         device: str = "auto",
-        progress: Callable[[int, int, float], None] | None = None,
+        log: Callable[[str], None] = lambda message: None,
         save_seconds: float = 60.0,
     ) -> None:
         self.shape, self.training = shape or TransformerShape(), training or TransformerTraining()
-        self._device, self._progress, self._save_seconds = device, progress, save_seconds
+        self._device, self._log, self._save_seconds = device, log, save_seconds
         self._fitted: tuple[TransformerNetwork, Vocabulary] | None = None
 
     @property
@@ -268,27 +244,17 @@ class Transformer(EmbeddingSystem):
         return self._get_fitted()[0]
 
     def fit(self, corpus: Corpus, folder: Path) -> None:
-        """Train, continuing an interrupted fit, or load a finished one.
-
-        Raises:
-            BadInput: No equation has another one in its paper, or the folder holds something else.
-            CorruptData: The fit is damaged.
-            TrainingFailed: The loss is NaN or infinite.
-        """
+        """Train, continuing an interrupted fit, or load a finished one; raises `CorruptData` if that is damaged."""
         device = choose_device(self._device)
         if not (folder / _DESCRIPTION_FILE).is_file():
-            folder.mkdir(parents=True, exist_ok=True)
             vocabulary = Vocabulary.learn([corpus.forest])
             objective = _TransformerObjective(corpus, vocabulary, self.shape, self.training, device)
-            training = self.training
-            config = OptimizerConfig(training.steps, training.learning_rate, training.warm_up)
             facts = self.settings | {"corpus": corpus.digest}
-            train_module(
-                objective, objective.compute_loss, config, folder,
-                settings=facts, progress=self._progress, save_seconds=self._save_seconds,
+            train_on_triplets(
+                objective, objective.compute_loss, self.training, folder, facts,
+                lambda message: self._log(f"{self.title}: {message}"), self._save_seconds,
             )  # fmt: skip
             save_fit(folder, _DESCRIPTION_FILE, objective.network, facts | {"vocabulary": asdict(vocabulary)})
-            remove_checkpoint(folder)
         network = TransformerNetwork(self.shape)
         description = load_fit(folder, _DESCRIPTION_FILE, network)
         if description.get("shape") != asdict(self.shape):
@@ -357,13 +323,8 @@ class _TransformerObjective(nn.Module):
 @torch.no_grad()
 def embed_sequences(network: TransformerNetwork, trees: TreeSequences) -> Float32s:
     """Embed all trees, a batch at a time."""
-    was_training = network.training
-    network.eval()
     vectors = np.empty((len(trees), network.shape.dimensions), np.float32)
-    try:
-        for part in trees.split_batches(_MAX_BATCH_NODES[trees.device.type]):
-            batch = trees.make_batch(part)
-            vectors[part] = network(trees.trees.build_features(batch.batch, network.precision), batch).cpu().numpy()
-    finally:
-        network.train(was_training)
+    for part in trees.split_batches(_MAX_BATCH_NODES[trees.device.type]):
+        batch = trees.make_batch(part)
+        vectors[part] = network(trees.trees.build_features(batch.batch, network.precision), batch).cpu().numpy()
     return vectors

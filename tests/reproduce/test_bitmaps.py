@@ -18,11 +18,9 @@ from reproduce.bitmaps import (
     ImageCache,
     Renderer,
     compute_tree_keys,
-    count_empty,
     find_chromium,
     pack,
     read_bitmaps,
-    unpack,
     write_bitmaps,
 )
 from tests.training.corpora import corpus_of, some_trees
@@ -152,13 +150,9 @@ def test_pack_keeps_four_levels_of_grey():
     images[0, 3, 5:8], images[1, -1, -1] = (90, 160, 250), 85
     packed = pack(images)
     assert packed.shape == (2, ROW_BYTES, HEIGHT)
-    kept = unpack(packed)
-    assert kept.shape == images.shape
-    assert kept[0, 3, 4:9].tolist() == [0, 85, 170, 255, 0]
-    assert kept[1, -1, -1] == 85
-    assert np.count_nonzero(kept) == 4
-    assert count_empty(pack(np.zeros((3, HEIGHT, WIDTH), np.uint8))) == 3
-    assert (pack(unpack(pictures(5))) == pictures(5)).all()
+    assert packed[0, :3, 3].tolist() == [0, 0b00_01_10_11, 0]  # four pixels per byte
+    assert packed[1, -1, -1] == 0b01_00_00_00
+    assert np.count_nonzero(packed) == 2
 
 
 def test_bitmap_file_round_trip(tmp_path):
@@ -220,7 +214,7 @@ def test_image_cache_renders_missing_images_only(tmp_path, renderer, no_browser)
     messages: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("EQKIN_CHROMIUM")
-        assert count_empty(ImageCache(tmp_path, messages.append).get_images(forest)) == 0
+        assert ImageCache(tmp_path, messages.append).get_images(forest).any(axis=(1, 2)).all()
     assert [line.split(";")[0] for line in messages] == ["rendered 3 of 3 formulas"]
     assert len(list(tmp_path.iterdir())) == 2
     found = ImageCache(tmp_path).get_images(forest)

@@ -86,16 +86,20 @@ def test_equation_is_not_a_candidate_for_itself(examples, labelled):
     np.testing.assert_allclose(examples[1].queries[0].features, expected, rtol=1e-5, atol=1e-5)
 
 
+def join(rows):
+    return [np.concatenate(column) for column in zip(*rows, strict=True)]
+
+
 def test_collect_rows_gives_relevance_and_weights():
     columns = np.random.default_rng(0).random((50, len(FEATURES))).astype(np.float32)
     known = np.arange(50) % 5
     judged = RankingExamples("j", [RankingQuery(columns, known, np.arange(50))])
-    _, related, weights = judged.collect_rows()
+    _, related, weights = join(judged.collect_rows())
     assert related.tolist() == GRADE_RELEVANCE[[0, 1, 2, 3, 3]].tolist() * 10
     assert (weights == 50**-0.7).all()
     query = RankingQuery(columns, (np.arange(50) == 7).astype(np.int64), np.arange(50))
     alone = RankingQuery(columns, np.zeros(50, np.int64), np.arange(50))
-    rows, related, weights = RankingExamples("l", [query, alone], ["x"] * 51).collect_rows()
+    rows, related, weights = join(RankingExamples("l", [query, alone], ["x"] * 51).collect_rows())
     assert related.tolist() == [SAME_LABEL_RELEVANCE] + [0] * NEGATIVES_PER_EQUATION
     assert weights.sum() == pytest.approx(1)
     nearest = sorted(set(range(50)) - {7}, key=lambda at: -query.linear_scores[at])[:NEGATIVES_PER_EQUATION]
@@ -115,7 +119,7 @@ def test_exported_trees_predict_as_scikit_learn():
 
 
 def test_trained_ranker_is_monotonic_in_every_similarity(judged, labelled, tmp_path):
-    fit_examples(make_examples([judged], [labelled], Encoder.load()), 20).save(tmp_path / "weights")
+    fit_examples(make_examples([judged, labelled], Encoder.load()), 20).save(tmp_path / "weights")
     Ranker.load(tmp_path / "weights")
     trees = BoostedTrees.load(tmp_path / "weights")
     assert np.ptp(trees.value) > 0.01

@@ -13,7 +13,7 @@ from eqkin.evaluation.formulas import FormulaSet
 from eqkin.trees import Vocabulary
 from eqkin.trees.forest import compute_preorder
 from eqkin.trees.mathml import to_node
-from reproduce import transformer
+from reproduce import fits
 from reproduce.transformer import (
     Transformer,
     TransformerNetwork,
@@ -154,19 +154,19 @@ def test_transformer_resumes_interrupted_fit_exactly(tmp_path, monkeypatch):
     corpus = corpus_of([[4], [4], [4]])
     whole = Transformer(SMALL, LESSON, device="cpu")
     whole.fit(corpus, tmp_path / "whole")
-    monkeypatch.setattr(transformer, "train_module", partial(transformer.train_module, steps_ahead=1))
+    monkeypatch.setattr(fits, "train_module", partial(fits.train_module, steps_ahead=1))
 
-    def stop(step, *_):
-        if step == 4:
+    def stop(message):
+        if "step 4 of" in message:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Transformer(SMALL, LESSON, device="cpu", progress=stop, save_seconds=0.0).fit(corpus, tmp_path / "parts")
+        Transformer(SMALL, LESSON, device="cpu", log=stop, save_seconds=0.0).fit(corpus, tmp_path / "parts")
     assert (tmp_path / "parts" / "checkpoint.json").exists()
-    taken = []
-    parts = Transformer(SMALL, LESSON, device="cpu", progress=lambda step, *_: taken.append(step), save_seconds=0.0)
+    logged = []
+    parts = Transformer(SMALL, LESSON, device="cpu", log=logged.append, save_seconds=0.0)
     parts.fit(corpus, tmp_path / "parts")
-    assert taken[0] == 4
+    assert logged[0].startswith("Transformer: step 4 of")
     formulas = FormulaSet(corpus.forest)
     np.testing.assert_array_equal(parts.encode(formulas), whole.encode(formulas))
 
