@@ -234,8 +234,8 @@ def make_study_result(
     caption = (
         f"Means over {len(judgements.queries):,} queries, including those without a relevant equation; the first "
         f"{depth:,} of {len(judgements.section):,} equations. MAP: uMAP's sum divided by the relevant equations that "
-        "fit into the list. Random order: its expectation. Intervals: 95 %, bootstrap over queries. The paper's figures "
-        "are from 53 other queries over another library, without intervals."
+        "fit into the list. Random order: its expectation. Intervals: 95 %, bootstrap over queries. The paper's "
+        "figures are from 53 other queries over another library, without intervals."
     )
     rows = [TableRow(one.title, dict(one.scores)) for one in [*scores, *chance]]
     tables = [Table(NAME, "Search study", columns, rows + STUDY_ROWS, caption)]
