@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import orjson
 import typer
 
-from benchmarks.growth import METADATA_NAME, GrownCorpus, grow_corpus
+from benchmarks.growth import METADATA_NAME, grow_corpus
 from benchmarks.processes import run_eqkin, run_server
 from benchmarks.report import BenchmarkReport, Figure, describe_machine, log, time_call
 from benchmarks.scale_report import ARXIV_EQUATIONS, Record, draw_figure, insert_tables, make_tables
@@ -98,11 +98,9 @@ def grow(
 
         python -m benchmarks grow papers.jsonl.zst -n 1000000 -o ~/million && eqkin add ~/million --library million
     """
-
-    def progress(grown: GrownCorpus) -> None:
-        log(f"{grown.papers:,} papers, {grown.equations:,} equations")
-
-    grown = grow_corpus(sources, out, equations, progress=progress)
+    grown = grow_corpus(
+        sources, out, equations, progress=lambda g: log(f"{g.papers:,} papers, {g.equations:,} equations")
+    )
     return BenchmarkReport("grow", {"papers": grown.papers, "equations": grown.equations, "tars": len(grown.tars)})
 
 

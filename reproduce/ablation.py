@@ -383,7 +383,5 @@ def _make_scale_table(context: ExperimentContext, full: AblationScores, labelled
         TableRow(f"{format_count(context.scale.triplets)} triplets, half of the works", full.compute_labelled_scores()),
         TableRow(bundled_title, dict(to_scores(measure_labelled(context, bundled, labelled)))),
     ]
-    caption = (
-        "Labelled equations of the atlas, 95 % intervals by bootstrap over labels; the paper's rows are on its own 103."
-    )
+    caption = "Equations of the atlas, 95 % intervals by bootstrap over labels; the paper's rows are on its own 103."
     return Table("ablation-scale", "More papers, more triplets", _COLUMNS[1:], rows + LARGE_SCALE_ROWS, caption)

@@ -45,14 +45,11 @@ def train_on_triplets(
 ) -> float:
     """Train a module, continuing an interrupted training, and return the last loss; see `train_module`."""
     config = OptimizerConfig(-(-training.triplets // training.batch), training.learning_rate, training.warm_up)
-
-    def progress(step: int, steps: int, loss: float) -> None:
-        log(f"step {step:,} of {steps:,}, loss {loss:.3f}")
-
     folder.mkdir(parents=True, exist_ok=True)
     return train_module(
-        module, compute_loss, config, folder, settings=settings, progress=progress, save_seconds=save_seconds
-    )
+        module, compute_loss, config, folder, settings=settings, save_seconds=save_seconds,
+        progress=lambda step, steps, loss: log(f"step {step:,} of {steps:,}, loss {loss:.3f}"),
+    )  # fmt: skip
 
 
 def save_fit(folder: Path, description_file: str, network: nn.Module, description: Mapping[str, Any]) -> None:

@@ -205,9 +205,8 @@ def find_top(system: System, queries: FormulaSet, formulas: FormulaSet, depth: i
     part = max(1, _MAX_SCORES // len(formulas))
     for start in range(0, len(queries), part):
         batch = np.arange(start, min(start + part, len(queries)))
-        scores = np.asarray(system.rank(queries.select(batch), formulas))
-        if scores.shape != (len(batch), len(formulas)) or np.isnan(scores).any():
-            shape = len(batch), len(formulas)
+        scores, shape = np.asarray(system.rank(queries.select(batch), formulas)), (len(batch), len(formulas))
+        if scores.shape != shape or np.isnan(scores).any():
             raise BadInput(f"{system.title}: scores must be numbers of shape {shape}, got {scores.shape} or NaN")
         for number, row in zip(batch.tolist(), scores, strict=True):
             found[number] = order[np.argsort(-row[order], kind="stable")[: found.shape[1]]]
