@@ -178,7 +178,7 @@ class _TaskQueue(Generic[T]):
         self.waiting.append((task, self.pool.submit(task)))
 
     def is_ready(self) -> bool:
-        """Tell whether an outcome can be had without waiting."""
+        """Return whether an outcome is available without waiting."""
         return bool(self.waiting) and self.waiting[0][1].done()
 
     def collect(self) -> list[Outcome[T]]:

@@ -282,7 +282,7 @@ def _read_last_address() -> str:
 
 
 def _is_refused(place: str) -> bool:
-    """Tell whether a server has gone away; a slow one is still there."""
+    """Return whether a server has gone away; a slow one is still there."""
     host, _, port = place.rpartition(":")
     try:
         if port.isdecimal():

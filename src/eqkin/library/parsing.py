@@ -116,7 +116,7 @@ def parse_item(item: SourceItem, known: str = "") -> ParsedPaper:
 
 
 def is_machine_fault(error: BaseException | None) -> bool:
-    """Tell whether an error or its cause comes from the machine, not from the input.
+    """Return whether an error or its cause comes from the machine, not from the input.
 
     For example its disk is full, or it does not see a file that another machine may see.
     """

@@ -203,7 +203,7 @@ def _find_zip_end_record(raw: bytes) -> int:
 
 
 def _has_more_members(raw: bytes, end: int, limit: int) -> bool:
-    """Tell whether the central directory has more than `limit` entries, whatever number it declares.
+    """Return whether the central directory has more than `limit` entries, whatever number it declares.
 
     Entries are counted where the end record says the directory is. With a zip64 record they are counted in the whole
     file, which never gives too few.

@@ -181,7 +181,7 @@ def _load_member(raw: bytes, key: str, origin: str, limits: Limits, metadata: Ar
 
 
 def is_bulk_tar(path: Path, limits: Limits = LIMITS) -> bool:
-    """Tell whether a file is a tar (plain or gzipped) of many e-prints rather than of one paper's files.
+    """Return whether a file is a tar (plain or gzipped) of many e-prints rather than of one paper's files.
 
     Its first members decide: e-prints are compressed, or PDF files or archives named after arXiv identifiers.
     """

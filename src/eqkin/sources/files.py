@@ -67,7 +67,7 @@ def detect_kind(head: bytes) -> str:
 
 
 def _is_tar_header(block: bytes) -> bool:
-    """Tell whether a block is, or claims to be, a tar header; a block of zeros (an empty tar) counts."""
+    """Return whether a block is, or claims to be, a tar header; a block of zeros (an empty tar) counts."""
     if len(block) < _TAR_BLOCK_BYTES:
         return False
     if block[257:262] == b"ustar" or not block.strip(b"\0"):
@@ -272,7 +272,7 @@ class TextLine:
 
 
 def is_compressed(path: Path) -> bool:
-    """Tell whether `iter_lines` decompresses a file."""
+    """Return whether `iter_lines` decompresses a file."""
     return detect_kind(read_head(path)) in ("gzip", "zstd")
 
 

@@ -163,7 +163,7 @@ def _measure_indent(line: str) -> int:
 
 
 def _needs_alignment(body: str) -> bool:
-    r"""Tell whether `&` or `\\` occurs in `body` outside of all environments, so that it has to be an alignment."""
+    r"""Return whether `&` or `\\` occurs in `body` outside of all environments, so that it must be an alignment."""
     depth = 0
     for match in re.finditer(r"\\begin\s?\{|\\end\s?\{|\\\\|\\.|&", body):
         token = match.group()
