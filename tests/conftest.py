@@ -29,6 +29,7 @@ SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
     "tests/search/test_backends.py": "milvus",
     "tests/backends/ray/": "ray",
 }
+WHOLE_FILES = ("tests/reproduce/", "tests/web/test_browser.py")  # files whose fixtures take longer than their tests
 
 
 @pytest.fixture(scope="session")
@@ -68,11 +69,13 @@ def unindexed_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Give each free process one test at a time, but tests that share a server to the same process."""
+    """Give each free process one test at a time, but tests that share a server or slow fixtures to the same process."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid):
+            if nodeid.startswith(WHOLE_FILES):
+                return nodeid.partition("::")[0]
             return next((name for start, name in SHARED_SERVERS.items() if nodeid.startswith(start)), nodeid)
 
     return Scheduling(config, log)

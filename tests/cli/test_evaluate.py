@@ -264,7 +264,7 @@ def test_judged_names_tables_that_are_too_wide(tmp_path, monkeypatch):
         f"{line.rstrip()}\n" for line in ended.out.splitlines()
     )
     assert "p-value of a paired randomisation test" in ended.out  # what the figures mean
-    assert "nDCG' by topic: ours: 2 rows, shown with --json\n" in ended.out
+    assert "nDCG' by topic: ours: 2 rows, only in the JSON\n" in ended.out
     assert ended.out.endswith("A small run: systems were hardly trained, its figures mean nothing.\n")
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")

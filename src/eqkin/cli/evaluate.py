@@ -269,7 +269,7 @@ def print_tables(result: ExperimentResult, as_json: bool) -> None:
             if table.quotes or width > console.width:
                 reason = "" if table.quotes else "too wide for this terminal; "
                 console.print(
-                    Text(f"{table.title}: {reason}{len(table.rows):,} rows, shown with --json"), soft_wrap=True
+                    Text(f"{table.title}: {reason}{len(table.rows):,} rows, only in the JSON"), soft_wrap=True
                 )
                 continue
             console.print(shown)
