@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("ci", derandomize=True, deadline=None)
+settings.register_profile("ci", derandomize=True, max_examples=60, deadline=None)
 settings.register_profile("thorough", max_examples=3_000, deadline=None)
 settings.register_profile("default", deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "thorough" if os.environ.get("EQKIN_THOROUGH") else "default")
@@ -29,7 +29,12 @@ SHARED_SERVERS = {  # prefix of a test's id -> name of the process's group
     "tests/search/test_backends.py": "milvus",
     "tests/backends/ray/": "ray",
 }
-WHOLE_FILES = ("tests/reproduce/", "tests/web/test_browser.py")  # files whose fixtures take longer than their tests
+WHOLE_FILES = (  # whose fixtures take longer than their tests
+    "tests/benchmarks/test_scale.py",
+    "tests/reproduce/",
+    "tests/training/test_distributed.py",
+    "tests/web/test_browser.py",
+)
 
 
 @pytest.fixture(scope="session")
