@@ -1,7 +1,7 @@
 """Presentation trees to operator trees, by a precedence parser in the embedded JavaScript engine.
 
-`operators.js` holds the grammar and the table of equivalent notations. In Python the same parser would take fifty times
-as long, and the engine is needed for KaTeX anyway.
+`operators.js` holds the grammar and the table of equivalent notations. The engine is needed for KaTeX anyway, and runs
+code that handles node after node faster than Python does.
 """
 
 from __future__ import annotations
