@@ -12,7 +12,15 @@ from eqkin.latex.typed import clean_typed_formula
 from eqkin.limits import LIMITS
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser
-from eqkin.trees.operators import UNORDERED, OperatorForest, extract_operator_terms
+from eqkin.trees.operators import (
+    FIRST_OPERATOR_FAMILY,
+    FORM_KINDS,
+    OPERATOR_TERM_FAMILIES,
+    UNORDERED,
+    OperatorForest,
+    extract_operator_terms,
+)
+from eqkin.trees.terms import TERM_FAMILIES
 from tests.trees.strategies import build
 
 # notations of one thing: their canonical operator trees are equal up to the order of commuting operands
@@ -229,8 +237,19 @@ def test_arrays_describe_the_tree(parser, converter):
 def extract_term_sets(parser, converter, *formulas):
     """Return, for each formula, the set of its terms by family."""
     forest = parser.parse(convert_formulas(converter, list(formulas)).forest)
-    families = extract_operator_terms(forest)
-    return [[set(family.code[family.tree == tree].tolist()) for family in families] for tree in range(len(forest))]
+    terms = extract_operator_terms(forest)
+    sets = []
+    for tree in range(len(forest)):
+        mine = slice(terms.offsets[tree], terms.offsets[tree + 1])
+        family, code = terms.family[mine] - FIRST_OPERATOR_FAMILY, terms.code[mine]
+        sets.append({name: set(code[family == at].tolist()) for at, name in enumerate(OPERATOR_TERM_FAMILIES)})
+    return sets
+
+
+def find_forms(parser, converter, *formulas):
+    """Return, for each formula, the hashes of its first statement, the formula itself, by kind."""
+    forest = parser.parse(convert_formulas(converter, list(formulas)).forest)
+    return [dict(zip(FORM_KINDS, row.tolist(), strict=True)) for row in forest.forms[forest.form_offsets[:-1]]]
 
 
 def test_terms_do_not_depend_on_the_order_of_commuting_operands(parser, converter):
@@ -242,20 +261,64 @@ def test_anonymous_terms_do_not_depend_on_names(parser, converter):
     one, other = extract_term_sets(
         parser, converter, r"f(x_1, x_2) = \frac{x_1x_2}{g(x_1, x_2)}", r"h(a, b) = \frac{ab}{k(a, b)}"
     )
-    assert one[1] == other[1] and one[3] == other[3]
-    assert one[0] != other[0] and one[2] != other[2]
+    assert one["anypath"] == other["anypath"] and one["anytree"] == other["anytree"]
+    assert one["path"] != other["path"] and one["subtree"] != other["subtree"]
+    assert one["form"] & other["form"]
 
 
 def test_terms_depend_on_the_order_of_other_operands(parser, converter):
     one, other = extract_term_sets(parser, converter, r"\frac{a}{2}", r"\frac{2}{a}")
-    assert not one[2] & other[2] and not one[3] & other[3]
+    assert not any(one[family] & other[family] for family in ("subtree", "anytree", "form"))
 
 
 def test_formula_contains_the_subtrees_of_its_parts(parser, converter):
     part, whole = extract_term_sets(parser, converter, r"\frac{a}{a + b}", r"y = \sqrt{\frac{a}{b + a}} - 1")
-    assert part[2] <= whole[2] and part[3] <= whole[3]
+    assert part["subtree"] <= whole["subtree"] and part["anytree"] <= whole["anytree"]
+
+
+def test_renamed_form_is_the_same_only_after_consistent_renaming(parser, converter):
+    same, renamed, confused, swapped = find_forms(
+        parser, converter, "x + xy = z", "a + ab = c", "a + bc = c", "b + ba = c"
+    )
+    assert same["renamed"] == renamed["renamed"] == swapped["renamed"] != confused["renamed"]
+    assert len({form["canonical"] for form in (same, renamed, confused, swapped)}) == 4
+
+
+@pytest.mark.parametrize("whole", [r"a = b = c^2", r"a = b, \quad b = c^2", r"a = b \\ a = c^2", r"b = a \le c^2"])
+def test_statements_of_a_formula_are_found(parser, converter, whole):
+    part, all_of_it = extract_term_sets(parser, converter, "a = b", whole)
+    assert part["form"] < all_of_it["form"]
 
 
 def test_empty_forest_has_no_terms(parser):
-    families = extract_operator_terms(parser.parse(build([])))
-    assert [len(family.code) for family in families] == [0, 0, 0, 0]
+    assert len(extract_operator_terms(parser.parse(build([]))).code) == 0
+
+
+@pytest.fixture(scope="module")
+def forest(parser, converter):
+    formulas = ["a = b", r"x = \frac{-b \pm \sqrt{b^2 - 4ac}}{2a}", r"\int f(x) dx < y = z, \quad y > 0"]
+    return parser.parse(convert_formulas(converter, formulas).forest)
+
+
+def describe(forest):
+    """Return everything a forest says, without its numbering of labels."""
+    numbers = forest.origin, forest.unparsed, forest.forms, np.diff(forest.form_offsets), forest.parent, forest.position
+    return [forest.to_json(tree) for tree in range(len(forest))], [array.tolist() for array in numbers]
+
+
+def test_arrays_of_a_forest_give_it_back(forest):
+    assert describe(OperatorForest.from_arrays(forest.to_arrays())) == describe(forest)
+
+
+def test_selected_trees_concatenated_are_the_forest(forest):
+    parts = [forest.select([0]), OperatorForest.from_arrays(forest.select([2, 1]).to_arrays())]
+    whole = OperatorForest.concatenate(parts)
+    assert describe(whole.select([0, 2, 1])) == describe(forest)
+    assert len(OperatorForest.concatenate([])) == 0
+
+
+def test_operator_and_presentation_families_differ(forest):
+    terms = extract_operator_terms(forest)
+    assert set(terms.family.tolist()) == set(
+        range(len(TERM_FAMILIES), len(TERM_FAMILIES) + len(OPERATOR_TERM_FAMILIES))
+    )

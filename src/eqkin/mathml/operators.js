@@ -159,7 +159,7 @@ class OperatorParser {
     const tag = this.tag[i], leafText = this.count[i] ? "" : this.text[i].trim();
     if (ROW_TAGS.has(tag)) return this.addRow(i, items);
     if (tag === "mspace") {
-      if (parseFloat(this.attributes[i].width ?? "0") >= MIN_CONDITION_SPACE_EM) items.push({ kind: "sign", sign: "gap", at: i });
+      if (parseFloat(this.attributes[i].width ?? "0") >= MIN_CONDITION_SPACE_EM || this.attributes[i].linebreak === "newline") items.push({ kind: "sign", sign: "gap", at: i });
     } else if (!this.count[i] && !leafText.replace(/[\u2062-\u2064\u200b\u00a0]/g, "")) return;
     else if (SCRIPT_TAGS.has(tag) && this.count[i] > 1) items.push(this.readScripted(i));
     else if (tag === "mtext" || tag === "ms") this.addText(i, items);
@@ -774,6 +774,78 @@ function canonicalise(node) {
   return result;
 }
 
+// --- forms -------------------------------------------------------------------------------------------------------
+
+const UNORDERED = words("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"); // as in trees/operators.py
+const MAX_STATEMENTS = 12; // of one formula
+const labelOf = (node) => (node.children.length || !node.text ? node.label : node.label + ":" + node.text);
+
+// The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
+function mix(x) {
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return (x ^ (x >>> 16)) >>> 0;
+}
+const mixPair = (a, b) => mix((Math.imul(a, 0x9e3779b1) + b) | 0);
+
+function hashText(text) { // FNV-1a over UTF-16
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return mix(hash);
+}
+const placeOf = (parent, k) => (UNORDERED.has(parent.label) ? 0 : k + 1);
+
+// Hash of a tree; operands that commute are added up. A variable has the given colour; without colours, its name.
+function hashTree(node, colours, memory) {
+  let hash = hashText(node.children.length ? node.label : labelOf(node));
+  if (!node.children.length) {
+    if (colours !== null && node.label === "v") hash = colours.get(node.text) ?? 1;
+  } else {
+    let sum = 0;
+    for (let k = 0; k < node.children.length; k++) sum = (sum + mixPair(placeOf(node, k), hashTree(node.children[k], colours, memory))) | 0;
+    hash = mixPair(hash, sum);
+  }
+  if (memory !== null) memory.set(node, hash);
+  return hash;
+}
+
+// Colours of variables that do not depend on their names (colour refinement): each is told apart by where it occurs.
+function refineColours(root, rounds = 3) {
+  let colours = new Map();
+  for (let round = 0; round < rounds; round++) {
+    const memory = new Map(), next = new Map();
+    hashTree(root, colours, memory);
+    const visit = (node, context) => {
+      if (node.label === "v" && !node.children.length) next.set(node.text, ((next.get(node.text) ?? 0) + mix(context)) | 0);
+      const around = mixPair(context, memory.get(node));
+      node.children.forEach((child, k) => visit(child, mixPair(around, placeOf(node, k))));
+    };
+    visit(root, 1);
+    colours = next;
+  }
+  return colours;
+}
+
+// The formula itself, then the statements in its chains, lists and rows; a = b = c says a = b, b = c and a = c.
+function findStatements(root) {
+  const out = [root];
+  const visit = (node) => {
+    const relation = RELATIONS.has(node.label);
+    if (relation && node !== root) out.push(node);
+    if (relation && node.children.length > 2 && node.children.length < 6) {
+      for (let i = 0; i < node.children.length; i++)
+        for (let j = i + 1; j < node.children.length; j++) out.push(branch(node.label, [node.children[i], node.children[j]], node.at));
+    } else if (["chain", "list", "rows", "with", "cases"].includes(node.label)) node.children.forEach(visit);
+  };
+  visit(root);
+  return out.slice(0, MAX_STATEMENTS);
+}
+
+function hashForms(node) {
+  const named = hashTree(node, null, null), renamed = hashTree(node, refineColours(node), null);
+  return [named, renamed, named, renamed];
+}
+
 // --- batches -----------------------------------------------------------------------------------------------------
 
 const CODE_OFFSET = 256; // numbers travel as characters; these need no escapes in JSON
@@ -809,12 +881,12 @@ function parseTree(tree, canonical) {
 }
 
 // One batch: JSON with string tables, sizes of trees, and four columns of node numbers; the answer is a line of JSON
-// (labels, sizes, unparsed nodes) and columns in depth-first order: label, parent (a root has itself) and presentation
-// node, both counted within the tree, depth, position among the operands.
+// (labels, sizes, unparsed nodes, numbers and hashes of statements) and three columns in depth-first order: label,
+// presentation node, depth.
 function parseOperators(json) {
   const batch = JSON.parse(json), attributes = batch.attributes.map(readAttributes), total = batch.nodes.length / 4;
   const code = (column, i) => batch.nodes.charCodeAt(column * total + i) - CODE_OFFSET;
-  const labels = new Map(), columns = [[], [], [], [], []], sizes = [], unparsed = [];
+  const labels = new Map(), columns = [[], [], []], sizes = [], unparsed = [], statements = [], forms = [];
   let start = 0;
   for (const size of batch.sizes) {
     const tree = { tag: [], text: [], attributes: [], first: [], count: [] };
@@ -827,18 +899,20 @@ function parseOperators(json) {
       next += tree.count[i];
     }
     start += size;
-    const before = columns[0].length, [root, misses] = parseTree(tree, batch.canonical), stack = [[root, 0, 0, 0]];
+    const before = columns[0].length, [root, misses] = parseTree(tree, batch.canonical), stack = [[root, 0]];
     while (stack.length) {
-      const [node, parent, depth, position] = stack.pop(), at = columns[0].length - before;
-      const name = node.children.length || !node.text ? node.label : node.label + ":" + node.text;
+      const [node, depth] = stack.pop(), name = labelOf(node);
       if (!labels.has(name)) labels.set(name, labels.size);
-      [labels.get(name), parent, Math.max(node.at, 0), depth, position].forEach((value, column) => columns[column].push(value));
-      for (let k = node.children.length - 1; k >= 0; k--) stack.push([node.children[k], at, depth + 1, k]);
+      [labels.get(name), Math.max(node.at, 0), depth].forEach((value, column) => columns[column].push(value));
+      for (let k = node.children.length - 1; k >= 0; k--) stack.push([node.children[k], depth + 1]);
     }
     sizes.push(columns[0].length - before);
     unparsed.push(misses);
+    const found = findStatements(root);
+    statements.push(found.length);
+    for (const statement of found) forms.push(...hashForms(statement));
   }
-  let out = JSON.stringify({ labels: [...labels.keys()], sizes, unparsed }) + "\n";
+  let out = JSON.stringify({ labels: [...labels.keys()], sizes, unparsed, statements, forms }) + "\n";
   for (const column of columns)
     for (let at = 0; at < column.length; at += 8192) out += String.fromCharCode(...column.slice(at, at + 8192).map((value) => value + CODE_OFFSET));
   return out;

@@ -17,12 +17,15 @@ from py_mini_racer import MiniRacer
 from eqkin.limits import LIMITS, Limits
 from eqkin.mathml.converter import LIMIT_ERRORS, start_engine
 from eqkin.trees.forest import Forest
-from eqkin.trees.operators import OperatorForest
+from eqkin.trees.operators import FORM_KINDS, OperatorForest
 
 _BATCH_NODES = 40_000  # of presentation trees parsed in one call
 _CODE_OFFSET = 256  # as in operators.js
-_COLUMNS = 5  # of the answer: label, parent, origin, depth, position
-_UNPARSED = f'{{"labels":["p:math"],"sizes":[1],"unparsed":[1]}}\n{chr(_CODE_OFFSET) * _COLUMNS}'
+_COLUMNS = 3  # of the answer: label, origin, depth
+_UNPARSED = (
+    f'{{"labels":["p:math"],"sizes":[1],"unparsed":[1],"statements":[1],"forms":[0,0,0,0]}}\n'
+    f"{chr(_CODE_OFFSET) * _COLUMNS}"
+)
 
 
 class OperatorParser:
@@ -44,21 +47,28 @@ class OperatorParser:
         columns = [np.zeros((_COLUMNS, 0), np.int64)]
         sizes: list[int] = []
         unparsed: list[int] = []
+        statements: list[int] = []
+        forms: list[int] = []
         for answer in self._iter_answers(forest, canonical):
             line, _, nodes = answer.partition("\n")
             header = orjson.loads(line)
             sizes += header["sizes"]
             unparsed += header["unparsed"]
+            statements += header["statements"]
+            forms += header["forms"]
             block = (
                 np.frombuffer(nodes.encode("utf-16-le"), "<u2").astype(np.int64).reshape(_COLUMNS, -1) - _CODE_OFFSET
             )
             block[0] = np.array([labels.setdefault(name, len(labels)) for name in header["labels"]], np.int64)[block[0]]
             columns.append(block)
-        label, parent, origin, depth, position = np.concatenate(columns, axis=1)
-        offsets = np.concatenate(([0], np.cumsum(np.array(sizes, np.int64))))
-        parent = parent + np.repeat(offsets[:-1], sizes)
-        misses = np.array(unparsed, np.int64)
-        return OperatorForest(list(labels), label, parent, origin, depth, position, offsets, misses)
+        label, origin, depth = np.concatenate(columns, axis=1)
+        offsets, form_offsets = (
+            np.concatenate(([0], np.cumsum(np.array(counts, np.int64)))) for counts in (sizes, statements)
+        )
+        codes = np.array(forms, np.uint32).reshape(-1, len(FORM_KINDS))
+        return OperatorForest(
+            list(labels), label, origin, depth, offsets, np.array(unparsed, np.int64), codes, form_offsets
+        )
 
     def _iter_answers(self, forest: Forest, canonical: bool) -> Iterator[str]:
         first = 0

@@ -3,19 +3,22 @@
 `eqkin.mathml.operators` parses them from presentation trees. A label is an operator (`+`, `frac`, `D`, `f:sin`, `app`)
 or a leaf with its kind: variable `v:x`, number `n:2`, constant `c:∞`, name `fn:sin`, `text:`, sign `o:→`.
 
-Terms come in four families:
+Terms come in five families:
 
-    0 path       a leaf and its slots in up to four ancestors, once for each length from zero
-    1 anypath    the same with an anonymous leaf for every variable
-    2 subtree    an operator with everything below it
-    3 anytree    the same with an anonymous leaf for every variable
+    path       a leaf and its slots in up to four ancestors, once for each length from zero
+    anypath    the same with an anonymous leaf for every variable
+    subtree    an operator with everything below it
+    anytree    the same with an anonymous leaf for every variable
+    form       a whole statement, in each of `FORM_KINDS`
 
 A slot is the parent's label and, unless the parent's operands have no order, the position. The hash of a subtree adds
-up the hashes of its operands, so operands that commute need not be sorted.
+up the hashes of its operands, so operands that commute need not be sorted. The statements of a formula are the formula
+itself, which comes first, and the relations in its chains, lists and rows: `a = b = c` says `a = b`, `b = c`, `a = c`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,9 +27,13 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
+from eqkin.trees.terms import TERM_FAMILIES, Terms, count_terms, make_term_keys
 
 Integers = npt.NDArray[np.int64]
-OPERATOR_TERM_FAMILIES = ("path", "anypath", "subtree", "anytree")
+OPERATOR_TERM_FAMILIES = ("path", "anypath", "subtree", "anytree", "form")
+FIRST_OPERATOR_FAMILY = len(TERM_FAMILIES)  # in `Terms.family`; the numbers before it are presentation families
+# canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
+FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
 # operators whose operands have no order, symmetric relations among them
 UNORDERED = frozenset("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner".split())
 _VARIABLE_PREFIX = "v:"
@@ -41,20 +48,101 @@ class OperatorForest:
 
     labels: list[str]
     label: Integers  # (nodes,) index into labels
-    parent: Integers  # (nodes,) counted over the whole forest; a root is its own parent
     origin: Integers  # (nodes,) presentation node it was parsed from, counted within its tree
     depth: Integers  # (nodes,) number of ancestors
-    position: Integers  # (nodes,) among the operands of its parent, from 0
     offsets: Integers  # (trees + 1,) first node of each tree
     unparsed: Integers  # (trees,) presentation nodes without a meaning here, which keep their structure
+    forms: npt.NDArray[np.uint32]  # (statements, FORM_KINDS) hashes; a formula's first statement is all of it
+    form_offsets: Integers  # (trees + 1,) first statement of each tree
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @cached_property
+    def parent(self) -> Integers:
+        """Parent of each node, counted over the whole forest; a root is its own parent: (nodes,)."""
+        parent = np.arange(len(self.depth))
+        above: Integers | None = None
+        for level in self.levels:
+            if above is not None:
+                parent[level] = above[np.searchsorted(above, level) - 1]
+            above = level
+        return parent
+
+    @cached_property
+    def levels(self) -> list[Integers]:
+        """Nodes of each depth, in order."""
+        order = np.argsort(self.depth.astype(np.uint8), kind="stable")
+        return np.split(order, np.cumsum(np.bincount(self.depth))[:-1]) if len(order) else []
+
+    @cached_property
+    def position(self) -> Integers:
+        """Position of each node among the operands of its parent, from 0: (nodes,)."""
+        position = np.zeros(len(self.depth), np.int64)
+        for level in self.levels[1:]:
+            first = np.flatnonzero(np.diff(self.parent[level], prepend=-1))
+            position[level] = np.arange(len(level)) - np.repeat(first, np.diff(first, append=len(level)))
+        return position
+
+    @cached_property
     def n_children(self) -> Integers:
         """Number of operands of each node: (nodes,)."""
         return np.bincount(self.parent[self.depth > 0], minlength=len(self.parent))
+
+    def select(self, trees: Sequence[int] | Integers) -> OperatorForest:
+        """Return a forest of the given trees, in that order; it keeps the whole list of labels."""
+        trees = np.asarray(trees, np.int64)
+        nodes, offsets = _gather(self.offsets, trees)
+        statements, form_offsets = _gather(self.form_offsets, trees)
+        columns = self.label[nodes], self.origin[nodes], self.depth[nodes]
+        return OperatorForest(
+            self.labels, *columns, offsets, self.unparsed[trees], self.forms[statements], form_offsets
+        )
+
+    @classmethod
+    def concatenate(cls, forests: Sequence[OperatorForest]) -> OperatorForest:
+        """Return one forest of all trees, one forest after the other."""
+        index: dict[str, int] = {}
+        label = []
+        for forest in forests:
+            numbers = np.array([index.setdefault(name, len(index)) for name in forest.labels], np.int64)
+            label.append(numbers[forest.label])
+
+        def join(name: str) -> Any:
+            return np.concatenate([getattr(forest, name) for forest in forests])
+
+        def join_offsets(name: str) -> Integers:
+            return _accumulate(np.concatenate([np.diff(getattr(forest, name)) for forest in forests]))
+
+        if not forests:
+            return cls.from_arrays(_EMPTY)
+        columns = np.concatenate(label), join("origin"), join("depth"), join_offsets("offsets"), join("unparsed")
+        return cls(list(index), *columns, join("forms"), join_offsets("form_offsets"))
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return small arrays that describe the forest; strings are UTF-8, each ended by a zero byte."""
+        used, label = np.unique(self.label, return_inverse=True)
+        names = "".join(self.labels[at].replace("\0", "") + "\0" for at in used).encode("utf-8", "surrogatepass")
+        numbers = {
+            "label": label,
+            "origin": self.origin,
+            "depth": self.depth,
+            "sizes": np.diff(self.offsets),
+            "unparsed": self.unparsed,
+            "statements": np.diff(self.form_offsets),
+        }
+        small = {name: values.astype(np.min_scalar_type(values.max(initial=0))) for name, values in numbers.items()}
+        return {"labels": np.frombuffer(names, np.uint8), "forms": self.forms, **small}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> OperatorForest:
+        """Return the forest that `to_arrays` described."""
+        labels = arrays["labels"].tobytes().decode("utf-8", "surrogatepass").split("\0")[:-1]
+        label, origin, depth, unparsed = (
+            arrays[name].astype(np.int64) for name in ("label", "origin", "depth", "unparsed")
+        )
+        offsets, form_offsets = (_accumulate(arrays[name]) for name in ("sizes", "statements"))
+        return cls(labels, label, origin, depth, offsets, unparsed, arrays["forms"], form_offsets)
 
     def to_json(self, tree: int) -> Any:
         """Return a tree as nested lists: `["=", "v:E", ["*", "v:m", ["pow", "v:c", "n:2"]]]`."""
@@ -66,36 +154,55 @@ class OperatorForest:
         return done[0]
 
 
-@dataclass(frozen=True)
-class OperatorTerms:
-    """Terms of one family: a tree and a code for each occurrence."""
-
-    tree: Integers
-    code: Codes
+_EMPTY: dict[str, npt.NDArray[Any]] = {
+    name: np.zeros(0, np.uint8) for name in ("labels", "label", "origin", "depth", "sizes", "unparsed", "statements")
+} | {"forms": np.zeros((0, len(FORM_KINDS)), np.uint32)}
 
 
-def extract_operator_terms(forest: OperatorForest) -> list[OperatorTerms]:
-    """Extract the terms of each tree, family by family (`OPERATOR_TERM_FAMILIES`)."""
-    if not len(forest.label):
-        return [OperatorTerms(np.zeros(0, np.int64), np.zeros(0, np.uint64)) for _ in OPERATOR_TERM_FAMILIES]
+def _accumulate(sizes: npt.NDArray[Any]) -> Integers:
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+
+def _gather(offsets: Integers, rows: Integers) -> tuple[Integers, Integers]:
+    """Return the indices of all members of some rows, and the offsets of these rows in them."""
+    sizes = np.diff(offsets)[rows]
+    ends = _accumulate(sizes)
+    return np.repeat(offsets[:-1][rows] - ends[:-1], sizes) + np.arange(ends[-1]), ends
+
+
+def extract_operator_terms(forest: OperatorForest) -> Terms:
+    """Return the terms of each tree; families are numbered from `FIRST_OPERATOR_FAMILY`."""
+    seeds = hash_strings(f"operator {family}" for family in OPERATOR_TERM_FAMILIES)
+    keys = [
+        make_term_keys(tree, combine_hashes(seed[None], code), FIRST_OPERATOR_FAMILY + at)
+        for at, (seed, (tree, code)) in enumerate(zip(seeds, _iter_families(forest), strict=True))
+    ]
+    tree, *columns = count_terms(np.concatenate(keys))
+    return Terms(_accumulate(np.bincount(tree, minlength=len(forest))), *columns)
+
+
+def _iter_families(forest: OperatorForest) -> Iterator[tuple[Integers, Codes]]:
+    """Yield tree and 64-bit hash of all terms, family by family."""
     tree = np.repeat(np.arange(len(forest)), np.diff(forest.offsets))
-    variable = np.array([label.startswith(_VARIABLE_PREFIX) for label in forest.labels])
-    unordered = np.array([label in UNORDERED for label in forest.labels])
+    variable = np.array([label.startswith(_VARIABLE_PREFIX) for label in forest.labels], bool)
+    unordered = np.array([label in UNORDERED for label in forest.labels], bool)
     named = hash_strings(forest.labels)
     anonymous = np.where(variable, hash_strings([_ANY_VARIABLE])[0], named)
     above = forest.label[forest.parent]
     place = np.where(unordered[above], 0, np.minimum(forest.position, _MAX_POSITION) + 1).astype(np.uint64)
     slot = combine_hashes(named[above], place)
-    families = []
     for labels in (named, anonymous):
-        families.append(_extract_paths(forest, labels[forest.label], slot, tree))
+        yield _extract_paths(forest, labels[forest.label], slot, tree)
+    inner = forest.n_children > 0
     for labels in (named, anonymous):
-        inner = forest.n_children > 0
-        families.append(OperatorTerms(tree[inner], _hash_subtrees(forest, labels[forest.label], place)[inner]))
-    return families
+        yield tree[inner], _hash_subtrees(forest, labels[forest.label], place)[inner]
+    statement = np.repeat(np.arange(len(forest)), np.diff(forest.form_offsets) * len(FORM_KINDS))
+    kind = np.tile(np.arange(len(FORM_KINDS), dtype=np.uint64), len(forest.forms))
+    codes = np.unique(np.stack([statement.astype(np.uint64), kind, forest.forms.ravel()]), axis=1)
+    yield codes[0].astype(np.int64), combine_hashes(codes[1], codes[2])
 
 
-def _extract_paths(forest: OperatorForest, labels: Codes, slot: Codes, tree: Integers) -> OperatorTerms:
+def _extract_paths(forest: OperatorForest, labels: Codes, slot: Codes, tree: Integers) -> tuple[Integers, Codes]:
     leaves = np.flatnonzero(forest.n_children == 0)
     ancestor, code = leaves, labels[leaves]
     trees, codes = [tree[leaves]], [code]
@@ -106,19 +213,16 @@ def _extract_paths(forest: OperatorForest, labels: Codes, slot: Codes, tree: Int
         ancestor = forest.parent[ancestor]
         trees.append(tree[leaves])
         codes.append(code)
-    return OperatorTerms(np.concatenate(trees), np.concatenate(codes))
+    return np.concatenate(trees), np.concatenate(codes)
 
 
 def _hash_subtrees(forest: OperatorForest, labels: Codes, place: Codes) -> Codes:
     """Hash every node with everything below it, level by level from the deepest."""
-    order = np.argsort(forest.depth, kind="stable")
-    ends = np.cumsum(np.bincount(forest.depth))
     below = np.zeros(len(labels), np.uint64)  # sum over the operands
     hashes = labels.copy()
-    for depth in range(len(ends) - 1, -1, -1):
-        level = order[ends[depth - 1] if depth else 0 : ends[depth]]
+    for level in reversed(forest.levels):
         inner = level[forest.n_children[level] > 0]
         hashes[inner] = combine_hashes(labels[inner], below[inner])
-        if depth:
+        if forest.depth[level[0]]:
             np.add.at(below, forest.parent[level], combine_hashes(place[level], hashes[level]))
     return hashes

@@ -41,7 +41,7 @@ class Terms:
 
     offsets: npt.NDArray[np.int64]  # (trees + 1,) first term of each tree
     code: npt.NDArray[np.uint32]  # (terms,) hash, the same on every machine; families have hashes of their own
-    family: npt.NDArray[np.uint8]  # (terms,) index into `TERM_FAMILIES`
+    family: npt.NDArray[np.uint8]  # (terms,) index into `TERM_FAMILIES`, then `OPERATOR_TERM_FAMILIES`
     count: npt.NDArray[np.uint8]  # (terms,) occurrences in the tree, at most 255
 
     def __len__(self) -> int:
@@ -58,26 +58,31 @@ def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, normaliser: Nor
     """
     normaliser, seeds = normaliser or Normaliser(forest), hash_strings(TERM_FAMILIES)
     sizes = np.zeros(len(forest) + 1, np.int64)
-    parts = [_count_terms(np.zeros(0, np.uint64))[1:]]
+    parts = [count_terms(np.zeros(0, np.uint64))[1:]]
     for trees, nodes in iter_blocks(forest.offsets, block):
         keys = []
         for family, (tree, code) in enumerate(_iter_families(normaliser.normalise(trees, nodes))):
-            key = tree.astype(np.uint64) << np.uint64(32)  # sorts by tree, then by the first 32 bits of the hash
-            key |= combine_hashes(seeds[family : family + 1], code) >> np.uint64(32)
-            key <<= np.uint64(_FAMILY_BITS)
-            key |= np.uint64(family)
-            keys.append(key)
-        counted = _count_terms(np.concatenate(keys))
+            keys.append(make_term_keys(tree, combine_hashes(seeds[family : family + 1], code), family))
+        counted = count_terms(np.concatenate(keys))
         sizes[trees.start + 1 : trees.stop + 1] = np.bincount(counted[0], minlength=trees.stop - trees.start)
         parts.append(counted[1:])
     codes, families, counts = zip(*parts, strict=True)
     return Terms(np.cumsum(sizes), np.concatenate(codes), np.concatenate(families), np.concatenate(counts))
 
 
-def _count_terms(
+def make_term_keys(tree: Places, code: Codes, family: int) -> Codes:
+    """Return integers that sort by tree, then by the first 32 bits of the hash."""
+    key = tree.astype(np.uint64) << np.uint64(32)
+    key |= code >> np.uint64(32)
+    key <<= np.uint64(_FAMILY_BITS)
+    key |= np.uint64(family)
+    return key
+
+
+def count_terms(
     keys: Codes,
 ) -> tuple[Places, npt.NDArray[np.uint32], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Return tree, code, family and count of the distinct terms."""
+    """Return tree, code, family and count of the distinct terms with these keys (`make_term_keys`)."""
     keys.sort(kind="stable")  # twice as fast as the default: each family is in order by tree
     terms = keys >> np.uint64(_FAMILY_BITS)
     first = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1]))[: len(terms)])

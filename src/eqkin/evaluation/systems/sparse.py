@@ -31,7 +31,7 @@ from eqkin.trees import Forest
 from eqkin.trees.forest import Numbers, iter_blocks, order_depth_first
 from eqkin.trees.hashing import Codes, combine_hashes, hash_strings
 from eqkin.trees.normal import label_nodes
-from eqkin.trees.operators import OPERATOR_TERM_FAMILIES, extract_operator_terms
+from eqkin.trees.operators import extract_operator_terms
 from eqkin.trees.vocabulary import ATTRIBUTE_SLOTS, CHARACTER_SLOTS, TAG_SLOTS, Vocabulary
 
 if TYPE_CHECKING:
@@ -237,11 +237,10 @@ class OperatorTfIdf(LogTfIdf):
 
     def count_terms(self, formulas: FormulaSet) -> csr_matrix:
         """Count each term in each formula."""
-        families = extract_operator_terms(OperatorParser().parse(formulas.forest))
-        seeds = hash_strings(OPERATOR_TERM_FAMILIES)
-        row = np.concatenate([family.tree for family in families])
-        codes = [combine_hashes(seeds[at : at + 1], family.code) for at, family in enumerate(families)]
-        return build_count_matrix(row, np.concatenate(codes), len(formulas.forest), self.bits)
+        terms = extract_operator_terms(OperatorParser().parse(formulas.forest))
+        row = np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
+        row, code = (np.repeat(part, terms.count) for part in (row, terms.code.astype(np.uint64) << np.uint64(32)))
+        return build_count_matrix(row, code, len(terms), self.bits)
 
 
 def count_ngrams(sequences: TokenSequences, bits: int) -> csr_matrix:
