@@ -307,7 +307,10 @@ def describe(forest):
 
 
 def test_arrays_of_a_forest_give_it_back(forest):
-    assert describe(OperatorForest.from_arrays(forest.to_arrays())) == describe(forest)
+    arrays = forest.to_arrays()
+    assert describe(OperatorForest.from_arrays(arrays)) == describe(forest)
+    assert describe(OperatorForest.from_arrays(arrays, [2, 0])) == describe(forest.select([2, 0]))
+    assert len(OperatorForest.from_arrays(arrays, [])) == 0
 
 
 def test_selected_trees_concatenated_are_the_forest(forest):

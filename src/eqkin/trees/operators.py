@@ -36,6 +36,17 @@ FIRST_OPERATOR_FAMILY = len(TERM_FAMILIES)  # in `Terms.family`; the numbers bef
 FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
 # operators whose operands have no order, symmetric relations among them
 UNORDERED = frozenset("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner".split())
+STORED_TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
+    "label_text": np.uint8,  # the labels' UTF-8, one after the other
+    "label_end": np.uint32,  # where each of them ends
+    "label": np.uint32,
+    "origin": np.uint16,
+    "depth": np.uint8,
+    "offsets": np.uint32,
+    "unparsed": np.uint16,
+    "forms": np.uint32,
+    "form_offsets": np.uint32,
+}
 _VARIABLE_PREFIX = "v:"
 _ANY_VARIABLE = "any variable"
 _MAX_PATH = 4  # ancestors of a leaf in its longest path
@@ -102,47 +113,58 @@ class OperatorForest:
     @classmethod
     def concatenate(cls, forests: Sequence[OperatorForest]) -> OperatorForest:
         """Return one forest of all trees, one forest after the other."""
+        parts = (_EMPTY, *forests)
         index: dict[str, int] = {}
         label = []
-        for forest in forests:
-            numbers = np.array([index.setdefault(name, len(index)) for name in forest.labels], np.int64)
-            label.append(numbers[forest.label])
+        for part in parts:
+            numbers = np.array([index.setdefault(name, len(index)) for name in part.labels], np.int64)
+            label.append(numbers[part.label])
 
         def join(name: str) -> Any:
-            return np.concatenate([getattr(forest, name) for forest in forests])
+            return np.concatenate([getattr(part, name) for part in parts])
 
         def join_offsets(name: str) -> Integers:
-            return _accumulate(np.concatenate([np.diff(getattr(forest, name)) for forest in forests]))
+            return _accumulate(np.concatenate([np.diff(getattr(part, name)) for part in parts]))
 
-        if not forests:
-            return cls.from_arrays(_EMPTY)
         columns = np.concatenate(label), join("origin"), join("depth"), join_offsets("offsets"), join("unparsed")
         return cls(list(index), *columns, join("forms"), join_offsets("form_offsets"))
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
-        """Return small arrays that describe the forest; strings are UTF-8, each ended by a zero byte."""
+        """Return arrays of fixed small types that describe the forest (`STORED_TYPES`)."""
         used, label = np.unique(self.label, return_inverse=True)
-        names = "".join(self.labels[at].replace("\0", "") + "\0" for at in used).encode("utf-8", "surrogatepass")
-        numbers = {
+        names = [self.labels[at].encode("utf-8", "surrogatepass") for at in used]
+        arrays = {
+            "label_text": np.frombuffer(b"".join(names), np.uint8),
+            "label_end": np.cumsum([len(name) for name in names]),
             "label": label,
             "origin": self.origin,
             "depth": self.depth,
-            "sizes": np.diff(self.offsets),
-            "unparsed": self.unparsed,
-            "statements": np.diff(self.form_offsets),
+            "offsets": self.offsets,
+            "unparsed": np.minimum(self.unparsed, np.iinfo(np.uint16).max),
+            "forms": self.forms,
+            "form_offsets": self.form_offsets,
         }
-        small = {name: values.astype(np.min_scalar_type(values.max(initial=0))) for name, values in numbers.items()}
-        return {"labels": np.frombuffer(names, np.uint8), "forms": self.forms, **small}
+        return {name: values.astype(STORED_TYPES[name]) for name, values in arrays.items()}
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> OperatorForest:
-        """Return the forest that `to_arrays` described."""
-        labels = arrays["labels"].tobytes().decode("utf-8", "surrogatepass").split("\0")[:-1]
-        label, origin, depth, unparsed = (
-            arrays[name].astype(np.int64) for name in ("label", "origin", "depth", "unparsed")
-        )
-        offsets, form_offsets = (_accumulate(arrays[name]) for name in ("sizes", "statements"))
-        return cls(labels, label, origin, depth, offsets, unparsed, arrays["forms"], form_offsets)
+    def from_arrays(
+        cls, arrays: Mapping[str, npt.NDArray[Any]], trees: Sequence[int] | Integers | None = None
+    ) -> OperatorForest:
+        """Return the forest that `to_arrays` described, or some of its trees without reading the others."""
+        offsets, form_offsets = arrays["offsets"], arrays["form_offsets"]
+        rows = np.arange(len(offsets) - 1) if trees is None else np.asarray(trees, np.int64)
+        nodes, new_offsets = _gather(offsets, rows)
+        statements, new_form_offsets = _gather(form_offsets, rows)
+        used, label = np.unique(arrays["label"][nodes], return_inverse=True)
+        text, ends = arrays["label_text"], arrays["label_end"].astype(np.int64)
+        starts = np.concatenate(([0], ends))[used] if len(used) else used
+        names = [
+            text[start:end].tobytes().decode("utf-8", "surrogatepass")
+            for start, end in zip(starts.tolist(), ends[used].tolist(), strict=True)
+        ]
+        columns = label, arrays["origin"][nodes].astype(np.int64), arrays["depth"][nodes].astype(np.int64)
+        unparsed = arrays["unparsed"][rows].astype(np.int64)
+        return cls(names, *columns, new_offsets, unparsed, arrays["forms"][statements], new_form_offsets)
 
     def to_json(self, tree: int) -> Any:
         """Return a tree as nested lists: `["=", "v:E", ["*", "v:m", ["pow", "v:c", "n:2"]]]`."""
@@ -154,20 +176,21 @@ class OperatorForest:
         return done[0]
 
 
-_EMPTY: dict[str, npt.NDArray[Any]] = {
-    name: np.zeros(0, np.uint8) for name in ("labels", "label", "origin", "depth", "sizes", "unparsed", "statements")
-} | {"forms": np.zeros((0, len(FORM_KINDS)), np.uint32)}
-
-
 def _accumulate(sizes: npt.NDArray[Any]) -> Integers:
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
-def _gather(offsets: Integers, rows: Integers) -> tuple[Integers, Integers]:
+def _gather(offsets: npt.NDArray[Any], rows: Integers) -> tuple[Integers, Integers]:
     """Return the indices of all members of some rows, and the offsets of these rows in them."""
-    sizes = np.diff(offsets)[rows]
+    starts = offsets[rows].astype(np.int64)
+    sizes = offsets[rows + 1].astype(np.int64) - starts
     ends = _accumulate(sizes)
-    return np.repeat(offsets[:-1][rows] - ends[:-1], sizes) + np.arange(ends[-1]), ends
+    return np.repeat(starts - ends[:-1], sizes) + np.arange(ends[-1]), ends
+
+
+_NO_NUMBERS, _NO_OFFSETS = np.zeros(0, np.int64), np.zeros(1, np.int64)
+_NO_FORMS = np.zeros((0, len(FORM_KINDS)), np.uint32)
+_EMPTY = OperatorForest([], _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_OFFSETS, _NO_NUMBERS, _NO_FORMS, _NO_OFFSETS)
 
 
 def extract_operator_terms(forest: OperatorForest) -> Terms:
@@ -177,8 +200,8 @@ def extract_operator_terms(forest: OperatorForest) -> Terms:
         make_term_keys(tree, combine_hashes(seed[None], code), FIRST_OPERATOR_FAMILY + at)
         for at, (seed, (tree, code)) in enumerate(zip(seeds, _iter_families(forest), strict=True))
     ]
-    tree, *columns = count_terms(np.concatenate(keys))
-    return Terms(_accumulate(np.bincount(tree, minlength=len(forest))), *columns)
+    tree, code, family, count = count_terms(np.concatenate(keys))
+    return Terms(_accumulate(np.bincount(tree, minlength=len(forest))), code, family, count)
 
 
 def _iter_families(forest: OperatorForest) -> Iterator[tuple[Integers, Codes]]:
