@@ -12,6 +12,7 @@ from eqkin.latex.typed import clean_typed_formula
 from eqkin.limits import LIMITS
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import OperatorParser
+from eqkin.trees.mathml import parse_mathml, to_forest
 from eqkin.trees.operators import (
     FIRST_OPERATOR_FAMILY,
     FORM_KINDS,
@@ -187,6 +188,13 @@ def test_constructs_are_parsed_by_precedence(parse, latex):
 
 def test_notation_is_kept_unless_canonical(parse):
     assert parse(r"\sqrt{x}", r"a \ge b", canonical=False) == [["sqrt", "v:x"], ["≥", "v:a", "v:b"]]
+
+
+@pytest.mark.parametrize("name", ["a", "d", "e", "f", "t", "x", "P"])
+def test_wildcards_are_parsed_whatever_their_name(parser, name):
+    mathml = "<math><msub><mi>{0}</mi><mn>1</mn></msub><mo>-</mo><mover><mi>{0}</mi><mo>^</mo></mover><mi>y</mi></math>"
+    forest = parser.parse(to_forest(parse_mathml(mathml.format("?" + name))))
+    assert forest.to_json(0) == ["+", ["idx", f"v:?{name}", "n:1"], ["neg", ["*", ["hat", f"v:?{name}"], "v:y"]]]
 
 
 def check_shape(forest: OperatorForest, presentation) -> None:

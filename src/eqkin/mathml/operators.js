@@ -63,6 +63,7 @@ const leaf = (kind, text, at) => new OperatorNode(kind, text, NO_CHILDREN, at);
 const branch = (label, children, at) => new OperatorNode(label, "", children, at);
 const empty = (at) => leaf("empty", "", at);
 const isLetter = (node, letters) => node.label === "v" && letters.has(node.text);
+const isWild = (node) => node.label === "v" && node.text[0] === "?"; // a wildcard of a query: never a part of a name
 const isNumber = (node, text) => node.label === "n" && node.text === text;
 const isSign = (item, signs) => item !== undefined && item.kind === "sign" && signs.has(item.sign);
 const isOperand = (item) => item !== undefined && item.kind === "operand";
@@ -407,19 +408,19 @@ class OperatorParser {
     if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
     items = this.reduceIntegrals(items, at);
     const terms = [];
-    let sign = "", part = [];
-    const finish = () => { if (part.length) terms.push({ sign, node: this.parseProduct(part, at) }); part = []; };
+    let sign = "", signAt = at, part = [];
+    const finish = () => { if (part.length) terms.push({ sign, signAt, node: this.parseProduct(part, at) }); part = []; };
     for (const item of items) {
       if (!isSign(item, ADDITIVE) || isSign(part[part.length - 1], MULTIPLICATIVE)) part.push(item);
-      else if (part.length || sign === "" || sign === "+") { finish(); sign = item.sign; }
+      else if (part.length || sign === "" || sign === "+") { finish(); sign = item.sign; signAt = item.at; }
       else if (item.sign === "-") sign = sign === "-" ? "+" : sign; // two signs in a row
     }
     finish();
     if (!terms.length) return leaf("o", items[0].sign ?? "", at);
     let sum = [];
-    for (const { sign: s, node } of terms) {
+    for (const { sign: s, signAt: minus, node } of terms) {
       if (s === "" || s === "+") sum.push(node);
-      else if (s === "-") sum.push(branch("neg", [node], node.at));
+      else if (s === "-") sum.push(branch("neg", [node], minus));
       else {
         const left = sum.length ? combine("+", sum, at) : null;
         sum = [left === null ? branch(s, [node], at) : branch(s, left.label === s && s !== "\\" ? [...left.children, node] : [left, node], at)];
@@ -608,7 +609,7 @@ class OperatorParser {
     if (/^[⏞⏟⃗→]$/u.test(sign)) return base;
     if (/^[‾ˉ¯]$/u.test(sign)) return branch("bar", [base], at);
     if (!(sign in ACCENTS)) return this.addSuperscript(base, i, at);
-    return base.label === "v" ? leaf("v", base.text + "." + ACCENTS[sign], at) : branch(ACCENTS[sign], [base], at);
+    return base.label === "v" && !isWild(base) ? leaf("v", base.text + "." + ACCENTS[sign], at) : branch(ACCENTS[sign], [base], at);
   }
 
   addSubscript(base, i, at) {
@@ -618,7 +619,7 @@ class OperatorParser {
     if (base.text === "∂") return base.with({ at, variables: members });
     const ranges = letters.some((letter) => this.indices.has(letter)) || node.label === "+";
     if (base.label === "fn" && !ranges) return base.with({ at }); // a base of a logarithm, a space of a norm
-    if (base.label !== "v" || ranges) return branch("idx", [base, ...members], at);
+    if (base.label !== "v" || ranges || isWild(base) || letters.some((letter) => letter[0] === "?")) return branch("idx", [base, ...members], at);
     return leaf("v", base.text + "_" + this.textOf(i).replace(/\s/g, ""), at).with({ base: base.text, letters, subscript: node });
   }
 
@@ -628,13 +629,13 @@ class OperatorParser {
     if (primes > 0 && sign) {
       const letter = (base.label === "idx" ? base.children[0].text : base.text)[0] ?? "";
       if (/[A-Z]/.test(letter) && primes === 1) return branch("prime", [base], at);
-      if (base.label === "v" && !USUALLY_DIFFERENTIATED.has(letter) && !USUAL_FUNCTIONS.has(letter)) return leaf("v", base.text + "′".repeat(primes), at);
+      if (base.label === "v" && !isWild(base) && !USUALLY_DIFFERENTIATED.has(letter) && !USUAL_FUNCTIONS.has(letter)) return leaf("v", base.text + "′".repeat(primes), at);
       return branch("D", [base, ...repeat(leaf("any", "", at), primes)], at);
     }
     if (base.label !== "n" && /^(⊤|⊺|T|tr)$/.test(sign)) return branch("transpose", [base], at);
     if (sign === "∗" || sign === "*") return branch("star", [base], at);
     if (sign === "†" || (sign === "H" && /^[A-Z]/.test(base.text))) return branch("adjoint", [base], at);
-    if (/^[+\-−±]$/.test(sign)) return base.label === "v" ? leaf("v", base.text + "^" + sign, at) : branch("mark", [base, leaf("o", sign, at)], at);
+    if (/^[+\-−±]$/.test(sign)) return base.label === "v" && !isWild(base) ? leaf("v", base.text + "^" + sign, at) : branch("mark", [base, leaf("o", sign, at)], at);
     const node = this.parseNodes([i]);
     if (node.label === "empty") return base;
     if (base.variables !== null) return base.with({ variables: base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables });
