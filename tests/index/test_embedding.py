@@ -11,7 +11,7 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import LimitReached
 from eqkin.executor import LocalExecutor
 from eqkin.index import IndexSettings, VectorIndex, update_index
-from eqkin.index.embedding import EmbedTask, fail_embedding
+from eqkin.index.embedding import TreeTask, fail_task
 
 
 def test_two_processes_compute_the_same_vectors_as_one(
@@ -30,7 +30,7 @@ def test_two_processes_compute_the_same_vectors_as_one(
     assert np.array_equal(vectors[0], vectors[1])
 
 
-def test_trees_that_cannot_be_embedded_are_named(encoder: Encoder) -> None:
-    task = EmbedTask(np.array([3, 7]), encoder.parse_formulas(["a=b", "x^2"]))
-    with pytest.raises(LimitReached, match="trees 3 to 7 could not be embedded .*`eqkin index` continues there"):
-        fail_embedding(task, "crash", "it died")
+def test_trees_that_cannot_be_indexed_are_named(encoder: Encoder) -> None:
+    task = TreeTask(np.array([3, 7]), encoder.parse_formulas(["a=b", "x^2"]))
+    with pytest.raises(LimitReached, match="trees 3 to 7 could not be indexed .*`eqkin index` continues there"):
+        fail_task(task, "crash", "it died")

@@ -14,10 +14,22 @@ from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index import IndexSettings, TermIndex, VectorIndex, update_index
+from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import INDEX_MANIFEST_NAME, IndexManifest, TermsEntry
-from eqkin.index.terms import TERM_SCHEME, TermCodec, is_indexed, open_segment, write_segment
+from eqkin.index.terms import (
+    PRESENTATION_FAMILIES,
+    TERM_SCHEME,
+    TermCodec,
+    extract_structure,
+    open_segment,
+    select_codes,
+    write_segment,
+)
+from eqkin.mathml.operators import parse_operators
 from eqkin.storage import format_checked_json
+from eqkin.trees import ForestBuilder
 from eqkin.trees.mathml import parse_mathml, to_forest
+from eqkin.trees.operators import OperatorForest
 from eqkin.trees.terms import extract_terms
 from tests.index.conftest import write_note
 
@@ -32,8 +44,8 @@ def _terms(library: Library) -> Iterator[tuple[int, np.ndarray]]:
     """The terms of each tree that should be indexed."""
     for numbers, forest in library.iter_forests():
         for place, number in enumerate(numbers.tolist()):
-            terms = extract_terms(forest.select(np.array([place])))
-            yield number, terms.code[is_indexed(terms)]
+            _, structure = extract_structure(TreeTask(numbers[[place]], forest.select(np.array([place]))))
+            yield number, structure.codes
 
 
 def _lists(library: Library) -> dict[int, set[int]]:
@@ -250,6 +262,14 @@ def test_interrupted_update_keeps_the_terms_it_extracted(
     _check(library, encoder, settings)
 
 
+def _make_operators(count: int) -> OperatorForest:
+    """The operator trees of x, y, x, y, ..."""
+    builder = ForestBuilder()
+    for name in "xy":
+        builder.add_forest(to_forest(parse_mathml(f"<math><mi>{name}</mi></math>")))
+    return parse_operators(builder.build()).select(np.arange(count) % 2)
+
+
 def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
     """A file of more trees than 16 bits can tell apart, and which of 40 terms they have."""
     chance = np.random.default_rng(0)
@@ -257,7 +277,8 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
     owners, terms = np.nonzero(has)
     trees = np.cumsum(chance.integers(1, 4, len(has)))
     mixed = chance.permutation(len(owners))
-    return write_segment(folder, trees, owners[mixed], (7 * terms[mixed]).astype(np.uint32)), trees, has
+    codes = (7 * terms[mixed]).astype(np.uint32)
+    return write_segment(folder, trees, owners[mixed], codes, _make_operators(len(trees))), trees, has
 
 
 def test_search_tells_more_trees_apart_than_16_bits_can(tmp_path: Path, settings: IndexSettings) -> None:
@@ -277,7 +298,8 @@ def test_search_tells_more_trees_apart_than_16_bits_can(tmp_path: Path, settings
 
 def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettings) -> None:
     entry, trees, has = _large(tmp_path)
-    late = write_segment(tmp_path, np.array([0, 10**6]), np.array([0, 1, 1]), np.array([7, 7, 9], np.uint32))
+    codes = np.array([7, 7, 9], np.uint32)
+    late = write_segment(tmp_path, np.array([0, 10**6]), np.array([0, 1, 1]), codes, _make_operators(2))
     live = np.concatenate(([0], trees[::3], [10**6]))
     merged = TermCodec(tmp_path, live).merge([entry, late])
     assert merged is not None
@@ -289,12 +311,15 @@ def test_merged_segment_has_the_live_trees(tmp_path: Path, settings: IndexSettin
     scores, found = index.search(np.array([77], np.uint32), np.ones(1, np.float32), 10**6)
     np.testing.assert_array_equal(found, trees[::3][has[::3, 11]])
     assert (scores == 1).all()
+    operators = index.get_operators(np.array([trees[3], 10**6, 0, trees[6]]))
+    assert [operators.to_json(tree) for tree in range(4)] == ["v:y", "v:y", "v:x", "v:x"]
 
 
 def test_lists_with_impossible_rows_raise_corrupt_data(tmp_path: Path, settings: IndexSettings) -> None:
-    entry = write_segment(tmp_path, np.array([3, 5]), np.array([0, 1]), np.array([7, 7], np.uint32))
+    entry = write_segment(tmp_path, np.array([3, 5]), np.array([0, 1]), np.array([7, 7], np.uint32), _make_operators(2))
     whole = (tmp_path / entry.file).read_bytes()
-    rows = whole.rindex(np.array([0, 1], np.uint16).tobytes())
+    header = json.loads(whole[8 : (start := 8 + int.from_bytes(whole[:8], "little"))])
+    rows = start + header["rows"]["data_offsets"][0]
     (tmp_path / entry.file).write_bytes(whole[:rows] + np.array([0, 2], np.uint16).tobytes() + whole[rows + 4 :])
     index = TermIndex.open(tmp_path, [entry], np.array([3, 5]), settings)
     assert index is not None
@@ -310,6 +335,29 @@ def test_codes_of_terms_are_unchanged() -> None:
         "<math><mrow><mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi><mn>2</mn></msup><mo>+</mo>"
         "<mfrac><mrow><mi>a</mi><mo>+</mo><mi mathvariant='bold'>b</mi></mrow><mi>a</mi></mfrac></mrow></math>"
     )
-    terms = extract_terms(to_forest(formula))
-    digest = sha256(terms.code[is_indexed(terms)].astype("<u4").tobytes()).hexdigest()
-    assert (TERM_SCHEME, digest[:16]) == (3, "62023ffe3d0c98d8")
+    codes = select_codes(extract_terms(to_forest(formula)), PRESENTATION_FAMILIES)
+    assert (TERM_SCHEME, sha256(codes.astype("<u4").tobytes()).hexdigest()[:16]) == (4, "62023ffe3d0c98d8")
+
+
+def test_index_has_the_operator_trees_of_all_equations(library: Library, encoder: Encoder, notes: Path) -> None:
+    update_index(library, encoder, settings=IndexSettings(step_trees=4, max_segment_trees=8))
+    library.add(write_note(notes, 9, 3))
+    update_index(library, encoder)
+    index = _opened(library, encoder, IndexSettings())
+    trees = np.random.default_rng(1).permutation(index.trees)
+    found, expected = index.get_operators(trees), parse_operators(library.get_trees(trees))
+    assert [found.to_json(at) for at in range(18)] == [expected.to_json(at) for at in range(18)]
+    assert np.array_equal(found.forms, expected.forms) and np.array_equal(found.origin, expected.origin)
+    assert index.count_unparsed() == np.count_nonzero(expected.unparsed)
+
+
+def test_damaged_operator_trees_raise_corrupt_data(tmp_path: Path) -> None:
+    entry = write_segment(tmp_path, np.array([3]), np.array([0]), np.array([7], np.uint32), _make_operators(1))
+    whole = (tmp_path / entry.file).read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for name, (first, end) in ((n, a["data_offsets"]) for n, a in json.loads(whole[8:start]).items()):
+        if name in ("operators.offsets", "operators.label", "operators.form_offsets", "operators.label_text"):
+            damaged = whole[: start + first] + b"\xff" * (end - first) + whole[start + end :]
+            (tmp_path / entry.file).write_bytes(damaged)
+            with pytest.raises(CorruptData):
+                open_segment(tmp_path, entry).get_operators(np.array([0]))

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import SETTINGS
-from eqkin.index.terms import TermBuffer, open_segment
+from eqkin.index.terms import TermBuffer, extract_structure, open_segment
 from eqkin.index.vectors import TreeRows, VectorBuffer, open_vectors
 from eqkin.trees.mathml import parse_mathml, to_forest
 
@@ -76,11 +77,12 @@ def _interrupt(call: Callable[[], None], name: str, line: int) -> bool:
 def test_interrupted_buffers_write_the_trees_that_were_added_completely(tmp_path: Path, line: int) -> None:
     trees = np.array([3, 4])
     forest = to_forest(parse_mathml("<math><mi>x</mi><mo>=</mo><mi>y</mi></math>")).select(np.array([0, 0]))
+    _, structure = extract_structure(TreeTask(trees, forest))
     vectors, terms = VectorBuffer(SETTINGS), TermBuffer(SETTINGS)
     vectors.add(trees, np.eye(2, dtype=np.float32))
-    terms.add(trees, forest)
+    terms.add(trees, structure)
     _interrupt(lambda: vectors.add(trees + 2, np.eye(2, dtype=np.float32)), "add", line)
-    was_interrupted = _interrupt(lambda: terms.add(trees + 2, forest), "add", line)
+    was_interrupted = _interrupt(lambda: terms.add(trees + 2, structure), "add", line)
     numbers, rows = open_vectors(tmp_path, vectors.write(tmp_path), 2)
     assert numbers.tolist() in ([3, 4], [3, 4, 5, 6])
     assert rows.tolist() == np.tile(np.eye(2), (len(numbers) // 2, 1)).tolist()

@@ -13,13 +13,13 @@ import pytest
 from eqkin import Library
 from eqkin.errors import BadInput
 from eqkin.index import update_index
-from eqkin.index.terms import is_indexed
+from eqkin.index.embedding import TreeTask
+from eqkin.index.terms import extract_structure
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.backend import NoSuchEquation
 from eqkin.search.local import LocalBackend
 from eqkin.trees.idf import load_bundled_frequencies
 from eqkin.trees.mathml import to_node
-from eqkin.trees.terms import extract_terms
 from tests.backends.milvus.servers import KINDS, running
 
 from .conftest import WAVE
@@ -268,15 +268,15 @@ def test_snapshot_leaves_out_or_reports_missing_equations(snapshot):
     assert set(snapshot.get_refs([known, unknown])) == set(snapshot.get_records([known, unknown])) == {known}
     assert set(snapshot.get_papers(["atlas:probability", "gone"])) == {"atlas:probability"}
     assert snapshot.list_keys(["gone"]).tolist() == []
-    for ask in (snapshot.get_vectors, snapshot.get_trees):
+    for ask in (snapshot.get_vectors, snapshot.get_trees, snapshot.get_operators):
         assert len(ask(np.zeros(0, np.int64))) == 0
         with pytest.raises(NoSuchEquation):
             ask(np.array([known, unknown]))
 
 
 def test_search_terms_finds_equations_with_common_terms(snapshot, engine, kind):
-    terms = extract_terms(engine.formulas.read(BAYES).forest)
-    codes = terms.code[is_indexed(terms)]
+    forest = engine.formulas.read(BAYES).forest
+    codes = extract_structure(TreeTask(np.zeros(1, np.int64), forest))[1].codes
     weights = load_bundled_frequencies().compute_idf(codes)
     sums, keys = snapshot.search_terms(codes, weights, 30)
     if kind == OLD:

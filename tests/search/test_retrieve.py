@@ -10,6 +10,7 @@ import pytest
 from eqkin import Library
 from eqkin.index import update_index
 from eqkin.index.manifest import IndexManifest
+from eqkin.mathml.operators import parse_operators
 from eqkin.search import Filters, SearchEngine
 from eqkin.search.candidates import QueryFeatures
 from eqkin.search.features import extract_features
@@ -47,7 +48,7 @@ def _get_index(engine):
 def test_search_returns_what_the_ranker_makes_of_the_candidates(engine, forest, units, query):
     tree = forest(query)
     (vector,) = units(tree)
-    features = QueryFeatures(query, "", to_node(tree, 0), vector, extract_features(tree))
+    features = QueryFeatures(query, "", to_node(tree, 0), vector, extract_features(tree), parse_operators(tree))
     with engine.backend.snapshot() as snapshot:
         found = retrieve(snapshot, features, SearchOptions(k=20))
         ranked = rerank(features, found, engine.ranker, text=False)

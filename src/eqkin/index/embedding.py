@@ -35,7 +35,7 @@ class Embedder(Protocol):
 
 
 @dataclass(frozen=True)
-class EmbedTask:
+class TreeTask:
     """Some trees, and their numbers in the library."""
 
     numbers: Integers
@@ -48,7 +48,7 @@ class EmbedFunction:
     def __init__(self, encoder: Embedder) -> None:
         self._encoder = encoder
 
-    def __call__(self, task: EmbedTask) -> tuple[Integers, Floats]:
+    def __call__(self, task: TreeTask) -> tuple[Integers, Floats]:
         """Return the numbers of the trees and their vectors; one thread gives the same bits on every machine."""
         with threadpool_limits(1):
             return task.numbers, normalise(self._encoder.embed(task.forest))
@@ -69,9 +69,9 @@ def _load_function(model: Model) -> EmbedFunction:
     return _loaded
 
 
-def fail_embedding(task: EmbedTask, reason: str, message: str) -> NoReturn:
-    """Raise `LimitReached`: an index without these vectors would not be complete."""
+def fail_task(task: TreeTask, reason: str, message: str) -> NoReturn:
+    """Raise `LimitReached`: an index without these trees would not be complete."""
     raise LimitReached(
-        f"trees {task.numbers[0]} to {task.numbers[-1]} could not be embedded ({reason}: {message}); "
+        f"trees {task.numbers[0]} to {task.numbers[-1]} could not be indexed ({reason}: {message}); "
         "the trees before are: `eqkin index` continues there"
     )

@@ -1,4 +1,4 @@
-"""The inverted index of structural terms: which equations have which terms.
+"""The structure of equations: their operator trees, and an inverted index of terms of both kinds of trees.
 
 A segment has its trees in ascending order; a tree's place among them is its row. The rows of a term are ascending and
 divided into blocks of 65,536, so that 16 bits identify a row within its block. A list has the rows of one term in one
@@ -9,11 +9,13 @@ block; lists are ordered by term and block.
     blocks   (lists,)      its block
     offsets  (lists + 1,)  its first posting
     rows     (postings,)   rows, less the first row of their block
+
+Arrays whose names begin with `operators.` describe the operator trees (`trees.operators.STORED_TYPES`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,15 +24,29 @@ import numpy as np
 import numpy.typing as npt
 
 from eqkin.errors import BadInput, CorruptData
+from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEntry
 from eqkin.index.vectors import Floats, Integers, TreeRows, find_positions
+from eqkin.mathml.operators import parse_operators
 from eqkin.storage.segments import Array, open_arrays, write_arrays
-from eqkin.trees import Forest
+from eqkin.trees.operators import (
+    FIRST_OPERATOR_FAMILY,
+    FORM_KINDS,
+    OPERATOR_TERM_FAMILIES,
+    STORED_TYPES,
+    OperatorForest,
+    extract_operator_terms,
+)
 from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
 
-# Families of terms that are indexed: symbols, pairs of neighbours, and triples of neighbours whatever their names.
-INDEXED_FAMILIES = tuple(map(TERM_FAMILIES.index, ("label", "sibling", "renamed3")))
-TERM_SCHEME = 3  # raise it when the terms of a tree, their codes, or the indexed families change
+# Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours, triples of neighbours
+# whatever their names. Of operator trees: operators with all that is below them, paths without names, whole statements.
+PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, ("label", "sibling", "renamed3")))
+NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("subtree",))
+NAMELESS_FAMILIES = tuple(
+    FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "anytree", "form")
+)
+TERM_SCHEME = 4  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
 
 MAX_POSTINGS_READ = 150_000  # per query
 MIN_TERMS_READ = 3  # per query, however long their lists are
@@ -43,9 +59,41 @@ Codes = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.uint32]
 
 
-def is_indexed(terms: Terms) -> npt.NDArray[np.bool_]:
-    """Return which terms are of an indexed family."""
-    return np.isin(terms.family, INDEXED_FAMILIES)
+_OPERATOR_ARRAYS = {
+    f"operators.{name}": (f"U{8 * np.dtype(kind).itemsize}", [-1, len(FORM_KINDS)] if name == "forms" else [-1])
+    for name, kind in STORED_TYPES.items()
+}
+
+
+def select_codes(terms: Terms, families: Sequence[int]) -> Codes:
+    """Return the codes of some families of the first tree's terms."""
+    first = slice(0, int(terms.offsets[1]))
+    codes: Codes = terms.code[first][np.isin(terms.family[first], families)]
+    return codes
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What is indexed of the structure of some trees."""
+
+    owners: Rows  # (postings,) position of a tree that has a term
+    codes: Codes  # (postings,) the term
+    operators: Mapping[str, Array]  # operator trees, as `OperatorForest.to_arrays` makes them
+
+
+def extract_structure(task: TreeTask) -> tuple[Integers, Structure]:
+    """Parse trees and extract the terms that are indexed; return it with the numbers of the trees."""
+    forest, operators = task.forest, parse_operators(task.forest)
+    owners, codes = [], []
+    for terms, families in (
+        (extract_terms(forest), PRESENTATION_FAMILIES),
+        (extract_operator_terms(operators), (*NAMED_FAMILIES, *NAMELESS_FAMILIES)),
+    ):
+        wanted = np.isin(terms.family, families)
+        rows = np.arange(len(forest), dtype=np.uint32)
+        owners.append(np.repeat(rows, np.diff(terms.offsets))[wanted])
+        codes.append(terms.code[wanted])
+    return task.numbers, Structure(np.concatenate(owners), np.concatenate(codes), operators.to_arrays())
 
 
 @dataclass(frozen=True)
@@ -58,6 +106,14 @@ class TermSegment:
     blocks: npt.NDArray[np.uint16]
     offsets: npt.NDArray[np.uint32]
     rows: npt.NDArray[np.uint16]
+    operators: Mapping[str, Array]  # as `OperatorForest.to_arrays` makes them
+
+    def get_operators(self, rows: Integers | None = None) -> OperatorForest:
+        """Return the operator trees of some rows, or of all."""
+        try:
+            return OperatorForest.from_arrays(self.operators, rows)
+        except (IndexError, ValueError) as error:
+            raise self.make_damage_error() from error
 
     def find_lists(self, codes: Codes) -> tuple[Integers, Integers]:
         """Return the first list of each term, and the list after its last one."""
@@ -112,10 +168,27 @@ class TermSegment:
             and bool((self.codes[1:] >= self.codes[:-1]).all())
             and bool((self.trees[1:] > self.trees[:-1]).all())
             and int(self.blocks.max(initial=0)) < max(blocks, 1)
+            and self._has_valid_operators()
         )
         if not right:
             raise self.make_damage_error()
         return self
+
+    def _has_valid_operators(self) -> bool:
+        """Return whether each tree has its nodes and statements, and no label is unknown."""
+        arrays = self.operators
+        members = (("offsets", "label"), ("form_offsets", "forms"))
+        return (
+            all(
+                len(arrays[offsets]) == len(self.trees) + 1
+                and arrays[offsets][0] == 0
+                and arrays[offsets][-1] == len(arrays[items])
+                and bool((arrays[offsets][1:] >= arrays[offsets][:-1]).all())
+                for offsets, items in members
+            )
+            and len(arrays["label"]) == len(arrays["origin"]) == len(arrays["depth"])
+            and len(arrays["unparsed"]) == len(self.trees)
+        )
 
     def make_damage_error(self) -> CorruptData:
         """Return the error to raise when the segment is damaged."""
@@ -138,10 +211,12 @@ def open_segment(folder: Path, entry: TermsEntry) -> TermSegment:
         "offsets": ("U32", [-1]),
         "rows": ("U16", [entry.postings]),
     }
-    return TermSegment(folder / entry.file, *open_arrays(folder, entry, wanted, REBUILD_HINT)).validate()
+    arrays = open_arrays(folder, entry, wanted | _OPERATOR_ARRAYS, REBUILD_HINT)
+    operators = dict(zip(STORED_TYPES, arrays[len(wanted) :], strict=True))
+    return TermSegment(folder / entry.file, *arrays[: len(wanted)], operators).validate()
 
 
-def write_segment(folder: Path, trees: Integers, owners: Rows, codes: Codes) -> TermsEntry:
+def write_segment(folder: Path, trees: Integers, owners: Rows, codes: Codes, operators: OperatorForest) -> TermsEntry:
     """Write a segment.
 
     Args:
@@ -149,6 +224,7 @@ def write_segment(folder: Path, trees: Integers, owners: Rows, codes: Codes) -> 
         trees: numbers of the trees, ascending.
         owners: the position in `trees` of the tree that has each of `codes`; no pair of owner and code occurs twice.
         codes: terms.
+        operators: the operator tree of each tree.
     """
     keys = codes.astype(np.uint64) << _ROW_BITS
     keys |= owners.astype(np.uint64)
@@ -162,6 +238,7 @@ def write_segment(folder: Path, trees: Integers, owners: Rows, codes: Codes) -> 
         "offsets": np.append(first, len(keys)).astype(np.uint32),
         "rows": keys.astype(np.uint16),
     }
+    arrays |= {f"operators.{name}": array for name, array in operators.to_arrays().items()}
     return TermsEntry(*write_arrays(folder, "terms", arrays), len(trees), len(keys), TERM_SCHEME)
 
 
@@ -187,7 +264,7 @@ class TermCodec:
         """Write one segment with the live trees of several."""
         segments = [open_segment(self.folder, entry) for entry in run]
         trees = np.intersect1d(np.concatenate([segment.trees for segment in segments]), self.live)
-        owners, codes = [], []
+        owners, codes, operators, order = [], [], [], []
         for segment in segments:
             positions = np.searchsorted(trees, segment.trees)
             alive = np.isin(segment.trees, trees, assume_unique=True)
@@ -195,39 +272,44 @@ class TermCodec:
             kept = alive[rows]
             owners.append(positions[rows[kept]].astype(np.uint32))
             codes.append(terms[kept])
+            operators.append(segment.get_operators(np.flatnonzero(alive)))
+            order.append(positions[alive])
         if not len(trees):
             return None
-        return write_segment(self.folder, trees, np.concatenate(owners), np.concatenate(codes))
+        forest = OperatorForest.concatenate(operators).select(np.argsort(np.concatenate(order)))
+        return write_segment(self.folder, trees, np.concatenate(owners), np.concatenate(codes), forest)
 
 
 @dataclass
 class TermBuffer:
-    """The postings of the next segment. An interrupted `add` leaves it as it was."""
+    """The content of the next segment. An interrupted `add` leaves it as it was."""
 
     settings: IndexSettings
-    _parts: list[tuple[Integers, Rows, Codes]] = field(default_factory=list)  # trees; owners and codes of postings
+    _parts: list[tuple[Integers, Structure]] = field(default_factory=list)
 
     @property
     def count(self) -> int:
         """The number of trees."""
-        return sum(len(trees) for trees, _, _ in self._parts)
+        return sum(len(trees) for trees, _ in self._parts)
 
     @property
     def is_full(self) -> bool:
         """True if it is time to write a segment."""
-        postings = sum(len(codes) for _, _, codes in self._parts)
+        postings = sum(len(structure.codes) for _, structure in self._parts)
         return self.count >= self.settings.max_segment_trees or postings >= self.settings.max_segment_postings
 
-    def add(self, trees: Integers, forest: Forest) -> None:
-        """Extract the terms of trees, whose numbers must be higher than those added before."""
-        terms = extract_terms(forest)
-        wanted = is_indexed(terms)
-        rows = np.arange(self.count, self.count + len(trees), dtype=np.uint32)
-        self._parts.append((trees, np.repeat(rows, np.diff(terms.offsets))[wanted], terms.code[wanted]))
+    def add(self, trees: Integers, structure: Structure) -> None:
+        """Add the structure of trees, whose numbers must be higher than those added before."""
+        self._parts.append((trees, structure))
 
     def write(self, folder: Path) -> TermsEntry:
         """Write the segment."""
-        return write_segment(folder, *(np.concatenate(arrays) for arrays in zip(*self._parts, strict=True)))
+        trees, parts = zip(*self._parts, strict=True)
+        before = np.cumsum([0, *map(len, trees)])
+        owners = [part.owners + np.uint32(start) for part, start in zip(parts, before, strict=False)]
+        operators = OperatorForest.concatenate([OperatorForest.from_arrays(part.operators) for part in parts])
+        codes = np.concatenate([part.codes for part in parts])
+        return write_segment(folder, np.concatenate(trees), np.concatenate(owners), codes, operators)
 
 
 class TermIndex:
@@ -260,6 +342,27 @@ class TermIndex:
 
     def __len__(self) -> int:
         return len(self.trees)
+
+    def get_operators(self, trees: Integers) -> OperatorForest:
+        """Return the operator trees of some trees, all of which must be there, in their order."""
+        rows = self._rows.find_rows(trees)
+        part = np.searchsorted(self._rows.starts, rows, "right") - 1
+        order = np.argsort(part, kind="stable")
+        forests = [
+            self._segments[number].get_operators(rows[part == number] - self._rows.starts[number])
+            for number in np.unique(part).tolist()
+        ]
+        if len(forests) == 1:
+            return forests[0]
+        return OperatorForest.concatenate(forests).select(np.argsort(order))
+
+    def find_known(self, trees: Integers) -> npt.NDArray[np.bool_]:
+        """Return which trees are indexed."""
+        return self._rows.find_known(trees)
+
+    def count_unparsed(self) -> int:
+        """Count the equations that could not be parsed completely, removed ones included."""
+        return sum(int(np.count_nonzero(segment.operators["unparsed"])) for segment in self._segments)
 
     def count_frequencies(self, codes: Codes) -> Integers:
         """Return the number of equations that have each term."""

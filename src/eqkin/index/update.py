@@ -19,7 +19,7 @@ import numpy as np
 from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
 from eqkin.index import text
-from eqkin.index.embedding import Embedder, EmbedFunction, EmbedTask, fail_embedding
+from eqkin.index.embedding import Embedder, EmbedFunction, TreeTask, fail_task
 from eqkin.index.faiss_index import build_inverted_lists, load_index
 from eqkin.index.manifest import (
     INDEX_FOLDER,
@@ -30,7 +30,7 @@ from eqkin.index.manifest import (
     delete_old_models,
     save_model,
 )
-from eqkin.index.terms import TERM_SCHEME, TermBuffer, TermCodec, read_trees
+from eqkin.index.terms import TERM_SCHEME, TermBuffer, TermCodec, extract_structure, read_trees
 from eqkin.index.vectors import Integers, VectorBuffer, VectorCodec, VectorFiles
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_tree_ids
@@ -216,15 +216,16 @@ class _IndexUpdate:
 
     def _embed(self) -> None:
         have = np.sort(self._open_vectors().trees)  # sorting is far faster than the hashing of `np.unique`
-        tasks = (EmbedTask(trees, forest) for trees, forest in self._iter_new_trees(have))
-        vectors = self.executor.map(EmbedFunction(self.encoder), tasks, on_failure=fail_embedding)
+        tasks = (TreeTask(trees, forest) for trees, forest in self._iter_new_trees(have))
+        vectors = self.executor.map(EmbedFunction(self.encoder), tasks, on_failure=fail_task)
         self.report.embedded = self._append_segments("embedding", "files", have, vectors, VectorBuffer)
 
     def _update_terms(self) -> None:
         """Add the terms of new equations, which do not depend on the model, and keep their segments few."""
         have = read_trees(self.folder, self.manifest.terms or ())
-        forests = self._iter_new_trees(have)
-        self.report.structured = self._append_segments("structure", "terms", have, forests, TermBuffer)
+        tasks = (TreeTask(trees, forest) for trees, forest in self._iter_new_trees(have))
+        structures = self.executor.map(extract_structure, tasks, on_failure=fail_task)
+        self.report.structured = self._append_segments("structure", "terms", have, structures, TermBuffer)
         entries, live = self.manifest.terms or (), list_tree_ids(self.library)
         trees = read_trees(self.folder, entries)
         drop_dead = int(np.isin(trees, live, invert=True).sum()) > self.settings.max_dead_fraction * len(trees)

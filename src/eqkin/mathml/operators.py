@@ -6,6 +6,8 @@ code that handles node after node faster than Python does.
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import resources
@@ -106,6 +108,31 @@ class OperatorParser:
             self._engine, self._finish = start_engine(self, _load_script(), self._limits)
         payload = orjson.dumps(orjson.dumps(batch).decode()).decode()
         return str(self._engine.eval(f"parseOperators({payload})", timeout_sec=self._limits.parse_seconds))
+
+
+_idle_parsers: deque[OperatorParser] = deque()  # of this process
+_parent_parsers: list[object] = []  # engines do not survive a fork; to collect them would wait for them
+
+
+def parse_operators(forest: Forest) -> OperatorForest:
+    """Parse every tree with a parser that no other thread is using."""
+    try:
+        parser = _idle_parsers.pop()
+    except IndexError:
+        parser = OperatorParser()
+    try:
+        return parser.parse(forest)
+    finally:
+        _idle_parsers.append(parser)
+
+
+def _forget_parsers() -> None:
+    _parent_parsers.extend(_idle_parsers)
+    _idle_parsers.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_parsers)
 
 
 @cache

@@ -19,6 +19,7 @@ from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node
+from eqkin.trees.operators import OperatorForest
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 Codes: TypeAlias = npt.NDArray[np.uint32]
@@ -80,6 +81,9 @@ class Snapshot(Protocol):
 
     def get_trees(self, keys: Keys) -> Forest:
         """Return trees, in the order of the keys; raises `NoSuchEquation`."""
+
+    def get_operators(self, keys: Keys) -> OperatorForest:
+        """Return operator trees, in the order of the keys; raises `NoSuchEquation`."""
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """Return all that is shown of equations; those that are gone are left out. Their `tree` is the key.

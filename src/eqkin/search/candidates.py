@@ -13,6 +13,7 @@ from eqkin.search.features import FormulaFeatures
 from eqkin.search.wildcards import Pattern
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_node
+from eqkin.trees.operators import OperatorForest
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class QueryFeatures:
     root: Node
     vector: Floats  # (d,), of length 1
     formula: FormulaFeatures
+    operators: OperatorForest  # one tree
     pattern: Pattern | None = None  # if it has wildcards
 
 
@@ -56,6 +58,7 @@ class CandidateSet:
         self.refs, self.vectors, self.text_scores = refs, vectors, text_scores
         self._snapshot = snapshot
         self._forest: Forest | None = None  # of all candidates
+        self._operators: OperatorForest | None = None
         self._nodes: dict[int, Node] = {}
 
     def __len__(self) -> int:
@@ -72,6 +75,13 @@ class CandidateSet:
         if self._forest is None:
             self._forest = self._snapshot.get_trees(self.keys)
         return self._forest
+
+    @property
+    def operators(self) -> OperatorForest:
+        """Operator trees of all candidates, in their order; raises `NoSuchEquation`."""
+        if self._operators is None:
+            self._operators = self._snapshot.get_operators(self.keys)
+        return self._operators
 
     def load_trees(self, rows: Iterable[int]) -> None:
         """Read the trees of some candidates in one request, except those already read; raises `NoSuchEquation`."""

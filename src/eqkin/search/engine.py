@@ -15,6 +15,7 @@ from eqkin.errors import BadInput
 from eqkin.index import load_encoder
 from eqkin.library import LibraryFiles
 from eqkin.limits import LIMITS
+from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures, count_facets
 from eqkin.search.deduplicate import deduplicate, limit_per_paper
@@ -28,7 +29,7 @@ from eqkin.search.results import EquationRecord, Hit, MapPoints, PaperHit, Paper
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node, to_mathml, to_node
+from eqkin.trees.mathml import Node, to_forest, to_mathml, to_node
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -194,7 +195,8 @@ class SearchEngine:
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
-        return QueryFeatures(latex, mathml, root, vector / np.float32(length), extract_features(forest), pattern)
+        unit, operators = vector / np.float32(length), parse_operators(to_forest(root) if pattern else forest)
+        return QueryFeatures(latex, mathml, root, unit, extract_features(forest), operators, pattern)
 
     def _search(self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch) -> Results:
         with self.backend.snapshot() as snapshot:

@@ -23,10 +23,12 @@ from eqkin.library import LibraryFiles, records
 from eqkin.library.files import TreeNotFound
 from eqkin.library.queries import has_equations
 from eqkin.library.records import select_papers, select_trees
+from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node
+from eqkin.trees.operators import OperatorForest
 
 _LOG = logging.getLogger("eqkin.search")
 _LARGE_INDEX = 50_000  # vectors; a smaller index is opened at once
@@ -117,6 +119,13 @@ class LocalSnapshot:
             return self.library.get_trees(keys)
         except TreeNotFound as error:
             raise NoSuchEquation(str(error)) from error
+
+    def get_operators(self, keys: Keys) -> OperatorForest:
+        """Return operator trees; those that are not indexed yet are parsed now. Raises `NoSuchEquation`."""
+        terms = self._index.terms
+        if terms is not None and terms.find_known(keys).all():
+            return terms.get_operators(keys)
+        return parse_operators(self.get_trees(keys))
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """Return all that is shown of equations."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqkin.index.terms import is_indexed
+from eqkin.index.terms import PRESENTATION_FAMILIES, select_codes
 from eqkin.search.backend import Floats, Keys, Snapshot
 from eqkin.search.candidates import CandidateSet, QueryFeatures
 from eqkin.search.rerank import FIRST_STAGE_VECTOR_WEIGHT, combine_scores
@@ -77,8 +77,7 @@ def _retrieve_by_formula(
     depth *= settings.wildcard_factor if query.pattern else 1
     dense = snapshot.search_vectors(query.vector[None], depth, options.filters)[1]
     dense = dense[dense >= 0]
-    terms = query.formula.terms
-    codes = terms.code[is_indexed(terms)]
+    codes = select_codes(query.formula.terms, PRESENTATION_FAMILIES)
     weights = load_bundled_frequencies().compute_idf(codes)
     sums, sparse = snapshot.search_terms(codes, weights, settings.sparse_depth_factor * depth, options.filters)
     texts = np.array(list(text_scores), np.int64)

@@ -33,7 +33,15 @@ MAX_DEAD_FRACTION = 0.5  # of a set's content that nothing refers to any more, a
 HASH_CACHE_NAME = "checked.json"
 _SETTLE_NANOSECONDS = 50_000_000  # after this, a write gives a file another time than it has
 _COARSE_SETTLE_NANOSECONDS = 3_000_000_000  # where times are kept in seconds
-_DTYPES: dict[str, npt.DTypeLike] = {"I64": np.int64, "U32": np.uint32, "U16": np.uint16, "F16": np.float16}
+_DTYPES: dict[str, npt.DTypeLike] = {
+    "I64": np.int64,
+    "U32": np.uint32,
+    "U16": np.uint16,
+    "U8": np.uint8,
+    "I8": np.int8,
+    "F32": np.float32,
+    "F16": np.float16,
+}
 
 Array = npt.NDArray[Any]
 Stamp = list[int]  # size, inode, time of the last change of content, time of the last change of anything

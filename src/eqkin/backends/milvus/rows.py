@@ -30,7 +30,8 @@ from eqkin.backends.milvus.collection import (
     pack_record,
 )
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.index.terms import is_indexed
+from eqkin.index.embedding import TreeTask
+from eqkin.index.terms import extract_structure
 from eqkin.index.text import split_query, stem_words
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.records import simplify_name
@@ -38,7 +39,6 @@ from eqkin.search.backend import EquationRef, Floats
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.mathml import Node, to_mathml
-from eqkin.trees.terms import extract_terms
 
 AUTHOR_SEPARATOR = "|"
 _HEADING_WEIGHT, _TITLE_WEIGHT = 3, 2  # how often they are repeated
@@ -131,13 +131,12 @@ def _pack_short(record: Row) -> str:
 
 def _extract_indexed_terms(forest: Forest) -> list[dict[int, float]]:
     """Return the indexed terms of each tree; Milvus wants at least one, so an empty tree has the term 0."""
-    terms = extract_terms(forest)
-    wanted = is_indexed(terms) & (terms.code != _NO_TERM)
-    found = []
-    for start, end in zip(terms.offsets[:-1].tolist(), terms.offsets[1:].tolist(), strict=True):
-        codes = terms.code[start:end][wanted[start:end]].tolist()
-        found.append(dict.fromkeys(codes, 1.0) or {0: 1.0})
-    return found
+    _, structure = extract_structure(TreeTask(np.arange(len(forest)), forest))
+    found: list[dict[int, float]] = [{} for _ in range(len(forest))]
+    for owner, code in zip(structure.owners.tolist(), structure.codes.tolist(), strict=True):
+        if code != _NO_TERM:
+            found[owner][code] = 1.0
+    return [terms or {0: 1.0} for terms in found]
 
 
 def estimate_size(row: Row) -> int:

@@ -36,10 +36,12 @@ from eqkin.backends.milvus.rows import (
 from eqkin.errors import BadInput, Unreachable
 from eqkin.index.terms import MAX_POSTINGS_READ, MIN_TERMS_READ, TERM_SCHEME
 from eqkin.index.vectors import normalise
+from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_node
+from eqkin.trees.operators import OperatorForest
 
 _WHOLE_ROWS = 600  # equations up to which vectors and records are read together
 _VECTORS_PER_CALL = 20  # searched for at once, so that no call takes long
@@ -157,6 +159,10 @@ class MilvusSnapshot:
         wanted = np.asarray(keys, np.int64).tolist()
         records = self._fetch_records(wanted)
         return decode_trees(records[key]["tree"] for key in self._check_found(wanted, records))
+
+    def get_operators(self, keys: Keys) -> OperatorForest:
+        """Return operator trees, parsed now; raises `NoSuchEquation`."""
+        return parse_operators(self.get_trees(keys))
 
     def get_records(self, keys: Iterable[int], trees: Mapping[int, Node] | None = None) -> dict[int, EquationRecord]:
         """Return all that is shown of equations, except those of papers that are being pushed."""
