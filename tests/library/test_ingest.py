@@ -13,7 +13,7 @@ from eqkin.api import Library, verify
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.executor import ExecutorProgress, LocalExecutor, Outcome, WorkerEnvironmentError
-from eqkin.index.embedding import EmbedFunction, EmbedTask
+from eqkin.index.embedding import EmbedFunction, TreeTask
 from eqkin.library.ingest import ShardTask, SkippedFiles, SourceError, describe_parser, fail_task, parse_task
 from eqkin.sources import Shard, docstrings, open_source_shards
 from eqkin.sources.metadata import MetadataSnapshot
@@ -99,8 +99,8 @@ def test_embedding_is_sent_as_its_model_and_made_ready_once() -> None:
     sent = pickle.dumps(EmbedFunction(encoder))
     first, second = pickle.loads(sent), pickle.loads(sent)
     assert first is second
-    numbers, vectors = first(EmbedTask([3, 7], forest))
-    _, expected = EmbedFunction(encoder)(EmbedTask([3, 7], forest))
+    numbers, vectors = first(TreeTask([3, 7], forest))
+    _, expected = EmbedFunction(encoder)(TreeTask([3, 7], forest))
     assert (numbers, vectors.tolist()) == ([3, 7], expected.tolist())
 
 
