@@ -104,7 +104,7 @@ PARSED = {
     r"a = b < c": ["chain", ["=", "v:a", "v:b"], ["<", "v:b", "v:c"]],
     r"\int_0^\infty e^{-t} + 1 \,dt": [
         "∫",
-        ["+", ["pow", "v:e", ["neg", "v:t"]], "n:1"],
+        ["+", ["pow", "c:e", ["neg", "v:t"]], "n:1"],
         ["by", "v:t"],
         ["from", "n:0"],
         ["to", "c:∞"],
@@ -290,6 +290,42 @@ def test_renamed_form_is_the_same_only_after_consistent_renaming(parser, convert
     )
     assert same["renamed"] == renamed["renamed"] == swapped["renamed"] != confused["renamed"]
     assert len({form["canonical"] for form in (same, renamed, confused, swapped)}) == 4
+
+
+# one relation with terms moved, scaled, or solved for another variable: the weak form is the same
+SOLVED = [
+    ["F = ma", "a = F/m", r"m = \frac{F}{a}", "-F = -ma", "F - ma = 0"],
+    [r"v = \sqrt{2gh}", "v^2 = 2gh", r"h = \frac{v^2}{2g}"],
+    [r"c = \sqrt{a^2 + b^2}", "c^2 = a^2 + b^2", "a^2 = c^2 - b^2", "a^2 + b^2 - c^2 = 0"],
+    [r"\frac1f = \frac1u + \frac1v", r"f = \frac{uv}{u + v}", "(u + v)f - uv = 0"],
+    [r"T = 2\pi\sqrt{l/g}", r"T^2 = \frac{4\pi^2 l}{g}", r"\frac{T}{2\pi} = \sqrt{\frac lg}"],
+    [r"N = N_0 e^{-\lambda t}", r"\ln\frac{N}{N_0} = -\lambda t"],
+    [r"G = -RT\ln K", r"K = e^{-G/(RT)}"],
+    ["(a + b)(a - b) = c", "a^2 - b^2 = c"],
+    ["x = 2y", "y = 0.5x"],
+    ["a + b < c", "a < c - b", "2c > 2a + 2b"],
+]
+NOT_SOLVED = [
+    ["a = b + c", "a = b - c"],
+    ["F = ma", "F = m/a", "F = m + a"],
+    ["a < b", "b < a", "-a < b"],
+    ["x^2 = y", "x = y^2", "x = y"],
+    ["y = 2x", "y = 3x"],
+    ["x = 0", "y = 0", "xy = 0"],
+    ["(a + b)^2 = a^2 + 2ab + b^2", "(a - b)(a + b) = a^2 - b^2"],
+]
+
+
+@pytest.mark.parametrize("formulas", SOLVED, ids=" / ".join)
+def test_weak_form_does_not_depend_on_what_a_relation_is_solved_for(parser, converter, formulas):
+    forms = find_forms(parser, converter, *formulas)
+    assert len({form["weak"] for form in forms}) == len({form["weak renamed"] for form in forms}) == 1
+    assert len({form["canonical"] for form in forms}) > 1
+
+
+@pytest.mark.parametrize("formulas", NOT_SOLVED, ids=" / ".join)
+def test_weak_forms_of_different_relations_differ(parser, converter, formulas):
+    assert len({form["weak"] for form in find_forms(parser, converter, *formulas)}) == len(formulas)
 
 
 @pytest.mark.parametrize("whole", [r"a = b = c^2", r"a = b, \quad b = c^2", r"a = b \\ a = c^2", r"b = a \le c^2"])

@@ -674,8 +674,8 @@ function canClose(open, close) {
 const number = (text, at) => leaf("n", text, at);
 const isMatrix = (node) => node.label === "transpose" || node.label === "matrix" || (node.label === "v" && /^[A-ZΑ-Ω]/u.test(node.text))
   || (node.label === "*" && node.children.every(isMatrix)) || (node.label === "+" && node.children.some(isMatrix));
-const isExponential = (node) => node.label === "pow" && isLetter(node.children[0], EULER);
-const EULER = words("e");
+const isEuler = (node) => node.text === "e" && (node.label === "v" || node.label === "c");
+const isExponential = (node) => node.label === "pow" && isEuler(node.children[0]);
 const relabel = (label) => (node) => branch(label, node.children, node.at);
 const reverse = (label) => (node) => branch(label, [...node.children].reverse(), node.at);
 const root = (node, degree) => branch("pow", [node.children[0], branch("frac", [number("1", node.at), degree], node.at)], node.at);
@@ -688,7 +688,7 @@ const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) 
 const RULES = { // label -> rewrite to an equivalent notation, or null
   sqrt: (node) => root(node, number("2", node.at)),
   root: (node) => root(node, node.children[1]),
-  "f:exp": (node) => branch("pow", [leaf("v", "e", node.at), ...node.children.slice(0, 1)], node.at),
+  "f:exp": (node) => branch("pow", [leaf("c", "e", node.at), ...node.children.slice(0, 1)], node.at),
   column: relabel("binom"),
   prime: relabel("transpose"), adjoint: relabel("transpose"), star: relabel("bar"),
   ":=": relabel("="), "=:": relabel("="), "≡": relabel("="), "≜": relabel("="), "≝": relabel("="), "≐": relabel("="),
@@ -701,8 +701,8 @@ const RULES = { // label -> rewrite to an equivalent notation, or null
   neg: (node) => (node.children[0].label === "neg" ? node.children[0].children[0] : null),
   "+": (node) => (node.children.some((child) => child.label === "+") ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
   "*": multiply, frac: divide,
-  pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readCombinations(node)),
-  v: (node) => (node.letters !== null && node.letters.length && node.text.length === node.base.length + 1 + node.letters.length
+  pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readExponential(node) ?? readCombinations(node)),
+  v: (node) => (node.text === "π" ? leaf("c", "π", node.at) : node.letters !== null && node.letters.length && node.text.length === node.base.length + 1 + node.letters.length
     ? differentiate(leaf("v", node.base, node.at), node.letters.map((letter) => leaf("v", letter, node.at))) : null),
   idx: (node) => differentiate(node.children[0], node.children.slice(1)),
 };
@@ -711,6 +711,12 @@ const RULES = { // label -> rewrite to an equivalent notation, or null
 function differentiate(base, variables) {
   const usual = isLetter(base, USUALLY_DIFFERENTIATED) && variables.length <= 3 && variables.every((node) => isLetter(node, COORDINATES));
   return usual ? branch("D", [base, ...variables], base.at) : null;
+}
+
+// The base of an exponential is a number and cannot be renamed; e^2 may be the square of a variable.
+function readExponential(node) {
+  const [base, exponent] = node.children;
+  return base.label === "v" && base.text === "e" && exponent.label !== "n" ? branch("pow", [leaf("c", "e", base.at), exponent], node.at) : null;
 }
 
 // C_n^k is a binomial coefficient.
@@ -843,8 +849,205 @@ function findStatements(root) {
 }
 
 function hashForms(node) {
-  const named = hashTree(node, null, null), renamed = hashTree(node, refineColours(node), null);
-  return [named, renamed, named, renamed];
+  const weak = weaken(node), named = hashTree(node, null, null), renamed = hashTree(node, refineColours(node), null);
+  return [named, renamed, weak === node ? named : hashTree(weak, null, null), weak === node ? renamed : hashTree(weak, refineColours(weak), null)];
+}
+
+// --- weak forms --------------------------------------------------------------------------------------------------
+
+// Both sides of a relation are expanded into monomials: a rational coefficient and operands with rational powers. All
+// are moved to one side, common factors and denominators are cleared, logarithms are taken of an equation between an
+// exponential and a product, and roots are removed from an equation between two products. What is positive then goes to
+// the left, the rest to the right: F = ma, a = F/m and m = F/a all become F = am.
+
+const SOLVABLE = words("= ≈ ≠ ∝ < ≤ ≪");
+const EQUALITIES = words("= ≈ ∝");
+const MAX_TERMS = 24; // of an expanded side
+const MAX_COEFFICIENT = 1e9;
+const DENOMINATORS = [1, 2, 3, 4, 6, 12]; // of powers
+
+class Monomial {
+  constructor(numerator, denominator, factors) {
+    this.numerator = numerator;
+    this.denominator = denominator;
+    this.factors = factors; // Map: hash of an operand -> [operand, power]
+  }
+}
+const findDivisor = (a, b) => { while (b) [a, b] = [b, a % b]; return Math.abs(a) || 1; };
+const makeAtom = (node, power = 1) => [new Monomial(1, 1, new Map([[hashTree(node, null, null), [node, power]]]))];
+
+function multiplyMonomials(a, b) {
+  const factors = new Map(a.factors), numerator = a.numerator * b.numerator, denominator = a.denominator * b.denominator;
+  for (const [key, [node, power]] of b.factors) {
+    const sum = power + (factors.get(key)?.[1] ?? 0);
+    if (sum) factors.set(key, [node, sum]); else factors.delete(key);
+  }
+  const divisor = findDivisor(numerator, denominator);
+  return new Monomial(numerator / divisor, denominator / divisor, factors);
+}
+
+function multiplySums(a, b) {
+  return a.flatMap((one) => b.map((other) => multiplyMonomials(one, other)));
+}
+
+function addUp(monomials) {
+  const out = new Map();
+  for (const term of monomials) {
+    const key = [...term.factors].map(([hash, [, power]]) => hash + "^" + power).sort().join(" "), before = out.get(key);
+    if (before === undefined) { out.set(key, term); continue; }
+    const numerator = before.numerator * term.denominator + term.numerator * before.denominator, denominator = before.denominator * term.denominator;
+    const divisor = findDivisor(numerator, denominator);
+    if (numerator) out.set(key, new Monomial(numerator / divisor, denominator / divisor, term.factors)); else out.delete(key);
+  }
+  return [...out.values()];
+}
+
+const negateAll = (monomials) => monomials.map((term) => new Monomial(-term.numerator, term.denominator, term.factors));
+
+function readNumber(node) { // a fraction as [numerator, denominator], or null
+  if (node.label === "neg") { const value = readNumber(node.children[0]); return value && [-value[0], value[1]]; }
+  if (node.label === "frac") {
+    const [a, b] = node.children.map(readNumber);
+    return a && b && b[0] ? [a[0] * b[1], a[1] * b[0]] : null;
+  }
+  if (node.label !== "n" || !/^[0-9]{1,8}([.][0-9]{1,6})?$/.test(node.text)) return null;
+  const scale = 10 ** (node.text.split(".")[1]?.length ?? 0), value = Math.round(parseFloat(node.text) * scale), divisor = findDivisor(value, scale);
+  return [value / divisor, scale / divisor];
+}
+
+function expand(node) {
+  let out = null;
+  if (node.label === "n") {
+    const value = readNumber(node);
+    out = value && (value[0] ? [new Monomial(value[0], value[1], new Map())] : []);
+  } else if (node.label === "neg") return negateAll(expand(node.children[0]));
+  else if (node.label === "+") out = addUp(node.children.flatMap(expand));
+  else if (node.label === "*") {
+    out = expand(node.children[0]);
+    for (let k = 1; k < node.children.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, expand(node.children[k]));
+    out = addUp(out);
+  } else if (node.label === "frac") out = multiplySums(expand(node.children[0]), raise(node.children[1], -1));
+  else if (node.label === "pow") {
+    const power = readNumber(node.children[1]);
+    if (power !== null) out = raise(node.children[0], power[0] / power[1]);
+  } else if (node.label === "f:log" && node.children.length === 1) {
+    const inner = expand(node.children[0]);
+    if (inner.length === 1 && inner[0].numerator > 0) out = takeLogarithm(inner[0], node.at);
+  }
+  const isExact = out !== null && out.length <= MAX_TERMS && out.every((term) => Math.abs(term.numerator) < MAX_COEFFICIENT && term.denominator < MAX_COEFFICIENT);
+  return isExact ? out : makeAtom(node);
+}
+
+function raise(base, power) {
+  const sum = expand(base);
+  if (sum.length !== 1) {
+    if (!Number.isInteger(power) || power < 1 || sum.length ** power > MAX_TERMS) return makeAtom(buildSum(sum, base.at), power);
+    let out = sum;
+    for (let k = 1; k < power; k++) out = multiplySums(out, sum);
+    return addUp(out);
+  }
+  const raised = raiseMonomial(sum[0], power);
+  return raised === null ? makeAtom(base, power) : [raised];
+}
+
+function raiseMonomial(term, power) {
+  const factors = new Map([...term.factors].map(([key, [node, p]]) => [key, [node, p * power]]));
+  if (Number.isInteger(power)) {
+    const [above, below] = [term.numerator ** Math.abs(power), term.denominator ** Math.abs(power)];
+    return power > 0 ? new Monomial(above, below, factors) : new Monomial(above < 0 ? -below : below, Math.abs(above), factors);
+  }
+  if (term.numerator < 0) return null;
+  let out = new Monomial(1, 1, factors);
+  for (const [value, p] of [[term.numerator, power], [term.denominator, -power]])
+    if (value !== 1) [out] = multiplySums([out], makeAtom(number(String(value), 0), p));
+  return out;
+}
+
+// log(a^p b^q) = p log a + q log b; the logarithm of an exponential is its exponent.
+function takeLogarithm(term, at) {
+  const parts = [];
+  for (const [value, power] of [[term.numerator, 1], [term.denominator, -1]]) if (value !== 1) parts.push([number(String(value), at), power]);
+  parts.push(...term.factors.values());
+  return addUp(parts.flatMap(([node, power]) => {
+    const scale = toFraction(power), exponential = node.label === "pow" && isEuler(node.children[0]);
+    const inner = exponential ? expand(node.children[1]) : makeAtom(branch("f:log", [node], at));
+    return scale === null ? makeAtom(branch("f:log", [node], at), power) : multiplySums(inner, [new Monomial(scale[0], scale[1], new Map())]);
+  }));
+}
+
+function toFraction(power) {
+  const denominator = DENOMINATORS.find((q) => Math.abs(power * q - Math.round(power * q)) < 1e-9);
+  return denominator === undefined ? null : [Math.round(power * denominator), denominator];
+}
+
+function buildSum(terms, at) {
+  const nodes = terms.map((term) => {
+    const factors = [];
+    if (Math.abs(term.numerator) !== 1 || term.denominator !== 1 || !term.factors.size) factors.push(number(`${Math.abs(term.numerator)}/${term.denominator}`, at));
+    for (const [node, power] of term.factors.values()) factors.push(power === 1 ? node : branch("pow", [node, number(power.toFixed(3), at)], at));
+    const product = combine("*", factors, at);
+    return term.numerator < 0 ? branch("neg", [product], at) : product;
+  });
+  return nodes.length ? combine("+", nodes, at) : number("0", at);
+}
+
+// Multiply all terms so that no operand has a negative power, or a positive one in all of them.
+function clearDenominators(terms) {
+  const lowest = new Map();
+  for (const term of terms) for (const [key, [node, power]] of term.factors) lowest.set(key, [node, Math.min(power, lowest.get(key)?.[1] ?? power)]);
+  for (const [key, entry] of lowest) if (terms.some((term) => !term.factors.has(key))) entry[1] = Math.min(entry[1], 0);
+  const inverse = new Map([...lowest].filter(([, [, power]]) => power).map(([key, [node, power]]) => [key, [node, -power]]));
+  let [numerators, denominators] = [0, 1];
+  for (const term of terms) {
+    numerators = findDivisor(term.numerator, numerators);
+    denominators *= term.denominator / findDivisor(term.denominator, denominators);
+  }
+  const scale = new Monomial(denominators, numerators || 1, inverse);
+  return terms.map((term) => multiplyMonomials(term, scale));
+}
+
+// Expand the sums among the operands, and numbers whose powers have become whole.
+function expandFactors(terms) {
+  const isOpen = ([node, power]) => (node.label === "+" || node.label === "n") && Number.isInteger(power) && power > 0;
+  if (!terms.some((term) => [...term.factors.values()].some(isOpen))) return null;
+  return addUp(terms.flatMap((term) => {
+    let out = [new Monomial(term.numerator, term.denominator, new Map([...term.factors].filter(([, factor]) => !isOpen(factor))))];
+    for (const [node, power] of [...term.factors.values()].filter(isOpen)) {
+      const value = node.label === "n" && readNumber(node);
+      out = multiplySums(out, value ? [raiseMonomial(new Monomial(value[0], value[1], new Map()), power)] : raise(node, power));
+    }
+    return out;
+  }));
+}
+
+// An equation between two products without roots; between an exponential and a product, its logarithm.
+function simplifyPair(terms) {
+  const [one, other] = terms, both = [...one.factors.values(), ...other.factors.values()];
+  const sides = [new Monomial(Math.abs(one.numerator), one.denominator, one.factors), new Monomial(Math.abs(other.numerator), other.denominator, other.factors)];
+  if (one.numerator * other.numerator < 0 && both.some(([node]) => node.label === "pow" && isEuler(node.children[0])))
+    return addUp([...takeLogarithm(sides[0], 0), ...negateAll(takeLogarithm(sides[1], 0))]);
+  const degree = DENOMINATORS.find((q) => both.every(([, power]) => Math.abs(power * q - Math.round(power * q)) < 1e-9));
+  if (degree === undefined || degree === 1) return null;
+  const sign = degree % 2 || one.numerator * other.numerator < 0 ? -1 : 1;
+  const [a, b] = sides.map((side) => raiseMonomial(side, degree));
+  for (const side of [a, b]) for (const factor of side.factors.values()) factor[1] = Math.round(factor[1]);
+  return [a, new Monomial(sign * b.numerator, b.denominator, b.factors)];
+}
+
+function weaken(node) {
+  if (node.children.length !== 2 || !SOLVABLE.has(node.label)) return node;
+  const isEquality = EQUALITIES.has(node.label);
+  let terms = addUp([...expand(node.children[0]), ...negateAll(expand(node.children[1]))]);
+  for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
+    if (terms.length > 1) terms = clearDenominators(terms);
+    const next = expandFactors(terms) ?? (isEquality && terms.length === 2 ? simplifyPair(terms) : null);
+    if (next === null) break;
+    if (next.length > MAX_TERMS) return node;
+    terms = next;
+  }
+  if (!terms.length || terms.every((term) => !term.factors.size)) return node; // an identity: nothing is left of it
+  const left = terms.filter((term) => term.numerator > 0), right = negateAll(terms.filter((term) => term.numerator < 0));
+  return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(right, node.at)], node.at);
 }
 
 // --- batches -----------------------------------------------------------------------------------------------------
