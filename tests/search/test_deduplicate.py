@@ -73,17 +73,17 @@ def test_no_candidates_give_no_hits():
     assert limit_per_paper([], 10, 2) == []
 
 
-@given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 15), st.integers(1, 3))
-def test_limit_per_paper_keeps_order_and_counts_hidden_candidates(papers, k, per_paper):
-    shown = limit_per_paper(_make_candidates(papers), k, per_paper)
-    assert len(shown) == min(k, len(papers))
+@given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 15), st.integers(1, 3), st.integers(0, 40))
+def test_limit_per_paper_defers_candidates_and_counts_hidden_ones(papers, k, per_paper, first):
+    first = min(first, len(papers))
+    shown = limit_per_paper(_make_candidates(papers), k, per_paper, first)
     places = [candidate.ref.key for candidate in shown]
-    assert places == sorted(places)
-    counts = {paper: papers.count(paper) for paper in papers}
-    enough = sum(min(count, per_paper) for count in counts.values()) >= k
-    if enough:
+    everything = [candidate.ref.key for candidate in limit_per_paper(_make_candidates(papers), 99, per_paper, first)]
+    assert places == everything[:k]
+    assert sorted(everything[:first]) == list(range(first)) and sorted(everything) == list(range(len(papers)))
+    if sum(min(papers[:first].count(paper), per_paper) for paper in set(papers)) >= k:
         ours = [candidate.ref.paper for candidate in shown]
-        assert max(ours.count(paper) for paper in ours) <= per_paper
+        assert places == sorted(places) and max(ours.count(paper) for paper in ours) <= per_paper
         better = [paper for i, paper in enumerate(papers) if i < places[-1] and i not in places]
         assert sum(candidate.hidden for candidate in shown) == len(better)
 

@@ -32,8 +32,8 @@ def _labels(results):
 
 @pytest.fixture
 def narrow(folder, encoder):
-    """An engine that retrieves one candidate, the best by vector and terms."""
-    few = RetrievalSettings(min_candidates=1, candidates_per_hit=0)
+    """An engine that retrieves one candidate by vector and by each kind of terms."""
+    few = RetrievalSettings(1, 1, 1, 1, scored_factor=400)
     with SearchEngine(folder, encoder, retrieval=few) as opened:
         yield opened
 
@@ -54,7 +54,7 @@ def test_search_returns_what_the_ranker_makes_of_the_candidates(engine, forest, 
         ranked = rerank(features, found, engine.ranker, text=False)
         trees = np.array([candidate.ref.key for candidate in ranked])
         formulas, vectors = snapshot.library.get_trees(trees), snapshot.view.index.get_vectors(trees)
-    assert len(set(trees.tolist())) == len(trees) == SETTINGS.min_candidates
+    assert len(set(trees.tolist())) == len(trees) == SETTINGS.ranked_candidates
     expected = compute_relevance(tree, vector[None], formulas, vectors)[0].tolist()
     assert [candidate.score for candidate in ranked] == pytest.approx(expected, abs=1e-5)
     hits = engine.search(query, k=20, group=False, fold=False).hits
@@ -119,10 +119,24 @@ def test_search_finds_the_whole_of_a_part(engine, query, whole):
 
 
 def test_terms_find_what_vectors_do_not(narrow, monkeypatch):
-    assert _labels(narrow.search(PART, k=3)) == [WHOLE]
+    assert _labels(narrow.search(PART, k=3))[0] == WHOLE
     monkeypatch.setattr(_get_index(narrow), "terms", None)
     found = narrow.search(PART, k=3).hits
     assert len(found) == 1 and found[0].equation.label != WHOLE[1]
+
+
+@pytest.mark.parametrize("query", [WAVE, PART, "x", "?a^2 + ?b^2 = ?c^2"])
+@pytest.mark.parametrize("options", [{}, {"fold": False}, {"group": False}, {"text": "quokka energy"}])
+def test_list_for_few_hits_begins_the_list_for_many(engine, query, options):
+    everything = engine.search(query, k=1_000, **options)
+    for k in (1, 10, 100, 300):
+        some = engine.search(query, k=k, **options)
+        assert len(some.hits) == min(k, len(everything.hits))
+        for hit, same in zip(some.hits, everything.hits, strict=False):
+            assert (hit.equation.id, hit.score) == (same.equation.id, same.score)
+        assert (some.fields, some.years) == (everything.fields, everything.years)
+    ids = [hit.equation.id for hit in everything.hits]
+    assert len(ids) == len(set(ids)) > 300
 
 
 def test_vectors_find_what_terms_do_not(engine, monkeypatch):

@@ -50,14 +50,22 @@ class CandidateSet:
         refs: Their references, by ascending key.
         vectors: Their unit vectors, in the same order.
         text_scores: How well the text around equations matches, by key.
+        rest: Keys and vectors of further candidates, best first, that are not ranked by all features.
     """
 
     def __init__(
-        self, snapshot: Snapshot, refs: Sequence[EquationRef], vectors: Floats, text_scores: dict[int, float]
+        self,
+        snapshot: Snapshot,
+        refs: Sequence[EquationRef],
+        vectors: Floats,
+        text_scores: dict[int, float],
+        rest: tuple[Keys, Floats] | None = None,
     ) -> None:
-        self.refs, self.vectors, self.text_scores = refs, vectors, text_scores
+        self.refs, self.vectors, self.text_scores = list(refs), vectors, text_scores
+        self.keys: Keys = np.array([ref.key for ref in refs], np.int64)  # of those ranked by all features
+        self._rest = rest or (self.keys[:0], vectors[:0])
         self._snapshot = snapshot
-        self._forest: Forest | None = None  # of all candidates
+        self._forest: Forest | None = None  # of those ranked by all features
         self._operators: OperatorForest | None = None
         self._nodes: dict[int, Node] = {}
 
@@ -65,35 +73,52 @@ class CandidateSet:
         return len(self.refs)
 
     @property
-    def keys(self) -> Keys:
-        """Keys of all candidates."""
-        return np.array([ref.key for ref in self.refs], np.int64)
-
-    @property
     def forest(self) -> Forest:
-        """Trees of all candidates, in their order; raises `NoSuchEquation`."""
+        """Trees of the candidates that are ranked by all features, in their order; raises `NoSuchEquation`."""
         if self._forest is None:
             self._forest = self._snapshot.get_trees(self.keys)
         return self._forest
 
     @property
     def operators(self) -> OperatorForest:
-        """Operator trees of all candidates, in their order; raises `NoSuchEquation`."""
+        """Operator trees of the candidates that are ranked by all features; raises `NoSuchEquation`."""
         if self._operators is None:
             self._operators = self._snapshot.get_operators(self.keys)
         return self._operators
 
+    @property
+    def has_rest(self) -> bool:
+        """True if there are candidates that are not ranked by all features and not loaded yet."""
+        return len(self._rest[0]) > 0
+
+    def load_rest(self, vector: Floats, least: float) -> list[Candidate]:
+        """Return the candidates that are not ranked by all features, in their order, with scores below `least`."""
+        keys, vectors = self._rest
+        refs = self._snapshot.get_refs(keys.tolist())
+        known = np.array([key in refs for key in keys.tolist()], bool)
+        start, keys = len(self.refs), keys[known]
+        self.refs += [refs[key] for key in keys.tolist()]
+        self.vectors = np.concatenate((self.vectors, vectors[known]))
+        self._rest = keys[:0], vectors[:0]
+        cosines = np.clip(vectors[known] @ vector, -1, 1).tolist()
+        scores = (least * np.linspace(1, 0, len(keys) + 2)[1:-1]).tolist()
+        return [
+            Candidate(self.refs[row], row, cosine, self.text_scores.get(self.refs[row].key, 0.0), score)
+            for row, (cosine, score) in enumerate(zip(cosines, scores, strict=True), start)
+        ]
+
     def load_trees(self, rows: Iterable[int]) -> None:
         """Read the trees of some candidates in one request, except those already read; raises `NoSuchEquation`."""
-        missing = [row for row in rows if row not in self._nodes]
-        if missing and self._forest is None:
-            forest = self._snapshot.get_trees(self.keys[missing])
+        held = len(self._forest) if self._forest is not None else 0
+        missing = [row for row in rows if row not in self._nodes and row >= held]
+        if missing:
+            forest = self._snapshot.get_trees(np.array([self.refs[row].key for row in missing], np.int64))
             self._nodes |= {row: to_node(forest, at) for at, row in enumerate(missing)}
 
     def get_node(self, row: int) -> Node:
         """Return the tree of a candidate; raises `NoSuchEquation`."""
         if row not in self._nodes:
-            if self._forest is None:
+            if self._forest is None or row >= len(self._forest):
                 self.load_trees([row])
             else:
                 self._nodes[row] = to_node(self._forest, row)

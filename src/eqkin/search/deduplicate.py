@@ -55,28 +55,33 @@ def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet, depth: in
     return list(kept.values())
 
 
-def limit_per_paper(candidates: Sequence[Candidate], k: int, per_paper: int) -> list[Candidate]:
-    """Choose the `k` best, at most `per_paper` of a paper unless there are not enough others.
+def limit_per_paper(
+    candidates: Sequence[Candidate], k: int, per_paper: int, first: int | None = None
+) -> list[Candidate]:
+    """Choose the `k` best; those of a paper that already has `per_paper` come after the others.
 
-    The last one shown of a paper counts as `hidden` how many of it were left out that are better than the last shown.
+    The list for a small `k` is the beginning of the list for a larger one. The last one shown of a paper counts as
+    `hidden` how many of it were left out that are better than the last shown.
+
+    Args:
+        candidates: Best first.
+        k: How many to choose.
+        per_paper: How many of a paper come before others.
+        first: So many candidates are arranged before the others are looked at; by default all.
     """
-    shown: list[int] = []
-    spare: list[int] = []
+    first = len(candidates) if first is None else first
     count: dict[str, int] = defaultdict(int)
-    for i, candidate in enumerate(candidates):
-        paper = candidate.ref.paper
-        if count[paper] < per_paper:
-            count[paper] += 1
-            shown.append(i)
-        else:
-            spare.append(i)
-        if len(shown) == k:
-            break
-    shown = sorted(shown + spare[: k - len(shown)])
-    chosen = set(shown)
+    order: list[int] = []
+    for part in (range(first), range(first, len(candidates))):
+        later: list[int] = []
+        for i in part:
+            count[candidates[i].ref.paper] += 1
+            (order if count[candidates[i].ref.paper] <= per_paper else later).append(i)
+        order += later
+    shown = order[:k]
     last = {candidates[i].ref.paper: candidates[i] for i in shown}
-    for i in spare:
-        if i not in chosen:
+    for i in order[k:]:
+        if i < max(shown) and candidates[i].ref.paper in last:
             last[candidates[i].ref.paper].hidden += 1
     return [candidates[i] for i in shown]
 

@@ -35,8 +35,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
 HITS_PER_PAPER = 2  # if there are enough other papers
-_MIN_COMPARED = 50  # candidates whose trees are compared to find duplicates
-_COMPARED_PER_HIT = 2  # and for each hit of a long list
+_COMPARED = 250  # candidates whose trees are compared to find duplicates
 _SLOW_SECONDS = 1.0  # a cached result that took longer
 _SLOW_LIFETIME_FACTOR = 20.0  # stays valid this many times as long, even if the collection changes
 _MAX_CACHED_MAPS = 4
@@ -210,10 +209,14 @@ class SearchEngine:
     ) -> Results:
         candidates = retrieve(snapshot, query, options, self.retrieval)
         clock.record("candidates")
-        chosen = ranked = rerank(query, candidates, self.ranker, text=bool(options.text))
-        if options.fold:
-            chosen = deduplicate(ranked, candidates, max(_MIN_COMPARED, _COMPARED_PER_HIT * options.k))
-        chosen = limit_per_paper(chosen, options.k, self.per_paper if options.group else options.k)
+        ranked = rerank(query, candidates, self.ranker, text=bool(options.text))
+        facets = count_facets(ranked)
+        chosen = self._choose(ranked, candidates, options)
+        if query is not None and len(chosen) < options.k and candidates.has_rest:
+            least = min((candidate.score for candidate in ranked), default=1.0)
+            rest = candidates.load_rest(query.vector, least)
+            fresh = [replace(candidate, duplicates=[], hidden=0) for candidate in ranked]
+            chosen = self._choose([*fresh, *rest], candidates, options)
         clock.record("ranking")
         hits = _build_hits(snapshot, candidates, chosen)
         clock.record("records")
@@ -224,8 +227,15 @@ class SearchEngine:
             clock.record("explaining")
         latex, mathml = (query.latex, query.mathml) if query is not None else ("", "")
         shown = tuple(hit for _, hit in hits)
-        facets = count_facets(ranked)
         return Results(latex, mathml, options.text, shown, *facets, clock.seconds, marked, snapshot.missing)
+
+    def _choose(self, ranked: Sequence[Candidate], candidates: CandidateSet, options: SearchOptions) -> list[Candidate]:
+        """Choose the hits: each formula once, and not too many of one paper."""
+        chosen = list(ranked)
+        if options.fold:
+            chosen = deduplicate(ranked, candidates, _COMPARED)
+        first = sum(candidate.row < len(candidates.keys) for candidate in chosen)
+        return limit_per_paper(chosen, options.k, self.per_paper if options.group else len(chosen), first)
 
 
 def _clean_name(name: str) -> str:

@@ -220,7 +220,7 @@ def rerank(query: QueryFeatures | None, candidates: CandidateSet, ranker: Ranker
 
     Args:
         query: The formula; None for text alone.
-        candidates: With their trees, if there is a formula.
+        candidates: Those that are ranked by all features.
         ranker: Computes the relevance of formulas.
         text: Whether text is searched for.
     """

@@ -88,7 +88,7 @@ class Results:
     mathml: str
     text: str
     hits: tuple[Hit, ...]
-    fields: dict[str, int] = field(default_factory=dict)  # candidates by field, most frequent first
+    fields: dict[str, int] = field(default_factory=dict)  # of the best candidates, whatever `k` is; most frequent first
     years: dict[int, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)  # by stage, see `eqkin.search.engine.STAGES`
     marked: str = ""  # with `explain`: the query's MathML, nodes numbered (`data-node`)

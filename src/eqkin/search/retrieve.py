@@ -1,4 +1,13 @@
-"""Retrieval: find candidates near the formula's vector, with the formula's terms, and near the text."""
+r"""Retrieval: a pool of candidates near the formula's vector, with its terms, and near the text.
+
+The pool does not depend on how many hits are asked for. Its members get a first score
+
+$$ \sum_i w_i s_i, \qquad \sum_i w_i = 1, $$
+
+of the cosine of the vectors and the shares of the query's terms that a formula has: terms of presentation trees, terms
+of operator trees with names, and those without. The best `ranked_candidates` are compared by all features; the others
+follow in the order of the first score.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +15,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eqkin.index.terms import PRESENTATION_FAMILIES, select_codes
-from eqkin.search.backend import Floats, Keys, Snapshot
+from eqkin.index.terms import NAMED_FAMILIES, NAMELESS_FAMILIES, PRESENTATION_FAMILIES, select_codes
+from eqkin.search.backend import Codes, Floats, Keys, Snapshot
 from eqkin.search.candidates import CandidateSet, QueryFeatures
-from eqkin.search.rerank import FIRST_STAGE_VECTOR_WEIGHT, combine_scores
+from eqkin.search.rerank import combine_scores
 from eqkin.search.results import SearchOptions
 from eqkin.trees.idf import load_bundled_frequencies
+from eqkin.trees.operators import extract_operator_terms
 
 
 @dataclass(frozen=True)
 class RetrievalSettings:
-    """Numbers of candidates to retrieve."""
+    """Numbers of candidates to retrieve, and the weights of their first score."""
 
-    min_candidates: int = 40  # by vector and terms, for a short list
-    candidates_per_hit: int = 2  # and for each hit of a long one
-    sparse_depth_factor: int = 8  # times as many equations whose common terms are known
-    wildcard_factor: int = 3  # times as many candidates for a query with wildcards, whose vector says little
-    text_candidates: int = 300  # by text that are compared with a formula, for a short list
+    vector_candidates: int = 400
+    presentation_candidates: int = 300  # by terms of presentation trees
+    named_candidates: int = 300  # by terms of operator trees with names
+    nameless_candidates: int = 300  # by terms of operator trees without names
+    text_candidates: int = 300
+    ranked_candidates: int = 250  # that are compared by all features
+    scored_factor: int = 4  # times as many equations whose common terms are known
+    wildcard_factor: int = 3  # times as many candidates by terms for a query with wildcards, whose vector says little
+    vector_weight: float = 0.35
+    presentation_weight: float = 0.25
+    named_weight: float = 0.2
+    nameless_weight: float = 0.2
 
 
 SETTINGS = RetrievalSettings()
@@ -31,72 +48,81 @@ SETTINGS = RetrievalSettings()
 def retrieve(
     snapshot: Snapshot, query: QueryFeatures | None, options: SearchOptions, settings: RetrievalSettings = SETTINGS
 ) -> CandidateSet:
-    """Find equations near the formula, with its terms, or in sections that match the text.
-
-    Raises:
-        NoSuchEquation: an equation was removed in the meantime.
-    """
+    """Find equations near the formula, with its terms, or in sections that match the text."""
     if not len(snapshot):
         return CandidateSet(snapshot, [], np.zeros((0, 0), np.float32), {})
     text_scores = snapshot.search_text(options.text, options.filters) if options.text else {}
-    keys, pool = np.array(list(text_scores), np.int64), None
-    if query is not None:
-        keys, pool = _retrieve_by_formula(snapshot, query, options, text_scores, settings)
-    keys = np.unique(keys[keys != options.exclude])
-    refs = snapshot.get_refs(keys.tolist())
-    keys = keys[np.array([key in refs for key in keys.tolist()], bool)]
-    if pool is not None:
-        vectors = pool.get(keys)
-    else:
-        vectors = snapshot.get_vectors(keys) if options.fold else np.zeros((len(keys), 0), np.float32)
-    return CandidateSet(snapshot, [refs[key] for key in keys.tolist()], vectors, text_scores)
+    text_scores.pop(options.exclude, None)
+    texts = np.array(sorted(text_scores), np.int64)
+    if query is None:
+        refs = snapshot.get_refs(texts.tolist())
+        texts = np.array([key for key in texts.tolist() if key in refs], np.int64)
+        vectors = snapshot.get_vectors(texts) if options.fold else np.zeros((len(texts), 0), np.float32)
+        return CandidateSet(snapshot, [refs[key] for key in texts.tolist()], vectors, text_scores)
+    pool = _retrieve_by_formula(snapshot, query, options, settings)
+    keys = np.union1d(pool.keys, texts)
+    keys = keys[keys != options.exclude]
+    vectors = snapshot.get_vectors(keys)
+    first = settings.vector_weight * (vectors @ query.vector) + pool.get_scores(keys)
+    if options.text:
+        text = np.array([text_scores.get(key, 0.0) for key in keys.tolist()])
+        first = np.array([combine_scores(*pair, formula=True, text=True) for pair in zip(first, text, strict=True)])
+        only_text = np.flatnonzero(~np.isin(keys, pool.keys))
+        order = np.argsort(-first[only_text], kind="stable")[settings.text_candidates :]
+        kept = np.setdiff1d(np.arange(len(keys)), only_text[order])
+        keys, vectors, first = keys[kept], vectors[kept], first[kept]
+    order = np.argsort(-first, kind="stable")
+    ranked = settings.ranked_candidates * (settings.wildcard_factor if query.pattern else 1)
+    best, rest = np.sort(order[:ranked]), order[ranked:]
+    refs = snapshot.get_refs(keys[best].tolist())
+    best = best[np.array([key in refs for key in keys[best].tolist()], bool)]
+    known = [refs[key] for key in keys[best].tolist()]
+    return CandidateSet(snapshot, known, vectors[best], text_scores, (keys[rest], vectors[rest]))
 
 
-class _VectorPool:
-    """Vectors of all equations found, read once."""
+@dataclass
+class _Pool:
+    """Keys of candidates, ascending, and the part of their first score that comes from terms."""
 
-    def __init__(self, snapshot: Snapshot, keys: Keys) -> None:
-        self._keys = np.unique(keys)
-        self._vectors = snapshot.get_vectors(self._keys)
+    keys: Keys
+    scored: Keys  # ascending: all equations whose score is known; those without it share few terms
+    scores: Floats
 
-    def get(self, keys: Keys) -> Floats:
-        """Return the vectors of keys, in their order."""
-        vectors: Floats = self._vectors[np.searchsorted(self._keys, keys)]
-        return vectors
+    def get_scores(self, keys: Keys) -> Floats:
+        if not len(self.scored):
+            return np.zeros(len(keys), np.float32)
+        at = np.minimum(np.searchsorted(self.scored, keys), len(self.scored) - 1)
+        return np.where(self.scored[at] == keys, self.scores[at], np.float32(0))
 
 
 def _retrieve_by_formula(
-    snapshot: Snapshot,
-    query: QueryFeatures,
-    options: SearchOptions,
-    text_scores: dict[int, float],
-    settings: RetrievalSettings,
-) -> tuple[Keys, _VectorPool]:
-    """Find the best equations by vector and terms, and those of the text's that are also near the formula."""
-    depth = max(settings.min_candidates, settings.candidates_per_hit * options.k)
-    depth *= settings.wildcard_factor if query.pattern else 1
-    dense = snapshot.search_vectors(query.vector[None], depth, options.filters)[1]
-    dense = dense[dense >= 0]
-    codes = select_codes(query.formula.terms, PRESENTATION_FAMILIES)
-    weights = load_bundled_frequencies().compute_idf(codes)
-    sums, sparse = snapshot.search_terms(codes, weights, settings.sparse_depth_factor * depth, options.filters)
-    texts = np.array(list(text_scores), np.int64)
-    found = np.union1d(dense, sparse[:depth]) if len(sparse) else dense
-    pool = _VectorPool(snapshot, np.concatenate((found, texts)))
-    if len(sparse):
-        order = np.argsort(sparse)
-        sparse, sums = sparse[order], sums[order]
-        match = np.minimum(np.searchsorted(sparse, found), len(sparse) - 1)
-        shared = np.where(sparse[match] == found, sums[match], 0)  # beyond this depth few terms are shared: none
-        first_stage = FIRST_STAGE_VECTOR_WEIGHT * (pool.get(found) @ query.vector)
-        first_stage += shared / max(float(weights.sum()), 1e-9)
-        found = found[np.argsort(-first_stage, kind="stable")[:depth]]
-    most = max(settings.text_candidates, settings.candidates_per_hit * options.k)
-    if len(texts) > most:  # comparing takes time: keep the best by text and vector
-        cosines = (pool.get(texts) @ query.vector).tolist()
-        scores = [
-            combine_scores(cosine, score, formula=True, text=True)
-            for cosine, score in zip(cosines, text_scores.values(), strict=True)
-        ]
-        texts = texts[np.argsort(-np.array(scores), kind="stable")[:most]]
-    return np.concatenate((found, texts)), pool
+    snapshot: Snapshot, query: QueryFeatures, options: SearchOptions, settings: RetrievalSettings
+) -> _Pool:
+    """Find the best equations by vector and by each kind of terms."""
+    factor = settings.wildcard_factor if query.pattern else 1
+    dense = snapshot.search_vectors(query.vector[None], settings.vector_candidates, options.filters)[1]
+    pool, keys, scores = [dense[dense >= 0]], [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
+    for codes, depth, weight in _list_queries(query, settings):
+        weights = load_bundled_frequencies().compute_idf(codes)
+        depth *= factor
+        sums, found = snapshot.search_terms(codes, weights, settings.scored_factor * depth, options.filters)
+        pool.append(found[:depth])
+        keys.append(found)
+        scores.append(weight * sums / max(float(weights.sum()), 1e-9))
+    scored, position = np.unique(np.concatenate(keys), return_inverse=True)
+    total = np.bincount(position, np.concatenate(scores), len(scored)).astype(np.float32)
+    return _Pool(np.unique(np.concatenate(pool)), scored, total)
+
+
+def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tuple[Codes, int, float]]:
+    """Return the terms of the query of each kind, how many candidates they find, and their weight."""
+    presentation, operators = query.formula.terms, extract_operator_terms(query.operators)
+    return [
+        (
+            select_codes(presentation, PRESENTATION_FAMILIES),
+            settings.presentation_candidates,
+            settings.presentation_weight,
+        ),
+        (select_codes(operators, NAMED_FAMILIES), settings.named_candidates, settings.named_weight),
+        (select_codes(operators, NAMELESS_FAMILIES), settings.nameless_candidates, settings.nameless_weight),
+    ]
