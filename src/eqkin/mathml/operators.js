@@ -30,6 +30,8 @@ const MULTIPLICATIVE = words("× · ∗ ∘ ⊗ ⊙ ∩ ∧ / ÷ ⋊ ⋉ ⊠ ⊓
 const PLAIN_PRODUCTS = words("· ∗");
 const CLOSING = { "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" };
 const CLOSERS = new Set(Object.values(CLOSING));
+const BRACKETS = new Set([...Object.entries(CLOSING).flat(), "|", "‖"]);
+const NAMES_WITH_SCRIPTS = words("fn pow idx");
 const BIG_OPERATORS = words("∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf");
 const INTEGRALS = words("∫ ∬ ∭ ∮ ∯ ⨌");
 const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E L T q B J K");
@@ -54,6 +56,8 @@ class OperatorNode {
     this.base = ""; // letter and subscript of a variable with a subscript
     this.subscript = null;
     this.letters = null;
+    this.hash = 0; // of its tree, once it is known
+    this.sum = null; // its monomials, once they are known
   }
   with(changes) {
     return Object.assign(new OperatorNode("", "", NO_CHILDREN, 0), this, changes);
@@ -65,29 +69,99 @@ const empty = (at) => leaf("empty", "", at);
 const isLetter = (node, letters) => node.label === "v" && letters.has(node.text);
 const isWild = (node) => node.label === "v" && node.text[0] === "?"; // a wildcard of a query: never a part of a name
 const isNumber = (node, text) => node.label === "n" && node.text === text;
-const isSign = (item, signs) => item !== undefined && item.kind === "sign" && signs.has(item.sign);
+const isSign = (item, role) => item !== undefined && (item.role & role) !== 0;
 const isOperand = (item) => item !== undefined && item.kind === "operand";
 const repeat = (node, times) => Array(Math.min(MAX_ORDER, Math.max(1, times))).fill(node);
 const combine = (label, nodes, at) => (nodes.length === 1 ? nodes[0] : branch(label, nodes, at));
 const listOf = (node, label) => (node.label === label ? node.children : [node]);
 
-function splitAt(items, test) {
+// What a sign does in a row: one bit each, so that a row knows at once which levels of the grammar it needs.
+const GAP = 1, COMMA = 2, IMPLICATION = 4, GIVEN = 8, RELATION = 16, INTEGRAL = 32, SUM = 64, PRODUCT = 128, QUANTIFIER = 256;
+const ROLES = new Map([["gap", GAP], [",", COMMA], [";", COMMA], [".", COMMA], ["|", GIVEN], ["‖", GIVEN], [":", GIVEN]]);
+for (const [signs, role] of [[IMPLICATIONS, IMPLICATION], [RELATIONS, RELATION], [ADDITIVE, SUM], [MULTIPLICATIVE, PRODUCT], [words("∀ ∃"), QUANTIFIER]])
+  for (const sign of signs) ROLES.set(sign, role);
+const TRAILING = words(", . ; : ? gap");
+const LEADING = words(", ; gap");
+
+// A member of a row: an operand, a sign, or a big operator that waits for its body.
+class Item {
+  constructor(kind, sign, node, at) {
+    this.kind = kind;
+    this.sign = sign;
+    this.role = kind === "sign" ? ROLES.get(sign) ?? 0 : kind === "big" && INTEGRALS.has(sign) ? INTEGRAL : 0;
+    this.node = node;
+    this.at = at;
+    this.applies = false; // a function that takes what follows
+    this.bracket = ""; // the opening bracket around an operand
+    this.after = null; // the closing bracket with its scripts
+    this.upright = -2; // last node of a word of upright letters
+    this.word = "";
+    this.under = -1; // range of a big operator
+    this.over = -1;
+    this.scripts = null; // of a closing bracket
+    this.tag = "";
+  }
+}
+const signItem = (sign, at) => new Item("sign", sign, null, at);
+const operandItem = (node, at) => new Item("operand", "", node, at);
+
+function rolesOf(items) {
+  let roles = 0;
+  for (let k = 0; k < items.length; k++) roles |= items[k].role;
+  return roles;
+}
+
+function splitAt(items, role) {
   const parts = [[]];
-  for (const item of items) if (test(item)) parts.push([]); else parts[parts.length - 1].push(item);
+  for (const item of items) if (item.role & role) parts.push([]); else parts[parts.length - 1].push(item);
   return parts;
 }
 
+// What a text means, found once for all nodes that have it.
+class TextMeaning {
+  constructor(raw) {
+    const text = raw.trim(), sign = SIGN_NAMES.get(text) ?? text.normalize("NFC");
+    this.text = text;
+    this.sign = sign;
+    this.isBlank = !text.replace(/[\u2062-\u2064\u200b\u00a0]/g, "");
+    this.isLetter = /^[a-zA-Z]$/.test(text);
+    this.isBig = BIG_OPERATORS.has(sign) || INTEGRALS.has(sign);
+    this.isDots = /^[…⋯⋮⋱]$/.test(sign);
+    this.isName = /^[\p{L}. ]{2,}$/u.test(sign) && [...sign].length > 1 && !MULTIPLICATIVE.has(sign);
+    this.isSign = RELATIONS.has(sign) || /^[|‖/!.,;]$/.test(sign);
+    const named = LETTER_NAMES.get(text) ?? text.normalize("NFKD"); // styles of letters are small differences
+    this.kind = /^[∞∅⌀ℏℕℤℚℝℂ⊤⊥]$/u.test(text) ? "c" : "v";
+    this.name = this.kind === "c" ? text : /^[A-Za-zΑ-ϵ]$/u.test(named) ? named : LETTER_NAMES.get(text) ?? text;
+  }
+}
+const MAX_MEANINGS = 100_000;
+const meanings = new Map();
+
+function findMeaning(raw) {
+  let meaning = meanings.get(raw);
+  if (meaning === undefined) {
+    if (meanings.size > MAX_MEANINGS) meanings.clear();
+    meanings.set(raw, meaning = new TextMeaning(raw));
+  }
+  return meaning;
+}
+
 class OperatorParser {
-  // tree: arrays tag, text, attributes, first, count over its nodes in breadth-first order
+  // tree: arrays tag, text, meaning, attributes, first, count over its nodes in breadth-first order
   constructor(tree) {
-    Object.assign(this, tree);
+    this.tag = tree.tag;
+    this.text = tree.text;
+    this.meaning = tree.meaning;
+    this.attributes = tree.attributes;
+    this.first = tree.first;
+    this.count = tree.count;
     this.indices = new Set(); // letters that range over something
     this.unparsed = 0;
   }
 
   parse() {
     this.findIndices();
-    return this.parseNodes([0]);
+    return this.parseAt(0);
   }
 
   childrenOf(i) {
@@ -97,20 +171,25 @@ class OperatorParser {
   }
 
   textOf(i) {
-    if (!this.count[i]) return this.text[i].trim();
+    if (!this.count[i]) return this.meaning[i].text;
     let out = "";
-    for (let k = 0; k < this.count[i]; k++) out += this.textOf(this.first[i] + k);
-    return out.replaceAll("\u2061", "");
+    for (let k = 0; k < this.count[i]; k++) {
+      const text = this.textOf(this.first[i] + k);
+      if (text !== "\u2061") out += text;
+    }
+    return out;
   }
 
   signOf(i) {
+    if (!this.count[i]) return this.meaning[i].sign;
     const text = this.textOf(i);
     return SIGN_NAMES.get(text) ?? text;
   }
 
   lettersIn(i, out = []) {
-    if (this.count[i]) for (const k of this.childrenOf(i)) this.lettersIn(k, out);
-    else if (this.tag[i] === "mi") out.push(this.text[i].trim());
+    if (!this.count[i]) {
+      if (this.tag[i] === "mi") out.push(this.meaning[i].text);
+    } else for (let k = 0; k < this.count[i]; k++) this.lettersIn(this.first[i] + k, out);
     return out;
   }
 
@@ -134,16 +213,15 @@ class OperatorParser {
   // --- from nodes to items -------------------------------------------------------------------------------------
 
   parseNodes(nodes) {
-    if (nodes.length === 1) {
-      let i = nodes[0];
-      while (this.count[i] === 1 && ROW_TAGS.has(this.tag[i])) i = this.first[i];
-      if (!this.count[i] && (this.tag[i] === "mn" || this.tag[i] === "mi")) {
-        const items = [];
-        this.addItems(i, items);
-        return isOperand(items[0]) ? items[0].node : this.parseItems(items, i);
-      }
-    }
-    return this.parseItems(this.readItems(nodes), nodes[0] ?? 0);
+    return nodes.length === 1 ? this.parseAt(nodes[0]) : this.parseItems(this.readItems(nodes), nodes[0] ?? 0);
+  }
+
+  parseAt(i) {
+    while (this.count[i] === 1 && ROW_TAGS.has(this.tag[i])) i = this.first[i];
+    const items = [];
+    this.addItems(i, items);
+    if (items.length === 1 && isOperand(items[0])) return items[0].node;
+    return this.parseItems(this.matchBrackets(items), i);
   }
 
   readItems(nodes) {
@@ -153,91 +231,104 @@ class OperatorParser {
   }
 
   isFence(i) {
-    return this.tag[i] === "mo" && this.attributes[i].fence === "true";
+    return this.tag[i] === "mo" && this.attributes[i].isFence;
   }
 
   addItems(i, items) {
-    const tag = this.tag[i], leafText = this.count[i] ? "" : this.text[i].trim();
+    const tag = this.tag[i], isLeaf = !this.count[i];
     if (ROW_TAGS.has(tag)) return this.addRow(i, items);
     if (tag === "mspace") {
-      if (parseFloat(this.attributes[i].width ?? "0") >= MIN_CONDITION_SPACE_EM || this.attributes[i].linebreak === "newline") items.push({ kind: "sign", sign: "gap", at: i });
-    } else if (!this.count[i] && !leafText.replace(/[\u2062-\u2064\u200b\u00a0]/g, "")) return;
+      if (this.attributes[i].isWide) items.push(signItem("gap", i));
+    } else if (isLeaf && this.meaning[i].isBlank) return;
+    else if (isLeaf && tag === "mi" && this.meaning[i].isLetter) this.addIdentifier(i, items);
+    else if (isLeaf && (tag === "mo" || tag === "mi")) this.addSymbol(i, items);
     else if (SCRIPT_TAGS.has(tag) && this.count[i] > 1) items.push(this.readScripted(i));
     else if (tag === "mtext" || tag === "ms") this.addText(i, items);
-    else if (tag === "mi" && /^[a-zA-Z]$/.test(leafText)) this.addIdentifier(i, items);
-    else if ((tag === "mo" || tag === "mi") && !this.count[i]) this.addSymbol(i, items);
-    else items.push({ kind: "operand", node: this.parseNode(i), at: i });
+    else items.push(operandItem(this.parseNode(i), i));
   }
 
   addRow(i, items) {
-    const nodes = this.childrenOf(i);
-    if (nodes.length < 2 || !this.isFence(nodes[0])) {
-      for (const k of nodes) this.addItems(k, items);
+    const count = this.count[i], start = this.first[i];
+    if (count < 2 || !this.isFence(start)) {
+      for (let k = 0; k < count; k++) this.addItems(start + k, items);
       return;
     }
-    const last = nodes[nodes.length - 1], closed = this.isFence(last); // \left( ... \right)
+    const nodes = this.childrenOf(i), last = nodes[nodes.length - 1], closed = this.isFence(last); // \left( ... \right)
     const open = this.signOf(nodes[0]), inner = nodes.slice(1, closed ? -1 : undefined);
-    items.push({ kind: "operand", node: this.parseFenced(open, closed ? this.signOf(last) : "", inner, i), at: i, bracket: open });
+    const item = operandItem(this.parseFenced(open, closed ? this.signOf(last) : "", inner, i), i);
+    item.bracket = open;
+    items.push(item);
   }
 
   addText(i, items) {
     const text = this.textOf(i), word = text.replace(/[,.;:]$/, "");
-    if (CONDITION.test(word)) items.push({ kind: "sign", sign: "gap", at: i });
-    else if (!word) items.push({ kind: "sign", sign: ",", at: i });
-    else if (/\s/.test(word)) items.push({ kind: "operand", node: leaf("text", word.toLowerCase(), i), at: i });
+    if (CONDITION.test(word)) items.push(signItem("gap", i));
+    else if (!word) items.push(signItem(",", i));
+    else if (/\s/.test(word)) items.push(operandItem(leaf("text", word.toLowerCase(), i), i));
     else items.push(this.nameItem(word, i));
   }
 
   nameItem(name, i) {
-    const node = leaf("fn", FUNCTION_NAMES.get(name) ?? name.toLowerCase(), i);
-    return { kind: "operand", node, at: i, applies: [...name].length > 1 };
+    const item = operandItem(leaf("fn", FUNCTION_NAMES.get(name) ?? name.toLowerCase(), i), i);
+    item.applies = [...name].length > 1;
+    return item;
   }
 
   addSymbol(i, items) {
-    const sign = this.signOf(i), before = items[items.length - 1];
+    const meaning = this.meaning[i], sign = meaning.sign, before = items[items.length - 1];
     if (sign === "\u2061") {
       if (isOperand(before)) before.applies = true;
-    } else if (sign === "=" && before !== undefined && before.kind === "sign" && before.sign === ":") before.sign = ":=";
-    else if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) items.push({ kind: "big", sign, at: i, under: -1, over: -1 });
-    else if (/^[…⋯⋮⋱]$/.test(sign)) items.push({ kind: "operand", node: leaf("dots", "", i), at: i });
-    else if (/^[\p{L}. ]{2,}$/u.test(sign) && [...sign].length > 1 && !MULTIPLICATIVE.has(sign)) items.push(this.nameItem(sign.trim(), i));
-    else if (this.tag[i] === "mo" || RELATIONS.has(sign) || /^[|‖/!.,;]$/.test(sign)) items.push({ kind: "sign", sign, at: i });
+    } else if (sign === "=" && before !== undefined && before.kind === "sign" && before.sign === ":") items[items.length - 1] = signItem(":=", before.at);
+    else if (meaning.isBig) items.push(new Item("big", sign, null, i));
+    else if (meaning.isDots) items.push(operandItem(leaf("dots", "", i), i));
+    else if (meaning.isName) items.push(this.nameItem(sign.trim(), i));
+    else if (this.tag[i] === "mo" || meaning.isSign) items.push(signItem(sign, i));
     else this.addIdentifier(i, items);
   }
 
   // Upright letters next to each other are a word: \mathrm{otherwise} arrives letter by letter.
   addIdentifier(i, items) {
     const node = this.parseIdentifier(i), before = items[items.length - 1];
-    const upright = this.attributes[i].mathvariant === "normal" && /^[A-Za-z]$/.test(node.text);
+    const upright = this.attributes[i].mathvariant === "normal" && this.meaning[i].isLetter;
     if (upright && before !== undefined && before.upright === i - 1) {
       before.word += node.text;
       before.upright = i;
       before.node = leaf("fn", FUNCTION_NAMES.get(before.word) ?? before.word.toLowerCase(), before.at);
       before.applies = true;
-    } else items.push({ kind: "operand", node, at: i, upright: upright ? i : -2, word: node.text });
+      return;
+    }
+    const item = operandItem(node, i);
+    if (upright) [item.upright, item.word] = [i, node.text];
+    items.push(item);
   }
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
   readScripted(i) {
-    const tag = this.tag[i], [base, ...scripts] = this.childrenOf(i), sign = this.signOf(base).replace(/\s+/g, "");
-    if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) {
-      const below = tag !== "mover" && tag !== "msup";
-      return { kind: "big", sign, at: i, under: below ? scripts[0] : -1, over: below ? scripts[1] ?? -1 : scripts[0] };
-    }
+    const tag = this.tag[i], scripts = this.childrenOf(i), base = scripts.shift();
     let core = base;
     while (ROW_TAGS.has(this.tag[core]) && this.count[core] === 1) core = this.first[core];
     const isSymbol = !this.count[core] && (this.tag[core] === "mo" || this.tag[core] === "mi");
-    if (isSymbol && (RELATIONS.has(sign) || ADDITIVE.has(sign) || MULTIPLICATIVE.has(sign)))
-      return { kind: "sign", sign: sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, at: i };
-    if (isSymbol && (CLOSERS.has(sign) || sign === "|" || sign === "‖")) return { kind: "sign", sign, at: i, scripts, tag };
-    const inner = this.parseNodes([base]), node = this.addScripts(inner, scripts, tag, i);
-    const applies = inner.label === "fn" && inner.text.length > 1 && ["fn", "pow", "idx"].includes(node.label);
-    return { kind: "operand", node, at: i, applies };
+    const sign = this.signOf(core).replace(/\s+/g, ""), role = ROLES.get(sign) ?? 0;
+    if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) {
+      const item = new Item("big", sign, null, i), below = tag !== "mover" && tag !== "msup";
+      [item.under, item.over] = below ? [scripts[0], scripts[1] ?? -1] : [-1, scripts[0]];
+      return item;
+    }
+    if (isSymbol && role & (RELATION | SUM | PRODUCT)) return signItem(sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, i);
+    if (isSymbol && (CLOSERS.has(sign) || sign === "|" || sign === "‖")) {
+      const item = signItem(sign, i);
+      [item.scripts, item.tag] = [scripts, tag];
+      return item;
+    }
+    const inner = this.parseAt(base), item = operandItem(this.addScripts(inner, scripts, tag, i), i);
+    item.applies = inner.label === "fn" && inner.text.length > 1 && NAMES_WITH_SCRIPTS.has(item.node.label);
+    return item;
   }
 
   // --- brackets --------------------------------------------------------------------------------------------------
 
   matchBrackets(items) {
+    if (!items.some((item) => item.kind === "sign" && BRACKETS.has(item.sign))) return items;
     const stack = [{ open: null, items: [] }];
     const spill = () => { // a bracket without its partner disappears; a bar stays as a sign
       const { open, items: inner } = stack.pop(), target = stack[stack.length - 1].items;
@@ -247,7 +338,9 @@ class OperatorParser {
     const close = (item) => {
       const { open, items: inner } = stack.pop();
       const node = this.parseGroup(open.sign, item.sign, inner, open.at);
-      stack[stack.length - 1].items.push({ kind: "operand", node, at: open.at, bracket: open.sign, after: item.scripts ? item : null });
+      const group = operandItem(node, open.at);
+      [group.bracket, group.after] = [open.sign, item.scripts ? item : null];
+      stack[stack.length - 1].items.push(group);
     };
     for (let at = 0; at < items.length; at++) {
       const item = items[at], { open, items: here } = stack[stack.length - 1];
@@ -293,7 +386,7 @@ class OperatorParser {
   parseGroup(open, close, items, at) {
     const pair = open + close;
     if (pair === "⟨⟩" && items.some((item) => item.kind === "sign" && item.sign === "|"))
-      return branch("braket", splitAt(items, (item) => item.kind === "sign" && item.sign === "|").map((part) => this.parseItems(part, at)), at);
+      return branch("braket", splitAt(items, GIVEN).map((part) => this.parseItems(part, at)), at);
     const node = this.parseItems(items, at), list = node.label === "list";
     switch (pair) {
       case "()": return list ? branch("tuple", node.children, at) : node.label === "*" ? node.with({ grouped: true }) : node;
@@ -317,42 +410,48 @@ class OperatorParser {
   parseItems(items, at) {
     if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
     let end = items.length, start = 0;
-    while (end > 0 && items[end - 1].kind === "sign" && /^[,.;:?]$|^gap$/.test(items[end - 1].sign)) end--;
-    while (start < end && items[start].kind === "sign" && /^[,;]$|^gap$/.test(items[start].sign)) start++;
+    while (end > 0 && items[end - 1].kind === "sign" && TRAILING.has(items[end - 1].sign)) end--;
+    while (start < end && items[start].kind === "sign" && LEADING.has(items[start].sign)) start++;
     if (start === end) return empty(at);
-    const parts = splitAt(items.slice(start, end), (item) => item.kind === "sign" && item.sign === "gap").filter((part) => part.length);
-    if (parts.length > 1) return branch("with", parts.map((part) => this.parseItems(part, at)), at);
-    const members = splitAt(parts[0], (item) => item.kind === "sign" && /^[,;.]$/.test(item.sign)).filter((part) => part.length);
+    const inner = end - start < items.length ? items.slice(start, end) : items, roles = rolesOf(inner);
+    if (roles & GAP) {
+      const parts = splitAt(inner, GAP).map((part) => this.parseItems(part, at)).filter((node) => node.label !== "empty");
+      return parts.length ? combine("with", parts, at) : empty(at);
+    }
+    if (!(roles & COMMA)) return this.parseImplication(inner, at);
+    const members = splitAt(inner, COMMA).filter((part) => part.length);
     return members.length ? combine("list", members.map((part) => this.parseImplication(part, at)), at) : empty(at);
   }
 
   parseImplication(items, at) {
     if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
-    for (let k = items.length - 1; k >= 0; k--) {
-      if (!isSign(items[k], IMPLICATIONS)) continue;
+    const roles = rolesOf(items);
+    for (let k = items.length - 1; roles & IMPLICATION && k >= 0; k--) {
+      if (!isSign(items[k], IMPLICATION)) continue;
       const left = items.slice(0, k), right = items.slice(k + 1);
       if (!left.length || !right.length) return left.length + right.length ? this.parseImplication(left.concat(right), at) : empty(at);
       const sides = [this.parseImplication(left, at), this.parseGiven(right, at)];
       return items[k].sign === "⇐" ? branch("⇒", sides.reverse(), items[k].at) : branch(items[k].sign, sides, items[k].at);
     }
-    const quantifier = items[0].sign ?? (isOperand(items[0]) ? items[0].node.text : "");
+    const quantifier = items[0].sign || (isOperand(items[0]) ? items[0].node.text : "");
     if (items.length > 1 && (quantifier === "∀" || quantifier === "∃")) return branch(quantifier, [this.parseGiven(items.slice(1), at)], items[0].at);
     return this.parseGiven(items, at);
   }
 
   parseGiven(items, at) {
-    const k = items.findIndex((item) => item.kind === "sign" && /^[|‖:]$/.test(item.sign));
+    const k = items.findIndex((item) => item.role & GIVEN);
     if (k < 0) return this.parseRelation(items, at);
     const left = items.slice(0, k), right = items.slice(k + 1);
     if (!left.length || !right.length) return left.length + right.length ? this.parseGiven(left.concat(right), at) : empty(at);
-    return branch({ "|": "given", "‖": "given", ":": "colon" }[items[k].sign], [this.parseRelation(left, at), this.parseGiven(right, at)], items[k].at);
+    return branch(items[k].sign === ":" ? "colon" : "given", [this.parseRelation(left, at), this.parseGiven(right, at)], items[k].at);
   }
 
   parseRelation(items, at) {
-    items = this.reduceIntegrals(items, at);
-    const signs = items.filter((item) => isSign(item, RELATIONS));
-    const sides = splitAt(items, (item) => isSign(item, RELATIONS)).map((part) => (part.length ? this.parseSum(part, at) : null));
-    if (!signs.length) return sides[0] ?? empty(at);
+    const roles = rolesOf(items);
+    if (roles & INTEGRAL) items = this.reduceIntegrals(items, at);
+    if (!(roles & RELATION)) return items.length ? this.parseSum(items, at) : empty(at);
+    const signs = items.filter((item) => item.role & RELATION);
+    const sides = splitAt(items, RELATION).map((part) => (part.length ? this.parseSum(part, at) : null));
     const known = sides.filter((side) => side !== null);
     if (known.length < 2) return branch("rel", [leaf("o", signs[0].sign, signs[0].at), ...known], signs[0].at);
     if (signs.every((item) => item.sign === signs[0].sign)) return branch(signs[0].sign, known, signs[0].at);
@@ -374,9 +473,9 @@ class OperatorParser {
   reduceIntegrals(items, at) {
     for (let k = items.length - 1; k >= 0; k--) {
       const item = items[k];
-      if (item.kind !== "big" || !INTEGRALS.has(item.sign)) continue;
-      let stop = items.findIndex((other, j) => j > k && isSign(other, RELATIONS));
-      if (stop < 0) stop = items.length;
+      if (!(item.role & INTEGRAL)) continue;
+      let stop = k + 1;
+      while (stop < items.length && !(items[stop].role & RELATION)) stop++;
       let d = k + 1;
       while (d < stop - 1 && !(this.isDifferential(items[d]) && isOperand(items[d + 1]) && items[d + 1].node.label !== "n")) d++;
       const children = [];
@@ -387,36 +486,37 @@ class OperatorParser {
       } else {
         const first = d < stop - 1 ? k + 3 : k + 1;
         end = first;
-        while (end < stop && !isSign(items[end], ADDITIVE)) end++;
+        while (end < stop && !isSign(items[end], SUM)) end++;
         children.push(end > first ? this.parseProduct(items.slice(first, end), at) : leaf("n", "1", item.at));
         if (first === k + 3) children.push(branch("by", [items[k + 2].node], items[k + 1].at));
       }
       this.addRange(item, children);
-      items = [...items.slice(0, k), { kind: "operand", node: branch(item.sign, children, item.at), at: item.at }, ...items.slice(end)];
+      items = [...items.slice(0, k), operandItem(branch(item.sign, children, item.at), item.at), ...items.slice(end)];
     }
     return items;
   }
 
   addRange(item, children) {
-    for (const [label, i] of [["from", item.under], ["to", item.over]]) {
-      const node = i >= 0 ? this.parseNodes([i]) : null;
-      if (node !== null && node.label !== "empty") children.push(branch(label, [node], i));
-    }
+    const from = item.under >= 0 ? this.parseAt(item.under) : null, to = item.over >= 0 ? this.parseAt(item.over) : null;
+    if (from !== null && from.label !== "empty") children.push(branch("from", [from], item.under));
+    if (to !== null && to.label !== "empty") children.push(branch("to", [to], item.over));
   }
 
   parseSum(items, at) {
     if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
-    items = this.reduceIntegrals(items, at);
+    const roles = rolesOf(items);
+    if (roles & INTEGRAL) items = this.reduceIntegrals(items, at);
+    if (!(roles & SUM)) return this.parseProduct(items, at);
     const terms = [];
     let sign = "", signAt = at, part = [];
     const finish = () => { if (part.length) terms.push({ sign, signAt, node: this.parseProduct(part, at) }); part = []; };
     for (const item of items) {
-      if (!isSign(item, ADDITIVE) || isSign(part[part.length - 1], MULTIPLICATIVE)) part.push(item);
+      if (!(item.role & SUM) || (part.length && isSign(part[part.length - 1], PRODUCT))) part.push(item);
       else if (part.length || sign === "" || sign === "+") { finish(); sign = item.sign; signAt = item.at; }
       else if (item.sign === "-") sign = sign === "-" ? "+" : sign; // two signs in a row
     }
     finish();
-    if (!terms.length) return leaf("o", items[0].sign ?? "", at);
+    if (!terms.length) return leaf("o", items[0].sign, at);
     let sum = [];
     for (const { sign: s, signAt: minus, node } of terms) {
       if (s === "" || s === "+") sum.push(node);
@@ -444,8 +544,8 @@ class OperatorParser {
       const item = items[k];
       if (item.kind === "sign") {
         k++;
-        if (MULTIPLICATIVE.has(item.sign)) sign = item.sign;
-        else if (ADDITIVE.has(item.sign)) {
+        if (item.role & PRODUCT) sign = item.sign;
+        else if (item.role & SUM) {
           const rest = k < items.length ? this.parseProduct(items.slice(k), at) : empty(at);
           add(item.sign === "-" ? branch("neg", [rest], item.at) : rest);
           break;
@@ -458,7 +558,9 @@ class OperatorParser {
       k = end;
     }
     if (!factors.length) return sign ? leaf("o", sign, at) : empty(at);
-    return combine("*", factors.flatMap((node) => (node.label === "*" && !node.grouped ? node.children : [node])), at);
+    if (factors.length === 1) return factors[0];
+    const isFlat = factors.every((node) => node.label !== "*" || node.grouped);
+    return branch("*", isFlat ? factors : factors.flatMap((node) => (node.label === "*" && !node.grouped ? node.children : [node])), at);
   }
 
   // One factor: a big operator with its body, a differential operator or a function with its argument, or an operand.
@@ -554,17 +656,14 @@ class OperatorParser {
     if (tag === "mn" && !count) return leaf("n", this.textOf(i).replace(/\.$/, ""), i);
     if (tag === "mfrac" && count === 2) return this.parseFraction(i);
     if (tag === "msqrt") return branch("sqrt", [this.parseNodes(this.childrenOf(i))], i);
-    if (tag === "mroot" && count === 2) return branch("root", this.childrenOf(i).map((k) => this.parseNodes([k])), i);
+    if (tag === "mroot" && count === 2) return branch("root", this.childrenOf(i).map((k) => this.parseAt(k)), i);
     if (tag === "mtable") return this.parseTable(i, "", "");
     this.unparsed++;
-    return this.count[i] ? branch("p:" + tag, this.childrenOf(i).map((k) => this.parseNodes([k])), i) : leaf("o", this.textOf(i), i);
+    return this.count[i] ? branch("p:" + tag, this.childrenOf(i).map((k) => this.parseAt(k)), i) : leaf("o", this.textOf(i), i);
   }
 
   parseIdentifier(i) {
-    const text = this.textOf(i);
-    if (/^[∞∅⌀ℏℕℤℚℝℂ⊤⊥]$/u.test(text)) return leaf("c", text, i);
-    const named = LETTER_NAMES.get(text) ?? text.normalize("NFKD"); // styles of letters are small differences
-    return leaf("v", /^[A-Za-zΑ-ϵ]$/u.test(named) ? named : LETTER_NAMES.get(text) ?? text, i);
+    return leaf(this.meaning[i].kind, this.meaning[i].name, i);
   }
 
   // dy, d^2 y or d alone, above or below a fraction bar: its order and what follows; null if it is something else.
@@ -577,8 +676,8 @@ class OperatorParser {
   }
 
   parseFraction(i) {
-    const [above, below] = this.childrenOf(i).map((k) => this.parseNodes([k]));
-    if (/^0(px|pt|em)?$/.test(this.attributes[i].linethickness ?? "")) return branch("binom", [above, below], i);
+    const [above, below] = this.childrenOf(i).map((k) => this.parseAt(k));
+    if (this.attributes[i].isBare) return branch("binom", [above, below], i);
     const fraction = branch("frac", [above, below], i), over = this.readDifferential(above), under = over && this.readDifferential(below);
     if (!under || !under.rest.length) return fraction;
     const flat = under.rest.flatMap((node) => listOf(node.label === "boundary" ? node.children[0] : node, "*"));
@@ -613,7 +712,7 @@ class OperatorParser {
   }
 
   addSubscript(base, i, at) {
-    const node = this.parseNodes([i]), letters = this.lettersIn(i);
+    const node = this.parseAt(i), letters = this.lettersIn(i);
     if (node.label === "empty") return base;
     const members = node.label === "list" || (node.label === "*" && node.children.every((child) => child.label === "v")) ? node.children : [node];
     if (base.text === "∂") return base.with({ at, variables: members });
@@ -636,7 +735,7 @@ class OperatorParser {
     if (sign === "∗" || sign === "*") return branch("star", [base], at);
     if (sign === "†" || (sign === "H" && /^[A-Z]/.test(base.text))) return branch("adjoint", [base], at);
     if (/^[+\-−±]$/.test(sign)) return base.label === "v" && !isWild(base) ? leaf("v", base.text + "^" + sign, at) : branch("mark", [base, leaf("o", sign, at)], at);
-    const node = this.parseNodes([i]);
+    const node = this.parseAt(i);
     if (node.label === "empty") return base;
     if (base.variables !== null) return base.with({ variables: base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables });
     if (/^\(.*\)$/.test(sign) && base.label === "v") return branch("idx", [base, node], at); // x^{(i)}
@@ -646,17 +745,17 @@ class OperatorParser {
   parseTable(i, open, close) {
     const rows = this.childrenOf(i).map((row) => this.childrenOf(row)), pair = open + close;
     if (["()", "[]", "||", "‖‖", "{}"].includes(pair)) {
-      const cells = rows.map((row) => row.map((cell) => this.parseNodes([cell])));
+      const cells = rows.map((row) => row.map((cell) => this.parseAt(cell)));
       const column = cells.length === 2 && cells.every((row) => row.length === 1 && ["n", "v", "+"].includes(row[0].label));
       if (pair === "()" && column) return branch("column", [cells[0][0], cells[1][0]], i);
       return branch(pair === "||" ? "det" : "matrix", cells.map((row) => combine("row", row, i)), i);
     }
-    if (open === "{") return branch("cases", rows.map((row) => combine("with", row.map((cell) => this.parseNodes([cell])).filter((node) => node.label !== "empty"), i)), i);
+    if (open === "{") return branch("cases", rows.map((row) => combine("with", row.map((cell) => this.parseAt(cell)).filter((node) => node.label !== "empty"), i)), i);
     const lines = []; // of an alignment: a line that begins with a sign continues the one before
     for (const row of rows) {
       const items = this.readItems(row), before = lines[lines.length - 1];
       if (!items.length) continue;
-      if (before !== undefined && (isSign(items[0], RELATIONS) || isSign(items[0], ADDITIVE) || isSign(items[0], MULTIPLICATIVE))) {
+      if (before !== undefined && isSign(items[0], RELATION | SUM | PRODUCT)) {
         while (before.length && before[before.length - 1].kind === "sign" && /^[,.;]$/.test(before[before.length - 1].sign)) before.pop();
         before.push(...items);
       } else lines.push(items);
@@ -769,9 +868,11 @@ function divide(node) {
 
 function canonicalise(node) {
   let result = node;
-  if (node.children.length) {
-    const children = node.children.map(canonicalise);
-    if (children.some((child, k) => child !== node.children[k])) result = branch(node.label, children, node.at);
+  for (let k = 0; k < node.children.length; k++) {
+    const child = canonicalise(node.children[k]);
+    if (child === node.children[k]) continue;
+    if (result === node) result = branch(node.label, node.children.slice(), node.at);
+    result.children[k] = child;
   }
   for (let rounds = 0; rounds < 8; rounds++) {
     const next = RULES[result.label]?.(result);
@@ -795,42 +896,74 @@ function mix(x) {
 }
 const mixPair = (a, b) => mix((Math.imul(a, 0x9e3779b1) + b) | 0);
 
-function hashText(text) { // FNV-1a over UTF-16
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  return mix(hash);
-}
-const placeOf = (parent, k) => (UNORDERED.has(parent.label) ? 0 : k + 1);
+const textHashes = new Map();
 
-// Hash of a tree; operands that commute are added up. A variable has the given colour; without colours, its name.
-function hashTree(node, colours, memory) {
-  let hash = hashText(node.children.length ? node.label : labelOf(node));
-  if (!node.children.length) {
-    if (colours !== null && node.label === "v") hash = colours.get(node.text) ?? 1;
-  } else {
-    let sum = 0;
-    for (let k = 0; k < node.children.length; k++) sum = (sum + mixPair(placeOf(node, k), hashTree(node.children[k], colours, memory))) | 0;
-    hash = mixPair(hash, sum);
-  }
-  if (memory !== null) memory.set(node, hash);
+function hashText(text) { // FNV-1a over UTF-16
+  let hash = textHashes.get(text);
+  if (hash !== undefined) return hash;
+  hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  if (textHashes.size > MAX_MEANINGS) textHashes.clear();
+  textHashes.set(text, hash = mix(hash));
   return hash;
 }
+const hashLabel = (node) => mixPair(hashText(node.label), node.text ? hashText(node.text) : 1);
 
-// Colours of variables that do not depend on their names (colour refinement): each is told apart by where it occurs.
-function refineColours(root, rounds = 3) {
-  let colours = new Map();
-  for (let round = 0; round < rounds; round++) {
-    const memory = new Map(), next = new Map();
-    hashTree(root, colours, memory);
-    const visit = (node, context) => {
-      if (node.label === "v" && !node.children.length) next.set(node.text, ((next.get(node.text) ?? 0) + mix(context)) | 0);
-      const around = mixPair(context, memory.get(node));
-      node.children.forEach((child, k) => visit(child, mixPair(around, placeOf(node, k))));
-    };
-    visit(root, 1);
+// Hash of a tree with names; operands that commute are added up.
+function hashTree(node) {
+  if (node.hash) return node.hash;
+  const { children } = node;
+  let hash = hashLabel(node);
+  if (children.length) {
+    const unordered = UNORDERED.has(node.label);
+    let sum = 0;
+    for (let k = 0; k < children.length; k++) sum = (sum + mixPair(unordered ? 0 : k + 1, hashTree(children[k]))) | 0;
+    hash = mixPair(hash, sum);
+  }
+  node.hash = hash || 1;
+  return node.hash;
+}
+
+// One tree in depth-first order, in arrays that are used again for the next one.
+const flat = { size: 0, variables: new Map(), label: [], parent: [], place: [], variable: [], below: [], context: [] };
+
+function flatten(node, parent, place) {
+  const at = flat.size++, { children } = node, unordered = UNORDERED.has(node.label);
+  let variable = -1;
+  if (node.label === "v" && !children.length) {
+    variable = flat.variables.get(node.text) ?? -1;
+    if (variable < 0) flat.variables.set(node.text, variable = flat.variables.size);
+  }
+  flat.label[at] = variable < 0 ? hashLabel(node) : 1;
+  flat.parent[at] = parent;
+  flat.place[at] = place;
+  flat.variable[at] = variable;
+  for (let k = 0; k < children.length; k++) flatten(children[k], at, unordered ? 0 : k + 1);
+}
+
+// Hash of a tree without the names of variables: their colours tell them apart by where they occur (colour refinement).
+function hashRenamed(root, rounds = 2) {
+  flat.size = 0;
+  flat.variables.clear();
+  flatten(root, -1, 0);
+  const { size, label, parent, place, variable, below, context } = flat;
+  let colours = new Int32Array(flat.variables.size).fill(1);
+  for (let round = 0; ; round++) {
+    for (let at = 0; at < size; at++) below[at] = 0;
+    for (let at = size - 1; at >= 0; at--) { // operands come after their operator
+      below[at] = variable[at] >= 0 ? colours[variable[at]] : mixPair(label[at], below[at]);
+      if (at) below[parent[at]] = (below[parent[at]] + mixPair(place[at], below[at])) | 0;
+    }
+    if (round === rounds || !colours.length) return below[0] >>> 0;
+    const next = new Int32Array(colours.length);
+    context[0] = 1;
+    for (let at = 0; at < size; at++) {
+      if (at) context[at] = mixPair(context[parent[at]], place[at]);
+      if (variable[at] >= 0) next[variable[at]] += mix(context[at]);
+      context[at] = mixPair(context[at], below[at]);
+    }
     colours = next;
   }
-  return colours;
 }
 
 // The formula itself, then the statements in its chains, lists and rows; a = b = c says a = b, b = c and a = c.
@@ -848,9 +981,9 @@ function findStatements(root) {
   return out.slice(0, MAX_STATEMENTS);
 }
 
-function hashForms(node) {
-  const weak = weaken(node), named = hashTree(node, null, null), renamed = hashTree(node, refineColours(node), null);
-  return [named, renamed, weak === node ? named : hashTree(weak, null, null), weak === node ? renamed : hashTree(weak, refineColours(weak), null)];
+function hashForms(node, out) {
+  const weak = weaken(node), renamed = hashRenamed(node);
+  out.push(hashTree(node), renamed, hashTree(weak), weak === node ? renamed : hashRenamed(weak));
 }
 
 // --- weak forms --------------------------------------------------------------------------------------------------
@@ -874,7 +1007,7 @@ class Monomial {
   }
 }
 const findDivisor = (a, b) => { while (b) [a, b] = [b, a % b]; return Math.abs(a) || 1; };
-const makeAtom = (node, power = 1) => [new Monomial(1, 1, new Map([[hashTree(node, null, null), [node, power]]]))];
+const makeAtom = (node, power = 1) => [new Monomial(1, 1, new Map([[hashTree(node), [node, power]]]))];
 
 function multiplyMonomials(a, b) {
   const factors = new Map(a.factors), numerator = a.numerator * b.numerator, denominator = a.denominator * b.denominator;
@@ -891,9 +1024,12 @@ function multiplySums(a, b) {
 }
 
 function addUp(monomials) {
+  if (monomials.length < 2) return monomials;
   const out = new Map();
   for (const term of monomials) {
-    const key = [...term.factors].map(([hash, [, power]]) => hash + "^" + power).sort().join(" "), before = out.get(key);
+    let key = 0;
+    for (const [hash, factor] of term.factors) key = (key + mixPair(hash, Math.round(factor[1] * 5040))) | 0;
+    const before = out.get(key);
     if (before === undefined) { out.set(key, term); continue; }
     const numerator = before.numerator * term.denominator + term.numerator * before.denominator, denominator = before.denominator * term.denominator;
     const divisor = findDivisor(numerator, denominator);
@@ -916,6 +1052,11 @@ function readNumber(node) { // a fraction as [numerator, denominator], or null
 }
 
 function expand(node) {
+  node.sum ??= expandNode(node);
+  return node.sum;
+}
+
+function expandNode(node) {
   let out = null;
   if (node.label === "n") {
     const value = readNumber(node);
@@ -1054,19 +1195,22 @@ function weaken(node) {
 
 const CODE_OFFSET = 256; // numbers travel as characters; these need no escapes in JSON
 
-function readAttributes(lines) {
-  const out = {};
-  for (const line of lines.split("\n")) {
-    const at = line.indexOf("=");
-    if (at > 0) out[line.slice(0, at)] = line.slice(at + 1);
+class NodeAttributes {
+  constructor(lines) {
+    for (const line of lines.split("\n")) {
+      const at = line.indexOf("=");
+      if (at > 0) this[line.slice(0, at)] = line.slice(at + 1);
+    }
+    this.isFence = this.fence === "true";
+    this.isBare = /^0(px|pt|em)?$/.test(this.linethickness ?? ""); // a fraction without its line
+    this.isWide = parseFloat(this.width ?? "0") >= MIN_CONDITION_SPACE_EM || this.linebreak === "newline";
   }
-  return out;
 }
 
-function depthOf(root) {
+function measureDepth(node) {
   let depth = 0;
-  for (let level = [root]; level.length && depth <= MAX_DEPTH; depth++) level = level.flatMap((node) => node.children);
-  return depth;
+  for (let k = 0; k < node.children.length; k++) depth = Math.max(depth, measureDepth(node.children[k]));
+  return depth + 1;
 }
 
 // A tree that is too deep, for us or for the engine's stack, becomes the list of its leaves.
@@ -1075,7 +1219,7 @@ function parseTree(tree, canonical) {
   try {
     let node = parser.parse();
     if (canonical) node = canonicalise(node);
-    if (depthOf(node) > MAX_DEPTH) throw new RangeError("too deep");
+    if (measureDepth(node) > MAX_DEPTH) throw new RangeError("too deep");
     return [node, parser.unparsed];
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
@@ -1084,40 +1228,67 @@ function parseTree(tree, canonical) {
   }
 }
 
-// One batch: JSON with string tables, sizes of trees, and four columns of node numbers; the answer is a line of JSON
-// (labels, sizes, unparsed nodes, numbers and hashes of statements) and three columns in depth-first order: label,
-// presentation node, depth.
-function parseOperators(json) {
-  const batch = JSON.parse(json), attributes = batch.attributes.map(readAttributes), total = batch.nodes.length / 4;
-  const code = (column, i) => batch.nodes.charCodeAt(column * total + i) - CODE_OFFSET;
-  const labels = new Map(), columns = [[], [], []], sizes = [], unparsed = [], statements = [], forms = [];
+// The trees of a batch: JSON with string tables, sizes of trees, and four columns of node numbers.
+function* readTrees(batch) {
+  const attributes = batch.attributes.map((lines) => new NodeAttributes(lines)), meanings = batch.texts.map(findMeaning);
+  const { tags, texts, nodes } = batch, total = nodes.length / 4;
   let start = 0;
   for (const size of batch.sizes) {
-    const tree = { tag: [], text: [], attributes: [], first: [], count: [] };
-    for (let i = 0, next = 1; i < size; i++) {
-      tree.tag.push(batch.tags[code(0, start + i)]);
-      tree.attributes.push(attributes[code(1, start + i)]);
-      tree.text.push(batch.texts[code(2, start + i)]);
-      tree.count.push(code(3, start + i));
-      tree.first.push(next);
+    const tree = { tag: new Array(size), text: new Array(size), meaning: new Array(size), attributes: new Array(size), first: new Array(size), count: new Array(size) };
+    for (let i = 0, next = 1, at = start; i < size; i++, at++) {
+      const text = nodes.charCodeAt(2 * total + at) - CODE_OFFSET;
+      tree.tag[i] = tags[nodes.charCodeAt(at) - CODE_OFFSET];
+      tree.attributes[i] = attributes[nodes.charCodeAt(total + at) - CODE_OFFSET];
+      tree.text[i] = texts[text];
+      tree.meaning[i] = meanings[text];
+      tree.count[i] = nodes.charCodeAt(3 * total + at) - CODE_OFFSET;
+      tree.first[i] = next;
       next += tree.count[i];
     }
     start += size;
-    const before = columns[0].length, [root, misses] = parseTree(tree, batch.canonical), stack = [[root, 0]];
-    while (stack.length) {
-      const [node, depth] = stack.pop(), name = labelOf(node);
-      if (!labels.has(name)) labels.set(name, labels.size);
-      [labels.get(name), Math.max(node.at, 0), depth].forEach((value, column) => columns[column].push(value));
-      for (let k = node.children.length - 1; k >= 0; k--) stack.push([node.children[k], depth + 1]);
-    }
-    sizes.push(columns[0].length - before);
+    yield tree;
+  }
+}
+
+// Operator trees as columns in depth-first order: label, presentation node, depth.
+class ColumnWriter {
+  constructor() {
+    this.labels = new Map();
+    this.size = 0;
+    this.columns = [0, 1, 2].map(() => new Uint16Array(1 << 16));
+  }
+
+  add(node, depth) {
+    const name = labelOf(node);
+    let label = this.labels.get(name);
+    if (label === undefined) this.labels.set(name, label = this.labels.size);
+    if (this.size === this.columns[0].length) this.columns = this.columns.map((old) => { const column = new Uint16Array(2 * old.length); column.set(old); return column; });
+    const at = this.size++;
+    this.columns[0][at] = label + CODE_OFFSET;
+    this.columns[1][at] = Math.max(node.at, 0) + CODE_OFFSET;
+    this.columns[2][at] = depth + CODE_OFFSET;
+    for (let k = 0; k < node.children.length; k++) this.add(node.children[k], depth + 1);
+  }
+
+  toText() {
+    let out = "";
+    for (const column of this.columns)
+      for (let at = 0; at < this.size; at += 8192) out += String.fromCharCode.apply(null, column.subarray(at, Math.min(at + 8192, this.size)));
+    return out;
+  }
+}
+
+// The answer to a batch: a line of JSON (labels, sizes, unparsed nodes, numbers and hashes of statements), and columns.
+function parseOperators(json) {
+  const batch = JSON.parse(json), writer = new ColumnWriter(), sizes = [], unparsed = [], statements = [], forms = [];
+  for (const tree of readTrees(batch)) {
+    const before = writer.size, [root, misses] = parseTree(tree, batch.canonical);
+    writer.add(root, 0);
+    sizes.push(writer.size - before);
     unparsed.push(misses);
     const found = findStatements(root);
     statements.push(found.length);
-    for (const statement of found) forms.push(...hashForms(statement));
+    for (const statement of found) hashForms(statement, forms);
   }
-  let out = JSON.stringify({ labels: [...labels.keys()], sizes, unparsed, statements, forms }) + "\n";
-  for (const column of columns)
-    for (let at = 0; at < column.length; at += 8192) out += String.fromCharCode(...column.slice(at, at + 8192).map((value) => value + CODE_OFFSET));
-  return out;
+  return JSON.stringify({ labels: [...writer.labels.keys()], sizes, unparsed, statements, forms }) + "\n" + writer.toText();
 }
