@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import EquationRef
 from eqkin.search.candidates import Candidate, CandidateSet
 from eqkin.search.deduplicate import deduplicate, limit_per_paper, normalise_latex
@@ -21,17 +22,17 @@ def test_normalise_latex_ignores_spacing(other):
 
 
 class _Trees:
-    """A snapshot that has only trees, and counts how often they are read."""
+    """A snapshot that has only operator trees, and counts how often they are read."""
 
     def __init__(self, *mathml):
         self.nodes, self.reads = [parse_mathml(text) for text in mathml], 0
 
-    def get_trees(self, keys):
+    def get_operators(self, keys):
         self.reads += 1
         builder = ForestBuilder()
         for key in keys.tolist():
             builder.add_forest(to_forest(self.nodes[key]))
-        return builder.build()
+        return parse_operators(builder.build())
 
 
 def _make_candidates(papers, latex=None):
@@ -47,29 +48,34 @@ def _make_set(ranked, vectors, snapshot):
 
 def test_deduplicate_keeps_formulas_with_far_vectors():
     ranked, same = _make_candidates([1, 2, 3]), ["<math><mi>a</mi></math>"] * 3
-    assert deduplicate(ranked, _make_set(ranked, np.eye(3), _Trees(*same)), 50) == ranked
+    assert deduplicate(ranked, _make_set(ranked, np.eye(3), _Trees(*same))) == ranked
 
 
 def test_deduplicate_folds_near_vectors_only_if_the_formulas_are_the_same():
     ranked = _make_candidates(range(3), ("a + b", "a+b,", "a+c"))
     trees = _Trees(*(f"<math><mi>a</mi><mo>+</mo><mi>{x}</mi></math>" for x in "bbc"))
-    kept = deduplicate(ranked, _make_set(ranked, np.ones((3, 4)) / 2, trees), 50)
+    kept = deduplicate(ranked, _make_set(ranked, np.ones((3, 4)) / 2, trees))
     assert [candidate.ref.key for candidate in kept] == [0, 2]
     assert kept[0].duplicates == [ranked[1].ref]
     assert trees.reads == 1
 
 
-def test_deduplicate_compares_trees_up_to_its_depth():
-    ranked = _make_candidates(range(3))
-    for depth, count in ((3, 1), (2, 2), (1, 3)):
-        for candidate in ranked:
-            candidate.duplicates.clear()
-        trees = _Trees(*["<math><mi>a</mi></math>"] * 3)
-        assert len(deduplicate(ranked, _make_set(ranked, np.ones((3, 4)) / 2, trees), depth)) == count
+def test_deduplicate_ignores_style_and_needless_brackets_but_not_order():
+    ranked = _make_candidates(range(4))
+    bold, plain = '<mi mathvariant="bold">a</mi>', "<mi>a</mi>"
+    trees = _Trees(
+        f"<math>{plain}<mo>+</mo><mi>b</mi></math>",
+        f"<math><mrow>{bold}<mo>+</mo><mi>b</mi></mrow><mo>.</mo></math>",
+        f"<math><mi>b</mi><mo>+</mo>{plain}</math>",
+        f"<math><mo>(</mo>{plain}<mo>)</mo><mo>+</mo><mi>b</mi></math>",
+    )
+    kept = deduplicate(ranked, _make_set(ranked, np.ones((4, 4)) / 2, trees))
+    assert [candidate.ref.key for candidate in kept] == [0, 2]
+    assert [ref.key for ref in kept[0].duplicates] == [1, 3]
 
 
 def test_no_candidates_give_no_hits():
-    assert deduplicate([], _make_set([], np.zeros((0, 4)), _Trees()), 50) == []
+    assert deduplicate([], _make_set([], np.zeros((0, 4)), _Trees())) == []
     assert limit_per_paper([], 10, 2) == []
 
 

@@ -18,7 +18,7 @@ from eqkin.trees.normal import HORIZONTAL_TAGS
 
 _CSV_COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
-    "same", "more", "query",
+    "same", "more", "query", "relation",
 )  # fmt: skip
 _MAX_EXPLAINED_PARTS = 6
 _MIN_SYMBOL_RUN = 3  # neighbours that make a part if all of them are single symbols
@@ -37,6 +37,7 @@ def iter_csv_lines(results: Results, *, header: bool) -> Iterator[str]:
                 rank, f"{hit.score:.4f}", f"{hit.similarity:.4f}", f"{hit.words:.4f}", equation.id, equation.latex,
                 equation.section, paper.key, paper.title, "; ".join(paper.authors), paper.year or "",
                 "; ".join(paper.fields), "; ".join(hit.same), hit.more, _describe_query(results),
+                hit.relation,
             )
         )  # fmt: skip
 
@@ -72,7 +73,7 @@ def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool
         formula = Text(f"{rank:>{width}}  {hit.score:.3f} ", style="cyan")
         formula.append(_format_formula(hit.equation, latex), style="default")
         console.print(formula, soft_wrap=True)
-        parts = [format_paper_name(hit.equation.paper), hit.equation.section, hit.equation.id]
+        parts = [hit.relation, format_paper_name(hit.equation.paper), hit.equation.section, hit.equation.id]
         parts += [f"the same in {len(hit.same)} more"] if hit.same else []
         parts += [f"{hit.more} more from this paper"] if hit.more else []
         place = strip_control_chars(" · ".join(part for part in parts if part))
@@ -117,6 +118,8 @@ def _iter_explanation(results: Results, hit: Hit) -> Iterator[str]:
         yield strip_control_chars(f"{mine_text}  ~  {other_text}  ({similarity:.2f})")
     if hit.renaming:
         yield strip_control_chars(", ".join(f"{name} reads as {other}" for name, other in hit.renaming))
+    if hit.changes:
+        yield ", ".join(hit.changes)
 
 
 def _iter_matching_parts(ours: list[Node], theirs: list[Node], answers: dict[int, Node]) -> Iterator[list[Node]]:

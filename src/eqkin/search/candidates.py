@@ -86,6 +86,12 @@ class CandidateSet:
             self._operators = self._snapshot.get_operators(self.keys)
         return self._operators
 
+    def get_operators(self, rows: Sequence[int]) -> OperatorForest:
+        """Return the operator trees of some candidates, in the order of their rows; raises `NoSuchEquation`."""
+        if self._operators is not None and max(rows, default=0) < len(self.keys):
+            return self._operators.select(rows)
+        return self._snapshot.get_operators(np.array([self.refs[row].key for row in rows], np.int64))
+
     @property
     def has_rest(self) -> bool:
         """True if there are candidates that are not ranked by all features and not loaded yet."""

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import cache
-
-import numpy as np
 
 from eqkin.search.candidates import Candidate, CandidateSet
-from eqkin.trees.rows import RowReader
+from eqkin.trees.hashing import hash_strings
+from eqkin.trees.operators import OperatorForest
 
 _SAME_LATEX_COSINE = 0.8  # from which the same LaTeX means the same formula; below, a macro has two meanings
-_SAME_TREE_COSINE = 0.98  # from which trees are compared; a tree with fewer attributes is not farther away
+_SAME_FORM_COSINE = 0.95  # from which the same operator tree means the same formula; below, its notation differs
+_MAX_COMPARED = 250  # candidates whose operator trees are compared
 _SPACING = re.compile(
     r"\\label\s*\{[^{}]*\}|\\(?:nonumber|notag|displaystyle|quad|qquad|left|right|[Bb]igg?[lr]?)(?![A-Za-z])"
     r"|\\[,;:!>\s]|~|\s"
@@ -21,38 +20,40 @@ _SPACING = re.compile(
 _PUNCTUATION = ",.;:"
 
 
-def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet, depth: int) -> list[Candidate]:
+def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[Candidate]:
     """Drop candidates that are the same formula as an earlier one, which lists them as `duplicates`.
 
-    Args:
-        ranked: Best first.
-        candidates: The set they belong to.
-        depth: How many, from the best on, are also compared by their trees; the others by their LaTeX alone.
+    Formulas are the same if their canonical operator trees are, operands in the same order, and their vectors are near;
+    or if they have the same LaTeX and their vectors are not far from each other.
     """
-    vectors = candidates.vectors[[candidate.row for candidate in ranked]]
-    candidates.load_trees(candidate.row for candidate in ranked[:depth])
-    near = np.tril(vectors[:depth] @ vectors[:depth].T >= _SAME_TREE_COSINE, -1)
-    reader = RowReader(variants=False)  # a vector may be bold in one paper and not in another
-
-    @cache
-    def get_normal_form(i: int) -> tuple[int, ...]:
-        return reader.read(candidates.get_node(ranked[i].row)).codes
-
-    by_latex: dict[str, list[int]] = defaultdict(list)
-    kept: dict[int, Candidate] = {}
-    for i, candidate in enumerate(ranked):
-        latex = normalise_latex(candidate.ref.latex)
-        same_latex = (j for j in by_latex[latex] if latex and vectors[i] @ vectors[j] >= _SAME_LATEX_COSINE)
-        first = next(same_latex, None)
-        if first is None and i < depth:
-            alike = (j for j in np.flatnonzero(near[i]).tolist() if j in kept)
-            first = next((j for j in alike if get_normal_form(j) == get_normal_form(i)), None)
+    compared = [candidate.row for candidate in ranked[:_MAX_COMPARED] if candidate.row < len(candidates.keys)]
+    forms = dict(zip(compared, _hash_forms(candidates.get_operators(compared)), strict=True)) if compared else {}
+    earlier: dict[str | int, list[int]] = defaultdict(list)  # rows kept, by form and by LaTeX
+    kept: dict[int, Candidate] = {}  # by row
+    for candidate in ranked:
+        row, latex = candidate.row, normalise_latex(candidate.ref.latex)
+        keys: list[tuple[str | int, float]] = [(latex, _SAME_LATEX_COSINE)] if latex else []
+        keys += [(forms[row], _SAME_FORM_COSINE)] if row in forms else []
+        vectors = candidates.vectors
+        same = (other for key, least in keys for other in earlier[key] if float(vectors[row] @ vectors[other]) >= least)
+        first = next(same, None)
         if first is None:
-            kept[i] = candidate
-            by_latex[latex].append(i)
+            kept[row] = candidate
+            for key, _ in keys:
+                earlier[key].append(row)
         else:
             kept[first].duplicates.append(candidate.ref)
     return list(kept.values())
+
+
+def _hash_forms(operators: OperatorForest) -> list[int]:
+    """Return a hash of each operator tree, in which operands keep their order."""
+    hashes = hash_strings(operators.labels)[operators.label]
+    codes = [
+        hash((hashes[start:end].tobytes(), operators.depth[start:end].tobytes()))
+        for start, end in zip(operators.offsets[:-1].tolist(), operators.offsets[1:].tolist(), strict=True)
+    ]
+    return codes
 
 
 def limit_per_paper(

@@ -25,17 +25,26 @@ from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
 from eqkin.search.query import FormulaReader, Preview
 from eqkin.search.rerank import Ranker, load_bundled_ranker, rerank
-from eqkin.search.results import EquationRecord, Hit, MapPoints, PaperHit, PaperPage, Results, SearchOptions, check_k
+from eqkin.search.results import (
+    WEAK_SCORE,
+    EquationRecord,
+    Hit,
+    MapPoints,
+    PaperHit,
+    PaperPage,
+    Results,
+    SearchOptions,
+    check_k,
+)
 from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees import Forest
-from eqkin.trees.mathml import Node, to_forest, to_mathml, to_node
+from eqkin.trees.mathml import Node, to_mathml, to_node
 
 K = TypeVar("K")
 V = TypeVar("V")
 STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
 HITS_PER_PAPER = 2  # if there are enough other papers
-_COMPARED = 250  # candidates whose trees are compared to find duplicates
 _SLOW_SECONDS = 1.0  # a cached result that took longer
 _SLOW_LIFETIME_FACTOR = 20.0  # stays valid this many times as long, even if the collection changes
 _MAX_CACHED_MAPS = 4
@@ -107,9 +116,9 @@ class SearchEngine:
         formula = self.formulas.read(query)
         clock.record("conversion")
         root = formula.root
-        pattern = Pattern(root) if formula.wildcards else None
-        forest = replace_wildcards(formula.forest) if pattern else formula.forest
-        features = self._extract_features(forest, root, formula.latex, to_mathml(root), pattern)
+        features = self._extract_features(
+            formula.forest, root, formula.latex, to_mathml(root), wildcards=bool(formula.wildcards)
+        )
         clock.record("embedding")
         return self._search(features, options, clock)
 
@@ -187,15 +196,17 @@ class SearchEngine:
             return self._facets.get(snapshot.version, None, snapshot.count_facets)
 
     def _extract_features(
-        self, forest: Forest, root: Node, latex: str, mathml: str, pattern: Pattern | None = None
+        self, forest: Forest, root: Node, latex: str, mathml: str, *, wildcards: bool = False
     ) -> QueryFeatures:
-        """Compute all that a search needs of the query; `forest` is its tree without wildcards."""
-        (vector,) = self.encoder.embed(forest)
+        """Compute all that a search needs of the query."""
+        operators = parse_operators(forest)
+        plain = replace_wildcards(forest) if wildcards else forest
+        (vector,) = self.encoder.embed(plain)
         length = float(np.linalg.norm(vector))
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
-        unit, operators = vector / np.float32(length), parse_operators(to_forest(root) if pattern else forest)
-        return QueryFeatures(latex, mathml, root, unit, extract_features(forest), operators, pattern)
+        unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
+        return QueryFeatures(latex, mathml, root, unit, extract_features(plain), operators, pattern)
 
     def _search(self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch) -> Results:
         with self.backend.snapshot() as snapshot:
@@ -221,9 +232,9 @@ class SearchEngine:
         hits = _build_hits(snapshot, candidates, chosen)
         clock.record("records")
         marked = ""
-        if query is not None and options.explain:
-            hits = _explain(query, candidates, hits)
-            marked = mark_mathml(query.root)
+        if query is not None:
+            hits = _explain(query, candidates, hits, options.explain)
+            marked = mark_mathml(query.root) if options.explain else ""
             clock.record("explaining")
         latex, mathml = (query.latex, query.mathml) if query is not None else ("", "")
         shown = tuple(hit for _, hit in hits)
@@ -233,7 +244,7 @@ class SearchEngine:
         """Choose the hits: each formula once, and not too many of one paper."""
         chosen = list(ranked)
         if options.fold:
-            chosen = deduplicate(ranked, candidates, _COMPARED)
+            chosen = deduplicate(ranked, candidates)
         first = sum(candidate.row < len(candidates.keys) for candidate in chosen)
         return limit_per_paper(chosen, options.k, self.per_paper if options.group else len(chosen), first)
 
@@ -274,16 +285,17 @@ def _build_hits(
 
 
 def _explain(
-    query: QueryFeatures, candidates: CandidateSet, hits: Sequence[tuple[Candidate, Hit]]
+    query: QueryFeatures, candidates: CandidateSet, hits: Sequence[tuple[Candidate, Hit]], parts: bool
 ) -> list[tuple[Candidate, Hit]]:
-    trees = [candidates.get_node(candidate.row) for candidate, _ in hits]
-    return [
-        (
-            candidate,
-            replace(hit, pairings=why.pairings, marked=why.marked, renaming=why.renaming, bindings=why.bindings),
-        )
-        for (candidate, hit), why in zip(hits, explain_hits(query.root, trees, query.pattern), strict=True)
-    ]
+    rows = [candidate.row for candidate, _ in hits]
+    trees = [candidates.get_node(row) for row in rows]
+    reasons = explain_hits(query.root, query.operators, trees, candidates.get_operators(rows), parts=parts)
+    explained = []
+    for (candidate, hit), why in zip(hits, reasons, strict=True):
+        details = {name: getattr(why, name) for name in ("pairings", "marked", "renaming", "bindings", "changes")}
+        relation = why.relation or ("weak" if hit.score < WEAK_SCORE else "similar")
+        explained.append((candidate, replace(hit, relation=relation, **details)))
+    return explained
 
 
 def _project_equations(snapshot: Snapshot, keys: Keys) -> MapPoints:

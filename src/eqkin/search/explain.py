@@ -1,156 +1,412 @@
-"""Explain hits: which of their parts match which parts of the query, and under what names.
+"""Explain hits: how each is related to the query, which of its parts match which parts of the query, under what names.
 
-Like the ranking, the explanation uses substrings of tokens that both formulas have in common: greedy string tiling
-under one renaming of letters (`eqkin.trees.align`). An inner node (a fraction, a row) matches another if all leaves
-below the one are paired with all leaves below the other. A hit that matches a query with wildcards is explained by that
-match.
+Operator trees are matched (`eqkin.trees.matching`), and the matching nodes are shown in the presentation trees. A leaf
+matches a leaf; the signs between matching operands match in order; an inner node (a fraction, a row) matches another if
+all leaves below the one match all leaves below the other.
 """
 
 from __future__ import annotations
 
+import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from eqkin.search.results import Pairing
-from eqkin.search.wildcards import Pattern, PatternMatch, is_wildcard, replace_wildcards
-from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.align import Alignment, align_tokens
-from eqkin.trees.forest import compute_ranks_and_sizes
-from eqkin.trees.mathml import Node, list_nodes, to_forest, to_mathml
-from eqkin.trees.normal import ROW_TAGS
-from eqkin.trees.tokens import MAX_TOKENS, Tokens, extract_tokens
+from eqkin.search.wildcards import find_wildcards
+from eqkin.trees.matching import RELATIONS, OperatorMatch, OperatorTree, align_trees, match_trees
+from eqkin.trees.mathml import Node, list_nodes, to_mathml
+from eqkin.trees.normal import HORIZONTAL_TAGS, ROW_TAGS, is_silent, normalise_tag, normalise_text
+from eqkin.trees.operators import FORM_KINDS, UNORDERED, OperatorForest
 
 _SAME_SIMILARITY = 1.0  # of parts with the same label
 _RENAMED_SIMILARITY = 0.75  # of letters with different names
 _WILDCARD_SIMILARITY = 0.5  # of a wildcard and what it matches
 _SHADE_LEVELS = 3  # classes that shade a match on a page: by a wildcard, renamed, the same
+_MIN_PART_NODES = 3  # of an operator tree that counts as a part of another
+_MIN_RENAMED_OPERATORS = 2  # of one that counts as a part of another under other names
+_GROUP_TAGS = (HORIZONTAL_TAGS - {"msqrt"}) | {"mtable", "mtr", "semantics"}  # their extent says nothing about operands
+_OPENING, _CLOSING = frozenset("([{⟨⌊⌈"), frozenset(")]}⟩⌋⌉")
+_BARS = frozenset("|∥")
+_DOUBLE_SCRIPT_TAGS = frozenset({"msubsup", "munderover"})
+_FINAL_PUNCTUATION = frozenset(".,;:")
+_ACCENTS = {"hat": "\u0302", "tilde": "\u0303", "check": "\u030c", "breve": "\u0306"}
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """The parts that a hit and the query have in common."""
+    """How a hit is related to the query, and the parts that they have in common."""
 
+    relation: str = ""  # see `eqkin.search.results.HIT_RELATIONS`; "" if they only may be similar
     pairings: tuple[Pairing, ...] = ()  # in the order of the query's nodes
     renaming: tuple[tuple[str, str], ...] = ()  # letters of the query and their other names in the hit
     bindings: tuple[tuple[str, str], ...] = ()  # wildcards and the MathML of what they match
     marked: str = ""  # the hit's MathML, nodes numbered, matched ones marked
+    changes: tuple[str, ...] = ()  # what else differs: "commuted", "sides swapped", "notation"
 
 
-def explain_hits(query: Node, hits: Sequence[Node], pattern: Pattern | None = None) -> list[Explanation]:
-    """Explain why each tree matches a query.
+def explain_hits(
+    query: Node, operators: OperatorForest, hits: Sequence[Node], theirs: OperatorForest, *, parts: bool = True
+) -> list[Explanation]:
+    """Explain why each tree is related to a query.
 
     Args:
         query: The query's tree.
+        operators: Its operator tree.
         hits: Trees of the hits.
-        pattern: The query as a pattern, if it has wildcards.
+        theirs: Their operator trees.
+        parts: Whether to list matching parts; otherwise only the relation is found.
     """
-    matches = [pattern.match(hit) if pattern is not None else None for hit in hits]
-    rest = _explain_by_tiling(query, [hit for hit, match in zip(hits, matches, strict=True) if match is None])
-    return [
-        next(rest) if match is None else _explain_match(query, hit, match)
-        for hit, match in zip(hits, matches, strict=True)
-    ]
+    return [_explain(query, operators, hit, theirs, at, parts) for at, hit in enumerate(hits)]
 
 
-def _explain_match(query: Node, hit: Node, match: PatternMatch) -> Explanation:
-    wild = {number for number, node in enumerate(list_nodes(query)) if is_wildcard(node)}
-    pairings = tuple(
-        Pairing(ours, theirs, _WILDCARD_SIMILARITY if ours in wild else _SAME_SIMILARITY)
-        for ours, theirs in match.pairs
-    )
-    bindings = tuple((name, to_mathml(part, display=False)) for name, part in match.bindings.items())
-    return Explanation(pairings, bindings=bindings, marked=mark_mathml(hit, pairings))
+def _explain(
+    query: Node, operators: OperatorForest, hit: Node, theirs: OperatorForest, at: int, parts: bool
+) -> Explanation:
+    ours, other = OperatorTree(operators), OperatorTree(theirs, at)
+    forms = [forest.forms[forest.form_offsets[i]].tolist() for forest, i in ((operators, 0), (theirs, at))]
+    same_forms = {name for name, mine, its in zip(FORM_KINDS, *forms, strict=True) if mine == its}
+    relation, match = _find_relation(query, ours, hit, other, same_forms)
+    if not parts:
+        return Explanation(relation)
+    match = match or align_trees(ours, other)
+    explained = _PartPairs(_Presentation(query), ours, _Presentation(hit), other, match)
+    pairings = explained.list_pairings()
+    changes = _list_changes(ours, other, match)
+    if relation == "rewritten" and not changes:
+        changes = ("notation",)
+    bindings = explained.build_bindings(find_wildcards(query))
+    return Explanation(relation, pairings, _list_renaming(ours, match), bindings, mark_mathml(hit, pairings), changes)
 
 
-def _explain_by_tiling(query: Node, hits: Sequence[Node]) -> Iterator[Explanation]:
-    if not hits:
-        return
-    builder = ForestBuilder()
-    builder.add_forest(replace_wildcards(to_forest(query)))  # its leaves stay where they are
-    for hit in hits:
-        builder.add_forest(to_forest(hit))
-    forest = builder.build()
-    tokens = extract_tokens(forest)
-    ours, *others = (
-        _TreeParts(list_nodes(root), spans)
-        for root, spans in zip((query, *hits), _compute_spans(forest, tokens), strict=True)
-    )
-    for at, (hit, theirs) in enumerate(zip(hits, others, strict=True), 1):
-        tiling = align_tokens(tokens, tokens, at)
-        pairings = _pair_nodes(ours, theirs, tiling)
-        renaming = _find_renaming(ours.nodes, theirs.nodes, tiling)
-        yield Explanation(pairings, renaming, (), mark_mathml(hit, pairings))
+def _find_relation(
+    query: Node, ours: OperatorTree, hit: Node, theirs: OperatorTree, same_forms: set[str]
+) -> tuple[str, OperatorMatch | None]:
+    """Return the relation of a hit to the query, and the match that shows it."""
+    if ours.is_open[0]:
+        match = match_trees(ours, theirs)
+        return ("" if match is None else "same" if match.whole else "contains"), match
+    if _list_signs(query) == _list_signs(hit):
+        return "same", match_trees(ours, theirs, part=False)
+    match = match_trees(ours, theirs, part=False)
+    if match is not None or same_forms & {"canonical", "weak"}:
+        return "rewritten", match
+    match = match_trees(ours, theirs, rename=True, part=False)
+    if match is not None or "renamed" in same_forms:
+        return "renamed", match
+    for relation, pattern, tree in (("contains", ours, theirs), ("part of", theirs, ours)):
+        for rename in (False, True):
+            if _is_part_worth_naming(pattern, rename, relation):
+                match = match_trees(pattern, tree, rename=rename)
+                if match is not None:
+                    return relation, match if pattern is ours else _invert(match)
+    return "", None
 
 
-class _TreeParts:
-    """A tree's nodes in breadth-first order, and for each the span of the tokens at and below it."""
-
-    def __init__(self, nodes: list[Node], spans: list[tuple[int, int]]) -> None:
-        self.nodes, self.spans = nodes, spans
-        self.rows: dict[tuple[int, int], list[int]] = defaultdict(
-            list
-        )  # nested rows with the same span, the outer one first
-        for number, (node, span) in enumerate(zip(nodes, spans, strict=True)):
-            if node.tag in ROW_TAGS and node.children and span[0] < span[1]:
-                self.rows[span].append(number)
+def _is_part_worth_naming(tree: OperatorTree, rename: bool, relation: str) -> bool:
+    """Return whether it says something that a tree occurs in another: a letter occurs in most of them."""
+    operators = sum(map(bool, tree.children))
+    if rename:
+        return operators >= _MIN_RENAMED_OPERATORS
+    return relation == "contains" or (operators > 0 and len(tree) >= _MIN_PART_NODES)
 
 
-def _compute_spans(forest: Forest, tokens: Tokens) -> list[list[tuple[int, int]]]:
-    """Return the span of tokens below each node of each tree; an empty one where some tokens were cut off."""
-    rank, size = compute_ranks_and_sizes(forest.n_children, forest.offsets)
-    start = rank + np.repeat(forest.offsets[:-1], forest.sizes)
-    is_token = np.zeros(len(rank), np.int64)
-    within = tokens.node >= 0
-    is_token[start[(tokens.node + forest.offsets[:-1, None])[within]]] = 1
-    before = np.concatenate(([0], np.cumsum(is_token)))
-    first = np.repeat(before[forest.offsets[:-1]], forest.sizes)
-    begin, end = before[start] - first, before[start + size] - first
-    begin = np.where(end >= MAX_TOKENS, end, begin)
-    spans = list(zip(begin.tolist(), end.tolist(), strict=True))
-    return [spans[i:j] for i, j in zip(forest.offsets[:-1].tolist(), forest.offsets[1:].tolist(), strict=True)]
+def _invert(match: OperatorMatch) -> OperatorMatch:
+    pairs = [(theirs, ours) for ours, theirs in match.pairs]
+    return OperatorMatch(False, pairs, {theirs: ours for ours, theirs in match.renaming.items()})
 
 
-def _pair_nodes(ours: _TreeParts, theirs: _TreeParts, tiling: Alignment) -> tuple[Pairing, ...]:
-    """Pair nodes, each at most once: aligned leaves, and inner nodes whose leaves are all aligned with each other."""
-    partner = dict(tiling.places)
-    nodes = dict(tiling.pairs)
-    values = {
-        node: _SAME_SIMILARITY if same and not is_wildcard(ours.nodes[node]) else _RENAMED_SIMILARITY
-        for node, same in zip(nodes, tiling.same, strict=True)
-    }
-    similarity = dict(zip(partner, values.values(), strict=True))
-    pairings: dict[int, Pairing] = {}
-    for number, (node, (start, end)) in enumerate(zip(ours.nodes, ours.spans, strict=True)):
-        if not node.children:
-            if number in nodes and not theirs.nodes[nodes[number]].children:
-                pairings[number] = Pairing(number, nodes[number], values[number])
-            continue
-        places = [partner[place] for place in range(start, end) if place in partner]
-        if not places or len(places) < end - start or max(places) - min(places) + 1 != len(places):
-            continue  # no whole span is aligned with it
-        there = min(places), max(places) + 1
-        if number in nodes:
-            other = nodes[number] if theirs.spans[nodes[number]] == there else -1
-        else:
-            depth = ours.rows[start, end].index(number) if number in ours.rows[start, end] else 0
-            other = next(iter(theirs.rows.get(there, ())[depth:]), -1)
-        if other >= 0:
-            pairings[number] = Pairing(number, other, sum(similarity[k] for k in range(start, end)) / (end - start))
-    return tuple(pairings.values())
+def _list_signs(root: Node) -> list[str]:
+    """List what a formula shows, without spaces, styles and the punctuation at its end."""
+    signs: list[str] = []
+    stack: list[Node | str] = [root]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, str):
+            signs.append(node)
+        elif node.children:
+            row = node.tag in ROW_TAGS
+            stack += [] if row else [")"]
+            stack += reversed(node.children)
+            signs += [] if row else [f"{normalise_tag(node.tag)}("]
+        elif not is_silent(node.tag, node.text, exact=True):
+            signs.append(normalise_text(node.text, exact=True))
+    while len(signs) > 1 and signs[-1] in _FINAL_PUNCTUATION:
+        signs.pop()
+    return signs
 
 
-def _find_renaming(ours: list[Node], theirs: list[Node], tiling: Alignment) -> tuple[tuple[str, str], ...]:
-    """List letters and their other names; without a match, a wildcard counts as a letter."""
-    same = dict(zip(tiling.pairs, tiling.same, strict=True))
-    letters = ((ours[pair[0]], theirs[pair[1]], same[pair]) for pair in tiling.letters)
-    return tuple(
-        (mine.text, other.text)
-        for mine, other, alike in letters
-        if mine.text != other.text and (not alike or is_wildcard(mine))
-    )
+def _list_changes(ours: OperatorTree, theirs: OperatorTree, match: OperatorMatch) -> tuple[str, ...]:
+    """List in which ways matching operands have another order."""
+    partner = dict(match.pairs)
+    changes = set()
+    for node, other in match.pairs:
+        if node < len(ours) and ours.labels[node] in UNORDERED and other < len(theirs):
+            places = {child: at for at, child in enumerate(theirs.children[other])}
+            order = [places[partner[x]] for x in ours.children[node] if partner.get(x) in places]
+            if order != sorted(order):
+                changes.add("sides swapped" if ours.labels[node] in RELATIONS else "commuted")
+    return tuple(sorted(changes))
+
+
+def _list_renaming(tree: OperatorTree, match: OperatorMatch) -> tuple[tuple[str, str], ...]:
+    """List variables and their other names, without an index or an accent that both have."""
+    found: dict[tuple[str, str], None] = {}
+    for ours, theirs in sorted(match.renaming.items(), key=lambda names: tree.labels.index(names[0])):
+        mine, other = ours.removeprefix("v:"), theirs.removeprefix("v:")
+        for sign in "_.":
+            base, _, rest = mine.partition(sign)
+            base_there, _, rest_there = other.partition(sign)
+            if rest and rest == rest_there:
+                mine, other = base, base_there
+        if mine != other:
+            found[_show_name(mine), _show_name(other)] = None
+    return tuple(found)
+
+
+def _show_name(name: str) -> str:
+    base, _, accent = name.partition(".")
+    accent, mark, index = accent.partition("_")
+    return unicodedata.normalize("NFC", base + _ACCENTS.get(accent, accent)) + mark + index
+
+
+class _Presentation:
+    """A presentation tree: its nodes, breadth first, and the visible leaves below each of them, in reading order."""
+
+    def __init__(self, root: Node) -> None:
+        self.root, self.nodes = root, list_nodes(root)
+        number = {id(node): at for at, node in enumerate(self.nodes)}
+        self.children = [[number[id(child)] for child in node.children] for node in self.nodes]
+        self.leaves: list[int] = []
+        starts, ends = [0] * len(self.nodes), [0] * len(self.nodes)
+        stack = [(0, False)]
+        while stack:
+            node, done = stack.pop()
+            if done:
+                ends[node] = len(self.leaves)
+                continue
+            starts[node] = len(self.leaves)
+            stack.append((node, True))
+            stack += [(child, False) for child in reversed(self.children[node])]
+            if not self.children[node] and not is_silent(self.nodes[node].tag, self.nodes[node].text, exact=True):
+                self.leaves.append(node)
+        self.spans = list(zip(starts, ends, strict=True))
+
+    def get_text(self, leaf: int) -> str:
+        """Return the text of a leaf, by its position in reading order."""
+        return normalise_text(self.nodes[self.leaves[leaf]].text, exact=True)
+
+    def is_sign(self, leaf: int) -> bool:
+        """Return whether a leaf is an operator."""
+        return self.nodes[self.leaves[leaf]].tag == "mo"
+
+    def find_node(self, tree: OperatorTree, node: int) -> int:
+        """Return the presentation node of a node of an operator tree."""
+        origin = min(tree.origins[node], len(self.nodes) - 1)
+        children = self.children[origin]
+        return children[tree.script[node]] if node in tree.script and len(children) > 1 else origin
+
+    def get_span(self, tree: OperatorTree, node: int) -> tuple[int, int]:
+        """Return the leaves of the presentation node of a node of an operator tree."""
+        origin = self.find_node(tree, node)
+        if self.nodes[origin].tag in _DOUBLE_SCRIPT_TAGS and not tree.children[node]:
+            base, index = self.children[origin][:2]  # a name with an index: without the exponent
+            return self.spans[base][0], self.spans[index][1]
+        return self.spans[origin]
+
+    def list_extents(self, tree: OperatorTree) -> list[tuple[int, int]]:
+        """Return the leaves from the first to the last of each node of an operator tree; (0, 0) if it has none."""
+        extents: list[tuple[int, int]] = [(0, 0)] * len(tree.labels)
+        for node in range(len(tree.labels) - 1, -1, -1):
+            tag, span = self.nodes[self.find_node(tree, node)].tag, self.get_span(tree, node)
+            parts = [extents[child] for child in tree.children[node]]
+            inner = (min(parts)[0] - 1, max(end for _, end in parts) + 1) if parts else span
+            if tag not in _GROUP_TAGS or (span == inner and self.get_text(span[0]) in _OPENING):
+                parts.append(span)
+            parts = [part for part in parts if part[0] < part[1]]
+            if parts:
+                start, end = min(parts)[0], max(end for _, end in parts)
+                bar = self.get_text(start) if span == (start, start + 1) else ""
+                closing = (leaf for leaf in range(end, len(self.leaves)) if self.get_text(leaf) == bar)
+                end = next(closing, end - 1) + 1 if bar in _BARS else end
+                extents[node] = self._balance(start, end)
+        return extents
+
+    def is_written(self, tree: OperatorTree, node: int) -> bool:
+        """Return whether a leaf of an operator tree is written, not implied as the exponent 1/2 of a root is."""
+        composed = tree.children[node] or any(sign in tree.labels[node] for sign in "_.′^")
+        return bool(composed) or not self.children[self.find_node(tree, node)]
+
+    def list_names(self, tree: OperatorTree) -> set[int]:
+        """Return the leaves that are names, numbers and other operands, not signs."""
+        names: set[int] = set()
+        for node, children in enumerate(tree.children):
+            if not children and self.is_written(tree, node):
+                names.update(range(*self.get_span(tree, node)))
+        return names
+
+    def _balance(self, start: int, end: int) -> tuple[int, int]:
+        """Extend leaves to the brackets that close those opened among them."""
+        depth = 0
+        for leaf in range(start, len(self.leaves)):
+            if leaf >= end and depth <= 0:
+                break
+            text = self.get_text(leaf)
+            depth += (text in _OPENING) - (text in _CLOSING)
+            if leaf >= end and depth <= 0:
+                return start, leaf + 1
+        return start, end
+
+    def list_maximal_nodes(self, leaves: set[int]) -> list[int]:
+        """List the nodes whose leaves are all among these, without those below them."""
+        found, stack = [], [0]
+        while stack:
+            node = stack.pop()
+            start, end = self.spans[node]
+            if start < end and leaves.issuperset(range(start, end)):
+                found.append(node)
+            elif start < end:
+                stack += reversed(self.children[node])
+        return found
+
+    def build_part(self, leaves: set[int]) -> Node:
+        """Return the tree of some leaves."""
+        nodes = [self.nodes[number] for number in self.list_maximal_nodes(leaves)]
+        return nodes[0] if len(nodes) == 1 else Node("mrow", children=nodes)
+
+
+class _PartPairs:
+    """Matching nodes of operator trees as matching nodes of presentation trees."""
+
+    def __init__(
+        self, query: _Presentation, ours: OperatorTree, hit: _Presentation, theirs: OperatorTree, match: OperatorMatch
+    ) -> None:
+        self._query, self._ours, self._hit, self._theirs, self._match = query, ours, hit, theirs, match
+        self._pairings: dict[int, list[Pairing]] = {}
+        self._partner: dict[int, tuple[int, int, float]] = {}  # of each leaf of the query: leaves of the hit
+        self._used: set[int] = set()  # nodes of the hit
+        self._extents, self._extents_there = query.list_extents(ours), hit.list_extents(theirs)
+        self._names, self._names_there = query.list_names(ours), hit.list_names(theirs)
+
+    def list_pairings(self) -> tuple[Pairing, ...]:
+        """List all pairs of matching presentation nodes."""
+        query, hit = self._query, self._hit
+        if _list_shapes(query.nodes) == _list_shapes(hit.nodes) and not self._ours.is_open[0]:
+            return tuple(Pairing(node, node, _SAME_SIMILARITY) for node in range(len(query.nodes)))
+        inner = []
+        for ours, theirs in self._match.pairs:
+            if self._ours.get_wildcard(ours) and self._match.bindings:
+                self._pair_wildcard(ours, theirs)
+            elif self._ours.children[ours] and self._theirs.children[theirs]:
+                inner.append((ours, theirs))
+            elif query.is_written(self._ours, ours) and hit.is_written(self._theirs, theirs):
+                same = self._ours.named[ours] == self._theirs.named[theirs]
+                self._pair_names(query.get_span(self._ours, ours), hit.get_span(self._theirs, theirs), same)
+        for ours, theirs in sorted(
+            inner, key=lambda pair: (self._extents[pair[0]][1] - self._extents[pair[0]][0], pair)
+        ):
+            self._pair_signs(self._extents[ours], self._extents_there[theirs])
+        self._pair_inner_nodes()
+        return tuple(pairing for node in sorted(self._pairings) for pairing in self._pairings[node])
+
+    def build_bindings(self, names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+        """Return the MathML of what each wildcard matches, in the order of their names."""
+        bindings = self._match.bindings
+        return tuple(
+            (name, to_mathml(self._hit.build_part(self._list_leaves(bindings[name])), display=False))
+            for name in names
+            if name in bindings
+        )
+
+    def _list_leaves(self, nodes: Sequence[int]) -> set[int]:
+        """Return the leaves of operands, with the signs before all but the first."""
+        leaves: set[int] = set()
+        for start, end in sorted(self._extents_there[node] for node in nodes):
+            while (
+                leaves
+                and start
+                and self._hit.nodes[self._hit.leaves[start - 1]].tag == "mo"
+                and start - 1 not in leaves
+            ):
+                start -= 1
+            leaves.update(range(start, end))
+        return leaves
+
+    def _add(self, ours: int, theirs: int, similarity: float) -> None:
+        if ours not in self._pairings and theirs not in self._used:
+            self._pairings[ours] = [Pairing(ours, theirs, similarity)]
+            self._used.add(theirs)
+
+    def _pair_wildcard(self, ours: int, theirs: int) -> None:
+        node = self._query.find_node(self._ours, ours)
+        start, end = self._extents_there[theirs]
+        for there in self._hit.list_maximal_nodes(set(range(start, end))):
+            self._pairings.setdefault(node, []).append(Pairing(node, there, _WILDCARD_SIMILARITY))
+            self._used.add(there)
+        first = self._query.spans[node][0]
+        known = self._partner.get(first, (start, end, _WILDCARD_SIMILARITY))
+        self._partner[first] = (min(start, known[0]), max(end, known[1]), _WILDCARD_SIMILARITY)
+
+    def _pair_names(self, ours: tuple[int, int], theirs: tuple[int, int], same: bool) -> None:
+        """Pair the leaves of two names; leaf by leaf, if both have the same number."""
+        query, hit = self._query, self._hit
+        (start, end), (first, last) = ours, theirs
+        if first == last or any(leaf in self._partner for leaf in range(start, end)):
+            return
+        if end - start == last - first:
+            for leaf, there in zip(range(start, end), range(first, last), strict=True):
+                alike = same or query.get_text(leaf) == hit.get_text(there)
+                similarity = _SAME_SIMILARITY if alike else _RENAMED_SIMILARITY
+                self._partner[leaf] = there, there + 1, similarity
+                self._add(query.leaves[leaf], hit.leaves[there], similarity)
+            return
+        similarity = _SAME_SIMILARITY if same else _RENAMED_SIMILARITY
+        self._partner.update({leaf: (first, last, similarity) for leaf in range(start, end)})
+        mine, other = query.list_maximal_nodes(set(range(*ours))), hit.list_maximal_nodes(set(range(*theirs)))
+        if mine:
+            self._add(mine[0], other[0], similarity)
+
+    def _pair_signs(self, ours: tuple[int, int], theirs: tuple[int, int]) -> None:
+        """Pair what remains of two matching parts, signs and brackets, in order."""
+        query, hit = self._query, self._hit
+        left = [leaf for leaf in range(*theirs) if hit.leaves[leaf] not in self._used and leaf not in self._names_there]
+        for leaf in range(*ours):
+            if leaf in self._partner or leaf in self._names:
+                continue
+            there = next((at for at in left if query.get_text(leaf) == hit.get_text(at)), None)
+            if there is not None:
+                left = [at for at in left if at > there]
+                self._partner[leaf] = there, there + 1, _SAME_SIMILARITY
+                self._add(query.leaves[leaf], hit.leaves[there], _SAME_SIMILARITY)
+
+    def _pair_inner_nodes(self) -> None:
+        """Pair fractions, scripts and rows whose leaves match each other, and nothing else does."""
+        query, hit = self._query, self._hit
+        by_span: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for number, span in enumerate(hit.spans):
+            if hit.children[number] and number not in self._used:
+                by_span[span].append(number)
+        for number, (start, end) in enumerate(query.spans):
+            partners = [self._partner[leaf] for leaf in range(start, end) if leaf in self._partner]
+            if not query.children[number] or len(partners) < max(end - start, 1) or number in self._pairings:
+                continue
+            there = min(first for first, _, _ in partners), max(last for _, last, _ in partners)
+            covered = {leaf for first, last, _ in partners for leaf in range(first, last)}
+            if len(covered) < there[1] - there[0]:
+                continue
+            tag = query.nodes[number].tag
+            other = next((node for node in by_span[there] if _have_same_role(tag, hit.nodes[node].tag)), None)
+            if other is not None:
+                by_span[there].remove(other)
+                self._add(number, other, sum(value for _, _, value in partners) / len(partners))
+
+
+def _list_shapes(nodes: Iterable[Node]) -> list[tuple[str, str, int]]:
+    return [(node.tag, node.text, len(node.children)) for node in nodes]
+
+
+def _have_same_role(tag: str, other: str) -> bool:
+    return normalise_tag(tag) == normalise_tag(other) or (tag in ROW_TAGS and other in ROW_TAGS)
 
 
 def mark_mathml(root: Node, pairings: Iterable[Pairing] = ()) -> str:

@@ -6,6 +6,8 @@ for letters. Their names are restored in the tree.
     ?x          a question mark and a letter, unless the mark ends a question: after a word, or before a word and after
                 a digit or a closing bracket
     \qvar{x}    anywhere
+    ?           alone, where an operand is missing: at the beginning, after a sign or an opening bracket; each one is a
+                wildcard of its own, named by its number (`?1`)
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from queue import LifoQueue
 
@@ -39,6 +42,7 @@ _WILDCARD_TOKEN = re.compile(
     r"|(?P<text>\\(?:text[a-z]*|[mhf]box|tag\*?|label|ref)\s*\{[^{}]*\})"
     r"|(?P<command>\\(?:[A-Za-z]+|.))"
     r"|\?(?P<letter>[^\W\d_])(?=(?P<more>[^\W\d_])?)"
+    r"|(?P<alone>\?)(?!\?)"
     r"|(?P<other>.)",
     re.DOTALL,
 )
@@ -214,12 +218,15 @@ def insert_placeholders(text: str) -> Placeholders:
     if "?" not in text and "\\qvar" not in text:
         return Placeholders(RewrittenText(text), {})
     free = (character for code in _PLACEHOLDER_CODES if (character := chr(code)) not in text)
+    numbers = (str(number) for number in count(1) if f"{{{number}}}" not in text)
     signs: dict[str, str] = {}
     word = ""  # just before the match: a question mark after it may end a question
+    operand = ""  # end of the operand before the match, spaces aside
 
     def replace(match: re.Match[str]) -> str:
-        nonlocal word
+        nonlocal word, operand
         before, word = word, ""
+        complete, operand = operand and before != "d", operand if match[0].isspace() and operand != "}" else ""
         name = re.sub(r"[\W_]", "", match["braced"] or "")
         if match["letter"]:
             asked = len(before) > 1 or (before and not before.isalpha() and match["more"])
@@ -230,8 +237,14 @@ def insert_placeholders(text: str) -> Placeholders:
                 word = (before if before.isalpha() else "") + character
             elif character.isdigit() or character in ")]":
                 word = character
+            operand = character if character.isalnum() or character in ")]}!'." else operand
+        elif match["text"] or match["command"] in (r"\&", r"\%", r"\}"):
+            operand = match[0]
+        elif match["alone"] and not complete:
+            name = next(numbers)
         if not name:
             return match[0]
+        operand = name
         if name not in signs:
             signs[name] = next(free, "")
         return rf"{{\mathord{{{signs[name]}}}}}" if signs[name] else match[0]

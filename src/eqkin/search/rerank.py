@@ -229,7 +229,7 @@ def rerank(query: QueryFeatures | None, candidates: CandidateSet, ranker: Ranker
         cosines = np.clip(candidates.vectors @ query.vector, -1, 1)  # float16 vectors are not exactly of length 1
         relevance = ranker.score(query.formula, extract_features(candidates.forest), cosines)
         if query.pattern is not None:
-            relevance = rank_matches_first(relevance, query.pattern, candidates.get_node, range(len(candidates)))
+            relevance = rank_matches_first(relevance, query.pattern, candidates.operators, range(len(candidates)))
     ranked = []
     for row, (ref, cosine, relevant) in enumerate(
         zip(candidates.refs, cosines.tolist(), relevance.tolist(), strict=True)

@@ -17,6 +17,17 @@ from eqkin.limits import LIMITS
 from eqkin.search.wildcards import find_wildcards
 from eqkin.trees.mathml import parse_mathml
 
+# how a hit is related to the query; the first that applies
+HIT_RELATIONS = {
+    "same": "the same formula, up to spacing and style; or all of it has the form of a query with wildcards",
+    "rewritten": "the same statement with the same names: another notation, or terms in another order or place",
+    "renamed": "the same after a consistent renaming of variables",
+    "contains": "the query is a part of the hit, with its names or consistently renamed",
+    "part of": "the hit is a part of the query, with its names or consistently renamed",
+    "similar": "none of these",
+    "weak": "none of these, and the score is low",
+}
+WEAK_SCORE = 0.1  # below it, a hit that is only similar is weak
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell
 
 
@@ -78,6 +89,8 @@ class Hit:
     marked: str = ""  # with `explain`: the MathML, nodes numbered (`data-node`), matched ones of class `kin kin-1` .. 3
     renaming: tuple[tuple[str, str], ...] = ()  # with `explain`: letters of the query and their other names in the hit
     bindings: tuple[tuple[str, str], ...] = ()  # with `explain`: the query's wildcards, MathML of what they match
+    relation: str = ""  # to the query, one of `HIT_RELATIONS`; "" for a search by text alone
+    changes: tuple[str, ...] = ()  # with `explain`: "commuted", "sides swapped", "notation"
 
 
 @dataclass(frozen=True)
@@ -96,10 +109,10 @@ class Results:
 
     @property
     def lacks_form(self) -> bool:
-        """True if the query has wildcards and no hit has its form; known only of explained hits."""
-        if not any(hit.marked for hit in self.hits) or any(hit.bindings for hit in self.hits):
+        """True if the query has wildcards and no hit has its form, or a part of that form."""
+        if any(hit.relation in ("", "same", "contains") for hit in self.hits):
             return False
-        return bool(find_wildcards(parse_mathml(self.mathml)))
+        return bool(self.hits) and bool(find_wildcards(parse_mathml(self.mathml)))
 
 
 @dataclass(frozen=True)

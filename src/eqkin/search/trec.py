@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,11 @@ import numpy.typing as npt
 
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
+from eqkin.mathml.operators import parse_operators
 from eqkin.search.query import FormulaReader
 from eqkin.search.rerank import RERANK_DEPTH, Ranker, compute_relevance, load_bundled_ranker
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
 from eqkin.trees import Forest, ForestBuilder
-from eqkin.trees.mathml import to_node
 
 _UNREADABLE_SCORE = -1.0  # below any score
 _TOPICS_PER_BATCH = 128  # whose scores are in memory together
@@ -78,7 +77,7 @@ def encode_formulas(
             problems[name] = read
             continue
         if read.wildcards:
-            patterns[name] = Pattern(read.root)
+            patterns[name] = Pattern(parse_operators(read.forest))
         builder.add_forest(replace_wildcards(read.forest) if read.wildcards else read.forest)
     forest = builder.build()
     vectors = encoder.embed(forest)
@@ -100,7 +99,8 @@ def iter_run_lines(
             found = next(rows)
             if topic in topics.patterns:
                 best = np.argsort(-found, kind="stable")[:RERANK_DEPTH].tolist()
-                found = rank_matches_first(found, topics.patterns[topic], partial(to_node, formulas.forest), best)
+                operators = parse_operators(formulas.forest.select(best))
+                found = rank_matches_first(found, topics.patterns[topic], operators, best)
             scores[: len(found)] = found
         order = np.argsort(-scores, kind="stable")
         for rank, number in enumerate(order.tolist(), 1):

@@ -6,12 +6,11 @@
     identified   limits and scripts (`munder` is `msub`); signs that look or mean the same (`normalise_text`);
                  a symbol that is not a letter is an operator, whatever its tag
 
-It has two representations with the same rules. `Normaliser` computes it for a whole forest in flat arrays, for terms
-and tokens; the remaining nodes keep their depth-first order, so a subtree is still contiguous. `eqkin.trees.rows` reads
-a single tree as rows of items, for wildcards and deduplication.
+`Normaliser` computes it for a whole forest in flat arrays, for terms and tokens; the remaining nodes keep their
+depth-first order, so a subtree is still contiguous.
 
 The bundled ranker and idf table were learned on terms of this normal form: a change of its rules changes their hashes.
-Rules that came later are therefore an option, `exact`, of the representation that compares formulas sign by sign.
+Rules that came later are therefore an option, `exact`, for comparing formulas sign by sign.
 """
 
 from __future__ import annotations
