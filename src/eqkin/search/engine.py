@@ -232,7 +232,7 @@ class SearchEngine:
         hits = _build_hits(snapshot, candidates, chosen)
         clock.record("records")
         marked = ""
-        if query is not None:
+        if query is not None and hits:
             hits = _explain(query, candidates, hits, options.explain)
             marked = mark_mathml(query.root) if options.explain else ""
             clock.record("explaining")
