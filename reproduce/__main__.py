@@ -78,29 +78,36 @@ def ablation(
 
 
 @app.command()
-def labelled(
+def sets(
     library: LibraryFolder,
-    files: LabelledFiles = None,
-    names: Systems = _EVERY,
+    judged_sets: JudgedFolders = None,
+    labelled_sets: LabelledFiles = None,
+    names: Systems = "eqkin,eqkin-vector,operator-terms,tfidf-latex,approach0",
     corpus: FitCorpus = None,
+    searched: Annotated[bool, typer.Option("--end-to-end", help="Also search a copy of the library.")] = False,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
     small: Small = False,
 ) -> None:
-    """Compare systems on labelled equations: the atlas, or files of your own."""
-    from eqkin.evaluation.labelled import LABELLED_COLUMNS, load_atlas_set, read_labelled, run_labelled
-    from eqkin.evaluation.tables import Table
-    from reproduce.published import LARGE_SCALE_ROWS
+    """Compare systems on all sets: judged, labelled, the atlas, and laws in several notations among other formulas.
 
-    with open_progress(False) as log:
+    Other formulas are drawn from the library. The first system is tested against each other one.
+    """
+    from eqkin.evaluation.judged import JudgedSet
+    from eqkin.evaluation.labelled import load_atlas_set, read_labelled
+    from reproduce.sets import draw_distractors, read_notations, run_end_to_end, run_sets
+
+    with open_progress(False) as log, Library.open(library, create=False) as opened:
         context = make_context(out, device, small, log)
-        sets = [read_labelled(path) for path in files or []] or [load_atlas_set()]
         chosen = make_all_systems(split_names(names), context)
+        judged = [JudgedSet.read(folder) for folder in judged_sets or []]
+        notations = read_notations()
+        labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), *notations]
+        check_distinct("sets", (one.name for one in (*judged, *labelled)))
         fit_systems(chosen, context, corpus, library)
-        result = run_labelled(context, chosen, sets)
-        caption = "On the paper's own 103 equations in 13 categories, so not comparable with other sets."
-        paper = Table("labelled-paper", "The paper's figures", LABELLED_COLUMNS[:2], LARGE_SCALE_ROWS, caption)
-        result.tables.append(paper)
+        result = run_sets(context, chosen, judged, labelled, draw_distractors(opened, context, labelled))
+        if searched:
+            result.tables.append(run_end_to_end(context, opened, notations))
         save_result(context, result)
     print_tables(result, as_json=False)
 
@@ -154,29 +161,6 @@ def equalities(
         context = make_context(out, device, small, log)
         result, plots = run_equalities(context, load_corpus(corpus, library), split_names(names) or None)
         save_result(context, result, plots)
-    print_tables(result, as_json=False)
-
-
-@app.command()
-def judged(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="With topics.tsv, formulas.tsv and qrels.txt.")],
-    library: LibraryFolder,
-    names: Systems = _EVERY,
-    corpus: FitCorpus = None,
-    out: CacheFolder = DEFAULT_FOLDER,
-    device: Device = "auto",
-    small: Small = False,
-) -> None:
-    """Compare systems on judged formulas, as `eqkin evaluate judged` does, and keep the result for the report."""
-    from eqkin.evaluation.judged import JudgedSet, run_judged
-
-    with open_progress(False) as log:
-        context = make_context(out, device, small, log)
-        chosen = make_all_systems(split_names(names), context)
-        judged_set = JudgedSet.read(folder)
-        fit_systems(chosen, context, corpus, library)
-        result = run_judged(context, chosen, judged_set)
-        save_result(context, result)
     print_tables(result, as_json=False)
 
 
@@ -235,13 +219,13 @@ def tune(
 
     import_optional("sklearn.ensemble")
     with open_progress(False) as log:
-        sets: list[JudgedSet | LabelledSet] = [JudgedSet.read(folder) for folder in judged_sets or []]
-        sets += [read_labelled(path) for path in labelled_sets or []] + ([load_atlas_set()] if atlas else [])
-        if not sets:
+        known: list[JudgedSet | LabelledSet] = [JudgedSet.read(folder) for folder in judged_sets or []]
+        known += [read_labelled(path) for path in labelled_sets or []] + ([load_atlas_set()] if atlas else [])
+        if not known:
             raise BadInput("there is nothing to train on: give --judged or --labelled sets")
-        check_distinct("sets", [one.name for one in sets])
+        check_distinct("sets", [one.name for one in known])
         log("comparing formulas")
-        found = make_examples(sets, Encoder.load(model))
+        found = make_examples(known, Encoder.load(model))
         scores = cross_validate(found, trees=trees, log=log)
         log("training on all sets")
         fit_examples(found, trees).save(file)
@@ -279,15 +263,9 @@ def run_all(
     In full it needs a GPU and all extras (`eqkin[eval,train]`). Without Chromium the bitmap CNN is left out, without
     pya0 approach0.
     """
-    from eqkin.evaluation.judged import JudgedSet
-    from eqkin.evaluation.labelled import read_labelled
     from reproduce.speed import read_reports
 
-    for folder in judged_sets or []:
-        JudgedSet.read(folder)  # errors now rather than after hours of training
-    for path in labelled_sets or []:
-        read_labelled(path)
-    read_reports(benchmarks or [])
+    read_reports(benchmarks or [])  # errors now rather than after hours of training
     missing = find_missing_systems()
     for name in missing:
         typer.secho(f"{name} is left out: what it needs is not installed", err=True, fg="yellow")
@@ -295,12 +273,10 @@ def run_all(
     def select(names: str) -> str:
         return ",".join(name for name in split_names(names) if name not in missing)
 
+    sets(library, judged_sets, labelled_sets, select(_EVERY), searched=True, out=out, device=device, small=small)
     ablation(library, names=select(_ABLATION), out=out, device=device, small=small)
-    labelled(library, labelled_sets, select(_EVERY), out=out, device=device, small=small)
     study(library, out=out, device=device, small=small)
     equalities(library, out=out, device=device, small=small)
-    for folder in judged_sets or []:
-        judged(folder, library, select(_EVERY), out=out, device=device, small=small)
     if benchmarks:
         speed(benchmarks, out=out)
     examples(library, out=out)

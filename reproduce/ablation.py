@@ -277,8 +277,8 @@ def run_ablation(
         for variant, one in networks.items()
         if variant != FULL
     }
-    gain = _compute_difference(triples, own, networks[FULL], weights)
-    tables = [table, _make_differences_table(networks, differences), _make_eqkin_table(gain)]
+    gain = {EQKIN: _compute_difference(triples, own, networks[FULL], weights)}
+    tables = [table, _make_differences_table(networks | {EQKIN: own}, differences | gain)]
     if labelled is not None:
         tables.append(_make_scale_table(context, networks[FULL], labelled))
     facts = {
@@ -347,27 +347,17 @@ def _compute_paper_difference(variant: str) -> dict[str, Score]:
 def _make_differences_table(networks: dict[str, AblationScores], differences: dict[str, dict[str, Score]]) -> Table:
     rows = []
     for variant, scores in differences.items():
-        pairs = zip(networks[variant].correct, networks[FULL].correct, strict=True)
+        pairs = zip(networks[variant].correct, networks[FULL].correct, strict=variant != EQKIN)
         seeds = ", ".join(f"{100 * (float(a.mean()) - float(b.mean())):+.1f}" for a, b in pairs)
-        rows.append(TableRow(networks[variant].title, {**scores, "seeds": seeds}))
-    rows += [TableRow(_PAPER_TITLES[one], dict(_compute_paper_difference(one)), PAPER) for one in differences]
+        rows.append(TableRow(networks[variant].title, {**scores, **({} if variant == EQKIN else {"seeds": seeds})}))
+    rows += [TableRow(_PAPER_TITLES[one], dict(_compute_paper_difference(one)), PAPER) for one in _PAPER_TITLES]
     caption = (
         "Points more (+) or less (-) than the full model, on the same triples and labelled equations, mean over seeds; "
         "95 % intervals by bootstrap over works, and over labels. They do not include the variation of seeds, which is "
         "shown next to them."
     )
     columns = [column for column in _DIFFERENCE_COLUMNS if any(column.key in row.cells for row in rows)]
-    return Table("ablation-differences", "Loss without a part", columns, rows, caption)
-
-
-def _make_eqkin_table(gain: dict[str, Score]) -> Table:
-    caption = (
-        "Points more (+) or less (-) than the paper's full recipe, mean of its seeds, on the same triples and labelled "
-        "equations; 95 % intervals by bootstrap over works, and over labels. One seed of eqkin's recipe."
-    )
-    columns = [column for column in _DIFFERENCE_COLUMNS if column.key in gain]
-    rows = [TableRow(EQKIN_TITLE, dict(gain))]
-    return Table("ablation-eqkin", "eqkin's recipe instead of the paper's", columns, rows, caption)
+    return Table("ablation-differences", "Without a part, and by eqkin's recipe", columns, rows, caption)
 
 
 def _make_scale_table(context: ExperimentContext, full: AblationScores, labelled: LabelledSet) -> Table:

@@ -4,39 +4,36 @@ Rendering. A page shows hundreds of formulas, and one screenshot has them all. E
 on black, at the left, centred vertically, about as large as in a paper with two columns on a screen; what does not fit
 is scaled down. The page runs no scripts and loads nothing. The same browser with the same fonts gives the same pixels.
 
-Files. A file has a line of JSON, the keys (8 bytes each), and the images in four levels of grey, compressed. Two levels
-would make symbols illegible; column by column, images take a quarter less than row by row: 260 bytes each. The folder
-can be filled on a machine with a browser and used on another one without; interrupted rendering continues where it
-stopped.
+Files. A compressed file of numpy has keys and images in four levels of grey; two would make symbols illegible. The
+folder can be filled on a machine with a browser and used on another one without; interrupted rendering continues where
+it stopped.
 """
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 import shutil
-import time
-from collections.abc import Callable, Sequence
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import zstandard
 
-from eqkin.errors import BadInput, CorruptData, StorageFailed
+from eqkin.errors import BadInput, CorruptData
 from eqkin.evaluation.cache import make_folder
 from eqkin.storage import write_file
 from eqkin.trees import Forest
+from eqkin.trees.hashing import combine_hashes, hash_strings
 from eqkin.trees.mathml import to_mathml, to_node
 
-VERSION = 1  # of the rendering; images of different versions must not be mixed
+VERSION = 2  # of the rendering; images of different versions must not be mixed
 HEIGHT, WIDTH = 32, 333
 
 Images = npt.NDArray[np.uint8]  # (formulas, HEIGHT, WIDTH), ink is 255
@@ -102,7 +99,6 @@ class Renderer:
         except BaseException:
             self._thread.shutdown()
             raise
-        self.browser = self._session.name  # and version
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -197,13 +193,12 @@ class _BrowserSession:
             self._browser.close()
 
 
-FORMAT = "eqkin-bitmaps"
 ROW_BYTES = -(-WIDTH // 4)  # of an image
+IMAGES_PER_FILE = 3_000
 
 PackedImages = npt.NDArray[np.uint8]  # (formulas, ROW_BYTES, HEIGHT), four pixels per byte, leftmost in the top bits
 Keys = npt.NDArray[np.uint64]
 
-_COMPRESSION_LEVEL = 12  # 19 takes 13 times as long for files 6 % smaller
 _SHIFTS = np.array([6, 4, 2, 0], np.uint8)
 
 
@@ -215,63 +210,25 @@ def pack(images: Images) -> PackedImages:
     return np.ascontiguousarray(np.bitwise_or.reduce(fours, axis=3).swapaxes(1, 2))
 
 
-@dataclass(frozen=True, eq=False)
-class BitmapFile:
-    """A file of images."""
-
-    path: Path
-    keys: Keys  # each once
-    browser: str  # that rendered it
-    _content: bytes
-
-    def read_images(self) -> PackedImages:
-        """Read the images, in the order of the keys; raises `CorruptData`."""
-        size = len(self.keys) * ROW_BYTES * HEIGHT
-        try:
-            data = zstandard.ZstdDecompressor().decompress(self._content, max_output_size=max(size, 1))
-        except zstandard.ZstdError as error:
-            raise _make_error(self.path, error) from error
-        if len(data) != size:
-            raise _make_error(self.path, "it holds another number of images")
-        return np.frombuffer(data, np.uint8).reshape(-1, ROW_BYTES, HEIGHT)
-
-
-def write_bitmaps(folder: Path, keys: Keys, images: PackedImages, browser: str) -> Path:
-    """Write images to a new file of the folder, named by its content; raises `StorageFailed`."""
-    body = keys.astype("<u8").tobytes()
-    body += zstandard.ZstdCompressor(level=_COMPRESSION_LEVEL).compress(images.tobytes())
-    digest = hashlib.sha256(body).hexdigest()
-    header = {"format": FORMAT, "version": VERSION, "browser": browser, "count": len(keys), "digest": digest}
-    path = folder / f"{digest[:16]}.bitmaps"
-    make_folder(folder)
-    write_file(path, json.dumps(header).encode() + b"\n" + body)
+def write_bitmaps(folder: Path, keys: Keys, images: PackedImages) -> Path:
+    """Write images to a new file of the folder, named by its keys; raises `StorageFailed`."""
+    content = io.BytesIO()
+    np.savez_compressed(content, keys=keys, images=images, version=VERSION)
+    path = make_folder(folder) / f"{blake2b(keys.tobytes(), digest_size=8).hexdigest()}.npz"
+    write_file(path, content.getvalue())
     return path
 
 
-def read_bitmaps(path: Path) -> BitmapFile:
-    """Read a file that `write_bitmaps` wrote; raises `CorruptData` or `StorageFailed`."""
+def read_bitmaps(path: Path) -> tuple[Keys, PackedImages]:
+    """Read keys and images that `write_bitmaps` wrote; raises `CorruptData`."""
     try:
-        line, _, body = path.read_bytes().partition(b"\n")
-    except OSError as error:
-        raise StorageFailed(f"{path}: cannot be read ({error.strerror or error})") from error
-    try:
-        header: dict[str, Any] = json.loads(line)
-        found = (header["format"], header["version"])
-        count, browser, digest = int(header["count"]), str(header["browser"]), header["digest"]
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _make_error(path, error) from error
-    if found != (FORMAT, VERSION):
+        with np.load(io.BytesIO(path.read_bytes())) as arrays:
+            keys, images, version = arrays["keys"], arrays["images"], int(arrays["version"])
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise CorruptData(f"{path}: damaged ({error}); delete it to render its images again") from error
+    if version != VERSION or images.shape != (len(keys), ROW_BYTES, HEIGHT):
         raise CorruptData(f"{path}: images of another version of eqkin; delete it to render them again")
-    if hashlib.sha256(body).hexdigest() != digest or not 0 <= count * 8 <= len(body):
-        raise _make_error(path, "it does not match its hash")
-    return BitmapFile(path, np.frombuffer(body[: count * 8], "<u8").astype(np.uint64), browser, body[count * 8 :])
-
-
-def _make_error(path: Path, why: object) -> CorruptData:
-    return CorruptData(f"{path}: damaged ({why}); delete it to render its images again")
-
-
-IMAGES_PER_FILE = 3_000
+    return keys, images
 
 
 class ImageCache:
@@ -284,62 +241,48 @@ class ImageCache:
     def get_images(self, forest: Forest) -> PackedImages:
         """Return the images of all trees; missing ones are rendered, which raises `BadInput` without a browser."""
         keys = compute_tree_keys(forest)
-        files = self._read_files()
-        known = np.concatenate([np.zeros(0, np.uint64), *(file.keys for file in files)])
-        distinct, first = np.unique(keys, return_index=True)
-        missing = np.sort(first[~np.isin(distinct, known)])
-        if len(missing):
-            self._render_missing(forest, keys, missing)
-            files = self._read_files()
         images = np.zeros((len(keys), ROW_BYTES, HEIGHT), np.uint8)
-        wanted = np.ones(len(keys), bool)
-        for file in files:  # each image from the first file that has it
-            order = np.argsort(file.keys)
-            place = np.searchsorted(file.keys, keys, sorter=order).clip(max=max(len(order) - 1, 0))
-            here = wanted & np.isin(keys, file.keys)
-            if here.any():
-                images[here] = file.read_images()[order[place[here]]]
-                wanted &= ~here
+        missing = np.ones(len(keys), bool)
+        for path in sorted(self.folder.glob("*.npz")):
+            missing &= ~_copy_images(keys, images, *read_bitmaps(path))
+        if missing.any():
+            trees = np.flatnonzero(missing)
+            trees = trees[np.sort(np.unique(keys[trees], return_index=True)[1])]
+            for path in self._render(forest, keys, trees):
+                _copy_images(keys, images, *read_bitmaps(path))
         return images
 
-    def _read_files(self) -> list[BitmapFile]:
-        return [read_bitmaps(path) for path in sorted(self.folder.glob("*.bitmaps"))]
-
-    def _render_missing(self, forest: Forest, keys: Keys, trees: npt.NDArray[np.int64]) -> None:
+    def _render(self, forest: Forest, keys: Keys, trees: npt.NDArray[np.int64]) -> Iterator[Path]:
+        """Render trees and iterate over the files that hold their images."""
         with ExitStack() as stack:
             try:
                 renderer = stack.enter_context(Renderer())
             except BadInput as error:
                 raise BadInput(f"{self.folder} lacks {len(trees):,} images: {error}") from error
-            started, empty = time.monotonic(), 0
             for start in range(0, len(trees), IMAGES_PER_FILE):
                 part = trees[start : start + IMAGES_PER_FILE]
                 images = pack(renderer.render([to_mathml(to_node(forest, tree)) for tree in part.tolist()]))
-                write_bitmaps(self.folder, keys[part], images, renderer.browser)
-                empty += int((~images.any(axis=(1, 2))).sum())
-                done = start + len(part)
-                rate = done / (time.monotonic() - started)
-                blank = f", {empty:,} of them empty" if empty else ""
-                self._log(f"rendered {done:,} of {len(trees):,} formulas{blank}; {rate:,.0f} per second")
+                yield write_bitmaps(self.folder, keys[part], images)
+                self._log(f"rendered {start + len(part):,} of {len(trees):,} formulas")
+
+
+def _copy_images(keys: Keys, images: PackedImages, known: Keys, found: PackedImages) -> npt.NDArray[np.bool_]:
+    """Copy found images to the rows with their keys; return which rows have one."""
+    here = np.isin(keys, known)
+    order = np.argsort(known)
+    images[here] = found[order[np.searchsorted(known, keys[here], sorter=order)]]
+    return here
 
 
 def compute_tree_keys(forest: Forest) -> Keys:
     """Compute a hash of each tree that does not depend on its forest."""
-    labels = forest.tag.astype(np.int64) * len(forest.attributes) + forest.attribute
-    labels = (labels * len(forest.texts) + forest.text) * (int(forest.n_children.max(initial=0)) + 1)
-    _, first, place = np.unique(labels + forest.n_children, return_index=True, return_inverse=True)
-
-    def hash_label(node: int) -> bytes:
-        parts = (
-            forest.tags[forest.tag[node]],
-            forest.attributes[forest.attribute[node]],
-            forest.texts[forest.text[node]],
+    tag, attribute, text = (
+        hash_strings(strings)[indices]
+        for strings, indices in (
+            (forest.tags, forest.tag), (forest.attributes, forest.attribute), (forest.texts, forest.text),
         )
-        text = "\0".join((*parts, str(forest.n_children[node])))
-        return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-
-    hashes = b"".join(hash_label(node) for node in first.tolist())
-    nodes = np.frombuffer(hashes, np.uint64)[place]
+    )  # fmt: skip
+    nodes = combine_hashes(combine_hashes(tag, attribute), combine_hashes(text, forest.n_children.astype(np.uint64)))
     ends = forest.offsets.tolist()
     trees = (nodes[start:end].tobytes() for start, end in zip(ends[:-1], ends[1:], strict=True))
     return np.frombuffer(b"".join(blake2b(tree, digest_size=8).digest() for tree in trees), "<u8").astype(np.uint64)

@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,6 @@ MAX_EXACT_LENGTH = 10  # longer keywords may have a typo
 _MIN_KEYWORD_LENGTH = 4  # keywords also match within words
 _TITLE_KEYWORDS = 2
 _SECTION_BATCH = 500
-_FIELDS = {"id": str, "field": str, "latex": str, "keywords": list}
 _HYPHENS, _APOSTROPHES = "‐‑‒–—−", "‘’ʼ`´"  # noqa: RUF001
 
 
@@ -68,34 +67,19 @@ def load_queries(path: Path = BUNDLED_QUERIES) -> list[StudyQuery]:
     if not isinstance(entries, list) or not entries:
         raise BadInput(f"{path}: a list of queries is needed")
     queries: list[StudyQuery] = []
-    for number, entry in enumerate(entries):
-        problem = _find_problem(entry)
-        if not problem and entry["id"] in {query.id for query in queries}:
-            problem = f"the id {entry['id']!r} occurs twice"
-        if problem:
-            raise BadInput(f"{path}: query {number + 1}: {problem}")
-        queries.append(StudyQuery(**entry | {"keywords": tuple(entry["keywords"])}))
+    for number, entry in enumerate(entries, 1):
+        try:
+            query = StudyQuery(**entry | {"keywords": tuple(entry["keywords"])})
+        except (TypeError, KeyError) as error:
+            raise BadInput(f"{path}: query {number}: needs id, field, latex and keywords ({error})") from error
+        for keyword in query.keywords:
+            if not isinstance(keyword, str) or len(keyword) < _MIN_KEYWORD_LENGTH or keyword != normalize(keyword):
+                needed = f"at least {_MIN_KEYWORD_LENGTH} characters, in lower case with single spaces, are needed"
+                raise BadInput(f"{path}: query {number}: keyword {keyword!r}: {needed}")
+        if not query.latex or not query.keywords or query.id in {other.id for other in queries}:
+            raise BadInput(f"{path}: query {number}: needs a formula, keywords, and an id of its own")
+        queries.append(query)
     return queries
-
-
-def _find_problem(entry: Any) -> str:
-    """Describe what is wrong with an entry; an empty text if nothing is."""
-    if not isinstance(entry, dict):
-        return "not an object"
-    for name, kind in _FIELDS.items():
-        if not isinstance(entry.get(name), kind) or not entry[name]:
-            return f'"{name}" is missing, empty or of the wrong type'
-    if not isinstance(entry.get("paper_keywords", False), bool):
-        return '"paper_keywords" must be true or false'
-    unknown = sorted(entry.keys() - _FIELDS.keys() - {"paper_keywords"})
-    if unknown:
-        return f"unknown: {', '.join(unknown)}"
-    for keyword in entry["keywords"]:
-        if not isinstance(keyword, str) or len(keyword) < _MIN_KEYWORD_LENGTH:
-            return f"keyword {keyword!r}: at least {_MIN_KEYWORD_LENGTH} characters are needed"
-        if keyword != normalize(keyword):
-            return f"keyword {keyword!r}: write it in its normal form {normalize(keyword)!r}"
-    return ""
 
 
 def compute_query_digest(queries: Sequence[StudyQuery]) -> str:

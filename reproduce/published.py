@@ -50,30 +50,19 @@ STUDY_ROWS: list[TableRow] = [
 STUDY_QUERIES: list[TableRow] = [
     _make_row(keywords, {"p100": share}, "5 M triplets")
     for share, keywords in (
-        (0.95, "policy gradient"),
-        (0.93, "convex, strongly convex"),
-        (0.91, "q-learning, reinforcement learning"),
-        (0.89, "chain complex, sequence"),
-        (0.81, "lipschitz, continuous"),
-        (0.80, "empirical risk, training objective, erm"),
-        (0.71, "lstm, recurrent neural network"),
-        (0.70, "neural network, hidden layer, ..."),
-        (0.67, "eigenvalue, eigenvector, ..."),
-        (0.66, "received signal strength indication, rssi, ..."),
-        (0.08, "jaccard similarity, min-hashing, ..."),
+        (0.95, "policy gradient"), (0.93, "convex, strongly convex"), (0.91, "q-learning, reinforcement learning"),
+        (0.89, "chain complex, sequence"), (0.81, "lipschitz, continuous"),
+        (0.80, "empirical risk, training objective, erm"), (0.71, "lstm, recurrent neural network"),
+        (0.70, "neural network, hidden layer, ..."), (0.67, "eigenvalue, eigenvector, ..."),
+        (0.66, "received signal strength indication, rssi, ..."), (0.08, "jaccard similarity, min-hashing, ..."),
         (0.07, "fredholm integral, equation of the first kind, ..."),
-        (0.07, "effective collection area, effective area"),
-        (0.07, "modified erlang, erlang"),
-        (0.07, "johnson-lindenstrauss, embedding"),
-        (0.06, "significance of detection, lima"),
-        (0.06, "log-odds alignment, pairwise dynamic prog., ..."),
-        (0.05, "proximal gradient"),
-        (0.04, "handshaking lemma, handshake lemma"),
-        (0.03, "single photon spectrum, multi-gaussian distr., ..."),
-        (0.02, "graphcnn, geometric deep learning, ..."),
-        (0.01, "crosstalk probability"),
+        (0.07, "effective collection area, effective area"), (0.07, "modified erlang, erlang"),
+        (0.07, "johnson-lindenstrauss, embedding"), (0.06, "significance of detection, lima"),
+        (0.06, "log-odds alignment, pairwise dynamic prog., ..."), (0.05, "proximal gradient"),
+        (0.04, "handshaking lemma, handshake lemma"), (0.03, "single photon spectrum, multi-gaussian distr., ..."),
+        (0.02, "graphcnn, geometric deep learning, ..."), (0.01, "crosstalk probability"),
     )
-]
+]  # fmt: skip
 
 # Table 5: the other side of an equality or inequality found among all sides of the test half; finetuned with batches
 # of 1,024. By the set's name; EQUALITIES_SIZES says how many (in)equalities a set has.
@@ -81,25 +70,19 @@ EQUALITIES_ROWS: dict[str, list[TableRow]] = {
     name: [_make_row(title, dict(zip(("r1", "r10", "r100"), shares, strict=True))) for title, shares in rows.items()]
     for name, rows in {
         "equalities": {
-            "Transformer": (0.511, 0.710, 0.805),
-            "Bag of words": (0.483, 0.653, 0.739),
-            "fastText": (0.480, 0.650, 0.739),
-            "Graph-CNN": (0.507, 0.833, 0.884),
+            "Transformer": (0.511, 0.710, 0.805), "Bag of words": (0.483, 0.653, 0.739),
+            "fastText": (0.480, 0.650, 0.739), "Graph-CNN": (0.507, 0.833, 0.884),
         },
         "relations": {
-            "Transformer": (0.503, 0.697, 0.791),
-            "Bag of words": (0.491, 0.658, 0.743),
-            "fastText": (0.488, 0.651, 0.742),
-            "Graph-CNN": (0.512, 0.834, 0.883),
+            "Transformer": (0.503, 0.697, 0.791), "Bag of words": (0.491, 0.658, 0.743),
+            "fastText": (0.488, 0.651, 0.742), "Graph-CNN": (0.512, 0.834, 0.883),
         },
         "inequalities": {
-            "Transformer": (0.484, 0.765, 0.860),
-            "Bag of words": (0.503, 0.738, 0.821),
-            "fastText": (0.488, 0.713, 0.810),
-            "Graph-CNN": (0.504, 0.870, 0.922),
+            "Transformer": (0.484, 0.765, 0.860), "Bag of words": (0.503, 0.738, 0.821),
+            "fastText": (0.488, 0.713, 0.810), "Graph-CNN": (0.504, 0.870, 0.922),
         },
     }.items()
-}
+}  # fmt: skip
 EQUALITIES_SIZES: dict[str, int] = {"equalities": 36_864, "relations": 40_960, "inequalities": 13_312}
 
 # From the text of the large-scale experiments, by the columns of `benchmarks`.

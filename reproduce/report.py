@@ -21,7 +21,7 @@ from eqkin.evaluation.tables import ExperimentResult
 from eqkin.storage import write_file
 from reproduce.plots import Plot, save_plots
 
-EXPERIMENTS = ("ablation", "labelled", "study", "equalities", "judged", "speed", "examples")  # in the report's order
+EXPERIMENTS = ("ablation", "sets", "study", "equalities", "speed", "examples")  # in the report's order
 _INTRODUCTION = """\
 # Results
 

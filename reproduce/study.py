@@ -30,11 +30,11 @@ import numpy.typing as npt
 from eqkin.errors import BadInput
 from eqkin.evaluation.compare import TIE_SEED, SystemScores, make_differences_table, summarize
 from eqkin.evaluation.context import ExperimentContext
-from eqkin.evaluation.formulas import FormulaSet, import_optional
+from eqkin.evaluation.formulas import FormulaSet
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.library import LibraryFiles
-from eqkin.statistics import Score, bootstrap_mean, compute_percentile_interval, draw_bootstrap_weights
+from eqkin.statistics import Score, bootstrap_mean
 from reproduce.ablation import pack_bits, unpack_bits
 from reproduce.keywords import (
     Flags,
@@ -57,7 +57,6 @@ BASELINE = "bag-of-words"
 RANDOM_TITLE = "Random order"
 CUTOFFS = (10, 100, 1_000)
 _QUERY_CUTOFF = 100  # of the table of single queries
-_LEVEL_STARTS = (0, 1, 100, 1_000, 10_000)  # relevant equations from which on a query is of the next level
 _PLOT_CUTOFFS = (1, 2, 3, 5, 10, 20, 30, 50, 100, 200, 300, 500, 1_000)
 _MAX_SCORES = 100_000_000  # in memory at once
 _KEPT_RESULTS = 10  # of each query whose names are cached
@@ -243,8 +242,6 @@ def make_study_result(
         tables.append(make_differences_table(f"{NAME}-differences", title, columns, scores, baseline, resamples))
     cutoff = max(k for k in cutoffs if k <= max(_QUERY_CUTOFF, cutoffs[0]))
     tables.append(_make_queries_table(judgements, scores, random_values, cutoff))
-    tables.append(_make_levels_table(judgements, [*scores, *chance], cutoff, resamples))
-    tables.append(_make_breadth_table(judgements, scores, cutoff, resamples))
     steps = [k for k in _PLOT_CUTOFFS if k <= depth]
     series: dict[str, dict[int, Score]] = {
         one.title: {k: bootstrap_mean(one.compute_precision(k), resamples=resamples) for k in steps} for one in lists
@@ -289,47 +286,3 @@ def _make_queries_table(
         "formula and library."
     )
     return Table(f"{NAME}-queries", f"Search study: P@{k} by query", columns, rows, caption)
-
-
-def _make_levels_table(judgements: KeywordJudgements, scores: Sequence[SystemScores], k: int, resamples: int) -> Table:
-    """Show P@k by the number of relevant equations, as the paper proposes for the future."""
-    level = np.searchsorted(_LEVEL_STARTS, judgements.equations, "right") - 1
-    present = [number for number in range(len(_LEVEL_STARTS)) if (level == number).any()]
-    columns = []
-    for number in present:
-        low, high = _LEVEL_STARTS[number], (*_LEVEL_STARTS, 0)[number + 1] - 1
-        span = "none" if not low else f"{low:,} or more" if high < 0 else f"{low:,} to {high:,}"
-        columns.append(TableColumn(f"level{number}", f"{span} (queries: {int((level == number).sum()):,})"))
-    rows = []
-    for one in scores:
-        parts = {number: np.asarray(one.values[f"p{k}"])[level == number] for number in present}
-        cells = {f"level{number}": bootstrap_mean(part, resamples=resamples) for number, part in parts.items()}
-        rows.append(TableRow(one.title, dict(cells)))
-    caption = (
-        "Queries by the number of relevant equations in the library. Intervals: 95 %, bootstrap over queries; a single "
-        "query has none."
-    )
-    return Table(f"{NAME}-levels", f"Search study: P@{k} by difficulty", columns, rows, caption)
-
-
-def _make_breadth_table(judgements: KeywordJudgements, scores: Sequence[SystemScores], k: int, resamples: int) -> Table:
-    """Show whether queries with broader keywords do better, as the paper says."""
-    spearman = import_optional("scipy.stats").spearmanr
-    shares = judgements.shares
-    drawn = draw_bootstrap_weights(len(shares), resamples).astype(np.int64)
-
-    def correlate(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64]) -> float:
-        return float(spearman(one, other).statistic) if np.ptp(one) and np.ptp(other) else float("nan")
-
-    rows = []
-    for one in scores:
-        reached = np.asarray(one.values[f"p{k}"])
-        rho = correlate(shares, reached)
-        if len(shares) < 3 or np.isnan(rho):
-            continue  # too few queries to say
-        indices = (np.repeat(np.arange(len(shares)), row) for row in drawn)
-        resampled = [correlate(shares[index], reached[index]) for index in indices]
-        rows.append(TableRow(one.title, {"rho": Score(rho, *compute_percentile_interval(resampled))}))
-    caption = "Spearman's correlation of the share of relevant equations and the precision; 95 % bootstrap intervals."
-    column = TableColumn("rho", f"correlation with P@{k}", "share", "")
-    return Table(f"{NAME}-breadth", "Search study: effect of broad keywords", [column], rows, caption)

@@ -138,7 +138,8 @@ def test_ablation_scores_are_means_over_seeds_on_held_out_half(ran):
     for title, scores in cells(ran.result, "ablation-differences").items():
         wanted = 100 * (found[title]["ranking"].value - shares["full"])
         assert scores["ranking"].value == pytest.approx(wanted)
-        assert np.mean([float(part) for part in scores["seeds"].split(", ")]) == pytest.approx(wanted, abs=0.06)
+        if title != "eqkin's recipe":  # which has one seed
+            assert np.mean([float(part) for part in scores["seeds"].split(", ")]) == pytest.approx(wanted, abs=0.06)
         labelled_change = found[title]["accuracy"].value - found["Full model"]["accuracy"].value
         assert scores["accuracy"].value == pytest.approx(100 * labelled_change)
 
@@ -155,7 +156,7 @@ def test_eqkin_recipe_is_compared_with_the_papers_full_recipe(ran):
     model = Model.load(train_variant(context, CORPUS, EQKIN, 0))
     assert model.recipe == recipe.to_dict()
     found = cells(ran.result, "ablation")
-    (gain,) = cells(ran.result, "ablation-eqkin").values()
+    gain = cells(ran.result, "ablation-differences")["eqkin's recipe"]
     assert set(gain) == {"ranking", "labelled_ranking", "accuracy"}
     for key, score in gain.items():
         wanted = found["eqkin's recipe"][key].value - found["Full model"][key].value
@@ -218,7 +219,7 @@ def test_networks_can_be_trained_before_the_ablation(tmp_path):
     result, plots = run_ablation(ExperimentContext(ResultCache(tmp_path), scale, "cpu", messages.append), CORPUS)
     assert learning(messages) == set()
     assert [column.key for column in result.tables[0].columns] == ["ranking"]
-    assert [table.name for table in result.tables] == ["ablation", "ablation-differences", "ablation-eqkin"]
+    assert [table.name for table in result.tables] == ["ablation", "ablation-differences"]
     assert "seeds" not in result.tables[0].rows[0].note
     assert [list(plot.series) for plot in plots] == [["here", "the paper"]]
 

@@ -36,7 +36,7 @@ def draw_gallery(folder: Path, learn: Corpus) -> Path:
     for image, paper in zip(images, learn.paper.tolist(), strict=True):
         image[:, : noise.integers(200, WIDTH)] = 255
         image *= patterns[paper]
-    write_bitmaps(folder, compute_tree_keys(learn.forest), pack(images), "drawn")
+    write_bitmaps(folder, compute_tree_keys(learn.forest), pack(images))
     return folder
 
 
@@ -137,7 +137,7 @@ def test_bitmap_cnn_is_rendered_trained_and_cached_by_the_context(tmp_path):
     assert isinstance(system, BitmapCNN)
     vectors = system.encode(FormulaSet(corpus().forest))
     (folder,) = (tmp_path / "fitted").iterdir()
-    assert len(list((folder / "bitmaps").glob("*.bitmaps"))) == 1
+    assert len(list((folder / "bitmaps").glob("*.npz"))) == 1
     again = context.fit(BitmapCNN(brief, device="cpu"), corpus())
     assert isinstance(again, BitmapCNN)
     assert (again.encode(FormulaSet(corpus().forest)) == vectors).all()

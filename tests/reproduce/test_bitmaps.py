@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -157,26 +156,23 @@ def test_pack_keeps_four_levels_of_grey():
 
 def test_bitmap_file_round_trip(tmp_path):
     keys = np.array([7, 2**64 - 1, 0], np.uint64)
-    path = write_bitmaps(tmp_path / "new", keys, pictures(3), "Chromium 1")
-    found = read_bitmaps(path)
-    assert found.keys.tolist() == keys.tolist()
-    assert found.browser == "Chromium 1"
-    assert (found.read_images() == pictures(3)).all()
-    assert write_bitmaps(tmp_path, keys, pictures(3), "Chromium 1").read_bytes() == path.read_bytes()
+    found, images = read_bitmaps(write_bitmaps(tmp_path / "new", keys, pictures(3)))
+    assert found.tolist() == keys.tolist()
+    assert (images == pictures(3)).all()
 
 
 def test_read_bitmaps_rejects_damaged_and_foreign_files(tmp_path):
-    path = write_bitmaps(tmp_path, np.arange(3, dtype=np.uint64), pictures(3), "Chromium 1")
+    path = write_bitmaps(tmp_path, np.arange(3, dtype=np.uint64), pictures(3))
     content = path.read_bytes()
-    header, _, body = content.partition(b"\n")
-    of_next_version = json.dumps(json.loads(header) | {"version": 99}).encode() + b"\n" + body
-    flipped = content[:-9] + bytes([content[-9] ^ 1]) + content[-8:]
-    too_many = json.dumps(json.loads(header) | {"count": 2**40}).encode() + b"\n" + body
-    too_few = json.dumps(json.loads(header) | {"count": 2}).encode() + b"\n" + body
-    for bad in (b"", b"{}", b"[1]\n", content[:-1], flipped, of_next_version, too_many, too_few):
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+    for bad in (b"", b"{}", content[:-1], flipped):
         path.write_bytes(bad)
         with pytest.raises(CorruptData, match="delete it"):
-            read_bitmaps(path).read_images()
+            read_bitmaps(path)
+    np.savez(path, keys=np.zeros(3, np.uint64), images=pictures(3), version=99)
+    with pytest.raises(CorruptData, match="another version"):
+        read_bitmaps(path)
 
 
 def test_tree_keys_depend_on_the_tree_only():
@@ -210,12 +206,12 @@ def test_image_cache_renders_missing_images_only(tmp_path, renderer, no_browser)
     corpus = corpus_of([[2, 1], [4], [5]])
     forest = draw_subset(corpus, 8).forest
     known, others = len(forest) - 3, [to_mathml(to_node(forest, i)) for i in range(len(forest) - 3, len(forest))]
-    write_bitmaps(tmp_path, compute_tree_keys(forest)[:known], pictures(known), "another")
+    write_bitmaps(tmp_path, compute_tree_keys(forest)[:known], pictures(known))
     messages: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("EQKIN_CHROMIUM")
         assert ImageCache(tmp_path, messages.append).get_images(forest).any(axis=(1, 2)).all()
-    assert [line.split(";")[0] for line in messages] == ["rendered 3 of 3 formulas"]
+    assert messages == ["rendered 3 of 3 formulas"]
     assert len(list(tmp_path.iterdir())) == 2
     found = ImageCache(tmp_path).get_images(forest)
     assert (found[:known] == pictures(known)).all()

@@ -106,9 +106,7 @@ def test_study_means_have_intervals_and_the_papers_rows_follow(context, library)
         if row.origin != PAPER:
             assert {"p10", "p100", "umap", "map"} == row.cells.keys()
             assert all(score.low <= score.value <= score.high for score in row.cells.values())
-    assert {"study", "study-differences", "study-queries", "study-levels", "study-breadth"} == {
-        table.name for table in result.tables
-    }
+    assert {"study", "study-differences", "study-queries"} == {table.name for table in result.tables}
 
 
 def test_study_allows_a_system_called_paper(context, library):

@@ -10,7 +10,7 @@ topic are cached, so an interrupted comparison, or one with another system, cont
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -28,6 +28,7 @@ from eqkin.statistics import Score, bootstrap_mean, compute_sign_flip_p, format_
 RankedLists: TypeAlias = Mapping[str, Sequence[str]]  # formulas by topic, best first
 
 TIE_SEED = 0  # of the order of equal scores
+COMPLETE_DEPTH = 1_000  # of lists that are measured where all relevant formulas are known
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def compare(
     baseline: str = "",
     runs: Mapping[str, RankedLists] | None = None,
     experiment: str = "compare",
+    excluded: Mapping[str, Collection[str]] | None = None,
 ) -> list[SystemScores]:
     """Compare fitted systems, and runs of other systems, on judged topics.
 
@@ -65,6 +67,8 @@ def compare(
         baseline: Name of the system or run that the others are tested against; by default the first.
         runs: Ranked lists of other systems by their names; a missing topic counts as an empty list.
         experiment: Where in the cache measurements are kept.
+        excluded: Formulas that do not count, by topic, where all relevant ones are known; lists are then measured to
+            a depth of `COMPLETE_DEPTH`.
 
     Returns:
         The scores of each system, then of each run, in the given order.
@@ -78,19 +82,26 @@ def compare(
     titles = [system.title for system in systems] + list(runs)
     _check_comparison(names, baseline, topics, qrels)
     values: list[Mapping[str, Sequence[float]]] = []
+
+    def count(lists: Sequence[Sequence[str]]) -> dict[str, list[float]]:
+        if excluded is not None:
+            pairs = zip(topics.names, lists, strict=True)
+            lists = [[one for one in names if one not in excluded[topic]][:COMPLETE_DEPTH] for topic, names in pairs]
+        return measure_lists(topics.names, lists, qrels, measures)
+
     data = [topics.digest, formulas.digest, compute_digest(qrels), [measure.key for measure in measures], TIE_SEED]
     for system in systems:
         key = {"system": system.name, "settings": system.settings, "learned_from": system.learned_from, "data": data}
         context.log(f"{system.title}: ranking {len(formulas):,} formulas for {len(topics):,} topics")
 
         def measure(system: System = system) -> dict[str, Any]:
-            return {"values": measure_lists(topics.names, rank_formulas(system, topics, formulas), qrels, measures)}
+            return {"values": count(rank_formulas(system, topics, formulas))}
 
         values.append(context.cache.get_or_measure(experiment, key, measure)["values"])
     for name, run in runs.items():
         if not run.keys() & set(topics.names):
             raise BadInput(f"the run {name} has results for none of the topics")
-        values.append(measure_lists(topics.names, [run.get(topic, []) for topic in topics.names], qrels, measures))
+        values.append(count([run.get(topic, []) for topic in topics.names]))
     return summarize(names, titles, values, baseline or names[0], context.scale.resamples)
 
 

@@ -33,13 +33,16 @@ class ExperimentScale:
     epochs: int = 20  # of finetuning
     batches: tuple[int, ...] = (128, 256, 512, 1024, 2048, 4096)  # sizes compared in finetuning
     depth: int = 1_000  # of result lists in the search study
+    distractors: int = 5_000  # among which labelled formulas are to be found
+    searches: int = 1_000  # of labelled formulas in a library, at most
     resamples: int = 2_000  # of a bootstrap
 
 
 FULL_SCALE = ExperimentScale()
 SMALL_SCALE = ExperimentScale(
     triplets=2_000, seeds=1, triples=2_000, width=32, transformer_triplets=500, transformer_layers=1,
-    fasttext_epochs=1, bitmaps=100, bitmap_triplets=500, epochs=2, batches=(16, 32), depth=100, resamples=200,
+    fasttext_epochs=1, bitmaps=100, bitmap_triplets=500, epochs=2, batches=(16, 32), depth=100,
+    distractors=100, searches=5, resamples=200,
 )  # fmt: skip
 
 

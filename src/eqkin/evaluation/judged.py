@@ -6,6 +6,9 @@ A folder of a set holds
     formulas.tsv      the same; all of them are ranked for each topic
     qrels.txt         lines of `topic 0 formula grade`, grades from 0 (not relevant) on
     published.json    optional, figures of others: [{"title": "approach0", "scores": {"ndcg": 0.7178, "map": 0.4963}}]
+
+If no judgement has grade 0, the set is complete: everything that is not listed is not relevant, and formulas with the
+topic's own LaTeX do not count.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +24,7 @@ from eqkin.errors import BadInput
 from eqkin.evaluation.compare import TIE_SEED, RankedLists, SystemScores, compare, make_differences_table
 from eqkin.evaluation.context import ExperimentContext
 from eqkin.evaluation.formulas import NamedFormulas, make_name, read_formulas, read_json
-from eqkin.evaluation.measures import JUDGED_MEASURES, MIN_RELEVANT_GRADE
+from eqkin.evaluation.measures import COMPLETE_MEASURES, JUDGED_MEASURES, MIN_RELEVANT_GRADE, Measure
 from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import PAPER, PUBLISHED, ExperimentResult, Table, TableColumn, TableRow
 from eqkin.search.query import FormulaReader
@@ -30,7 +34,6 @@ from eqkin.statistics import Score
 TOPICS_FILE, FORMULAS_FILE, QRELS_FILE = "topics.tsv", "formulas.tsv", "qrels.txt"
 PUBLISHED_FILE = "published.json"
 _GRADE = re.compile(r"[0-9]{1,4}", re.ASCII)
-_COLUMNS = [TableColumn(measure.key, measure.title) for measure in JUDGED_MEASURES]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,27 @@ class JudgedSet:
         _check_qrels(qrels, grades, *({name for name, _ in table} for table in tables))
         reader = reader or FormulaReader()
         return cls(name, read_formulas(tables[0], reader), read_formulas(tables[1], reader), grades, published)
+
+    @cached_property
+    def is_complete(self) -> bool:
+        """Whether all relevant formulas are known: no formula was judged as not relevant."""
+        return all(grade > 0 for grades in self.qrels.values() for grade in grades.values())
+
+    @property
+    def measures(self) -> Sequence[Measure]:
+        """The measures of its lists."""
+        return COMPLETE_MEASURES if self.is_complete else JUDGED_MEASURES
+
+    @property
+    def excluded(self) -> dict[str, set[str]] | None:
+        """Formulas of a complete set that have a topic's own LaTeX, by topic."""
+        if not self.is_complete:
+            return None
+        same: dict[str, set[str]] = {}
+        for name, latex in zip(self.formulas.names, self.formulas.formulas.latex or (), strict=True):
+            same.setdefault("".join(latex.split()), set()).add(name)
+        topics = zip(self.topics.names, self.topics.formulas.latex or (), strict=True)
+        return {name: same.get("".join(latex.split()), set()) for name, latex in topics}
 
     @property
     def judgements(self) -> int:
@@ -161,7 +185,7 @@ def _parse_published(entry: Any, where: str) -> TableRow:
         row = TableRow(str(entry["title"]), cells, entry.get("origin", PUBLISHED), str(entry.get("note", "")))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BadInput(f'{where}: needs the form {{"title": ..., "scores": {{measure: number}}}}') from error
-    known = [measure.key for measure in JUDGED_MEASURES]
+    known = list(dict.fromkeys(measure.key for measure in (*JUDGED_MEASURES, *COMPLETE_MEASURES)))
     if unknown := sorted(cells.keys() - set(known)):
         raise BadInput(f"{where}: unknown measure {unknown[0]!r}; choose from {', '.join(known)}")
     if row.origin not in (PUBLISHED, PAPER):
@@ -216,22 +240,26 @@ def run_judged(
     runs = runs or {}
     resamples = context.scale.resamples
     scores = compare(
-        systems, judged.topics, judged.formulas, judged.qrels, JUDGED_MEASURES,
-        context=context, baseline=baseline, runs=runs, experiment="judged",
+        systems, judged.topics, judged.formulas, judged.qrels, judged.measures, context=context, baseline=baseline,
+        runs=runs, experiment="judged", excluded=judged.excluded,
     )  # fmt: skip
     name = f"judged-{judged.name}"
     title = f"Judged formulas: {judged.name}"
+    dropped, graded = "those not judged for it are dropped (the prime)", ", nDCG' is graded"
+    if judged.is_complete:
+        dropped, graded = "those with its own LaTeX are dropped", ""
     caption = (
         f"Means over {len(judged.topics)} topics; all {len(judged.formulas):,} formulas are ranked for each topic, and "
-        f"those not judged for it are dropped (the prime). Grades from {MIN_RELEVANT_GRADE} on are relevant, nDCG' is "
-        "graded. Intervals: 95 %, bootstrap over topics. Published figures have no intervals."
+        f"{dropped}. Grades from {MIN_RELEVANT_GRADE} on are relevant{graded}. Intervals: 95 %, bootstrap over topics. "
+        "Published figures have no intervals."
     )
+    columns = [TableColumn(measure.key, measure.title) for measure in judged.measures]
     rows = [TableRow(one.title, dict(one.scores)) for one in scores]
-    tables = [Table(name, title, _COLUMNS, [*rows, *judged.published, *published], caption)]
+    tables = [Table(name, title, columns, [*rows, *judged.published, *published], caption)]
     if len(scores) > 1:
         base = next(one for one in scores if not one.p)
         heading = f"Differences from {base.title}: {judged.name}"
-        tables.append(make_differences_table(f"{name}-differences", heading, _COLUMNS, scores, base.name, resamples))
+        tables.append(make_differences_table(f"{name}-differences", heading, columns, scores, base.name, resamples))
     tables.append(_make_topics_table(judged, scores))
     notes = [warning for system in systems for warning in system.list_warnings([judged.name])]
     facts = _describe_data(judged, runs) | {"resamples": f"{resamples:,}", "order of ties": f"seed {TIE_SEED}"}
@@ -239,7 +267,7 @@ def run_judged(
 
 
 def _make_topics_table(judged: JudgedSet, scores: Sequence[SystemScores]) -> Table:
-    measure = JUDGED_MEASURES[0]
+    measure = judged.measures[0]
     columns = [TableColumn("formula", "formula", "text", ""), TableColumn("related", "relevant", "number", "")]
     columns += [TableColumn(f"system-{number}", one.title, best="") for number, one in enumerate(scores)]
     rows = []

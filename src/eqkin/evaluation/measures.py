@@ -2,7 +2,8 @@ r"""Measures of rankings: judged lists by ir-measures, agreement with labels, an
 
 Judged lists. nDCG', MAP' and P'@10 are the measures that ARQMath reports. The prime means that unjudged formulas are
 dropped from the list first (Sakai and Kando 2008), so that a system is not punished for formulas that were never
-judged. Grades of `MIN_RELEVANT_GRADE` and above count as relevant; the gain of nDCG is the grade itself.
+judged. Grades of `MIN_RELEVANT_GRADE` and above count as relevant; the gain of nDCG is the grade itself. Where every
+relevant formula is known, as with named laws, all others count as not relevant: MRR, MAP and hit@k have no prime.
 
 Labels. Ranking of labelled equations (paper, section 6): how often two equations of one label are more similar than
 either is to a third of another label,
@@ -66,6 +67,12 @@ MAP = Measure("map", "MAP'", f"AP({_REL},judged_only=True)")
 P10 = Measure("p10", "P'@10", f"P({_REL},judged_only=True)@10")
 BPREF = Measure("bpref", "bpref", f"Bpref({_REL})")
 JUDGED_MEASURES = (NDCG, MAP, P10, BPREF)
+COMPLETE_MEASURES = (
+    Measure("mrr", "MRR", f"RR({_REL})"),
+    Measure("map", "MAP", f"AP({_REL})"),
+    Measure("hit1", "hit@1", f"Success({_REL})@1"),
+    Measure("hit10", "hit@10", f"Success({_REL})@10"),
+)
 
 
 def measure_lists(
