@@ -57,6 +57,7 @@ class OperatorNode {
     this.subscript = null;
     this.letters = null;
     this.hash = 0; // of its tree, once it is known
+    this.labelHash = 0;
     this.sum = null; // its monomials, once they are known
   }
   with(changes) {
@@ -885,7 +886,7 @@ function canonicalise(node) {
 // --- forms -------------------------------------------------------------------------------------------------------
 
 const UNORDERED = words("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"); // as in trees/operators.py
-const MAX_STATEMENTS = 12; // of one formula
+const MAX_STATEMENTS = 8; // of one formula
 const labelOf = (node) => (node.children.length || !node.text ? node.label : node.label + ":" + node.text);
 
 // The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
@@ -907,14 +908,18 @@ function hashText(text) { // FNV-1a over UTF-16
   textHashes.set(text, hash = mix(hash));
   return hash;
 }
-const hashLabel = (node) => mixPair(hashText(node.label), node.text ? hashText(node.text) : 1);
+const hashLabel = (node) => { // 0: not known yet
+  if (!node.labelHash) node.labelHash = mixPair(hashText(node.label), node.text ? hashText(node.text) : 1) || 1;
+  return node.labelHash;
+};
 
 // Hash of a tree with names; operands that commute are added up.
 function hashTree(node) {
   if (node.hash) return node.hash;
   const { children } = node;
   let hash = hashLabel(node);
-  if (children.length) {
+  if (children.length === 1) hash = mixPair(hash, mixPair(1, hashTree(children[0])));
+  else if (children.length) {
     const unordered = UNORDERED.has(node.label);
     let sum = 0;
     for (let k = 0; k < children.length; k++) sum = (sum + mixPair(unordered ? 0 : k + 1, hashTree(children[k]))) | 0;
@@ -928,7 +933,7 @@ function hashTree(node) {
 const flat = { size: 0, variables: new Map(), label: [], parent: [], place: [], variable: [], below: [], context: [] };
 
 function flatten(node, parent, place) {
-  const at = flat.size++, { children } = node, unordered = UNORDERED.has(node.label);
+  const at = flat.size++, { children } = node, unordered = children.length < 2 || UNORDERED.has(node.label);
   let variable = -1;
   if (node.label === "v" && !children.length) {
     variable = flat.variables.get(node.text) ?? -1;
