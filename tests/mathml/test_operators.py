@@ -53,6 +53,17 @@ SAME = {
     "strict order": [r"a < b", r"b > a"],
     "conjugate": [r"z^*", r"\bar z", r"\overline{z}"],
     "style": [r"\mathbf{x} + \vec{y}", r"x + y", r"\boldsymbol{x} + \mathbf y", r"y + x"],
+    "derivative with a slash": [r"\partial u/\partial t", r"\frac{\partial u}{\partial t}", r"du/dt"],
+    "quotient with a slash": [r"h\nu/k_BT", r"\frac{h\nu}{k_B T}"],
+    "names typed as letters": [r"sin(x) + Var(X)", r"\sin x + \operatorname{Var}(X)", r"\sin x + \mathrm{Var}[X]"],
+    "one letter in upright type": [r"\sin(\text{A})/\text{a}", r"\frac{\sin A}{a}"],
+    "words": [r"\mathsf{Ro} = 1", r"\mathrm{Ro} = 1", r"\text{Ro} = 1"],
+    "trace": [r"\operatorname{tr} \rho \log \rho", r"\mathrm{Tr}(\rho \ln \rho)"],
+    "indices of a tensor": [r"g_{\mu\nu} T^{\mu\nu}", r"g^{\mu\nu} T_{\mu\nu}"],
+    "primes and a power": [r"u'^2", r"(u')^2"],
+    "signs of dots": [r"1 - x + \cdots", r"1 - x - \ldots"],
+    "not equal": [r"a \neq b", r"a \not= b", r"b \ne a"],
+    "Greek variants": [r"\epsilon + \phi", r"\varepsilon + \varphi"],
     "brackets of functions": [r"\sin x", r"\sin(x)", r"\sin{x}", r"\sin\left(x\right)"],
     "brackets around a fraction": [r"\arcsin{\frac ab}", r"\arcsin(\frac ab)", r"\arcsin(a/b)"],
     "punctuation": [r"E = mc^2", r"E = mc^2.", r"E=m c^{2},", r"m c^2 = E", r"E = m\cdot c^2"],
@@ -72,6 +83,14 @@ SAME = {
 
 # nearly the same to the eye, but not in meaning
 DIFFERENT = [
+    [r"v_x = v \cos\theta", r"\frac{\partial v}{\partial x} = v \cos\theta"],
+    [r"T_s", r"\frac{dT}{ds}"],
+    [r"a/2 b", r"\frac{a}{2b}"],
+    [r"\frac{\vec r}{r}", r"\frac{r}{r}", r"\frac{\mathbf r}{r}"],
+    [r"x^\alpha", r"x_\alpha"],
+    [r"\Delta S", r"\Delta u", r"S \Delta"],
+    [r"si(x)", r"\sin(x)"],
+    [r"e^{-x}", r"a^{-x}"],
     [r"a - b", r"b - a"],
     [r"\frac ab", r"\frac ba"],
     [r"a < b", r"a \le b", r"b < a"],
@@ -303,6 +322,10 @@ SOLVED = [
     [r"G = -RT\ln K", r"K = e^{-G/(RT)}"],
     ["(a + b)(a - b) = c", "a^2 - b^2 = c"],
     ["x = 2y", "y = 0.5x"],
+    [r"f(x) = x^2", r"f = x^2", r"f(x; a) = x^2"],
+    [r"m = \frac1n \sum_{i=1}^n x_i", r"mn = \sum_i x_i"],
+    [r"k = n^n e^{-n}", r"k = \left(\frac ne\right)^n"],
+    [r"y = 2^{n+1}", r"\frac y2 = 2^n"],
     ["a + b < c", "a < c - b", "2c > 2a + 2b"],
 ]
 NOT_SOLVED = [
@@ -311,6 +334,8 @@ NOT_SOLVED = [
     ["a < b", "b < a", "-a < b"],
     ["x^2 = y", "x = y^2", "x = y"],
     ["y = 2x", "y = 3x"],
+    [r"\sum_{i=1}^n x_i = 1", r"\sum_{i=1}^3 x_i = 1", r"\sum_{j=1}^n x_i = 1"],
+    ["f(2) = x", "f = x"],
     ["x = 0", "y = 0", "xy = 0"],
     ["(a + b)^2 = a^2 + 2ab + b^2", "(a - b)(a + b) = a^2 - b^2"],
 ]

@@ -18,10 +18,10 @@ const SIGN_NAMES = new Map(Object.entries({
   "〈": "⟨", "〉": "⟩", "∖": "\\", "iff": "⇔",
 }));
 const LETTER_NAMES = new Map(Object.entries({
-  "ε": "ϵ", "ϕ": "φ", "ϑ": "θ", "ϱ": "ρ", "ς": "σ", "ϖ": "π", "ℓ": "l", "ℒ": "L", "ℋ": "H", "ℎ": "h", "ℙ": "P", "𝔼": "E", "∆": "Δ",
+  "ϵ": "ε", "ϕ": "φ", "ϑ": "θ", "ϱ": "ρ", "ς": "σ", "ϖ": "π", "ℓ": "l", "ℒ": "L", "ℋ": "H", "ℎ": "h", "ℙ": "P", "𝔼": "E", "∆": "Δ",
 }));
 const FUNCTION_NAMES = new Map(Object.entries({
-  Pr: "P", Prob: "P", ln: "log", Log: "log", tr: "trace", Tr: "trace", Var: "var", Cov: "cov", sgn: "sign", tg: "tan", rot: "curl",
+  Pr: "P", Prob: "P", ln: "log", Log: "log", tr: "trace", Tr: "trace", Var: "var", Cov: "cov", sgn: "sign", tg: "tan", rot: "curl", lg: "log",
 }));
 const RELATIONS = words("= ≠ < > ≤ ≥ ≈ ≡ ~ ≃ ≅ ∝ ∈ ∉ ∋ ⊂ ⊃ ⊊ ⊄ → ← ↔ ↦ ↪ ↠ ≪ ≫ ⊢ ⊨ ≜ ≝ ≐ := =: ≺ ≻ ⪯ ⪰ ≼ ≽ ⊥ ≲ ≳ ≍ ↓ ↑ ⇀ ⇝ ⊣ ⊲ ⊴");
 const IMPLICATIONS = words("⇒ ⇔ ⇐");
@@ -31,12 +31,23 @@ const PLAIN_PRODUCTS = words("· ∗");
 const CLOSING = { "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" };
 const CLOSERS = new Set(Object.values(CLOSING));
 const BRACKETS = new Set([...Object.entries(CLOSING).flat(), "|", "‖"]);
+const DIFFERENCES = words("v idx pow"); // Δx, Δx_i, Δx^2
+const SIMPLE_FACTORS = words("v c idx pow prime bar transpose"); // in a denominator after a slash
+const DECORATIONS = words("pow idx star prime D bar hat tilde transpose adjoint");
 const NAMES_WITH_SCRIPTS = words("fn pow idx");
 const BIG_OPERATORS = words("∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf");
 const INTEGRALS = words("∫ ∬ ∭ ∮ ∯ ⨌");
 const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E L T q B J K");
 const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
-const COORDINATES = words("t x y z r s");
+const FIELDS = words("u v w f g h φ ψ Φ Ψ"); // u_t and u_{xx} are derivatives
+const COORDINATES = words("t x y z");
+const STYLES = new Map(Object.entries({ bold: "bold", "bold-italic": "bold", script: "script", "bold-script": "script", fraktur: "fraktur", "double-struck": "double" }));
+const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, next to each other, are a word
+const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
+// names that are also typed without a backslash
+const TYPED_NAMES = words("Var Cov Corr Pr Tr det rank dim ker log ln exp sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh max min lim sup inf arg sgn gcd lcm mod");
+const LONGEST_TYPED_NAME = 6;
+const GREEDY_FUNCTIONS = words("trace"); // tr A log B is the trace of all of it
 const INDEX_LETTER = /^[i-nst]$/;
 const CONDITION = /^(if|for|where|when|with|and|or|otherwise|such that|s\.t\.|subject to|as|on|in|for all|else|then|a\.s\.|i\.e\.)$/i;
 const ACCENTS = { "^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˇ": "check", "˘": "breve" };
@@ -95,7 +106,7 @@ class Item {
     this.applies = false; // a function that takes what follows
     this.bracket = ""; // the opening bracket around an operand
     this.after = null; // the closing bracket with its scripts
-    this.upright = -2; // last node of a word of upright letters
+    this.upright = -2; // last node of a word of upright letters; -1: one italic letter
     this.word = "";
     this.under = -1; // range of a big operator
     this.over = -1;
@@ -157,6 +168,9 @@ class OperatorParser {
     this.first = tree.first;
     this.count = tree.count;
     this.indices = new Set(); // letters that range over something
+    this.tensorIndices = new Set(); // Greek letters that are scripts more than once
+    this.differentiated = new Set(); // letters whose subscripts are derivatives
+    this.styled = new Set(); // letters that occur in several styles
     this.unparsed = 0;
   }
 
@@ -194,21 +208,50 @@ class OperatorParser {
     return out;
   }
 
-  // A subscript is an index, not a part of a name, if a big operator binds it or the same letter has it in several forms.
+  // A subscript is an index, not a part of a name, if a big operator binds it or the same letter has several of them. A
+  // letter that occurs in two styles has its style in its name. A subscript is a derivative if it says so.
   findIndices() {
-    const subscripts = new Map();
+    const subscripts = new Map(), styles = new Map(), scripts = new Map(), vectors = new Set();
     for (let i = 0; i < this.tag.length; i++) {
       const tag = this.tag[i];
-      if (this.count[i] < 2 || !SCRIPT_TAGS.has(tag) || tag === "msup" || tag === "mover") continue;
+      if (tag === "mi" && !this.count[i] && !vectors.has(i)) this.noteStyle(styles, this.meaning[i].name, STYLES.get(this.attributes[i].mathvariant) ?? "");
+      if (this.count[i] < 2 || !SCRIPT_TAGS.has(tag)) continue;
       const base = this.textOf(this.first[i]), second = this.first[i] + 1;
+      if (tag === "mover") { 
+        if (this.isVectorSign(second)) { this.noteStyle(styles, base, "vector"); vectors.add(this.coreOf(this.first[i])); }
+        continue;
+      }
+      for (let k = second; k < this.first[i] + this.count[i]; k++)
+        for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) scripts.set(letter, (scripts.get(letter) ?? 0) + 1);
+      if (tag === "msup") continue;
       if (BIG_OPERATORS.has(base)) for (const letter of this.lettersIn(second)) this.indices.add(letter);
       else if (tag !== "munder") {
         if (!subscripts.has(base)) subscripts.set(base, new Map());
         subscripts.get(base).set(this.textOf(second), second);
       }
     }
-    for (const forms of subscripts.values())
-      if (forms.size > 1) for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) this.indices.add(letter);
+    for (const [letter, times] of scripts) if (times > 1) this.tensorIndices.add(letter);
+    for (const [letter, found] of styles) if (found.size > 1) this.styled.add(letter);
+    for (const [base, forms] of subscripts) {
+      const texts = [...forms.keys()];
+      if (FIELDS.has(base) && texts.every((text) => /^[txyz]{1,3}$/.test(text)) && texts.some((text) => text.length > 1 || text === "t")) this.differentiated.add(base);
+      if (texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length < 2) continue;
+      for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) this.indices.add(letter);
+    }
+  }
+
+  coreOf(i) {
+    while (this.count[i] === 1 && ROW_TAGS.has(this.tag[i])) i = this.first[i];
+    return i;
+  }
+
+  noteStyle(styles, letter, style) {
+    if (!styles.has(letter)) styles.set(letter, new Set());
+    styles.get(letter).add(style);
+  }
+
+  isVectorSign(i) {
+    return !this.count[i] && (this.meaning[i].text === "→" || this.meaning[i].text === "\u20d7");
   }
 
   // --- from nodes to items -------------------------------------------------------------------------------------
@@ -218,17 +261,32 @@ class OperatorParser {
   }
 
   parseAt(i) {
-    while (this.count[i] === 1 && ROW_TAGS.has(this.tag[i])) i = this.first[i];
+    i = this.coreOf(i);
     const items = [];
     this.addItems(i, items);
     if (items.length === 1 && isOperand(items[0])) return items[0].node;
+    this.joinNames(items);
     return this.parseItems(this.matchBrackets(items), i);
   }
 
   readItems(nodes) {
     const items = [];
     for (const i of nodes) this.addItems(i, items);
+    this.joinNames(items);
     return this.matchBrackets(items);
+  }
+
+  // Names typed as single letters: sin(x), Var(X).
+  joinNames(items) {
+    for (let k = 0; k + 1 < items.length; k++) {
+      if (items[k].upright !== -1) continue;
+      let word = "", found = "";
+      for (let j = k; j < items.length && j < k + LONGEST_TYPED_NAME && items[j].upright === -1; j++) {
+        word += items[j].node.text;
+        if (TYPED_NAMES.has(word)) found = word;
+      }
+      if (found) items.splice(k, found.length, this.nameItem(found, items[k].at));
+    }
   }
 
   isFence(i) {
@@ -270,6 +328,7 @@ class OperatorParser {
   }
 
   nameItem(name, i) {
+    if (name.length === 1) return operandItem(leaf("v", findMeaning(name).name, i), i);
     const item = operandItem(leaf("fn", FUNCTION_NAMES.get(name) ?? name.toLowerCase(), i), i);
     item.applies = [...name].length > 1;
     return item;
@@ -290,7 +349,7 @@ class OperatorParser {
   // Upright letters next to each other are a word: \mathrm{otherwise} arrives letter by letter.
   addIdentifier(i, items) {
     const node = this.parseIdentifier(i), before = items[items.length - 1];
-    const upright = this.attributes[i].mathvariant === "normal" && this.meaning[i].isLetter;
+    const variant = this.attributes[i].mathvariant, upright = variant !== undefined && WORD_VARIANTS.has(variant) && this.meaning[i].isLetter;
     if (upright && before !== undefined && before.upright === i - 1) {
       before.word += node.text;
       before.upright = i;
@@ -300,14 +359,14 @@ class OperatorParser {
     }
     const item = operandItem(node, i);
     if (upright) [item.upright, item.word] = [i, node.text];
+    else if (variant === undefined && this.meaning[i].isLetter) item.upright = -1;
     items.push(item);
   }
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
   readScripted(i) {
     const tag = this.tag[i], scripts = this.childrenOf(i), base = scripts.shift();
-    let core = base;
-    while (ROW_TAGS.has(this.tag[core]) && this.count[core] === 1) core = this.first[core];
+    const core = this.coreOf(base);
     const isSymbol = !this.count[core] && (this.tag[core] === "mo" || this.tag[core] === "mi");
     const sign = this.signOf(core).replace(/\s+/g, ""), role = ROLES.get(sign) ?? 0;
     if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) {
@@ -536,7 +595,7 @@ class OperatorParser {
     const add = (node) => {
       const left = sign && factors.length ? factors.pop() : null;
       if (left === null) factors.push(node);
-      else if (sign === "/" || sign === "÷") factors.push(branch("frac", [left, node], node.at));
+      else if (sign === "/" || sign === "÷") factors.push(this.divideBy(factors, left, node));
       else if (PLAIN_PRODUCTS.has(sign)) factors.push(left, node);
       else factors.push(branch(sign, left.label === sign ? [...left.children, node] : [left, node], node.at));
       sign = "";
@@ -554,7 +613,8 @@ class OperatorParser {
         else add(leaf("o", item.sign, item.at));
         continue;
       }
-      const { node, end } = this.parseOperand(items, k, at);
+      let { node, end } = this.parseOperand(items, k, at);
+      if (sign === "/" && node.label !== "n" && !item.bracket) [node, end] = this.readDenominator(items, node, end, at);
       add(node);
       k = end;
     }
@@ -562,6 +622,29 @@ class OperatorParser {
     if (factors.length === 1) return factors[0];
     const isFlat = factors.every((node) => node.label !== "*" || node.grouped);
     return branch("*", isFlat ? factors : factors.flatMap((node) => (node.label === "*" && !node.grouped ? node.children : [node])), at);
+  }
+
+  // h\nu/k_BT: letters next to each other after a slash are all below it; a/2 b is half of ab.
+  readDenominator(items, first, end, at) {
+    const factors = [first];
+    while (isOperand(items[end]) && !items[end].bracket && !items[end].applies && SIMPLE_FACTORS.has(items[end].node.label) && !items[end].node.variables) {
+      const { node, end: next } = this.parseApplication(items, end);
+      factors.push(node);
+      end = next;
+    }
+    return [combine("*", factors, at), end];
+  }
+
+  // A quotient, or a derivative: dy/dx, \partial u/\partial t
+  divideBy(factors, above, below) {
+    const isD = (node) => node.label === "v" && node.text === "d";
+    const [head, ...rest] = listOf(below, "*");
+    if (above.label === "boundary" && head.label === "boundary" && !rest.length) return branch("D", [above.children[0], ...listOf(head.children[0], "*")], below.at);
+    if (isD(head) && rest.length === 1 && factors.length && isD(factors[factors.length - 1]) && !above.grouped) {
+      factors.pop();
+      return branch("D", [above, rest[0]], below.at);
+    }
+    return branch("frac", [above, below], below.at);
   }
 
   // One factor: a big operator with its body, a differential operator or a function with its argument, or an operand.
@@ -579,8 +662,12 @@ class OperatorParser {
         const { node: inner, end } = this.parseOperand(items, k + 1, at);
         return { node: branch("D", [inner, ...node.variables], item.at), end };
       }
+      if (node.label === "v" && node.text === "Δ" && isOperand(next) && !next.bracket && DIFFERENCES.has(next.node.label) && !isLetter(next.node, FIELDS)) {
+        const { node: inner, end } = this.parseApplication(items, k + 1);
+        return { node: branch("delta", [inner], item.at), end };
+      }
       const laplacian = node.label === "pow" && node.children[0].text === "∇" && isNumber(node.children[1], "2");
-      if (laplacian || (node.text === "Δ" && isOperand(next) && isLetter(next.node, USUALLY_DIFFERENTIATED)) || node.text === "∇" || node.text === "∂") {
+      if (laplacian || (node.text === "Δ" && isOperand(next) && isLetter(next.node, FIELDS)) || node.text === "∇" || node.text === "∂") {
         const { node: inner, end } = this.parseOperand(items, k + 1, at);
         return { node: branch(laplacian || node.text === "Δ" ? "laplace" : node.text === "∇" ? "grad" : "boundary", [inner], item.at), end };
       }
@@ -602,7 +689,8 @@ class OperatorParser {
       end = k + 2;
       if (next.after) node = this.addScripts(node, next.after.scripts, next.after.tag, next.at);
     } else {
-      while (isOperand(items[end]) && !(end > k + 1 && (items[end].applies || items[end].bracket || this.isDifferential(items[end])))) {
+      const isGreedy = GREEDY_FUNCTIONS.has(name.text);
+      while (isOperand(items[end]) && !(end > k + 1 && !isGreedy && (items[end].applies || items[end].bracket || this.isDifferential(items[end])))) {
         const factor = items[end].applies ? this.parseOperand(items, end, at) : this.parseApplication(items, end);
         rest.push(factor.node);
         end = factor.end;
@@ -632,10 +720,12 @@ class OperatorParser {
   // Whether a letter in front of a bracket is a function of it rather than a factor.
   isApplied(item, group) {
     if (item.bracket || (group.bracket !== "(" && group.bracket !== "[")) return false;
-    const base = ["pow", "idx", "star", "prime", "D"].includes(item.node.label) ? item.node.children[0] : item.node;
-    if (base.label === "fn" || item.node.label === "D") return true;
+    const { node } = item, base = DECORATIONS.has(node.label) ? node.children[0] : node;
+    if (base.label === "fn" || node.label === "D") return true;
     if (base.label !== "v") return false;
+    if (node.label === "pow" && node.children[1].label !== "n" && node.children[1].label !== "neg") return false;
     const letter = base.text[0];
+    if (/_.*[α-ω]{2}/u.test(base.text)) return false; // a component of a tensor
     if (group.bracket === "[") return "EPV".includes(letter);
     return ["tuple", "given", "v", "idx"].includes(group.node.label) || isNumber(group.node, "0") || USUAL_FUNCTIONS.has(letter);
   }
@@ -664,7 +754,8 @@ class OperatorParser {
   }
 
   parseIdentifier(i) {
-    return leaf(this.meaning[i].kind, this.meaning[i].name, i);
+    const { kind, name } = this.meaning[i], style = this.styled.has(name) ? STYLES.get(this.attributes[i].mathvariant) : undefined;
+    return leaf(kind, style === undefined ? name : `${name}.${style}`, i);
   }
 
   // dy, d^2 y or d alone, above or below a fraction bar: its order and what follows; null if it is something else.
@@ -706,7 +797,8 @@ class OperatorParser {
   addAccent(base, i, at) {
     const sign = this.textOf(i);
     if (sign === "˙" || sign === "¨") return branch("D", [base, ...repeat(leaf("v", "t", at), sign === "˙" ? 1 : 2)], at);
-    if (/^[⏞⏟⃗→]$/u.test(sign)) return base;
+    if (this.isVectorSign(i)) return base.label === "v" && this.styled.has(base.text) ? leaf("v", base.text + ".vector", at) : base;
+    if (/^[⏞⏟]$/u.test(sign)) return base;
     if (/^[‾ˉ¯]$/u.test(sign)) return branch("bar", [base], at);
     if (!(sign in ACCENTS)) return this.addSuperscript(base, i, at);
     return base.label === "v" && !isWild(base) ? leaf("v", base.text + "." + ACCENTS[sign], at) : branch(ACCENTS[sign], [base], at);
@@ -720,10 +812,13 @@ class OperatorParser {
     const ranges = letters.some((letter) => this.indices.has(letter)) || node.label === "+";
     if (base.label === "fn" && !ranges) return base.with({ at }); // a base of a logarithm, a space of a norm
     if (base.label !== "v" || ranges || isWild(base) || letters.some((letter) => letter[0] === "?")) return branch("idx", [base, ...members], at);
-    return leaf("v", base.text + "_" + this.textOf(i).replace(/\s/g, ""), at).with({ base: base.text, letters, subscript: node });
+    const named = leaf("v", base.text + "_" + this.textOf(i).replace(/\s/g, ""), at);
+    [named.base, named.letters, named.subscript] = [base.text, this.differentiated.has(base.text) ? letters : null, node];
+    return named;
   }
 
   addSuperscript(base, i, at) {
+    if (this.tag[i] === "mrow" && this.count[i] > 1 && /^[′'’]$/.test(this.textOf(this.first[i]))) return this.addPrimesAndPower(base, i, at);
     const sign = this.textOf(i).replace(/\s/g, "");
     const primes = /^[′'’]+$/.test(sign) ? sign.length : "′″‴".indexOf(sign) + 1;
     if (primes > 0 && sign) {
@@ -740,7 +835,22 @@ class OperatorParser {
     if (node.label === "empty") return base;
     if (base.variables !== null) return base.with({ variables: base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables });
     if (/^\(.*\)$/.test(sign) && base.label === "v") return branch("idx", [base, node], at); // x^{(i)}
+    if (base.label === "v" && !isWild(base) && this.isTensorIndex(node)) return leaf("v", (base.text.includes("_") ? base.text : base.text + "_") + sign, at);
     return branch("pow", [base, node], at);
+  }
+
+  // u'^2
+  addPrimesAndPower(base, i, at) {
+    const nodes = this.childrenOf(i);
+    let node = base;
+    while (nodes.length && /^[′'’]$/.test(this.textOf(nodes[0]))) node = this.addSuperscript(node, nodes.shift(), at);
+    return nodes.length ? branch("pow", [node, this.parseNodes(nodes)], at) : node;
+  }
+
+  // T^{\mu\nu}: an upper index is an index if there are several, or if it occurs again.
+  isTensorIndex(node) {
+    const letters = listOf(node, "*");
+    return letters.every((letter) => letter.label === "v" && TENSOR_INDICES.test(letter.text)) && (letters.length > 1 || this.tensorIndices.has(letters[0].text));
   }
 
   parseTable(i, open, close) {
@@ -798,7 +908,7 @@ const RULES = { // label -> rewrite to an equivalent notation, or null
   "f:div": relabel("div"), "f:grad": relabel("grad"), "f:curl": relabel("curl"),
   "∬": relabel("∫"), "∭": relabel("∫"), "∮": relabel("∫"), "∯": relabel("∫"),
   "×": (node) => (node.children.some((child) => child.label === "n") ? relabel("*")(node) : null),
-  neg: (node) => (node.children[0].label === "neg" ? node.children[0].children[0] : null),
+  neg: (node) => (node.children[0].label === "dots" ? node.children[0] : node.children[0].label === "neg" ? node.children[0].children[0] : null),
   "+": (node) => (node.children.some((child) => child.label === "+") ? branch("+", node.children.flatMap((child) => listOf(child, "+")), node.at) : findLaplacian(node)),
   "*": multiply, frac: divide,
   pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readExponential(node) ?? readCombinations(node)),
@@ -809,7 +919,7 @@ const RULES = { // label -> rewrite to an equivalent notation, or null
 
 // u_t, u_{xx}: derivatives, if the letter is one of those that are usually differentiated by coordinates.
 function differentiate(base, variables) {
-  const usual = isLetter(base, USUALLY_DIFFERENTIATED) && variables.length <= 3 && variables.every((node) => isLetter(node, COORDINATES));
+  const usual = isLetter(base, FIELDS) && variables.length <= 3 && variables.every((node) => isLetter(node, COORDINATES));
   return usual ? branch("D", [base, ...variables], base.at) : null;
 }
 
@@ -1051,7 +1161,9 @@ function readNumber(node) { // a fraction as [numerator, denominator], or null
     const [a, b] = node.children.map(readNumber);
     return a && b && b[0] ? [a[0] * b[1], a[1] * b[0]] : null;
   }
-  if (node.label !== "n" || !/^[0-9]{1,8}([.][0-9]{1,6})?$/.test(node.text)) return null;
+  if (node.label !== "n") return null;
+  if (node.text.includes("/")) return node.text.split("/").map(Number); // written by buildSum
+  if (!/^[0-9]{1,8}([.][0-9]{1,6})?$/.test(node.text)) return null;
   const scale = 10 ** (node.text.split(".")[1]?.length ?? 0), value = Math.round(parseFloat(node.text) * scale), divisor = findDivisor(value, scale);
   return [value / divisor, scale / divisor];
 }
@@ -1075,7 +1187,7 @@ function expandNode(node) {
   } else if (node.label === "frac") out = multiplySums(expand(node.children[0]), raise(node.children[1], -1));
   else if (node.label === "pow") {
     const power = readNumber(node.children[1]);
-    if (power !== null) out = raise(node.children[0], power[0] / power[1]);
+    out = power === null ? raiseSymbolically(node) : raise(node.children[0], power[0] / power[1]);
   } else if (node.label === "f:log" && node.children.length === 1) {
     const inner = expand(node.children[0]);
     if (inner.length === 1 && inner[0].numerator > 0) out = takeLogarithm(inner[0], node.at);
@@ -1094,6 +1206,21 @@ function raise(base, power) {
   }
   const raised = raiseMonomial(sum[0], power);
   return raised === null ? makeAtom(base, power) : [raised];
+}
+
+// (ab)^{2n+1} = (a^n)^2 a (b^n)^2 b; null if the base is a sum or has a sign
+function raiseSymbolically(node) {
+  const base = expand(node.children[0]), exponent = expand(node.children[1]);
+  if (base.length !== 1 || base[0].numerator < 0 || exponent.length > 4) return null;
+  const factors = [...base[0].factors.values()];
+  for (const [value, power] of [[base[0].numerator, 1], [base[0].denominator, -1]]) if (value !== 1) factors.push([number(String(value), node.at), power]);
+  let out = [new Monomial(1, 1, new Map())];
+  for (const term of exponent) {
+    const unit = new Monomial(1, 1, term.factors), times = term.numerator / term.denominator;
+    for (const [factor, power] of factors)
+      out = multiplySums(out, term.factors.size ? makeAtom(branch("pow", [factor, buildSum([unit], node.at)], node.at), power * times) : raise(factor, power * times));
+  }
+  return out;
 }
 
 function raiseMonomial(term, power) {
@@ -1130,7 +1257,7 @@ function buildSum(terms, at) {
   const nodes = terms.map((term) => {
     const factors = [];
     if (Math.abs(term.numerator) !== 1 || term.denominator !== 1 || !term.factors.size) factors.push(number(`${Math.abs(term.numerator)}/${term.denominator}`, at));
-    for (const [node, power] of term.factors.values()) factors.push(power === 1 ? node : branch("pow", [node, number(power.toFixed(3), at)], at));
+    for (const [node, power] of term.factors.values()) factors.push(power === 1 ? node : branch("pow", [node, number(toFraction(power)?.join("/") ?? power.toFixed(6), at)], at));
     const product = combine("*", factors, at);
     return term.numerator < 0 ? branch("neg", [product], at) : product;
   });
@@ -1180,10 +1307,27 @@ function simplifyPair(terms) {
   return [a, new Monomial(sign * b.numerator, b.denominator, b.factors)];
 }
 
+// A side that is only a function of variables is its name: f(x) = x^2 and y = x^2. A sum over i from 1 to n is one over i.
+function simplifySide(node) {
+  if (node.label === "app" && node.children[0].label === "v" && node.children.every((child) => !child.children.length && child.label !== "n")) return node.children[0];
+  return dropRanges(node);
+}
+
+function dropRanges(node) {
+  if (!node.children.length) return node;
+  if (BIG_OPERATORS.has(node.label) && node.children.length === 3) {
+    const [body, from, to] = node.children, start = from.children[0];
+    if (from.label === "from" && start.label === "=" && start.children[0].label === "v" && start.children[1].label === "n" && to.children[0].label === "v")
+      return branch(node.label, [dropRanges(body), branch("from", [start.children[0]], from.at)], node.at);
+  }
+  const children = node.children.map(dropRanges);
+  return children.every((child, k) => child === node.children[k]) ? node : branch(node.label, children, node.at);
+}
+
 function weaken(node) {
   if (node.children.length !== 2 || !SOLVABLE.has(node.label)) return node;
-  const isEquality = EQUALITIES.has(node.label);
-  let terms = addUp([...expand(node.children[0]), ...negateAll(expand(node.children[1]))]);
+  const isEquality = EQUALITIES.has(node.label), [one, other] = node.children.map(simplifySide);
+  let terms = addUp([...expand(one), ...negateAll(expand(other))]);
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
     if (terms.length > 1) terms = clearDenominators(terms);
     const next = expandFactors(terms) ?? (isEquality && terms.length === 2 ? simplifyPair(terms) : null);
