@@ -116,9 +116,6 @@ def sets(
 def study(
     library: LibraryFolder,
     names: Systems = _LARGE,
-    queries: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Other queries with keywords.", show_default="the bundled ones")
-    ] = None,
     corpus: FitCorpus = None,
     out: CacheFolder = DEFAULT_FOLDER,
     device: Device = "auto",
@@ -126,18 +123,15 @@ def study(
 ) -> None:
     """Search a library for formulas of many fields, and judge results by keywords in their sections.
 
-    Your own queries: [{"id": ..., "field": ..., "latex": ..., "keywords": [...]}], keywords in lower case. approach0
-    indexes only some 10,000 equations per minute, and takes some 70 kB of memory for each.
+    approach0 indexes only some 10,000 equations per minute, and takes some 70 kB of memory for each.
     """
-    from reproduce.keywords import load_queries
     from reproduce.study import run_study
 
     with open_progress(False) as log, Library.open(library, create=False) as opened:
         context = make_context(out, device, small, log)
         chosen = make_all_systems(split_names(names), context)
-        asked = load_queries(queries) if queries else None
         fit_systems(chosen, context, corpus, library)
-        result, plots = run_study(context, opened, chosen, asked)
+        result, plots = run_study(context, opened, chosen)
         save_result(context, result, plots)
     print_tables(result, as_json=False)
 

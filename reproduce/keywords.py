@@ -14,6 +14,7 @@ with one typo. That is exact, and hardly slower than searching for the halves.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import unicodedata
 from collections.abc import Callable, Sequence
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.evaluation.cache import compute_digest
-from eqkin.evaluation.formulas import FormulaSet, read_json
+from eqkin.evaluation.formulas import FormulaSet
 from eqkin.latex.prose import EQUATION_MARK, to_plain_text
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_contents, list_equation_sources, read_sections
@@ -38,7 +39,6 @@ _Value = TypeVar("_Value")
 
 BUNDLED_QUERIES = Path(__file__).parent / "queries.json"
 MAX_EXACT_LENGTH = 10  # longer keywords may have a typo
-_MIN_KEYWORD_LENGTH = 4  # keywords also match within words
 _TITLE_KEYWORDS = 2
 _SECTION_BATCH = 500
 _HYPHENS, _APOSTROPHES = "‐‑‒–—−", "‘’ʼ`´"  # noqa: RUF001
@@ -61,25 +61,10 @@ class StudyQuery:
         return ", ".join([*self.keywords[:_TITLE_KEYWORDS], *more])
 
 
-def load_queries(path: Path = BUNDLED_QUERIES) -> list[StudyQuery]:
-    """Read queries from a JSON list of objects with `id`, `field`, `latex` and `keywords`; raises `BadInput`."""
-    entries = read_json(path, "a list of queries is needed")
-    if not isinstance(entries, list) or not entries:
-        raise BadInput(f"{path}: a list of queries is needed")
-    queries: list[StudyQuery] = []
-    for number, entry in enumerate(entries, 1):
-        try:
-            query = StudyQuery(**entry | {"keywords": tuple(entry["keywords"])})
-        except (TypeError, KeyError) as error:
-            raise BadInput(f"{path}: query {number}: needs id, field, latex and keywords ({error})") from error
-        for keyword in query.keywords:
-            if not isinstance(keyword, str) or len(keyword) < _MIN_KEYWORD_LENGTH or keyword != normalize(keyword):
-                needed = f"at least {_MIN_KEYWORD_LENGTH} characters, in lower case with single spaces, are needed"
-                raise BadInput(f"{path}: query {number}: keyword {keyword!r}: {needed}")
-        if not query.latex or not query.keywords or query.id in {other.id for other in queries}:
-            raise BadInput(f"{path}: query {number}: needs a formula, keywords, and an id of its own")
-        queries.append(query)
-    return queries
+def load_queries() -> list[StudyQuery]:
+    """Read the bundled queries."""
+    entries = json.loads(BUNDLED_QUERIES.read_bytes())
+    return [StudyQuery(**entry | {"keywords": tuple(entry["keywords"])}) for entry in entries]
 
 
 def compute_query_digest(queries: Sequence[StudyQuery]) -> str:

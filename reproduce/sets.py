@@ -86,13 +86,11 @@ def run_sets(
         columns = [TableColumn(system.name, system.title, "text", "") for system in systems[1:]]
         rows = []
         for one in measures:
-            pairs = {
-                key: f"{format_score(change, 'share')}, {format_p(p)}" for key, (change, p) in one.differences.items()
-            }
-            rows.append(TableRow(f"{one.name}, {one.title}", dict(pairs)))
+            changes = one.differences.items()
+            texts = {name: f"{format_score(change, 'share')}, {format_p(p)}" for name, (change, p) in changes}
+            rows.append(TableRow(f"{one.name}, {one.title}", dict(texts)))
         caption = (
-            "Mean difference, its 95 % interval, and the two-sided p-value of a paired randomisation test (ranking: of "
-            "the bootstrap), not corrected for the number of comparisons."
+            "Mean differences, 95 % intervals, two-sided p-values of paired randomisation tests (ranking: bootstrap)."
         )
         title = f"{systems[0].title} minus each other system"
         tables.append(Table("sets-differences", title, columns, rows, caption))
@@ -209,10 +207,7 @@ def run_end_to_end(context: ExperimentContext, library: Library, sets: Sequence[
         columns_found = zip(("search", "same", "overlap"), found.T, strict=True)
         scores = {key: bootstrap_mean(one, groups, resamples=context.scale.resamples) for key, one in columns_found}
         rows.append(TableRow(notations.name, {**scores, "all": ranked}))
-    caption = (
-        f"Notations added to a library of {len(everything):,} equations; 95 % intervals by bootstrap over laws. The "
-        "query itself does not count."
-    )
+    caption = f"Notations added to a library of {len(everything):,} equations; the query itself does not count."
     columns = [TableColumn(key, title, best="") for key, title in titles.items()]
     return Table("sets-end-to-end", "Search in a library", columns, rows, caption)
 
