@@ -42,6 +42,11 @@ SAME = {
         r"\nabla^2 u", r"\Delta u", r"u_{xx} + u_{yy}",
         r"\frac{\partial^2u}{\partial x^2} + \frac{\partial^2u}{\partial y^2}",
     ],
+    "binomial of a sum": [r"\binom{n+1}{k}", r"C_{n+1}^k", r"C(n+1, k)"],
+    "derivative of a capital": [r"F'(x)", r"\frac{dF(x)}{dx}"],
+    "expectation without brackets": [r"\mathbb{E} X^2", r"\mathbb{E}[X^2]"],
+    "adjoint of a matrix": [r"V^* U", r"V^\dagger U", r"V^{\mathsf H} U"],
+    "sequence": [r"x[n]", r"x(n)"],
     "binomial": [r"\binom nk", r"{n \choose k}", r"\begin{pmatrix} n \\ k \end{pmatrix}", r"C_n^k"],
     "expectation": [r"\mathbb{E}[X]", r"E[X]", r"\operatorname{E}(X)", r"\mathrm{E}[X]", r"\langle X \rangle", r"E(X)"],
     "probability": [
@@ -83,6 +88,11 @@ SAME = {
 
 # nearly the same to the eye, but not in meaning
 DIFFERENT = [
+    [r"C(x, y)", r"\binom xy"],
+    [r"q(a + b)", r"f(a + b)"],
+    [r"S e^{(a - b)t + c(t)}", r"S_{(a - b)t + c(t)}"],
+    [r"\frac{\partial g}{\partial x^i}", r"\frac{\partial g}{\partial x^j}", r"\frac{\partial g}{\partial x}"],
+    [r"z^*", r"V^*"],
     [r"v_x = v \cos\theta", r"\frac{\partial v}{\partial x} = v \cos\theta"],
     [r"T_s", r"\frac{dT}{ds}"],
     [r"a/2 b", r"\frac{a}{2b}"],
@@ -134,6 +144,13 @@ PARSED = {
     r"[a, b)": ["interval", "v:a", "v:b"],
     r"[\hat x, \hat p] = i\hbar": ["=", ["commutator", "v:x.hat", "v:p.hat"], ["*", "v:i", "c:ℏ"]],
     r"n!": ["factorial", "v:n"],
+    r"a := b = c": ["=", "v:a", "v:b", "v:c"],
+    r"y'' = M''": ["=", ["D", "v:y", "any", "any"], ["D", "v:M", "any", "any"]],
+    r"H|\psi\rangle = E|\psi\rangle": ["=", ["*", "v:H", ["ket", "v:ψ"]], ["*", "v:E", ["ket", "v:ψ"]]],
+    r"\int f(x) \,d\mu(x)": ["∫", ["app", "v:f", "v:x"], ["by", ["app", "v:μ", "v:x"]]],
+    r"H^i(M)": ["app", ["pow", "v:H", "v:i"], "v:M"],
+    r"T_\alpha{}_\beta": "v:T_α_β",
+    r"f(x^\star)": ["app", "v:f", ["bar", "v:x"]],
     r"\sin^2 x": ["pow", ["f:sin", "v:x"], "n:2"],
     r"\nabla \times B": ["curl", "v:B"],
     r"\{1, 2\}": ["set", "n:1", "n:2"],
@@ -323,6 +340,10 @@ SOLVED = [
     ["(a + b)(a - b) = c", "a^2 - b^2 = c"],
     ["x = 2y", "y = 0.5x"],
     [r"f(x) = x^2", r"f = x^2", r"f(x; a) = x^2"],
+    [r"\ddot x + k x = 0", r"x'' = -kx", r"\frac{d^2 x(s)}{ds^2} = -kx(s)"],
+    [r"(fg)' = f'g + fg'", r"\frac{d}{dx}[f(x)g(x)] = f'(x)g(x) + f(x)g'(x)"],
+    [r"H = -\sum_i p_i \log p_i", r"H = \sum_i p_i \log\frac1{p_i}", r"\frac H2 = \sum_i \frac{-p_i \log p_i}{2}"],
+    [r"a = \sup_x f(x)", r"a = \max_x f(x)"],
     [r"m = \frac1n \sum_{i=1}^n x_i", r"mn = \sum_i x_i"],
     [r"k = n^n e^{-n}", r"k = \left(\frac ne\right)^n"],
     [r"y = 2^{n+1}", r"\frac y2 = 2^n"],
@@ -336,6 +357,12 @@ NOT_SOLVED = [
     ["y = 2x", "y = 3x"],
     [r"\sum_{i=1}^n x_i = 1", r"\sum_{i=1}^3 x_i = 1", r"\sum_{j=1}^n x_i = 1"],
     ["f(2) = x", "f = x"],
+    ["f(a) = f(b) + c", "f = f + c"],
+    [
+        r"\frac{\partial u}{\partial t} = \frac{\partial u}{\partial x} + 1",
+        r"\frac{\partial u}{\partial t} = \frac{\partial u}{\partial t} + 1",
+    ],
+    [r"a = \sum_i i x_i", r"a = i\sum_i x_i"],
     ["x = 0", "y = 0", "xy = 0"],
     ["(a + b)^2 = a^2 + 2ab + b^2", "(a - b)(a + b) = a^2 - b^2"],
 ]
@@ -353,10 +380,17 @@ def test_weak_forms_of_different_relations_differ(parser, converter, formulas):
     assert len({form["weak"] for form in find_forms(parser, converter, *formulas)}) == len(formulas)
 
 
-@pytest.mark.parametrize("whole", [r"a = b = c^2", r"a = b, \quad b = c^2", r"a = b \\ a = c^2", r"b = a \le c^2"])
+@pytest.mark.parametrize(
+    "whole", [r"a = b = c^2", r"a = b, \quad b = c^2", r"a = b \\ a = c^2", r"b = a \le c^2", r"x \Rightarrow b = a"]
+)
 def test_statements_of_a_formula_are_found(parser, converter, whole):
     part, all_of_it = extract_term_sets(parser, converter, "a = b", whole)
     assert part["form"] < all_of_it["form"]
+
+
+def test_statements_that_follow_from_a_chain_are_found(parser, converter):
+    part, *wholes = extract_term_sets(parser, converter, "a < c^2", "a = b < c^2", "c^2 > b = a", "a < b = c^2")
+    assert all(part["form"] < whole["form"] for whole in wholes)
 
 
 def test_empty_forest_has_no_terms(parser):

@@ -31,13 +31,14 @@ const PLAIN_PRODUCTS = words("· ∗");
 const CLOSING = { "(": ")", "[": "]", "{": "}", "⟨": "⟩", "⌊": "⌋", "⌈": "⌉" };
 const CLOSERS = new Set(Object.values(CLOSING));
 const BRACKETS = new Set([...Object.entries(CLOSING).flat(), "|", "‖"]);
+const SIMPLE_ARGUMENTS = words("tuple given v idx");
 const DIFFERENCES = words("v idx pow"); // Δx, Δx_i, Δx^2
 const SIMPLE_FACTORS = words("v c idx pow prime bar transpose"); // in a denominator after a slash
 const DECORATIONS = words("pow idx star prime D bar hat tilde transpose adjoint");
 const NAMES_WITH_SCRIPTS = words("fn pow idx");
 const BIG_OPERATORS = words("∑ ∏ ∐ ⋃ ⋂ ⋁ ⋀ ⨁ ⨂ ⨀ ⨄ lim max min sup inf argmax argmin limsup liminf");
 const INTEGRALS = words("∫ ∬ ∭ ∮ ∯ ⨌");
-const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E L T q B J K");
+const USUAL_FUNCTIONS = words("f g h F G H P p φ ψ Φ Ψ Γ ζ E T");
 const USUALLY_DIFFERENTIATED = words("u v w f g h φ ψ F Φ Ψ ρ θ T V y");
 const FIELDS = words("u v w f g h φ ψ Φ Ψ"); // u_t and u_{xx} are derivatives
 const COORDINATES = words("t x y z");
@@ -301,7 +302,7 @@ class OperatorParser {
     } else if (isLeaf && this.meaning[i].isBlank) return;
     else if (isLeaf && tag === "mi" && this.meaning[i].isLetter) this.addIdentifier(i, items);
     else if (isLeaf && (tag === "mo" || tag === "mi")) this.addSymbol(i, items);
-    else if (SCRIPT_TAGS.has(tag) && this.count[i] > 1) items.push(this.readScripted(i));
+    else if (SCRIPT_TAGS.has(tag) && this.count[i] > 1) this.addScripted(i, items);
     else if (tag === "mtext" || tag === "ms") this.addText(i, items);
     else items.push(operandItem(this.parseNode(i), i));
   }
@@ -359,8 +360,16 @@ class OperatorParser {
     }
     const item = operandItem(node, i);
     if (upright) [item.upright, item.word] = [i, node.text];
+    else if (variant === "double-struck" && "EPV".includes(node.text[0])) item.applies = true;
     else if (variant === undefined && this.meaning[i].isLetter) item.upright = -1;
     items.push(item);
+  }
+
+  // Scripts without a base belong to what is before them: \Gamma^a{}_{bc}
+  addScripted(i, items) {
+    const base = this.coreOf(this.first[i]), isBlank = !this.count[base] && (ROW_TAGS.has(this.tag[base]) || this.meaning[base].isBlank), before = items[items.length - 1];
+    if (isBlank && isOperand(before)) before.node = this.addScripts(before.node, this.childrenOf(i).slice(1), this.tag[i], i);
+    else items.push(this.readScripted(i));
   }
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
@@ -415,12 +424,19 @@ class OperatorParser {
       } else if (item.sign === "|" || item.sign === "‖") {
         const after = isOperand(here[here.length - 1]);
         if (after && open !== null && open.sign === item.sign) close(item);
-        else if (!after || this.hasPartner(items, at)) stack.push({ open: item, items: [] });
+        else if (!after || this.hasPartner(items, at) || (item.sign === "|" && this.opensKet(items, at, stack))) stack.push({ open: item, items: [] });
         else here.push(item);
       } else here.push(item);
     }
     while (stack.length > 1) spill();
     return stack[0].items;
+  }
+
+  // Whether the next bracket that closes is that of a ket: H|\psi\rangle
+  opensKet(items, at, stack) {
+    if (stack.some(({ open }) => open !== null && open.sign === "⟨")) return false;
+    const next = items.slice(at + 1).find((item) => item.kind === "sign" && BRACKETS.has(item.sign));
+    return next !== undefined && next.sign === "⟩";
   }
 
   // Whether an even number of the same bars is left up to the end of this bracket: then this one opens.
@@ -542,7 +558,11 @@ class OperatorParser {
       let end = k + 1;
       if (d < stop - 1 && d > k + 1) {
         children.push(this.parseSum(items.slice(k + 1, d), at));
-        for (end = d; end < stop - 1 && this.isDifferential(items[end]) && isOperand(items[end + 1]); end += 2) children.push(branch("by", [items[end + 1].node], items[end].at));
+        for (end = d; end < stop - 1 && this.isDifferential(items[end]) && isOperand(items[end + 1]);) {
+          const variable = this.parseApplication(items, end + 1);
+          children.push(branch("by", [variable.node], items[end].at));
+          end = variable.end;
+        }
       } else {
         const first = d < stop - 1 ? k + 3 : k + 1;
         end = first;
@@ -723,15 +743,16 @@ class OperatorParser {
     const { node } = item, base = DECORATIONS.has(node.label) ? node.children[0] : node;
     if (base.label === "fn" || node.label === "D") return true;
     if (base.label !== "v") return false;
-    if (node.label === "pow" && node.children[1].label !== "n" && node.children[1].label !== "neg") return false;
     const letter = base.text[0];
     if (/_.*[α-ω]{2}/u.test(base.text)) return false; // a component of a tensor
-    if (group.bracket === "[") return "EPV".includes(letter);
-    return ["tuple", "given", "v", "idx"].includes(group.node.label) || isNumber(group.node, "0") || USUAL_FUNCTIONS.has(letter);
+    if (group.bracket === "[") return "EPV".includes(letter) || (group.node.label === "v" && base === node);
+    if (SIMPLE_ARGUMENTS.has(group.node.label) || isNumber(group.node, "0")) return true;
+    return USUAL_FUNCTIONS.has(letter) && (node.label !== "pow" || ["n", "neg"].includes(node.children[1].label)); // f^2(x+1)
   }
 
   applyFunction(name, argument, at) {
     const list = ["tuple", "commutator"].includes(argument.label) ? argument.children : argument.label === "empty" ? [] : [argument];
+    if (name.label === "prime") name = branch("D", [name.children[0], leaf("any", "", at)], at);
     if (name.label === "D") { // f'(x): the derivative of f(x), by x if that is a variable
       const variable = list.length === 1 && ["v", "idx"].includes(list[0].label) ? list[0] : null;
       const by = name.children.slice(1).map((node) => (node.label === "any" && variable !== null ? variable : node));
@@ -776,7 +797,7 @@ class OperatorParser {
     const variables = flat
       .map((node) => (node.label === "boundary" ? node.children[0] : node))
       .filter((node) => !(node.label === "v" && (node.text === "d" || node.text === "∂")))
-      .flatMap((node) => (node.label === "pow" ? repeat(node.children[0], parseInt(node.children[1].text) || 1) : [node]));
+      .flatMap((node) => (node.label !== "pow" ? [node] : node.children[1].label === "n" ? repeat(node.children[0], parseInt(node.children[1].text)) : [branch("idx", node.children, node.at)]));
     if (over.rest.length) return branch("D", [combine("*", over.rest, i), ...variables], i);
     return fraction.with({ variables });
   }
@@ -818,33 +839,34 @@ class OperatorParser {
   }
 
   addSuperscript(base, i, at) {
-    if (this.tag[i] === "mrow" && this.count[i] > 1 && /^[′'’]$/.test(this.textOf(this.first[i]))) return this.addPrimesAndPower(base, i, at);
     const sign = this.textOf(i).replace(/\s/g, "");
+    if (this.tag[i] === "mrow" && /^[′'’]+[^′'’]/.test(sign)) return this.addPrimesAndPower(base, i, at);
     const primes = /^[′'’]+$/.test(sign) ? sign.length : "′″‴".indexOf(sign) + 1;
-    if (primes > 0 && sign) {
-      const letter = (base.label === "idx" ? base.children[0].text : base.text)[0] ?? "";
-      if (/[A-Z]/.test(letter) && primes === 1) return branch("prime", [base], at);
-      if (base.label === "v" && !isWild(base) && !USUALLY_DIFFERENTIATED.has(letter) && !USUAL_FUNCTIONS.has(letter)) return leaf("v", base.text + "′".repeat(primes), at);
-      return branch("D", [base, ...repeat(leaf("any", "", at), primes)], at);
-    }
+    if (primes > 0 && sign) return this.addPrimes(base, primes, at);
     if (base.label !== "n" && /^(⊤|⊺|T|tr)$/.test(sign)) return branch("transpose", [base], at);
-    if (sign === "∗" || sign === "*") return branch("star", [base], at);
+    if (SIGN_NAMES.get(sign) === "∗" || sign === "∗") return branch("star", [base], at);
     if (sign === "†" || (sign === "H" && /^[A-Z]/.test(base.text))) return branch("adjoint", [base], at);
     if (/^[+\-−±]$/.test(sign)) return base.label === "v" && !isWild(base) ? leaf("v", base.text + "^" + sign, at) : branch("mark", [base, leaf("o", sign, at)], at);
     const node = this.parseAt(i);
     if (node.label === "empty") return base;
     if (base.variables !== null) return base.with({ variables: base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables });
-    if (/^\(.*\)$/.test(sign) && base.label === "v") return branch("idx", [base, node], at); // x^{(i)}
+    if (/^\([^()]*\)$/.test(sign) && base.label === "v") return branch("idx", [base, node], at); // x^{(i)}
     if (base.label === "v" && !isWild(base) && this.isTensorIndex(node)) return leaf("v", (base.text.includes("_") ? base.text : base.text + "_") + sign, at);
     return branch("pow", [base, node], at);
   }
 
+  addPrimes(base, primes, at) {
+    const letter = (base.label === "idx" ? base.children[0].text : base.text)[0] ?? "";
+    if (/[A-Z]/.test(letter) && primes === 1) return branch("prime", [base], at);
+    if (base.label === "v" && primes === 1 && !isWild(base) && !USUALLY_DIFFERENTIATED.has(letter) && !USUAL_FUNCTIONS.has(letter)) return leaf("v", base.text + "′", at);
+    return branch("D", [base, ...repeat(leaf("any", "", at), primes)], at);
+  }
+
   // u'^2
   addPrimesAndPower(base, i, at) {
-    const nodes = this.childrenOf(i);
-    let node = base;
-    while (nodes.length && /^[′'’]$/.test(this.textOf(nodes[0]))) node = this.addSuperscript(node, nodes.shift(), at);
-    return nodes.length ? branch("pow", [node, this.parseNodes(nodes)], at) : node;
+    const nodes = this.childrenOf(i), first = nodes.findIndex((node) => !/^[′'’]+$/.test(this.textOf(node)));
+    const node = first > 0 ? this.addPrimes(base, this.textOf(i).search(/[^′'’]/), at) : base;
+    return branch("pow", [node, this.parseNodes(nodes.slice(Math.max(first, 0)))], at);
   }
 
   // T^{\mu\nu}: an upper index is an index if there are several, or if it occurs again.
@@ -895,12 +917,15 @@ const invert = (node) => (isNumber(node.children[1].children[0], "1") ? node.chi
 const isInverse = (node) => node.label === "pow" && node.children[1].label === "neg" && !isMatrix(node.children[0]) && !isExponential(node);
 const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) : node);
 
+const SYMMETRIC = words("= ≈");
+const COUNTS = words("v n +");
+
 const RULES = { // label -> rewrite to an equivalent notation, or null
   sqrt: (node) => root(node, number("2", node.at)),
   root: (node) => root(node, node.children[1]),
   "f:exp": (node) => branch("pow", [leaf("c", "e", node.at), ...node.children.slice(0, 1)], node.at),
   column: relabel("binom"),
-  prime: relabel("transpose"), adjoint: relabel("transpose"), star: relabel("bar"),
+  prime: relabel("transpose"), adjoint: relabel("transpose"), star: (node) => branch(isMatrix(node.children[0]) ? "transpose" : "bar", node.children, node.at),
   ":=": relabel("="), "=:": relabel("="), "≡": relabel("="), "≜": relabel("="), "≝": relabel("="), "≐": relabel("="),
   "≅": relabel("≈"), "≃": relabel("≈"),
   ">": reverse("<"), "≥": reverse("≤"), "≫": reverse("≪"), "⊃": reverse("⊂"), "∋": reverse("∈"), "←": reverse("→"), "≻": reverse("≺"), "≽": reverse("≼"),
@@ -914,6 +939,7 @@ const RULES = { // label -> rewrite to an equivalent notation, or null
   pow: (node) => (isInverse(node) ? branch("frac", [number("1", node.at), invert(node)], node.at) : readExponential(node) ?? readCombinations(node)),
   v: (node) => (node.text === "π" ? leaf("c", "π", node.at) : node.letters !== null && node.letters.length && node.text.length === node.base.length + 1 + node.letters.length
     ? differentiate(leaf("v", node.base, node.at), node.letters.map((letter) => leaf("v", letter, node.at))) : null),
+  app: readChoice, chain: joinChain,
   idx: (node) => differentiate(node.children[0], node.children.slice(1)),
 };
 
@@ -929,11 +955,24 @@ function readExponential(node) {
   return base.label === "v" && base.text === "e" && exponent.label !== "n" ? branch("pow", [leaf("c", "e", base.at), exponent], node.at) : null;
 }
 
-// C_n^k is a binomial coefficient.
+// a := b = c says the same as a = b = c.
+function joinChain(node) {
+  const links = node.children, [{ label }] = links;
+  if (!SYMMETRIC.has(label) || !links.every((link, k) => link.label === label && link.children.length === 2 && (!k || hashTree(link.children[0]) === hashTree(links[k - 1].children[1])))) return null;
+  return branch(label, [links[0].children[0], ...links.map((link) => link.children[1])], node.at);
+}
+
+// C_n^k and C(n, k) are binomial coefficients.
 function readCombinations(node) {
-  const [base, upper] = node.children;
-  const simple = base.label === "v" && base.base === "C" && ["v", "n"].includes(base.subscript.label) && ["v", "n"].includes(upper.label);
-  return simple ? branch("binom", [base.subscript, upper], node.at) : null;
+  const [base, upper] = node.children, isIndexed = base.label === "idx" && base.children.length === 2 && base.children[0].text === "C";
+  const lower = isIndexed ? base.children[1] : base.label === "v" && base.base === "C" ? base.subscript : null;
+  return lower !== null && COUNTS.has(lower.label) && COUNTS.has(upper.label) ? branch("binom", [lower, upper], node.at) : null;
+}
+
+function readChoice(node) {
+  if (node.children.length !== 3 || node.children[0].text !== "C") return null;
+  const [n, k] = node.children.slice(1).map((child) => (child.label === "+" ? child.children[0].text : child.text));
+  return /^[nNmM]$/.test(n) && /^[krmji]$/.test(k) ? branch("binom", node.children.slice(1), node.at) : null;
 }
 
 // u_xx + u_yy (+ u_zz) is the Laplacian of u.
@@ -996,6 +1035,7 @@ function canonicalise(node) {
 // --- forms -------------------------------------------------------------------------------------------------------
 
 const UNORDERED = words("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"); // as in trees/operators.py
+const STATEMENTS = words("chain list rows with cases ⇒ ⇔");
 const MAX_STATEMENTS = 8; // of one formula
 const labelOf = (node) => (node.children.length || !node.text ? node.label : node.label + ":" + node.text);
 
@@ -1090,10 +1130,28 @@ function findStatements(root) {
     if (relation && node.children.length > 2 && node.children.length < 6) {
       for (let i = 0; i < node.children.length; i++)
         for (let j = i + 1; j < node.children.length; j++) out.push(branch(node.label, [node.children[i], node.children[j]], node.at));
-    } else if (["chain", "list", "rows", "with", "cases"].includes(node.label)) node.children.forEach(visit);
+    } else if (STATEMENTS.has(node.label)) {
+      node.children.forEach(visit);
+      if (node.label === "chain") addConclusion(node.children, out);
+    }
   };
   visit(root);
   return out.slice(0, MAX_STATEMENTS);
+}
+
+// a = b < c says a < c; a > b, that is b < a, is read backwards
+function addConclusion(links, out) {
+  for (let k = 1; k < links.length; k++) {
+    const [one, other] = [links[k - 1], links[k]];
+    if (one.children.length !== 2 || other.children.length !== 2 || (one.label === "=") === (other.label === "=")) continue;
+    const [equation, relation] = one.label === "=" ? [one, other] : [other, one];
+    for (const [mine, theirs] of [[0, 1], [1, 0]]) {
+      const at = relation.children.findIndex((child) => hashTree(child) === hashTree(equation.children[mine]));
+      if (at < 0) continue;
+      out.push(branch(relation.label, relation.children.map((child, j) => (j === at ? equation.children[theirs] : child)), relation.at));
+      break;
+    }
+  }
 }
 
 function hashForms(node, out) {
@@ -1109,6 +1167,7 @@ function hashForms(node, out) {
 // the left, the rest to the right: F = ma, a = F/m and m = F/a all become F = am.
 
 const SOLVABLE = words("= ≈ ≠ ∝ < ≤ ≪");
+const BIG_SUMS = words("∑ ∫");
 const EQUALITIES = words("= ≈ ∝");
 const MAX_TERMS = 24; // of an expanded side
 const MAX_COEFFICIENT = 1e9;
@@ -1192,8 +1251,28 @@ function expandNode(node) {
     const inner = expand(node.children[0]);
     if (inner.length === 1 && inner[0].numerator > 0) out = takeLogarithm(inner[0], node.at);
   }
+  else if (BIG_SUMS.has(node.label)) out = pullOutConstants(node);
   const isExact = out !== null && out.length <= MAX_TERMS && out.every((term) => Math.abs(term.numerator) < MAX_COEFFICIENT && term.denominator < MAX_COEFFICIENT);
   return isExact ? out : makeAtom(node);
+}
+
+// Constant factors come before a sum or an integral.
+function pullOutConstants(node) {
+  const body = expand(node.children[0]), bound = new Set();
+  for (const range of node.children.slice(1)) if (range.label !== "to") collectVariables(range, bound);
+  if (body.length !== 1 || !bound.size) return null;
+  const outside = new Monomial(body[0].numerator, body[0].denominator, new Map()), inside = new Monomial(1, 1, new Map());
+  for (const [key, factor] of body[0].factors) {
+    const variables = collectVariables(factor[0], new Set());
+    ([...variables].some((name) => bound.has(name)) ? inside : outside).factors.set(key, factor);
+  }
+  return multiplySums([outside], makeAtom(branch(node.label, [buildSum([inside], node.at), ...node.children.slice(1)], node.at)));
+}
+
+function collectVariables(node, out) {
+  if (node.label === "v") out.add(node.text);
+  for (const child of node.children) collectVariables(child, out);
+  return out;
 }
 
 function raise(base, power) {
@@ -1307,26 +1386,41 @@ function simplifyPair(terms) {
   return [a, new Monomial(sign * b.numerator, b.denominator, b.factors)];
 }
 
-// A side that is only a function of variables is its name: f(x) = x^2 and y = x^2. A sum over i from 1 to n is one over i.
-function simplifySide(node) {
-  if (node.label === "app" && node.children[0].label === "v" && node.children.every((child) => !child.children.length && child.label !== "n")) return node.children[0];
-  return dropRanges(node);
-}
-
-function dropRanges(node) {
-  if (!node.children.length) return node;
-  if (BIG_OPERATORS.has(node.label) && node.children.length === 3) {
-    const [body, from, to] = node.children, start = from.children[0];
-    if (from.label === "from" && start.label === "=" && start.children[0].label === "v" && start.children[1].label === "n" && to.children[0].label === "v")
-      return branch(node.label, [dropRanges(body), branch("from", [start.children[0]], from.at)], node.at);
+// What does not matter for the relation: the argument of a function that is the same everywhere (f(x) is f), the
+// variable of derivatives if there is only one, the range from 1 to n of a sum, max or sup.
+class Simplifier {
+  constructor(root) {
+    this.arguments = new Map(); // function -> hash of its arguments; 0: they differ or are no variables
+    this.byVariable = new Set();
+    this.visit(root);
   }
-  const children = node.children.map(dropRanges);
-  return children.every((child, k) => child === node.children[k]) ? node : branch(node.label, children, node.at);
+
+  visit(node) {
+    if (node.label === "app" && node.children[0].label === "v") {
+      const name = node.children[0].text, before = this.arguments.get(name);
+      const isPlain = node.children.every((child) => !child.children.length && child.label !== "n"), hash = isPlain ? hashTree(node) : 0;
+      this.arguments.set(name, before === undefined || before === hash ? hash : 0);
+    } else if (node.label === "D") for (const by of node.children.slice(1)) if (by.label !== "any") this.byVariable.add(hashTree(by));
+    for (const child of node.children) this.visit(child);
+  }
+
+  simplify(node) {
+    if (!node.children.length) return node;
+    if (node.label === "app" && this.arguments.get(node.children[0].text)) return node.children[0];
+    if (node.label === "D" && this.byVariable.size < 2) return branch("D", [this.simplify(node.children[0]), ...node.children.slice(1).map((by) => leaf("any", "", by.at))], node.at);
+    if (BIG_OPERATORS.has(node.label) && node.children.length === 3) {
+      const [body, from, to] = node.children, start = from.children[0];
+      if (from.label === "from" && start.label === "=" && start.children[0].label === "v" && start.children[1].label === "n" && to.children[0].label === "v")
+        return branch(node.label, [this.simplify(body), branch("from", [start.children[0]], from.at)], node.at);
+    }
+    const children = node.children.map((child) => this.simplify(child)), label = node.label === "sup" ? "max" : node.label === "inf" ? "min" : node.label;
+    return label === node.label && children.every((child, k) => child === node.children[k]) ? node : branch(label, children, node.at);
+  }
 }
 
 function weaken(node) {
   if (node.children.length !== 2 || !SOLVABLE.has(node.label)) return node;
-  const isEquality = EQUALITIES.has(node.label), [one, other] = node.children.map(simplifySide);
+  const isEquality = EQUALITIES.has(node.label), [one, other] = new Simplifier(node).simplify(node).children;
   let terms = addUp([...expand(one), ...negateAll(expand(other))]);
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
     if (terms.length > 1) terms = clearDenominators(terms);
