@@ -103,7 +103,7 @@ def sets(
         judged = [JudgedSet.read(folder) for folder in judged_sets or []]
         notations = read_notations()
         labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), *notations]
-        check_distinct("sets", (one.name for one in (*judged, *labelled)))
+        check_distinct("sets", [one.name for one in judged] + [one.name for one in labelled])
         fit_systems(chosen, context, corpus, library)
         result = run_sets(context, chosen, judged, labelled, draw_distractors(opened, context, labelled))
         if searched:

@@ -94,7 +94,8 @@ def run_sets(
         )
         title = f"{systems[0].title} minus each other system"
         tables.append(Table("sets-differences", title, columns, rows, caption))
-    notes = [note for system in systems for note in system.list_warnings([one.name for one in (*judged, *labelled)])]
+    names = [one.name for one in judged] + [one.name for one in labelled]
+    notes = [note for system in systems for note in system.list_warnings(names)]
     facts = {one.name: f"{len(one.topics):,} topics, digest {one.formulas.digest}" for one in judged}
     facts |= {one.name: f"{len(one):,} equations, {len(set(one.labels)):,} labels" for one in labelled}
     return ExperimentResult("sets", "All sets", tables, notes, facts | {"distractors": f"seed {DISTRACTOR_SEED}"})
