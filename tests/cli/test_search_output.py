@@ -62,9 +62,9 @@ def test_page_shows_renaming_and_what_wildcards_match(results):
 def test_output_says_that_no_formula_matches_the_pattern(results, capsys):
     missed = results("?a + ?a", "x + y")
     print_results(missed, latex=False, titled=False)
-    assert "no formula has this form" in capsys.readouterr().err
-    assert "No formula has this form" in render_results(WebQuery(q="x"), missed, None)
+    assert "no formula of this form was found" in capsys.readouterr().err
+    assert "No formula of this form was found" in render_results(WebQuery(q="x"), missed, None)
     for other in (results("?a + ?a", "x + x"), results("a + a", "x + y")):
         print_results(other, latex=False, titled=False)
         assert not capsys.readouterr().err
-        assert "has this form" not in render_results(WebQuery(q="x"), other, None)
+        assert "No formula of this form" not in render_results(WebQuery(q="x"), other, None)

@@ -66,7 +66,7 @@ def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool
         nothing = f"nothing found for {asked}" + (" with these filters" if filtered else "")
         console.print(f"\n{asked}" if results.hits else nothing, style="bold")
     if results.lacks_form:
-        Console(stderr=True).print("no formula has this form; these are the nearest", style="yellow")
+        Console(stderr=True).print("no formula of this form was found; these are the nearest", style="yellow")
     width = max(len(str(len(results.hits))), 2)
     for rank, hit in enumerate(results.hits, 1):
         indent = " " * (width + 8)

@@ -57,58 +57,66 @@ def explain_hits(
         theirs: Their operator trees.
         parts: Whether to list matching parts; otherwise only the relation is found.
     """
-    return [_explain(query, operators, hit, theirs, at, parts) for at, hit in enumerate(hits)]
+    explainer = _Explainer(query, operators)
+    return [explainer.explain(hit, theirs, at, parts) for at, hit in enumerate(hits)]
 
 
-def _explain(
-    query: Node, operators: OperatorForest, hit: Node, theirs: OperatorForest, at: int, parts: bool
-) -> Explanation:
-    ours, other = OperatorTree(operators), OperatorTree(theirs, at)
-    forms = [forest.forms[forest.form_offsets[i]].tolist() for forest, i in ((operators, 0), (theirs, at))]
-    same_forms = {name for name, mine, its in zip(FORM_KINDS, *forms, strict=True) if mine == its}
-    relation, match = _find_relation(query, ours, hit, other, same_forms)
-    if not parts:
-        return Explanation(relation)
-    match = match or align_trees(ours, other)
-    explained = _PartPairs(_Presentation(query), ours, _Presentation(hit), other, match)
-    pairings = explained.list_pairings()
-    changes = _list_changes(ours, other, match)
-    if relation == "rewritten" and not changes:
-        changes = ("notation",)
-    bindings = explained.build_bindings(find_wildcards(query))
-    return Explanation(relation, pairings, _list_renaming(ours, match), bindings, mark_mathml(hit, pairings), changes)
+class _Explainer:
+    """A query, prepared for comparison with many hits."""
 
+    def __init__(self, query: Node, operators: OperatorForest) -> None:
+        self._root, self._forms = query, operators.forms[operators.form_offsets[0]].tolist()
+        self._tree = OperatorTree(operators)
+        self._signs = _list_signs(query)
 
-def _find_relation(
-    query: Node, ours: OperatorTree, hit: Node, theirs: OperatorTree, same_forms: set[str]
-) -> tuple[str, OperatorMatch | None]:
-    """Return the relation of a hit to the query, and the match that shows it."""
-    if ours.is_open[0]:
-        match = match_trees(ours, theirs)
-        return ("" if match is None else "same" if match.whole else "contains"), match
-    if _list_signs(query) == _list_signs(hit):
-        return "same", match_trees(ours, theirs, part=False)
-    match = match_trees(ours, theirs, part=False)
-    if match is not None or same_forms & {"canonical", "weak"}:
-        return "rewritten", match
-    match = match_trees(ours, theirs, rename=True, part=False)
-    if match is not None or "renamed" in same_forms:
-        return "renamed", match
-    for relation, pattern, tree in (("contains", ours, theirs), ("part of", theirs, ours)):
-        for rename in (False, True):
-            if _is_part_worth_naming(pattern, rename, relation):
-                match = match_trees(pattern, tree, rename=rename)
+    def explain(self, hit: Node, operators: OperatorForest, at: int, parts: bool) -> Explanation:
+        """Explain a hit, the tree at `at` of its operator trees."""
+        tree, forms = OperatorTree(operators, at), operators.forms[operators.form_offsets[at]].tolist()
+        same_forms = {name for name, mine, its in zip(FORM_KINDS, self._forms, forms, strict=True) if mine == its}
+        relation, match = self._find_relation(hit, tree, same_forms)
+        if not parts:
+            return Explanation(relation)
+        match = match or align_trees(self._tree, tree)
+        explained = _PartPairs(_Presentation(self._root), self._tree, _Presentation(hit), tree, match)
+        pairings = explained.list_pairings()
+        changes = _list_changes(self._tree, tree, match) if relation else ()
+        if relation == "rewritten" and not changes:
+            changes = ("notation",)
+        bindings = explained.build_bindings(find_wildcards(self._root))
+        renaming = _list_renaming(self._tree, match)
+        return Explanation(relation, pairings, renaming, bindings, mark_mathml(hit, pairings), changes)
+
+    def _find_relation(self, hit: Node, tree: OperatorTree, same_forms: set[str]) -> tuple[str, OperatorMatch | None]:
+        """Return the relation of a hit to the query, and the match that shows it."""
+        ours = self._tree
+        match = match_trees(ours, tree)
+        if ours.is_open[0]:
+            return ("" if match is None else "same" if match.whole else "contains"), match
+        if self._signs == _list_signs(hit):
+            return "same", match
+        if (match is not None and match.whole) or same_forms & {"canonical", "weak"}:
+            return "rewritten", match
+        renamed = match_trees(ours, tree, rename=True, part=False)
+        if renamed is not None or "renamed" in same_forms:
+            return "renamed", renamed
+        if match is not None:
+            return "contains", match
+        for relation, pattern, other, rename in (
+            ("contains", ours, tree, True),
+            ("part of", tree, ours, False),
+            ("part of", tree, ours, True),
+        ):
+            if _is_part_worth_naming(pattern, rename):
+                match = match_trees(pattern, other, rename=rename)
                 if match is not None:
                     return relation, match if pattern is ours else _invert(match)
-    return "", None
+        return "", None
 
 
-def _is_part_worth_naming(tree: OperatorTree, rename: bool, relation: str) -> bool:
+def _is_part_worth_naming(tree: OperatorTree, rename: bool) -> bool:
     """Return whether it says something that a tree occurs in another: a letter occurs in most of them."""
     operators = sum(map(bool, tree.children))
-    if rename:
-        return operators >= _MIN_RENAMED_OPERATORS
-    return relation == "contains" or (operators > 0 and len(tree) >= _MIN_PART_NODES)
+    return operators >= _MIN_RENAMED_OPERATORS if rename else operators > 0 and len(tree) >= _MIN_PART_NODES
 
 
 def _invert(match: OperatorMatch) -> OperatorMatch:

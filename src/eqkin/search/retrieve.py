@@ -11,7 +11,7 @@ follow in the order of the first score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from eqkin.search.candidates import CandidateSet, QueryFeatures
 from eqkin.search.rerank import combine_scores
 from eqkin.search.results import SearchOptions
 from eqkin.trees.idf import load_bundled_frequencies
-from eqkin.trees.operators import extract_operator_terms
+from eqkin.trees.operators import OperatorForest, extract_operator_terms
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class RetrievalSettings:
     presentation_weight: float = 0.25
     named_weight: float = 0.2
     nameless_weight: float = 0.2
+    needed_weight: float = 0.6  # of terms without wildcards, which every formula of a pattern's form has
 
 
 SETTINGS = RetrievalSettings()
@@ -117,12 +118,24 @@ def _retrieve_by_formula(
 def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tuple[Codes, int, float]]:
     """Return the terms of the query of each kind, how many candidates they find, and their weight."""
     presentation, operators = query.formula.terms, extract_operator_terms(query.operators)
+    named = select_codes(operators, NAMED_FAMILIES), settings.named_candidates, settings.named_weight
+    if query.pattern:
+        named = _find_needed_codes(query.operators), settings.named_candidates, settings.needed_weight
     return [
         (
             select_codes(presentation, PRESENTATION_FAMILIES),
             settings.presentation_candidates,
             settings.presentation_weight,
         ),
-        (select_codes(operators, NAMED_FAMILIES), settings.named_candidates, settings.named_weight),
+        named,
         (select_codes(operators, NAMELESS_FAMILIES), settings.nameless_candidates, settings.nameless_weight),
     ]
+
+
+def _find_needed_codes(operators: OperatorForest) -> Codes:
+    """Return the terms of a pattern that contain no wildcard: those that no longer depend on what wildcards are."""
+    families = (*NAMED_FAMILIES, *NAMELESS_FAMILIES)
+    changed = replace(operators, labels=[f"o:{x}" if x.startswith("v:?") else x for x in operators.labels])
+    codes = (select_codes(extract_operator_terms(forest), families) for forest in (operators, changed))
+    needed: Codes = np.intersect1d(*codes)
+    return needed

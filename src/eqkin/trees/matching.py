@@ -15,6 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations, islice
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ _ANY = "any"  # what a function is differentiated by, if that is not written
 _NAME_WITH_INDEX = re.compile(r"v:(?P<base>.+)_(?P<index>[^\W\d_]+|\d+)")
 _NAME_WITH_ACCENT = re.compile(r"v:(?P<base>.+)\.(?P<accent>[a-z]+)")
 _MAX_CHAIN_PARTS = 60  # `a < c` in `a < b < c`
+_APPLICATIONS = frozenset({"app", "*"})  # only the content of a bracket decides which
 _NAMED_WEIGHT = 2  # of a part with the same names, compared with one that is renamed
 
 
@@ -105,6 +107,7 @@ class OperatorTree:
             self.anonymous[node] = hash_operands(label, (self.anonymous[child] for child in children))
 
 
+@lru_cache(10_000)
 def _split_name(label: str) -> list[str]:
     """Return operator and operands of a variable with an index or an accent; nothing for any other label."""
     if label.startswith(_WILDCARD) or not label.startswith(_VARIABLE):
@@ -225,7 +228,9 @@ class _MatchSearch:
         if not self._is_open(0):
             ours, theirs = self._pick_hashes()
             return ours[0] == theirs[node]
-        return True
+        if label == other or label.startswith(_WILDCARD):
+            return True
+        return other in _APPLICATIONS if label in _APPLICATIONS else other.startswith(_VARIABLE)
 
     def run(self, node: int, *, partial: bool, ours: int = 0) -> bool:
         """Return whether a node of the pattern matches a node of the tree."""
@@ -294,7 +299,7 @@ class _MatchSearch:
             return not self._match_leaves(label, other), then
         (label, mine), (other, others) = pattern.expand(ours), tree.expand(theirs)
         if not mine or not others:
-            return _ANY not in (label, other), then
+            return True, None
         if label != other:
             return self._match_application(label, other, mine, others, then)
         if label in UNORDERED:
@@ -319,7 +324,7 @@ class _MatchSearch:
         self, label: str, other: str, mine: list[int], others: list[int], then: _Goal | None
     ) -> tuple[bool, _Goal | None]:
         """Match `a(?x)` with `a(x + 1)`, where only the bracket's content decides whether it is a product."""
-        if {label, other} != {"app", "*"} or not any(map(self._get_wildcard, mine)) or len(mine) != 2:
+        if {label, other} != _APPLICATIONS or not any(map(self._get_wildcard, mine)) or len(mine) != 2:
             return True, None
         if other == "app":
             return len(others) != 2, _Goal(tuple(mine), tuple(others), "", False, then)

@@ -124,7 +124,7 @@ def render_results(query: WebQuery, results: Results, origin: EquationRecord | N
         message = f"{results.missing:,} new equations cannot be found yet: run "
         notes.append(tag("p", message, tag("code", "eqkin index"), ".", class_="quiet"))
     if results.lacks_form:
-        notes.append(tag("p", "No formula has this form. These come nearest:", class_="quiet"))
+        notes.append(tag("p", "No formula of this form was found. These come nearest:", class_="quiet"))
     more = None
     if query.k <= len(hits) and query.k < LIMITS.web_hits:
         address = replace(query, k=min(2 * query.k, LIMITS.web_hits)).to_url()
