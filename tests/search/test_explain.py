@@ -3,11 +3,13 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
-from eqkin.trees.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, parse_mathml, to_forest
+from eqkin.trees.mathml import MATHML_ATTRIBUTES, MATHML_TAGS, Node, parse_mathml, to_forest
 
 
 @pytest.fixture(scope="module")
@@ -179,3 +181,30 @@ def test_commuted_operands_are_not_renamed(explain, pairs):
 )  # fmt: skip
 def test_relation_of_hit_to_query(explain, query, hit, relation):
     assert explain(query, hit).relation == relation
+
+
+_LEAVES = [
+    ("mi", "x"),
+    ("mi", "y"),
+    ("mi", "sin"),
+    ("mn", "2"),
+    *(("mo", sign) for sign in "+−=()|∑∂"),
+    ("mspace", ""),
+]
+_INNER = ["mrow", "mfrac", "msqrt", "msup", "msub", "msubsup", "mover", "mtable", "mtr", "mtd", "mfenced"]
+_TREES = st.recursive(
+    st.sampled_from(_LEAVES).map(lambda leaf: Node(leaf[0], text=leaf[1])),
+    lambda part: st.tuples(st.sampled_from(_INNER), st.lists(part, max_size=4)).map(
+        lambda made: Node(made[0], children=made[1])
+    ),
+    max_leaves=20,
+)
+
+
+@given(_TREES, _TREES)
+def test_any_two_trees_can_be_explained(one, other):
+    found = explain_trees(one, other).pairings
+    assert all(p.query_node < len(_nodes(one)) and p.hit_node < len(_nodes(other)) for p in found)
+    assert len({p.query_node for p in found}) == len({p.hit_node for p in found}) == len(found)
+    itself = explain_trees(one, one)
+    assert itself.relation == "same" and len(itself.pairings) == len(_nodes(one))

@@ -1,5 +1,6 @@
 """Matching of wildcards: what matches, what wildcards are bound to, and what does not match."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,9 +8,11 @@ from hypothesis import strategies as st
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
+from eqkin.search.retrieve import find_needed_codes
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees.matching import OperatorTree, match_trees
 from eqkin.trees.mathml import number_nodes, to_forest, to_mathml, to_node
+from eqkin.trees.operators import extract_operator_terms
 
 _READER = FormulaReader(1)
 PYTHAGORAS = "?a^2+?b^2=?c^2"
@@ -97,6 +100,20 @@ def test_pattern_matches_part(pattern, latex, expected):
     match = found(pattern, latex)
     assert match is not None and not match.whole
     assert bindings(pattern, latex) == expected
+
+
+@pytest.mark.parametrize(
+    ("pattern", "latex"),
+    [
+        (PYTHAGORAS, r"0 = \left(u+1\right)^2 + |w|^2 = {r_0}^2, z > 0"),
+        (r"e^{i?t} = \cos ?t + i \sin ?t", r"e^{i(a+b)} = i\sin(a+b) + \cos(a+b)"),
+        (r"\sum_{?i=1}^{?n} ?e + b", r"c + \sum_{k=1}^{N+1} k^2 y + b"),
+    ],
+)
+def test_formula_of_a_form_has_all_terms_without_wildcards(pattern, latex):
+    needed = find_needed_codes(parse_operators(_READER.read(pattern).forest))
+    terms = extract_operator_terms(parse_operators(to_forest(tree(latex))))
+    assert len(needed) >= 4 and np.isin(needed, terms.code).all()
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name
 NAMELESS_FAMILIES = tuple(
     FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "anytree", "form")
 )
+PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
 TERM_SCHEME = 4  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
 
 MAX_POSTINGS_READ = 150_000  # per query

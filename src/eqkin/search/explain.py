@@ -217,7 +217,7 @@ class _Presentation:
     def get_span(self, tree: OperatorTree, node: int) -> tuple[int, int]:
         """Return the leaves of the presentation node of a node of an operator tree."""
         origin = self.find_node(tree, node)
-        if self.nodes[origin].tag in _DOUBLE_SCRIPT_TAGS and not tree.children[node]:
+        if self.nodes[origin].tag in _DOUBLE_SCRIPT_TAGS and not tree.children[node] and len(self.children[origin]) > 1:
             base, index = self.children[origin][:2]  # a name with an index: without the exponent
             return self.spans[base][0], self.spans[index][1]
         return self.spans[origin]
@@ -227,11 +227,11 @@ class _Presentation:
         extents: list[tuple[int, int]] = [(0, 0)] * len(tree.labels)
         for node in range(len(tree.labels) - 1, -1, -1):
             tag, span = self.nodes[self.find_node(tree, node)].tag, self.get_span(tree, node)
-            parts = [extents[child] for child in tree.children[node]]
+            parts = [extent for child in tree.children[node] if (extent := extents[child])[0] < extent[1]]
             inner = (min(parts)[0] - 1, max(end for _, end in parts) + 1) if parts else span
-            if tag not in _GROUP_TAGS or (span == inner and self.get_text(span[0]) in _OPENING):
-                parts.append(span)
-            parts = [part for part in parts if part[0] < part[1]]
+            if span[0] < span[1]:
+                fenced = span == inner and self.get_text(span[0]) in _OPENING
+                parts += [span] if fenced or tag not in _GROUP_TAGS else []
             if parts:
                 start, end = min(parts)[0], max(end for _, end in parts)
                 bar = self.get_text(start) if span == (start, start + 1) else ""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqkin.index.terms import NAMED_FAMILIES, NAMELESS_FAMILIES, PRESENTATION_FAMILIES, select_codes
+from eqkin.index.terms import NAMED_FAMILIES, NAMELESS_FAMILIES, PATTERN_FAMILIES, PRESENTATION_FAMILIES, select_codes
 from eqkin.search.backend import Codes, Floats, Keys, Snapshot
 from eqkin.search.candidates import CandidateSet, QueryFeatures
 from eqkin.search.rerank import combine_scores
@@ -120,7 +120,7 @@ def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tup
     presentation, operators = query.formula.terms, extract_operator_terms(query.operators)
     named = select_codes(operators, NAMED_FAMILIES), settings.named_candidates, settings.named_weight
     if query.pattern:
-        named = _find_needed_codes(query.operators), settings.named_candidates, settings.needed_weight
+        named = find_needed_codes(query.operators), settings.named_candidates, settings.needed_weight
     return [
         (
             select_codes(presentation, PRESENTATION_FAMILIES),
@@ -132,10 +132,9 @@ def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tup
     ]
 
 
-def _find_needed_codes(operators: OperatorForest) -> Codes:
-    """Return the terms of a pattern that contain no wildcard: those that no longer depend on what wildcards are."""
-    families = (*NAMED_FAMILIES, *NAMELESS_FAMILIES)
+def find_needed_codes(operators: OperatorForest) -> Codes:
+    """Return the terms of a pattern that contain no wildcard: those that do not depend on what wildcards are."""
     changed = replace(operators, labels=[f"o:{x}" if x.startswith("v:?") else x for x in operators.labels])
-    codes = (select_codes(extract_operator_terms(forest), families) for forest in (operators, changed))
-    needed: Codes = np.intersect1d(*codes)
+    codes, others = (select_codes(extract_operator_terms(x), PATTERN_FAMILIES) for x in (operators, changed))
+    needed: Codes = codes[np.isin(codes, others)]
     return needed
