@@ -105,7 +105,8 @@ def sets(
         labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), *notations]
         check_distinct("sets", [one.name for one in judged] + [one.name for one in labelled])
         fit_systems(chosen, context, corpus, library)
-        result = run_sets(context, chosen, judged, labelled, draw_distractors(opened, context, labelled))
+        others = draw_distractors(opened, context.scale.distractors, labelled)
+        result = run_sets(context, chosen, judged, labelled, others)
         if searched:
             result.tables.append(run_end_to_end(context, opened, notations))
         save_result(context, result)

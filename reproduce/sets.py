@@ -39,7 +39,6 @@ from reproduce.keywords import read_library_formulas
 NOTATION_FILES = ("notations.json", "notations-test.json")  # to develop with, and only to be reported
 TEST_SETS = ("notations-test",)
 DISTRACTOR_SEED = 0
-SAME_LABEL_GRADE = 3
 _PAPER = re.compile(r"law([0-9]+)\.tex")  # of a notation that was added to a library
 
 
@@ -109,15 +108,14 @@ def compute_mean_over_sets(measures: Sequence[SetMeasure], system: str, without:
     return float(np.mean([np.mean(values) for name, values in by_set.items() if name not in without]))
 
 
-def draw_distractors(library: Library, context: ExperimentContext, labelled: Sequence[LabelledSet]) -> FormulaSet:
-    """Draw formulas of a library with distinct LaTeX, other than that of the labelled sets."""
+def draw_distractors(library: Library, count: int | None, labelled: Sequence[LabelledSet]) -> FormulaSet:
+    """Draw formulas of a library, or all, with distinct LaTeX other than that of the labelled sets."""
     formulas = read_library_formulas(library)[1]
     known = {"".join(text.split()) for one in labelled for text in one.equations.formulas.latex or ()}
     latex = ["".join(text.split()) for text in formulas.latex or ()]
     first = np.sort(np.unique(latex, return_index=True)[1])
     allowed = np.array([index for index in first.tolist() if latex[index] not in known], np.int64)
-    chosen = np.random.default_rng(DISTRACTOR_SEED).permutation(allowed)[: context.scale.distractors]
-    return formulas.select(np.sort(chosen))
+    return formulas.select(np.sort(np.random.default_rng(DISTRACTOR_SEED).permutation(allowed)[:count]))
 
 
 def make_search_task(labelled: LabelledSet, distractors: FormulaSet) -> tuple[JudgedSet, tuple[str, ...], list[str]]:
@@ -137,7 +135,7 @@ def make_search_task(labelled: LabelledSet, distractors: FormulaSet) -> tuple[Ju
     for topic in range(len(own)):
         same = [one for one in range(len(own)) if labels[one] == labels[topic] and bare[one] != bare[topic]]
         if same:
-            qrels[names[topic]] = {names[one]: SAME_LABEL_GRADE for one in same}
+            qrels[names[topic]] = {names[one]: 3 for one in same}
     kept = [index for index in range(len(own)) if names[index] in qrels]
     topics = NamedFormulas(list(qrels), own.select(np.array(kept, np.int64)))
     task = JudgedSet(labelled.name, topics, NamedFormulas(names, formulas), qrels)
@@ -193,7 +191,7 @@ def _compare_values(
 
 def run_end_to_end(context: ExperimentContext, library: Library, sets: Sequence[LabelledSet]) -> Table:
     """Search for notations in copies of a library to which they are added, one paper each."""
-    everything = read_library_formulas(library)[1]
+    everything = draw_distractors(library, None, sets)
     titles = {
         "search": "hit@10 by search", "all": "hit@10, all ranked", "same": "same first ten for k = 11 and 100",
         "overlap": "overlap of both",
@@ -208,7 +206,7 @@ def run_end_to_end(context: ExperimentContext, library: Library, sets: Sequence[
         columns_found = zip(("search", "same", "overlap"), found.T, strict=True)
         scores = {key: bootstrap_mean(one, groups, resamples=context.scale.resamples) for key, one in columns_found}
         rows.append(TableRow(notations.name, {**scores, "all": ranked}))
-    caption = f"Notations added to a library of {len(everything):,} equations; the query itself does not count."
+    caption = f"Among {len(everything):,} other equations with distinct LaTeX; the query itself does not count."
     columns = [TableColumn(key, title, best="") for key, title in titles.items()]
     return Table("sets-end-to-end", "Search in a library", columns, rows, caption)
 

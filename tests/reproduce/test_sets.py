@@ -114,7 +114,7 @@ def test_end_to_end_searches_a_copy_of_the_library(context, tmp_path):
     note.write_text("".join(f"\\[ {latex} = 0 \\]\n" for latex in OTHERS))
     with Library.open(tmp_path / "library") as library:
         library.add(note)
-        distractors = draw_distractors(library, context, [make_labelled([("q = 0", "known")])])
+        distractors = draw_distractors(library, 3, [make_labelled([("q = 0", "known")])])
         assert sorted(distractors.latex) == [r"\int f = 0", "w = 7 = 0"]
         table = run_end_to_end(context, library, [make_labelled(LAWS)])
         assert len(list(library.iter_equations())) == len(OTHERS)
