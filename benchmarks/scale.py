@@ -23,7 +23,7 @@ from benchmarks.report import BenchmarkReport, Figure, describe_machine, log, ti
 from benchmarks.scale_report import ARXIV_EQUATIONS, Record, draw_figure, insert_tables, make_tables
 from benchmarks.search import list_atlas_formulas, make_http_search, time_searches
 from eqkin.errors import BadInput, CorruptData, StorageFailed
-from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
+from eqkin.index.manifest import INDEX_FOLDER
 from eqkin.storage import write_file
 
 RESULTS = "results.jsonl"
@@ -197,12 +197,7 @@ def _index(settings: ScaleSettings, size: int) -> Record:
     library = settings.get_library(size)
     shutil.rmtree(library / INDEX_FOLDER, ignore_errors=True)
     done = run_eqkin("index", "--library", str(library), "--json", *settings.executor)
-    figures = {name: done.json[name] for name in ("vectors", "kind", "recall", "steps")}
-    manifest = IndexManifest.load(library / INDEX_FOLDER)
-    if manifest is not None and manifest.nearest is not None:
-        figures["probes"] = manifest.nearest.probes
-    else:  # few vectors need no inverted lists: the time to find that out is not a measurement
-        figures["steps"] = done.json["steps"] | {"indexing": None}
+    figures = {name: done.json[name] for name in ("vectors", "steps")}
     forest = sum(path.stat().st_size for path in (library / "forest").iterdir())
     disk = {"database": (library / "library.db").stat().st_size, "forest": forest, **done.json["bytes"]}
     return {**figures, "jobs": settings.jobs, "disk": disk, **done.figures}

@@ -128,7 +128,6 @@ def _list_quantities() -> list[MeasuredQuantity]:
             *Reading, processor time   | add    | processor_seconds
             *Embedding                 | index  | steps.embedding
             *Structure                 | index  | steps.structure
-            *Lists of faiss            | index  | steps.indexing
             *Words                     | index  | steps.words
             Indexing, processor time   | index  | processor_seconds
             Pushing to Milvus          | push   | seconds
@@ -140,7 +139,6 @@ def _list_quantities() -> list[MeasuredQuantity]:
             *Database       | index | disk.database
             *Trees          | index | disk.forest
             *Vectors        | index | disk.vectors
-            *Lists of faiss | index | disk.nearest
             *Structure      | index | disk.structure
             *Words          | index | disk.words""",
         ("Memory", format_bytes): f"""

@@ -31,7 +31,7 @@ from eqkin.encoder.encoder import Encoder
 
 base, work, stride = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 SETTINGS = IndexSettings(
-    max_flat_vectors=12, max_segments=2, step_trees=4, max_segment_seconds=0.0, min_tail=3, max_tail=3,
+    max_flat_vectors=12, max_segments=2, step_trees=4, max_segment_seconds=0.0,
     text_batch_papers=2,
 )
 segments._SETTLE_NANOSECONDS = 0
@@ -147,7 +147,6 @@ def test_verify_finds_any_flipped_byte_and_an_update_repairs_it(atlas: Library, 
     kinds = (
         "checked.json",
         "index.json",
-        "nearest-*.faiss",
         "terms-*.safetensors",
         "vectors-*.safetensors",
         "words-*.db",

@@ -81,7 +81,7 @@ def test_adding_papers_singly_gives_the_same_index_as_all_at_once(
         update_index(other, encoder)
         at_once = _check(other, encoder)
     queries = encoder.encode(["x_3^2 + 2 = 7", "y = x"])
-    np.testing.assert_allclose(gradual.search(queries, 9)[0], at_once.search(queries, 9)[0], atol=1e-4)
+    np.testing.assert_allclose(gradual.search(queries, 9)[0], at_once.search(queries, 9)[0], atol=2e-3)
 
 
 def test_search_does_not_find_changed_and_removed_papers(library: Library, encoder: Encoder, notes: Path) -> None:
@@ -198,7 +198,7 @@ def test_search_pads_missing_hits_and_ignores_queries_without_direction(library:
 
 @pytest.mark.parametrize("few", [0, 10**6])
 def test_search_finds_only_allowed_trees(atlas: Library, encoder: Encoder, few: int) -> None:
-    settings = IndexSettings(max_compared_trees=few)  # by faiss, or by comparing with each
+    settings = IndexSettings(max_compared_trees=few)  # compared with all, or with each of these
     index = VectorIndex.open(atlas, encoder.digest, settings)
     queries = encoder.encode(["E = mc^2", "a = b"])
     everything, _ = index.search(queries, len(index))

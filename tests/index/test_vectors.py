@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import SETTINGS
 from eqkin.index.terms import TermBuffer, extract_structure, open_segment
-from eqkin.index.vectors import TreeRows, VectorBuffer, open_vectors
+from eqkin.index.vectors import (
+    TreeRows,
+    VectorBuffer,
+    VectorCodec,
+    VectorSegment,
+    normalise,
+    open_vectors,
+    write_vectors,
+)
 from eqkin.trees.mathml import parse_mathml, to_forest
 
 trees = st.lists(st.integers(0, 60), unique=True, max_size=30)
@@ -83,10 +91,49 @@ def test_interrupted_buffers_write_the_trees_that_were_added_completely(tmp_path
     terms.add(trees, structure)
     _interrupt(lambda: vectors.add(trees + 2, np.eye(2, dtype=np.float32)), "add", line)
     was_interrupted = _interrupt(lambda: terms.add(trees + 2, structure), "add", line)
-    numbers, rows = open_vectors(tmp_path, vectors.write(tmp_path), 2)
-    assert numbers.tolist() in ([3, 4], [3, 4, 5, 6])
-    assert rows.tolist() == np.tile(np.eye(2), (len(numbers) // 2, 1)).tolist()
+    written = open_vectors(tmp_path, vectors.write(tmp_path), 2)
+    assert written.trees.tolist() in ([3, 4], [3, 4, 5, 6])
+    np.testing.assert_allclose(written.decode(slice(None)), np.tile(np.eye(2), (len(written.trees) // 2, 1)), atol=1e-3)
     segment = open_segment(tmp_path, terms.write(tmp_path))
     owners = np.bincount(segment.read_postings()[0], minlength=len(segment.trees))
     assert segment.trees.tolist() == ([3, 4] if was_interrupted else [3, 4, 5, 6])
     assert owners.min() == owners.max() > 0
+
+
+def _make_unit_vectors(count: int, dimensions: int) -> np.ndarray:
+    generator = np.random.default_rng(4)
+    vectors = generator.normal(size=(count, dimensions)) + 2 * generator.normal(size=dimensions)
+    return normalise(vectors.astype(np.float32))
+
+
+@pytest.mark.parametrize(("count", "dimensions"), [(1, 3), (700, 64), (2_000, 128)])
+def test_rounded_vectors_are_near_the_vectors(tmp_path: Path, count: int, dimensions: int) -> None:
+    vectors, numbers = _make_unit_vectors(count, dimensions), np.arange(count) * 3 + 2**40
+    segment = open_vectors(tmp_path, write_vectors(tmp_path, VectorSegment.encode(numbers, vectors)), dimensions)
+    assert segment.trees.tolist() == numbers.tolist()
+    queries, rows = _make_unit_vectors(3, dimensions), np.arange(count)[::-7]
+    assert np.abs(segment.decode(slice(None)) - vectors).max() < 0.003
+    np.testing.assert_allclose(segment.compute_cosines(queries), queries @ vectors.T, atol=0.006)
+    np.testing.assert_allclose(segment.compute_cosines(queries, rows), queries @ segment.decode(rows).T, atol=1e-5)
+
+
+def test_merging_does_not_round_vectors_again(tmp_path: Path) -> None:
+    vectors = _make_unit_vectors(900, 16)
+    parts = [VectorSegment.encode(np.arange(a, b), vectors[a:b]) for a, b in ((0, 600), (600, 610), (610, 900))]
+    entries = [write_vectors(tmp_path, part) for part in parts]
+    for live in (np.arange(900), np.arange(0, 900, 3)):
+        merged = VectorCodec(tmp_path, 16, live).merge(entries, drop_dead=True)
+        assert merged is not None
+        segment = open_vectors(tmp_path, merged, 16)
+        expected = np.concatenate([part.decode(slice(None)) for part in parts])[live]
+        assert segment.trees.tolist() == live.tolist()
+        assert np.array_equal(segment.decode(slice(None)), expected)
+
+
+def test_vectors_that_share_a_direction_lose_little_recall() -> None:
+    vectors = _make_unit_vectors(3_000, 64)
+    queries = vectors[:200]
+    exact = np.sort(queries @ vectors.T, axis=1)[:, -10:-9]
+    rounded = VectorSegment.encode(np.arange(3_000), vectors).compute_cosines(queries)
+    found = np.argpartition(-rounded, 9, axis=1)[:, :10]
+    assert (np.take_along_axis(queries @ vectors.T, found, axis=1) >= exact).mean() > 0.98

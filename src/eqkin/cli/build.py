@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 _STAGE_NAMES = {
     "embedding": "embedding",
     "structure": "indexing structure",
-    "indexing": "building inverted lists",
     "words": "indexing text",
 }
 

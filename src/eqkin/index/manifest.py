@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eqkin.encoder.encoder import Encoder
 
 INDEX_FORMAT = "eqkin-index"
-INDEX_VERSION = 1
+INDEX_VERSION = 2  # 1, of eqkin 0.1, had vectors with 16 bits per number; only its text is still used
 INDEX_FOLDER = "index"
 INDEX_MANIFEST_NAME = "index.json"
 LOCK_NAME = "lock"
@@ -32,8 +32,9 @@ _MODEL_PREFIX = "model-"
 class IndexSettings:
     """Sizes at which an index changes its way of working."""
 
-    max_flat_vectors: int = 100_000  # up to this many, a query is compared with every vector
+    max_flat_vectors: int = 20_000  # up to this many, a query is compared with every vector
     max_compared_trees: int = 10_000  # allowed trees up to which a query is compared with each of them
+    compared_vectors: int = 6_000  # with which a query is compared otherwise: the nearest by their binary codes
     max_dense_scores: int = 8_000_000  # equations up to which term search scores each; of more, only those with a term
     step_trees: int = 4_096  # embedded, or counted, between two looks at the clock
     max_segment_trees: int = 500_000  # in one file
@@ -41,10 +42,6 @@ class IndexSettings:
     max_segment_seconds: float = 60.0  # of work that a killed update may lose
     max_segments: int = MAX_SEGMENTS  # of vectors, and of terms
     max_dead_fraction: float = MAX_DEAD_FRACTION  # of vectors, of terms and of text
-    # Vectors that may be missing in the file of faiss and are compared one by one: a tenth, within these bounds.
-    min_tail: int = 1_000
-    max_tail: int = 20_000
-    max_growth: float = 4.0  # of the collection, until the inverted lists are trained again
     text_batch_papers: int = 200  # in one transaction
 
 
@@ -57,18 +54,6 @@ class TermsEntry(SegmentEntry):
 
     postings: int  # pairs of term and tree
     scheme: int  # `terms.TERM_SCHEME` when it was written
-
-
-@dataclass(frozen=True)
-class FaissEntry(SegmentEntry):
-    """The file of faiss, for a collection too large for exact search; it has the vectors of the first `count` rows."""
-
-    kind: str  # in the words of faiss's index factory
-    probes: int  # inverted lists read per query
-    recall: float  # at 10 with this number of probes, on a sample when it was trained
-    trained: int  # number of vectors when it was trained
-    head: int = 0  # bytes before the lists; 0: unknown to the eqkin that wrote it
-    head_sha256: str = ""  # of these bytes
 
 
 @dataclass(frozen=True)
@@ -88,7 +73,6 @@ class IndexManifest:
     dimensions: int
     generation: int  # of the library when the last update began
     files: tuple[SegmentEntry, ...] = ()  # of vectors
-    nearest: FaissEntry | None = None
     words: TextEntry | None = None
     terms: tuple[TermsEntry, ...] | None = None  # None: written by an eqkin without terms
     network: str = ""  # folder of the model, if it is not the bundled one
@@ -113,8 +97,7 @@ class IndexManifest:
     @property
     def hashes(self) -> dict[str, str]:
         """The hash of each file, except of a text database that is being changed."""
-        entries = [*self.files, *(self.terms or ()), self.nearest]
-        hashes = {entry.file: entry.sha256 for entry in entries if entry}
+        hashes = {entry.file: entry.sha256 for entry in (*self.files, *(self.terms or ()))}
         return hashes | ({self.words.file: self.words.sha256} if self.words and self.words.sealed else {})
 
     def compute_sizes(self, folder: Path) -> dict[str, int]:
@@ -122,7 +105,6 @@ class IndexManifest:
         text = folder / self.words.file if self.words else None
         return {
             "vectors": sum(entry.bytes for entry in self.files),
-            "nearest": self.nearest.bytes if self.nearest else 0,
             "structure": sum(entry.bytes for entry in self.terms or ()),
             "words": text.stat().st_size if text and text.exists() else 0,
         }
@@ -136,11 +118,13 @@ class IndexManifest:
         """Read from the index's folder, `None` if there is none; raises `CorruptData`."""
         path = folder / INDEX_MANIFEST_NAME
         try:
-            data = load_checked_json(path, "index", INDEX_FORMAT, INDEX_VERSION, REBUILD_HINT)
+            data = load_checked_json(path, "index", INDEX_FORMAT, INDEX_VERSION, REBUILD_HINT, older=(1,))
+            if data["version"] == 1:
+                data |= {"files": [], "terms": None}
+                data.pop("nearest", None)
             terms = data.get("terms")
             entries: dict[str, Any] = {
                 "files": tuple(SegmentEntry(**entry) for entry in data["files"]),
-                "nearest": FaissEntry(**data["nearest"]) if data["nearest"] else None,
                 "words": TextEntry(**data["words"]) if data["words"] else None,
                 "terms": None if terms is None else tuple(TermsEntry(**entry) for entry in terms),
             }

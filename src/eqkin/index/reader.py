@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
-
 import numpy as np
 
-from eqkin.errors import BadInput, CorruptData, LibraryBusy, StorageFailed
-from eqkin.index.faiss_index import FaissIndex, build_flat_index, build_inverted_lists, load_index
-from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, SETTINGS, IndexManifest, IndexSettings
+from eqkin.errors import BadInput, CorruptData
+from eqkin.index.manifest import INDEX_FOLDER, INDEX_VERSION, REBUILD_HINT, SETTINGS, IndexManifest, IndexSettings
+from eqkin.index.signs import BinaryCodes
 from eqkin.index.terms import TermIndex
 from eqkin.index.vectors import Floats, Integers, VectorFiles, find_positions, normalise
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_tree_ids
-from eqkin.storage import WriterLock
+from eqkin.storage.segments import is_intact
 
 _MAX_ATTEMPTS = 10  # while an update replaces files
+_COMPARED_PART = 50  # one of so many vectors is compared with a query: those with the nearest binary codes
+_QUERIES_AT_ONCE = 64  # compared with all vectors together
 
 
 class VectorIndex:
@@ -32,26 +31,24 @@ class VectorIndex:
 
     def __init__(self, library: LibraryFiles, manifest: IndexManifest, settings: IndexSettings = SETTINGS) -> None:
         self._folder, self._manifest, self._settings = library.folder / INDEX_FOLDER, manifest, settings
+        for entry in (*manifest.files, *(manifest.terms or ())):
+            if not is_intact(self._folder, entry):
+                raise CorruptData(f"{self._folder / entry.file}: does not match its hash; {REBUILD_HINT}")
         self._files = VectorFiles(self._folder, manifest.files, manifest.dimensions)
         live = list_tree_ids(library)
-        if len(self._files) <= settings.max_flat_vectors:
-            self._nearest = build_flat_index(self._files, live)
-        else:
-            self._nearest = self._open_inverted_lists(live)
+        self._codes = BinaryCodes(self._files) if len(self._files) > settings.max_flat_vectors else None
         # of the same state; None: there are none yet, or of another scheme
         entries = manifest.terms
         self.terms = None if entries is None else TermIndex.open(self._folder, entries, live, settings)
-        self.trees, _ = self._files.rows.select_live(live)  # ascending
-        # equations that cannot be found yet: without a vector, or with one that came too late to be in the lists
-        self.missing = len(live) - len(self.trees)
-        if self._nearest.rows < len(self._files):
-            self.missing += int(np.isin(self._files.trees[self._nearest.rows :], live, assume_unique=True).sum())
+        self.trees, dead = self._files.rows.select_live(live)  # ascending
+        self._alive = np.ones(len(self._files), bool) if len(dead) else None  # rows that may be found; None: all
+        if self._alive is not None:
+            self._alive[dead] = False
+        self.missing = len(live) - len(self.trees)  # equations that have no vector yet
 
     @classmethod
     def open(cls, library: LibraryFiles, model_digest: str, settings: IndexSettings = SETTINGS) -> VectorIndex:
         """Open a library's index for queries of a model.
-
-        A damaged or missing file of faiss is built again from the vectors, on disk if possible.
 
         Raises:
             BadInput: there is no index, or its vectors are of another model.
@@ -62,6 +59,8 @@ class VectorIndex:
             manifest = IndexManifest.load(folder)
             if manifest is None:
                 raise BadInput(f"{library.folder}: its equations have no vectors yet; run `eqkin index`")
+            if manifest.version != INDEX_VERSION:
+                raise BadInput(f"{library.folder}: its index was made by an older eqkin; run `eqkin index`")
             if manifest.model != model_digest:
                 raise BadInput(f"{library.folder}: its vectors are of another model; run `eqkin index`")
             if manifest.generation > library.read_generation():
@@ -104,21 +103,36 @@ class VectorIndex:
         usable = np.flatnonzero(queries.any(axis=1))
         similarities = np.zeros((len(queries), k), np.float32)
         trees = np.full((len(queries), k), -1, np.int64)
-        chosen = None if allowed is None else self.trees[find_positions(self.trees, allowed)]
-        limit = min(k, len(self) if chosen is None else len(chosen))
+        rows = None if allowed is None else np.sort(self._find_rows(allowed))
+        limit = min(k, len(self) if rows is None else len(rows))
         if not limit or not len(usable):
             return similarities, trees
-        if chosen is not None and len(chosen) <= self._settings.max_compared_trees:
-            cosines = queries[usable] @ self._files.take(self._files.rows.find_rows(chosen)).T
-            best = np.argpartition(-cosines, limit - 1, axis=1)[:, :limit]
-            values, hits = np.take_along_axis(cosines, best, axis=1), chosen[best]
+        if self._codes is None or (rows is not None and len(rows) <= self._settings.max_compared_trees):
+            if rows is None and self._alive is not None:
+                rows = np.flatnonzero(self._alive)
+            parts = np.split(usable, range(_QUERIES_AT_ONCE, len(usable), _QUERIES_AT_ONCE))
+            compared = [(part, rows) for part in parts]
         else:
-            values, hits = self._nearest.search(queries[usable], limit, chosen)
-        order = np.lexsort((hits, -values, hits < 0), axis=1)  # equal ones by tree, missing hits last
-        hits = np.take_along_axis(hits, order, axis=1)
-        values = np.clip(np.take_along_axis(values, order, axis=1), -1, 1)
-        similarities[usable, :limit], trees[usable, :limit] = np.where(hits < 0, np.float32(0), values), hits
+            able = self._alive
+            count = max(self._settings.compared_vectors, len(self._files) // _COMPARED_PART, 2 * limit)
+            if rows is not None:
+                able = np.zeros(len(self._files), bool)
+                able[rows] = True
+            compared = [(part, self._codes.find_rows(queries[part[0]], count, able)) for part in usable[:, None]]
+        for part, chosen in compared:
+            cosines = self._files.compute_cosines(queries[part], chosen)
+            best = min(limit, cosines.shape[1])
+            hits = np.argpartition(-cosines, best - 1, axis=1)[:, :best] if best else np.zeros((len(part), 0), np.int64)
+            values = np.take_along_axis(cosines, hits, axis=1)
+            numbers = self._files.rows.get_trees((hits if chosen is None else chosen[hits]).ravel()).reshape(hits.shape)
+            order = np.lexsort((numbers, -values), axis=1)  # equal ones by tree
+            similarities[part, :best] = np.clip(np.take_along_axis(values, order, axis=1), -1, 1)
+            trees[part, :best] = np.take_along_axis(numbers, order, axis=1)
         return similarities, trees
+
+    def _find_rows(self, trees: Integers) -> Integers:
+        """Return the rows of those trees that can be found."""
+        return self._files.rows.find_rows(self.trees[find_positions(self.trees, trees)])
 
     def get_vectors(self, trees: Integers) -> Floats:
         """Return the unit vectors of some trees; raises `BadInput` if a tree has none."""
@@ -129,34 +143,3 @@ class VectorIndex:
         if not known.all():
             raise BadInput(f"tree {int(trees[~known][0])} has no vector; run `eqkin index`")
         return self._files.take(self._files.rows.find_rows(trees))
-
-    def _open_inverted_lists(self, live: Integers) -> FaissIndex:
-        """Return the lists on disk, with an exact index of some of the vectors that came later; or new lists."""
-        files, manifest, limit = self._files, self._manifest, self._settings.max_flat_vectors
-        nearest = None
-        if manifest.nearest is not None and manifest.nearest.count <= len(files):
-            with suppress(CorruptData):
-                nearest = load_index(self._folder, manifest.nearest, manifest.dimensions)
-        nearest = nearest or self._rebuild_inverted_lists()
-        if nearest is None:  # another process is building them
-            return build_flat_index(files, live, 0, limit)
-        if nearest.rows < len(files):
-            tail = build_flat_index(files, live, nearest.rows, limit)
-            nearest.rows, nearest.tail = tail.rows, tail if len(tail) else None
-        if not np.isin(files.trees, live, assume_unique=True).all():
-            nearest.restrict_to(live)
-        return nearest
-
-    def _rebuild_inverted_lists(self) -> FaissIndex | None:
-        """Build new lists and save them if possible; None if another process is updating the index."""
-        try:
-            with WriterLock(self._folder):
-                nearest = build_inverted_lists(self._files)
-                if IndexManifest.load(self._folder) == self._manifest:
-                    with suppress(StorageFailed):
-                        replace(self._manifest, nearest=nearest.save(self._folder)).save(self._folder)
-                return nearest
-        except LibraryBusy:
-            return None
-        except StorageFailed:
-            return build_inverted_lists(self._files)

@@ -1,4 +1,4 @@
-"""Bringing the index of a library up to date: vectors and terms of new equations, the file of faiss, the text.
+"""Bringing the index of a library up to date: vectors and structure of new equations, text.
 
 Segments are written once, then `index.json` names them: an update killed at any moment leaves the old or the new state,
 and the next one continues from there. The index has its own lock, so that papers can be added during an update.
@@ -20,9 +20,9 @@ from eqkin.errors import CorruptData, LibraryBusy, StorageFailed
 from eqkin.executor import Executor, LocalExecutor
 from eqkin.index import text
 from eqkin.index.embedding import Embedder, EmbedFunction, TreeTask, fail_task
-from eqkin.index.faiss_index import build_inverted_lists, load_index
 from eqkin.index.manifest import (
     INDEX_FOLDER,
+    INDEX_VERSION,
     REBUILD_HINT,
     SETTINGS,
     IndexManifest,
@@ -35,7 +35,7 @@ from eqkin.index.vectors import Integers, VectorBuffer, VectorCodec, VectorFiles
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_tree_ids
 from eqkin.storage import WriterLock, delete_unused_files, sync_folder
-from eqkin.storage.segments import SegmentEntry, SegmentSet, cache_hashes, is_intact
+from eqkin.storage.segments import SegmentEntry, SegmentSet, cache_hashes
 from eqkin.trees import Forest
 
 Progress = Callable[[str, int, int], None]
@@ -69,8 +69,6 @@ class UpdateReport:
     vectors: int = 0  # of equations in the library
     structured: int = 0  # equations whose terms were added
     structure_seconds: float = 0.0  # of adding them
-    kind: str = ""  # of the faiss index
-    recall: float = 1.0  # at 10, measured when it was trained
     papers: int = 0  # whose text was added
     forgotten: int = 0  # papers whose text was removed
     steps: dict[str, float] = field(default_factory=dict)  # seconds of each, from "embedding" to "words"
@@ -92,7 +90,7 @@ def update_index(
     Args:
         library: the library; other processes may add to it at the same time.
         encoder: the model of all vectors.
-        progress: called with the stage ("embedding", "structure", "indexing", "words"), how much of it is done, and of
+        progress: called with the stage ("embedding", "structure", "words"), how much of it is done, and of
             how much.
         rebuild: replace everything.
         executor: runs the embedding; by default this process.
@@ -129,8 +127,8 @@ def ensure_current(library: LibraryFiles, encoder: Embedder, is_complete: Callab
     manifest = None
     with suppress(CorruptData):  # then it is replaced
         manifest = IndexManifest.load(library.folder / INDEX_FOLDER)
-    known = (manifest.model, manifest.generation) if manifest else None
-    current = known == (encoder.digest, library.read_generation())
+    known = (manifest.version, manifest.model, manifest.generation) if manifest else None
+    current = known == (INDEX_VERSION, encoder.digest, library.read_generation())
     if current and is_complete is not None:
         try:
             current = is_complete()
@@ -167,7 +165,6 @@ class _IndexUpdate:
             "embedding": self._embed,
             "tidying": self._compact_vectors,
             "structure": self._update_terms,
-            "indexing": self._update_faiss,
             "words": partial(self._update_text, rebuild),
         }
         for name, step in steps.items():
@@ -194,18 +191,14 @@ class _IndexUpdate:
         if stored is None:
             return fresh
         fresh = replace(fresh, words=stored.words)
-        if rebuild or stored.generation > now:
+        if rebuild or stored.generation > now or stored.version != INDEX_VERSION:
             return fresh
         if stored.terms is not None:
             current = [entry for entry in stored.terms if entry.scheme == TERM_SCHEME]
             fresh = replace(fresh, terms=SegmentSet(self.folder, current, REBUILD_HINT).select_intact())
         if stored.model != fresh.model or stored.dimensions != fresh.dimensions:
             return fresh
-        files = SegmentSet(self.folder, stored.files, REBUILD_HINT).select_intact()
-        nearest = stored.nearest
-        if nearest is not None and (files != stored.files or not is_intact(self.folder, nearest)):
-            nearest = None  # its lists are of the first rows of all files
-        return replace(fresh, files=files, nearest=nearest)
+        return replace(fresh, files=SegmentSet(self.folder, stored.files, REBUILD_HINT).select_intact())
 
     def _commit(self, **changes: object) -> None:
         self.manifest = self.stored = replace(self.manifest, **changes)  # type: ignore[arg-type]
@@ -287,29 +280,10 @@ class _IndexUpdate:
         segments = SegmentSet(self.folder, self.manifest.files, REBUILD_HINT)
         codec = VectorCodec(self.folder, self.manifest.dimensions, live, self.settings)
         files = segments.compact(codec, drop_dead=drop_dead, max_segments=self.settings.max_segments)
-        if files != self.manifest.files:
-            self._commit(files=files, nearest=None if drop_dead else self.manifest.nearest)
-
-    def _update_faiss(self) -> None:
-        """Write the file of faiss: none for few vectors, else with all but the last few of them."""
-        table, settings = self._open_vectors(), self.settings
-        self.report.vectors = int(np.isin(table.trees, list_tree_ids(self.library), assume_unique=True).sum())
-        self.report.kind = "IDMap2,Flat"
-        entry = self.manifest.nearest
-        if len(table) <= settings.max_flat_vectors:
-            entry = None
-        elif entry is None or len(table) > settings.max_growth * entry.trained:
-            SegmentSet(self.folder, self.manifest.files, REBUILD_HINT).require_intact(self.manifest.files)
-            entry = build_inverted_lists(table, partial(self.progress, "indexing")).save(self.folder)
-        elif len(table) - entry.count > min(settings.max_tail, max(settings.min_tail, entry.count // 10)):
-            nearest = load_index(self.folder, entry, table.dimensions, mapped=False)
-            nearest.append(table)
-            entry = nearest.save(self.folder)
-        self.manifest = replace(self.manifest, nearest=entry)
+        self.manifest = replace(self.manifest, files=files)
         if self.stored != self.manifest:
             self._commit()
-        if entry is not None:
-            self.report.kind, self.report.recall = entry.kind, entry.recall
+        self.report.vectors = len(trees) - dead
 
     def _update_text(self, rebuild: bool) -> None:
         """Update the text database, which is unsealed while it is changed."""

@@ -1,7 +1,18 @@
-"""Segments of vectors: tree numbers and unit vectors, mapped into memory.
+r"""Segments of vectors: tree numbers and unit vectors with 8 bits per number, mapped into memory.
 
-Vectors are stored with 16 bits per number: components of unit vectors lose less than 0.0005 of their value, and nearest
-neighbours stay the same except for near-ties (`docs/LOG.md` has the figures).
+Unit vectors of formulas share directions, which need not be stored again with each of them. A vector is stored as
+
+$$ v \approx c + s\, q, \qquad q \in \{-127, \dots, 127\}^d, $$
+
+with the nearest $c$ of a few centres of its segment and a scale $s$ of its own. Cosines lose about 0.0005
+(`docs/LOG.md` has the figures).
+
+    first    (1,)             the lowest tree number
+    trees    (rows,)          tree numbers, less the lowest
+    centres  (cells, d)       c
+    cell     (rows,)          which of them
+    scale    (rows,)          s
+    codes    (rows, d)        q
 """
 
 from __future__ import annotations
@@ -13,14 +24,19 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from eqkin.errors import CorruptData
 from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings
 from eqkin.storage.segments import Array, SegmentEntry, open_arrays, write_arrays
 
 Floats = npt.NDArray[np.float32]
-Halves = npt.NDArray[np.float16]
 Integers = npt.NDArray[np.int64]
 
 _BLOCK_VECTORS = 65_536  # read at a time
+_CACHED_VECTORS = 1_024  # converted to 32 bits at a time: they fit into the processor's cache
+_VECTORS_PER_CENTRE = 256
+_MAX_CENTRES = 256  # of a new segment; a merged one has those of all its parts
+_CENTRE_ITERATIONS = 4
+_MAX_CODE = 127
 _MAX_SORTED = 10_000  # wanted trees; more are looked up in a table instead of sorted
 
 
@@ -140,27 +156,102 @@ class TreeRows:
         return live if len(found) == len(live) else found, dead
 
 
-def write_vectors(folder: Path, trees: Integers, vectors: Floats | Halves) -> SegmentEntry:
+def train_centroids(vectors: Floats, count: int, iterations: int) -> Floats:
+    """Return the centroids of `count` clusters of vectors (Lloyd's algorithm), always the same."""
+    generator = np.random.default_rng(0)
+    centroids = vectors[np.sort(generator.permutation(len(vectors))[:count])].astype(np.float32)
+    for _ in range(iterations):
+        nearest = find_centroids(vectors, centroids)
+        order = np.argsort(nearest, kind="stable")
+        filled, first, sizes = np.unique(nearest[order], return_index=True, return_counts=True)
+        centroids[filled] = np.add.reduceat(vectors[order], first, axis=0) / sizes[:, None]  # an empty one stays
+    return centroids
+
+
+def find_centroids(vectors: Floats, centroids: Floats) -> Integers:
+    """Return the nearest centroid of each vector."""
+    half = np.einsum("ij,ij->i", centroids, centroids) / 2
+    step = _CACHED_VECTORS
+    parts = [(vectors[at : at + step] @ centroids.T - half).argmax(axis=1) for at in range(0, len(vectors), step)]
+    return np.concatenate([np.zeros(0, np.int64), *parts])
+
+
+@dataclass(frozen=True)
+class VectorSegment:
+    """Vectors with 8 bits per number."""
+
+    trees: Integers
+    centres: Floats
+    cell: npt.NDArray[np.uint16]
+    scale: npt.NDArray[np.float16]
+    codes: npt.NDArray[np.int8]
+
+    @classmethod
+    def encode(cls, trees: Integers, vectors: Floats) -> VectorSegment:
+        """Round vectors of length 1."""
+        count = min(max(len(vectors) // _VECTORS_PER_CENTRE, 1), _MAX_CENTRES)
+        sample = vectors[:: max(len(vectors) // (count * _VECTORS_PER_CENTRE), 1)]
+        centres = train_centroids(sample, count, _CENTRE_ITERATIONS)
+        cell = find_centroids(vectors, centres)
+        rest = vectors - centres[cell]
+        scale = (np.abs(rest).max(axis=1, initial=0) / _MAX_CODE).astype(np.float16)
+        divisor = np.where(scale > 0, scale, 1).astype(np.float32)[:, None]
+        codes = np.clip(np.rint(rest / divisor), -_MAX_CODE, _MAX_CODE).astype(np.int8)
+        return cls(np.asarray(trees, np.int64), centres, cell.astype(np.uint16), scale, codes)
+
+    def decode(self, rows: Integers | slice) -> Floats:
+        """Return the vectors of some rows."""
+        vectors = self.codes[rows].astype(np.float32)
+        vectors *= self.scale[rows].astype(np.float32)[:, None]
+        vectors += self.centres[self.cell[rows]]
+        return vectors
+
+    def compute_cosines(self, queries: Floats, rows: Integers | None = None) -> Floats:
+        """Return the dot products of queries and the vectors of some rows, or of all: (queries, rows)."""
+        count, shared = len(self.trees) if rows is None else len(rows), queries @ self.centres.T
+        cosines = np.empty((len(queries), count), np.float32)
+        for at in range(0, count, _CACHED_VECTORS):
+            block = slice(at, at + _CACHED_VECTORS)
+            chosen = block if rows is None else rows[block]
+            part = queries @ self.codes[chosen].astype(np.float32).T
+            part *= self.scale[chosen]
+            part += shared[:, self.cell[chosen]]
+            cosines[:, block] = part
+        return cosines
+
+
+def write_vectors(folder: Path, segment: VectorSegment) -> SegmentEntry:
     """Write one segment."""
-    arrays: dict[str, Array] = {"trees": np.asarray(trees, np.int64), "vectors": np.asarray(vectors, np.float16)}
-    return SegmentEntry(*write_arrays(folder, "vectors", arrays), len(trees))
+    first = segment.trees.min(initial=np.iinfo(np.int64).max, keepdims=True)
+    arrays: dict[str, Array] = {"first": first, "trees": (segment.trees - first).astype(np.uint32)}
+    arrays |= {name: getattr(segment, name) for name in ("centres", "cell", "scale", "codes")}
+    return SegmentEntry(*write_arrays(folder, "vectors", arrays), len(segment.trees))
 
 
-def open_vectors(folder: Path, entry: SegmentEntry, dimensions: int) -> tuple[Integers, Halves]:
-    """Return tree numbers and vectors of a segment as views of the mapped file; raises `CorruptData`."""
-    wanted = {"trees": ("I64", [entry.count]), "vectors": ("F16", [entry.count, dimensions])}
-    trees, vectors = open_arrays(folder, entry, wanted, REBUILD_HINT)
-    return trees, vectors
+def open_vectors(folder: Path, entry: SegmentEntry, dimensions: int) -> VectorSegment:
+    """Return a segment as views of the mapped file; raises `CorruptData`."""
+    rows = entry.count
+    wanted = {
+        "first": ("I64", [1]),
+        "trees": ("U32", [rows]),
+        "centres": ("F32", [-1, dimensions]),
+        "cell": ("U16", [rows]),
+        "scale": ("F16", [rows]),
+        "codes": ("I8", [rows, dimensions]),
+    }
+    first, trees, centres, cell, *rest = open_arrays(folder, entry, wanted, REBUILD_HINT)
+    if len(cell) and int(cell.max()) >= len(centres):
+        raise CorruptData(f"{folder / entry.file}: damaged (a centre is missing); {REBUILD_HINT}")
+    return VectorSegment(first + trees.astype(np.int64), centres, cell, *rest)
 
 
 class VectorFiles:
     """Several segments of vectors as one table: row i has the tree `trees[i]`."""
 
     def __init__(self, folder: Path, entries: Sequence[SegmentEntry], dimensions: int) -> None:
-        opened = [open_vectors(folder, entry, dimensions) for entry in entries]
         self.dimensions = dimensions
-        self.rows = TreeRows([trees for trees, _ in opened])
-        self._parts = [vectors for _, vectors in opened]
+        self._parts = [open_vectors(folder, entry, dimensions) for entry in entries]
+        self.rows = TreeRows([part.trees for part in self._parts])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -176,16 +267,29 @@ class VectorFiles:
         part = np.searchsorted(self.rows.starts, rows, "right") - 1
         for number in np.unique(part):
             here = part == number
-            vectors[here] = self._parts[number][rows[here] - self.rows.starts[number]]
+            vectors[here] = self._parts[number].decode(rows[here] - self.rows.starts[number])
         return vectors
+
+    def compute_cosines(self, queries: Floats, rows: Integers | None = None) -> Floats:
+        """Return the cosines of queries and the vectors of some rows, or of all: (queries, rows)."""
+        if rows is None:
+            parts = [part.compute_cosines(queries) for part in self._parts]
+            return np.concatenate([np.zeros((len(queries), 0), np.float32), *parts], axis=1)
+        part = np.searchsorted(self.rows.starts, rows, "right") - 1
+        cosines = np.empty((len(queries), len(rows)), np.float32)
+        for number in np.unique(part):
+            here = part == number
+            cosines[:, here] = self._parts[number].compute_cosines(queries, rows[here] - self.rows.starts[number])
+        return cosines
 
     def iter_blocks(self, start: int = 0, end: int | None = None) -> Iterator[tuple[Integers, Floats]]:
         """Yield trees and vectors of the rows from `start` to `end`, some at a time."""
         last = len(self) if end is None else end
-        for before, trees, part in zip(self.rows.starts.tolist(), self.rows.parts, self._parts, strict=False):
-            for at in range(max(start - before, 0), min(last - before, len(part)), _BLOCK_VECTORS):
-                until = min(at + _BLOCK_VECTORS, last - before)
-                yield trees[at:until], part[at:until].astype(np.float32)
+        for before, part in zip(self.rows.starts.tolist(), self._parts, strict=False):
+            stop = min(last - before, len(part.trees))
+            for at in range(max(start - before, 0), stop, _BLOCK_VECTORS):
+                block = slice(at, min(at + _BLOCK_VECTORS, stop))
+                yield part.trees[block], part.decode(block)
 
 
 @dataclass
@@ -204,11 +308,23 @@ class VectorCodec:
     def merge(self, run: Sequence[SegmentEntry], drop_dead: bool) -> SegmentEntry | None:
         """Write one segment with the vectors of several, or with the live ones of them."""
         opened = [open_vectors(self.folder, entry, self.dimensions) for entry in run]
-        trees, vectors = (np.concatenate(arrays) for arrays in zip(*opened, strict=True))
-        if drop_dead:
-            alive = np.isin(trees, self.live, assume_unique=True)
-            trees, vectors = trees[alive], vectors[alive]
-        return write_vectors(self.folder, trees, vectors) if len(trees) else None
+        before = np.cumsum([0, *(len(part.centres) for part in opened)])
+        cells = [part.cell.astype(np.int64) + start for part, start in zip(opened, before, strict=False)]
+        arrays = ([part.trees for part in opened], cells, [p.scale for p in opened], [p.codes for p in opened])
+        trees, cell, scale, codes = map(np.concatenate, arrays)
+        alive = np.isin(trees, self.live, assume_unique=True) if drop_dead else np.ones(len(trees), bool)
+        used, cell = np.unique(cell[alive], return_inverse=True)
+        centres = np.concatenate([part.centres for part in opened])[used]
+        if len(centres) > np.iinfo(np.uint16).max:
+            return write_vectors(self.folder, self._encode_again(opened, alive))
+        merged = VectorSegment(trees[alive], centres, cell.astype(np.uint16), scale[alive], codes[alive])
+        return write_vectors(self.folder, merged) if len(merged.trees) else None
+
+    def _encode_again(self, segments: Sequence[VectorSegment], alive: npt.NDArray[np.bool_]) -> VectorSegment:
+        """Round vectors again, with new centres: there are too many."""
+        trees = np.concatenate([part.trees for part in segments])
+        vectors = np.concatenate([part.decode(slice(None)) for part in segments])
+        return VectorSegment.encode(trees[alive], vectors[alive])
 
 
 @dataclass
@@ -235,4 +351,4 @@ class VectorBuffer:
     def write(self, folder: Path) -> SegmentEntry:
         """Write the segment."""
         trees, vectors = (np.concatenate(arrays) for arrays in zip(*self._parts, strict=True))
-        return write_vectors(folder, trees, vectors)
+        return write_vectors(folder, VectorSegment.encode(trees, vectors))

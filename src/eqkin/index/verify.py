@@ -14,7 +14,7 @@ from eqkin.index.text import find_changes, find_problems
 from eqkin.index.vectors import VectorFiles, has_repeats
 from eqkin.library import LibraryFiles
 from eqkin.library.queries import list_tree_ids
-from eqkin.storage.segments import HASH_CACHE_NAME, SegmentEntry, SegmentSet, has_hash, is_cache_damaged
+from eqkin.storage.segments import HASH_CACHE_NAME, SegmentSet, has_hash, is_cache_damaged
 
 
 def verify_index(path: Path) -> tuple[list[str], list[str]]:
@@ -52,10 +52,9 @@ def verify_index(path: Path) -> tuple[list[str], list[str]]:
 def _check_segments(
     library: LibraryFiles, folder: Path, manifest: IndexManifest, problems: list[str], notes: list[str]
 ) -> None:
-    """Check the segments of vectors, with the file of faiss, and of terms; every tree must have both once."""
+    """Check the segments of vectors and of terms; every tree must have both once."""
     live, terms = list_tree_ids(library), manifest.terms or ()
-    vectors: list[SegmentEntry] = [*manifest.files, *([manifest.nearest] if manifest.nearest else [])]
-    damaged = SegmentSet(folder, vectors, REBUILD_HINT).find_problems()
+    damaged = SegmentSet(folder, manifest.files, REBUILD_HINT).find_problems()
     problems += damaged
     if not damaged:
         trees = VectorFiles(folder, manifest.files, manifest.dimensions).trees

@@ -1,6 +1,6 @@
 """`SearchBackend` and `Snapshot`: all that a search asks of a collection of equations, wherever it is stored.
 
-There are two implementations: `eqkin.search.local` reads a library on disk (SQLite, memory-mapped vectors, faiss),
+There are two implementations: `eqkin.search.local` reads a library on disk (SQLite, memory-mapped vectors),
 `eqkin.backends.milvus` a Milvus server. Equations have whole numbers as keys; each backend chooses its own.
 """
 

@@ -156,8 +156,10 @@ def parse_checked_json(raw: bytes, name: str, indent: int | None = 1) -> Any:
     raise ValueError("the checksum differs")
 
 
-def load_checked_json(path: Path, name: str, form: str, version: int, remedy: str) -> dict[str, Any]:
-    """Read a checked JSON file of one format and version.
+def load_checked_json(
+    path: Path, name: str, form: str, version: int, remedy: str, *, older: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    """Read a checked JSON file of one format, and of a version or an older one.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -172,6 +174,6 @@ def load_checked_json(path: Path, name: str, form: str, version: int, remedy: st
         raise CorruptData(f"{path}: cannot be read ({error.strerror}); {remedy}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptData(f"{path}: damaged ({error}); {remedy}") from error
-    if found != (form, version):
+    if found[0] != form or found[1] not in (version, *older):
         raise CorruptData(f"{path}: {found[0]} version {found[1]}, this eqkin reads {form} version {version}; {remedy}")
     return data
