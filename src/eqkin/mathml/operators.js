@@ -70,6 +70,8 @@ class OperatorNode {
     this.letters = null;
     this.hash = 0; // of its tree, once it is known
     this.labelHash = 0;
+    this.size = 1; // nodes in it, known when the hash is
+    this.isSimple = true; // nothing in it can be left out in a weak form; known when the hash is
     this.sum = null; // its monomials, once they are known
   }
   with(changes) {
@@ -217,13 +219,13 @@ class OperatorParser {
       const tag = this.tag[i];
       if (tag === "mi" && !this.count[i] && !vectors.has(i)) this.noteStyle(styles, this.meaning[i].name, STYLES.get(this.attributes[i].mathvariant) ?? "");
       if (this.count[i] < 2 || !SCRIPT_TAGS.has(tag)) continue;
-      const base = this.textOf(this.first[i]), second = this.first[i] + 1;
+      const base = this.signOf(this.coreOf(this.first[i])), second = this.first[i] + 1;
       if (tag === "mover") { 
         if (this.isVectorSign(second)) { this.noteStyle(styles, base, "vector"); vectors.add(this.coreOf(this.first[i])); }
         continue;
       }
       for (let k = second; k < this.first[i] + this.count[i]; k++)
-        for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) scripts.set(letter, (scripts.get(letter) ?? 0) + 1);
+        if (this.count[k] || this.tag[k] === "mi") for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) scripts.set(letter, (scripts.get(letter) ?? 0) + 1);
       if (tag === "msup") continue;
       if (BIG_OPERATORS.has(base)) for (const letter of this.lettersIn(second)) this.indices.add(letter);
       else if (tag !== "munder") {
@@ -232,7 +234,6 @@ class OperatorParser {
       }
     }
     for (const [letter, times] of scripts) if (times > 1) this.tensorIndices.add(letter);
-    for (const [letter, found] of styles) if (found.size > 1) this.styled.add(letter);
     for (const [base, forms] of subscripts) {
       const texts = [...forms.keys()];
       if (FIELDS.has(base) && texts.every((text) => /^[txyz]{1,3}$/.test(text)) && texts.some((text) => text.length > 1 || text === "t")) this.differentiated.add(base);
@@ -247,8 +248,9 @@ class OperatorParser {
   }
 
   noteStyle(styles, letter, style) {
-    if (!styles.has(letter)) styles.set(letter, new Set());
-    styles.get(letter).add(style);
+    const before = styles.get(letter);
+    if (before === undefined) styles.set(letter, style);
+    else if (before !== style) this.styled.add(letter);
   }
 
   isVectorSign(i) {
@@ -1043,10 +1045,11 @@ const labelOf = (node) => (node.children.length || !node.text ? node.label : nod
 function mix(x) {
   x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
   x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
-  return (x ^ (x >>> 16)) >>> 0;
+  return x ^ (x >>> 16);
 }
 const mixPair = (a, b) => mix((Math.imul(a, 0x9e3779b1) + b) | 0);
 
+const OMISSIBLE = new Set([...BIG_OPERATORS, "app", "D"]); // see Simplifier
 const textHashes = new Map();
 
 function hashText(text) { // FNV-1a over UTF-16
@@ -1068,6 +1071,7 @@ function hashTree(node) {
   if (node.hash) return node.hash;
   const { children } = node;
   let hash = hashLabel(node);
+  node.isSimple = !OMISSIBLE.has(node.label);
   if (children.length === 1) hash = mixPair(hash, mixPair(1, hashTree(children[0])));
   else if (children.length) {
     const unordered = UNORDERED.has(node.label);
@@ -1075,15 +1079,29 @@ function hashTree(node) {
     for (let k = 0; k < children.length; k++) sum = (sum + mixPair(unordered ? 0 : k + 1, hashTree(children[k]))) | 0;
     hash = mixPair(hash, sum);
   }
+  for (let k = 0; k < children.length; k++) {
+    node.size += children[k].size;
+    node.isSimple &&= children[k].isSimple;
+  }
   node.hash = hash || 1;
   return node.hash;
 }
 
-// One tree in depth-first order, in arrays that are used again for the next one.
+// One tree in depth-first order, in columns that are used again for the next one.
 const flat = { size: 0, variables: new Map(), label: [], parent: [], place: [], variable: [], below: [], context: [] };
 
+function growFlat(size) {
+  for (const name of ["label", "parent", "place", "variable", "below", "context"]) {
+    const column = new Int32Array(size);
+    column.set(flat[name]);
+    flat[name] = column;
+  }
+}
+growFlat(1024);
+
 function flatten(node, parent, place) {
-  const at = flat.size++, { children } = node, unordered = children.length < 2 || UNORDERED.has(node.label);
+  const at = flat.size++, { children } = node;
+  if (at === flat.label.length) growFlat(2 * at);
   let variable = -1;
   if (node.label === "v" && !children.length) {
     variable = flat.variables.get(node.text) ?? -1;
@@ -1093,6 +1111,7 @@ function flatten(node, parent, place) {
   flat.parent[at] = parent;
   flat.place[at] = place;
   flat.variable[at] = variable;
+  const unordered = children.length < 2 || UNORDERED.has(node.label);
   for (let k = 0; k < children.length; k++) flatten(children[k], at, unordered ? 0 : k + 1);
 }
 
@@ -1104,18 +1123,18 @@ function hashRenamed(root, rounds = 2) {
   const { size, label, parent, place, variable, below, context } = flat;
   let colours = new Int32Array(flat.variables.size).fill(1);
   for (let round = 0; ; round++) {
-    for (let at = 0; at < size; at++) below[at] = 0;
+    below.fill(0, 0, size);
     for (let at = size - 1; at >= 0; at--) { // operands come after their operator
       below[at] = variable[at] >= 0 ? colours[variable[at]] : mixPair(label[at], below[at]);
-      if (at) below[parent[at]] = (below[parent[at]] + mixPair(place[at], below[at])) | 0;
+      if (at) below[parent[at]] += mixPair(place[at], below[at]);
     }
-    if (round === rounds || !colours.length) return below[0] >>> 0;
+    if (round === rounds || !colours.length) return below[0];
     const next = new Int32Array(colours.length);
-    context[0] = 1;
-    for (let at = 0; at < size; at++) {
-      if (at) context[at] = mixPair(context[parent[at]], place[at]);
+    context[0] = mixPair(1, below[0]);
+    for (let at = 1; at < size; at++) {
+      context[at] = mixPair(context[parent[at]], place[at]);
       if (variable[at] >= 0) next[variable[at]] += mix(context[at]);
-      context[at] = mixPair(context[at], below[at]);
+      else context[at] = mixPair(context[at], below[at]);
     }
     colours = next;
   }
@@ -1156,7 +1175,7 @@ function addConclusion(links, out) {
 
 function hashForms(node, out) {
   const weak = weaken(node), renamed = hashRenamed(node);
-  out.push(hashTree(node), renamed, hashTree(weak), weak === node ? renamed : hashRenamed(weak));
+  out.push(hashTree(node) >>> 0, renamed >>> 0, hashTree(weak) >>> 0, (weak === node ? renamed : hashRenamed(weak)) >>> 0);
 }
 
 // --- weak forms --------------------------------------------------------------------------------------------------
@@ -1169,6 +1188,7 @@ function hashForms(node, out) {
 const SOLVABLE = words("= ≈ ≠ ∝ < ≤ ≪");
 const BIG_SUMS = words("∑ ∫");
 const EQUALITIES = words("= ≈ ∝");
+const MAX_WEAK_NODES = 60; // larger relations are hardly ever written in another way
 const MAX_TERMS = 24; // of an expanded side
 const MAX_COEFFICIENT = 1e9;
 const DENOMINATORS = [1, 2, 3, 4, 6, 12]; // of powers
@@ -1189,11 +1209,27 @@ function multiplyMonomials(a, b) {
     const sum = power + (factors.get(key)?.[1] ?? 0);
     if (sum) factors.set(key, [node, sum]); else factors.delete(key);
   }
-  const divisor = findDivisor(numerator, denominator);
+  const divisor = denominator === 1 ? 1 : findDivisor(numerator, denominator);
+  return new Monomial(numerator / divisor, denominator / divisor, factors);
+}
+
+function multiplyAll(sums) { // of one monomial each
+  const factors = new Map();
+  let numerator = 1, denominator = 1;
+  for (const [term] of sums) {
+    numerator *= term.numerator;
+    denominator *= term.denominator;
+    for (const [key, [node, power]] of term.factors) {
+      const before = factors.get(key), sum = before === undefined ? power : before[1] + power;
+      if (sum) factors.set(key, [node, sum]); else factors.delete(key);
+    }
+  }
+  const divisor = denominator === 1 ? 1 : findDivisor(numerator, denominator);
   return new Monomial(numerator / divisor, denominator / divisor, factors);
 }
 
 function multiplySums(a, b) {
+  if (a.length === 1 && b.length === 1) return [multiplyMonomials(a[0], b[0])];
   return a.flatMap((one) => b.map((other) => multiplyMonomials(one, other)));
 }
 
@@ -1240,8 +1276,10 @@ function expandNode(node) {
   } else if (node.label === "neg") return negateAll(expand(node.children[0]));
   else if (node.label === "+") out = addUp(node.children.flatMap(expand));
   else if (node.label === "*") {
-    out = expand(node.children[0]);
-    for (let k = 1; k < node.children.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, expand(node.children[k]));
+    const sums = node.children.map(expand);
+    if (sums.every((sum) => sum.length === 1)) return [multiplyAll(sums)];
+    out = sums[0];
+    for (let k = 1; k < sums.length && out.length <= MAX_TERMS; k++) out = multiplySums(out, sums[k]);
     out = addUp(out);
   } else if (node.label === "frac") out = multiplySums(expand(node.children[0]), raise(node.children[1], -1));
   else if (node.label === "pow") {
@@ -1346,14 +1384,22 @@ function buildSum(terms, at) {
 // Multiply all terms so that no operand has a negative power, or a positive one in all of them.
 function clearDenominators(terms) {
   const lowest = new Map();
-  for (const term of terms) for (const [key, [node, power]] of term.factors) lowest.set(key, [node, Math.min(power, lowest.get(key)?.[1] ?? power)]);
-  for (const [key, entry] of lowest) if (terms.some((term) => !term.factors.has(key))) entry[1] = Math.min(entry[1], 0);
-  const inverse = new Map([...lowest].filter(([, [, power]]) => power).map(([key, [node, power]]) => [key, [node, -power]]));
-  let [numerators, denominators] = [0, 1];
+  let numerators = 0, denominators = 1;
   for (const term of terms) {
     numerators = findDivisor(term.numerator, numerators);
     denominators *= term.denominator / findDivisor(term.denominator, denominators);
+    for (const [key, [node, power]] of term.factors) {
+      const before = lowest.get(key);
+      if (before === undefined) lowest.set(key, [node, power, 1]);
+      else { before[1] = Math.min(before[1], power); before[2]++; }
+    }
   }
+  const inverse = new Map();
+  for (const [key, [node, power, times]] of lowest) {
+    const least = times < terms.length ? Math.min(power, 0) : power;
+    if (least) inverse.set(key, [node, -least]);
+  }
+  if (!inverse.size && numerators === denominators) return terms;
   const scale = new Monomial(denominators, numerators || 1, inverse);
   return terms.map((term) => multiplyMonomials(term, scale));
 }
@@ -1400,12 +1446,12 @@ class Simplifier {
       const name = node.children[0].text, before = this.arguments.get(name);
       const isPlain = node.children.every((child) => !child.children.length && child.label !== "n"), hash = isPlain ? hashTree(node) : 0;
       this.arguments.set(name, before === undefined || before === hash ? hash : 0);
-    } else if (node.label === "D") for (const by of node.children.slice(1)) if (by.label !== "any") this.byVariable.add(hashTree(by));
-    for (const child of node.children) this.visit(child);
+    } else if (node.label === "D") for (let k = 1; k < node.children.length; k++) if (node.children[k].label !== "any") this.byVariable.add(hashTree(node.children[k]));
+    for (const child of node.children) if (!child.isSimple) this.visit(child);
   }
 
   simplify(node) {
-    if (!node.children.length) return node;
+    if (node.isSimple) return node;
     if (node.label === "app" && this.arguments.get(node.children[0].text)) return node.children[0];
     if (node.label === "D" && this.byVariable.size < 2) return branch("D", [this.simplify(node.children[0]), ...node.children.slice(1).map((by) => leaf("any", "", by.at))], node.at);
     if (BIG_OPERATORS.has(node.label) && node.children.length === 3) {
@@ -1420,7 +1466,9 @@ class Simplifier {
 
 function weaken(node) {
   if (node.children.length !== 2 || !SOLVABLE.has(node.label)) return node;
-  const isEquality = EQUALITIES.has(node.label), [one, other] = new Simplifier(node).simplify(node).children;
+  hashTree(node);
+  if (node.size > MAX_WEAK_NODES) return node;
+  const isEquality = EQUALITIES.has(node.label), [one, other] = node.isSimple ? node.children : new Simplifier(node).simplify(node).children;
   let terms = addUp([...expand(one), ...negateAll(expand(other))]);
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
     if (terms.length > 1) terms = clearDenominators(terms);
