@@ -302,17 +302,19 @@ class _PartPairs:
         if _list_shapes(query.nodes) == _list_shapes(hit.nodes) and not self._ours.is_open[0]:
             return tuple(Pairing(node, node, _SAME_SIMILARITY) for node in range(len(query.nodes)))
         inner = []
+        bound: dict[int, set[int]] = defaultdict(set)  # wildcards and the leaves they match
         for ours, theirs in self._match.pairs:
             if self._ours.get_wildcard(ours) and self._match.bindings:
-                self._pair_wildcard(ours, theirs)
+                bound[ours].update(range(*self._extents_there[theirs]))
             elif self._ours.children[ours] and self._theirs.children[theirs]:
                 inner.append((ours, theirs))
             elif query.is_written(self._ours, ours) and hit.is_written(self._theirs, theirs):
                 same = self._ours.named[ours] == self._theirs.named[theirs]
                 self._pair_names(query.get_span(self._ours, ours), hit.get_span(self._theirs, theirs), same)
-        for ours, theirs in sorted(
-            inner, key=lambda pair: (self._extents[pair[0]][1] - self._extents[pair[0]][0], pair)
-        ):
+        for ours, leaves in bound.items():
+            self._pair_wildcard(ours, leaves)
+        inner.sort(key=lambda pair: (self._extents[pair[0]][1] - self._extents[pair[0]][0], pair))
+        for ours, theirs in inner:  # small parts first
             self._pair_signs(self._extents[ours], self._extents_there[theirs])
         self._pair_inner_nodes()
         return tuple(pairing for node in sorted(self._pairings) for pairing in self._pairings[node])
@@ -345,15 +347,13 @@ class _PartPairs:
             self._pairings[ours] = [Pairing(ours, theirs, similarity)]
             self._used.add(theirs)
 
-    def _pair_wildcard(self, ours: int, theirs: int) -> None:
+    def _pair_wildcard(self, ours: int, leaves: set[int]) -> None:
         node = self._query.find_node(self._ours, ours)
-        start, end = self._extents_there[theirs]
-        for there in self._hit.list_maximal_nodes(set(range(start, end))):
-            self._pairings.setdefault(node, []).append(Pairing(node, there, _WILDCARD_SIMILARITY))
-            self._used.add(there)
-        first = self._query.spans[node][0]
-        known = self._partner.get(first, (start, end, _WILDCARD_SIMILARITY))
-        self._partner[first] = (min(start, known[0]), max(end, known[1]), _WILDCARD_SIMILARITY)
+        found = [Pairing(node, there, _WILDCARD_SIMILARITY) for there in self._hit.list_maximal_nodes(leaves)]
+        if found:
+            self._pairings[node] = found
+            self._used.update(pairing.hit_node for pairing in found)
+            self._partner[self._query.spans[node][0]] = min(leaves), max(leaves) + 1, _WILDCARD_SIMILARITY
 
     def _pair_names(self, ours: tuple[int, int], theirs: tuple[int, int], same: bool) -> None:
         """Pair the leaves of two names; leaf by leaf, if both have the same number."""

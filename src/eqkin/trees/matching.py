@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import combinations, islice
+from itertools import combinations, islice, product
 from typing import NamedTuple
 
 from eqkin.trees.operators import UNORDERED, OperatorForest
@@ -29,6 +29,9 @@ _FIXED_NAMES = frozenset({"v:π"})  # never renamed
 _ANY = "any"  # what a function is differentiated by, if that is not written
 _NAME_WITH_INDEX = re.compile(r"v:(?P<base>.+)_(?P<index>[^\W\d_]+|\d+)")
 _NAME_WITH_ACCENT = re.compile(r"v:(?P<base>.+)\.(?P<accent>[a-z]+)")
+_MAX_OPTIONS = 30  # operands that are tried for one of the pattern
+_OPERANDS_PER_STEP = 100  # a choice among many operands takes as long as further steps
+_MAX_EQUAL_PARTS = 3_000  # pairs of equal parts of two trees that are considered
 _MAX_CHAIN_PARTS = 60  # `a < c` in `a < b < c`
 _APPLICATIONS = frozenset({"app", "*"})  # only the content of a bracket decides which
 _NAMED_WEIGHT = 2  # of a part with the same names, compared with one that is renamed
@@ -228,9 +231,7 @@ class _MatchSearch:
         if not self._is_open(0):
             ours, theirs = self._pick_hashes()
             return ours[0] == theirs[node]
-        if label == other or label.startswith(_WILDCARD):
-            return True
-        return other in _APPLICATIONS if label in _APPLICATIONS else other.startswith(_VARIABLE)
+        return label.startswith(_WILDCARD) or _are_compatible(label, other)
 
     def run(self, node: int, *, partial: bool, ours: int = 0) -> bool:
         """Return whether a node of the pattern matches a node of the tree."""
@@ -348,14 +349,36 @@ class _MatchSearch:
         ours = goal.ours[0]
         if self._get_wildcard(ours):
             return self._match_wildcards(goal)
-        options = goal.theirs
-        if not self._is_open(ours):
-            hashes, hashes_there = self._pick_hashes()
-            options = tuple(node for node in options if hashes[ours] == hashes_there[node])
-            options = options if self._rename else options[:1]  # equal ones need no second attempt
-            if self._rename:  # the same names first
-                options = tuple(sorted(options, key=lambda node: tree.named[node] != pattern.named[ours]))
-        return self._choose([self._take(goal, ours, node) for node in options])
+        if not self._rename and not self._is_open(ours):
+            return self._match_closed(goal)
+        label, named, anonymous = pattern.labels[ours], pattern.named[ours], pattern.anonymous[ours]
+        if self._rename:
+            options = [node for node in goal.theirs if anonymous == tree.anonymous[node]]
+            options.sort(key=lambda node: tree.named[node] != named)  # the same names first
+        else:
+            options = [node for node in goal.theirs if _are_compatible(label, tree.labels[node])]
+        return self._choose_operand(goal, ours, options)
+
+    def _match_closed(self, goal: _Goal) -> tuple[bool, _Goal | None]:
+        """Match all operands without wildcards, each with the first that is equal."""
+        equal: dict[int, list[int]] = defaultdict(list)
+        for node in reversed(goal.theirs):
+            equal[self._tree.named[node]].append(node)
+        taken = set()
+        closed = [node for node in goal.ours if not self._is_open(node)]
+        for ours in closed:
+            if not equal[self._pattern.named[ours]]:
+                return True, None
+            theirs = equal[self._pattern.named[ours]].pop()
+            taken.add(theirs)
+            self._pairs += pair_equal_parts(self._pattern, ours, self._tree, theirs)
+        left = tuple(node for node in goal.theirs if node not in taken)
+        return False, goal._replace(ours=goal.ours[len(closed) :], theirs=left)
+
+    def _choose_operand(self, goal: _Goal, ours: int, options: Sequence[int]) -> tuple[bool, _Goal | None]:
+        some = options[:_MAX_OPTIONS]
+        self.left -= len(some) * len(goal.theirs) // _OPERANDS_PER_STEP
+        return self._choose([self._take(goal, ours, node) for node in some])
 
     def _take(self, goal: _Goal, ours: int, theirs: int) -> _Goal:
         """Return the goal to match one operand with another, and then the rest."""
@@ -375,7 +398,7 @@ class _MatchSearch:
             return self._bind(ours, self._get_wildcard(ours), goal.theirs, goal.joiner, goal.then)
         if goal.then is not None and not goal.waited:
             return False, _append_goal(goal.then, goal._replace(then=None, waited=True))
-        return self._choose([self._take(goal, goal.ours[0], node) for node in goal.theirs])
+        return self._choose_operand(goal, goal.ours[0], goal.theirs)
 
     def _match_bound(self, goal: _Goal, ours: int, bound: _Binding) -> tuple[bool, _Goal | None]:
         """Take the operands that equal what a wildcard is bound to."""
@@ -415,6 +438,13 @@ class _MatchSearch:
         return not goals, goals[0] if goals else None
 
 
+def _are_compatible(label: str, other: str) -> bool:
+    """Return whether a node of a pattern may match another, as far as their labels show."""
+    if label == other:
+        return True
+    return other in _APPLICATIONS if label in _APPLICATIONS else other.startswith(_VARIABLE)
+
+
 def _append_goal(goals: _Goal, last: _Goal) -> _Goal:
     chain = []
     goal: _Goal | None = goals
@@ -435,12 +465,10 @@ def pair_equal_parts(pattern: OperatorTree, ours: int, tree: OperatorTree, their
         pairs.append((mine, other))
         if not pattern.children[mine] and not tree.children[other]:
             continue
-        left = list(tree.expand(other)[1])
-        for child in pattern.expand(mine)[1]:
-            match = next((node for node in left if tree.named[node] == pattern.named[child]), None)
-            if match is not None:
-                left.remove(match)
-                stack.append((child, match))
+        equal: dict[int, list[int]] = defaultdict(list)
+        for node in reversed(tree.expand(other)[1]):
+            equal[tree.named[node]].append(node)
+        stack += [(child, same.pop()) for child in pattern.expand(mine)[1] if (same := equal[pattern.named[child]])]
     return pairs
 
 
@@ -499,6 +527,8 @@ class _TreeAligner:
                 found += [(-_NAMED_WEIGHT * size, node, there) for there in by_hash.get(query.named[node], ())]
                 if anonymous and query.anonymous[node] != query.named[node]:
                     found += [(-size, node, there) for there in by_hash.get(query.anonymous[node], ())]
+            if len(found) > _MAX_EQUAL_PARTS:
+                break
         return found
 
     @staticmethod
@@ -539,7 +569,7 @@ class _TreeAligner:
         mine = [node for node in query.children[ours] if node not in self._pairs]
         others = [node for node in hit.children[theirs] if node not in self._used]
         if query.labels[ours] in UNORDERED:
-            pairs = [(node, there) for node in mine for there in others]
+            pairs = list(islice(product(mine, others), _MAX_EQUAL_PARTS))
         else:
             there = dict(enumerate(hit.children[theirs]))
             pairs = [(node, there[at]) for at, node in enumerate(query.children[ours]) if node in mine and at in there]
