@@ -920,6 +920,7 @@ const isInverse = (node) => node.label === "pow" && node.children[1].label === "
 const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) : node);
 
 const SYMMETRIC = words("= ≈");
+const COMPOSED_FACTORS = words("* neg frac pow"); // that may change a product
 const COUNTS = words("v n +");
 
 const RULES = { // label -> rewrite to an equivalent notation, or null
@@ -979,6 +980,7 @@ function readChoice(node) {
 
 // u_xx + u_yy (+ u_zz) is the Laplacian of u.
 function findLaplacian(node) {
+  if (!node.children.some((child) => child.label === "D")) return null;
   const isSecond = (child, letter) => child.label === "D" && child.children.length === 3 && child.children.slice(1).every((v) => v.label === "v" && v.text === letter);
   const first = node.children.find((child) => isSecond(child, "x"));
   if (first === undefined) return null;
@@ -989,6 +991,7 @@ function findLaplacian(node) {
 
 // Products are flat; signs come to the front, fractions and inverses become one fraction.
 function multiply(node) {
+  if (node.children.every((child) => !COMPOSED_FACTORS.has(child.label) || (child.label === "pow" && !isInverse(child)))) return null;
   const above = [], below = [];
   let negative = false, changed = false;
   for (let factor of node.children.flatMap((child) => listOf(child, "*"))) {
@@ -1004,6 +1007,7 @@ function multiply(node) {
 }
 
 function divide(node) {
+  if (node.children.every((child) => child.label !== "neg" && child.label !== "frac")) return null;
   let [above, below] = node.children, negative = false;
   if (above.label === "neg") [above, negative] = [above.children[0], !negative];
   if (below.label === "neg") [below, negative] = [below.children[0], !negative];
@@ -1020,6 +1024,7 @@ function divide(node) {
 
 function canonicalise(node) {
   let result = node;
+  if (!node.children.length && (node.label !== "v" || (node.letters === null && node.text !== "π"))) return node;
   for (let k = 0; k < node.children.length; k++) {
     const child = canonicalise(node.children[k]);
     if (child === node.children[k]) continue;
