@@ -23,6 +23,7 @@ from eqkin.encoder.architecture import FEATURES, SUM, Architecture, compute_weig
 from eqkin.encoder.model import Model
 from eqkin.errors import BadInput
 from eqkin.library.parsing import parse_item
+from eqkin.mathml.operators import parse_operators
 from eqkin.sources import open_source
 from eqkin.trees import Forest, ForestBuilder, Vocabulary
 
@@ -65,6 +66,7 @@ def measure_encode(
     functions: dict[str, Callable[[], object]] = {
         "matrix products": make_matrix_products(architecture, forest),
         "encoder (numpy)": lambda: encoder.embed(forest),
+        "parser of operator trees": lambda: parse_operators(forest),
     }
     if architecture.kind != SUM:
         paper_encoder = Encoder(make_random_model(forest))
@@ -86,7 +88,7 @@ def add_throughput(report: BenchmarkReport, times: dict[str, list[float]], opera
     for name, seconds in times.items():
         median = statistics.median(seconds)
         of_products = compute_speedup(times["matrix products"], seconds)
-        own = name != "network of the paper (numpy)"  # another network: its products are others
+        own = name in ("matrix products", "encoder (numpy)", "torch, eager")  # others do other products
         report.add(
             "Trees to vectors",
             name,

@@ -139,6 +139,7 @@ class TextMeaning {
     this.text = text;
     this.sign = sign;
     this.isBlank = !text.replace(/[\u2062-\u2064\u200b\u00a0]/g, "");
+    this.number = text.replace(/\.$/, "");
     this.isLetter = /^[a-zA-Z]$/.test(text);
     this.isBig = BIG_OPERATORS.has(sign) || INTEGRALS.has(sign);
     this.isDots = /^[…⋯⋮⋱]$/.test(sign);
@@ -767,7 +768,7 @@ class OperatorParser {
 
   parseNode(i) {
     const tag = this.tag[i], count = this.count[i];
-    if (tag === "mn" && !count) return leaf("n", this.textOf(i).replace(/\.$/, ""), i);
+    if (tag === "mn" && !count) return leaf("n", this.meaning[i].number, i);
     if (tag === "mfrac" && count === 2) return this.parseFraction(i);
     if (tag === "msqrt") return branch("sqrt", [this.parseNodes(this.childrenOf(i))], i);
     if (tag === "mroot" && count === 2) return branch("root", this.childrenOf(i).map((k) => this.parseAt(k)), i);
@@ -1044,7 +1045,6 @@ function canonicalise(node) {
 const UNORDERED = words("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"); // as in trees/operators.py
 const STATEMENTS = words("chain list rows with cases ⇒ ⇔");
 const MAX_STATEMENTS = 8; // of one formula
-const labelOf = (node) => (node.children.length || !node.text ? node.label : node.label + ":" + node.text);
 
 // The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
 function mix(x) {
@@ -1178,8 +1178,8 @@ function addConclusion(links, out) {
   }
 }
 
-function hashForms(node, out) {
-  const weak = weaken(node), renamed = hashRenamed(node);
+function hashForms(node, isFirst, out) {
+  const weak = isFirst ? weaken(node) : node, renamed = hashRenamed(node);
   out.push(hashTree(node) >>> 0, renamed >>> 0, hashTree(weak) >>> 0, (weak === node ? renamed : hashRenamed(weak)) >>> 0);
 }
 
@@ -1193,7 +1193,8 @@ function hashForms(node, out) {
 const SOLVABLE = words("= ≈ ≠ ∝ < ≤ ≪");
 const BIG_SUMS = words("∑ ∫");
 const EQUALITIES = words("= ≈ ∝");
-const MAX_WEAK_NODES = 60; // larger relations are hardly ever written in another way
+const MAX_WEAK_STATEMENTS = 4; // of one formula; further ones are steps of a derivation
+const MAX_WEAK_NODES = 50; // larger relations are hardly ever written in another way
 const MAX_TERMS = 24; // of an expanded side
 const MAX_COEFFICIENT = 1e9;
 const DENOMINATORS = [1, 2, 3, 4, 6, 12]; // of powers
@@ -1515,7 +1516,7 @@ function parseTree(tree, canonical) {
   try {
     let node = parser.parse();
     if (canonical) node = canonicalise(node);
-    if (measureDepth(node) > MAX_DEPTH) throw new RangeError("too deep");
+    if (tree.tag.length > MAX_DEPTH / 2 && measureDepth(node) > MAX_DEPTH) throw new RangeError("too deep");
     return [node, parser.unparsed];
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
@@ -1549,15 +1550,18 @@ function* readTrees(batch) {
 // Operator trees as columns in depth-first order: label, presentation node, depth.
 class ColumnWriter {
   constructor() {
-    this.labels = new Map();
+    this.labels = [];
+    this.numbers = new Map(); // of labels: by label, then by text
     this.size = 0;
     this.columns = [0, 1, 2].map(() => new Uint16Array(1 << 16));
   }
 
   add(node, depth) {
-    const name = labelOf(node);
-    let label = this.labels.get(name);
-    if (label === undefined) this.labels.set(name, label = this.labels.size);
+    let byText = this.numbers.get(node.label);
+    if (byText === undefined) this.numbers.set(node.label, byText = new Map());
+    const text = node.children.length ? "" : node.text;
+    let label = byText.get(text);
+    if (label === undefined) byText.set(text, label = this.labels.push(text ? node.label + ":" + text : node.label) - 1);
     if (this.size === this.columns[0].length) this.columns = this.columns.map((old) => { const column = new Uint16Array(2 * old.length); column.set(old); return column; });
     const at = this.size++;
     this.columns[0][at] = label + CODE_OFFSET;
@@ -1584,7 +1588,7 @@ function parseOperators(json) {
     unparsed.push(misses);
     const found = findStatements(root);
     statements.push(found.length);
-    for (const statement of found) hashForms(statement, forms);
+    for (let k = 0; k < found.length; k++) hashForms(found[k], k < MAX_WEAK_STATEMENTS, forms);
   }
-  return JSON.stringify({ labels: [...writer.labels.keys()], sizes, unparsed, statements, forms }) + "\n" + writer.toText();
+  return JSON.stringify({ labels: writer.labels, sizes, unparsed, statements, forms }) + "\n" + writer.toText();
 }
