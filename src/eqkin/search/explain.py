@@ -175,7 +175,7 @@ def _list_renaming(tree: OperatorTree, match: OperatorMatch) -> tuple[tuple[str,
 def _show_name(name: str) -> str:
     base, _, accent = name.partition(".")
     accent, mark, index = accent.partition("_")
-    return unicodedata.normalize("NFC", base + _ACCENTS.get(accent, accent)) + mark + index
+    return unicodedata.normalize("NFC", base + _ACCENTS.get(accent, "")) + mark + index
 
 
 class _Presentation:

@@ -25,7 +25,6 @@ MAX_STEPS = 3_000  # of one search
 MAX_ALIGNED_NODES = 400  # of a tree; larger ones are only aligned where they are equal
 RELATIONS = frozenset("= ≠ < ≤ ≈ ~ ∝ ∈ ⊂ → ≪ ≺ ≼ ⇔ ⇒".split())
 _VARIABLE, _WILDCARD = "v:", "v:?"
-_FIXED_NAMES = frozenset({"v:π"})  # never renamed
 _ANY = "any"  # what a function is differentiated by, if that is not written
 _NAME_WITH_INDEX = re.compile(r"v:(?P<base>.+)_(?P<index>[^\W\d_]+|\d+)")
 _NAME_WITH_ACCENT = re.compile(r"v:(?P<base>.+)\.(?P<accent>[a-z]+)")
@@ -179,8 +178,6 @@ class _VariableNames:
             return label == other
         if label in self.names or other in self._taken:
             return self.names.get(label) == other
-        if label != other and (label in _FIXED_NAMES or other in _FIXED_NAMES):
-            return False
         self.names[label], self._taken[other] = other, label
         return True
 
