@@ -42,6 +42,10 @@ SAME = {
         r"\nabla^2 u", r"\Delta u", r"u_{xx} + u_{yy}",
         r"\frac{\partial^2u}{\partial x^2} + \frac{\partial^2u}{\partial y^2}",
     ],
+    "norm": [r"\|x\|", r"||x||", r"\lVert x\rVert"],
+    "interval": [r"x \in [a, b]", r"x \in (a, b)", r"x \in [a, b)"],
+    "maximum": [r"\max(a, b)", r"\max\{a, b\}"],
+    "heat equation": [r"T_t = k T_{xx}", r"\frac{\partial T}{\partial t} = k \frac{\partial^2 T}{\partial x^2}"],
     "binomial of a sum": [r"\binom{n+1}{k}", r"C_{n+1}^k", r"C(n+1, k)"],
     "derivative of a capital": [r"F'(x)", r"\frac{dF(x)}{dx}"],
     "expectation without brackets": [r"\mathbb{E} X^2", r"\mathbb{E}[X^2]"],
@@ -88,6 +92,8 @@ SAME = {
 
 # nearly the same to the eye, but not in meaning
 DIFFERENT = [
+    [r"h_t = h_{t-1} + 1", r"\frac{dh}{dt} = h_{t-1} + 1"],
+    [r"[A, B]", r"[0, 1]", r"x \in [A, B]"],
     [r"C(x, y)", r"\binom xy"],
     [r"q(a + b)", r"f(a + b)"],
     [r"S e^{(a - b)t + c(t)}", r"S_{(a - b)t + c(t)}"],
@@ -364,6 +370,7 @@ NOT_SOLVED = [
     ],
     [r"a = \sum_i i x_i", r"a = i\sum_i x_i"],
     ["x = 0", "y = 0", "xy = 0"],
+    [r"b = (X^T X)^{-1} X^T y", "y = Xb", "X^T X b = X^T y"],
     ["(a + b)^2 = a^2 + 2ab + b^2", "(a - b)(a + b) = a^2 - b^2"],
 ]
 

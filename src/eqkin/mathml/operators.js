@@ -15,7 +15,7 @@ const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
 const SIGN_NAMES = new Map(Object.entries({
   "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
   "≦": "≤", "≧": "≥", "⋆": "∗", "*": "∗", "⋅": "·", "∙": "·", "•": "·", "≔": ":=", "≕": "=:", "∼": "~", "⊆": "⊂", "⊇": "⊃",
-  "〈": "⟨", "〉": "⟩", "∖": "\\", "iff": "⇔",
+  "〈": "⟨", "〉": "⟩", "∖": "\\", "。": ".", "，": ",", "；": ";", "iff": "⇔",
 }));
 const LETTER_NAMES = new Map(Object.entries({
   "ϵ": "ε", "ϕ": "φ", "ϑ": "θ", "ϱ": "ρ", "ς": "σ", "ϖ": "π", "ℓ": "l", "ℒ": "L", "ℋ": "H", "ℎ": "h", "ℙ": "P", "𝔼": "E", "∆": "Δ",
@@ -71,6 +71,7 @@ class OperatorNode {
     this.hash = 0; // of its tree, once it is known
     this.labelHash = 0;
     this.size = 1; // nodes in it, known when the hash is
+    this.hasMatrix = false; // known when the hash is
     this.isSimple = true; // nothing in it can be left out in a weak form; known when the hash is
     this.sum = null; // its monomials, once they are known
   }
@@ -237,7 +238,9 @@ class OperatorParser {
     for (const [letter, times] of scripts) if (times > 1) this.tensorIndices.add(letter);
     for (const [base, forms] of subscripts) {
       const texts = [...forms.keys()];
-      if (FIELDS.has(base) && texts.every((text) => /^[txyz]{1,3}$/.test(text)) && texts.some((text) => text.length > 1 || text === "t")) this.differentiated.add(base);
+      const isRepeated = texts.some((text) => text.length > 1), isField = FIELDS.has(base) ? isRepeated || texts.includes("t") : isRepeated && USUALLY_DIFFERENTIATED.has(base);
+      if (isField && texts.every((text) => /^[txyz]{1,3}$/.test(text))) this.differentiated.add(base);
+      if (this.differentiated.has(base)) continue;
       if (texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length < 2) continue;
       for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) this.indices.add(letter);
     }
@@ -479,6 +482,7 @@ class OperatorParser {
       case "⌊⌋": return branch("floor", [node], at);
       case "⌈⌉": return branch("ceil", [node], at);
       default:
+        if (open === "|" && node.label === "abs") return branch("norm", node.children, at); // ||x||
         if (open === "|" || open === "‖") return branch("abs", [node], at);
         return open === "{" && !close ? branch("cases", [node], at) : node;
     }
@@ -922,6 +926,8 @@ const negateIf = (negative, node) => (negative ? branch("neg", [node], node.at) 
 
 const SYMMETRIC = words("= ≈");
 const COMPOSED_FACTORS = words("* neg frac pow"); // that may change a product
+const INTERVALS = words("commutator tuple");
+const BOUNDS = words("n + neg c"); // of intervals; commutators are of operators
 const COUNTS = words("v n +");
 
 const RULES = { // label -> rewrite to an equivalent notation, or null
@@ -944,12 +950,14 @@ const RULES = { // label -> rewrite to an equivalent notation, or null
   v: (node) => (node.text === "π" ? leaf("c", "π", node.at) : node.letters !== null && node.letters.length && node.text.length === node.base.length + 1 + node.letters.length
     ? differentiate(leaf("v", node.base, node.at), node.letters.map((letter) => leaf("v", letter, node.at))) : null),
   app: readChoice, chain: joinChain,
-  idx: (node) => differentiate(node.children[0], node.children.slice(1)),
+  "∈": (node) => (INTERVALS.has(node.children[1]?.label) && node.children[1].children.length === 2 ? branch("∈", [node.children[0], relabel("interval")(node.children[1])], node.at) : null),
+  commutator: (node) => (node.children.some((child) => BOUNDS.has(child.label)) ? relabel("interval")(node) : null),
+  max: uniteOperands, min: uniteOperands,
 };
 
 // u_t, u_{xx}: derivatives, if the letter is one of those that are usually differentiated by coordinates.
 function differentiate(base, variables) {
-  const usual = isLetter(base, FIELDS) && variables.length <= 3 && variables.every((node) => isLetter(node, COORDINATES));
+  const usual = isLetter(base, USUALLY_DIFFERENTIATED) && variables.length <= 3 && variables.every((node) => isLetter(node, COORDINATES));
   return usual ? branch("D", [base, ...variables], base.at) : null;
 }
 
@@ -957,6 +965,12 @@ function differentiate(base, variables) {
 function readExponential(node) {
   const [base, exponent] = node.children;
   return base.label === "v" && base.text === "e" && exponent.label !== "n" ? branch("pow", [leaf("c", "e", base.at), exponent], node.at) : null;
+}
+
+// max(a, b) is max{a, b}.
+function uniteOperands(node) {
+  const [first, ...range] = node.children;
+  return first.label === "tuple" ? branch(node.label, [relabel("set")(first), ...range], node.at) : null;
 }
 
 // a := b = c says the same as a = b = c.
@@ -1077,6 +1091,7 @@ function hashTree(node) {
   const { children } = node;
   let hash = hashLabel(node);
   node.isSimple = !OMISSIBLE.has(node.label);
+  node.hasMatrix = node.label === "transpose" || node.label === "matrix";
   if (children.length === 1) hash = mixPair(hash, mixPair(1, hashTree(children[0])));
   else if (children.length) {
     const unordered = UNORDERED.has(node.label);
@@ -1087,6 +1102,7 @@ function hashTree(node) {
   for (let k = 0; k < children.length; k++) {
     node.size += children[k].size;
     node.isSimple &&= children[k].isSimple;
+    node.hasMatrix ||= children[k].hasMatrix;
   }
   node.hash = hash || 1;
   return node.hash;
@@ -1320,6 +1336,8 @@ function collectVariables(node, out) {
 }
 
 function raise(base, power) {
+  hashTree(base);
+  if (base.hasMatrix) return makeAtom(base, power); // what does not commute cannot be cancelled
   const sum = expand(base);
   if (sum.length !== 1) {
     if (!Number.isInteger(power) || power < 1 || sum.length ** power > MAX_TERMS) return makeAtom(buildSum(sum, base.at), power);
@@ -1477,6 +1495,7 @@ function weaken(node) {
   const isEquality = EQUALITIES.has(node.label), [one, other] = node.isSimple ? node.children : new Simplifier(node).simplify(node).children;
   let terms = addUp([...expand(one), ...negateAll(expand(other))]);
   for (let rounds = 0; rounds < 4 && terms.length; rounds++) {
+    if (node.hasMatrix) break;
     if (terms.length > 1) terms = clearDenominators(terms);
     const next = expandFactors(terms) ?? (isEquality && terms.length === 2 ? simplifyPair(terms) : null);
     if (next === null) break;
