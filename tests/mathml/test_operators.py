@@ -42,7 +42,6 @@ SAME = {
         r"\nabla^2 u", r"\Delta u", r"u_{xx} + u_{yy}",
         r"\frac{\partial^2u}{\partial x^2} + \frac{\partial^2u}{\partial y^2}",
     ],
-    "norm": [r"\|x\|", r"||x||", r"\lVert x\rVert"],
     "interval": [r"x \in [a, b]", r"x \in (a, b)", r"x \in [a, b)"],
     "maximum": [r"\max(a, b)", r"\max\{a, b\}"],
     "heat equation": [r"T_t = k T_{xx}", r"\frac{\partial T}{\partial t} = k \frac{\partial^2 T}{\partial x^2}"],
@@ -85,7 +84,7 @@ SAME = {
         r"\int\limits_0^1 f(x) \mathop{dx}",
     ],
     "lines of an alignment": [r"\begin{aligned} a &= b \\ &= c \end{aligned}", r"a = b = c"],
-    "norm": [r"\|x\|", r"\lVert x \rVert", r"\left\| x \right\|", r"\Vert x \Vert"],
+    "norm": [r"\|x\|", r"\lVert x \rVert", r"\left\| x \right\|", r"\Vert x \Vert", "||x||"],
     "absolute value": [r"|x|", r"\lvert x \rvert", r"\left| x \right|", r"\vert x \vert"],
     "inner product": [r"\langle x, y\rangle", r"\left\langle x, y \right\rangle", r"\langle y, x \rangle"],
 }  # fmt: skip

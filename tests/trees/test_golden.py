@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from eqkin.mathml.formulas import convert_formulas
+from eqkin.mathml.operators import parse_operators
+from eqkin.trees.operators import extract_operator_terms
 from eqkin.trees.terms import extract_terms
 from eqkin.trees.tokens import extract_tokens
 
@@ -15,7 +17,7 @@ GOLDEN = [line.split("\t") for line in Path(__file__).with_name("golden_hashes.t
 
 @pytest.fixture(scope="module")
 def forest(converter):
-    return convert_formulas(converter, [latex for _, _, latex in GOLDEN]).forest
+    return convert_formulas(converter, [latex for *_, latex in GOLDEN]).forest
 
 
 def digest(*arrays):
@@ -26,10 +28,16 @@ def digest(*arrays):
 
 def test_hashes_of_terms_never_change(forest):
     terms = [extract_terms(forest.select([tree])) for tree in range(len(forest))]
-    assert [digest(t.code, t.family, t.count) for t in terms] == [expected for expected, _, _ in GOLDEN]
+    assert [digest(t.code, t.family, t.count) for t in terms] == [expected for expected, *_ in GOLDEN]
 
 
 def test_hashes_of_tokens_never_change(forest):
     tokens = [extract_tokens(forest.select([tree])) for tree in range(len(forest))]
     columns = [(t.exact, t.shape, t.distance, t.label, t.kind, t.node) for t in tokens]
-    assert [digest(*arrays) for arrays in columns] == [expected for _, expected, _ in GOLDEN]
+    assert [digest(*arrays) for arrays in columns] == [expected for _, expected, *_ in GOLDEN]
+
+
+def test_hashes_of_operator_terms_never_change(forest):
+    operators = parse_operators(forest)
+    terms = [extract_operator_terms(operators.select([tree])) for tree in range(len(forest))]
+    assert [digest(t.code, t.family, t.count) for t in terms] == [expected for _, _, expected, _ in GOLDEN]
