@@ -97,8 +97,7 @@ class OperatorTree:
         self.sizes[node] = 1 + sum(self.sizes[child] for child in children)
         self.is_open[node] = label.startswith(_WILDCARD) or any(self.is_open[child] for child in children)
         if not children:
-            parts = _split_name(label)
-            self.named[node] = hash_operands(parts[0], map(hash, parts[1:])) if parts else hash(label)
+            self.named[node] = _hash_name(label)
             self.anonymous[node] = hash(_VARIABLE) if label.startswith(_VARIABLE) else hash(label)
             return
         self.named[node] = hash_operands(label, (self.named[child] for child in children))
@@ -119,6 +118,12 @@ def _split_name(label: str) -> list[str]:
         return ["idx", f"v:{found['base']}", *([f"n:{index}"] if index.isdigit() else [f"v:{x}" for x in index])]
     found = _NAME_WITH_ACCENT.fullmatch(label)
     return [found["accent"], f"v:{found['base']}"] if found else []
+
+
+@lru_cache(10_000)
+def _hash_name(label: str) -> int:
+    operator, *parts = _split_name(label) or [label]
+    return hash_operands(operator, map(_hash_name, parts)) if parts else hash(label)
 
 
 def hash_operands(label: str, hashes: Iterable[int]) -> int:
