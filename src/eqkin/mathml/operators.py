@@ -93,21 +93,23 @@ class OperatorParser:
             first = end
 
     def _call(self, forest: Forest, canonical: bool) -> str:
-        columns = [
-            np.asarray(part, np.int64) for part in (forest.tag, forest.attribute, forest.text, forest.n_children)
-        ]
-        batch = {
-            "tags": forest.tags,
-            "attributes": forest.attributes,
-            "texts": forest.texts,
-            "sizes": forest.sizes.tolist(),
-            "nodes": (np.concatenate(columns) + _CODE_OFFSET).astype("<u2").tobytes().decode("utf-16-le"),
-            "canonical": canonical,
-        }
         if self._engine is None:
             self._engine, self._finish = start_engine(self, _load_script(), self._limits)
-        payload = orjson.dumps(orjson.dumps(batch).decode()).decode()
+        payload = encode_trees(forest, canonical=canonical)
         return str(self._engine.eval(f"parseOperators({payload})", timeout_sec=self._limits.parse_seconds))
+
+
+def encode_trees(forest: Forest, **settings: object) -> str:
+    """Return trees and settings as the argument of a function in `operators.js`."""
+    columns = [np.asarray(part, np.int64) for part in (forest.tag, forest.attribute, forest.text, forest.n_children)]
+    batch = settings | {
+        "tags": forest.tags,
+        "attributes": forest.attributes,
+        "texts": forest.texts,
+        "sizes": forest.sizes.tolist(),
+        "nodes": (np.concatenate(columns) + _CODE_OFFSET).astype("<u2").tobytes().decode("utf-16-le"),
+    }
+    return orjson.dumps(orjson.dumps(batch).decode()).decode()
 
 
 _idle_parsers: deque[OperatorParser] = deque()  # of this process

@@ -14,6 +14,7 @@ from eqkin.encoder.architecture import Architecture
 from eqkin.errors import BadInput
 
 CONTEXT_KINDS = ("section", "paper", "citation")  # see `sampling`
+NOTATIONS = "notations"  # the work of the papers that `build_notations` makes
 LOSSES = ("histogram", "triplet", "kin")
 SCHEDULES = ("linear", "cosine")
 _FINAL_FRACTION = 0.01  # of the peak rate, at the end of a cosine schedule
@@ -82,6 +83,10 @@ class Recipe:
     structure_weight: float = 1.0  # of the losses, for "kin"
     context_weight: float = 0.1
     words_weight: float = 0.3
+    notations: int = 0  # other notations of each rewritten equation; 0: no equation is rewritten
+    rewritten: int = 60_000  # equations that are rewritten
+    notations_renamed: float = 0.125  # fraction of the notations with other names of variables
+    notations_share: float = 0.5  # fraction of the triplets that contrast notations
 
     @property
     def steps(self) -> int:
@@ -139,6 +144,9 @@ class Recipe:
             "warm_up must not be negative": self.warm_up >= 0,
             "held_out must be in (0, 0.9]": 0 < self.held_out <= 0.9,
             "renamed and averaged must be in [0, 1]": all(0 <= share <= 1 for share in (self.renamed, self.averaged)),
+            "notations and rewritten must not be negative": min(self.notations, self.rewritten) >= 0,
+            "notations_renamed must be in [0, 1], notations_share in [0, 1)": 0 <= self.notations_renamed <= 1
+            and 0 <= self.notations_share < 1,
             "balance must be in [0, 1]": 0 <= self.balance <= 1,
             "weight_decay must be in [0, 1)": 0 <= self.weight_decay < 1,
             f"schedule must be one of {', '.join(SCHEDULES)}": self.schedule in SCHEDULES,
@@ -163,6 +171,7 @@ _LATER_DEFAULTS = {  # settings that older recipes lack, with their default
     if f.name in (
         "renamed", "balance", "weight_decay", "schedule", "averaged",
         "temperature", "structure_weight", "context_weight", "words_weight",
+        "notations", "rewritten", "notations_renamed", "notations_share",
     )
 }  # fmt: skip
 

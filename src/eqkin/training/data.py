@@ -30,7 +30,7 @@ from eqkin.library.queries import read_corpus
 from eqkin.sources.files import ByteStream, open_zstd
 from eqkin.storage import write_stream
 from eqkin.training.text import ContextWords, pack_strings, unpack_strings
-from eqkin.trees import Forest
+from eqkin.trees import Forest, ForestBuilder
 from eqkin.trees.forest import Array
 
 Numbers = npt.NDArray[np.int32]
@@ -172,6 +172,25 @@ class Corpus:
             citations=position[self.citations[kept[self.citations].all(axis=1)]].astype(np.int32),
             numbers=self.numbers[trees],
             words=None if self.words is None else self.words.select(trees),
+        )
+
+    def concatenate(self, other: Corpus) -> Corpus:
+        """Return a corpus of these papers and those of another corpus, whose words are left out."""
+        builder = ForestBuilder()
+        builder.add_forest(self.forest)
+        builder.add_forest(other.forest)
+        words = self.words
+        if words is not None:
+            words = ContextWords(words.vocabulary, np.pad(words.offsets, (0, len(other)), "edge"), words.word)
+        return Corpus(
+            forest=builder.build().canonicalise(),
+            section=np.append(self.section, other.section + self.section[-1:] + 1),
+            paper=np.append(self.paper, other.paper + np.int32(len(self.papers))),
+            papers=self.papers + other.papers,
+            works=self.works + other.works,
+            citations=np.concatenate([self.citations, other.citations + np.int32(len(self.papers))]),
+            numbers=np.append(self.numbers, other.numbers),
+            words=words,
         )
 
     def split(self, held_out: float, seed: int) -> tuple[Corpus, Corpus]:

@@ -66,7 +66,14 @@ def build_training_data(
     group: ProcessGroup = SINGLE_PROCESS,
 ) -> TrainingData:
     """Put a corpus on the device; raises `BadInput` if it is too small for the recipe."""
-    sampler = TripletSampler(corpus, kinds=recipe.contexts, seed=recipe.seed, device=device, balance=recipe.balance)
+    sampler = TripletSampler(
+        corpus,
+        kinds=recipe.contexts,
+        seed=recipe.seed,
+        device=device,
+        balance=recipe.balance,
+        notations_share=recipe.notations_share,
+    )
     forest = DeviceForest(corpus.forest, vocabulary, device)
     if recipe.loss != "kin":
         return TrainingData(forest, sampler)

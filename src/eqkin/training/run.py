@@ -27,6 +27,7 @@ from eqkin.training.config import LoggingConfig, Recipe, choose_device
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup
 from eqkin.training.metrics import METRICS_FILE, HeldOutEvaluator, MetricsFile, read_metrics
+from eqkin.training.notations import add_notations
 from eqkin.training.objective import build_training_data
 from eqkin.training.trainer import RecipeTrainer, TrainingProgress
 from eqkin.trees import Vocabulary
@@ -95,6 +96,7 @@ class TrainingRun:
         train_corpus, held_out = self.corpus.split(recipe.held_out, recipe.split_seed)
         with ExitStack() as stack:
             saved = self._open_folder(stack, resume=resume)
+            train_corpus = add_notations(train_corpus, recipe, self.folder)
             vocabulary = Vocabulary.learn([train_corpus.forest])
             evaluator = group.run_on_first(lambda: HeldOutEvaluator(held_out, vocabulary, recipe, device))
             data = build_training_data(train_corpus, vocabulary, recipe, device, group)

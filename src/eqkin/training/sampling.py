@@ -30,7 +30,7 @@ from torch import Tensor
 
 from eqkin.errors import BadInput
 from eqkin.training.batches import count_tensor_bytes
-from eqkin.training.config import CONTEXT_KINDS
+from eqkin.training.config import CONTEXT_KINDS, NOTATIONS
 from eqkin.training.data import Corpus
 from eqkin.training.distributed import SINGLE_PROCESS, ProcessGroup
 from eqkin.training.losses import TERM_COLUMNS, TermTables
@@ -67,13 +67,21 @@ class TripletSampler:
         seed: The seed and the step determine the triplets.
         device: Where to draw.
         balance: 0: papers are equally likely; 1: works are equally likely.
+        notations_share: Fraction of the triplets from papers made by `build_notations`, if there are any.
 
     Raises:
         BadInput: No equation has a partner of any of these kinds.
     """
 
     def __init__(
-        self, corpus: Corpus, *, kinds: tuple[str, ...], seed: int, device: torch.device, balance: float = 0.0
+        self,
+        corpus: Corpus,
+        *,
+        kinds: tuple[str, ...],
+        seed: int,
+        device: torch.device,
+        balance: float = 0.0,
+        notations_share: float = 0.5,
     ) -> None:
         self.device = device
         papers, trees = len(corpus.papers), len(corpus)
@@ -96,6 +104,10 @@ class TripletSampler:
         if balance:
             _, work, size = np.unique(np.array(corpus.works, object), return_inverse=True, return_counts=True)
             weight *= (size[work].astype(np.float64) ** -balance)[corpus.paper]
+        is_notation = np.array([work == NOTATIONS for work in corpus.works], bool)[corpus.paper]
+        if is_notation.any() and not is_notation.all():
+            total = weight.sum(0) @ np.stack([~is_notation, is_notation], axis=1)
+            weight *= np.where(is_notation, notations_share / total[1], (1 - notations_share) / total[0])
         self.shares = dict(zip(CONTEXT_KINDS, (weight.sum(1) / weight.sum()).tolist(), strict=True))
         self.trees, self.papers = trees, papers
         self._cumulative_weight = self._put_on_device(np.cumsum(weight.ravel()))

@@ -1,0 +1,561 @@
+// Operator trees back to LaTeX in other notations that mean the same: the table of operators.js run backwards.
+//
+// A notation draws once which kinds of rewriting it uses (FREEDOMS) and prints the tree; where a kind is not used, the
+// notation of the formula stays. Whether a notation kept its meaning is checked afterwards, by parsing it.
+
+const FREEDOMS = { // kind of rewriting -> probability that a notation uses it
+  fraction: 0.5, power: 0.5, exponential: 0.6, transpose: 0.8, derivative: 0.7, operator: 0.6, binomial: 0.8, moment: 0.7, name: 0.6,
+  relation: 0.5, sides: 0.4, bracket: 0.6, style: 0.6, product: 0.4, commute: 0.5, conjugate: 0.5, letter: 0.5, subscript: 0.25, mark: 0.4,
+};
+const LEVEL = { list: 0, implication: 1, given: 2, relation: 3, sum: 4, product: 6, open: 7, closed: 8, atom: 9 };
+const CHARACTER_COMMANDS = new Map(Object.entries({
+  "∞": "\\infty", "∅": "\\emptyset", "⌀": "\\varnothing", "ℏ": "\\hbar", "ℓ": "\\ell", "∂": "\\partial", "∇": "\\nabla", "\\": "\\setminus", "#": "\\#",
+  "%": "\\%", "&": "\\&", "$": "\\$", "_": "\\_", "{": "\\{", "}": "\\}", "~": "\\sim", "^": "\\wedge", "⊤": "\\top", "⊥": "\\perp", "∗": "*", "·": "\\cdot",
+  "-": "-", "mod": "\\bmod", "…": "\\ldots", "ε": "\\varepsilon", "ϵ": "\\epsilon", "φ": "\\varphi", "ϕ": "\\phi", "′": "\\prime", "∘": "\\circ", "\u2061": "", "⨿": "\\amalg",
+}));
+const RELATION_COMMANDS = {
+  "≤": ["\\le", "\\leq", "\\leqslant"], "≥": ["\\ge", "\\geq", "\\geqslant"], "≠": ["\\ne", "\\neq"], "→": ["\\to", "\\rightarrow"], "~": ["\\sim"],
+  ":=": [":=", "\\coloneqq", "="], "≡": ["\\equiv", "="], "≜": ["\\triangleq", ":=", "="], "≈": ["\\approx", "\\simeq"], "≃": ["\\simeq", "\\approx"],
+  "⊂": ["\\subset", "\\subseteq"], "⊃": ["\\supset", "\\supseteq"], "=": ["=", "=", "=", "=", ":=", "\\equiv"], "⇒": ["\\Rightarrow", "\\implies"],
+  "⇔": ["\\Leftrightarrow", "\\iff"], "=:": ["=:"], "↦": ["\\mapsto"], "≝": ["\\triangleq"],
+};
+const REVERSED = { "<": ">", ">": "<", "≤": "≥", "≥": "≤", "≪": "≫", "≫": "≪", "⊂": "⊃", "⊃": "⊂" };
+const SYMMETRIC = words("= ≠ ≈ ≡ ≃ ≅ :=");
+const TRANSPOSES = ["T", "\\top", "\\mathsf{T}", "\\mathrm{T}", "\\intercal", "'"];
+const NAME_COMMANDS = { // label of a function -> ways to print its name
+  trace: ["\\operatorname{tr}", "\\operatorname{Tr}", "\\mathrm{tr}", "\\text{Tr}"], var: ["\\operatorname{Var}", "\\mathrm{Var}", "\\text{Var}", "\\operatorname{var}"],
+  cov: ["\\operatorname{Cov}", "\\mathrm{Cov}", "\\text{Cov}", "\\operatorname{cov}"], log: ["\\log", "\\ln"], sign: ["\\operatorname{sgn}", "\\operatorname{sign}", "\\mathrm{sgn}"],
+};
+const KNOWN_COMMANDS = words("sin cos tan cot sec csc sinh cosh tanh coth arcsin arccos arctan log ln exp det dim ker deg gcd hom arg max min sup inf lim Pr lg");
+const BIG_COMMANDS = {
+  "∑": "\\sum", "∏": "\\prod", "∐": "\\coprod", "⋃": "\\bigcup", "⋂": "\\bigcap", "⋁": "\\bigvee", "⋀": "\\bigwedge", "⨁": "\\bigoplus", "⨂": "\\bigotimes",
+  "⨀": "\\bigodot", "⨄": "\\biguplus", argmax: "\\operatorname*{argmax}", argmin: "\\operatorname*{argmin}", limsup: "\\limsup", liminf: "\\liminf",
+  "∫": "\\int", "∬": "\\iint", "∭": "\\iiint", "∮": "\\oint", "∯": "\\oiint", "⨌": "\\iiint",
+};
+const STYLE_COMMANDS = { bold: "\\mathbf", "bold-italic": "\\boldsymbol", "double-struck": "\\mathbb", script: "\\mathcal", fraktur: "\\mathfrak", "sans-serif": "\\mathsf", monospace: "\\mathtt" };
+const ACCENT_COMMANDS = { hat: "\\hat", tilde: "\\tilde", check: "\\check", breve: "\\breve", bar: "\\bar" };
+const ACCENT_SIGNS = { "^": "\\hat", "ˆ": "\\hat", "~": "\\tilde", "˜": "\\tilde", "ˇ": "\\check", "˘": "\\breve", "‾": "\\overline", "ˉ": "\\bar", "¯": "\\overline", "⃗": "\\vec", "→": "\\overrightarrow", "˙": "\\dot", "¨": "\\ddot" };
+const FIXED_LETTERS = words("d e i E P T C H O ∂ ∇ Δ π"); // their names mean something
+const ALPHABETS = ["abcfghjklmnopqrstuvwxyz", "ABCDEFGHJKLMNQRSUVWXYZ", "αβγδζηθκλμνξρστφχψω", "ΓΘΛΞΣΦΨΩ"];
+const FUNCTION_SCRIPTS = words("idx pow star prime mark transpose adjoint");
+const FRESH_LETTERS = [["a", "b"], ["x", "y"], ["u", "v"], ["p", "q"], ["m", "n"]];
+
+function makeRandom(seed) { // mulberry32
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let t = state;
+    t = Math.imul(t ^ (t >>> 15), t | 1);
+    t ^= t + Math.imul(t ^ (t >>> 7), t | 61);
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
+  };
+}
+
+const isOpen = (node) => BIG_OPERATORS.has(node.label) || INTEGRALS.has(node.label);
+const isSimple = (node) => node.label === "v" || node.label === "n" || node.label === "c";
+
+class NotationWriter {
+  // parser: one that has parsed the tree; root: its operator tree; renamed: whether variables get other names
+  constructor(parser, root, random, renamed) {
+    this.parser = parser;
+    this.random = random;
+    this.free = {};
+    for (const kind in FREEDOMS) this.free[kind] = random() < FREEDOMS[kind];
+    this.transpose = this.pick(TRANSPOSES);
+    this.sized = random() < 0.5; // \left( instead of (
+    this.dot = this.pick(["", "", " \\cdot ", " \\, "]);
+    this.upright = random() < 0.25 ? "\\mathrm{d}" : "d";
+    this.partial = parser.text.includes("∂");
+    this.moments = { E: this.pick(["\\mathbb{E}", "E", "\\operatorname{E}", "\\mathrm{E}", "\\mathsf{E}"]), P: this.pick(["P", "\\Pr", "\\mathbb{P}", "\\operatorname{P}", "\\mathrm{P}"]) };
+    this.bold = this.pick(["", "\\mathbf", "\\boldsymbol", "\\vec"]);
+    this.letters = new Map(); // letter -> its new name
+    this.whole = new Map(); // variable with its subscript -> a letter
+    this.chooseStyles();
+    if (renamed) this.chooseLetters();
+    if (this.free.subscript) this.chooseWhole(root);
+  }
+
+  pick(options) {
+    return options[Math.floor(this.random() * options.length)];
+  }
+
+  shuffle(list) {
+    const out = [...list];
+    for (let k = out.length - 1; k > 0; k--) {
+      const j = Math.floor(this.random() * (k + 1));
+      [out[k], out[j]] = [out[j], out[k]];
+    }
+    return out;
+  }
+
+  // Letters that occur in several styles keep them.
+  chooseStyles() {
+    const styles = new Map(), { tag, text, attributes, count } = this.parser;
+    for (let i = 0; i < tag.length; i++)
+      if (tag[i] === "mi" && !count[i]) styles.set(text[i], (styles.get(text[i]) ?? new Set()).add(attributes[i].mathvariant ?? ""));
+    this.restyled = new Set([...styles].filter(([, used]) => used.size === 1).map(([letter]) => letter));
+    this.used = new Set(styles.keys());
+  }
+
+  // Consistent renaming within an alphabet; functions stay functions, indices stay indices.
+  chooseLetters() {
+    const signature = (letter) => ALPHABETS.findIndex((alphabet) => alphabet.includes(letter)) + (USUAL_FUNCTIONS.has(letter) ? "f" : "") + (INDEX_LETTER.test(letter) ? "i" : "");
+    for (const alphabet of ALPHABETS) {
+      const own = [...this.used].filter((letter) => letter && alphabet.includes(letter) && !FIXED_LETTERS.has(letter) && this.random() < 0.8);
+      const free = this.shuffle([...alphabet].filter((letter) => !FIXED_LETTERS.has(letter) && (own.includes(letter) || !this.used.has(letter))));
+      for (const letter of own) {
+        const at = free.findIndex((other) => signature(other) === signature(letter));
+        if (at >= 0) this.letters.set(letter, free.splice(at, 1)[0]);
+      }
+    }
+  }
+
+  // x_1 and x_2 become a and b.
+  chooseWhole(root) {
+    const found = new Map();
+    for (let level = [root]; level.length; level = level.flatMap((node) => node.children))
+      for (const node of level)
+        if (node.label === "v" && node.subscript !== null && /^[12]$/.test(node.subscript.text) && node.subscript.label === "n") found.set(node.base, (found.get(node.base) ?? new Set()).add(node.text));
+    for (const [base, names] of found) {
+      const pair = this.pick(FRESH_LETTERS), taken = [...this.used, ...this.letters.values()];
+      if (names.size !== 2 || pair.some((letter) => taken.includes(letter)) || USUAL_FUNCTIONS.has(base)) continue;
+      [...names].sort().forEach((name, k) => this.whole.set(name, pair[k]));
+      break;
+    }
+  }
+
+  get renames() {
+    return this.letters.size + this.whole.size > 0;
+  }
+
+  // --- presentation nodes ----------------------------------------------------------------------------------------
+
+  printNode(i) {
+    const { tag, text, attributes, parser } = { ...this.parser, parser: this.parser }, name = tag[i];
+    const part = (k) => this.printNode(this.parser.first[i] + k);
+    if (!this.parser.count[i]) {
+      if (name === "mi") return this.printLetter(text[i], attributes[i].mathvariant ?? "");
+      if (name === "mtext" || name === "ms") return `\\text{${text[i].replace(/[\\{}$%#&_^~]/g, " ")}}`;
+      if (name === "mspace") return parseFloat(attributes[i].width ?? "0") >= MIN_CONDITION_SPACE_EM ? "\\quad " : "";
+      return this.printCharacter(text[i].trim());
+    }
+    switch (name) {
+      case "msub": return `{${part(0)}}_{${part(1)}}`;
+      case "msup": return `{${part(0)}}${this.printSuperscript(this.parser.first[i] + 1)}`;
+      case "msubsup": return `{${part(0)}}_{${part(1)}}${this.printSuperscript(this.parser.first[i] + 2)}`;
+      case "mfrac": return `\\frac{${part(0)}}{${part(1)}}`;
+      case "msqrt": return `\\sqrt{${parser.childrenOf(i).map((k) => this.printNode(k)).join(" ")}}`;
+      case "mover": {
+        const accent = ACCENT_SIGNS[parser.textOf(this.parser.first[i] + 1)];
+        return accent === undefined ? `\\overset{${part(1)}}{${part(0)}}` : `${accent}{${part(0)}}`;
+      }
+      case "munder": return `\\underset{${part(1)}}{${part(0)}}`;
+      case "munderover": return `\\overset{${part(2)}}{\\underset{${part(1)}}{${part(0)}}}`;
+      default: return parser.childrenOf(i).map((k) => this.printNode(k)).join(" ");
+    }
+  }
+
+  printSuperscript(i) {
+    const sign = this.parser.textOf(i);
+    return /^[′'’]+$/.test(sign) ? "'".repeat(sign.length) : `^{${this.printNode(i)}}`;
+  }
+
+  printCharacter(character) {
+    const composed = character.normalize("NFC");
+    return CHARACTER_COMMANDS.get(composed) ?? composed;
+  }
+
+  printLetter(text, variant) {
+    let letter = text.trim();
+    const multiple = [...letter].length > 1, plain = multiple ? letter : this.letters.get(letter) ?? letter;
+    const canRestyle = this.free.style && !multiple && this.restyled.has(text);
+    if (multiple) return KNOWN_COMMANDS.has(letter) ? `\\${letter} ` : BIG_COMMANDS[letter.replace(/\s/g, "")] ?? `\\operatorname{${letter.replace(/[^\p{L}\d]/gu, "")}}`;
+    if (this.free.letter && (plain === "ε" || plain === "ϵ")) return this.pick(["\\epsilon ", "\\varepsilon "]);
+    if (this.free.letter && (plain === "φ" || plain === "ϕ")) return this.pick(["\\phi ", "\\varphi "]);
+    letter = this.printCharacter(plain);
+    if (variant === "bold" || variant === "bold-italic") {
+      const command = canRestyle ? this.bold : variant === "bold" ? "\\mathbf" : "\\boldsymbol";
+      return command ? `${command}{${letter}}` : `${letter} `;
+    }
+    if (variant === "script" && canRestyle && this.random() < 0.5) return `${letter} `;
+    if (variant === "normal" && /^[A-Za-z]$/.test(letter)) return canRestyle && this.random() < 0.5 ? `${letter} ` : `\\mathrm{${letter}}`;
+    const command = STYLE_COMMANDS[variant];
+    return command ? `${command}{${letter}}` : `${letter} `;
+  }
+
+  // --- operator nodes --------------------------------------------------------------------------------------------
+
+  enclose(tex) {
+    return this.sized && /\\frac|\\sum|\\int|\\prod|\^/.test(tex) ? `\\left(${tex}\\right)` : `(${tex})`;
+  }
+
+  // LaTeX of a node for a place that takes operators from a level on; others get brackets.
+  print(node, level = 0) {
+    const [tex, own] = this.write(node);
+    return own >= level ? tex : this.enclose(tex);
+  }
+
+  join(nodes, separator, level = 0) {
+    return nodes.map((node) => this.print(node, level)).join(separator);
+  }
+
+  write(node) {
+    const { label, children, at } = node;
+    if (!children.length) return [this.writeLeaf(node), LEVEL.atom];
+    if (isOpen(node)) return [this.writeBig(node), LEVEL.open];
+    if (label.startsWith("f:")) return this.writeFunction(node);
+    const method = WRITERS[label];
+    if (method !== undefined) return method(this, node);
+    if (IMPLICATIONS.has(label)) return [this.join(children, ` ${this.relationTex(label)} `, LEVEL.given), LEVEL.implication];
+    if (RELATIONS.has(label)) return [this.writeRelation(node), LEVEL.relation];
+    if (ADDITIVE.has(label)) return [children.length === 1 ? `${this.signTex(label)} ${this.print(children[0], LEVEL.product)}` : this.join(children, ` ${this.signTex(label)} `, LEVEL.product), LEVEL.sum];
+    if (MULTIPLICATIVE.has(label)) return [this.join(children, ` ${this.signTex(label)} `, LEVEL.closed), LEVEL.product];
+    throw new Error("no notation for " + label);
+  }
+
+  signTex(sign) {
+    return { "±": "\\pm", "∓": "\\mp", "×": "\\times", "∗": "*", "⊗": "\\otimes", "⊕": "\\oplus", "∪": "\\cup", "∩": "\\cap", "∧": "\\wedge", "∨": "\\vee" }[sign] ?? this.printCharacter(sign);
+  }
+
+  writeLeaf(node, isFunction = false) {
+    const { label, text, at } = node, { tag, parser } = { tag: this.parser.tag, parser: this.parser };
+    switch (label) {
+      case "n": return text.replaceAll(",", "{,}");
+      case "dots": return this.free.letter ? this.pick(["\\dots ", "\\cdots ", "\\ldots "]) : "\\dots ";
+      case "text": return `\\text{${parser.textOf(at).replace(/[\\{}$%#&_^~]/g, " ")}}`;
+      case "fn": return this.writeName(text, at);
+      case "empty": case "any": return "";
+      case "o": return `${this.printCharacter(text)} `;
+      case "c": return this.printNode(at);
+    }
+    if (this.whole.has(text)) return `${this.whole.get(text)} `;
+    if (node.variables !== null) return this.printNode(at);
+    if (text === "E" || text === "P") return this.writeMoment(node);
+    if (node.subscript !== null) {
+      const derivative = this.free.derivative && !isFunction ? RULES.v(node) : null;
+      if (derivative !== null) return this.enclose(this.print(derivative));
+      const inside = SCRIPT_TAGS.has(tag[at]);
+      const base = inside ? this.printNode(parser.first[at]) : this.printLetter(node.base, "");
+      return `${base}_{${inside ? this.printNode(parser.first[at] + 1) : this.print(node.subscript)}}`;
+    }
+    return tag[at] !== "mi" && /^\p{L}$/u.test(text) ? this.printLetter(text, "") : this.printNode(at);
+  }
+
+  writeMoment(node) {
+    const styled = this.parser.tag[node.at] === "mi" && (this.parser.attributes[node.at].mathvariant ?? "") !== "";
+    return styled && this.free.moment ? this.moments[node.text] : this.printNode(node.at);
+  }
+
+  // The name of a function as it was printed, or another that means the same.
+  writeName(name, at) {
+    const { tag, first } = this.parser;
+    if (this.free.name && name in NAME_COMMANDS && !SCRIPT_TAGS.has(tag[at])) return `${this.pick(NAME_COMMANDS[name])} `;
+    if (tag[at] === "msup" || tag[at] === "mover") return this.writeName(name, first[at]);
+    if (tag[at] === "msubsup" || tag[at] === "msub") return `${this.writeName(name, first[at])}_{${this.printNode(first[at] + 1)}}`;
+    let word = "";
+    for (let k = 0; k < 12 && at + k < tag.length; k++) {
+      word += this.parser.textOf(at + k).replace(/[,.;:]$/, "");
+      if ((FUNCTION_NAMES.get(word) ?? word.toLowerCase()) !== name) continue;
+      if (KNOWN_COMMANDS.has(word) && !(this.free.name && this.random() < 0.1)) return `\\${word} `;
+      return `${this.free.name ? this.pick(["\\operatorname", "\\mathrm", "\\text"]) : "\\operatorname"}{${word.replace(/[^\p{L}\d.-]/gu, "")}}`;
+    }
+    return `\\operatorname{${name.replace(/[^\p{L}\d]/gu, "")}}`;
+  }
+
+  writeRelation(node) {
+    let { label, children } = node;
+    if (children.length === 2 && this.free.sides && (SYMMETRIC.has(label) || label in REVERSED) && label !== ":=") {
+      children = [...children].reverse();
+      label = REVERSED[label] ?? label;
+    }
+    return this.join(children, ` ${this.relationTex(label)} `, LEVEL.sum);
+  }
+
+  relationTex(label) {
+    const options = RELATION_COMMANDS[label];
+    if (options === undefined) return this.printCharacter(label);
+    return this.free.relation ? this.pick(options) : options[0];
+  }
+
+  writeSum(node) {
+    const fixed = node.children.some((child) => child.label === "dots");
+    const terms = this.free.commute && !fixed ? this.shuffle(node.children) : [...node.children];
+    if (terms[0].label === "neg" && !fixed && this.random() < 0.7) terms.sort((one, other) => (one.label === "neg") - (other.label === "neg"));
+    return terms.map((term, k) => {
+      const negative = term.label === "neg", tex = this.print(negative ? term.children[0] : term, LEVEL.product);
+      return negative ? `-${tex}` : k ? `+${tex}` : tex;
+    }).join(" ");
+  }
+
+  writeProduct(node) {
+    const commutes = this.free.commute && !node.children.some((child) => isMatrix(child) || child.label === "dots" || child.label === "o" || isD(child));
+    let factors = node.children;
+    if (commutes) {
+      const numbers = factors.filter((child) => child.label === "n"), others = this.shuffle(factors.filter((child) => child.label !== "n"));
+      factors = [...numbers, ...others.filter((child) => !isOpen(child)), ...others.filter(isOpen)];
+    }
+    let out = "";
+    factors.forEach((factor, k) => {
+      const last = k === factors.length - 1, before = factors[k - 1];
+      const tex = factor.label === "frac" && !last ? this.writeBar(factor) : this.print(factor, last && factor.label !== "neg" ? LEVEL.open : LEVEL.closed);
+      if (before === undefined) { out = tex; return; }
+      const group = /^(\\left)?[([|]/.test(tex), isFunction = ["v", "idx", "pow", "star", "prime", "D", "fn"].includes(before.label);
+      const separate = (group && isFunction) || (factor.label === "n" || /^\d/.test(tex)) || before.label === "neg" || before.label === "fn";
+      out += separate ? (/\d$/.test(out) && /^\d/.test(tex) && this.random() < 0.3 ? " \\times " : " \\cdot ") : this.free.product ? this.dot : " ";
+      out += tex;
+    });
+    return out;
+  }
+
+  writeBar(node) {
+    return `\\frac{${this.print(node.children[0])}}{${this.print(node.children[1])}}`;
+  }
+
+  writeFraction(node) {
+    if (node.variables !== null) return [this.printNode(node.at), LEVEL.closed];
+    const [above, below] = node.children, wasBar = this.parser.tag[node.at] === "mfrac";
+    const choice = this.free.fraction ? this.random() : wasBar ? 0 : 0.6;
+    if (choice < 0.45) return [this.writeBar(node), LEVEL.closed];
+    if (choice > 0.85 && !isMatrix(below) && !isExponential(below) && ["v", "pow", "+", "app", "idx"].includes(below.label)) {
+      const inverse = this.writePower(below.label === "pow" ? below.children[0] : below, `-${below.label === "pow" ? this.print(below.children[1], LEVEL.closed) : "1"}`);
+      const top = isNumber(above, "1") ? "" : `${this.print(above, LEVEL.closed)} `;
+      return [top + inverse, LEVEL.product];
+    }
+    const top = above.label === "neg" ? this.print(above, LEVEL.product) : this.print(above, LEVEL.closed);
+    return [`${top}/${this.print(below, LEVEL.closed)}`, LEVEL.product];
+  }
+
+  writePower(base, exponent) {
+    return `${this.writeBase(base)}^{${exponent}}`;
+  }
+
+  // A base for scripts: whatever has scripts itself gets brackets.
+  writeBase(base) {
+    if (base.label === "idx" && !this.isRaised(base)) return this.print(base);
+    if (base.label === "app") return this.print(base);
+    const tex = this.print(base, LEVEL.atom);
+    return base.label === "v" && /[\^']/.test(tex) ? this.enclose(tex) : tex;
+  }
+
+  writeExponent(node) {
+    if (node.label === "frac" && node.children.every(isSimple) && this.random() < 0.6) return `${this.print(node.children[0])}/${this.print(node.children[1])}`;
+    return this.print(node);
+  }
+
+  writePowerNode(node) {
+    const [base, exponent] = node.children;
+    const half = exponent.label === "frac" && isNumber(exponent.children[0], "1") ? exponent.children[1] : null;
+    if (isExponential(node) && this.free.exponential) return [`\\exp ${this.enclose(this.print(exponent))}`, LEVEL.closed];
+    if (half !== null && this.free.power && half.label === "n") return [`\\sqrt${half.text === "2" ? "" : `[${half.text}]`}{${this.print(base)}}`, LEVEL.atom];
+    if (base.label.startsWith("f:") && base.children.length === 1 && exponent.label !== "o") {
+      const name = this.writeName(base.label.slice(2), base.at);
+      if (!/_/.test(name) && this.random() < 0.8) return [`${name}^{${this.print(exponent)}} ${this.enclose(this.print(base.children[0]))}`, LEVEL.closed];
+    }
+    return [this.writePower(base, this.writeExponent(exponent)), LEVEL.closed];
+  }
+
+  writeRoot(node, degree) {
+    if (this.free.power) return [this.writePower(node.children[0], this.random() < 0.5 ? `1/${degree}` : `\\frac{1}{${degree}}`), LEVEL.closed];
+    return [`\\sqrt${degree === "2" ? "" : `[${degree}]`}{${this.print(node.children[0])}}`, LEVEL.atom];
+  }
+
+  writeFunction(node) {
+    const name = node.label.slice(2), { children, at } = node;
+    if (name === "exp" && children.length === 1 && this.free.exponential && this.parser.tag[at] !== "msup") return [`${this.pick(["e", "\\mathrm{e}"])}^{${this.print(children[0])}}`, LEVEL.closed];
+    if (name === "P" && this.free.moment) return [this.moments.P + this.enclose(this.join(children, ", ", LEVEL.implication)), LEVEL.closed];
+    const tex = this.writeName(name, at), simple = children.length === 1 && (isSimple(children[0]) || children[0].label === "frac");
+    if (simple && this.free.bracket && this.random() < 0.6 && !/_|\{/.test(tex)) return [`${tex} ${children[0].label === "frac" ? this.writeBar(children[0]) : this.print(children[0])}`, LEVEL.open];
+    return [tex + this.enclose(this.join(children, ", ", LEVEL.implication)), LEVEL.closed];
+  }
+
+  writeApplication(node) {
+    const [name, ...list] = node.children, inner = this.join(list, ", ", LEVEL.implication);
+    if (name.label === "v" && name.text === "E" && list.length === 1) {
+      const named = this.free.moment ? this.moments.E : this.printNode(name.at);
+      if (this.free.moment && this.random() < 0.15 && !["given", "list"].includes(list[0].label)) return [`\\langle ${inner}\\rangle`, LEVEL.closed];
+      return [this.random() < 0.7 ? `${named}[${inner}]` : named + this.enclose(inner), LEVEL.closed];
+    }
+    if (name.label === "v" && name.text === "P") return [(this.free.moment ? this.moments.P : this.printNode(name.at)) + this.enclose(inner), LEVEL.closed];
+    const level = FUNCTION_SCRIPTS.has(name.label) ? LEVEL.list : LEVEL.atom;
+    const head = name.label === "v" ? this.writeLeaf(name, true) : name.label === "star" ? this.writePower(name.children[0], "*") : this.print(name, level);
+    return [head + this.enclose(inner), LEVEL.closed];
+  }
+
+  // --- scripts ---------------------------------------------------------------------------------------------------
+
+  isRaised(node) {
+    const tag = this.parser.tag[node.at];
+    return tag === "msup" || ((tag === "msubsup" || tag === "munderover") && node.children[0].at === node.at);
+  }
+
+  writeIndexed(node) {
+    const [base, ...members] = node.children;
+    const derivative = this.free.derivative ? RULES.idx(node) : null;
+    if (derivative !== null) return this.write(derivative);
+    if (this.isRaised(node)) return [`${this.writeBase(base)}^{(${this.join(members, ",")})}`, LEVEL.closed];
+    const together = members.every((member) => member.label === "v") && !(this.free.letter && this.random() < 0.4);
+    return [`${base.label === "idx" ? `{${this.print(base)}}` : this.writeBase(base)}_{${this.join(members, together ? " " : ",")}}`, LEVEL.closed];
+  }
+
+  writeTransposed(node) {
+    const [base] = node.children, kind = node.label;
+    let sign = { transpose: "\\top", prime: "'", adjoint: "\\dagger" }[kind];
+    if (this.parser.textOf(node.at).endsWith("T")) sign = "T";
+    if (this.free.transpose && kind !== "adjoint") sign = this.transpose;
+    else if (kind === "adjoint" && this.free.conjugate && /^[A-Z]$/.test(base.text)) sign = this.pick(["\\dagger", "H"]);
+    if (sign === "'" && !(base.label === "v" && /^[A-Z]$/.test(base.text))) sign = "\\top";
+    return [sign === "'" ? `${this.writeBase(base)}'` : this.writePower(base, sign), LEVEL.closed];
+  }
+
+  writeConjugate(node) {
+    const [base] = node.children, swap = this.free.conjugate && this.random() < 0.4;
+    if ((node.label === "star") !== swap) return [this.writePower(base, this.pick(["*", "\\ast"])), LEVEL.closed];
+    return [`${isSimple(base) && this.random() < 0.5 ? "\\bar" : "\\overline"}{${this.print(base)}}`, LEVEL.atom];
+  }
+
+  // --- derivatives -----------------------------------------------------------------------------------------------
+
+  writeDerivative(node) {
+    const [inner, ...variables] = node.children, order = variables.length;
+    const [base, ...list] = inner.label === "app" ? inner.children : [inner];
+    const sameName = variables.every((v) => v.label === variables[0].label && v.text === variables[0].text && v.children.length === 0);
+    const options = [], letter = base.label === "v" && !base.subscript ? base.text : "";
+    const argument = list.length ? this.enclose(this.join(list, ", ")) : "";
+    const isOnly = list.length === 1 && list[0].label === variables[0].label && list[0].text === variables[0].text;
+    const lagrange = /^[\p{Ll}]$/u.test(letter) && (USUALLY_DIFFERENTIATED.has(letter) || USUAL_FUNCTIONS.has(letter)) && sameName && order <= 3;
+    if (variables[0].label === "any" || (lagrange && isOnly)) options.push(() => [`${this.print(base)}${"'".repeat(order)}${argument}`, LEVEL.closed]);
+    if (letter && sameName && variables[0].text === "t" && order <= 2 && (isOnly || !list.length)) options.push(() => [`${order === 1 ? "\\dot" : "\\ddot"}{${this.print(base)}}${argument}`, LEVEL.closed]);
+    if (variables[0].label !== "any") {
+      const d = this.partial ? "\\partial " : this.upright, power = order > 1 ? `^{${order}}` : "";
+      const counted = [];
+      for (const v of variables) {
+        const found = counted.find((entry) => entry.v.text === v.text && entry.v.label === v.label && !v.children.length);
+        if (found) found.times++;
+        else counted.push({ v, times: 1 });
+      }
+      const below = counted.map(({ v, times }) => `${d} ${this.print(v, LEVEL.closed)}${times > 1 ? `^{${times}}` : ""}`).join(" ");
+      options.push(() => [`\\frac{${d}${power} ${this.print(inner, LEVEL.closed)}}{${below}}`, LEVEL.closed]);
+      options.push(() => [`\\frac{${d}${power}}{${below}} ${this.print(inner, LEVEL.closed)}`, LEVEL.open]);
+      if (this.partial && sameName && isSimple(variables[0])) options.push(() => [`\\partial_{${this.print(variables[0])}}${power} ${this.print(inner, LEVEL.closed)}`, LEVEL.open]);
+      if (!list.length && USUALLY_DIFFERENTIATED.has(letter) && order <= 3 && variables.every((v) => isLetter(v, COORDINATES))) options.push(() => [`${this.print(base)}_{${this.join(variables, " ")}}`, LEVEL.closed]);
+    }
+    const tag = this.parser.tag[node.at], wasBar = variables[0].label === "any" || tag === "mover" || tag === "msup" ? 0 : options.length > 1 ? options.findIndex((o) => o.toString().includes("frac")) : 0;
+    return (this.free.derivative ? this.pick(options) : options[Math.max(wasBar, 0)])();
+  }
+
+  writeNabla(node) {
+    const [inner] = node.children, { label } = node, other = this.free.operator && this.random() < 0.6;
+    const operand = () => this.print(inner, LEVEL.closed);
+    if (label === "laplace") {
+      const wasDelta = this.parser.textOf(node.at) === "Δ";
+      return [wasDelta !== (other && isLetter(inner, USUALLY_DIFFERENTIATED)) && isLetter(inner, USUALLY_DIFFERENTIATED) ? `\\Delta ${operand()}` : `\\nabla^2 ${operand()}`, LEVEL.open];
+    }
+    const sign = { grad: "", div: "\\cdot", curl: "\\times" }[label];
+    if (other) return [`\\operatorname{${label}}${isSimple(inner) ? ` ${operand()}` : this.enclose(this.print(inner))}`, LEVEL.open];
+    return [`\\nabla ${sign} ${operand()}`, LEVEL.open];
+  }
+
+  // --- big operators, tables -------------------------------------------------------------------------------------
+
+  writeBig(node) {
+    const find = (label) => node.children.find((child) => child.label === label)?.children[0];
+    const from = find("from"), to = find("to"), by = node.children.filter((child) => child.label === "by"), [body] = node.children;
+    const sign = BIG_COMMANDS[node.label] ?? `\\${node.label}`;
+    const range = (from === undefined ? "" : `_{${this.print(from)}}`) + (to === undefined ? "" : `^{${this.print(to)}}`);
+    const head = `${sign}${range} `;
+    if (!INTEGRALS.has(node.label)) return head + this.print(body, LEVEL.product);
+    const differential = by.map((child) => `${this.upright} ${this.print(child.children[0], LEVEL.atom)}`).join(" \\, ");
+    if (by.length === 1 && this.free.operator && this.random() < 0.25) return `${head} ${differential} \\, ${this.print(body, LEVEL.product)}`;
+    const one = isNumber(body, "1") && by.length;
+    return `${head} ${one ? "" : this.print(body, LEVEL.product)} ${by.length ? "\\," : ""} ${one ? `1 \\, ${differential}` : differential}`;
+  }
+
+  writeTable(node, environment) {
+    const rows = node.children.map((row) => (row.label === "row" || (environment === "cases" && row.label === "with") ? this.join(row.children, " & ") : this.print(row)));
+    return `\\begin{${environment}} ${rows.join(" \\\\ ")} \\end{${environment}}`;
+  }
+
+  writeBinomial(node) {
+    const [n, k] = node.children.map((child) => this.print(child)), simple = node.children.every((child) => child.label === "v" && !child.subscript || child.label === "n");
+    const options = [`\\binom{${n}}{${k}}`, `{${n} \\choose ${k}}`];
+    if (node.children.every((child) => ["n", "v", "+"].includes(child.label))) options.push(`\\begin{pmatrix} ${n} \\\\ ${k} \\end{pmatrix}`);
+    if (simple) options.push(`C_{${n}}^{${k}}`);
+    return this.free.binomial ? this.pick(options) : options[0];
+  }
+}
+
+const isD = (node) => node.label === "v" && node.text === "d";
+const around = (open, close) => (writer, node) => [`${open}${writer.join(node.children, ", ")}${close} `, LEVEL.atom];
+const pickAround = (pairs) => (writer, node) => {
+  const [open, close] = writer.free.bracket ? writer.pick(pairs) : pairs[0];
+  return [`${open} ${writer.join(node.children, ", ")} ${close} `, LEVEL.atom];
+};
+const WRITERS = { // label -> [LaTeX, level]
+  "+": (writer, node) => [writer.writeSum(node), LEVEL.sum],
+  neg: (writer, node) => [`-${writer.print(node.children[0], LEVEL.product)}`, LEVEL.sum],
+  "*": (writer, node) => [writer.writeProduct(node), LEVEL.product],
+  frac: (writer, node) => writer.writeFraction(node),
+  pow: (writer, node) => writer.writePowerNode(node),
+  sqrt: (writer, node) => writer.writeRoot(node, "2"),
+  root: (writer, node) => writer.writeRoot(node, writer.print(node.children[1])),
+  app: (writer, node) => writer.writeApplication(node),
+  idx: (writer, node) => writer.writeIndexed(node),
+  transpose: (writer, node) => writer.writeTransposed(node),
+  prime: (writer, node) => writer.writeTransposed(node),
+  adjoint: (writer, node) => writer.writeTransposed(node),
+  star: (writer, node) => writer.writeConjugate(node),
+  bar: (writer, node) => writer.writeConjugate(node),
+  mark: (writer, node) => [writer.writePower(node.children[0], node.children[1].text), LEVEL.closed],
+  D: (writer, node) => writer.writeDerivative(node),
+  grad: (writer, node) => writer.writeNabla(node),
+  div: (writer, node) => writer.writeNabla(node),
+  curl: (writer, node) => writer.writeNabla(node),
+  laplace: (writer, node) => writer.writeNabla(node),
+  boundary: (writer, node) => [`\\partial ${writer.print(node.children[0], LEVEL.closed)}`, LEVEL.open],
+  factorial: (writer, node) => [`${writer.print(node.children[0], LEVEL.closed)}!`, LEVEL.closed],
+  binom: (writer, node) => [writer.writeBinomial(node), LEVEL.atom],
+  column: (writer, node) => [`\\begin{pmatrix} ${writer.join(node.children, " \\\\ ")} \\end{pmatrix}`, LEVEL.atom],
+  matrix: (writer, node) => [writer.writeTable(node, writer.free.bracket && node.children.length !== 2 ? writer.pick(["pmatrix", "bmatrix"]) : "bmatrix"), LEVEL.atom],
+  det: (writer, node) => [writer.writeTable(node, "vmatrix"), LEVEL.atom],
+  cases: (writer, node) => [writer.writeTable(node, "cases"), LEVEL.atom],
+  rows: (writer, node) => [`\\begin{gathered} ${writer.join(node.children, " \\\\ ")} \\end{gathered}`, LEVEL.list],
+  with: (writer, node) => [writer.join(node.children, writer.pick([", \\quad ", "\\quad ", "\\qquad "])), LEVEL.list],
+  list: (writer, node) => [writer.join(node.children, ", ", LEVEL.implication), LEVEL.list],
+  tuple: around("(", ")"), commutator: around("[", "]"), set: around("\\{", "\\}"),
+  interval: (writer, node) => [writer.join(node.children, ", "), LEVEL.atom].map((part, k) => (k ? part : writer.parser.textOf(node.at).startsWith("[") ? `[${part})` : `(${part}]`)),
+  inner: pickAround([["\\langle", "\\rangle"], ["\\left\\langle", "\\right\\rangle"]]),
+  mean: pickAround([["\\langle", "\\rangle"], ["\\mathbb{E}[", "]"], ["E[", "]"]]),
+  bra: around("\\left\\langle ", "\\right|"), ket: around("\\left|", "\\right\\rangle"),
+  braket: (writer, node) => [`\\langle ${writer.join(node.children, "|")}\\rangle `, LEVEL.atom],
+  norm: pickAround([["\\|", "\\|"], ["\\left\\|", "\\right\\|"], ["\\lVert", "\\rVert"]]),
+  abs: pickAround([["|", "|"], ["\\left|", "\\right|"], ["\\lvert", "\\rvert"]]),
+  floor: pickAround([["\\lfloor", "\\rfloor"], ["\\left\\lfloor", "\\right\\rfloor"]]),
+  ceil: pickAround([["\\lceil", "\\rceil"], ["\\left\\lceil", "\\right\\rceil"]]),
+  given: (writer, node) => [writer.join(node.children, ` ${writer.free.bracket ? writer.pick(["\\mid", "|", "\\,|\\,"]) : "|"} `, LEVEL.relation), LEVEL.given],
+  colon: (writer, node) => [writer.join(node.children, " : ", LEVEL.relation), LEVEL.given],
+  rel: (writer, node) => [`${writer.relationTex(node.children[0].text)} ${writer.join(node.children.slice(1), " ")}`, LEVEL.relation],
+  chain: (writer, node) => [node.children.map((link, k) => `${k ? "" : writer.print(link.children[0], LEVEL.sum)} ${RELATION_COMMANDS[link.label]?.[0] ?? link.label} ${writer.print(link.children[1], LEVEL.sum)}`).join(" "), LEVEL.relation],
+  "∀": (writer, node) => [`\\forall ${writer.print(node.children[0])}`, LEVEL.given],
+  "∃": (writer, node) => [`\\exists ${writer.print(node.children[0])}`, LEVEL.given],
+};
+for (const accent in ACCENT_COMMANDS) WRITERS[accent] ??= (writer, node) => [`\\wide${accent}{${writer.print(node.children[0])}}`, LEVEL.atom];
+
+// One batch as for `parseOperators`, with a seed for each tree, `count` and the share to rename; the answer is for each
+// tree a list of [LaTeX, whether variables are renamed], empty if it was not parsed completely.
+function writeNotations(json) {
+  const batch = JSON.parse(json), answers = [];
+  for (const tree of readTrees(batch)) {
+    const notations = [], parser = new OperatorParser(tree), seed = batch.seeds[answers.length];
+    try {
+      const root = parser.parse();
+      for (let k = 0; k < batch.count && parser.unparsed === 0 && depthOf(root) <= MAX_DEPTH; k++) {
+        const random = makeRandom(seed + 7919 * k), writer = new NotationWriter(parser, root, random, random() < batch.renamed);
+        notations.push([writer.print(root) + (writer.free.mark ? writer.pick([".", ",", ""]) : ""), writer.renames]);
+      }
+    } catch (error) {
+      if (batch.debug) notations.push([String(error.stack ?? error), null]);
+    }
+    answers.push(notations);
+  }
+  return JSON.stringify(answers);
+}

@@ -1,0 +1,110 @@
+"""Other notations of formulas that mean the same, to learn from.
+
+`notations.js` prints the operator tree of a formula as LaTeX in randomly chosen notations: `a/b` for a fraction,
+`x^{1/2}` for a root, other styles of derivatives and transposes, operands commuted, sides swapped, variables renamed.
+The LaTeX is converted like any other input, and a notation is kept only if its canonical form is that of the formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from importlib import resources
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+from py_mini_racer import MiniRacer
+
+from eqkin.limits import LIMITS
+from eqkin.mathml.converter import LIMIT_ERRORS, Converter, start_engine
+from eqkin.mathml.operators import OperatorParser, encode_trees
+from eqkin.trees.forest import Forest, ForestBuilder
+from eqkin.trees.operators import FORM_KINDS, OperatorForest
+
+_BATCH_TREES = 500  # rewritten in one call
+_CANONICAL, _RENAMED = FORM_KINDS.index("canonical"), FORM_KINDS.index("renamed")
+
+Integers = npt.NDArray[np.int64]
+
+
+class NotationWriter:
+    """Rewrites formulas in other notations. Not safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._engine: MiniRacer | None = None
+        self._finish: Callable[[], object] = lambda: None
+        self._parser, self._converter = OperatorParser(), Converter()
+
+    def print(self, forest: Forest, *, count: int, renamed: float, seed: int) -> list[list[tuple[str, bool]]]:
+        """Print each tree in `count` notations, or in none if it cannot be parsed completely.
+
+        Args:
+            forest: Presentation trees of formulas.
+            count: Notations per formula; some may be equal.
+            renamed: Fraction of the notations whose variables get other names.
+            seed: The seed and the position of a tree determine its notations.
+
+        Returns:
+            For each tree, LaTeX and whether variables are renamed.
+        """
+        printed: list[list[tuple[str, bool]]] = []
+        for first in range(0, len(forest), _BATCH_TREES):
+            trees = np.arange(first, min(first + _BATCH_TREES, len(forest)))
+            seeds = np.random.SeedSequence([seed, first]).generate_state(len(trees)).tolist()
+            payload = encode_trees(forest.select(trees), seeds=seeds, count=count, renamed=renamed)
+            if self._engine is None:
+                self._engine, self._finish = start_engine(self, _load_script(), LIMITS)
+            try:
+                answer = self._engine.eval(f"writeNotations({payload})", timeout_sec=LIMITS.batch_seconds)
+                printed += [[(latex, bool(new)) for latex, new in tree] for tree in orjson.loads(str(answer))]
+            except LIMIT_ERRORS:  # nothing depends on these trees
+                self._engine = None
+                self._finish()
+                printed += [[] for _ in trees]
+        return printed
+
+    def rewrite(self, forest: Forest, *, count: int, renamed: float, seed: int) -> tuple[Forest, Integers]:
+        """Return trees of other notations that keep the canonical form, and for each the number of its formula.
+
+        A notation with renamed variables keeps the name-free form. Arguments: see `print`.
+        """
+        printed = self.print(forest, count=count, renamed=renamed, seed=seed)
+        formulas = [
+            (tree, *notation) for tree, notations in enumerate(printed) for notation in dict.fromkeys(notations)
+        ]
+        converted = self._converter.convert([latex for _, latex, _ in formulas])
+        usable = np.array([failure is None for failure in converted.failures], bool)
+        source = np.array([tree for tree, _, _ in formulas], np.int64)[usable]
+        has_new_names = np.array([new for _, _, new in formulas], bool)[usable]
+        before = _read_forms(self._parser.parse(forest))[source]
+        after = _read_forms(self._parser.parse(converted.forest))
+        kind = np.where(has_new_names, _RENAMED, _CANONICAL)
+        rows = np.arange(len(source))
+        kept = np.flatnonzero(before[rows, kind] == after[rows, kind])
+        notations, source = converted.forest.select(kept), source[kept]
+        differs = ~_find_equal(forest, source, notations)
+        return notations.select(np.flatnonzero(differs)), source[differs]
+
+
+def _read_forms(parsed: OperatorForest) -> npt.NDArray[np.uint32]:
+    """Return the forms of whole formulas: (trees, FORM_KINDS)."""
+    return parsed.forms[parsed.form_offsets[:-1]]
+
+
+def _find_equal(forest: Forest, trees: Integers, others: Forest) -> npt.NDArray[np.bool_]:
+    """Return for each of the other trees whether it equals the given tree of the forest."""
+    builder = ForestBuilder()
+    builder.add_forest(forest.select(trees))
+    builder.add_forest(others)
+    both = builder.build()  # with common numbers of strings
+    columns = np.stack([both.tag, both.attribute, both.text, both.n_children], axis=1).astype(np.int64)
+    parts = np.split(columns, both.offsets[1:-1])
+    pairs = zip(parts[: len(trees)], parts[len(trees) :], strict=True)
+    return np.array([np.array_equal(one, other) for one, other in pairs], bool)
+
+
+@cache
+def _load_script() -> str:
+    package = resources.files("eqkin.mathml")
+    return "\n".join(package.joinpath(name).read_text("utf-8") for name in ("operators.js", "notations.js"))

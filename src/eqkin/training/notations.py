@@ -1,0 +1,87 @@
+"""Notation as a teacher: equations with other notations of themselves (`mathml.notations`), each a small paper.
+
+Sampling draws them like any other paper, so that notations of one equation are partners of each other, and the
+equations of other papers are their negatives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from eqkin.mathml.notations import NotationWriter
+from eqkin.training.config import NOTATIONS, Recipe
+from eqkin.training.data import Corpus
+from eqkin.trees.forest import ForestBuilder
+
+_MIN_NODES, _MAX_NODES = 8, 90  # of an equation worth rewriting
+_BLOCK_TREES = 2_000  # rewritten at a time
+
+
+def build_notations(
+    corpus: Corpus, recipe: Recipe, on_progress: Callable[[int, int], None] = lambda done, total: None
+) -> Corpus:
+    """Rewrite some equations of a corpus; return a corpus of one paper per equation, which comes first in it.
+
+    Args:
+        corpus: The equations. Those of small papers are as likely as those of large ones.
+        recipe: Says how many equations to rewrite (`rewritten`), how often (`notations`), and what share of the
+            notations to rename (`notations_renamed`).
+        on_progress: Called with the numbers of equations that are done and of all.
+    """
+    rng = np.random.default_rng(recipe.seed)
+    sizes = corpus.forest.sizes
+    candidates = np.flatnonzero((sizes >= _MIN_NODES) & (sizes <= _MAX_NODES))
+    in_paper = np.bincount(corpus.paper[candidates], minlength=len(corpus.papers))[corpus.paper[candidates]]
+    keys = rng.random(len(candidates)) * np.sqrt(in_paper)  # smaller for equations of small papers
+    chosen = np.sort(candidates[np.argsort(keys, kind="stable")[: recipe.rewritten]])
+    builder, owner, writer = ForestBuilder(), [np.zeros(0, np.int64)], NotationWriter()
+    for first in range(0, len(chosen), _BLOCK_TREES):
+        trees = chosen[first : first + _BLOCK_TREES]
+        originals = corpus.forest.select(trees)
+        notations, source = writer.rewrite(
+            originals, count=recipe.notations, renamed=recipe.notations_renamed, seed=recipe.seed + first
+        )
+        rewritten = np.unique(source)
+        both = ForestBuilder()
+        both.add_forest(originals.select(rewritten))
+        both.add_forest(notations)
+        order = np.argsort(np.concatenate([rewritten, source]), kind="stable")  # each original before its notations
+        builder.add_forest(both.build().select(order))
+        owner.append(trees[np.concatenate([rewritten, source])[order]])
+        on_progress(first + len(trees), len(chosen))
+    equations, first_trees, paper = np.unique(np.concatenate(owner), return_index=True, return_inverse=True)
+    papers = [f"notations:{corpus.get_equation_id(int(tree))}" for tree in equations]
+    number = paper.astype(np.int32)
+    return Corpus(
+        forest=builder.build().canonicalise(),
+        section=number,
+        paper=number,
+        papers=papers,
+        works=[NOTATIONS] * len(papers),
+        citations=np.zeros((0, 2), np.int32),
+        numbers=(np.arange(len(paper)) - first_trees[paper]).astype(np.int32),
+    )
+
+
+def add_notations(corpus: Corpus, recipe: Recipe, folder: Path) -> Corpus:
+    """Return a corpus together with notations of its equations, if the recipe asks for them.
+
+    Args:
+        corpus: The equations.
+        recipe: See `build_notations`.
+        folder: Keeps the notations for the next run with the same equations and settings.
+    """
+    if not recipe.notations:
+        return corpus
+    settings = (corpus.digest, recipe.notations, recipe.rewritten, recipe.notations_renamed, recipe.seed)
+    path = folder / f"notations-{hashlib.sha256(repr(settings).encode()).hexdigest()[:12]}.zst"
+    if path.exists():
+        notations = Corpus.load(path)
+    else:
+        notations = build_notations(corpus, recipe)
+        notations.save(path)
+    return corpus.concatenate(notations)
