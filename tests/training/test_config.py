@@ -25,15 +25,16 @@ def test_recipe_paper_has_the_papers_settings():
 
 def test_recipe_eqkin_has_a_mix_network_and_three_losses():
     recipe = get_recipe("eqkin")
-    assert recipe.architecture == Architecture(width=512, layers=4, normalised=(), dimensions=64, kind="mix")
+    assert recipe.architecture == Architecture(width=512, layers=4, normalised=(), dimensions=128, kind="mix")
     assert (recipe.name, recipe.loss, recipe.masking, recipe.renamed, recipe.transpositions) == (
         "eqkin", "kin", 0.15, 0.1, 120.0,
     )  # fmt: skip
-    assert recipe.triplets == 2_000_000
+    assert recipe.triplets == 10_000_000
     assert (recipe.batch, recipe.learning_rate, recipe.warm_up, recipe.schedule) == (1024, 1e-3, 100, "cosine")
     assert (recipe.weight_decay, recipe.balance, recipe.averaged) == (0.01, 0.5, 0.4)
     weights = recipe.structure_weight, recipe.context_weight, recipe.words_weight
-    assert (recipe.temperature, *weights) == (0.05, 1, 0.3, 0.3)
+    assert (recipe.temperature, *weights) == (0.05, 0.4, 1, 0.3)
+    assert (recipe.notations, recipe.notations_share, recipe.notations_renamed) == (3, 0.5, 0.125)
     assert recipe.validate() == recipe
 
 
@@ -127,6 +128,8 @@ def test_recipe_steps_cover_all_triplets(triplets, batch, steps):
         ("schedule", "step", "schedule must be one of linear, cosine"),
         ("temperature", "0", "temperature"),
         ("words_weight", "-1", "weights of the losses"),
+        ("notations", "-1", "notations and rewritten"),
+        ("notations_share", "1", "notations_share"),
         ("context_weight", "nan", "weights of the losses"),
         ("held_out", "0.95", "held_out"),
         ("seed", "9223372036854775808", "seed"),

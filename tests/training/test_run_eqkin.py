@@ -34,7 +34,7 @@ pytestmark = pytest.mark.usefixtures("fast_neighbours")
 
 
 def tiny(**settings: str) -> Recipe:
-    return get_recipe("eqkin").override(TINY | {"layers": "2", "renamed": "0.3"} | settings)
+    return get_recipe("eqkin").override(TINY | {"layers": "2", "renamed": "0.3", "notations": "0"} | settings)
 
 
 @pytest.fixture(scope="module")

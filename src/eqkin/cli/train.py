@@ -55,7 +55,8 @@ def train(
     """Train a network that maps related equations to nearby vectors. It needs no labels.
 
     The recipe `eqkin` has three objectives: the structure of equations, which equations occur together, and the words
-    around them. `paper` is the recipe of the paper that eqkin is based on.
+    around them. Half of the pairs are notations of one equation: eqkin rewrites equations such that they mean the same.
+    `paper` is the recipe of the paper that eqkin is based on.
 
     A part of the works is held out; the share of their triples that the network ranks correctly is reported during and
     after training, with its confidence interval. Everything is kept in the folder of the run: `model/` is what
@@ -70,14 +71,14 @@ def train(
 
     Settings of `--set`: loss (kin, histogram, triplet), contexts (section,paper,citation), masking, renamed,
     transpositions, balance, learning_rate, warm_up, schedule (linear, cosine), weight_decay, averaged, temperature,
-    structure_weight, context_weight, words_weight, held_out, split_seed, kind (mix, sum), width, layers, normalised,
-    dimensions.
+    structure_weight, context_weight, words_weight, notations, rewritten, notations_renamed, notations_share, held_out,
+    split_seed, kind (mix, sum), width, layers, normalised, dimensions.
 
     **Examples**
 
         eqkin train --out runs/mine
 
-        eqkin train corpus.zst --triplets 10000000 --set words_weight=0 -o runs/no-words
+        eqkin train corpus.zst --triplets 20000000 --set words_weight=0 -o runs/no-words
 
         eqkin train --recipe paper --set loss=triplet --set masking=0 -o runs/ablation
 

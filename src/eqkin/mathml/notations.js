@@ -20,7 +20,7 @@ const RELATION_COMMANDS = {
   "⇔": ["\\Leftrightarrow", "\\iff"], "=:": ["=:"], "↦": ["\\mapsto"], "≝": ["\\triangleq"],
 };
 const REVERSED = { "<": ">", ">": "<", "≤": "≥", "≥": "≤", "≪": "≫", "≫": "≪", "⊂": "⊃", "⊃": "⊂" };
-const SYMMETRIC = words("= ≠ ≈ ≡ ≃ ≅ :=");
+const SWAPPABLE = words("= ≠ ≈ ≡ ≃ ≅ :=");
 const TRANSPOSES = ["T", "\\top", "\\mathsf{T}", "\\mathrm{T}", "\\intercal", "'"];
 const NAME_COMMANDS = { // label of a function -> ways to print its name
   trace: ["\\operatorname{tr}", "\\operatorname{Tr}", "\\mathrm{tr}", "\\text{Tr}"], var: ["\\operatorname{Var}", "\\mathrm{Var}", "\\text{Var}", "\\operatorname{var}"],
@@ -264,7 +264,7 @@ class NotationWriter {
 
   writeRelation(node) {
     let { label, children } = node;
-    if (children.length === 2 && this.free.sides && (SYMMETRIC.has(label) || label in REVERSED) && label !== ":=") {
+    if (children.length === 2 && this.free.sides && (SWAPPABLE.has(label) || label in REVERSED) && label !== ":=") {
       children = [...children].reverse();
       label = REVERSED[label] ?? label;
     }
@@ -548,7 +548,7 @@ function writeNotations(json) {
     const notations = [], parser = new OperatorParser(tree), seed = batch.seeds[answers.length];
     try {
       const root = parser.parse();
-      for (let k = 0; k < batch.count && parser.unparsed === 0 && depthOf(root) <= MAX_DEPTH; k++) {
+      for (let k = 0; k < batch.count && parser.unparsed === 0 && measureDepth(root) <= MAX_DEPTH; k++) {
         const random = makeRandom(seed + 7919 * k), writer = new NotationWriter(parser, root, random, random() < batch.renamed);
         notations.push([writer.print(root) + (writer.free.mark ? writer.pick([".", ",", ""]) : ""), writer.renames]);
       }

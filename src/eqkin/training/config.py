@@ -179,13 +179,13 @@ RECIPES = {
     "paper": Recipe(),
     "eqkin": Recipe(
         name="eqkin",
-        architecture=Architecture(kind="mix", width=512, layers=4, normalised=()),
+        architecture=Architecture(kind="mix", width=512, layers=4, normalised=(), dimensions=128),
         loss="kin",
         masking=0.15,
         transpositions=120.0,
         renamed=0.1,
         batch=1_024,
-        triplets=2_000_000,
+        triplets=10_000_000,
         learning_rate=1e-3,
         warm_up=100,
         balance=0.5,
@@ -193,7 +193,9 @@ RECIPES = {
         schedule="cosine",
         averaged=0.4,
         temperature=0.05,
-        context_weight=0.3,
+        structure_weight=0.4,
+        context_weight=1.0,
+        notations=3,
     ),
 }
 

@@ -96,7 +96,8 @@ class TrainingRun:
         train_corpus, held_out = self.corpus.split(recipe.held_out, recipe.split_seed)
         with ExitStack() as stack:
             saved = self._open_folder(stack, resume=resume)
-            train_corpus = add_notations(train_corpus, recipe, self.folder)
+            prepared = group.run_on_first(lambda: add_notations(train_corpus, recipe, self.folder))
+            train_corpus = prepared or add_notations(train_corpus, recipe, self.folder)  # others read what it wrote
             vocabulary = Vocabulary.learn([train_corpus.forest])
             evaluator = group.run_on_first(lambda: HeldOutEvaluator(held_out, vocabulary, recipe, device))
             data = build_training_data(train_corpus, vocabulary, recipe, device, group)

@@ -1,0 +1,99 @@
+"""Other notations of formulas: they keep the form of the formula, and those that do not are dropped."""
+
+import numpy as np
+import pytest
+
+from eqkin.mathml.converter import Converter
+from eqkin.mathml.notations import NotationWriter
+from eqkin.mathml.operators import OperatorParser
+from eqkin.trees.forest import Forest
+from eqkin.trees.operators import FORM_KINDS
+
+FORMULAS = [
+    r"\frac{\partial u}{\partial t} = \alpha \nabla^2 u + \frac{f}{\rho c}",
+    r"\hat\beta = (X^\top X)^{-1} X^\top y",
+    r"P(A \mid B) = \frac{P(B \mid A) P(A)}{P(B)}",
+    r"f(x) = \frac{1}{\sqrt{2\pi\sigma^2}} \exp\left(-\frac{(x-\mu)^2}{2\sigma^2}\right)",
+    r"\binom{n}{k} = \frac{n!}{k! (n-k)!}",
+    r"\int_0^1 x^{a-1} (1-x)^{b-1} \, dx = \frac{\Gamma(a)\Gamma(b)}{\Gamma(a+b)}",
+    r"\mathbb{E}[X^2] \ge (\mathbb{E}[X])^2",
+    r"\lVert x + y \rVert \le \lVert x \rVert + \lVert y \rVert",
+    r"\sum_{i=1}^n x_i = \ln \left( 1 + \sin x \right)",
+    r"m \ddot x + k x = 0",
+]
+
+
+@pytest.fixture(scope="module")
+def writer() -> NotationWriter:
+    return NotationWriter()
+
+
+@pytest.fixture(scope="module")
+def forest(converter: Converter) -> Forest:
+    converted = converter.convert(FORMULAS)
+    assert not any(converted.failures)
+    return converted.forest
+
+
+def read_forms(forest: Forest) -> np.ndarray:
+    parsed = OperatorParser().parse(forest)
+    return parsed.forms[parsed.form_offsets[:-1]]
+
+
+def test_most_notations_keep_the_form_of_the_formula(writer, forest):
+    printed = writer.print(forest, count=20, renamed=0, seed=1)
+    distinct = sum(len(set(notations)) for notations in printed)
+    notations, source = writer.rewrite(forest, count=20, renamed=0, seed=1)
+    assert min(np.bincount(source, minlength=len(FORMULAS))) >= 5
+    assert len(source) >= 0.9 * distinct
+    kind = FORM_KINDS.index("canonical")
+    assert (read_forms(notations)[:, kind] == read_forms(forest)[source, kind]).all()
+
+
+def test_renamed_notations_keep_the_form_without_names(writer, forest):
+    notations, source = writer.rewrite(forest, count=5, renamed=1, seed=1)
+    before, after = read_forms(forest)[source], read_forms(notations)
+    assert (before[:, FORM_KINDS.index("renamed")] == after[:, FORM_KINDS.index("renamed")]).all()
+    assert (before[:, FORM_KINDS.index("canonical")] != after[:, FORM_KINDS.index("canonical")]).mean() > 0.7
+
+
+@pytest.mark.parametrize(
+    ("latex", "expected"),
+    [
+        (r"\frac{a}{b}", ["a /b", r"\frac{a }{b }", "b ^{-1}"]),
+        (r"\sqrt{x}", [r"\sqrt{x }", "^{1/2}"]),
+        (r"e^{-x}", [r"\exp", "e ^{"]),
+        (r"A^T", [r"\top", r"\mathsf{T}", "'"]),
+        (r"\frac{\partial u}{\partial t}", [r"\dot{u", r"\partial_{t", r"\frac{\partial }{\partial", "u _{t"]),
+        (r"\binom nk", [r"\choose", "pmatrix", "C_{n }^{k }"]),
+        (r"\mathbb{E}[X]", [r"\langle", "E[", r"\operatorname{E}"]),
+        (r"a \le b", [r"\ge", r"\leqslant"]),
+        (r"a = b", ["b  =", ":=", r"\equiv"]),
+        (r"\log x", [r"\ln"]),
+        (r"x + y", ["y  +x"]),
+        (r"\overline{z}", ["^{*}"]),
+    ],
+)
+def test_formula_is_printed_in_each_usual_notation(latex, expected, writer, converter):
+    [printed] = writer.print(converter.convert([latex]).forest, count=120, renamed=0, seed=0)
+    missing = [part for part in expected if not any(part in text for text, _ in printed)]
+    assert missing == []
+
+
+def test_notations_depend_only_on_the_seed(forest):
+    runs = [NotationWriter().print(forest, count=3, renamed=0.5, seed=seed) for seed in (4, 4, 5)]
+    assert runs[0] == runs[1] != runs[2]
+
+
+class CarelessWriter(NotationWriter):
+    """Prints notations of `a = b` that mean something else, cannot be converted, or change nothing."""
+
+    def print(self, forest: Forest, **settings: object) -> list[list[tuple[str, bool]]]:
+        wrong = [("a = c", False), ("x = x", True), ("a + b", False), (r"\frac{", False), ("a = b", False)]
+        return [[*wrong, ("b = a", False), ("x = y", True)]]
+
+
+def test_notations_with_another_form_are_dropped(converter):
+    notations, source = CarelessWriter().rewrite(converter.convert(["a = b"]).forest, count=7, renamed=0, seed=0)
+    assert "".join(notations.texts[text] for text in notations.text) == "b=ax=y"
+    assert source.tolist() == [0, 0]
