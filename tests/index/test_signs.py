@@ -51,10 +51,10 @@ def test_nearest_codes_are_those_of_near_vectors(tmp_path: Path) -> None:
         vectors = normalise(generator.normal(size=(5_000, dimensions)).astype(np.float32) + 1)
         entry = write_vectors(tmp_path, VectorSegment.encode(np.arange(5_000), vectors))
         codes = BinaryCodes(VectorFiles(tmp_path, [entry], dimensions))
-        for query in vectors[:10]:
+        for row, query in enumerate(normalise(vectors[:10] + generator.normal(size=(10, dimensions)) / 30)):
             rows = codes.find_rows(query, 500)
             assert 500 <= len(rows) < 1_000 and (np.diff(rows) > 0).all()
-            assert np.isin(np.argsort(-(vectors @ query))[:5], rows).mean() >= 0.8
+            assert row in rows
         even = np.arange(5_000) % 2 == 0
         assert (codes.find_rows(vectors[0], 500, even) % 2 == 0).all()
         assert codes.find_rows(vectors[0], 9_999, even).tolist() == list(range(0, 5_000, 2))

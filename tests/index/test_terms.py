@@ -281,6 +281,17 @@ def _large(folder: Path) -> tuple[TermsEntry, np.ndarray, np.ndarray]:
     return write_segment(folder, trees, owners[mixed], codes, _make_operators(len(trees))), trees, has
 
 
+def test_search_by_length_prefers_short_formulas(atlas: Library, encoder: Encoder, settings: IndexSettings) -> None:
+    index, lists = _opened(atlas, encoder, settings), _lists(atlas)
+    codes = np.array(sorted(lists, key=lambda code: -len(lists[code]))[:9], np.uint32)
+    scores, trees = index.search(codes, np.ones(9, np.float32), 10**6)
+    nodes = np.diff(index.get_operators(trees).offsets)
+    expected = dict(zip(trees.tolist(), scores * (nodes + 5.0) ** -0.35, strict=True))
+    scores, trees = index.search(codes, np.ones(9, np.float32), 50, by_length=True)
+    assert scores.tolist() == pytest.approx(sorted(expected.values(), reverse=True)[:50], rel=1e-4)
+    assert scores.tolist() == pytest.approx([expected[tree] for tree in trees.tolist()], rel=1e-4)
+
+
 def test_search_tells_more_trees_apart_than_16_bits_can(tmp_path: Path, settings: IndexSettings) -> None:
     entry, trees, has = _large(tmp_path)
     index = TermIndex.open(tmp_path, [entry], trees, settings)

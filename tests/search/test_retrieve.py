@@ -141,7 +141,7 @@ def test_list_for_few_hits_begins_the_list_for_many(engine, query, options):
 
 def test_vectors_find_what_terms_do_not(engine, monkeypatch):
     nothing = np.zeros(0, np.float32), np.zeros(0, np.int64)
-    monkeypatch.setattr(_get_index(engine).terms, "search", lambda *_: nothing)
+    monkeypatch.setattr(_get_index(engine).terms, "search", lambda *_, **__: nothing)
     assert len(engine.search(PART, k=20, group=False, fold=False).hits) == 20
 
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +53,8 @@ TERM_SCHEME = 4  # raise it when operator trees, the terms of a tree, their code
 MAX_POSTINGS_READ = 150_000  # per query
 MIN_TERMS_READ = 3  # per query, however long their lists are
 _SAMPLE_STRIDE = 37  # one score of this many is sampled to guess which are among the best
+_LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it
+_LENGTH_OFFSET = np.float32(5)  # nodes that every formula has in addition
 _TERM_BITS = 16
 _BLOCK_BITS = 16
 _ROW_BITS = np.uint64(32)
@@ -71,6 +74,12 @@ def select_codes(terms: Terms, families: Sequence[int]) -> Codes:
     first = slice(0, int(terms.offsets[1]))
     codes: Codes = terms.code[first][np.isin(terms.family[first], families)]
     return codes
+
+
+def normalise_length(nodes: npt.NDArray[Any]) -> Floats:
+    """Return by what total weights of terms are multiplied, given numbers of nodes of operator trees."""
+    factors: Floats = (nodes.astype(np.float32) + _LENGTH_OFFSET) ** -_LENGTH_PIVOT
+    return factors
 
 
 @dataclass(frozen=True)
@@ -380,6 +389,7 @@ class TermIndex:
         k: int,
         allowed: Integers | None = None,
         *,
+        by_length: bool = False,
         max_postings: int = MAX_POSTINGS_READ,
     ) -> tuple[Floats, Integers]:
         """Return the equations that have the largest total weight of some terms.
@@ -392,6 +402,7 @@ class TermIndex:
             weights: the weight of each, at least 0.
             k: hits.
             allowed: numbers of the trees that may be found, in any order, unknown ones included; `None`: all.
+            by_length: multiply total weights by `normalise_length`: long formulas have more of any terms.
             max_postings: how many postings are read at most, except for the rarest terms.
 
         Returns:
@@ -409,11 +420,13 @@ class TermIndex:
             raise BadInput(f"k must not be negative, got {k}")
         chosen, lists = self._choose_terms(codes, weights, max_postings)
         if self.count > self._settings.max_dense_scores and len(codes) < 1 << _TERM_BITS:
-            return self._search_sparse(chosen, lists, weights, k, allowed)
+            return self._search_sparse(chosen, lists, weights, k, allowed, by_length)
         scores = np.zeros(self.count, np.float32)
         starts = self._rows.starts.tolist()
         for segment, (first, end), start, stop in zip(self._segments, lists, starts, starts[1:], strict=False):
             segment.add_weights(scores[start:stop], first[chosen], end[chosen], weights[chosen])
+        if by_length:
+            scores *= self._length_factors
         if allowed is None and self._rows.ascending:
             scores[self._dead] = 0
             best = _find_best(scores, k)
@@ -422,6 +435,12 @@ class TermIndex:
         scores = scores[self._rows_of_trees[within]]
         best = _find_best(scores, k)
         return scores[best], self.trees[within[best]]
+
+    @cached_property
+    def _length_factors(self) -> Floats:
+        """The factor of each row."""
+        parts = [normalise_length(np.diff(segment.operators["offsets"])) for segment in self._segments]
+        return np.concatenate([np.zeros(0, np.float32), *parts])
 
     @cached_property
     def _rows_of_trees(self) -> Integers:
@@ -450,6 +469,7 @@ class TermIndex:
         weights: Floats,
         k: int,
         allowed: Integers | None,
+        by_length: bool,
     ) -> tuple[Floats, Integers]:
         """Search in time and memory that grow with the postings read, not with the collection."""
         parts = [np.zeros(0, np.int64)]
@@ -462,6 +482,8 @@ class TermIndex:
         heads = np.flatnonzero(np.concatenate(([True], trees[1:] != trees[:-1]))[: len(trees)])
         scores = np.add.reduceat(weights[pairs & (1 << _TERM_BITS) - 1], heads) if len(heads) else weights[:0]
         trees = trees[heads]
+        if by_length and len(trees):
+            scores = scores * self._length_factors[self._rows.find_rows(trees)]
         kept = np.ones(len(trees), bool) if allowed is None else np.isin(trees, allowed)
         if len(self._dead):
             dead = self._dead_trees

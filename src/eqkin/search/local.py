@@ -85,7 +85,7 @@ class LocalSnapshot:
         terms = self._index.terms
         if terms is None:
             return np.zeros(0, np.float32), np.zeros(0, np.int64)
-        sums, trees = terms.search(codes, weights, k, self._get_allowed(filters))
+        sums, trees = terms.search(codes, weights, k, self._get_allowed(filters), by_length=True)
         known = find_members(trees, self._index.trees)
         return sums[known], trees[known]
 

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eqkin.index.terms import NAMED_FAMILIES, NAMELESS_FAMILIES, PATTERN_FAMILIES, PRESENTATION_FAMILIES, select_codes
+from eqkin.index.terms import (
+    NAMED_FAMILIES,
+    NAMELESS_FAMILIES,
+    PATTERN_FAMILIES,
+    PRESENTATION_FAMILIES,
+    normalise_length,
+    select_codes,
+)
 from eqkin.search.backend import Codes, Floats, Keys, Snapshot
 from eqkin.search.candidates import CandidateSet, QueryFeatures
 from eqkin.search.rerank import combine_scores
@@ -36,10 +43,10 @@ class RetrievalSettings:
     ranked_candidates: int = 250  # that are compared by all features
     scored_factor: int = 4  # times as many equations whose common terms are known
     wildcard_factor: int = 3  # times as many candidates by terms for a query with wildcards, whose vector says little
-    vector_weight: float = 0.35
-    presentation_weight: float = 0.25
+    vector_weight: float = 0.4
+    presentation_weight: float = 0.1
     named_weight: float = 0.2
-    nameless_weight: float = 0.2
+    nameless_weight: float = 0.3
     needed_weight: float = 0.6  # of terms without wildcards, which every formula of a pattern's form has
 
 
@@ -102,6 +109,7 @@ def _retrieve_by_formula(
     """Find the best equations by vector and by each kind of terms."""
     factor = settings.wildcard_factor if query.pattern else 1
     dense = snapshot.search_vectors(query.vector[None], settings.vector_candidates, options.filters)[1]
+    length = float(normalise_length(np.diff(query.operators.offsets))[0])  # of the query itself
     pool, keys, scores = [dense[dense >= 0]], [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
     for codes, depth, weight in _list_queries(query, settings):
         weights = load_bundled_frequencies().compute_idf(codes)
@@ -109,7 +117,7 @@ def _retrieve_by_formula(
         sums, found = snapshot.search_terms(codes, weights, settings.scored_factor * depth, options.filters)
         pool.append(found[:depth])
         keys.append(found)
-        scores.append(weight * sums / max(float(weights.sum()), 1e-9))
+        scores.append(weight * sums / max(length * float(weights.sum()), 1e-9))
     scored, position = np.unique(np.concatenate(keys), return_inverse=True)
     total = np.bincount(position, np.concatenate(scores), len(scored)).astype(np.float32)
     return _Pool(np.unique(np.concatenate(pool)), scored, total)

@@ -31,7 +31,7 @@ from eqkin.backends.milvus.collection import (
 )
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.embedding import TreeTask
-from eqkin.index.terms import extract_structure
+from eqkin.index.terms import extract_structure, normalise_length
 from eqkin.index.text import split_query, stem_words
 from eqkin.latex.prose import to_plain_text
 from eqkin.library.records import simplify_name
@@ -132,10 +132,11 @@ def _pack_short(record: Row) -> str:
 def _extract_indexed_terms(forest: Forest) -> list[dict[int, float]]:
     """Return the indexed terms of each tree; Milvus wants at least one, so an empty tree has the term 0."""
     _, structure = extract_structure(TreeTask(np.arange(len(forest)), forest))
+    factors = normalise_length(np.diff(structure.operators["offsets"])).tolist()
     found: list[dict[int, float]] = [{} for _ in range(len(forest))]
     for owner, code in zip(structure.owners.tolist(), structure.codes.tolist(), strict=True):
         if code != _NO_TERM:
-            found[owner][code] = 1.0
+            found[owner][code] = factors[owner]
     return [terms or {0: 1.0} for terms in found]
 
 
