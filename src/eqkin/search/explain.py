@@ -299,7 +299,8 @@ class _PartPairs:
     def list_pairings(self) -> tuple[Pairing, ...]:
         """List all pairs of matching presentation nodes."""
         query, hit = self._query, self._hit
-        if _list_shapes(query.nodes) == _list_shapes(hit.nodes) and not self._ours.is_open[0]:
+        ours_written, theirs_written = ([(x.tag, x.text, len(x.children)) for x in y.nodes] for y in (query, hit))
+        if ours_written == theirs_written and not self._ours.is_open[0]:
             return tuple(Pairing(node, node, _SAME_SIMILARITY) for node in range(len(query.nodes)))
         inner = []
         bound: dict[int, set[int]] = defaultdict(set)  # wildcards and the leaves they match
@@ -407,10 +408,6 @@ class _PartPairs:
             if other is not None:
                 by_span[there].remove(other)
                 self._add(number, other, sum(value for _, _, value in partners) / len(partners))
-
-
-def _list_shapes(nodes: Iterable[Node]) -> list[tuple[str, str, int]]:
-    return [(node.tag, node.text, len(node.children)) for node in nodes]
 
 
 def _have_same_role(tag: str, other: str) -> bool:
