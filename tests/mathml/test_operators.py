@@ -60,6 +60,8 @@ SAME = {
     "order": [r"a \le b", r"a \leq b", r"a \leqslant b", r"b \ge a", r"b \geqslant a"],
     "strict order": [r"a < b", r"b > a"],
     "conjugate": [r"z^*", r"\bar z", r"\overline{z}"],
+    "name as a whole operand": [r"\frac{a}{\operatorname{Re}}", r"a / \operatorname{Re}"],
+    "letters of a subscript": [r"B_\epsilon + p_\phi", r"B_\varepsilon + p_\varphi"],
     "style": [r"\mathbf{x} + \vec{y}", r"x + y", r"\boldsymbol{x} + \mathbf y", r"y + x"],
     "derivative with a slash": [r"\partial u/\partial t", r"\frac{\partial u}{\partial t}", r"du/dt"],
     "quotient with a slash": [r"h\nu/k_BT", r"\frac{h\nu}{k_B T}"],

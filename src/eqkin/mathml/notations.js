@@ -17,7 +17,7 @@ const RELATION_COMMANDS = {
   "≤": ["\\le", "\\leq", "\\leqslant"], "≥": ["\\ge", "\\geq", "\\geqslant"], "≠": ["\\ne", "\\neq"], "→": ["\\to", "\\rightarrow"], "~": ["\\sim"],
   ":=": [":=", "\\coloneqq", "="], "≡": ["\\equiv", "="], "≜": ["\\triangleq", ":=", "="], "≈": ["\\approx", "\\simeq"], "≃": ["\\simeq", "\\approx"],
   "⊂": ["\\subset", "\\subseteq"], "⊃": ["\\supset", "\\supseteq"], "=": ["=", "=", "=", "=", ":=", "\\equiv"], "⇒": ["\\Rightarrow", "\\implies"],
-  "⇔": ["\\Leftrightarrow", "\\iff"], "=:": ["=:"], "↦": ["\\mapsto"], "≝": ["\\triangleq"],
+  "⇔": ["\\Leftrightarrow", "\\iff"], "=:": ["=:"], "↦": ["\\mapsto"], "≝": ["\\triangleq"], "⊄": ["\\not\\subset"],
 };
 const REVERSED = { "<": ">", ">": "<", "≤": "≥", "≥": "≤", "≪": "≫", "≫": "≪", "⊂": "⊃", "⊃": "⊂" };
 const SWAPPABLE = words("= ≠ ≈ ≡ ≃ ≅ :=");
@@ -68,6 +68,7 @@ class NotationWriter {
     this.partial = parser.text.includes("∂");
     this.moments = { E: this.pick(["\\mathbb{E}", "E", "\\operatorname{E}", "\\mathrm{E}", "\\mathsf{E}"]), P: this.pick(["P", "\\Pr", "\\mathbb{P}", "\\operatorname{P}", "\\mathrm{P}"]) };
     this.bold = this.pick(["", "\\mathbf", "\\boldsymbol", "\\vec"]);
+    this.inRange = false;
     this.letters = new Map(); // letter -> its new name
     this.whole = new Map(); // variable with its subscript -> a letter
     this.chooseStyles();
@@ -93,13 +94,15 @@ class NotationWriter {
     const styles = new Map(), { tag, text, attributes, count } = this.parser;
     for (let i = 0; i < tag.length; i++)
       if (tag[i] === "mi" && !count[i]) styles.set(text[i], (styles.get(text[i]) ?? new Set()).add(attributes[i].mathvariant ?? ""));
-    this.restyled = new Set([...styles].filter(([, used]) => used.size === 1).map(([letter]) => letter));
+    this.variant = new Map([...styles].filter(([, used]) => used.size === 1).map(([letter, used]) => [letter, [...used][0]]));
+    this.plain = new Set([...this.variant.keys()].filter(() => this.free.style && this.random() < 0.5)); // loses its style
     this.used = new Set(styles.keys());
   }
 
   // Consistent renaming within an alphabet; functions stay functions, indices stay indices.
   chooseLetters() {
-    const signature = (letter) => ALPHABETS.findIndex((alphabet) => alphabet.includes(letter)) + (USUAL_FUNCTIONS.has(letter) ? "f" : "") + (INDEX_LETTER.test(letter) ? "i" : "");
+    const signature = (letter) => ALPHABETS.findIndex((alphabet) => alphabet.includes(letter)) + (USUAL_FUNCTIONS.has(letter) ? "f" : "") + (INDEX_LETTER.test(letter) ? "i" : "")
+      + (USUALLY_DIFFERENTIATED.has(letter) ? "d" : "") + (COORDINATES.has(letter) ? "x" : "") + (TENSOR_INDICES.test(letter) ? "t" : "");
     for (const alphabet of ALPHABETS) {
       const own = [...this.used].filter((letter) => letter && alphabet.includes(letter) && !FIXED_LETTERS.has(letter) && this.random() < 0.8);
       const free = this.shuffle([...alphabet].filter((letter) => !FIXED_LETTERS.has(letter) && (own.includes(letter) || !this.used.has(letter))));
@@ -168,7 +171,8 @@ class NotationWriter {
   printLetter(text, variant) {
     let letter = text.trim();
     const multiple = [...letter].length > 1, plain = multiple ? letter : this.letters.get(letter) ?? letter;
-    const canRestyle = this.free.style && !multiple && this.restyled.has(text);
+    const canRestyle = this.free.style && !multiple && this.variant.has(text);
+    variant = this.variant.get(text) ?? variant;
     if (multiple) return KNOWN_COMMANDS.has(letter) ? `\\${letter} ` : BIG_COMMANDS[letter.replace(/\s/g, "")] ?? `\\operatorname{${letter.replace(/[^\p{L}\d]/gu, "")}}`;
     if (this.free.letter && (plain === "ε" || plain === "ϵ")) return this.pick(["\\epsilon ", "\\varepsilon "]);
     if (this.free.letter && (plain === "φ" || plain === "ϕ")) return this.pick(["\\phi ", "\\varphi "]);
@@ -177,8 +181,8 @@ class NotationWriter {
       const command = canRestyle ? this.bold : variant === "bold" ? "\\mathbf" : "\\boldsymbol";
       return command ? `${command}{${letter}}` : `${letter} `;
     }
-    if (variant === "script" && canRestyle && this.random() < 0.5) return `${letter} `;
-    if (variant === "normal" && /^[A-Za-z]$/.test(letter)) return canRestyle && this.random() < 0.5 ? `${letter} ` : `\\mathrm{${letter}}`;
+    if (this.plain.has(text) && (variant === "script" || variant === "normal")) return `${letter} `;
+    if (variant === "normal" && /^[A-Za-z]$/.test(letter)) return `\\mathrm{${letter}}`;
     const command = STYLE_COMMANDS[variant];
     return command ? `${command}{${letter}}` : `${letter} `;
   }
@@ -230,6 +234,7 @@ class NotationWriter {
     }
     if (this.whole.has(text)) return `${this.whole.get(text)} `;
     if (node.variables !== null) return this.printNode(at);
+    if (/^\p{L}′$/u.test(text)) return `${this.printLetter(text[0], "")}'`;
     if (text === "E" || text === "P") return this.writeMoment(node);
     if (node.subscript !== null) {
       const derivative = this.free.derivative && !isFunction ? RULES.v(node) : null;
@@ -242,7 +247,7 @@ class NotationWriter {
   }
 
   writeMoment(node) {
-    const styled = this.parser.tag[node.at] === "mi" && (this.parser.attributes[node.at].mathvariant ?? "") !== "";
+    const styled = this.variant.has(node.text) && this.parser.tag[node.at] === "mi" && (this.parser.attributes[node.at].mathvariant ?? "") !== "";
     return styled && this.free.moment ? this.moments[node.text] : this.printNode(node.at);
   }
 
@@ -257,13 +262,14 @@ class NotationWriter {
       word += this.parser.textOf(at + k).replace(/[,.;:]$/, "");
       if ((FUNCTION_NAMES.get(word) ?? word.toLowerCase()) !== name) continue;
       if (KNOWN_COMMANDS.has(word) && !(this.free.name && this.random() < 0.1)) return `\\${word} `;
-      return `${this.free.name ? this.pick(["\\operatorname", "\\mathrm", "\\text"]) : "\\operatorname"}{${word.replace(/[^\p{L}\d.-]/gu, "")}}`;
+      return `${word === "mod" ? "\\text" : this.free.name ? this.pick(["\\operatorname", "\\mathrm", "\\text"]) : "\\operatorname"}{${word.replace(/[^\p{L}\d.-]/gu, "")}}`;
     }
     return `\\operatorname{${name.replace(/[^\p{L}\d]/gu, "")}}`;
   }
 
   writeRelation(node) {
     let { label, children } = node;
+    if (this.inRange) return this.join(children, ` ${RELATION_COMMANDS[label]?.[0] ?? this.printCharacter(label)} `, LEVEL.sum);
     if (children.length === 2 && this.free.sides && (SWAPPABLE.has(label) || label in REVERSED) && label !== ":=") {
       children = [...children].reverse();
       label = REVERSED[label] ?? label;
@@ -288,7 +294,7 @@ class NotationWriter {
   }
 
   writeProduct(node) {
-    const commutes = this.free.commute && !node.children.some((child) => isMatrix(child) || child.label === "dots" || child.label === "o" || isD(child));
+    const commutes = this.free.commute && !node.children.some((child) => isMatrix(child) || child.label === "dots" || child.label === "o" || isD(child) || child.text === "∇" || child.text === "Δ");
     let factors = node.children;
     if (commutes) {
       const numbers = factors.filter((child) => child.label === "n"), others = this.shuffle(factors.filter((child) => child.label !== "n"));
@@ -319,7 +325,7 @@ class NotationWriter {
     if (choice > 0.85 && !isMatrix(below) && !isExponential(below) && ["v", "pow", "+", "app", "idx"].includes(below.label)) {
       const inverse = this.writePower(below.label === "pow" ? below.children[0] : below, `-${below.label === "pow" ? this.print(below.children[1], LEVEL.closed) : "1"}`);
       const top = isNumber(above, "1") ? "" : `${this.print(above, LEVEL.closed)} `;
-      return [top + inverse, LEVEL.product];
+      return [top + (top && /^(\\left)?\(/.test(inverse) ? "\\cdot " : "") + inverse, LEVEL.product];
     }
     const top = above.label === "neg" ? this.print(above, LEVEL.product) : this.print(above, LEVEL.closed);
     return [`${top}/${this.print(below, LEVEL.closed)}`, LEVEL.product];
@@ -334,7 +340,7 @@ class NotationWriter {
     if (base.label === "idx" && !this.isRaised(base)) return this.print(base);
     if (base.label === "app") return this.print(base);
     const tex = this.print(base, LEVEL.atom);
-    return base.label === "v" && /[\^']/.test(tex) ? this.enclose(tex) : tex;
+    return base.label === "v" && /[\^']/.test(tex.replace(/_\{.*\}$/, "")) ? this.enclose(tex) : tex;
   }
 
   writeExponent(node) {
@@ -377,7 +383,7 @@ class NotationWriter {
     }
     if (name.label === "v" && name.text === "P") return [(this.free.moment ? this.moments.P : this.printNode(name.at)) + this.enclose(inner), LEVEL.closed];
     const level = FUNCTION_SCRIPTS.has(name.label) ? LEVEL.list : LEVEL.atom;
-    const head = name.label === "v" ? this.writeLeaf(name, true) : name.label === "star" ? this.writePower(name.children[0], "*") : this.print(name, level);
+    const head = name.label === "v" ? this.writeLeaf(name, true) : name.label === "star" ? this.writePower(name.children[0], "*") : name.label === "bar" ? `\\bar{${this.print(name.children[0])}}` : this.print(name, level);
     return [head + this.enclose(inner), LEVEL.closed];
   }
 
@@ -390,8 +396,6 @@ class NotationWriter {
 
   writeIndexed(node) {
     const [base, ...members] = node.children;
-    const derivative = this.free.derivative ? RULES.idx(node) : null;
-    if (derivative !== null) return this.write(derivative);
     if (this.isRaised(node)) return [`${this.writeBase(base)}^{(${this.join(members, ",")})}`, LEVEL.closed];
     const together = members.every((member) => member.label === "v") && !(this.free.letter && this.random() < 0.4);
     return [`${base.label === "idx" ? `{${this.print(base)}}` : this.writeBase(base)}_{${this.join(members, together ? " " : ",")}}`, LEVEL.closed];
@@ -408,7 +412,7 @@ class NotationWriter {
   }
 
   writeConjugate(node) {
-    const [base] = node.children, swap = this.free.conjugate && this.random() < 0.4;
+    const [base] = node.children, swap = this.free.conjugate && !isMatrix(base) && this.random() < 0.4;
     if ((node.label === "star") !== swap) return [this.writePower(base, this.pick(["*", "\\ast"])), LEVEL.closed];
     return [`${isSimple(base) && this.random() < 0.5 ? "\\bar" : "\\overline"}{${this.print(base)}}`, LEVEL.atom];
   }
@@ -437,7 +441,7 @@ class NotationWriter {
       options.push(() => [`\\frac{${d}${power} ${this.print(inner, LEVEL.closed)}}{${below}}`, LEVEL.closed]);
       options.push(() => [`\\frac{${d}${power}}{${below}} ${this.print(inner, LEVEL.closed)}`, LEVEL.open]);
       if (this.partial && sameName && isSimple(variables[0])) options.push(() => [`\\partial_{${this.print(variables[0])}}${power} ${this.print(inner, LEVEL.closed)}`, LEVEL.open]);
-      if (!list.length && USUALLY_DIFFERENTIATED.has(letter) && order <= 3 && variables.every((v) => isLetter(v, COORDINATES))) options.push(() => [`${this.print(base)}_{${this.join(variables, " ")}}`, LEVEL.closed]);
+      if (!list.length && FIELDS.has(letter) && order <= 3 && (order > 1 || variables[0].text === "t") && variables.every((v) => isLetter(v, COORDINATES))) options.push(() => [`${this.print(base)}_{${this.join(variables, " ")}}`, LEVEL.closed]);
     }
     const tag = this.parser.tag[node.at], wasBar = variables[0].label === "any" || tag === "mover" || tag === "msup" ? 0 : options.length > 1 ? options.findIndex((o) => o.toString().includes("frac")) : 0;
     return (this.free.derivative ? this.pick(options) : options[Math.max(wasBar, 0)])();
@@ -461,7 +465,9 @@ class NotationWriter {
     const find = (label) => node.children.find((child) => child.label === label)?.children[0];
     const from = find("from"), to = find("to"), by = node.children.filter((child) => child.label === "by"), [body] = node.children;
     const sign = BIG_COMMANDS[node.label] ?? `\\${node.label}`;
+    this.inRange = true; // i = 1 is not 1 = i
     const range = (from === undefined ? "" : `_{${this.print(from)}}`) + (to === undefined ? "" : `^{${this.print(to)}}`);
+    this.inRange = false;
     const head = `${sign}${range} `;
     if (!INTEGRALS.has(node.label)) return head + this.print(body, LEVEL.product);
     const differential = by.map((child) => `${this.upright} ${this.print(child.children[0], LEVEL.atom)}`).join(" \\, ");
@@ -471,7 +477,7 @@ class NotationWriter {
   }
 
   writeTable(node, environment) {
-    const rows = node.children.map((row) => (row.label === "row" || (environment === "cases" && row.label === "with") ? this.join(row.children, " & ") : this.print(row)));
+    const rows = node.children.filter((row) => row.label !== "empty").map((row) => (row.label === "row" || (environment === "cases" && row.label === "with") ? this.join(row.children, " & ") : this.print(row)));
     return `\\begin{${environment}} ${rows.join(" \\\\ ")} \\end{${environment}}`;
   }
 
@@ -512,13 +518,14 @@ const WRITERS = { // label -> [LaTeX, level]
   curl: (writer, node) => writer.writeNabla(node),
   laplace: (writer, node) => writer.writeNabla(node),
   boundary: (writer, node) => [`\\partial ${writer.print(node.children[0], LEVEL.closed)}`, LEVEL.open],
+  delta: (writer, node) => [`\\Delta ${writer.print(node.children[0], LEVEL.closed)}`, LEVEL.closed],
   factorial: (writer, node) => [`${writer.print(node.children[0], LEVEL.closed)}!`, LEVEL.closed],
   binom: (writer, node) => [writer.writeBinomial(node), LEVEL.atom],
   column: (writer, node) => [`\\begin{pmatrix} ${writer.join(node.children, " \\\\ ")} \\end{pmatrix}`, LEVEL.atom],
   matrix: (writer, node) => [writer.writeTable(node, writer.free.bracket && node.children.length !== 2 ? writer.pick(["pmatrix", "bmatrix"]) : "bmatrix"), LEVEL.atom],
   det: (writer, node) => [writer.writeTable(node, "vmatrix"), LEVEL.atom],
   cases: (writer, node) => [writer.writeTable(node, "cases"), LEVEL.atom],
-  rows: (writer, node) => [`\\begin{gathered} ${writer.join(node.children, " \\\\ ")} \\end{gathered}`, LEVEL.list],
+  rows: (writer, node) => [`\\begin{gathered} ${writer.join(node.children.filter((row) => row.label !== "empty"), " \\\\ ")} \\end{gathered}`, LEVEL.list],
   with: (writer, node) => [writer.join(node.children, writer.pick([", \\quad ", "\\quad ", "\\qquad "])), LEVEL.list],
   list: (writer, node) => [writer.join(node.children, ", ", LEVEL.implication), LEVEL.list],
   tuple: around("(", ")"), commutator: around("[", "]"), set: around("\\{", "\\}"),
@@ -533,7 +540,7 @@ const WRITERS = { // label -> [LaTeX, level]
   ceil: pickAround([["\\lceil", "\\rceil"], ["\\left\\lceil", "\\right\\rceil"]]),
   given: (writer, node) => [writer.join(node.children, ` ${writer.free.bracket ? writer.pick(["\\mid", "|", "\\,|\\,"]) : "|"} `, LEVEL.relation), LEVEL.given],
   colon: (writer, node) => [writer.join(node.children, " : ", LEVEL.relation), LEVEL.given],
-  rel: (writer, node) => [`${writer.relationTex(node.children[0].text)} ${writer.join(node.children.slice(1), " ")}`, LEVEL.relation],
+  rel: (writer, node) => [`${RELATION_COMMANDS[node.children[0].text]?.[0] ?? node.children[0].text} ${writer.join(node.children.slice(1), " ")}`, LEVEL.relation],
   chain: (writer, node) => [node.children.map((link, k) => `${k ? "" : writer.print(link.children[0], LEVEL.sum)} ${RELATION_COMMANDS[link.label]?.[0] ?? link.label} ${writer.print(link.children[1], LEVEL.sum)}`).join(" "), LEVEL.relation],
   "∀": (writer, node) => [`\\forall ${writer.print(node.children[0])}`, LEVEL.given],
   "∃": (writer, node) => [`\\exists ${writer.print(node.children[0])}`, LEVEL.given],

@@ -12,6 +12,7 @@
 const words = (text) => new Set(text.split(" "));
 const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
 const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
+const ARITIES = { msub: 2, msup: 2, msubsup: 3, munder: 2, mover: 2, munderover: 3, mfrac: 2, mroot: 2 };
 const SIGN_NAMES = new Map(Object.entries({
   "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
   "≦": "≤", "≧": "≥", "⋆": "∗", "*": "∗", "⋅": "·", "∙": "·", "•": "·", "≔": ":=", "≕": "=:", "∼": "~", "⊆": "⊂", "⊇": "⊃",
@@ -20,6 +21,7 @@ const SIGN_NAMES = new Map(Object.entries({
 const LETTER_NAMES = new Map(Object.entries({
   "ϵ": "ε", "ϕ": "φ", "ϑ": "θ", "ϱ": "ρ", "ς": "σ", "ϖ": "π", "ℓ": "l", "ℒ": "L", "ℋ": "H", "ℎ": "h", "ℙ": "P", "𝔼": "E", "∆": "Δ",
 }));
+const VARIANT_LETTERS = /[ϵϕϑϱςϖ]/g;
 const FUNCTION_NAMES = new Map(Object.entries({
   Pr: "P", Prob: "P", ln: "log", Log: "log", tr: "trace", Tr: "trace", Var: "var", Cov: "cov", sgn: "sign", tg: "tan", rot: "curl", lg: "log",
 }));
@@ -188,6 +190,12 @@ class OperatorParser {
     const out = new Array(this.count[i]);
     for (let k = 0; k < out.length; k++) out[k] = this.first[i] + k;
     return out;
+  }
+
+  // The operands of a fraction or a base with its scripts; KaTeX writes \operatorname as two nodes.
+  partsOf(i) {
+    const nodes = this.childrenOf(i);
+    return nodes.length > ARITIES[this.tag[i]] ? nodes.filter((k) => this.count[k] || this.meaning[k].text !== "\u2061") : nodes;
   }
 
   textOf(i) {
@@ -380,7 +388,7 @@ class OperatorParser {
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
   readScripted(i) {
-    const tag = this.tag[i], scripts = this.childrenOf(i), base = scripts.shift();
+    const tag = this.tag[i], scripts = this.partsOf(i), base = scripts.shift();
     const core = this.coreOf(base);
     const isSymbol = !this.count[core] && (this.tag[core] === "mo" || this.tag[core] === "mi");
     const sign = this.signOf(core).replace(/\s+/g, ""), role = ROLES.get(sign) ?? 0;
@@ -771,7 +779,7 @@ class OperatorParser {
   // --- single nodes ----------------------------------------------------------------------------------------------
 
   parseNode(i) {
-    const tag = this.tag[i], count = this.count[i];
+    const tag = this.tag[i], count = tag === "mfrac" ? this.partsOf(i).length : this.count[i];
     if (tag === "mn" && !count) return leaf("n", this.meaning[i].number, i);
     if (tag === "mfrac" && count === 2) return this.parseFraction(i);
     if (tag === "msqrt") return branch("sqrt", [this.parseNodes(this.childrenOf(i))], i);
@@ -796,7 +804,7 @@ class OperatorParser {
   }
 
   parseFraction(i) {
-    const [above, below] = this.childrenOf(i).map((k) => this.parseAt(k));
+    const [above, below] = this.partsOf(i).map((k) => this.parseAt(k));
     if (this.attributes[i].isBare) return branch("binom", [above, below], i);
     const fraction = branch("frac", [above, below], i), over = this.readDifferential(above), under = over && this.readDifferential(below);
     if (!under || !under.rest.length) return fraction;
@@ -840,7 +848,7 @@ class OperatorParser {
     const ranges = letters.some((letter) => this.indices.has(letter)) || node.label === "+";
     if (base.label === "fn" && !ranges) return base.with({ at }); // a base of a logarithm, a space of a norm
     if (base.label !== "v" || ranges || isWild(base) || letters.some((letter) => letter[0] === "?")) return branch("idx", [base, ...members], at);
-    const named = leaf("v", base.text + "_" + this.textOf(i).replace(/\s/g, ""), at);
+    const named = leaf("v", base.text + "_" + this.textOf(i).replace(/\s/g, "").replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter)), at);
     [named.base, named.letters, named.subscript] = [base.text, this.differentiated.has(base.text) ? letters : null, node];
     return named;
   }
