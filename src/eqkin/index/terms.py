@@ -40,17 +40,15 @@ from eqkin.trees.operators import (
 )
 from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
 
-# Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours, triples of neighbours
-# whatever their names. Of operator trees: operators with all that is below them, paths without names, whole statements.
-PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, ("label", "sibling", "renamed3")))
+# Families of terms that are indexed. Of presentation trees: symbols, pairs of neighbours. Of operator trees: operators
+# with all that is below them, paths without names, whole statements.
+PRESENTATION_FAMILIES = tuple(map(TERM_FAMILIES.index, ("label", "sibling")))
 NAMED_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("subtree",))
-NAMELESS_FAMILIES = tuple(
-    FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "anytree", "form")
-)
+NAMELESS_FAMILIES = tuple(FIRST_OPERATOR_FAMILY + OPERATOR_TERM_FAMILIES.index(name) for name in ("anypath", "form"))
 PATTERN_FAMILIES = (*NAMED_FAMILIES, *NAMELESS_FAMILIES[:-1])  # of parts, not of whole statements
 TERM_SCHEME = 4  # raise it when operator trees, the terms of a tree, their codes, or the indexed families change
 
-MAX_POSTINGS_READ = 150_000  # per query
+MAX_POSTINGS_READ = 100_000  # per query and kind of terms
 MIN_TERMS_READ = 3  # per query, however long their lists are
 _SAMPLE_STRIDE = 37  # one score of this many is sampled to guess which are among the best
 _LENGTH_PIVOT = np.float32(0.35)  # how much a formula's size counts against it

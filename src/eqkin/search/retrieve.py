@@ -40,7 +40,7 @@ class RetrievalSettings:
     named_candidates: int = 300  # by terms of operator trees with names
     nameless_candidates: int = 300  # by terms of operator trees without names
     text_candidates: int = 300
-    ranked_candidates: int = 250  # that are compared by all features
+    ranked_candidates: int = 200  # that are compared by all features
     scored_factor: int = 4  # times as many equations whose common terms are known
     wildcard_factor: int = 3  # times as many candidates by terms for a query with wildcards, whose vector says little
     vector_weight: float = 0.4

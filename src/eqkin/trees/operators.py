@@ -156,8 +156,9 @@ class OperatorForest:
         nodes, new_offsets = _gather(offsets, rows)
         statements, new_form_offsets = _gather(form_offsets, rows)
         used, label = np.unique(arrays["label"][nodes], return_inverse=True)
-        text, ends = arrays["label_text"], arrays["label_end"].astype(np.int64)
-        starts = np.concatenate(([0], ends))[used] if len(used) else used
+        used = used.astype(np.int64)
+        text, ends = arrays["label_text"], arrays["label_end"]
+        starts = np.where(used > 0, ends[used - 1], 0)
         names = [
             text[start:end].tobytes().decode("utf-8", "surrogatepass")
             for start, end in zip(starts.tolist(), ends[used].tolist(), strict=True)
