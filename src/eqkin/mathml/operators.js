@@ -1223,39 +1223,58 @@ const MAX_TERMS = 24; // of an expanded side
 const MAX_COEFFICIENT = 1e9;
 const DENOMINATORS = [1, 2, 3, 4, 6, 12]; // of powers
 
+class Factor {
+  constructor(node, power) {
+    this.node = node; // its hash is known
+    this.power = power;
+  }
+}
+
 class Monomial {
   constructor(numerator, denominator, factors) {
     this.numerator = numerator;
     this.denominator = denominator;
-    this.factors = factors; // Map: hash of an operand -> [operand, power]
+    this.factors = factors; // each operand once
   }
 }
-const findDivisor = (a, b) => { while (b) [a, b] = [b, a % b]; return Math.abs(a) || 1; };
-const makeAtom = (node, power = 1) => [new Monomial(1, 1, new Map([[hashTree(node), [node, power]]]))];
+const findDivisor = (a, b) => { while (b) { const rest = a % b; a = b; b = rest; } return Math.abs(a) || 1; };
+const NO_FACTORS = Object.freeze([]);
 
-function multiplyMonomials(a, b) {
-  const factors = new Map(a.factors), numerator = a.numerator * b.numerator, denominator = a.denominator * b.denominator;
-  for (const [key, [node, power]] of b.factors) {
-    const sum = power + (factors.get(key)?.[1] ?? 0);
-    if (sum) factors.set(key, [node, sum]); else factors.delete(key);
-  }
+function makeAtom(node, power = 1) {
+  hashTree(node);
+  return [new Monomial(1, 1, [new Factor(node, power)])];
+}
+
+function makeConstant(numerator, denominator, factors = NO_FACTORS) {
   const divisor = denominator === 1 ? 1 : findDivisor(numerator, denominator);
   return new Monomial(numerator / divisor, denominator / divisor, factors);
 }
 
+// Multiply a list of factors, in place, by others. There are few, so they are compared one by one.
+function multiplyFactors(factors, others) {
+  for (const other of others) {
+    const at = factors.findIndex((factor) => factor.node.hash === other.node.hash);
+    if (at < 0) { factors.push(other); continue; }
+    const power = factors[at].power + other.power;
+    if (power) factors[at] = new Factor(other.node, power); else factors.splice(at, 1);
+  }
+  return factors;
+}
+
+function multiplyMonomials(a, b) {
+  const factors = b.factors.length ? multiplyFactors(a.factors.slice(), b.factors) : a.factors;
+  return makeConstant(a.numerator * b.numerator, a.denominator * b.denominator, factors);
+}
+
 function multiplyAll(sums) { // of one monomial each
-  const factors = new Map();
+  const factors = [];
   let numerator = 1, denominator = 1;
   for (const [term] of sums) {
     numerator *= term.numerator;
     denominator *= term.denominator;
-    for (const [key, [node, power]] of term.factors) {
-      const before = factors.get(key), sum = before === undefined ? power : before[1] + power;
-      if (sum) factors.set(key, [node, sum]); else factors.delete(key);
-    }
+    multiplyFactors(factors, term.factors);
   }
-  const divisor = denominator === 1 ? 1 : findDivisor(numerator, denominator);
-  return new Monomial(numerator / divisor, denominator / divisor, factors);
+  return makeConstant(numerator, denominator, factors);
 }
 
 function multiplySums(a, b) {
@@ -1268,14 +1287,13 @@ function addUp(monomials) {
   const out = new Map();
   for (const term of monomials) {
     let key = 0;
-    for (const [hash, factor] of term.factors) key = (key + mixPair(hash, Math.round(factor[1] * 5040))) | 0;
+    for (const { node, power } of term.factors) key = (key + mixPair(node.hash, Math.round(power * 5040))) | 0;
     const before = out.get(key);
     if (before === undefined) { out.set(key, term); continue; }
-    const numerator = before.numerator * term.denominator + term.numerator * before.denominator, denominator = before.denominator * term.denominator;
-    const divisor = findDivisor(numerator, denominator);
-    if (numerator) out.set(key, new Monomial(numerator / divisor, denominator / divisor, term.factors)); else out.delete(key);
+    const numerator = before.numerator * term.denominator + term.numerator * before.denominator;
+    if (numerator) out.set(key, makeConstant(numerator, before.denominator * term.denominator, term.factors)); else out.delete(key);
   }
-  return [...out.values()];
+  return out.size === monomials.length ? monomials : [...out.values()];
 }
 
 const negateAll = (monomials) => monomials.map((term) => new Monomial(-term.numerator, term.denominator, term.factors));
@@ -1299,10 +1317,11 @@ function expand(node) {
 }
 
 function expandNode(node) {
+  if (!node.children.length && node.label !== "n") return makeAtom(node);
   let out = null;
   if (node.label === "n") {
     const value = readNumber(node);
-    out = value && (value[0] ? [new Monomial(value[0], value[1], new Map())] : []);
+    out = value && (value[0] ? [makeConstant(value[0], value[1])] : []);
   } else if (node.label === "neg") return negateAll(expand(node.children[0]));
   else if (node.label === "+") out = addUp(node.children.flatMap(expand));
   else if (node.label === "*") {
@@ -1318,8 +1337,7 @@ function expandNode(node) {
   } else if (node.label === "f:log" && node.children.length === 1) {
     const inner = expand(node.children[0]);
     if (inner.length === 1 && inner[0].numerator > 0) out = takeLogarithm(inner[0], node.at);
-  }
-  else if (BIG_SUMS.has(node.label)) out = pullOutConstants(node);
+  } else if (BIG_SUMS.has(node.label)) out = pullOutConstants(node);
   const isExact = out !== null && out.length <= MAX_TERMS && out.every((term) => Math.abs(term.numerator) < MAX_COEFFICIENT && term.denominator < MAX_COEFFICIENT);
   return isExact ? out : makeAtom(node);
 }
@@ -1329,11 +1347,9 @@ function pullOutConstants(node) {
   const body = expand(node.children[0]), bound = new Set();
   for (const range of node.children.slice(1)) if (range.label !== "to") collectVariables(range, bound);
   if (body.length !== 1 || !bound.size) return null;
-  const outside = new Monomial(body[0].numerator, body[0].denominator, new Map()), inside = new Monomial(1, 1, new Map());
-  for (const [key, factor] of body[0].factors) {
-    const variables = collectVariables(factor[0], new Set());
-    ([...variables].some((name) => bound.has(name)) ? inside : outside).factors.set(key, factor);
-  }
+  const isBound = ({ node: factor }) => [...collectVariables(factor, new Set())].some((name) => bound.has(name)), [{ factors }] = body;
+  const outside = makeConstant(body[0].numerator, body[0].denominator, factors.filter((factor) => !isBound(factor)));
+  const inside = makeConstant(1, 1, factors.filter(isBound));
   return multiplySums([outside], makeAtom(branch(node.label, [buildSum([inside], node.at), ...node.children.slice(1)], node.at)));
 }
 
@@ -1361,39 +1377,40 @@ function raise(base, power) {
 function raiseSymbolically(node) {
   const base = expand(node.children[0]), exponent = expand(node.children[1]);
   if (base.length !== 1 || base[0].numerator < 0 || exponent.length > 4) return null;
-  const factors = [...base[0].factors.values()];
-  for (const [value, power] of [[base[0].numerator, 1], [base[0].denominator, -1]]) if (value !== 1) factors.push([number(String(value), node.at), power]);
-  let out = [new Monomial(1, 1, new Map())];
+  const factors = listFactors(base[0]);
+  let out = [makeConstant(1, 1)];
   for (const term of exponent) {
     const unit = new Monomial(1, 1, term.factors), times = term.numerator / term.denominator;
-    for (const [factor, power] of factors)
-      out = multiplySums(out, term.factors.size ? makeAtom(branch("pow", [factor, buildSum([unit], node.at)], node.at), power * times) : raise(factor, power * times));
+    for (const { node: factor, power } of factors)
+      out = multiplySums(out, term.factors.length ? makeAtom(branch("pow", [factor, buildSum([unit], node.at)], node.at), power * times) : raise(factor, power * times));
   }
   return out;
 }
 
+// The factors of a monomial, its numbers among them.
+function listFactors(term) {
+  const factors = term.factors.slice();
+  for (const [value, power] of [[term.numerator, 1], [term.denominator, -1]]) if (value !== 1) factors.push(makeAtom(number(String(value), 0), power)[0].factors[0]);
+  return factors;
+}
+
 function raiseMonomial(term, power) {
-  const factors = new Map([...term.factors].map(([key, [node, p]]) => [key, [node, p * power]]));
+  const factors = term.factors.map((factor) => new Factor(factor.node, factor.power * power));
   if (Number.isInteger(power)) {
     const [above, below] = [term.numerator ** Math.abs(power), term.denominator ** Math.abs(power)];
     return power > 0 ? new Monomial(above, below, factors) : new Monomial(above < 0 ? -below : below, Math.abs(above), factors);
   }
   if (term.numerator < 0) return null;
-  let out = new Monomial(1, 1, factors);
-  for (const [value, p] of [[term.numerator, power], [term.denominator, -power]])
-    if (value !== 1) [out] = multiplySums([out], makeAtom(number(String(value), 0), p));
-  return out;
+  const numbers = listFactors(new Monomial(term.numerator, term.denominator, NO_FACTORS));
+  return new Monomial(1, 1, multiplyFactors(factors, numbers.map((factor) => new Factor(factor.node, factor.power * power))));
 }
 
 // log(a^p b^q) = p log a + q log b; the logarithm of an exponential is its exponent.
 function takeLogarithm(term, at) {
-  const parts = [];
-  for (const [value, power] of [[term.numerator, 1], [term.denominator, -1]]) if (value !== 1) parts.push([number(String(value), at), power]);
-  parts.push(...term.factors.values());
-  return addUp(parts.flatMap(([node, power]) => {
+  return addUp(listFactors(term).flatMap(({ node, power }) => {
     const scale = toFraction(power), exponential = node.label === "pow" && isEuler(node.children[0]);
     const inner = exponential ? expand(node.children[1]) : makeAtom(branch("f:log", [node], at));
-    return scale === null ? makeAtom(branch("f:log", [node], at), power) : multiplySums(inner, [new Monomial(scale[0], scale[1], new Map())]);
+    return scale === null ? makeAtom(branch("f:log", [node], at), power) : multiplySums(inner, [makeConstant(scale[0], scale[1])]);
   }));
 }
 
@@ -1405,8 +1422,8 @@ function toFraction(power) {
 function buildSum(terms, at) {
   const nodes = terms.map((term) => {
     const factors = [];
-    if (Math.abs(term.numerator) !== 1 || term.denominator !== 1 || !term.factors.size) factors.push(number(`${Math.abs(term.numerator)}/${term.denominator}`, at));
-    for (const [node, power] of term.factors.values()) factors.push(power === 1 ? node : branch("pow", [node, number(toFraction(power)?.join("/") ?? power.toFixed(6), at)], at));
+    if (Math.abs(term.numerator) !== 1 || term.denominator !== 1 || !term.factors.length) factors.push(number(`${Math.abs(term.numerator)}/${term.denominator}`, at));
+    for (const { node, power } of term.factors) factors.push(power === 1 ? node : branch("pow", [node, number(toFraction(power)?.join("/") ?? power.toFixed(6), at)], at));
     const product = combine("*", factors, at);
     return term.numerator < 0 ? branch("neg", [product], at) : product;
   });
@@ -1415,36 +1432,36 @@ function buildSum(terms, at) {
 
 // Multiply all terms so that no operand has a negative power, or a positive one in all of them.
 function clearDenominators(terms) {
-  const lowest = new Map();
+  const lowest = [];
   let numerators = 0, denominators = 1;
   for (const term of terms) {
     numerators = findDivisor(term.numerator, numerators);
     denominators *= term.denominator / findDivisor(term.denominator, denominators);
-    for (const [key, [node, power]] of term.factors) {
-      const before = lowest.get(key);
-      if (before === undefined) lowest.set(key, [node, power, 1]);
-      else { before[1] = Math.min(before[1], power); before[2]++; }
+    for (const { node, power } of term.factors) {
+      const before = lowest.find((entry) => entry.node.hash === node.hash);
+      if (before === undefined) lowest.push({ node, power, times: 1 });
+      else { before.power = Math.min(before.power, power); before.times++; }
     }
   }
-  const inverse = new Map();
-  for (const [key, [node, power, times]] of lowest) {
+  const inverse = [];
+  for (const { node, power, times } of lowest) {
     const least = times < terms.length ? Math.min(power, 0) : power;
-    if (least) inverse.set(key, [node, -least]);
+    if (least) inverse.push(new Factor(node, -least));
   }
-  if (!inverse.size && numerators === denominators) return terms;
+  if (!inverse.length && numerators === denominators) return terms;
   const scale = new Monomial(denominators, numerators || 1, inverse);
   return terms.map((term) => multiplyMonomials(term, scale));
 }
 
 // Expand the sums among the operands, and numbers whose powers have become whole.
 function expandFactors(terms) {
-  const isOpen = ([node, power]) => (node.label === "+" || node.label === "n") && Number.isInteger(power) && power > 0;
-  if (!terms.some((term) => [...term.factors.values()].some(isOpen))) return null;
+  const isOpen = ({ node, power }) => (node.label === "+" || node.label === "n") && Number.isInteger(power) && power > 0;
+  if (!terms.some((term) => term.factors.some(isOpen))) return null;
   return addUp(terms.flatMap((term) => {
-    let out = [new Monomial(term.numerator, term.denominator, new Map([...term.factors].filter(([, factor]) => !isOpen(factor))))];
-    for (const [node, power] of [...term.factors.values()].filter(isOpen)) {
+    let out = [new Monomial(term.numerator, term.denominator, term.factors.filter((factor) => !isOpen(factor)))];
+    for (const { node, power } of term.factors.filter(isOpen)) {
       const value = node.label === "n" && readNumber(node);
-      out = multiplySums(out, value ? [raiseMonomial(new Monomial(value[0], value[1], new Map()), power)] : raise(node, power));
+      out = multiplySums(out, value ? [raiseMonomial(makeConstant(value[0], value[1]), power)] : raise(node, power));
     }
     return out;
   }));
@@ -1452,15 +1469,15 @@ function expandFactors(terms) {
 
 // An equation between two products without roots; between an exponential and a product, its logarithm.
 function simplifyPair(terms) {
-  const [one, other] = terms, both = [...one.factors.values(), ...other.factors.values()];
+  const [one, other] = terms, both = [...one.factors, ...other.factors];
   const sides = [new Monomial(Math.abs(one.numerator), one.denominator, one.factors), new Monomial(Math.abs(other.numerator), other.denominator, other.factors)];
-  if (one.numerator * other.numerator < 0 && both.some(([node]) => node.label === "pow" && isEuler(node.children[0])))
+  if (one.numerator * other.numerator < 0 && both.some(({ node }) => node.label === "pow" && isEuler(node.children[0])))
     return addUp([...takeLogarithm(sides[0], 0), ...negateAll(takeLogarithm(sides[1], 0))]);
-  const degree = DENOMINATORS.find((q) => both.every(([, power]) => Math.abs(power * q - Math.round(power * q)) < 1e-9));
+  const degree = DENOMINATORS.find((q) => both.every(({ power }) => Math.abs(power * q - Math.round(power * q)) < 1e-9));
   if (degree === undefined || degree === 1) return null;
   const sign = degree % 2 || one.numerator * other.numerator < 0 ? -1 : 1;
   const [a, b] = sides.map((side) => raiseMonomial(side, degree));
-  for (const side of [a, b]) for (const factor of side.factors.values()) factor[1] = Math.round(factor[1]);
+  for (const side of [a, b]) for (const factor of side.factors) factor.power = Math.round(factor.power);
   return [a, new Monomial(sign * b.numerator, b.denominator, b.factors)];
 }
 
@@ -1510,7 +1527,7 @@ function weaken(node) {
     if (next.length > MAX_TERMS) return node;
     terms = next;
   }
-  if (!terms.length || terms.every((term) => !term.factors.size)) return node; // an identity: nothing is left of it
+  if (!terms.length || terms.every((term) => !term.factors.length)) return node; // an identity: nothing is left of it
   const left = terms.filter((term) => term.numerator > 0), right = negateAll(terms.filter((term) => term.numerator < 0));
   return branch(node.label === "≈" ? "=" : node.label, [buildSum(left, node.at), buildSum(right, node.at)], node.at);
 }
