@@ -17,6 +17,7 @@ from eqkin.errors import BadInput, CorruptData, LibraryBusy
 from eqkin.executor import Executor
 from eqkin.index import UpdateReport, load_encoder, update_index
 from eqkin.index.manifest import INDEX_FOLDER, IndexManifest
+from eqkin.index.terms import count_unparsed
 from eqkin.library import AddReport
 from eqkin.sources import MetadataSnapshot, open_source
 
@@ -258,6 +259,16 @@ def get_index_sizes(library: Path) -> dict[str, int]:
     except CorruptData:
         return {}
     return manifest.compute_sizes(folder) if manifest else {}
+
+
+def get_unparsed_count(library: Path) -> int:
+    """Count the indexed equations that could not be parsed completely; 0 if there is no index or it is damaged."""
+    folder = library.expanduser() / INDEX_FOLDER
+    try:
+        manifest = IndexManifest.load(folder)
+        return count_unparsed(folder, manifest.terms or ()) if manifest else 0
+    except CorruptData:
+        return 0
 
 
 def describe_sizes(sizes: dict[str, int], equations: int) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eqkin.api import Library
-from eqkin.cli.build import describe_sizes, get_index_sizes
+from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
 from eqkin.cli.console import ProgressDisplay, emit, guard_output
 from eqkin.cli.options import AsJson, LibraryFolder
 
@@ -39,6 +39,7 @@ def stats(
 
     with Library.open(library, create=False) as opened:
         numbers = compute_statistics(opened) | {"index": get_index_sizes(library)}
+        numbers["equations"]["unparsed"] = get_unparsed_count(library)
         emit(numbers, as_json, lambda: print_statistics(numbers))
         if figures:
             from eqkin.plots import draw_library_figures
@@ -65,6 +66,9 @@ def print_statistics(numbers: dict[str, Any]) -> None:
         ("on disk", f"{numbers['bytes'] / 1e6:,.1f} MB"),
         ("converter", f"{numbers['converter']['name']} {numbers['converter']['version']}"),
     ]
+    if "unparsed" in equations:
+        incomplete = f"{equations['unparsed']:,} ({equations['unparsed'] / converted:.2%})"
+        rows.insert(5, ("  of these not parsed completely", incomplete))
     if numbers.get("index"):
         rows.insert(-1, ("  of which the index", describe_sizes(numbers["index"], equations["converted"])))
     for name, value in rows:

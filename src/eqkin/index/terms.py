@@ -255,6 +255,12 @@ def read_trees(folder: Path, entries: Sequence[TermsEntry]) -> Integers:
     return np.concatenate([np.zeros(0, np.int64), *(open_segment(folder, entry).trees for entry in entries)])
 
 
+def count_unparsed(folder: Path, entries: Sequence[TermsEntry]) -> int:
+    """Count the equations of an index's segments that could not be parsed completely."""
+    segments = [open_segment(folder, entry) for entry in entries if entry.scheme == TERM_SCHEME]
+    return sum(int(np.count_nonzero(segment.operators["unparsed"])) for segment in segments)
+
+
 @dataclass
 class TermCodec:
     """Merges segments of terms; dead trees are always dropped."""
@@ -367,10 +373,6 @@ class TermIndex:
     def find_known(self, trees: Integers) -> npt.NDArray[np.bool_]:
         """Return which trees are indexed."""
         return self._rows.find_known(trees)
-
-    def count_unparsed(self) -> int:
-        """Count the equations that could not be parsed completely, removed ones included."""
-        return sum(int(np.count_nonzero(segment.operators["unparsed"])) for segment in self._segments)
 
     def count_frequencies(self, codes: Codes) -> Integers:
         """Return the number of equations that have each term."""
