@@ -220,8 +220,9 @@ def open_segment(folder: Path, entry: TermsEntry) -> TermSegment:
         "rows": ("U16", [entry.postings]),
     }
     arrays = open_arrays(folder, entry, wanted | _OPERATOR_ARRAYS, REBUILD_HINT)
-    operators = dict(zip(STORED_TYPES, arrays[len(wanted) :], strict=True))
-    return TermSegment(folder / entry.file, *arrays[: len(wanted)], operators).validate()
+    trees, codes, blocks, offsets, rows, *rest = arrays
+    operators = dict(zip(STORED_TYPES, rest, strict=True))
+    return TermSegment(folder / entry.file, trees, codes, blocks, offsets, rows, operators).validate()
 
 
 def write_segment(folder: Path, trees: Integers, owners: Rows, codes: Codes, operators: OperatorForest) -> TermsEntry:
@@ -362,7 +363,7 @@ class TermIndex:
         rows = self._rows.find_rows(trees)
         part = np.searchsorted(self._rows.starts, rows, "right") - 1
         order = np.argsort(part, kind="stable")
-        forests = [
+        forests: list[OperatorForest] = [
             self._segments[number].get_operators(rows[part == number] - self._rows.starts[number])
             for number in np.unique(part).tolist()
         ]
