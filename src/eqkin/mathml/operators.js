@@ -1145,7 +1145,7 @@ function flatten(node, parent, place) {
 }
 
 // Hash of a tree without the names of variables: their colours tell them apart by where they occur (colour refinement).
-function hashRenamed(root, rounds = 1) { // a second round told no further formulas apart among 20,000
+function hashRenamed(root, rounds = 2) {
   flat.size = 0;
   flat.variables.clear();
   flatten(root, -1, 0);
