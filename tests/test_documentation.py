@@ -100,7 +100,7 @@ def test_python_examples_run(tmp_path, monkeypatch, capsys):
         exec(compile(example, document, "exec"), names)
     assert capsys.readouterr().out.startswith("1 papers, 2 equations\n")
     assert [hit.equation.latex for hit in names["results"].hits][0].strip() == r"p = \frac{a}{a + b}"
-    assert names["vectors"].shape == (2, 64)
+    assert names["vectors"].shape == (2, 128)
 
 
 def test_readme_is_short():

@@ -21,6 +21,7 @@ CPU = torch.device("cpu")
 SHAPE = {"width": "12", "layers": "2", "dimensions": "6", "batch": "8"}
 RECIPE = get_recipe("eqkin").override(SHAPE | {"renamed": "0.5"})
 WEIGHTLESS = {"structure_weight": "0", "context_weight": "0", "words_weight": "0"}
+WEIGHTS = {"structure_weight": "1", "context_weight": "0.3", "words_weight": "0.7"}
 AS_IT_IS = {"renamed": "0", "masking": "0"}
 
 
@@ -62,7 +63,7 @@ def seen(made: EqkinObjective, training_data: TrainingData, trees: torch.Tensor,
 
 
 def test_objective_returns_the_losses_of_its_batch(training_data: TrainingData) -> None:
-    recipe = RECIPE.override(AS_IT_IS | {"words_weight": "0.7", "context_weight": "0.3", "temperature": "0.2"})
+    recipe = RECIPE.override(AS_IT_IS | WEIGHTS | {"temperature": "0.2"})
     made, trees = objective(training_data, recipe).eval(), drawn(training_data)
     assert made.parts == ("structure", "context", "words") and made.words is not None
     batch = training_data.forest.collate(trees, torch.arange(int(training_data.forest.get_sizes(trees).sum())))

@@ -35,11 +35,12 @@ SMALL = {
     "width": "16", "layers": "3", "dimensions": "16", "batch": "8", "triplets": str(8 * STEPS), "warm_up": "3",
     "learning_rate": "1e-4", "held_out": "0.25",
 }  # fmt: skip
+WEIGHTS = {"structure_weight": "1", "context_weight": "0.3"}
 RECIPES = {
     "histogram": get_recipe("paper").override(SMALL),
     "triplet": get_recipe("paper").override(SMALL | {"loss": "triplet", "normalised": "1", "renamed": "0.5"}),
-    "kin": get_recipe("eqkin").override(SMALL | {"renamed": "0.3"}),
-    "kin of sums": get_recipe("eqkin").override(SMALL | {"kind": "sum", "normalised": "0,2"}),
+    "kin": get_recipe("eqkin").override(SMALL | WEIGHTS | {"renamed": "0.3"}),
+    "kin of sums": get_recipe("eqkin").override(SMALL | WEIGHTS | {"kind": "sum", "normalised": "0,2"}),
 }
 RESUMED = RECIPES["histogram"].override({"averaged": "0.5", "weight_decay": "0.01", "kind": "mix"})
 KILLED_AT = 9
