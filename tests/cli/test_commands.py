@@ -68,6 +68,7 @@ def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
         "repaired": 0,
         "diagrams": 0,
         "failed": {},
+        "unparsed": 0,
     }
     assert "1 papers, 1 equations, 1 trees: no problems" in runner.invoke(app, ["verify", "--library", library]).stdout
     line = json.loads(runner.invoke(app, ["export", "--library", library]).stdout)

