@@ -196,10 +196,22 @@ _EMPTY = OperatorForest([], _NO_NUMBERS, _NO_NUMBERS, _NO_NUMBERS, _NO_OFFSETS, 
 
 def extract_operator_terms(forest: OperatorForest) -> Terms:
     """Return the terms of each tree; families are numbered from `FIRST_OPERATOR_FAMILY`."""
-    seeds = hash_strings(f"operator {family}" for family in OPERATOR_TERM_FAMILIES)
+    return extract_tree_terms(forest, "operator", OPERATOR_TERM_FAMILIES, FIRST_OPERATOR_FAMILY)
+
+
+def extract_tree_terms(forest: OperatorForest, kind: str, families: Sequence[str], first: int) -> Terms:
+    """Return terms of the first few families, with codes of their own for each kind of tree.
+
+    Args:
+        forest: Trees.
+        kind: Kind of the trees, which enters the codes.
+        families: Names of the families.
+        first: Number of the first family.
+    """
+    seeds = hash_strings(f"{kind} {family}" for family in families)
     keys = [
-        make_term_keys(tree, combine_hashes(seed[None], code), FIRST_OPERATOR_FAMILY + at)
-        for at, (seed, (tree, code)) in enumerate(zip(seeds, _iter_families(forest), strict=True))
+        make_term_keys(tree, combine_hashes(seed[None], code), first + at)
+        for at, (seed, (tree, code)) in enumerate(zip(seeds, _iter_families(forest), strict=False))
     ]
     tree, code, family, count = count_terms(np.concatenate(keys))
     return Terms(_accumulate(np.bincount(tree, minlength=len(forest))), code, family, count)

@@ -32,7 +32,7 @@ from eqkin.trees.normal import Normaliser, NormalNodes
 TERM_FAMILIES = ("label", "path", "path2", "apath2", "sibling", "run2", "run3", "renamed2", "renamed3")
 MAX_NGRAM_NODES = 24
 _NODES_PER_BLOCK = 200_000  # nodes processed at a time
-_FAMILY_BITS = 4
+_FAMILY_BITS = 5
 
 
 @dataclass(frozen=True)
