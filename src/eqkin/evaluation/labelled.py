@@ -40,7 +40,7 @@ from eqkin.evaluation.systems.base import System
 from eqkin.evaluation.tables import ExperimentResult, Table, TableColumn, TableRow
 from eqkin.latex import parse
 from eqkin.library.parsing import convert_document
-from eqkin.search.rerank import compute_relevance_within
+from eqkin.search.rerank import compare_within
 from eqkin.statistics import (
     RESAMPLES,
     Score,
@@ -238,7 +238,7 @@ def summarize_labelled(
     encoder = encoder or Encoder.load()
     forest = labelled.equations.formulas.forest
     vectors = np.asarray(normalize_rows(encoder.embed(forest)), np.float32)
-    engine = score_labels(compute_relevance_within(forest, vectors), labelled.labels, resamples=resamples)
+    engine = score_labels(compare_within(forest, vectors), labelled.labels, resamples=resamples)
     alone = score_labels(compute_products(vectors, vectors), labelled.labels, resamples=resamples)
 
     def to_percent(share: float | None) -> float | None:

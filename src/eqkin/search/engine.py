@@ -24,7 +24,7 @@ from eqkin.search.features import extract_features
 from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
 from eqkin.search.query import FormulaReader, Preview
-from eqkin.search.rerank import Ranker, load_bundled_ranker, rerank
+from eqkin.search.rerank import rerank
 from eqkin.search.results import (
     WEAK_SCORE,
     EquationRecord,
@@ -58,7 +58,6 @@ class SearchEngine:
         collection: A library or its folder; or any other `SearchBackend`, which the engine then closes.
         encoder: The network that embeds queries, the same that made the collection's vectors. By default that of the
             library; the bundled one if it has none.
-        ranker: Scores candidates; by default the bundled one.
         per_paper: Hits of one paper, if there are enough others.
         retrieval: How many candidates are retrieved.
     """
@@ -68,11 +67,9 @@ class SearchEngine:
         collection: LibraryFiles | str | os.PathLike[str] | SearchBackend,
         encoder: Encoder | None = None,
         *,
-        ranker: Ranker | None = None,
         per_paper: int = HITS_PER_PAPER,
         retrieval: RetrievalSettings = SETTINGS,
     ) -> None:
-        self.ranker = ranker or load_bundled_ranker()
         self.formulas = FormulaReader()
         self.per_paper, self.retrieval = per_paper, retrieval
         if isinstance(collection, LibraryFiles | str | os.PathLike):
@@ -206,7 +203,7 @@ class SearchEngine:
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
         unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
-        return QueryFeatures(latex, mathml, root, unit, extract_features(plain), operators, pattern)
+        return QueryFeatures(latex, mathml, root, unit, extract_features(plain, None if wildcards else operators), operators, pattern)
 
     def _search(self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch) -> Results:
         with self.backend.snapshot() as snapshot:
@@ -220,7 +217,7 @@ class SearchEngine:
     ) -> Results:
         candidates = retrieve(snapshot, query, options, self.retrieval)
         clock.record("candidates")
-        ranked = rerank(query, candidates, self.ranker, text=bool(options.text))
+        ranked = rerank(query, candidates, text=bool(options.text))
         facets = count_facets(ranked)
         chosen = self._choose(ranked, candidates, options)
         if query is not None and len(chosen) < options.k and candidates.has_rest:

@@ -13,11 +13,12 @@ from eqkin.encoder.encoder import Encoder
 from eqkin.errors import BadInput
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.query import FormulaReader
-from eqkin.search.rerank import RERANK_DEPTH, Ranker, compute_relevance, load_bundled_ranker
+from eqkin.search.rerank import compare_collections
 from eqkin.search.wildcards import Pattern, rank_matches_first, replace_wildcards
 from eqkin.trees import Forest, ForestBuilder
 
 _UNREADABLE_SCORE = -1.0  # below any score
+_MATCHED_FORMULAS = 1_000  # most relevant formulas that are compared with a topic's wildcards
 _TOPICS_PER_BATCH = 128  # whose scores are in memory together
 
 
@@ -87,10 +88,10 @@ def encode_formulas(
 
 
 def iter_run_lines(
-    topics: EncodedFormulas, formulas: EncodedFormulas, tag: str = "eqkin", ranker: Ranker | None = None
+    topics: EncodedFormulas, formulas: EncodedFormulas, tag: str = "eqkin"
 ) -> Iterator[str]:
     """Yield lines `topic Q0 formula rank score tag` that rank all formulas for each topic, unreadable ones last."""
-    rows = _iter_scores(topics, formulas, ranker or load_bundled_ranker())
+    rows = _iter_scores(topics, formulas)
     unreadable = [name for name in formulas.names if name in formulas.problems]
     names = [*formulas.readable, *unreadable]
     for topic in topics.names:
@@ -98,7 +99,7 @@ def iter_run_lines(
         if topic not in topics.problems:
             found = next(rows)
             if topic in topics.patterns:
-                best = np.argsort(-found, kind="stable")[:RERANK_DEPTH].tolist()
+                best = np.argsort(-found, kind="stable")[:_MATCHED_FORMULAS].tolist()
                 operators = parse_operators(formulas.forest.select(best))
                 found = rank_matches_first(found, topics.patterns[topic], operators, best)
             scores[: len(found)] = found
@@ -108,10 +109,10 @@ def iter_run_lines(
 
 
 def _iter_scores(
-    topics: EncodedFormulas, formulas: EncodedFormulas, ranker: Ranker
+    topics: EncodedFormulas, formulas: EncodedFormulas
 ) -> Iterator[npt.NDArray[np.float32]]:
     """Yield the scores of all readable formulas for each readable topic."""
     for start in range(0, len(topics.forest), _TOPICS_PER_BATCH):
         some = np.arange(start, min(start + _TOPICS_PER_BATCH, len(topics.forest)))
         asked = topics.forest.select(some)
-        yield from compute_relevance(asked, topics.vectors[some], formulas.forest, formulas.vectors, ranker)
+        yield from compare_collections(asked, topics.vectors[some], formulas.forest, formulas.vectors)

@@ -21,6 +21,8 @@ from safetensors import numpy as safetensors
 from eqkin.errors import CorruptData
 from eqkin.storage import write_file
 from eqkin.trees.forest import Forest
+from eqkin.trees.operators import OperatorForest, extract_operator_terms
+from eqkin.trees.outlines import extract_outline_terms
 from eqkin.trees.terms import extract_terms
 
 BUNDLED_FREQUENCIES = Path(__file__).parent / "frequencies.safetensors"
@@ -42,9 +44,14 @@ class DocumentFrequencies:
     counts: npt.NDArray[np.uint32]  # number of formulas with each term
 
     @classmethod
-    def from_forest(cls, forest: Forest, kept: int = _MIN_FORMULAS) -> DocumentFrequencies:
-        """Count the terms of a forest; terms of fewer than `kept` trees are left out."""
-        codes, counts = np.unique(extract_terms(forest).code, return_counts=True)
+    def from_forest(
+        cls, forest: Forest, operators: OperatorForest | None = None, kept: int = _MIN_FORMULAS
+    ) -> DocumentFrequencies:
+        """Count the terms of a forest, and of its operator trees; terms of fewer than `kept` trees are left out."""
+        terms = [extract_terms(forest).code]
+        if operators is not None:
+            terms += [extract_operator_terms(operators).code, extract_outline_terms(operators).code]
+        codes, counts = np.unique(np.concatenate(terms), return_counts=True)
         often = counts >= kept
         return cls(len(forest), codes[often], counts[often].astype(np.uint32))
 

@@ -19,14 +19,16 @@ from eqkin.evaluation.cache import compute_digest
 from eqkin.evaluation.formulas import Float32s, FormulaSet, compute_products, import_optional, normalize_rows
 from eqkin.evaluation.systems.base import EmbeddingSystem, System
 from eqkin.search import features, rerank
-from eqkin.search.rerank import Ranker
 from eqkin.trees import Forest, Vocabulary, idf
 
 if TYPE_CHECKING:
     from eqkin.training.data import Corpus
 
 SIMILARITIES = ("cosine", "inner product")
-ENGINE_TUNED_ON = ("arqmath-dev", "atlas")  # the ranker was trained on both, and its network's recipe chosen on them
+# sets by which its weights and its network were chosen
+ENGINE_TUNED_ON = (
+    "arqmath-dev", "arqmath2-part", "arqmath3-part", "laws-dev", "named", "wikidata-multi", "atlas", "notations",
+)  # fmt: skip
 
 
 def embed_forest(
@@ -180,10 +182,9 @@ class UntrainedNetwork(GraphSystem):
 
 
 class EngineSystem(System):
-    """The ranking of `eqkin search` and `eqkin rank`: structural overlap, common substrings and vectors.
+    """The ranking of `eqkin search` and `eqkin rank`: common terms of both kinds of trees, and vectors.
 
     Args:
-        weights: File of the ranker's weights; by default the bundled one.
         folder: Folder of the network, or the name of a bundled one; see `Encoder.load`.
         device: Where to embed.
         progress: Called now and then with the number of embedded formulas.
@@ -195,28 +196,21 @@ class EngineSystem(System):
 
     def __init__(
         self,
-        weights: Path = rerank.BUNDLED_RANKER,
         folder: Path | str | None = None,
         *,
         device: str = "auto",
         progress: Callable[[int], None] | None = None,
     ) -> None:
-        self._ranker = Ranker.load(weights)
         self.vector = NetworkSystem("eqkin-vector", "eqkin, vector alone", folder, device=device, progress=progress)
-        files = (weights, idf.BUNDLED_FREQUENCIES)
-        facts = [
-            *(sha256(path.read_bytes()).hexdigest() for path in files),
-            features.FEATURES, features.STANDARDISED_OVER, rerank.RERANK_DEPTH, rerank.FIRST_STAGE_VECTOR_WEIGHT,
-            rerank.LINEAR_SCORE_WEIGHT, features.LINEAR_WEIGHTS,
-        ]  # fmt: skip
+        facts = [sha256(idf.BUNDLED_FREQUENCIES.read_bytes()).hexdigest(), features.WEIGHTS]
         self.learned_from = f"{self.vector.learned_from}, ranking {compute_digest(facts)}"
 
     def rank(self, queries: FormulaSet, formulas: FormulaSet) -> Float32s:
         """Score formulas as the engine does; within one collection, a formula is not a candidate for itself."""
         if queries is formulas:
-            return rerank.compute_relevance_within(formulas.forest, self._encode_unit(formulas), self._ranker)
-        return rerank.compute_relevance(
-            queries.forest, self._encode_unit(queries), formulas.forest, self._encode_unit(formulas), self._ranker
+            return rerank.compare_within(formulas.forest, self._encode_unit(formulas))
+        return rerank.compare_collections(
+            queries.forest, self._encode_unit(queries), formulas.forest, self._encode_unit(formulas)
         )
 
     def _encode_unit(self, formulas: FormulaSet) -> Float32s:
