@@ -14,6 +14,7 @@ from eqkin.search.wildcards import Pattern
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_node
 from eqkin.trees.operators import OperatorForest
+from eqkin.trees.terms import Terms
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class QueryFeatures:
     mathml: str
     root: Node
     vector: Floats  # (d,), of length 1
+    terms: Terms  # of its presentation tree
     formula: FormulaFeatures
     operators: OperatorForest  # one tree
     pattern: Pattern | None = None  # if it has wildcards

@@ -40,6 +40,7 @@ from eqkin.search.retrieve import SETTINGS, RetrievalSettings, retrieve
 from eqkin.search.wildcards import Pattern, replace_wildcards
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_mathml, to_node
+from eqkin.trees.terms import extract_terms
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -203,7 +204,8 @@ class SearchEngine:
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
         unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
-        return QueryFeatures(latex, mathml, root, unit, extract_features(plain, None if wildcards else operators), operators, pattern)
+        formula = extract_features(plain, None if wildcards else operators)
+        return QueryFeatures(latex, mathml, root, unit, extract_terms(plain), formula, operators, pattern)
 
     def _search(self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch) -> Results:
         with self.backend.snapshot() as snapshot:

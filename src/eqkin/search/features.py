@@ -1,15 +1,15 @@
 r"""Similarities of formulas to a query, and the relevance that they add up to.
 
-Terms of three kinds are compared: of presentation trees, of operator trees (`eqkin.trees.operators`) and of their
-outlines (`eqkin.trees.outlines`). A term weighs its saturated count times the square root of its idf. The similarity of
-two formulas by some terms is their common weight $c$, with pivoted length normalisation: long formulas lose less than
-with a cosine,
+Terms of three kinds are compared: pairs of neighbours in presentation trees, terms of operator trees
+(`eqkin.trees.operators`) and of their outlines (`eqkin.trees.outlines`). A term weighs its saturated count times the
+square root of its idf. The similarity of two formulas by some terms is their common weight $c$, with pivoted length
+normalisation: long formulas lose less than with a cosine,
 
 $$ \frac{c}{q^{1 - p}\, f^{p}}, $$
 
-with the query's weight $q$, the formula's $f$ and the pivot $p$. Presentation terms make one similarity, each family of
-operator terms and outline terms makes one of its own, and the vectors make one by their cosine. The relevance of a
-formula is the mean of all, weighted by `WEIGHTS`; similarities by terms of which the query has none are left out.
+with the query's weight $q$, the formula's $f$ and the pivot $p$. Neighbours make one similarity, each family of
+operator terms and outline terms makes one, and the vectors make one by their cosine. The relevance of a formula is the
+mean of all, weighted by `WEIGHTS`; similarities by terms of which the query has none are left out.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from eqkin.trees.operators import (
     extract_operator_terms,
 )
 from eqkin.trees.outlines import FIRST_OUTLINE_FAMILY, OUTLINE_TERM_FAMILIES, extract_outline_terms
-from eqkin.trees.terms import Terms, extract_terms
+from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
 
 WEIGHTS = {
     "vector": 1.25,
-    "presentation": 1.0,
+    "neighbours": 0.6,
     "path": 0.4,
     "anypath": 0.2,
     "subtree": 0.3,
@@ -45,6 +45,7 @@ WEIGHTS = {
     "outline subtree": 0.3,
     "outline anytree": 0.3,
 }
+_NEIGHBOURS = TERM_FAMILIES.index("sibling")
 _LENGTH_PIVOT = 0.35  # how much a formula's size counts against it: 0 not at all, 0.5 as in a cosine
 _EPSILON = np.float32(1e-9)
 
@@ -62,8 +63,11 @@ class WeightedTerms:
     norms: Floats  # (groups, formulas) sums of squared weights
 
     @classmethod
-    def compute(cls, terms: Terms, group: npt.NDArray[np.uint8], groups: int, idf: DocumentFrequencies) -> WeightedTerms:
-        """Compute the weights of terms."""
+    def compute(
+        cls, terms: Terms, group: npt.NDArray[np.uint8], groups: int, idf: DocumentFrequencies
+    ) -> WeightedTerms:
+        """Compute the weights of terms; each family from the first on is a group."""
+        group = (terms.family - first).astype(np.uint8)
         counts = terms.count.astype(np.float32)
         weight = (2 * counts / (counts + 1) * np.sqrt(idf.compute_idf(terms.code))).astype(np.float32)
         cell = group * np.int64(len(terms)) + np.repeat(np.arange(len(terms)), np.diff(terms.offsets))
@@ -100,16 +104,16 @@ class WeightedTerms:
 class FormulaFeatures:
     """Weighted terms of some formulas, ready to be compared."""
 
-    presentation: WeightedTerms
+    neighbours: WeightedTerms
     operators: WeightedTerms
     outlines: WeightedTerms
 
     def __len__(self) -> int:
-        return len(self.presentation.terms)
+        return len(self.neighbours.terms)
 
     def select(self, formulas: Integers) -> FormulaFeatures:
         """Return the features of some of the formulas, in that order."""
-        parts = (self.presentation, self.operators, self.outlines)
+        parts = (self.neighbours, self.operators, self.outlines)
         return FormulaFeatures(*(part.select(formulas) for part in parts))
 
 
@@ -125,13 +129,19 @@ def extract_features(
     """
     idf = idf or load_bundled_frequencies()
     operators = parse_operators(forest) if operators is None else operators
-    presentation, operator = extract_terms(forest), extract_operator_terms(operators)
-    outline = extract_outline_terms(operators)
+    neighbours = _select_family(extract_terms(forest, families=_NEIGHBOURS + 1), _NEIGHBOURS)
+    operator, outline = extract_operator_terms(operators), extract_outline_terms(operators)
     return FormulaFeatures(
-        WeightedTerms.compute(presentation, np.zeros(len(presentation.code), np.uint8), 1, idf),
-        WeightedTerms.compute(operator, operator.family - FIRST_OPERATOR_FAMILY, len(OPERATOR_TERM_FAMILIES), idf),
-        WeightedTerms.compute(outline, outline.family - FIRST_OUTLINE_FAMILY, len(OUTLINE_TERM_FAMILIES), idf),
+        WeightedTerms.compute(neighbours, _NEIGHBOURS, 1, idf),
+        WeightedTerms.compute(operator, FIRST_OPERATOR_FAMILY, len(OPERATOR_TERM_FAMILIES), idf),
+        WeightedTerms.compute(outline, FIRST_OUTLINE_FAMILY, len(OUTLINE_TERM_FAMILIES), idf),
     )
+
+
+def _select_family(terms: Terms, family: int) -> Terms:
+    chosen = terms.family == family
+    before = np.concatenate(([0], np.cumsum(chosen)))
+    return Terms(before[terms.offsets], terms.code[chosen], terms.family[chosen], terms.count[chosen])
 
 
 def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats) -> Floats:
@@ -144,7 +154,7 @@ def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosi
     """
     rows = [cosines[None]]
     for ours, theirs in (
-        (query.presentation, formulas.presentation),
+        (query.neighbours, formulas.neighbours),
         (query.operators, formulas.operators),
         (query.outlines, formulas.outlines),
     ):
@@ -167,7 +177,7 @@ def compute_relevance(
         cosines: Cosines of the query's vector with theirs.
         weights: Weights of the similarities.
     """
-    parts = (query.presentation, query.operators, query.outlines)
+    parts = (query.neighbours, query.operators, query.outlines)
     known = np.concatenate(([True], *(part.norms[:, 0] > 0 for part in parts)))
     chosen = np.where(known, np.array([weights[name] for name in WEIGHTS]), 0).astype(np.float32)
     columns = compute_similarities(query, formulas, cosines)

@@ -125,7 +125,7 @@ def _retrieve_by_formula(
 
 def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tuple[Codes, int, float]]:
     """Return the terms of the query of each kind, how many candidates they find, and their weight."""
-    presentation, operators = query.formula.presentation.terms, extract_operator_terms(query.operators)
+    presentation, operators = query.terms, extract_operator_terms(query.operators)
     named = select_codes(operators, NAMED_FAMILIES), settings.named_candidates, settings.named_weight
     if query.pattern:
         named = find_needed_codes(query.operators), settings.named_candidates, settings.needed_weight

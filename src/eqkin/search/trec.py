@@ -87,9 +87,7 @@ def encode_formulas(
     return EncodedFormulas([name for name, _ in rows], forest, vectors, problems, patterns)
 
 
-def iter_run_lines(
-    topics: EncodedFormulas, formulas: EncodedFormulas, tag: str = "eqkin"
-) -> Iterator[str]:
+def iter_run_lines(topics: EncodedFormulas, formulas: EncodedFormulas, tag: str = "eqkin") -> Iterator[str]:
     """Yield lines `topic Q0 formula rank score tag` that rank all formulas for each topic, unreadable ones last."""
     rows = _iter_scores(topics, formulas)
     unreadable = [name for name in formulas.names if name in formulas.problems]
@@ -108,9 +106,7 @@ def iter_run_lines(
             yield f"{topic} Q0 {names[number]} {rank} {scores[number]:.6f} {tag}\n"
 
 
-def _iter_scores(
-    topics: EncodedFormulas, formulas: EncodedFormulas
-) -> Iterator[npt.NDArray[np.float32]]:
+def _iter_scores(topics: EncodedFormulas, formulas: EncodedFormulas) -> Iterator[npt.NDArray[np.float32]]:
     """Yield the scores of all readable formulas for each readable topic."""
     for start in range(0, len(topics.forest), _TOPICS_PER_BATCH):
         some = np.arange(start, min(start + _TOPICS_PER_BATCH, len(topics.forest)))

@@ -1,8 +1,8 @@
 """Outlines: operator trees without details that authors add or leave out.
 
-An outline has no arguments of functions (`u(x, t)` is `u`), indices, accents, signs, ranges of sums and integrals, norms
-and transposes; every relation is `=`, and a derivative is a quotient. Two ways to write a law often share their outline
-where their operator trees differ. Its terms are those of operator trees, in families of their own.
+An outline has no arguments of functions (`u(x, t)` is `u`), indices, accents, signs, ranges of sums and integrals,
+norms and transposes; every relation is `=`, and a derivative is a quotient. Two ways to write a law often share their
+outline where their operator trees differ. Its terms are those of operator trees, in families of their own.
 """
 
 from __future__ import annotations
@@ -45,9 +45,7 @@ def build_outlines(forest: OperatorForest) -> OperatorForest:
     variable = np.array([name.startswith("v:") for name in labels], bool)[forest.label]
     leaf = np.array([name.startswith(_PLAIN_LEAVES) for name in labels], bool)[forest.label]
     indexed = mark(frozenset({"idx"}))
-    complex_operands = np.bincount(
-        parent[below & ~(variable | leaf | indexed | mark(_DETAILS))], minlength=len(parent)
-    )
+    complex_operands = np.bincount(parent[below & ~(variable | leaf | indexed | mark(_DETAILS))], minlength=len(parent))
     applied = np.flatnonzero(mark(_APPLIED) & (complex_operands == 0) & (forest.n_children > 0))
     applied = applied[variable[applied + 1]]  # the first operand follows its operator
     label[applied] = label[applied + 1]

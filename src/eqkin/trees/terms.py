@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -48,20 +49,20 @@ class Terms:
         return len(self.offsets) - 1
 
 
-def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, normaliser: Normaliser | None = None) -> Terms:
+def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, families: int = len(TERM_FAMILIES)) -> Terms:
     """Return the terms of each tree of a forest; a tree of blanks has none.
 
     Args:
         forest: Trees.
         block: Nodes processed at a time; it does not change the terms.
-        normaliser: The forest's normaliser, if there is one already.
+        families: How many families, from the first on; those of n-grams take most of the time.
     """
-    normaliser, seeds = normaliser or Normaliser(forest), hash_strings(TERM_FAMILIES)
+    normaliser, seeds = Normaliser(forest), hash_strings(TERM_FAMILIES)
     sizes = np.zeros(len(forest) + 1, np.int64)
     parts = [count_terms(np.zeros(0, np.uint64))[1:]]
     for trees, nodes in iter_blocks(forest.offsets, block):
         keys = []
-        for family, (tree, code) in enumerate(_iter_families(normaliser.normalise(trees, nodes))):
+        for family, (tree, code) in enumerate(islice(_iter_families(normaliser.normalise(trees, nodes)), families)):
             keys.append(make_term_keys(tree, combine_hashes(seeds[family : family + 1], code), family))
         counted = count_terms(np.concatenate(keys))
         sizes[trees.start + 1 : trees.stop + 1] = np.bincount(counted[0], minlength=trees.stop - trees.start)
