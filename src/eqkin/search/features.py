@@ -63,9 +63,7 @@ class WeightedTerms:
     norms: Floats  # (groups, formulas) sums of squared weights
 
     @classmethod
-    def compute(
-        cls, terms: Terms, group: npt.NDArray[np.uint8], groups: int, idf: DocumentFrequencies
-    ) -> WeightedTerms:
+    def compute(cls, terms: Terms, first: int, groups: int, idf: DocumentFrequencies) -> WeightedTerms:
         """Compute the weights of terms; each family from the first on is a group."""
         group = (terms.family - first).astype(np.uint8)
         counts = terms.count.astype(np.float32)
