@@ -24,7 +24,6 @@ from eqkin.cli.evaluate import (
 )
 from eqkin.cli.options import LibraryFolder
 from eqkin.cli.train import CorpusFile, load_corpus, require_torch
-from eqkin.errors import BadInput
 from reproduce.report import save_result, write_report
 from reproduce.systems import ALL_SYSTEMS, LARGE_SCALE_SYSTEMS, find_missing_systems, make_all_systems
 
@@ -187,45 +186,55 @@ def examples(library: LibraryFolder, out: CacheFolder = DEFAULT_FOLDER) -> None:
 
 
 @app.command()
-def tune(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the weights, a safetensors file.")],
+def weights(
+    library: LibraryFolder,
     judged_sets: JudgedFolders = None,
     labelled_sets: LabelledFiles = None,
-    atlas: Annotated[bool, typer.Option("--atlas/--no-atlas", help="Also train on the atlas.")] = True,
     model: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Network of the engine.", show_default="the bundled one")
     ] = None,
-    trees: Annotated[int, typer.Option(min=1, max=2_000, help="Number of trees.")] = 120,
+    small: Small = False,
 ) -> None:
-    """Train the ranker of the search engine on judged and labelled sets.
+    """Measure the weights of the ranking on judged and labelled sets, the atlas and the laws to develop with.
 
-    Prints cross-validated scores: topics by weights trained on other topics, labelled sets by weights trained on other
-    sets. The file is trained on all; scores on these sets are then too good. Weights belong to the network they were
-    trained with. In Python, `SearchEngine(library, ranker=Ranker.load(Path(FILE)))` uses them.
+    Prints the scores with all similarities, without each one, and of weights chosen on the other sets. Labelled
+    equations are searched among formulas drawn from the library, as in `sets`.
     """
     from rich.console import Console
 
     from eqkin.encoder.encoder import Encoder
-    from eqkin.evaluation.formulas import import_optional
+    from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE
     from eqkin.evaluation.judged import JudgedSet
-    from eqkin.evaluation.labelled import LabelledSet, load_atlas_set, read_labelled
+    from eqkin.evaluation.labelled import load_atlas_set, read_labelled
     from eqkin.evaluation.tables import to_rich
-    from reproduce.ranker import cross_validate, fit_examples, make_cross_validation_table, make_examples
+    from reproduce.sets import draw_distractors, read_notations
+    from reproduce.weights import compare_set, make_weights_table
 
-    import_optional("sklearn.ensemble")
-    with open_progress(False) as log:
-        known: list[JudgedSet | LabelledSet] = [JudgedSet.read(folder) for folder in judged_sets or []]
-        known += [read_labelled(path) for path in labelled_sets or []] + ([load_atlas_set()] if atlas else [])
-        if not known:
-            raise BadInput("there is nothing to train on: give --judged or --labelled sets")
+    with open_progress(False) as log, Library.open(library, create=False) as opened:
+        judged = [JudgedSet.read(folder) for folder in judged_sets or []]
+        labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), read_notations()[0]]
+        known = [*judged, *labelled]
         check_distinct("sets", [one.name for one in known])
-        log("comparing formulas")
-        found = make_examples(known, Encoder.load(model))
-        scores = cross_validate(found, trees=trees, log=log)
-        log("training on all sets")
-        fit_examples(found, trees).save(file)
-    Console().print(to_rich(make_cross_validation_table(scores)))
-    typer.echo(f"weights written to {file}", err=True)
+        others = draw_distractors(opened, (SMALL_SCALE if small else FULL_SCALE).distractors, labelled)
+        encoder, compared = Encoder.load(model), []
+        for one in known:
+            log(f"{one.name}: comparing formulas")
+            compared.append(compare_set(one, others, encoder))
+        table = make_weights_table(compared, log)
+    Console().print(to_rich(table))
+
+
+@app.command()
+def frequencies(
+    library: Annotated[Path, typer.Argument(metavar="LIBRARY", help="Folder of a large library.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write the table, a safetensors file.")],
+) -> None:
+    """Count the document frequencies of terms in every third equation of a library, as for the bundled table."""
+    from reproduce.weights import count_frequencies
+
+    found = count_frequencies(library)
+    found.save(file)
+    typer.echo(f"{found.formulas:,} formulas, {len(found.codes):,} terms: {file}")
 
 
 @app.command()

@@ -4,8 +4,8 @@
 
 finds candidates, with w chosen on the validation pairs. The similarity of a candidate is reduced by half of its mean
 similarity to its own nearest formulas: what is close to everything is not a good answer. The best candidates are
-reranked by boosted trees trained on the validation pairs. Their features are the engine's similarities, the shared
-letters, numbers and other labels, and how near the query is to the candidate among the candidate's own neighbours.
+reranked by boosted trees trained on the validation pairs. Their features are the engine's similarities, and how near
+the query is to the candidate among the candidate's own neighbours.
 """
 
 from __future__ import annotations
@@ -18,23 +18,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eqkin.evaluation.formulas import (
-    Float32s,
-    compute_products,
-    compute_row_products,
-    import_optional,
-    normalize_rows,
-)
+from eqkin.evaluation.formulas import Float32s, compute_products, import_optional, normalize_rows
 from eqkin.evaluation.measures import compute_mrr
 from eqkin.search.features import (
-    SIMILARITIES,
+    WEIGHTS,
     FormulaFeatures,
     compute_similarities,
     extract_features,
     normalise_by_length,
 )
 from eqkin.trees import Forest, idf
-from eqkin.trees.tokens import LETTER_KIND, NUMBER_KIND
 
 Integers = npt.NDArray[np.int64]
 SimilarityRows = Callable[[slice], Float32s]  # similarities of some formulas to all, -inf to themselves
@@ -49,7 +42,6 @@ _MAX_NEIGHBOURS = 64  # kept for each formula
 _HUBNESS_NEIGHBOURS = 5  # whose mean similarity measures how close a formula is to everything
 _HUBNESS_WEIGHT = np.float32(0.5)
 _QUERY_BATCH = 1_024
-_EPSILON = np.float32(1e-9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,15 +91,14 @@ class SideCandidates:
             )
             for query, others in enumerate(self.formula)
         ]
-        shared = [_compute_bag_overlap(bag, self.formula) for bag in _build_token_bags(features)]
         near = self.nearest[self.formula]
         own = [self.similarity - near[..., :most].mean(axis=2) for most in _NEIGHBOUR_COUNTS]
         closer = np.log1p((near > self.similarity[..., None] + 1e-6).sum(axis=2))
-        size = np.log1p(features.tokens.length)
+        size = np.log1p(np.diff(features.operators.terms.offsets))
         theirs, ours = size[self.formula], np.broadcast_to(size[:, None], self.formula.shape)
         margin = self.similarity - self.nearest[:, :1]
         more = (self.adjusted, self.similarity, *own, closer, margin, theirs, ours, theirs - ours)
-        return np.concatenate((np.stack(engine), *shared, np.stack(more, axis=2)), axis=2, dtype=np.float32)
+        return np.concatenate((np.stack(engine), np.stack(more, axis=2)), axis=2, dtype=np.float32)
 
     def compute_ranks(self, learned: Float32s) -> Integers:
         """Compute the rank of each partner after reranking the candidates by the classifier's scores.
@@ -152,37 +143,6 @@ def _add_relative_features(columns: Float32s) -> Float32s:
     return rows.reshape(-1, rows.shape[2])
 
 
-def _build_token_bags(features: FormulaFeatures) -> list[Any]:
-    """Build bags of letters, numbers and other labels of each formula, weighted by their rarity."""
-    tokens, count = features.tokens, len(features)
-    letter, number = tokens.kind == LETTER_KIND, tokens.kind == NUMBER_KIND
-    bags = []
-    for kind in (letter, number, (tokens.exact > 0) & ~letter & ~number):
-        formula, place = np.nonzero(kind)
-        names, column = np.unique(tokens.label[formula, place], return_inverse=True)
-        shape = count, max(len(names), 1)
-        bag = import_optional("scipy.sparse").csr_matrix((np.ones(len(column), np.float32), (formula, column)), shape)
-        bag.sum_duplicates()
-        rare = np.log((count + 1) / (np.bincount(bag.indices, minlength=shape[1]) + 0.5)).astype(np.float32)
-        bag.data = 2 * bag.data / (bag.data + 1) * rare[bag.indices]
-        bags.append(bag)
-    return bags
-
-
-def _compute_bag_overlap(bag: Any, formula: Integers) -> Float32s:
-    """Compute cosine, share of the query's weight and share of the candidate's, (sides, candidates, 3)."""
-    weight = np.asarray(bag.multiply(bag).sum(axis=1), np.float32).ravel()
-    query, other = np.repeat(np.arange(len(formula)), formula.shape[1]), formula.ravel()
-    parts = [slice(start, start + 65_536) for start in range(0, len(query), 65_536)]
-    common = np.concatenate([compute_row_products(bag[query[part]], bag[other[part]]) for part in parts])
-    ours, theirs = weight[query], weight[other]
-    shares = np.stack(
-        (common / np.sqrt(ours * theirs + _EPSILON), common / (ours + _EPSILON), common / (theirs + _EPSILON)), 1
-    )
-    shares[(ours == 0) & (theirs == 0)] = 1  # both are empty
-    return shares.reshape(*formula.shape, 3)
-
-
 STRUCTURE_WEIGHTS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 
@@ -190,13 +150,15 @@ class StructureOverlap:
     """Structural overlap of all pairs of some formulas, a few rows at a time."""
 
     def __init__(self, forest: Forest) -> None:
-        counted = extract_features(forest, tokens=False)
-        codes, column = np.unique(counted.terms.code, return_inverse=True)
-        shape = len(counted), max(len(codes), 1)
-        self._weights = import_optional("scipy.sparse").csr_matrix(
-            (counted.weight, column.astype(np.int32), counted.terms.offsets), shape
-        )
-        self._norms = counted.norms.sum(axis=0)
+        features = extract_features(forest)
+        parts = (features.neighbours, features.operators, features.outlines)
+        columns = []
+        for part in parts:
+            codes, column = np.unique(part.terms.code, return_inverse=True)
+            cells = (part.weight, column.astype(np.int32), part.terms.offsets)
+            columns.append(import_optional("scipy.sparse").csr_matrix(cells, (len(features), max(len(codes), 1))))
+        self._weights = import_optional("scipy.sparse").hstack(columns, "csr")
+        self._norms = sum((part.norms.sum(axis=0) for part in parts), np.zeros(len(features), np.float32))
 
     def __call__(self, rows: slice) -> Float32s:
         """Compute the overlap of some formulas with all."""
@@ -218,7 +180,7 @@ class EmbeddedSides:
 
 def describe_structure_settings() -> dict[str, Any]:
     """Describe what the overlap and the reranking depend on besides the formulas, for cache keys."""
-    closely = BOOSTING_SETTINGS | {"candidates": RERANK_DEPTH, "similarities": list(SIMILARITIES)}
+    closely = BOOSTING_SETTINGS | {"candidates": RERANK_DEPTH, "similarities": list(WEIGHTS)}
     terms = sha256(idf.BUNDLED_FREQUENCIES.read_bytes()).hexdigest()
     return {"weights": list(STRUCTURE_WEIGHTS), "frequencies": terms, "closely": closely}
 

@@ -12,7 +12,7 @@ from eqkin.evaluation.context import HELD_OUT_FRACTION, SMALL_SCALE, SPLIT_SEED,
 from eqkin.evaluation.equalities import PairSet, split_by_work
 from eqkin.evaluation.finetune import finetune_model
 from eqkin.evaluation.tables import PAPER, Score
-from eqkin.search.features import compute_structural_overlap, extract_features
+from eqkin.search.features import extract_features, normalise_by_length
 from eqkin.training.finetuning import FinetuningConfig
 from eqkin.trees import Vocabulary
 from reproduce.equalities import run_equalities
@@ -99,9 +99,11 @@ def test_structure_overlap_equals_that_of_the_engine():
     profiles = extract_features(forest)
     found = StructureOverlap(forest)(slice(3, 8))
     for row, at in zip(found, range(3, 8), strict=True):
-        np.testing.assert_allclose(
-            row, compute_structural_overlap(profiles.select(np.array([at])), profiles), rtol=1e-5
-        )
+        common, weight = np.zeros(len(forest), np.float32), np.zeros(len(forest), np.float32)
+        for part in (profiles.neighbours, profiles.operators, profiles.outlines):
+            common += part.select(np.array([at])).compute_overlaps(part).sum(axis=0)
+            weight += part.norms.sum(axis=0)
+        np.testing.assert_allclose(row, normalise_by_length(common, weight[at], weight), rtol=1e-4)
     assert np.array_equal(StructureOverlap(forest).scale(2.0)(slice(0, 2)), 2 * StructureOverlap(forest)(slice(0, 2)))
     assert StructureOverlap(forest).scale(0) is None
 

@@ -14,7 +14,7 @@ pytest.importorskip("torch", reason="training needs torch: pip install 'eqkin[tr
 pytest.importorskip("sklearn", reason="baselines need scikit-learn: pip install 'eqkin[eval]'")
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install 'eqkin[eval]'")
 
-from eqkin.search.rerank import Ranker
+from eqkin.trees.idf import DocumentFrequencies
 from reproduce.__main__ import main
 from tests.cli.running import Ended, eqkin, run_main
 from tests.cli.test_evaluate import judged_folder, labelled_file, rows_of, times
@@ -125,22 +125,26 @@ def test_report_without_results_says_what_to_run(tmp_path):
     assert ended.code == 3 and "no results; run experiments first" in ended.err
 
 
-def test_ranker_is_trained_and_cross_validated(tmp_path):
-    sets = ["--judged", judged_folder(tmp_path / "tiny"), "--labelled", labelled_file(tmp_path), "--no-atlas"]
-    ended = reproduce("tune", tmp_path / "weights", *sets, "--trees", "3")
+def test_weights_are_measured_on_all_sets(atlas_library, tmp_path):
+    sets = ["--judged", judged_folder(tmp_path / "tiny"), "--labelled", labelled_file(tmp_path)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reproduce.weights.FACTORS", (0,))
+        ended = reproduce("weights", "-l", atlas_library, "--small", *sets)
     assert ended.code == 0, ended.err
-    assert "weights written to" in ended.err
-    assert all(name in ended.out for name in ("tiny, nDCG'", "tiny, bpref", "mine, accuracy", "mine, ranking"))
-    assert Ranker.load(tmp_path / "weights") is not None
+    assert all(name in ended.out for name in ("without vector", "without outline path", "chosen on the other sets"))
+    assert all(f"chosen without {name}" in ended.err for name in ("tiny", "mine", "atlas", "notations"))
 
 
-def test_ranker_needs_sets_with_distinct_names(tmp_path):
-    ended = reproduce("tune", tmp_path / "weights", "--no-atlas")
-    assert ended.code == 3 and "give --judged or --labelled sets" in ended.err
+def test_weights_need_sets_with_distinct_names(atlas_library, tmp_path):
     file = labelled_file(tmp_path)
-    ended = reproduce("tune", tmp_path / "weights", "--labelled", file, "--labelled", file, "--no-atlas")
+    ended = reproduce("weights", "-l", atlas_library, "--labelled", file, "--labelled", file)
     assert ended.code == 3 and "2 sets have the name mine" in ended.err
-    assert not (tmp_path / "weights").exists()
+
+
+def test_frequencies_are_counted_in_a_library(atlas_library, tmp_path):
+    ended = reproduce("frequencies", atlas_library, tmp_path / "table")
+    assert ended.code == 0, ended.err
+    assert DocumentFrequencies.load(tmp_path / "table").formulas > 100
 
 
 @pytest.mark.parametrize("command", ["ablation", "sets", "study", "equalities"])

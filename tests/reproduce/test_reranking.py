@@ -6,7 +6,7 @@ import pytest
 from eqkin.evaluation.equalities import PairSet
 from eqkin.evaluation.formulas import normalize_rows
 from eqkin.evaluation.measures import compute_partner_ranks
-from eqkin.search.features import SIMILARITIES, compute_similarities, extract_features
+from eqkin.search.features import WEIGHTS, compute_similarities, extract_features
 from reproduce.reranking import RERANK_DEPTH, PartnerClassifier, SideCandidates
 from tests.evaluation.pairs import corpus_of_equalities
 
@@ -72,18 +72,15 @@ def compared():
     return profiles, vectors, found, found.compute_features(profiles, vectors)
 
 
-def test_features_have_engine_similarities_and_shared_letters(compared):
+def test_features_are_engine_similarities_neighbours_and_sizes(compared):
     profiles, vectors, found, columns = compared
     assert columns.shape[:2] == found.formula.shape
     assert np.isfinite(columns).all()
     query = profiles.select(np.array([5]))
     others = found.formula[5]
     expected = compute_similarities(query, profiles.select(others), vectors[others] @ vectors[5])
-    np.testing.assert_allclose(columns[5, :, : len(SIMILARITIES)], expected)
-    letters = columns[5, :, len(SIMILARITIES)]
-    kinds = [set(row[row > 0].tolist()) for row in np.where(profiles.tokens.kind == 1, profiles.tokens.label, 0)]
-    assert [share > 0 for share in letters] == [bool(kinds[5] & kinds[other]) for other in others.tolist()]
-    size = np.log1p(profiles.tokens.length)
+    np.testing.assert_allclose(columns[5, :, : len(WEIGHTS)], expected)
+    size = np.log1p(np.diff(profiles.operators.terms.offsets))
     np.testing.assert_allclose(columns[5, :, -1], size[others] - size[5], rtol=1e-5, atol=1e-6)
 
 

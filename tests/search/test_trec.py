@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eqkin.errors import BadInput
-from eqkin.search.rerank import compute_relevance
+from eqkin.search.rerank import compare_collections
 from eqkin.search.trec import encode_formulas, iter_run_lines, read_table
 
 FORMULAS = {"a": "y^2", "bad": r"\begin{nope}", "b": "x^2", "c": r"\int_0^1 g", "d": "y^2 + x^2 = 1", "e": "a + b"}
@@ -33,7 +33,7 @@ def test_run_ranks_all_formulas_by_relevance_and_unreadable_ones_last(ranked, fo
     assert rows[5][1::2] == rows[11][1::2] == ("bad", -1)
     readable = [name for name in FORMULAS if name != "bad"]
     queries, formulas = forest("x^2", r"\int f"), forest(*(FORMULAS[name] for name in readable))
-    expected = compute_relevance(queries, units(queries), formulas, units(formulas))
+    expected = compare_collections(queries, units(queries), formulas, units(formulas))
     for topic, scores in zip(("t1", "t2"), expected, strict=True):
         found = {row[1]: row[3] for row in rows if row[0] == topic and row[1] != "bad"}
         assert [found[name] for name in readable] == pytest.approx(scores.tolist(), abs=1e-5)

@@ -1,4 +1,4 @@
-"""Terms and tokens of fixed formulas: the bundled ranker and idf table were learned on exactly these hashes."""
+"""Terms of fixed formulas: the bundled table of frequencies counts exactly these hashes."""
 
 import hashlib
 from pathlib import Path
@@ -9,8 +9,8 @@ import pytest
 from eqkin.mathml.formulas import convert_formulas
 from eqkin.mathml.operators import parse_operators
 from eqkin.trees.operators import extract_operator_terms
+from eqkin.trees.outlines import extract_outline_terms
 from eqkin.trees.terms import extract_terms
-from eqkin.trees.tokens import extract_tokens
 
 GOLDEN = [line.split("\t") for line in Path(__file__).with_name("golden_hashes.tsv").read_text("utf-8").splitlines()]
 
@@ -31,13 +31,13 @@ def test_hashes_of_terms_never_change(forest):
     assert [digest(t.code, t.family, t.count) for t in terms] == [expected for expected, *_ in GOLDEN]
 
 
-def test_hashes_of_tokens_never_change(forest):
-    tokens = [extract_tokens(forest.select([tree])) for tree in range(len(forest))]
-    columns = [(t.exact, t.shape, t.distance, t.label, t.kind, t.node) for t in tokens]
-    assert [digest(*arrays) for arrays in columns] == [expected for _, expected, *_ in GOLDEN]
-
-
 def test_hashes_of_operator_terms_never_change(forest):
     operators = parse_operators(forest)
     terms = [extract_operator_terms(operators.select([tree])) for tree in range(len(forest))]
+    assert [digest(t.code, t.family, t.count) for t in terms] == [expected for _, expected, *_ in GOLDEN]
+
+
+def test_hashes_of_outline_terms_never_change(forest):
+    operators = parse_operators(forest)
+    terms = [extract_outline_terms(operators.select([tree])) for tree in range(len(forest))]
     assert [digest(t.code, t.family, t.count) for t in terms] == [expected for _, _, expected, _ in GOLDEN]

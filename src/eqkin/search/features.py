@@ -109,6 +109,12 @@ class FormulaFeatures:
     def __len__(self) -> int:
         return len(self.neighbours.terms)
 
+    @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Which similarities the first formula has terms of, (similarities,); it always has a vector."""
+        parts = (self.neighbours, self.operators, self.outlines)
+        return np.concatenate(([True], *(part.norms[:, 0] > 0 for part in parts)))
+
     def select(self, formulas: Integers) -> FormulaFeatures:
         """Return the features of some of the formulas, in that order."""
         parts = (self.neighbours, self.operators, self.outlines)
@@ -156,28 +162,37 @@ def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosi
         (query.operators, formulas.operators),
         (query.outlines, formulas.outlines),
     ):
-        common, weight = ours.compute_overlaps(theirs), ours.norms[:, :1]
-        rows.append(common / ((weight + _EPSILON) ** (1 - _LENGTH_PIVOT) * (theirs.norms + _EPSILON) ** _LENGTH_PIVOT))
+        rows.append(normalise_by_length(ours.compute_overlaps(theirs), ours.norms[:, :1], theirs.norms))
     return np.concatenate(rows).T.astype(np.float32)
 
 
-def compute_relevance(
-    query: FormulaFeatures,
-    formulas: FormulaFeatures,
-    cosines: Floats,
-    weights: Mapping[str, float] = WEIGHTS,
-) -> Floats:
+def normalise_by_length(common: Floats, query: Floats, formulas: Floats) -> Floats:
+    """Normalise common weights by the weights of query and formulas; arrays are broadcast."""
+    similarity: Floats = common / ((query + _EPSILON) ** (1 - _LENGTH_PIVOT) * (formulas + _EPSILON) ** _LENGTH_PIVOT)
+    return similarity
+
+
+def compute_relevance(query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats) -> Floats:
     """Compute the relevance of each formula to the first one of `query`, in [0, 1]; 1 for the query itself.
 
     Args:
         query: Features of the query.
         formulas: Features of the formulas.
         cosines: Cosines of the query's vector with theirs.
-        weights: Weights of the similarities.
     """
-    parts = (query.neighbours, query.operators, query.outlines)
-    known = np.concatenate(([True], *(part.norms[:, 0] > 0 for part in parts)))
+    return weight_similarities(compute_similarities(query, formulas, cosines), query.known)
+
+
+def weight_similarities(
+    similarities: Floats, known: npt.NDArray[np.bool_], weights: Mapping[str, float] = WEIGHTS
+) -> Floats:
+    """Compute the weighted mean of those similarities that the query has terms of, in [0, 1].
+
+    Args:
+        similarities: What `compute_similarities` returns.
+        known: `FormulaFeatures.known` of the query.
+        weights: The weight of each similarity.
+    """
     chosen = np.where(known, np.array([weights[name] for name in WEIGHTS]), 0).astype(np.float32)
-    columns = compute_similarities(query, formulas, cosines)
-    relevance: Floats = np.clip(columns @ (chosen / chosen.sum()), 0, 1)
+    relevance: Floats = np.clip(similarities @ (chosen / max(chosen.sum(), _EPSILON)), 0, 1)
     return relevance

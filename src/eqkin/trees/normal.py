@@ -6,10 +6,10 @@
     identified   limits and scripts (`munder` is `msub`); signs that look or mean the same (`normalise_text`);
                  a symbol that is not a letter is an operator, whatever its tag
 
-`Normaliser` computes it for a whole forest in flat arrays, for terms and tokens; the remaining nodes keep their
-depth-first order, so a subtree is still contiguous.
+`Normaliser` computes it for a whole forest in flat arrays, for terms; the remaining nodes keep their depth-first
+order, so a subtree is still contiguous.
 
-The bundled ranker and idf table were learned on terms of this normal form: a change of its rules changes their hashes.
+The bundled idf table was counted on terms of this normal form: a change of its rules changes their hashes.
 Rules that came later are therefore an option, `exact`, for comparing formulas sign by sign.
 """
 
