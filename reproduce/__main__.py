@@ -205,7 +205,7 @@ def weights(
     from eqkin.encoder.encoder import Encoder
     from eqkin.evaluation.context import FULL_SCALE, SMALL_SCALE
     from eqkin.evaluation.judged import JudgedSet
-    from eqkin.evaluation.labelled import load_atlas_set, read_labelled
+    from eqkin.evaluation.labelled import LabelledSet, load_atlas_set, read_labelled
     from eqkin.evaluation.tables import to_rich
     from reproduce.sets import draw_distractors, read_notations
     from reproduce.weights import compare_set, make_weights_table
@@ -213,7 +213,7 @@ def weights(
     with open_progress(False) as log, Library.open(library, create=False) as opened:
         judged = [JudgedSet.read(folder) for folder in judged_sets or []]
         labelled = [*(read_labelled(path) for path in labelled_sets or []), load_atlas_set(), read_notations()[0]]
-        known = [*judged, *labelled]
+        known: list[JudgedSet | LabelledSet] = [*judged, *labelled]
         check_distinct("sets", [one.name for one in known])
         others = draw_distractors(opened, (SMALL_SCALE if small else FULL_SCALE).distractors, labelled)
         encoder, compared = Encoder.load(model), []

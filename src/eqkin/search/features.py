@@ -168,8 +168,8 @@ def compute_similarities(query: FormulaFeatures, formulas: FormulaFeatures, cosi
 
 def normalise_by_length(common: Floats, query: Floats, formulas: Floats) -> Floats:
     """Normalise common weights by the weights of query and formulas; arrays are broadcast."""
-    similarity: Floats = common / ((query + _EPSILON) ** (1 - _LENGTH_PIVOT) * (formulas + _EPSILON) ** _LENGTH_PIVOT)
-    return similarity
+    lengths = (query + _EPSILON) ** (1 - _LENGTH_PIVOT) * (formulas + _EPSILON) ** _LENGTH_PIVOT
+    return np.asarray(common / lengths, np.float32)
 
 
 def compute_relevance(query: FormulaFeatures, formulas: FormulaFeatures, cosines: Floats) -> Floats:

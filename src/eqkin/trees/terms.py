@@ -67,8 +67,8 @@ def extract_terms(forest: Forest, block: int = _NODES_PER_BLOCK, families: int =
         counted = count_terms(np.concatenate(keys))
         sizes[trees.start + 1 : trees.stop + 1] = np.bincount(counted[0], minlength=trees.stop - trees.start)
         parts.append(counted[1:])
-    codes, families, counts = zip(*parts, strict=True)
-    return Terms(np.cumsum(sizes), np.concatenate(codes), np.concatenate(families), np.concatenate(counts))
+    columns = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Terms(np.cumsum(sizes), *columns)
 
 
 def make_term_keys(tree: Places, code: Codes, family: int) -> Codes:
