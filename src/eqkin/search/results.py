@@ -27,7 +27,7 @@ HIT_RELATIONS = {
     "similar": "none of these",
     "weak": "none of these, and the score is low",
 }
-WEAK_SCORE = 0.1  # below it, a hit that is only similar is weak
+WEAK_SCORE = 0.2  # of the first ten hits below it, one in twenty is related (development sets)
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell
 
 
