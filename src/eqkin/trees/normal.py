@@ -140,7 +140,6 @@ class NormalNodes:
     """The normal form of some trees, tree after tree, in depth-first order."""
 
     tree: Places  # (nodes,) tree of each node
-    node: Places  # (nodes,) index of the node in the forest, counted from the first node given
     parent: Places  # (nodes,) place of its parent; -1 for a root
     size: Places  # (nodes,) size of its subtree
     n_children: Places  # (nodes,)
@@ -172,19 +171,9 @@ class Normaliser:
         self._tag_code = hash_strings([normalise_tag(tag) for tag in tags])
         self._text_code, self._variant_code = hash_strings(said), hash_strings(written)
         self._row_code, self._operator_code = hash_strings(["mrow", "mo"])
-        self._last: tuple[slice, slice, NormalNodes] | None = None
 
     def normalise(self, trees: slice, nodes: slice) -> NormalNodes:
-        """Return the normal form of consecutive trees, given as slices of trees and of nodes.
-
-        The last result is kept: terms and tokens of a few trees both need it.
-        """
-        last = self._last
-        if last is None or (last[0], last[1]) != (trees, nodes):
-            last = self._last = trees, nodes, self._normalise(trees, nodes)
-        return last[2]
-
-    def _normalise(self, trees: slice, nodes: slice) -> NormalNodes:
+        """Return the normal form of consecutive trees, given as slices of trees and of nodes."""
         forest = self._forest
         tag, text = forest.tag[nodes], forest.text[nodes]
         counts, offsets = forest.n_children[nodes], forest.offsets[trees.start : trees.stop + 1] - nodes.start
@@ -206,7 +195,6 @@ class Normaliser:
         number = np.where(self._ordered[tag][parent], position[kept] + 1, 0).astype(np.uint64)
         return NormalNodes(
             tree=tree[kept],
-            node=kept,
             parent=parent,
             size=before[at + size[kept]] - before[at],
             n_children=n_children,
