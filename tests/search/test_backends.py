@@ -254,7 +254,7 @@ def test_search_vectors_returns_existing_hits_best_first(snapshot, encoder):
     assert cosines.shape == keys.shape == (2, 12)
     assert (np.diff(cosines) <= 0).all() and cosines[:, 0] == pytest.approx(1, abs=1e-3)
     np.testing.assert_allclose(snapshot.get_vectors(keys[0]) @ vectors[0], cosines[0], atol=1e-3)
-    few, few_keys = snapshot.search_vectors(vectors[:1], 20, Filters(papers=("record:wave-1995",)))
+    few, few_keys = snapshot.search_vectors(vectors[1:], 20, Filters(papers=("record:wave-1995",)))
     assert (few_keys[0] >= 0).sum() == 1 and not few[0, 1:].any()
     nothing = snapshot.search_vectors(np.zeros((1, vectors.shape[1]), np.float32), 3)
     assert nothing[1].tolist() == [[-1, -1, -1]] and not nothing[0].any()
