@@ -25,7 +25,7 @@ def _ids(results):
 
 
 def test_search_finds_bayes_law_under_other_names_in_other_fields(engine):
-    labels = [(hit.equation.paper.key, hit.equation.label) for hit in engine.search(BAYES, k=20, group=False).hits]
+    labels = [(hit.equation.paper.key, hit.equation.label) for hit in engine.search(BAYES).hits]
     assert set(labels[:2]) == {("atlas:probability", "bayes"), ("atlas:astrophysics", "information-field-posterior")}
     assert ("atlas:signals", "bayesian-detection") in labels
     assert ("atlas:machine-learning", "naive-bayes") in labels
