@@ -204,8 +204,9 @@ class SearchEngine:
         if not np.isfinite(length) or length == 0:
             raise BadInput("the network has no vector for this formula; is the model damaged?")
         unit, pattern = vector / np.float32(length), Pattern(operators) if wildcards else None
-        formula = extract_features(plain, None if wildcards else operators)
-        return QueryFeatures(latex, mathml, root, unit, extract_terms(plain), formula, operators, pattern)
+        terms = extract_terms(plain)
+        formula = extract_features(plain, None if wildcards else operators, terms=terms)
+        return QueryFeatures(latex, mathml, root, unit, terms, formula, operators, pattern)
 
     def _search(self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch) -> Results:
         with self.backend.snapshot() as snapshot:

@@ -122,7 +122,10 @@ class FormulaFeatures:
 
 
 def extract_features(
-    forest: Forest, operators: OperatorForest | None = None, idf: DocumentFrequencies | None = None
+    forest: Forest,
+    operators: OperatorForest | None = None,
+    idf: DocumentFrequencies | None = None,
+    terms: Terms | None = None,
 ) -> FormulaFeatures:
     """Extract the features of all trees of a forest.
 
@@ -130,10 +133,11 @@ def extract_features(
         forest: Presentation trees.
         operators: Their operator trees; parsed if they are not given.
         idf: Document frequencies of terms; by default the bundled ones.
+        terms: Terms of the presentation trees, if they are known already.
     """
     idf = idf or load_bundled_frequencies()
     operators = parse_operators(forest) if operators is None else operators
-    neighbours = _select_family(extract_terms(forest, families=_NEIGHBOURS + 1), _NEIGHBOURS)
+    neighbours = _select_family(terms or extract_terms(forest, families=_NEIGHBOURS + 1), _NEIGHBOURS)
     operator, outline = extract_operator_terms(operators), extract_outline_terms(operators)
     return FormulaFeatures(
         WeightedTerms.compute(neighbours, _NEIGHBOURS, 1, idf),

@@ -125,7 +125,8 @@ def _retrieve_by_formula(
 
 def _list_queries(query: QueryFeatures, settings: RetrievalSettings) -> list[tuple[Codes, int, float]]:
     """Return the terms of the query of each kind, how many candidates they find, and their weight."""
-    presentation, operators = query.terms, extract_operator_terms(query.operators)
+    presentation = query.terms
+    operators = extract_operator_terms(query.operators) if query.pattern else query.formula.operators.terms
     named = select_codes(operators, NAMED_FAMILIES), settings.named_candidates, settings.named_weight
     if query.pattern:
         named = find_needed_codes(query.operators), settings.named_candidates, settings.needed_weight
