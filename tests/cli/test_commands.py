@@ -142,7 +142,7 @@ def test_demo_builds_the_atlas_and_prints_hits(tmp_path: Path) -> None:
     assert "equations found" in result.stdout
     assert "<math" in result.stdout
     assert "Kin of Bayes' law" in result.stdout
-    assert "1,401 equations embedded in 64 dimensions" in result.stdout
+    assert "1,401 equations embedded in 128 dimensions" in result.stdout
     assert (tmp_path / "eqkin" / "atlas" / "manifest.json").exists()
 
 

@@ -162,7 +162,7 @@ def test_empty_library_has_an_empty_index(tmp_path: Path, encoder: Encoder) -> N
     similarities, trees = index.search(encoder.encode(["x"]), 3)
     assert trees.tolist() == [[-1, -1, -1]]
     assert similarities.tolist() == [[0, 0, 0]]
-    assert index.get_vectors(np.zeros(0, np.int64)).shape == (0, 64)
+    assert index.get_vectors(np.zeros(0, np.int64)).shape == (0, encoder.dimensions)
 
 
 def test_index_of_one_vector_finds_it(tmp_path: Path, encoder: Encoder) -> None:
