@@ -4,7 +4,7 @@ from importlib import resources
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eqkin.errors import BadInput, EqkinError, LimitReached
@@ -186,6 +186,7 @@ def test_to_mathml_writes_only_known_elements_and_attributes():
         max_size=25,
     )
 )
+@example(["<mi>", "<math>", "</math>", "</mi>"])
 def test_parse_mathml_of_any_text_gives_a_tree_or_an_eqkin_error(pieces):
     try:
         tree = parse_mathml("<math>" + "".join(pieces) + "</math>")

@@ -124,7 +124,10 @@ def parse_mathml(markup: str) -> Node:
     flat = [inner for child in children for inner in (child.children if child.tag == "math" else [child])]
     if not flat:
         raise BadInput("MathML without content")
-    return flat[0] if len(flat) == 1 else Node("mrow", children=flat)
+    root = flat[0] if len(flat) == 1 else Node("mrow", children=flat)
+    for node in list_nodes(root):
+        node.tag = "mrow" if node.tag == "math" else node.tag  # <math> deep inside, as in <mi><math>
+    return root
 
 
 def to_mathml(root: Node, *, display: bool = True, classes: Mapping[int, str] | None = None) -> str:
