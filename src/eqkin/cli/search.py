@@ -59,9 +59,11 @@ def search(
 ) -> None:
     r"""Find equations related to a formula, and the papers that contain them.
 
-    Finds the same formula in other letters, formulas with the same structure or meaning, and larger formulas that
-    contain it. A wildcard, `?x` (one letter) or `\qvar{name}`, matches any part; the same wildcard always matches the
-    same part.
+    Finds the same formula in other letters or another notation, and larger formulas that contain it. Every hit says how
+    it is related to the query: same, rewritten (another notation), renamed, contains it, part of it, similar, or weak.
+
+    A wildcard, `?x` (one letter) or `\qvar{name}`, matches a whole operand; the same wildcard always matches the same,
+    `?` alone may match something else each time.
 
     A query may also be words alone. In a query of a formula and words, the formula counts for three quarters. With `-`,
     an unreadable line is reported on standard error and skipped; JSON is one line per query. A formula that begins with

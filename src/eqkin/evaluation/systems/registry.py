@@ -63,7 +63,7 @@ def _make_untrained(context: ExperimentContext) -> System:
 
 SYSTEMS: Mapping[str, SystemEntry] = {
     "eqkin": SystemEntry(
-        "eqkin's search engine: structural overlap, common substrings and vectors",
+        "eqkin's search engine: common terms of both kinds of trees, and vectors",
         lambda context: EngineSystem(device=context.device, progress=make_progress(EngineSystem.title, context)),
     ),
     "eqkin-vector": SystemEntry("the vector of eqkin's own recipe alone; cosine", _make_vector),
