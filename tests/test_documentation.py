@@ -55,7 +55,7 @@ def test_every_environment_variable_is_in_the_reference():
 
 def test_every_route_is_in_the_reference():
     reference = read_document("docs/reference.md")
-    routes = set(re.findall(r'Route\(\s*"(/[^"]*)"', read_sources("web")))
+    routes = set(re.findall(r'router\.(?:get|post)\(\s*"(/[^"]*)"', read_sources("web")))
     assert "/api/search" in routes
     assert [route for route in sorted(routes) if f"`{route.replace(':path', '')}`" not in reference] == []
 

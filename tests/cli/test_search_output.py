@@ -8,7 +8,7 @@ from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
 from eqkin.trees.mathml import to_mathml
-from eqkin.web.parameters import WebQuery
+from eqkin.web.models import PageSearch
 from eqkin.web.result_view import render_results
 
 PAPER = PaperRecord("paper", "A title", (), None, (), "")
@@ -51,10 +51,10 @@ def test_terminal_shows_what_wildcards_match(results, capsys):
 
 
 def test_page_shows_renaming_and_what_wildcards_match(results):
-    page = str(render_results(WebQuery(q="x"), results("x^2 + y^2", "x^2 + <^2, t^2 + y^2"), None))
+    page = str(render_results(PageSearch(q="x"), results("x^2 + y^2", "x^2 + <^2, t^2 + y^2"), None))
     assert "<li><i>x</i> reads as <i>t</i></li>" in page
     assert "<i>y</i> reads" not in page
-    page = str(render_results(WebQuery(q="x"), results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), None))
+    page = str(render_results(PageSearch(q="x"), results(r"\int ?f d?x", r"F = \int \sqrt{s} ds"), None))
     assert "<li><i>?f</i> = <math" in page
     assert "reads as" not in page
 
@@ -63,8 +63,8 @@ def test_output_says_that_no_formula_matches_the_pattern(results, capsys):
     missed = results("?a + ?a", "x + y")
     print_results(missed, latex=False, titled=False)
     assert "no formula of this form was found" in capsys.readouterr().err
-    assert "No formula of this form was found" in render_results(WebQuery(q="x"), missed, None)
+    assert "No formula of this form was found" in render_results(PageSearch(q="x"), missed, None)
     for other in (results("?a + ?a", "x + x"), results("a + a", "x + y")):
         print_results(other, latex=False, titled=False)
         assert not capsys.readouterr().err
-        assert "No formula of this form" not in render_results(WebQuery(q="x"), other, None)
+        assert "No formula of this form" not in render_results(PageSearch(q="x"), other, None)

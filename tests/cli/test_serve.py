@@ -40,7 +40,7 @@ def test_serve_embeds_new_equations_answers_and_stops_cleanly(folder: Path) -> N
     process, address = serve("serve", "--library", folder)
     try:
         assert address.startswith("http://127.0.0.1:")
-        hits = httpx.get(f"{address}search.json?q=E%3Dmc%5E2", timeout=30).json()["hits"]
+        hits = httpx.get(f"{address}api/search?q=E%3Dmc%5E2", timeout=30).json()["hits"]
         assert hits[0]["equation"]["latex"].strip() == "E = mc^2"
     finally:
         process.send_signal(signal.SIGINT)
@@ -79,10 +79,10 @@ def test_serve_with_several_workers_answers_and_stops(folder: Path) -> None:
     try:
         seen: set[int] = set()
         while len(seen) < 2:  # each question on a connection of its own
-            health = httpx.get(f"{address}health", timeout=30).json()
+            health = httpx.get(f"{address}healthz", timeout=30).json()
             seen.add(health["process"])
             assert health["processes"] == 2
-        hits = httpx.get(f"{address}search.json?q=E%3Dmc%5E2", timeout=30).json()["hits"]
+        hits = httpx.get(f"{address}api/search?q=E%3Dmc%5E2", timeout=30).json()["hits"]
         assert hits[0]["equation"]["latex"].strip() == "E = mc^2"
     finally:
         process.send_signal(signal.SIGINT)
@@ -108,7 +108,7 @@ def test_serve_rejects_library_with_milvus_and_prefers_explicit_library(folder: 
     assert "exclude each other" in both.stderr
     process, address = serve("serve", "--library", folder, EQKIN_MILVUS="http://127.0.0.1:9")
     try:
-        assert httpx.get(f"{address}health", timeout=30).json()["status"] == "ok"
+        assert httpx.get(f"{address}healthz", timeout=30).json()["status"] == "ok"
     finally:
         process.terminate()
         process.communicate(timeout=30)

@@ -6,18 +6,20 @@ import json
 import os
 import shutil
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import uvicorn
 
 from eqkin import Encoder, Library
 from eqkin.index import update_index
 from eqkin.library.judgements import LocalJudgements
 from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app
-from eqkin.web.server import Server, get_url, open_listener
+from eqkin.web.server import get_url, make_config, open_listener
 
 HOSTILE = "record:hostile"
 YEARS = (1999, 2007, 2019)
@@ -78,11 +80,12 @@ class Running:
     def __init__(self, app: object) -> None:
         self._listener = open_listener("127.0.0.1", 0)
         self.address = get_url(self._listener)
-        answering = threading.Event()
-        self._server = Server(app, ready=answering.set)  # type: ignore[arg-type]
+        self._server = uvicorn.Server(make_config(app))  # type: ignore[arg-type]
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
         self._thread.start()
-        assert answering.wait(30)
+        while not self._server.started:
+            assert self._thread.is_alive()
+            time.sleep(0.01)
 
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.address, timeout=30)

@@ -10,7 +10,6 @@ import pytest
 from eqkin.api import verify
 from eqkin.limits import LIMITS
 from eqkin.web.guards import CONTENT_SECURITY_POLICY
-from eqkin.web.openapi import API_ROUTES
 from tests.web.conftest import HOSTILE, Running
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
@@ -18,11 +17,11 @@ BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
 
 def refused(answer: httpx.Response, status: int) -> dict:
     assert answer.status_code == status, answer.text
-    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-type"] == "application/problem+json"
     body = answer.json()
-    assert set(body) == {"error"}
-    assert {"code", "message"} <= set(body["error"]) <= {"code", "message", "position"}
-    return body["error"]
+    required = {"title", "status", "code", "detail"}
+    assert required <= set(body) <= required | {"position"}
+    return body
 
 
 def test_search_gives_ranked_equations_with_their_papers(client):
@@ -70,12 +69,6 @@ def test_hits_list_renamed_letters(client):
     assert "<i>s</i> reads as <i>A</i>" in page
 
 
-def test_page_as_json_equals_the_interface(client):
-    parameters = {"q": BAYES, "k": 3}
-    first, second = (client.get(path, params=parameters).json() for path in ("/api/search", "/search.json"))
-    assert first["hits"] == second["hits"]
-
-
 def test_filters_narrow_by_field_year_author_and_paper(client):
     def keys(**parameters) -> set[str]:
         found = client.get("/api/search", params={"q": "E = \\frac12 m v^2", "k": 50, **parameters}).json()
@@ -99,7 +92,7 @@ def test_preview_gives_mathml_or_the_place_of_the_error(client):
     assert client.get("/api/preview", params={"q": "x^2"}).json()["mathml"].startswith("<math")
     error = refused(client.get("/api/preview", params={"q": r"a + \frac{1"}), 400)
     assert error["code"] == "bad_formula"
-    assert 0 < error["position"] <= 11
+    assert 1 < error["position"] <= 12
 
 
 def test_equation_paper_and_related_papers(client):
@@ -112,15 +105,13 @@ def test_equation_paper_and_related_papers(client):
     related = client.get("/api/similar-papers/atlas:probability", params={"k": 3}).json()
     assert len(related) == 3
     assert related[0]["pairs"]
-    shown = client.get("/paper.json", params={"key": "atlas:probability"}).json()
-    assert shown["paper"]["paper"] == paper["paper"]
 
 
 @pytest.mark.parametrize(
     "path",
     [
         "/api/equation/nothing%231", "/api/paper/nothing", "/api/similar-papers/nothing", "/api/nothing",
-        "/search.json?like=nothing", "/paper.json?key=nothing", "/static/../app.py", "/static/nothing.js",
+        "/api/search?like=nothing", "/static/../app.py", "/static/nothing.js",
     ],
 )  # fmt: skip
 def test_unknown_names_and_paths_are_404(client, path):
@@ -142,16 +133,13 @@ def test_map_places_equations_on_a_plane(client):
 
 
 def test_health_reports_the_process(client):
-    assert client.get("/health").json()["status"] == "ok"
+    assert client.get("/healthz").json()["status"] == "ok"
 
 
-def test_openapi_names_every_route_and_parameter(client):
-    described = client.get("/openapi.json").json()
-    for route in API_ROUTES:
-        operation = described["paths"][route.path.replace(":path}", "}")][route.method.lower()]
-        names = {parameter["name"] for parameter in operation["parameters"]}
-        assert names == {p.name for p in route.parameters} | set(route.path_parameters)
-    assert client.get("/api", headers={"Accept": "text/html"}).text.count("<section>") == len(API_ROUTES)
+def test_api_page_describes_every_operation(client):
+    described = client.get("/openapi.json").json()["paths"]
+    page = client.get("/api", headers={"Accept": "text/html"}).text
+    assert page.count("<section>") == sum(len(methods) for methods in described.values()) > 10
 
 
 @pytest.mark.parametrize(
@@ -165,13 +153,13 @@ def test_openapi_names_every_route_and_parameter(client):
     ],
 )  # fmt: skip
 def test_invalid_parameters_are_refused_by_name(client, parameters, named):
-    assert named in refused(client.get(f"/api/search?{parameters}"), 400)["message"]
+    assert named in refused(client.get(f"/api/search?{parameters}"), 400)["detail"]
 
 
 def test_unknown_format_and_wrong_method_are_refused(client):
     refused(client.get("/export?q=x&format=exe"), 400)
     refused(client.put("/api/search"), 405)
-    refused(client.post("/api/search"), 405)
+    refused(client.post("/api/facets"), 405)
 
 
 def test_too_deep_formula_is_refused(client):
@@ -197,14 +185,16 @@ def test_body_without_length_is_limited(client):
 
 
 def test_requests_of_other_hosts_and_sites_are_refused(client):
-    refused(client.get("/health", headers={"Host": "evil.example"}), 421)
+    refused(client.get("/healthz", headers={"Host": "evil.example"}), 421)
     sent = {"Sec-Fetch-Site": "cross-site", "Content-Type": "application/json"}
     refused(client.post("/api/judgements", content="{}", headers=sent), 403)
     answer = client.get("/api/search?q=x", headers={"Origin": "https://evil.example"})
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-@pytest.mark.parametrize("path", ["/", "/search?q=x", "/nothing", "/static/base.css", "/health", "/export?q=x", "/map"])
+@pytest.mark.parametrize(
+    "path", ["/", "/search?q=x", "/nothing", "/static/base.css", "/healthz", "/export?q=x", "/map"]
+)
 def test_every_response_has_security_headers(client, path):
     answer = client.get(path, headers={"Accept": "text/html"})
     assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
@@ -246,13 +236,13 @@ class TestJudgements:
     )
     def test_that_say_nothing_are_refused(self, client, body):
         answer = self.post(client, **body)
-        refused(answer, 404 if "equation" not in body else 400)
+        refused(answer, 400)
 
     def test_of_unknown_equations_and_wrong_bodies_are_refused(self, client):
         refused(self.post(client, equation="nothing#1", relevant=True, latex="x"), 404)
         refused(client.post("/api/judgements", content="{", headers={"Content-Type": "application/json"}), 400)
         refused(client.post("/api/judgements", content="[]", headers={"Content-Type": "application/json"}), 400)
-        refused(client.post("/api/judgements", content="{}", headers={"Content-Type": "text/plain"}), 415)
+        refused(client.post("/api/judgements", content="{}", headers={"Content-Type": "text/plain"}), 400)
 
     def test_of_many_writers_are_all_kept(self, client):
         def write(number: int) -> None:

@@ -106,7 +106,7 @@ def soon(place: str) -> Iterator[tuple[int, http.client.HTTPConnection]]:
     latest = time.monotonic() + PATIENCE
     while time.monotonic() < latest:
         with closing(http.client.HTTPConnection(place, timeout=PATIENCE)) as connection:
-            health = json.loads(get(connection, "/health")[1])
+            health = json.loads(get(connection, "/healthz")[1])
             assert (health["status"], health["processes"]) == ("ok", 2)
             yield health["process"], connection
     raise AssertionError("it did not happen")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import webbrowser
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -59,7 +58,7 @@ def serve(
     With `--milvus`, everything comes from a Milvus server and no library is needed. These processes store nothing
     but judgements of results (in `~/.local/share/eqkin/judgements`): run any number of them, on any machines, behind a
     load balancer. If a proxy reaches the server under another name than the one it listens on, use `--host 0.0.0.0`.
-    `/health` says whether a server is alive.
+    `/healthz` says whether a server is alive.
 
     **Examples**
 
@@ -100,26 +99,22 @@ def run_server(
 
 
 def _run_target(target: ServeTarget, host: str, port: int, workers: int, open_page: bool) -> None:
-    from eqkin.web.app import LOOPBACK_HOSTS
-    from eqkin.web.server import Server, ServerSupervisor, get_url, open_listener
+    from eqkin.web.server import get_url, open_listener
+    from eqkin.web.server import run_server as run
+    from eqkin.web.service import LOOPBACK_HOSTS, ServerSettings
 
     local = host in ("127.0.0.1", "localhost", "::1")
-    target = replace(target, hosts=LOOPBACK_HOSTS if local else (), processes=workers or os.cpu_count() or 1)
+    settings = ServerSettings(LOOPBACK_HOSTS if local else (), processes=workers or os.cpu_count() or 1)
+    target = replace(target, settings=settings)
     with open_listener(host, port) as listener:
-        url = get_url(listener)
 
         def ready() -> None:
-            count = f", {target.processes} processes" if target.processes > 1 else ""
-            typer.echo(f"Serving {target} at {url} (Ctrl-C stops{count})")
+            count = f", {settings.processes} processes" if settings.processes > 1 else ""
+            typer.echo(f"Serving {target} at {get_url(listener)} (Ctrl-C stops{count})")
             if open_page:
-                webbrowser.open(url)
+                webbrowser.open(get_url(listener))
 
-        with suppress(KeyboardInterrupt):  # the usual way to stop
-            if target.processes > 1:
-                ServerSupervisor(target, listener).run(ready)
-            else:
-                with target.open_app(prepare=True) as app:
-                    Server(app, ready=ready).run(sockets=[listener])
+        run(target, listener, ready)
 
 
 def demo(

@@ -2,160 +2,144 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from typing import Any
+from typing import Annotated, Any
 
-import orjson
+from fastapi import APIRouter, Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from eqkin.library.judgements import Judgement
-from eqkin.search.results import MapPoints
-from eqkin.web.errors import WebError, find_or_404, make_bad_request
-from eqkin.web.exports import export_results as exported
-from eqkin.web.parameters import EXPORT_FORMAT, FORMULA, PAPER_COUNT, PAPER_KEY, POINT_LIMIT, WebQuery, read_parameters
-from eqkin.web.service import JsonResponse, get_state
-
-_MAX_KEYWORD_CHARS = 200
-
-
-async def search(request: Request) -> Response:
-    """Return a result list."""
-    server = get_state(request)
-    return JsonResponse(
-        await server.queue.run(WebQuery.from_params(request.query_params, explain=False).run, server.engine)
-    )
-
-
-async def get_facets(request: Request) -> Response:
-    """Count fields and years of a query's candidates, or of the whole library."""
-    server = get_state(request)
-    query = WebQuery.from_params(request.query_params, explain=False)
-    if query.is_given:
-        results = await server.queue.run(query.run, server.engine)
-        return JsonResponse({"fields": results.fields, "years": results.years})
-    fields, years = await server.queue.run(server.engine.count_facets)
-    return JsonResponse({"fields": fields, "years": years})
+from eqkin.limits import LIMITS
+from eqkin.search.results import EquationRecord, MapPoints, PaperHit, PaperPage, Results
+from eqkin.web.errors import WebError, find_or_404
+from eqkin.web.exports import export_results
+from eqkin.web.models import (
+    ExportParams,
+    FacetCounts,
+    Health,
+    Judgements,
+    MapColumns,
+    NewJudgement,
+    Problem,
+    Reading,
+    SearchParams,
+    Text,
+)
+from eqkin.web.service import JsonResponse, State
 
 
-async def get_preview(request: Request) -> Response:
-    """Return a formula as MathML, or an error with its position."""
-    server = get_state(request)
-    given = read_parameters(request.query_params, [FORMULA])["q"]
-    if not given.strip():
-        raise make_bad_request("q: a formula is required")
-    shown = await server.queue.run(server.engine.preview, given)
+async def refuse_unknown_parameters(request: Request) -> None:
+    """Refuse parameters that the route does not have, so that a misspelt one is noticed."""
+    path = request.scope["route"].path_format
+    operation = request.app.openapi()["paths"][path][request.method.lower().replace("head", "get")]
+    known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
+    if unknown := sorted(set(request.query_params) - known):
+        choices = f"; it has {', '.join(sorted(known))}" if known else ""
+        raise WebError(400, "bad_request", f"{unknown[0][:40]}: there is no such parameter here{choices}")
+
+
+_PROBLEM: dict[str, Any] = {"model": Problem, "content": {"application/problem+json": {}}}
+router = APIRouter(
+    dependencies=[Depends(refuse_unknown_parameters)],
+    responses={
+        "4XX": {"description": "The request is wrong, or something does not exist."} | _PROBLEM,
+        "503": {"description": "Overloaded; retry after the time in Retry-After."} | _PROBLEM,
+    },
+)
+SearchQuery = Annotated[SearchParams, Query()]
+
+
+@router.get("/api/search", response_model=Results)
+async def search(params: SearchQuery, server: State) -> Response:
+    """Find equations related to a formula, best first."""
+    return JsonResponse(await server.queue.run(params.run, server.engine))
+
+
+@router.get("/api/preview", response_model=Reading)
+async def get_preview(server: State, q: Annotated[Text, Query(description="The formula.", min_length=1)]) -> Response:
+    """Return a formula as MathML; or error 400 with the position of the mistake."""
+    shown = await server.queue.run(server.engine.preview, q)
     if shown.problem is not None:
         position = shown.problem.position
-        raise WebError(400, "bad_formula", shown.problem.message, position if position >= 0 else None)
-    return JsonResponse({"mathml": shown.mathml, "unknown": shown.unknown, "repaired": shown.repaired})
+        raise WebError(400, "bad_formula", shown.problem.message, position + 1 if position >= 0 else None)
+    return JsonResponse(Reading(shown.mathml, shown.unknown, shown.repaired))
 
 
-async def get_equation(request: Request) -> Response:
-    """Return one equation."""
-    server = get_state(request)
-    return JsonResponse(await server.queue.run(find_or_404, server.engine.get_equation, request.path_params["id"]))
+@router.get("/api/equation/{id:path}", response_model=EquationRecord)
+async def get_equation(id: str, server: State) -> Response:
+    """Return one equation: LaTeX, MathML, paper and section."""
+    return JsonResponse(await server.queue.run(find_or_404, server.engine.get_equation, id))
 
 
-async def get_paper(request: Request) -> Response:
-    """Return a paper and its equations by section."""
-    server = get_state(request)
-    return JsonResponse(await server.queue.run(find_or_404, server.engine.get_paper, read_paper_key(request)))
+@router.get("/api/paper/{key:path}", response_model=PaperPage)
+async def get_paper(key: str, server: State) -> Response:
+    """Return a paper with its equations by section."""
+    return JsonResponse(await server.queue.run(find_or_404, server.engine.get_paper, key))
 
 
-async def get_similar_papers(request: Request) -> Response:
-    """Return papers related by their mathematics, with the pairs of equations that relate them."""
-    server = get_state(request)
-    k = read_parameters(request.query_params, [PAPER_COUNT])["k"]
-    return JsonResponse(
-        await server.queue.run(find_or_404, server.engine.find_similar_papers, read_paper_key(request), k)
-    )
+@router.get("/api/similar-papers/{key:path}", response_model=list[PaperHit])
+async def get_similar_papers(
+    key: str,
+    server: State,
+    k: Annotated[int, Query(ge=1, le=LIMITS.web_papers, description="Number of papers.")] = 10,
+) -> Response:
+    """Find papers related by their mathematics, with the pairs of equations that relate them."""
+    return JsonResponse(await server.queue.run(find_or_404, server.engine.find_similar_papers, key, k))
 
 
-def read_paper_key(request: Request) -> str:
-    """Return the key of the paper, from the path or from a parameter."""
-    key = request.path_params.get("key") or read_parameters(request.query_params, [PAPER_KEY])["key"]
-    if not key:
-        raise make_bad_request("key: the paper's key is required")
-    return str(key)
+@router.get("/api/facets", response_model=FacetCounts)
+async def get_facets(params: SearchQuery, server: State) -> Response:
+    """Count fields and years: of a query's candidates, or without a query of the whole library."""
+    if not params.is_given:
+        return JsonResponse(FacetCounts(*await server.queue.run(server.engine.count_facets)))
+    results = await server.queue.run(params.run, server.engine)
+    return JsonResponse(FacetCounts(results.fields, results.years))
 
 
-async def get_map(request: Request) -> Response:
+@router.get("/api/map", response_model=MapColumns)
+async def get_map(
+    server: State,
+    limit: Annotated[int, Query(ge=1, le=LIMITS.web_points, description="At most this many.")] = LIMITS.web_points,
+) -> Response:
     """Return the library's equations as points of a map."""
-    server = get_state(request)
-    limit = read_parameters(request.query_params, [POINT_LIMIT])["limit"]
-    points = await server.queue.run(server.engine.build_map, limit)
-    return JsonResponse(_to_columns(points))
+    return JsonResponse(_to_columns(await server.queue.run(server.engine.build_map, limit)))
 
 
-def _to_columns(points: MapPoints) -> dict[str, Any]:
+def _to_columns(points: MapPoints) -> MapColumns:
     """Convert a map to columns, with each field's name once."""
     names = sorted(set(points.fields))
     number = {name: i for i, name in enumerate(names)}
-    return {
-        "ids": points.ids,
-        "names": names,
-        "fields": [number[name] for name in points.fields],
-        "x": points.coordinates[:, 0].astype(float).round(4).tolist(),
-        "y": points.coordinates[:, 1].astype(float).round(4).tolist(),
-    }
+    x, y = points.coordinates.T.astype(float).round(4).tolist()
+    return MapColumns(points.ids, names, [number[name] for name in points.fields], x, y)
 
 
-async def export(request: Request) -> Response:
-    """Return a result list as a file."""
-    server = get_state(request)
-    form = read_parameters(request.query_params, [EXPORT_FORMAT])["format"]
-    results = await server.queue.run(WebQuery.from_params(request.query_params, explain=False).run, server.engine)
-    content, media_type, name = exported(results, form)
+@router.get("/export", response_class=Response)
+async def export(params: Annotated[ExportParams, Query()], server: State) -> Response:
+    """Return a result list as a file: the papers as BibTeX or RIS, the equations as CSV or JSON."""
+    content, media_type, name = export_results(await server.queue.run(params.run, server.engine), params.format)
     return Response(content, headers={"Content-Disposition": f'attachment; filename="{name}"'}, media_type=media_type)
 
 
-async def get_health(request: Request) -> Response:
-    """Report that the server is alive, which process answers, and its load; never waits for work."""
-    queue, processes = get_state(request).queue, getattr(request.app.state, "processes", 1)
-    return JsonResponse({"status": "ok", "under_way": queue.under_way, "process": os.getpid(), "processes": processes})
+@router.get("/api/judgements", response_model=Judgements)
+async def get_judgements(server: State) -> Response:
+    """Return all judgements of results, as evaluation queries."""
+    return JsonResponse(Judgements(await server.queue.run(server.judgements.export)))
 
 
-async def get_judgements(request: Request) -> Response:
-    """Return all judgements as evaluation queries."""
-    server = get_state(request)
-    return JsonResponse({"queries": await server.queue.run(server.judgements.export)})
-
-
-async def judge(request: Request) -> Response:
-    """Store a judgement of a result."""
-    server = get_state(request)
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise WebError(415, "unsupported_media_type", "a judgement must be sent as application/json")
-    try:
-        async with asyncio.timeout(server.limits.web_seconds):
-            judgement = _parse_judgement(await request.body())
-    except TimeoutError:
-        raise WebError(408, "request_timeout", "the body took too long", headers={"Connection": "close"}) from None
+@router.post("/api/judgements", status_code=201, response_model=Judgement)
+async def judge(given: NewJudgement, server: State) -> Response:
+    """Say whether a result is relevant to a query."""
+    values = given.model_dump() | {"keywords": tuple(word.strip() for word in given.keywords if word.strip())}
 
     def keep() -> Judgement:
-        find_or_404(server.engine.get_equation, judgement.equation)
-        return server.judgements.add(judgement)
+        find_or_404(server.engine.get_equation, given.equation)
+        return server.judgements.add(Judgement(**values))
 
     return JsonResponse(await server.queue.run(keep), 201)
 
 
-def _parse_judgement(body: bytes) -> Judgement:
-    try:
-        given = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise make_bad_request(f"the body is not JSON: {error}") from error
-    if not isinstance(given, dict):
-        raise make_bad_request("the body is not a JSON object")
-    texts = {name: given.get(name, "") for name in ("equation", "latex", "mathml", "words")}
-    for name, value in texts.items():
-        if not isinstance(value, str):
-            raise make_bad_request(f"{name}: a string is required")
-    keywords = given.get("keywords", [])
-    if not isinstance(keywords, list) or not all(isinstance(word, str) for word in keywords):
-        raise make_bad_request("keywords: a list of strings is required")
-    if not isinstance(given.get("relevant"), bool):
-        raise make_bad_request("relevant: true or false is required")
-    words = tuple(word.strip()[:_MAX_KEYWORD_CHARS] for word in keywords if word.strip())
-    return Judgement(relevant=given["relevant"], keywords=words, **texts)
+@router.get("/healthz", response_model=Health)
+async def get_health(server: State) -> Response:
+    """Report that the server is alive, which process answers, and its load; never waits for work."""
+    return JsonResponse(Health("ok", server.queue.under_way, os.getpid(), server.settings.processes))

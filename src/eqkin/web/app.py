@@ -1,66 +1,69 @@
-"""The application and its routes."""
+"""The application: routes, middleware and error handlers."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from starlette.applications import Starlette
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Mount, Route
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
 from eqkin.errors import EqkinError
 from eqkin.library.judgements import LocalJudgements
 from eqkin.limits import LIMITS, Limits
 from eqkin.search.engine import SearchEngine
-from eqkin.web import api, openapi, pages
-from eqkin.web.errors import WebError, handle_error
+from eqkin.version import __version__
+from eqkin.web import api, pages
+from eqkin.web.errors import handle_error
 from eqkin.web.guards import SecurityMiddleware
-from eqkin.web.openapi import API_ROUTES
-from eqkin.web.service import ServerState, WorkQueue
+from eqkin.web.service import LOOPBACK, ServerSettings, ServerState, WorkQueue
 
 STATIC_FOLDER = Path(__file__).parent / "static"
-LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 def create_app(
-    engine: SearchEngine, judgements: LocalJudgements, *, limits: Limits = LIMITS, hosts: Sequence[str] = LOOPBACK_HOSTS
-) -> Starlette:
+    engine: SearchEngine,
+    judgements: LocalJudgements,
+    settings: ServerSettings = LOOPBACK,
+    limits: Limits = LIMITS,
+) -> FastAPI:
     """Create the application of an engine.
 
     Args:
         engine: Searches.
         judgements: Stores judgements of users.
+        settings: Who may reach it, and under which names.
         limits: Bounds on requests.
-        hosts: Host names that requests may use; empty: any.
     """
-    server = ServerState(engine, judgements, limits, WorkQueue(limits))
+    templates = pages.create_environment(settings)
+    server = ServerState(engine, judgements, limits, WorkQueue(limits), templates, settings)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         server.queue.close()
 
-    app = Starlette(
-        routes=[
-            Route("/", pages.show_home),
-            Route("/search", pages.show_search),
-            Route("/search.json", api.search),
-            Route("/paper", pages.show_paper),
-            Route("/paper.json", pages.get_paper_json),
-            Route("/map", pages.show_map),
-            Route("/map.json", api.get_map),
-            Route("/api", openapi.show_api_page),
-            Route("/openapi.json", openapi.get_openapi),
-            *(Route(route.path, route.endpoint, methods=[route.method]) for route in API_ROUTES),
-            Mount("/static", StaticFiles(directory=STATIC_FOLDER)),
+    app = FastAPI(
+        title="eqkin",
+        version=__version__,
+        description="Search engine for equations: related equations, and the papers that contain them.",
+        docs_url=None,  # these pages load their scripts from another site
+        redoc_url=None,
+        middleware=[
+            Middleware(SecurityMiddleware, settings=settings, limits=limits),
+            Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),
         ],
-        middleware=[Middleware(SecurityMiddleware, limits=limits, hosts=hosts)],
-        exception_handlers={kind: handle_error for kind in (WebError, EqkinError, HTTPException)},
+        exception_handlers={kind: handle_error for kind in (HTTPException, EqkinError, RequestValidationError)},
+        generate_unique_id_function=lambda route: route.name,
         lifespan=lifespan,
     )
     app.state.service = server
+    app.include_router(api.router)
+    app.include_router(pages.router)
+    app.mount("/static", StaticFiles(directory=STATIC_FOLDER))
     return app

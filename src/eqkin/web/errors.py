@@ -1,14 +1,14 @@
-"""Errors in one format: `{"error": {"code", "message", "position"?}}`."""
+"""Errors in one format, problem details (RFC 9457): `{"title", "status", "code", "detail", "position"?}`."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 import orjson
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,8 +27,6 @@ _STATUS_OF_ERROR: dict[type[EqkinError], tuple[int, str]] = {
     StorageFailed: (503, "storage_failed"),
     Unreachable: (503, "unreachable"),
 }
-
-
 _PUBLIC_MESSAGES = {
     "corrupt_data": "the library is damaged; the server's log says where",
     "library_busy": "another process is writing to the library; come again in a second",
@@ -37,36 +35,35 @@ _PUBLIC_MESSAGES = {
 }
 
 
-@dataclass
-class WebError(Exception):
-    """An error response."""
+class WebError(HTTPException):
+    """An error response.
 
-    status: int
-    code: str  # for programs; stable
-    message: str  # for people
-    position: int | None = None  # of the wrong character in the formula, from 0
-    headers: dict[str, str] = field(default_factory=dict)
+    Args:
+        status: The HTTP status.
+        code: For programs; stable.
+        detail: For people.
+        position: Of the wrong character in the formula, counted from 1.
+        headers: Further headers of the response.
+    """
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the error as plain data."""
-        body: dict[str, Any] = {"code": self.code, "message": self.message}
-        if self.position is not None:
-            body["position"] = self.position
-        return {"error": body}
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        position: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(status, detail, headers)
+        self.code, self.position = code, position
 
     def to_response(self) -> Response:
         """Return the error as a JSON response."""
-        return Response(orjson.dumps(self.to_dict()), self.status, self.headers, "application/json")
-
-
-def make_bad_request(message: str) -> WebError:
-    """Make the error of a malformed request."""
-    return WebError(400, "bad_request", message)
-
-
-def make_not_found(message: str) -> WebError:
-    """Make the error of a missing object."""
-    return WebError(404, "not_found", message)
+        body: dict[str, Any] = {"title": HTTPStatus(self.status_code).phrase, "status": self.status_code}
+        body |= {"code": self.code, "detail": self.detail}
+        if self.position is not None:
+            body["position"] = self.position
+        return Response(orjson.dumps(body), self.status_code, self.headers, "application/problem+json")
 
 
 def find_or_404(look: Callable[..., T], key: str, *arguments: Any) -> T:
@@ -74,7 +71,7 @@ def find_or_404(look: Callable[..., T], key: str, *arguments: Any) -> T:
     try:
         return look(key, *arguments)
     except BadInput as error:
-        raise make_not_found(str(error)) from error
+        raise WebError(404, "not_found", str(error)) from error
 
 
 def make_busy_error(message: str) -> WebError:
@@ -86,15 +83,22 @@ def to_web_error(error: Exception) -> WebError:
     """Convert an exception to the error that the client sees."""
     if isinstance(error, WebError):
         return error
+    if isinstance(error, RequestValidationError):
+        return WebError(400, "bad_request", "; ".join(map(_describe_parameter_error, error.errors()[:5])))
     if isinstance(error, HTTPException):
-        phrase = HTTPStatus(error.status_code).phrase
-        code = phrase.lower().replace(" ", "_").replace("-", "_")
-        return WebError(error.status_code, code, error.detail, headers=dict(error.headers or {}))
+        code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_").replace("-", "_")
+        detail = "there is no such address here" if error.status_code == 404 else error.detail
+        return WebError(error.status_code, code, detail, headers=error.headers)
     for family, (status, code) in _STATUS_OF_ERROR.items():
         if isinstance(error, family):
             return _convert_known_error(error, status, code)
     _LOG.error("a request failed", exc_info=error)
     return WebError(500, "internal", "internal error; the server's log has the details")
+
+
+def _describe_parameter_error(error: Mapping[str, Any]) -> str:
+    place = ".".join(str(part) for part in error["loc"][1:]) or "the body"
+    return f"{place}: {error['msg'][:1].lower()}{error['msg'][1:]}"
 
 
 def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
@@ -105,7 +109,7 @@ def _convert_known_error(error: EqkinError, status: int, code: str) -> WebError:
     if isinstance(error, UnreadableFormula | OversizedFormula):
         problem = error.problem
         code = "bad_formula" if isinstance(error, UnreadableFormula) else code
-        return WebError(status, code, problem.message, problem.position if problem.position >= 0 else None)
+        return WebError(status, code, problem.message, problem.position + 1 if problem.position >= 0 else None)
     return WebError(status, code, str(error))
 
 
@@ -121,7 +125,7 @@ async def handle_error(request: Request, error: Exception) -> Response:
 
 def wants_page(request: Request) -> bool:
     """Return whether a browser asked for one of the pages."""
-    path = request.url.path
-    if path.startswith("/api/") or path.endswith(".json") or path in ("/health", "/export"):
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    if path.startswith(("/api/", "/static/")) or path in ("/openapi.json", "/healthz", "/export"):
         return False
     return "text/html" in request.headers.get("accept", "")

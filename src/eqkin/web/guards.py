@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -10,7 +9,8 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eqkin.limits import Limits
-from eqkin.web.errors import WebError, handle_error, make_bad_request
+from eqkin.web.errors import WebError, handle_error
+from eqkin.web.service import ServerSettings
 
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -29,9 +29,8 @@ _SECURITY_HEADERS = {
 class SecurityMiddleware:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, limits: Limits, hosts: Sequence[str] = ()) -> None:
-        self.app, self.limits = app, limits
-        self.hosts = frozenset(hosts)  # host names that requests may use; empty: any
+    def __init__(self, app: ASGIApp, settings: ServerSettings, limits: Limits) -> None:
+        self.app, self.settings, self.limits = app, settings, limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -39,6 +38,9 @@ class SecurityMiddleware:
             await self.app(scope, receive, send)
             return
 
+        root = scope["root_path"] = self.settings.root_path
+        if root and not scope["path"].startswith(root + "/"):  # the proxy has removed it
+            scope["path"] = root + scope["path"]
         started = False
 
         async def guarded_send(message: Message) -> None:
@@ -66,7 +68,7 @@ class SecurityMiddleware:
         host = headers.get("host", "")
         if not host.endswith("]"):  # an IPv6 address without a port
             host = host.rsplit(":", 1)[0]
-        if self.hosts and host.lower() not in self.hosts:  # protects against DNS rebinding
+        if self.settings.hosts and host.lower() not in self.settings.hosts:  # protects against DNS rebinding
             raise WebError(421, "misdirected_request", "this server is not known by that name")
         site = headers.get("sec-fetch-site", "same-origin")
         if scope["method"] not in ("GET", "HEAD") and site not in ("same-origin", "none"):
@@ -76,7 +78,7 @@ class SecurityMiddleware:
             unquote_to_bytes(scope["query_string"].replace(b"+", b" ")).decode("utf-8")
             unquote_to_bytes(scope.get("raw_path") or b"").decode("utf-8")
         except UnicodeError:
-            raise make_bad_request("the address is not UTF-8") from None
+            raise WebError(400, "bad_request", "the address is not UTF-8") from None
         length = headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self.limits.web_body_bytes:
             raise _make_too_large_error(self.limits.web_body_bytes)

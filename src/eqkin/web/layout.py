@@ -9,13 +9,13 @@ from urllib.parse import urlencode
 from eqkin.limits import LIMITS
 from eqkin.search.results import EquationRecord, PaperRecord
 from eqkin.web.markup import Content, SafeHtml, join, tag
-from eqkin.web.parameters import WebQuery
+from eqkin.web.models import PageSearch
 
 _STYLESHEETS = ("base", "form", "results", "pages")
 
 
 def render_page(
-    title: str, body: Content, *, query: WebQuery | None = None, script: str = "page", wide: bool = False
+    title: str, body: Content, *, query: PageSearch | None = None, script: str = "page", wide: bool = False
 ) -> str:
     """Render a page around its body; the form shows the query."""
     head = tag(
@@ -36,17 +36,17 @@ def render_page(
     return f"<!doctype html>{tag('html', head, page, lang='en')}"
 
 
-def _render_header(query: WebQuery | None) -> SafeHtml:
+def _render_header(query: PageSearch | None) -> SafeHtml:
     brand = tag(
         "a", tag("span", "≃", class_="mark", aria_hidden="true"), "eqkin", href="/", class_="brand", title="Home"
     )
     theme = tag("button", type="button", id="theme", class_="icon", title="Light or dark", aria_label="Light or dark")
     keys = tag("button", "?", type="button", id="keys", class_="icon", title="Keyboard", aria_label="Keyboard help")
     links = tag("nav", tag("a", "Map", href="/map"), tag("a", "API", href="/api"), keys, theme, aria_label="Site")
-    return tag("header", tag("div", brand, links, class_="bar"), _render_form(query or WebQuery()))
+    return tag("header", tag("div", brand, links, class_="bar"), _render_form(query or PageSearch()))
 
 
-def _render_form(query: WebQuery) -> SafeHtml:
+def _render_form(query: PageSearch) -> SafeHtml:
     formula = tag(
         "textarea",
         query.q,

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 from urllib.parse import quote
 
+import jinja2
+from fastapi import APIRouter, Query
+from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
 from eqkin.search.engine import SearchEngine
-from eqkin.search.results import PaperHit, PaperPage
-from eqkin.web import api
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.layout import join_items, render_page
 from eqkin.web.markup import SafeHtml, tag
+from eqkin.web.models import PageSearch, Text
 from eqkin.web.paper_view import render_paper
-from eqkin.web.parameters import WebQuery
 from eqkin.web.result_view import get_search_url, render_results
-from eqkin.web.service import JsonResponse, ServerState, get_state
+from eqkin.web.service import ServerSettings, State
 
 _UNQUOTED_CHARS = "!*'()"  # encodeURIComponent does not quote these, nor letters and digits
 EXAMPLES = {
@@ -71,11 +73,22 @@ def render_home(engine: SearchEngine, cards: list[SafeHtml]) -> SafeHtml:
 
 
 _RELATED_PAPERS = 6
+router = APIRouter(include_in_schema=False)
 
 
-async def show_home(request: Request) -> Response:
+def create_environment(settings: ServerSettings) -> jinja2.Environment:
+    """Create the environment of the templates; everything they insert is escaped."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("eqkin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.undefined = jinja2.StrictUndefined
+    environment.globals["root"] = settings.root_path
+    return environment
+
+
+@router.get("/")
+async def show_home(server: State) -> Response:
     """Show the start page: what this is, and some formulas to begin with."""
-    server = get_state(request)
 
     def work() -> str:
         cards = server.compute_once("examples", lambda: render_example_cards(server.engine))
@@ -84,12 +97,11 @@ async def show_home(request: Request) -> Response:
     return HTMLResponse(await server.queue.run(work))
 
 
-async def show_search(request: Request) -> Response:
+@router.get("/search")
+async def show_search(query: Annotated[PageSearch, Query()], server: State) -> Response:
     """Show a result list."""
-    server = get_state(request)
-    query = WebQuery.from_params(request.query_params)
     if not query.is_given:
-        return await show_home(request)
+        return await show_home(server)
 
     def work() -> str:
         origin = find_or_404(server.engine.get_equation, query.like) if query.like else None
@@ -100,33 +112,23 @@ async def show_search(request: Request) -> Response:
     return HTMLResponse(await server.queue.run(work))
 
 
-async def show_paper(request: Request) -> Response:
+@router.get("/paper")
+async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)]) -> Response:
     """Show a paper: its equations by section, and related papers."""
-    server, key = get_state(request), api.read_paper_key(request)
 
     def work() -> str:
-        page, related = _load_paper(server, key)
+        page = find_or_404(server.engine.get_paper, key)
+        try:
+            related = server.engine.find_similar_papers(page.paper.key, _RELATED_PAPERS)
+        except BadInput:  # it has no equations to compare
+            related = []
         return render_page(page.paper.title or key, render_paper(page, related))
 
     return HTMLResponse(await server.queue.run(work))
 
 
-async def get_paper_json(request: Request) -> Response:
-    """Return the content of a paper's page as JSON."""
-    server, key = get_state(request), api.read_paper_key(request)
-    page, related = await server.queue.run(_load_paper, server, key)
-    return JsonResponse({"paper": page, "related": related})
-
-
-def _load_paper(server: ServerState, key: str) -> tuple[PaperPage, list[PaperHit]]:
-    page = find_or_404(server.engine.get_paper, key)
-    try:
-        return page, server.engine.find_similar_papers(page.paper.key, _RELATED_PAPERS)
-    except BadInput:  # it has no equations to compare
-        return page, []
-
-
-async def show_map(request: Request) -> Response:
+@router.get("/map")
+async def show_map() -> Response:
     """Show the map: the library's equations as points, related ones near each other."""
     canvas = tag("canvas", id="map", tabindex="0", role="img", aria_label="Map of the library's equations")
     zoom = [
@@ -143,26 +145,34 @@ async def show_map(request: Request) -> Response:
     return HTMLResponse(render_page("Map", body, script="map", wide=True))
 
 
+@router.get("/api")
+async def show_api(request: Request, server: State) -> Response:
+    """Show the documentation of the HTTP interface."""
+    body = server.render("api.html", paths=request.app.openapi()["paths"])
+    return HTMLResponse(render_page("For programs", SafeHtml(body)))
+
+
 def render_error(request: Request, error: WebError) -> Response:
     """Render an error as a page; the form still shows the query."""
     try:
-        query = WebQuery.from_params(request.query_params)
-    except WebError:
-        query = WebQuery()
+        query = PageSearch.model_validate({"q": request.query_params.get("q", "")})
+    except ValidationError:
+        query = PageSearch()
     where = None
-    if (position := error.position) is not None:
+    if error.position is not None:
+        position = error.position - 1
         mark = tag("mark", query.q[position : position + 1] or " ")
         before, after = query.q[max(0, position - 60) : position], query.q[position + 1 :][:60]
         where = tag("pre", before, mark, after, class_="pointed")
     body = tag(
         "div",
-        tag("h1", "Not found" if error.status == 404 else "That did not work"),
-        tag("p", error.message, f" (character {error.position + 1})" if error.position is not None else None),
+        tag("h1", "Not found" if error.status_code == 404 else "That did not work"),
+        tag("p", error.detail, f" (character {error.position})" if error.position is not None else None),
         where,
         tag("p", tag("a", "Start a new search", href="/")),
         class_="prose problem",
         role="alert",
-        data_position=error.position,
+        data_position=None if error.position is None else error.position - 1,
     )
-    title = "Not found" if error.status == 404 else "Error"
-    return HTMLResponse(render_page(title, body, query=query), error.status, error.headers)
+    title = "Not found" if error.status_code == 404 else "Error"
+    return HTMLResponse(render_page(title, body, query=query), error.status_code, error.headers)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import orjson
@@ -11,26 +10,26 @@ from eqkin.limits import LIMITS
 from eqkin.search.results import EquationRecord, Hit, Results
 from eqkin.web.layout import get_related_url, render_context, render_copy_button, render_formula, render_paper_line
 from eqkin.web.markup import Content, SafeHtml, tag
-from eqkin.web.parameters import FORMATS, WebQuery
+from eqkin.web.models import PageSearch
 
 _MAX_FIELDS = 12  # shown without unfolding
 _MAX_YEARS = 12
 
 
-def render_facets(query: WebQuery, results: Results) -> SafeHtml:
+def render_facets(query: PageSearch, results: Results) -> SafeHtml:
     """Render the column of facets."""
     parts: list[Content] = [_render_fields(query, results.fields), _render_years(query, results.years)]
     items = [
-        _render_item("Few hits per paper", None, replace(query, group=not query.group).to_url(), query.group),
-        _render_item("Fold near-identical", None, replace(query, fold=not query.fold).to_url(), query.fold),
-        _render_item("Mark what matches", None, replace(query, explain=not query.explain).to_url(), query.explain),
+        _render_item("Few hits per paper", None, query.to_url(group=not query.group), query.group),
+        _render_item("Fold near-identical", None, query.to_url(fold=not query.fold), query.fold),
+        _render_item("Mark what matches", None, query.to_url(explain=not query.explain), query.explain),
     ]
     switches = tag("div", tag("h2", "List"), tag("ul", items), class_="facet")
     summary = tag("summary", "Filters")
     return tag("aside", tag("details", summary, parts, switches, open=True), class_="facets", aria_label="Filters")
 
 
-def _render_fields(query: WebQuery, counts: dict[str, int]) -> SafeHtml | None:
+def _render_fields(query: PageSearch, counts: dict[str, int]) -> SafeHtml | None:
     chosen = query.filters.fields
     names = [*chosen, *(name for name in counts if name not in chosen)]
     if not names:
@@ -38,28 +37,28 @@ def _render_fields(query: WebQuery, counts: dict[str, int]) -> SafeHtml | None:
     items = []
     for name in names:
         rest = tuple(other for other in chosen if other != name)
-        narrowed = query.replace_filters(fields=rest if name in chosen else (*chosen, name))
+        narrowed = query.replace(field=rest if name in chosen else (*chosen, name))
         items.append(_render_item(name, counts.get(name, 0), narrowed.to_url(), name in chosen))
     others = items[_MAX_FIELDS:]
     more = tag("details", tag("summary", f"{len(others)} more"), tag("ul", others)) if others else None
     return tag("div", tag("h2", "Field"), tag("ul", items[:_MAX_FIELDS]), more, class_="facet", id="facet-field")
 
 
-def _render_years(query: WebQuery, counts: dict[int, int]) -> SafeHtml | None:
+def _render_years(query: PageSearch, counts: dict[int, int]) -> SafeHtml | None:
     first, last = query.filters.first_year, query.filters.last_year
     if not counts and first is None and last is None:
         return None
     items = []
     for year in sorted(counts, reverse=True)[:_MAX_YEARS]:
         only = first == last == year
-        narrowed = query.replace_filters(first_year=None if only else year, last_year=None if only else year)
+        narrowed = query.replace(from_year=None if only else year, to_year=None if only else year)
         items.append(_render_item(str(year), counts[year], narrowed.to_url(), only))
     return tag("div", tag("h2", "Year"), tag("ul", items), _render_year_range(query), class_="facet", id="facet-year")
 
 
-def _render_year_range(query: WebQuery) -> SafeHtml:
+def _render_year_range(query: PageSearch) -> SafeHtml:
     """Render a form for a range of years; hidden fields keep the rest of the query."""
-    rest = parse_qsl(urlsplit(query.replace_filters(first_year=None, last_year=None).to_url()).query)
+    rest = parse_qsl(urlsplit(query.replace(from_year=None, to_year=None).to_url()).query)
     hidden = [tag("input", type="hidden", name=name, value=value) for name, value in rest]
     boxes = [
         tag("input", type="number", name=name, value=value, min=0, max=9999, placeholder=name, aria_label=label)
@@ -82,26 +81,24 @@ def _render_item(name: str, count: int | None, address: str, on: bool) -> SafeHt
     return tag("li", link)
 
 
-def render_active_filters(query: WebQuery) -> SafeHtml | None:
+def render_active_filters(query: PageSearch) -> SafeHtml | None:
     """Render the active filters, each with a link that removes it."""
     f = query.filters
     chips: list[Content] = []
-    for kind, values in (("authors", f.authors), ("papers", f.papers), ("without_papers", f.without_papers)):
+    for kind, values in (("author", f.authors), ("paper", f.papers), ("without", f.without_papers)):
         for value in values:
             rest = tuple(other for other in values if other != value)
-            name = ("not " if kind == "without_papers" else "") + value
-            chips.append(_render_chip(name, query.replace_filters(**{kind: rest})))
-    chips += [
-        _render_chip(name, query.replace_filters(fields=tuple(o for o in f.fields if o != name))) for name in f.fields
-    ]
+            name = ("not " if kind == "without" else "") + value
+            chips.append(_render_chip(name, query.replace(**{kind: rest})))
+    chips += [_render_chip(name, query.replace(field=tuple(o for o in f.fields if o != name))) for name in f.fields]
     if f.first_year is not None or f.last_year is not None:
         both = f.first_year == f.last_year
         years = str(f.first_year) if both else f"{f.first_year or '…'} to {f.last_year or '…'}"
-        chips.append(_render_chip(years, query.replace_filters(first_year=None, last_year=None)))
+        chips.append(_render_chip(years, query.replace(from_year=None, to_year=None)))
     return tag("p", "Only ", chips, class_="chips") if chips else None
 
 
-def _render_chip(text: str, without: WebQuery) -> SafeHtml:
+def _render_chip(text: str, without: PageSearch) -> SafeHtml:
     close = tag("a", "✕", href=without.to_url(), aria_label=f"Take off the filter {text}", data_swap=True)
     return tag("span", text, " ", close, class_="chip")
 
@@ -109,7 +106,7 @@ def _render_chip(text: str, without: WebQuery) -> SafeHtml:
 _FORMAT_NAMES = {"json": "JSON", "csv": "CSV", "bibtex": "BibTeX", "ris": "RIS"}
 
 
-def render_results(query: WebQuery, results: Results, origin: EquationRecord | None) -> SafeHtml:
+def render_results(query: PageSearch, results: Results, origin: EquationRecord | None) -> SafeHtml:
     """Render the body of the page; `origin` is the equation of the query, if it is one of the library."""
     hits = [_render_hit(query, hit, number) for number, hit in enumerate(results.hits, 1)]
     seconds = sum(results.seconds.values())
@@ -127,7 +124,7 @@ def render_results(query: WebQuery, results: Results, origin: EquationRecord | N
         notes.append(tag("p", "No formula of this form was found. These come nearest:", class_="quiet"))
     more = None
     if query.k <= len(hits) and query.k < LIMITS.web_hits:
-        address = replace(query, k=min(2 * query.k, LIMITS.web_hits)).to_url()
+        address = query.to_url(k=min(2 * query.k, LIMITS.web_hits))
         more = tag("p", tag("a", "More results", href=address, class_="main-button", data_swap=True), class_="next")
     column = tag("div", asked, render_active_filters(query), head, notes, body, more, class_="list")
     return tag(
@@ -137,7 +134,7 @@ def render_results(query: WebQuery, results: Results, origin: EquationRecord | N
     )  # fmt: skip
 
 
-def _render_query(query: WebQuery, results: Results, origin: EquationRecord | None) -> SafeHtml | None:
+def _render_query(query: PageSearch, results: Results, origin: EquationRecord | None) -> SafeHtml | None:
     """Render the query."""
     asked = results.marked or results.mathml
     if origin is not None:
@@ -155,7 +152,7 @@ def _render_query(query: WebQuery, results: Results, origin: EquationRecord | No
     )
 
 
-def _render_hit(query: WebQuery, hit: Hit, number: int) -> SafeHtml:
+def _render_hit(query: PageSearch, hit: Hit, number: int) -> SafeHtml:
     equation = hit.equation
     kin = tag("a", "Kin of this one", href=get_related_url(equation.id), class_="kin-link", data_swap=True)
     similarity = f"{max(0.0, hit.score):.2f}"
@@ -209,11 +206,11 @@ def _render_duplicates(hit: Hit) -> SafeHtml | None:
     return tag("details", tag("summary", title), tag("ul", items), class_="same")
 
 
-def _render_more_of_paper(query: WebQuery, hit: Hit) -> SafeHtml | None:
+def _render_more_of_paper(query: PageSearch, hit: Hit) -> SafeHtml | None:
     if not hit.more:
         return None
     key = hit.equation.paper.key
-    address = replace(query, group=False).replace_filters(papers=(key,)).to_url()
+    address = query.to_url(group=False, paper=(key,))
     link = tag("a", "show them in a list of their own", href=address, data_swap=True)
     title = f"{hit.more} more from this paper"
     return tag(
@@ -221,19 +218,20 @@ def _render_more_of_paper(query: WebQuery, hit: Hit) -> SafeHtml | None:
     )
 
 
-def _render_export_menu(query: WebQuery) -> SafeHtml:
+def _render_export_menu(query: PageSearch) -> SafeHtml:
     links = [
-        tag("a", _FORMAT_NAMES[form], href=query.to_url("/export", format=form), download=True) for form in FORMATS
+        tag("a", _FORMAT_NAMES[form], href=query.to_url("/export", format=form), download=True)
+        for form in _FORMAT_NAMES
     ]
-    links.append(tag("a", "This page as JSON", href=query.to_url("/search.json")))
+    links.append(tag("a", "This page as JSON", href=query.to_url("/api/search")))
     return tag("details", tag("summary", "Export"), tag("div", links), class_="menu")
 
 
-def _render_no_hits(query: WebQuery) -> SafeHtml:
+def _render_no_hits(query: PageSearch) -> SafeHtml:
     tips: list[Content] = [tag("li", "Take away a part of the formula, or search for its core.")]
     if query.text:
-        tips.append(tag("li", tag("a", "Search without words", href=replace(query, text="").to_url())))
-    plain = replace(query, filters=type(query.filters)())
+        tips.append(tag("li", tag("a", "Search without words", href=query.to_url(text=""))))
+    plain = query.replace(field=(), from_year=None, to_year=None, author=(), paper=(), without=())
     if plain != query:
         tips.append(tag("li", tag("a", "Search without filters", href=plain.to_url())))
     return tag("div", tag("p", "Nothing in this library fits."), tag("ul", tips), class_="nothing")

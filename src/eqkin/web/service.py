@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
+import jinja2
 import orjson
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +20,7 @@ from eqkin.search.engine import SearchEngine
 from eqkin.web.errors import make_busy_error
 
 T = TypeVar("T")
+LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 class WorkQueue:
@@ -56,6 +59,18 @@ class WorkQueue:
         self.under_way -= 1
 
 
+@dataclass(frozen=True)
+class ServerSettings:
+    """Who may reach a server, and under which names."""
+
+    hosts: tuple[str, ...] = LOOPBACK_HOSTS  # host names that requests may use; empty: any
+    root_path: str = ""  # path under which a proxy shows the server, as in "/eqkin"
+    processes: int = 1  # number of server processes
+
+
+LOOPBACK = ServerSettings()  # for this machine only
+
+
 @dataclass
 class ServerState:
     """State of a server process."""
@@ -64,6 +79,8 @@ class ServerState:
     judgements: LocalJudgements
     limits: Limits
     queue: WorkQueue
+    templates: jinja2.Environment
+    settings: ServerSettings
     memory: dict[str, Any] = field(default_factory=dict)  # results of `compute_once`
 
     def compute_once(self, name: str, function: Callable[[], T]) -> T:
@@ -73,11 +90,18 @@ class ServerState:
         found: T = self.memory[name]
         return found
 
+    def render(self, template: str, **context: Any) -> str:
+        """Render a template of the pages."""
+        return self.templates.get_template(template).render(context)
 
-def get_state(request: Request) -> ServerState:
+
+async def get_state(request: Request) -> ServerState:
     """Return the state of the server that handles a request."""
     found: ServerState = request.app.state.service
     return found
+
+
+State = Annotated[ServerState, Depends(get_state)]
 
 
 class JsonResponse(Response):

@@ -18,7 +18,7 @@ def test_http_client_is_answered_from_milvus(lite, filled, encoder, collection, 
     with running.client() as client:
         assert client.get("/api/search?q=E").json()["hits"][0]["equation"]["id"] == "record:a#0"
         assert client.get("/api/facets").json() == {"fields": {"physics": 1}, "years": {"1999": 1}}
-        assert client.get("/map.json").json()["ids"] == ["record:a#0"]
+        assert client.get("/api/map").json()["ids"] == ["record:a#0"]
         assert client.get("/api/equation/record:a%235").status_code == 404
         assert client.get("/search?q=E", headers={"Accept": "text/html"}).status_code == 200
         body = {"equation": "record:a#0", "relevant": True, "latex": "E", "keywords": ["energy"]}

@@ -5,11 +5,11 @@ export async function ask(address, options = {}) {
   const response = await fetch(address, { ...options, headers: { Accept: "application/json", ...options.headers } });
   const body = await response.json().catch((error) => {
     if (error.name === "AbortError") throw error; // given up while the answer was arriving
-    return { error: { message: `the server answered ${response.status}` } };
+    return { detail: `the server answered ${response.status}` };
   });
-  if (!response.ok || body.error) {
-    const error = new Error(body.error?.message ?? "something went wrong");
-    error.position = body.error?.position;
+  if (!response.ok) {
+    const error = new Error(body.detail ?? "something went wrong");
+    error.position = body.position && body.position - 1;
     error.status = response.status;
     throw error;
   }

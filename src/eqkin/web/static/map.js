@@ -13,7 +13,7 @@ start();
 async function start() {
   let data;
   try {
-    data = await ask("/map.json");
+    data = await ask("/api/map");
   } catch (error) {
     return legend.replaceChildren(element("p", { role: "alert" }, `The map could not be drawn: ${error.message}`));
   }
