@@ -16,7 +16,7 @@ Arrays whose names begin with `operators.` describe the operator trees (`trees.o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ import numpy.typing as npt
 from eqkin.errors import BadInput, CorruptData
 from eqkin.index.embedding import TreeTask
 from eqkin.index.manifest import REBUILD_HINT, SETTINGS, IndexSettings, TermsEntry
-from eqkin.index.vectors import Floats, Integers, TreeRows, find_positions
+from eqkin.index.vectors import Floats, Integers, TreeRows, find_members, find_positions
 from eqkin.mathml.operators import parse_operators
 from eqkin.storage.segments import Array, open_arrays, write_arrays
 from eqkin.trees.operators import (
@@ -37,6 +37,7 @@ from eqkin.trees.operators import (
     STORED_TYPES,
     OperatorForest,
     extract_operator_terms,
+    share_form,
 )
 from eqkin.trees.terms import TERM_FAMILIES, Terms, extract_terms
 
@@ -374,6 +375,22 @@ class TermIndex:
     def find_known(self, trees: Integers) -> npt.NDArray[np.bool_]:
         """Return which trees are indexed."""
         return self._rows.find_known(trees)
+
+    def find_same_form(self, operators: OperatorForest) -> Integers:
+        """Return the trees that have, as a whole, a form in common with the first operator tree, ascending.
+
+        Forms are those of `SAME_FORM_KINDS`. Other trees that state the form only in a part are not returned.
+        """
+        whole = operators.forms[operators.form_offsets[0] :][:1]
+        query = replace(operators.select([0]), forms=whole, form_offsets=np.array([0, len(whole)]))
+        codes = select_codes(extract_operator_terms(query), NAMELESS_FAMILIES[-1:])
+        found = [np.zeros(0, np.int64)]
+        for segment in self._segments:
+            rows = np.unique(segment.read_rows(*segment.find_lists(codes))[0])
+            forms = segment.operators["forms"][segment.operators["form_offsets"][rows]]
+            found.append(segment.trees[rows[share_form(forms, whole)]])
+        trees = np.sort(np.concatenate(found))
+        return trees[find_members(trees, self.trees)]
 
     def count_frequencies(self, codes: Codes) -> Integers:
         """Return the number of equations that have each term."""

@@ -23,13 +23,13 @@ from eqkin.library import LibraryFiles
 from eqkin.trees.mathml import Node, to_mathml
 
 _CONTEXT_CHARS = 3_000  # characters of LaTeX around an equation that are read as prose
-_PAPER_COLUMNS = "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin"
+_PAPER_COLUMNS = "p.id AS paper_id, p.key, p.title AS paper_title, p.authors, p.year, p.fields, p.origin, p.lang"
 _SELECT_EQUATIONS = f"""
 SELECT e.tree, e.number, e.mark, e.latex, e.label, e.section, s.title AS heading, s.latex AS prose, {_PAPER_COLUMNS}
 FROM equations e JOIN papers p ON p.id = e.paper JOIN sections s ON s.id = e.section
 """
 _SELECT_REFS = (
-    "SELECT e.tree, p.key, e.number, e.latex, p.year, p.fields FROM equations e JOIN papers p ON p.id = e.paper"
+    "SELECT e.tree, p.key, e.number, e.latex, p.year, p.fields, p.lang FROM equations e JOIN papers p ON p.id = e.paper"
 )
 _SELECT_EXPORT = """
 SELECT e.*, p.key, p.title, p.authors, p.year, p.fields, s.title AS heading, s.latex AS prose
@@ -50,6 +50,7 @@ class Filters:
     authors: tuple[str, ...] = ()  # each a part of some author's name, whatever its case and accents; all are needed
     papers: tuple[str, ...] = ()  # keys
     without_papers: tuple[str, ...] = ()  # keys
+    languages: tuple[str, ...] = ()  # one of these, as codes: "en", "de"
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class PaperRecord:
     year: int | None
     fields: tuple[str, ...]
     origin: str  # where it was read from
+    lang: str = ""  # "en"
 
 
 @dataclass(frozen=True)
@@ -98,11 +100,23 @@ class EquationRef:
     latex: str
     year: int | None
     fields: tuple[str, ...]
+    lang: str = ""
 
     @property
     def name(self) -> str:
         """The equation's id, as users see it."""
         return f"{self.paper}#{self.number}"
+
+
+@dataclass(frozen=True)
+class PaperCount:
+    """A paper's facets, and how many of some equations it has."""
+
+    key: str
+    fields: tuple[str, ...]
+    year: int | None
+    lang: str
+    equations: int
 
 
 def select_trees(library: LibraryFiles, filters: Filters) -> npt.NDArray[np.int64] | None:
@@ -140,7 +154,7 @@ def check_filters(filters: Filters) -> Filters:
         if year is not None and (isinstance(year, bool) or not isinstance(year, int) or abs(year) > 1_000_000):
             raise BadInput(f"{name} must be a year, got {year!r}")
     texts: dict[str, tuple[str, ...]] = {}
-    for name in ("fields", "authors", "papers", "without_papers"):
+    for name in ("fields", "authors", "papers", "without_papers", "languages"):
         given = getattr(filters, name)
         values = (given,) if isinstance(given, str) else tuple(given)
         if not all(isinstance(value, str) for value in values):
@@ -170,6 +184,8 @@ def _build_conditions(connection: sqlite3.Connection, filters: Filters) -> tuple
             add("has_author(p.authors, ?)", simplify_name(author))
     if filters.papers:
         add("p.key IN (SELECT value FROM json_each(?))", _to_json(filters.papers))
+    if filters.languages:
+        add("p.lang IN (SELECT value FROM json_each(?))", _to_json(filters.languages))
     if filters.without_papers:
         add("p.key NOT IN (SELECT value FROM json_each(?))", _to_json(filters.without_papers))
     return conditions, values
@@ -227,7 +243,19 @@ def get_refs(library: LibraryFiles, trees: Iterable[int]) -> dict[int, EquationR
     rows = library.connection.execute(
         f"{_SELECT_REFS} WHERE e.tree IN (SELECT value FROM json_each(?))", (_to_json(map(int, trees)),)
     ).fetchall()
-    return {row[0]: EquationRef(row[0], row[1], row[2], row[3], row[4], _parse_names(row[5])) for row in rows}
+    return {row[0]: EquationRef(row[0], row[1], row[2], row[3], row[4], _parse_names(row[5]), row[6]) for row in rows}
+
+
+def count_by_paper(library: LibraryFiles, trees: Iterable[int], filters: Filters) -> list[PaperCount]:
+    """Count trees by the paper that contains them, of the papers that pass the filters."""
+    conditions, values = _build_conditions(library.connection, filters)
+    where = "".join(f" AND {condition}" for condition in conditions)
+    rows = library.connection.execute(
+        "SELECT p.key, p.fields, p.year, p.lang, count(*) FROM equations e JOIN papers p ON p.id = e.paper "
+        f"WHERE e.tree IN (SELECT value FROM json_each(?)){where} GROUP BY p.id",
+        (_to_json(map(int, trees)), *values),
+    ).fetchall()
+    return [PaperCount(row[0], _parse_names(row[1]), row[2], row[3], row[4]) for row in rows]
 
 
 def get_trees_in_sections(library: LibraryFiles, sections: Iterable[int]) -> dict[int, int]:
@@ -299,6 +327,7 @@ def _build_paper(row: sqlite3.Row) -> PaperRecord:
         row["year"],
         _parse_names(row["fields"]),
         row["origin"],
+        row["lang"],
     )
 
 

@@ -17,6 +17,7 @@ from eqkin.errors import BadInput
 from eqkin.library.records import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.library.records import EquationRef as EquationRef
 from eqkin.library.records import Facets as Facets
+from eqkin.library.records import PaperCount as PaperCount
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node
 from eqkin.trees.operators import OperatorForest
@@ -72,6 +73,19 @@ class Snapshot(Protocol):
 
         Raises:
             BadInput: the backend has no text search.
+        """
+
+    def count_same_form(
+        self, operators: OperatorForest, filters: Filters = NO_FILTERS, exclude: int = -1
+    ) -> list[PaperCount] | None:
+        """Count all equations of the same form as the first operator tree, by paper; None if that is not possible.
+
+        The form is that of the whole formula: with its names, consistently renamed, or with terms moved.
+
+        Args:
+            operators: The query's operator tree.
+            filters: Conditions on equations.
+            exclude: Key of an equation that does not count.
         """
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:

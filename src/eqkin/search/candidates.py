@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from eqkin.search.backend import EquationRef, Facets, Floats, Keys, Snapshot
+from eqkin.search.backend import EquationRef, Floats, Keys, Snapshot
 from eqkin.search.features import FormulaFeatures
 from eqkin.search.wildcards import Pattern
 from eqkin.trees import Forest
@@ -131,14 +130,3 @@ class CandidateSet:
             else:
                 self._nodes[row] = to_node(self._forest, row)
         return self._nodes[row]
-
-
-def count_facets(candidates: Sequence[Candidate]) -> Facets:
-    """Count candidates by field and by year, most frequent first."""
-    fields: Counter[str] = Counter()
-    years: Counter[int] = Counter()
-    for candidate in candidates:
-        fields.update(candidate.ref.fields)
-        if candidate.ref.year is not None:
-            years[candidate.ref.year] += 1
-    return dict(fields.most_common()), dict(years.most_common())

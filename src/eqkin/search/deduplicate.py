@@ -1,4 +1,4 @@
-"""Choose what is shown of ranked candidates: each formula once, and not too many of one paper."""
+"""Choose what is shown of ranked candidates: the same form first, each formula once, not too many of one paper."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 
-from eqkin.search.candidates import Candidate, CandidateSet
+from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
 from eqkin.trees.hashing import hash_strings
-from eqkin.trees.operators import OperatorForest
+from eqkin.trees.operators import OperatorForest, share_form
 
 _SAME_LATEX_COSINE = 0.8  # from which the same LaTeX means the same formula; below, a macro has two meanings
 _SAME_FORM_COSINE = 0.95  # from which the same operator tree means the same formula; below, its notation differs
@@ -18,6 +18,17 @@ _SPACING = re.compile(
     r"|\\[,;:!>\s]|~|\s"
 )
 _PUNCTUATION = ",.;:"
+
+
+def put_same_form_first(query: QueryFeatures, ranked: Sequence[Candidate], candidates: CandidateSet) -> list[Candidate]:
+    """Put the candidates of the query's form before all others; the order is otherwise kept.
+
+    A formula that says the same in other letters or another notation may have a lower score than one that only looks
+    like the query, if few of its symbols are the same.
+    """
+    operators = candidates.operators
+    same = share_form(operators.forms[operators.form_offsets[:-1]], query.operators.forms[:1])
+    return sorted(ranked, key=lambda candidate: not same[candidate.row])
 
 
 def deduplicate(ranked: Sequence[Candidate], candidates: CandidateSet) -> list[Candidate]:

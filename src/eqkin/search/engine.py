@@ -17,9 +17,10 @@ from eqkin.library import LibraryFiles
 from eqkin.limits import LIMITS
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
-from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures, count_facets
-from eqkin.search.deduplicate import deduplicate, limit_per_paper
+from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
+from eqkin.search.deduplicate import deduplicate, limit_per_paper, put_same_form_first
 from eqkin.search.explain import explain_hits, mark_mathml
+from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
 from eqkin.search.features import extract_features
 from eqkin.search.local import LocalBackend, get_folder
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
@@ -28,6 +29,7 @@ from eqkin.search.rerank import rerank
 from eqkin.search.results import (
     WEAK_SCORE,
     EquationRecord,
+    FacetCount,
     Hit,
     MapPoints,
     PaperHit,
@@ -44,11 +46,13 @@ from eqkin.trees.terms import extract_terms
 
 K = TypeVar("K")
 V = TypeVar("V")
-STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining")
+STAGES = ("conversion", "embedding", "candidates", "ranking", "records", "explaining", "facets")
 HITS_PER_PAPER = 2  # if there are enough other papers
 _SLOW_SECONDS = 1.0  # a cached result that took longer
 _SLOW_LIFETIME_FACTOR = 20.0  # stays valid this many times as long, even if the collection changes
 _MAX_CACHED_MAPS = 4
+_MAX_BEST_FIELDS = 10  # fields whose best hit is shown
+_MAX_CACHED_POOLS = 64  # candidates of queries, for facets that do not depend on what is chosen of them
 _BEND_AT_DEVIATIONS = 2.0  # standard deviations at which the map begins to bend towards its border
 
 
@@ -80,6 +84,7 @@ class SearchEngine:
         else:
             self.encoder, self.backend = encoder or Encoder.load(), collection
         self._facets = _VersionedCache[None, Facets](1)
+        self._pools = _VersionedCache[Hashable, list[Candidate]](_MAX_CACHED_POOLS)
         self._maps = _VersionedCache[int, MapPoints](_MAX_CACHED_MAPS)
 
     def close(self) -> None:
@@ -220,33 +225,103 @@ class SearchEngine:
     ) -> Results:
         candidates = retrieve(snapshot, query, options, self.retrieval)
         clock.record("candidates")
-        ranked = rerank(query, candidates, text=bool(options.text))
-        facets = count_facets(ranked)
-        chosen = self._choose(ranked, candidates, options)
-        if query is not None and len(chosen) < options.k and candidates.has_rest:
+        ranked = _rank(query, candidates, options)
+        chosen, more = self._choose(ranked, candidates, options)
+        if query is not None and not more and candidates.has_rest:
             least = min((candidate.score for candidate in ranked), default=1.0)
             rest = candidates.load_rest(query.vector, least)
             fresh = [replace(candidate, duplicates=[], hidden=0) for candidate in ranked]
-            chosen = self._choose([*fresh, *rest], candidates, options)
+            chosen, more = self._choose([*fresh, *rest], candidates, options)
         clock.record("ranking")
-        hits = _build_hits(snapshot, candidates, chosen)
+        built = _build_hits(snapshot, candidates, chosen[options.offset :])
         clock.record("records")
         marked = ""
-        if query is not None and hits:
-            hits = _explain(query, candidates, hits, options.explain)
+        if query is not None and built:
+            built = _explain(query, candidates, built, options.explain)
             marked = mark_mathml(query.root) if options.explain else ""
             clock.record("explaining")
-        latex, mathml = (query.latex, query.mathml) if query is not None else ("", "")
-        shown = tuple(hit for _, hit in hits)
-        return Results(latex, mathml, options.text, shown, *facets, clock.seconds, marked, snapshot.missing)
+        hits = tuple(hit for _, hit in built)
+        results = Results(
+            *((query.latex, query.mathml) if query is not None else ("", "")),
+            options.text,
+            hits,
+            offset=options.offset,
+            more=more,
+            nothing_close=query is not None
+            and all(hit.relation == "weak" for hit in hits)
+            and all(candidate.score < WEAK_SCORE for candidate in chosen[: options.offset]),
+            seconds=clock.seconds,
+            marked=marked,
+            missing=snapshot.missing,
+        )
+        if options.facets and len(snapshot):
+            results = self._add_facets(snapshot, query, options, ranked, results)
+            clock.record("facets")
+        return results
 
-    def _choose(self, ranked: Sequence[Candidate], candidates: CandidateSet, options: SearchOptions) -> list[Candidate]:
-        """Choose the hits: each formula once, and not too many of one paper."""
+    def _add_facets(
+        self,
+        snapshot: Snapshot,
+        query: QueryFeatures | None,
+        options: SearchOptions,
+        ranked: list[Candidate],
+        results: Results,
+    ) -> Results:
+        """Count the query's equations by field, year, language and paper, and find the best one of each field."""
+        filters, base = options.filters, drop_facet_filters(options.filters)
+
+        def rank_pool() -> list[Candidate]:
+            if filters == base:
+                return ranked
+            without = replace(options, filters=base)
+            return _rank(query, retrieve(snapshot, query, without, self.retrieval), without)
+
+        formula = (query.latex, query.mathml) if query is not None else None
+        pool = self._pools.get(snapshot.version, (formula, options.text, base, options.exclude), rank_pool)
+        same = None
+        if query is not None and query.pattern is None:
+            same = snapshot.count_same_form(query.operators, base, options.exclude)
+        counts = count_facets(same, pool, filters)
+        close = [candidate for candidate in pool if candidate.score >= WEAK_SCORE]
+        best = find_best_per_field(close, filters, counts.list_values("fields")[:_MAX_BEST_FIELDS])
+        known = {hit.equation.tree: hit for hit in results.hits}
+        unknown = {candidate.ref.key: candidate for candidate in best.values() if candidate.ref.key not in known}
+        listed = [
+            replace(each, row=row, duplicates=[], hidden=0) for row, (_, each) in enumerate(sorted(unknown.items()))
+        ]
+        others = CandidateSet(snapshot, [candidate.ref for candidate in listed], np.zeros((0, 0), np.float32), {})
+        built = _build_hits(snapshot, others, listed) if listed else []
+        built = _explain(query, others, built, False) if query is not None and built else built
+        known |= {candidate.ref.key: hit for candidate, hit in built}
+        titles = snapshot.get_papers(str(key) for key in counts.list_values("papers"))
+        facets = {}
+        for facet in FACETS:
+            facets[facet] = tuple(
+                FacetCount(
+                    value,
+                    counts.same[facet][value] if counts.same is not None else None,
+                    counts.pool[facet][value],
+                    known.get(best[value].ref.key) if facet == "fields" and value in best else None,
+                    titles[value].title if facet == "papers" and value in titles else "",
+                )
+                for value in counts.list_values(facet)
+            )
+        return replace(results, same=counts.total, **facets)
+
+    def _choose(
+        self, ranked: Sequence[Candidate], candidates: CandidateSet, options: SearchOptions
+    ) -> tuple[list[Candidate], bool]:
+        """Choose the list up to its last hit that is shown, and say whether there are more.
+
+        Each formula is listed once, and there are not too many of one paper.
+        """
         chosen = list(ranked)
         if options.fold:
             chosen = deduplicate(ranked, candidates)
         first = sum(candidate.row < len(candidates.keys) for candidate in chosen)
-        return limit_per_paper(chosen, options.k, self.per_paper if options.group else len(chosen), first)
+        end = options.offset + options.k
+        shown = limit_per_paper(chosen, end, self.per_paper if options.group else len(chosen), first)
+        return shown, min(len(chosen), LIMITS.results) > end
 
 
 def _clean_name(name: str) -> str:
@@ -266,6 +341,13 @@ class _Stopwatch:
         now = time.perf_counter()
         self.seconds[stage] = now - self._start
         self._start = now
+
+
+def _rank(query: QueryFeatures | None, candidates: CandidateSet, options: SearchOptions) -> list[Candidate]:
+    ranked = rerank(query, candidates, text=bool(options.text))
+    if query is None or query.pattern is not None or not ranked:
+        return ranked
+    return put_same_form_first(query, ranked, candidates)
 
 
 def _build_hits(

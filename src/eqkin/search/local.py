@@ -24,7 +24,7 @@ from eqkin.library.files import TreeNotFound
 from eqkin.library.queries import has_equations
 from eqkin.library.records import select_papers, select_trees
 from eqkin.mathml.operators import parse_operators
-from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
+from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node
@@ -36,6 +36,7 @@ _RETRY_SECONDS = 5.0  # until a changed index that could not be opened is tried 
 _REOPEN_PAUSE_FACTOR = 4.0  # times as long as a large index took to open it is not reopened: updates come in bursts
 _MAX_CACHED_FILTERS = 32
 _MAX_CACHED_TREES = 8_000_000  # in all cached filters together
+_MAX_SAME_FORM = 20_000  # equations of one form; more are not counted: a form as frequent as that is one letter
 MAX_SECTIONS = 300  # best matches of a text
 _MAX_TEXT_EQUATIONS = 3_000  # in these sections
 
@@ -100,6 +101,18 @@ class LocalSnapshot:
         trees = trees[find_members(trees, self._index.trees)]
         best = sorted(trees.tolist(), key=lambda tree: (-sections[found[tree]], tree))[:_MAX_TEXT_EQUATIONS]
         return {tree: sections[found[tree]] for tree in best}
+
+    def count_same_form(
+        self, operators: OperatorForest, filters: Filters = NO_FILTERS, exclude: int = -1
+    ) -> list[PaperCount] | None:
+        """Count all equations of the same form by paper; see `Snapshot`."""
+        terms = self._index.terms
+        trees = terms.find_same_form(operators) if terms is not None else np.zeros(0, np.int64)
+        if terms is None or len(trees) > _MAX_SAME_FORM:
+            return None
+        trees = trees[find_members(trees, self._index.trees) & (trees != exclude)]
+        with self.library.translate_errors():
+            return records.count_by_paper(self.library, trees.tolist(), filters)
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""

@@ -17,11 +17,11 @@ from eqkin.limits import LIMITS
 from eqkin.search.wildcards import find_wildcards
 from eqkin.trees.mathml import parse_mathml
 
-# how a hit is related to the query; the first that applies
+# how a hit is related to the query, in the order of the bands of a list
 HIT_RELATIONS = {
     "same": "the same formula, up to spacing and style; or all of it has the form of a query with wildcards",
-    "rewritten": "the same statement with the same names: another notation, or terms in another order or place",
     "renamed": "the same after a consistent renaming of variables",
+    "rewritten": "the same statement with the same names: another notation, or terms in another order or place",
     "contains": "the query is a part of the hit, with its names or consistently renamed",
     "part of": "the hit is a part of the query, with its names or consistently renamed",
     "similar": "none of these",
@@ -41,19 +41,23 @@ class SearchOptions:
     """
 
     k: int = 10  # most hits
+    offset: int = 0  # hits to skip: a list of any length is a part of the same one
     text: str = ""  # words that should be near the equations
     filters: Filters = Filters()
     group: bool = True  # show at most two hits of one paper, as long as there are others
     fold: bool = True  # show formulas that differ only in spacing once
     explain: bool = False  # say which parts of a hit match which parts of the query
     exclude: int = -1  # key of an equation that is left out
+    facets: bool = True  # count fields, years, languages and papers
 
     def __post_init__(self) -> None:
         text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
         if len(text) > LIMITS.query_words:
             raise LimitReached(f"the text is longer than {LIMITS.query_words:,} characters")
         filters = check_filters(self.filters or Filters())
-        for name, value in (("k", check_k(self.k)), ("text", text), ("filters", filters)):
+        k = check_k(self.k)
+        checked = {"k": k, "offset": check_offset(self.offset, k), "text": text, "filters": filters}
+        for name, value in checked.items():
             object.__setattr__(self, name, value)
 
 
@@ -64,6 +68,15 @@ def check_k(k: int, most: int = LIMITS.results) -> int:
     if k > most:
         raise LimitReached(f"at most {most:,} results are possible")
     return int(k)
+
+
+def check_offset(offset: int, k: int) -> int:
+    """Return a number of results to skip before `k` others; raises `BadInput` or `LimitReached`."""
+    if isinstance(offset, bool) or not isinstance(offset, int | np.integer) or offset < 0:
+        raise BadInput(f"the offset must be a whole number from 0 on, not {str(offset)[:40]}")
+    if offset + k > LIMITS.results:
+        raise LimitReached(f"a list has at most {LIMITS.results:,} results, so it cannot go on to {offset + k:,}")
+    return int(offset)
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,7 @@ class Hit:
     """An equation found, and why."""
 
     equation: EquationRecord
-    score: float  # what the list is sorted by, in [0, 1]
+    score: float  # what the list is sorted by, in [0, 1], after equations of the query's form
     similarity: float  # cosine of the vectors, in [-1, 1]
     words: float  # how well the text matches, in [0, 1]; 0 without text
     same: tuple[str, ...] = ()  # ids of near-identical formulas folded into this one
@@ -94,18 +107,43 @@ class Hit:
 
 
 @dataclass(frozen=True)
+class FacetCount:
+    """A field, year, language or paper, and how many equations it has with all *other* filters applied."""
+
+    value: str | int  # a field's name, a year, a language's code, a paper's key
+    same: int | None  # in the whole collection, those of the query's form (same, renamed, rewritten); None: not counted
+    pool: int  # among the best candidates of the query
+    best: Hit | None = None  # of the most frequent fields: the best of these candidates, if it is not weak
+    title: str = ""  # of papers only
+
+
+@dataclass(frozen=True)
 class Results:
-    """The answer to one query."""
+    """The answer to one query: a part of its list of hits, and counts for all of it."""
 
     latex: str  # the query as understood; "" for a query of MathML or of text alone
     mathml: str
     text: str
     hits: tuple[Hit, ...]
-    fields: dict[str, int] = field(default_factory=dict)  # of the best candidates, whatever `k` is; most frequent first
-    years: dict[int, int] = field(default_factory=dict)
+    offset: int = 0  # hits before these
+    more: bool = False  # whether there are hits after these
+    nothing_close: bool = False  # all hits of the list are weak
+    same: int | None = None  # equations of the query's form that pass the filters, in the whole collection
+    fields: tuple[FacetCount, ...] = ()  # most frequent first
+    years: tuple[FacetCount, ...] = ()  # in order
+    languages: tuple[FacetCount, ...] = ()
+    papers: tuple[FacetCount, ...] = ()  # the most frequent ones
     seconds: dict[str, float] = field(default_factory=dict)  # by stage, see `eqkin.search.engine.STAGES`
     marked: str = ""  # with `explain`: the query's MathML, nodes numbered (`data-node`)
     missing: int = 0  # equations of the library without a vector, which cannot be found; `eqkin index` makes them
+
+    @property
+    def bands(self) -> list[tuple[str, list[Hit]]]:
+        """The hits by relation, in the order of `HIT_RELATIONS`; the relation is "" for a search by text alone."""
+        bands = {relation: list[Hit]() for relation in ("", *HIT_RELATIONS)}
+        for hit in self.hits:
+            bands[hit.relation].append(hit)
+        return [(relation, hits) for relation, hits in bands.items() if hits]
 
     @property
     def lacks_form(self) -> bool:

@@ -34,6 +34,7 @@ OPERATOR_TERM_FAMILIES = ("path", "anypath", "subtree", "anytree", "form")
 FIRST_OPERATOR_FAMILY = len(TERM_FAMILIES)  # in `Terms.family`; the numbers before it are presentation families
 # canonical: notation unified; renamed: its variables without names; weak: terms moved, scaled, solved for a variable
 FORM_KINDS = ("canonical", "renamed", "weak", "weak renamed")
+SAME_FORM_KINDS = FORM_KINDS[:3]  # in which two statements are the same, up to names and notation
 # operators whose operands have no order, symmetric relations among them
 UNORDERED = frozenset("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner".split())
 STORED_TYPES: dict[str, type[np.unsignedinteger[Any]]] = {
@@ -175,6 +176,18 @@ class OperatorForest:
             children = [done.pop() for _ in range(count)]
             done.append([name, *children] if count else name)
         return done[0]
+
+
+def share_form(forms: npt.NDArray[np.uint32], form: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    """Return which statements say the same as one: in the same names, consistently renamed, or with terms moved.
+
+    Args:
+        forms: Hashes of statements (n, FORM_KINDS).
+        form: Hashes of one, (1, FORM_KINDS).
+    """
+    kinds = len(SAME_FORM_KINDS)
+    same: npt.NDArray[np.bool_] = (forms[:, :kinds] == form[:, :kinds]).any(axis=1)
+    return same
 
 
 def _accumulate(sizes: npt.NDArray[Any]) -> Integers:

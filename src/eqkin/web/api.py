@@ -94,7 +94,8 @@ async def get_facets(params: SearchQuery, server: State) -> Response:
     if not params.is_given:
         return JsonResponse(FacetCounts(*await server.queue.run(server.engine.count_facets)))
     results = await server.queue.run(params.run, server.engine)
-    return JsonResponse(FacetCounts(results.fields, results.years))
+    fields = {str(facet.value): facet.pool for facet in results.fields}
+    return JsonResponse(FacetCounts(fields, {int(facet.value): facet.pool for facet in results.years}))
 
 
 @router.get("/api/map", response_model=MapColumns)

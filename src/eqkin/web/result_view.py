@@ -18,7 +18,10 @@ _MAX_YEARS = 12
 
 def render_facets(query: PageSearch, results: Results) -> SafeHtml:
     """Render the column of facets."""
-    parts: list[Content] = [_render_fields(query, results.fields), _render_years(query, results.years)]
+    parts: list[Content] = [
+        _render_fields(query, {str(facet.value): facet.pool for facet in results.fields}),
+        _render_years(query, {int(facet.value): facet.pool for facet in results.years}),
+    ]
     items = [
         _render_item("Few hits per paper", None, query.to_url(group=not query.group), query.group),
         _render_item("Fold near-identical", None, query.to_url(fold=not query.fold), query.fold),

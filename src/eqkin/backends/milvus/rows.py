@@ -86,6 +86,7 @@ def build_paper_rows(
             number = int(equation.id.rpartition("#")[2])
             tree = next(trees) if equation.tree >= 0 else None
             record: Row = {"paper": paper.key, "number": number, "year": paper.year, "fields": paper.fields, "at": at}
+            record["lang"] = paper.lang
             record |= {name: getattr(equation, name) for name in ("latex", "label", "section", "before", "after")}
             packed = pack_record(record | {"tree": None if tree is None else encode_tree(forest, tree)})
             key = hash_equation(paper.key, number)
@@ -106,7 +107,7 @@ def build_paper_rows(
         for row, found in zip(rows.equations, terms, strict=True):
             row["terms"] = found
     every = [equation for _, members in page.sections for equation in members]
-    about = {name: getattr(paper, name) for name in ("key", "title", "authors", "year", "fields", "origin")}
+    about = {name: getattr(paper, name) for name in ("key", "title", "authors", "year", "fields", "origin", "lang")}
     about |= {"abstract": page.abstract, "numbers": 1 + max((int(e.id.rpartition("#")[2]) for e in every), default=-1)}
     missing = sum(equation.tree >= 0 and equation.tree not in vectors for equation in every)
     counts = {"content": content, "equations": len(rows.equations), "missing": missing}
@@ -187,13 +188,17 @@ def decode_trees(trees: Iterable[list[Any]]) -> Forest:
 def parse_paper(record: Row) -> PaperRecord:
     """Return the paper of its record."""
     authors, fields = tuple(record["authors"]), tuple(record["fields"])
-    return PaperRecord(record["key"], record["title"], authors, record["year"], fields, record["origin"])
+    return PaperRecord(
+        record["key"], record["title"], authors, record["year"], fields, record["origin"], record.get("lang", "")
+    )
 
 
 def parse_ref(key: int, record: Row) -> EquationRef:
     """Return the reference to an equation."""
     fields = tuple(record["fields"])
-    return EquationRef(key, record["paper"], record["number"], record["latex"], record["year"], fields)
+    return EquationRef(
+        key, record["paper"], record["number"], record["latex"], record["year"], fields, record.get("lang", "")
+    )
 
 
 def parse_equation(key: int, record: Row, paper: PaperRecord, node: Node | None) -> EquationRecord:
@@ -227,7 +232,7 @@ def build_expression(filters: Filters, *, substrings: bool = True) -> str:
         substrings: Whether the server finds parts of texts: from Milvus 2.4 on.
 
     Raises:
-        BadInput: the filters name an author, and the server cannot find parts of texts.
+        BadInput: the filters name a language, or an author and the server cannot find parts of texts.
     """
     conditions = []
     if filters.fields:
@@ -237,6 +242,8 @@ def build_expression(filters: Filters, *, substrings: bool = True) -> str:
         conditions.append(f"year >= {int(filters.first_year)}")
     if filters.last_year is not None:
         conditions.append(f"year <= {int(filters.last_year)} and year > {NO_YEAR}")
+    if filters.languages:
+        raise BadInput("languages cannot be filtered by on a Milvus server: its collections have no column for them")
     if filters.authors and not substrings:
         raise BadInput("authors cannot be filtered by here: the collection was made by a Milvus before 2.4")
     for author in map(clean_author_name, filters.authors):

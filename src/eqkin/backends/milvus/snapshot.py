@@ -37,7 +37,7 @@ from eqkin.errors import BadInput, Unreachable
 from eqkin.index.terms import MAX_POSTINGS_READ, MIN_TERMS_READ, TERM_SCHEME
 from eqkin.index.vectors import normalise
 from eqkin.mathml.operators import parse_operators
-from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation
+from eqkin.search.backend import NO_FILTERS, Codes, EquationRef, Facets, Floats, Keys, NoSuchEquation, PaperCount
 from eqkin.search.results import EquationRecord, Filters, PaperPage, PaperRecord
 from eqkin.trees import Forest
 from eqkin.trees.mathml import Node, to_node
@@ -142,6 +142,12 @@ class MilvusSnapshot:
         most = sum(best or max(bests) for best in bests)
         shares = np.clip(scores.astype(np.float64) / most, 0.0, 1.0)
         return dict(zip(keys.tolist(), shares.tolist(), strict=True))
+
+    def count_same_form(
+        self, operators: OperatorForest, filters: Filters = NO_FILTERS, exclude: int = -1
+    ) -> list[PaperCount] | None:
+        """Return None: a server does not count terms, so facets are counts of the candidates."""
+        return None
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""

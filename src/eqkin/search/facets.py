@@ -1,0 +1,106 @@
+"""Facets: how many equations each field, year, language and paper has for a query, whatever of them is chosen.
+
+A value is counted with all *other* filters applied: with the field `ml` and the year 2020 chosen, fields are counted
+among equations of 2020, and years among those of `ml`. There are two counts. `same` is exact: equations of the whole
+collection that have the query's form (same, renamed or rewritten). `pool` counts the best candidates of the query.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from eqkin.library.records import Filters, PaperCount
+from eqkin.search.candidates import Candidate
+
+MAX_PAPERS = 20  # in the facet of papers
+FACETS = ("fields", "years", "languages", "papers")
+
+Value: TypeAlias = str | int
+Counts: TypeAlias = dict[str, Counter[Value]]  # by facet
+
+
+@dataclass(frozen=True)
+class CountedFacets:
+    """Counts of the values of all facets, and how many equations pass all filters."""
+
+    same: Counts | None  # None if the collection cannot count them, or the query has no form of its own
+    pool: Counts
+    total: int | None  # equations of the same form that pass all filters
+    filters: Filters
+
+    def list_values(self, facet: str) -> list[Value]:
+        """List the values of a facet, also those chosen that have no equations: years in order, others by counts."""
+        same = (self.same or {}).get(facet, Counter())
+        values: set[Value] = {*same, *self.pool[facet], *getattr(self.filters, facet, ())}
+        if facet == "years":
+            return sorted(values)
+        ordered = sorted(values, key=lambda value: (-same[value], -self.pool[facet][value], str(value)))
+        return ordered[:MAX_PAPERS] if facet == "papers" else ordered
+
+
+def drop_facet_filters(filters: Filters) -> Filters:
+    """Return the filters that no facet offers."""
+    return replace(filters, fields=(), first_year=None, last_year=None, languages=(), papers=())
+
+
+def count_facets(same: Sequence[PaperCount] | None, pool: Sequence[Candidate], filters: Filters) -> CountedFacets:
+    """Count equations by facet.
+
+    Args:
+        same: Papers with equations of the query's form.
+        pool: Candidates.
+        filters: The filters of the search; all but those of facets are already applied.
+    """
+    refs = (candidate.ref for candidate in pool)
+    listed = (PaperCount(ref.paper, ref.fields, ref.year, ref.lang, 1) for ref in refs)
+    if same is None:
+        return CountedFacets(None, _count(listed, filters)[0], None, filters)
+    counts, total = _count(same, filters)
+    return CountedFacets(counts, _count(listed, filters)[0], total, filters)
+
+
+def find_best_per_field(pool: Iterable[Candidate], filters: Filters, fields: Iterable[Value]) -> dict[Value, Candidate]:
+    """Return the first candidate of each of some fields that passes all other filters."""
+    wanted, best = set(fields), dict[Value, Candidate]()
+    for candidate in pool:
+        ref = candidate.ref
+        failed = _list_failed(PaperCount(ref.paper, ref.fields, ref.year, ref.lang, 1), filters)
+        if not failed or failed == ["fields"]:
+            for name in wanted.intersection(ref.fields):
+                best.setdefault(name, candidate)
+    return best
+
+
+def _count(papers: Iterable[PaperCount], filters: Filters) -> tuple[Counts, int]:
+    counts: Counts = {facet: Counter() for facet in FACETS}
+    total = 0
+    for paper in papers:
+        failed = _list_failed(paper, filters)
+        total += 0 if failed else paper.equations
+        values: dict[str, Iterable[Value]] = {
+            "fields": paper.fields,
+            "years": () if paper.year is None else (paper.year,),
+            "languages": (paper.lang,) if paper.lang else (),
+            "papers": (paper.key,),
+        }
+        for facet in FACETS if not failed else failed if len(failed) == 1 else ():
+            counts[facet].update(dict.fromkeys(values[facet], paper.equations))
+    return counts, total
+
+
+def _list_failed(paper: PaperCount, filters: Filters) -> list[str]:
+    """List the facets whose filter a paper does not pass."""
+    first, last, year = filters.first_year, filters.last_year, paper.year
+    dated = (first is None and last is None) or (
+        year is not None and (first is None or year >= first) and (last is None or year <= last)
+    )
+    passed = (
+        not filters.fields or not set(filters.fields).isdisjoint(paper.fields),
+        dated,
+        not filters.languages or paper.lang in filters.languages,
+        not filters.papers or paper.key in filters.papers,
+    )
+    return [facet for facet, good in zip(FACETS, passed, strict=True) if not good]
