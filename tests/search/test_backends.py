@@ -77,7 +77,7 @@ def _list_all(snapshot):
 
 @pytest.mark.parametrize("query", QUERIES)
 def test_formula_search_finds_the_same_in_every_backend(stored, engine, kind, query):
-    found, expected = stored.search(query, explain=True), engine.search(query, explain=True)
+    found, expected = (each.search(query, explain=True, facets=True) for each in (stored, engine))
     if kind == OLD:  # only near vectors are candidates
         assert _ids(found)[0] == _ids(expected)[0]
         assert len(set(_ids(found)) & set(_ids(expected))) >= 4

@@ -17,7 +17,7 @@ from eqkin.search.results import HIT_RELATIONS
 from tests.search.conftest import WAVE
 
 BAYES = r"P(a|b) = \frac{P(b|a) P(a)}{P(b)}"
-EVERYTHING = {"k": 1_000, "group": False, "fold": False}
+EVERYTHING = {"k": 1_000, "group": False, "fold": False, "facets": True}
 # documents with one equation each: of the same form (S), or another
 DOCUMENTS = [
     ("S", "E = m c^2", 2001, "en", ["physics"]),
@@ -56,7 +56,7 @@ def _list_ids(results):
 
 
 def test_same_counts_all_equations_of_the_form_and_no_others(energy):
-    results = energy.search("E = mc^2", k=1)
+    results = energy.search("E = mc^2", k=1, facets=True)
     assert results.same == 4
     assert _count_same(results.fields) == {"physics": 3, "mechanics": 1, "history": 1}
     assert _count_same(results.years) == {2001: 2, 2002: 1, 2003: 1}
@@ -65,7 +65,9 @@ def test_same_counts_all_equations_of_the_form_and_no_others(energy):
 
 
 def test_facets_are_counted_with_all_other_filters(energy):
-    results = energy.search("E = mc^2", filters=Filters(fields=("physics", "history"), first_year=2001, last_year=2002))
+    results = energy.search(
+        "E = mc^2", filters=Filters(fields=("physics", "history"), first_year=2001, last_year=2002), facets=True
+    )
     assert results.same == 3
     assert _count_same(results.fields) == {"physics": 2, "mechanics": 1, "history": 1}  # of 2001 and 2002
     assert _count_same(results.years) == {2001: 2, 2002: 1, 2003: 1}  # of physics and history
@@ -74,7 +76,7 @@ def test_facets_are_counted_with_all_other_filters(energy):
 
 def test_same_leaves_out_the_equation_itself(energy):
     (first,) = energy.search("E = mc^2", k=1).hits
-    assert energy.find_similar(first.equation.id).same == 3
+    assert energy.find_similar(first.equation.id, facets=True).same == 3
 
 
 def test_best_hit_of_each_field_is_the_first_in_the_list(energy):
@@ -86,18 +88,17 @@ def test_best_hit_of_each_field_is_the_first_in_the_list(energy):
     assert sum(facet.best is not None for facet in results.fields) >= 3
 
 
-def test_same_form_comes_before_what_only_looks_similar(engine, energy):
-    relations = [hit.relation for hit in energy.search("E = mc^2", **EVERYTHING).hits]
-    assert sorted(relations[:4]) == ["renamed", "rewritten", "rewritten", "same"]
-    hits = engine.search(r"\Box \Psi_{\nu} = k \Psi_{\nu}", **EVERYTHING).hits
-    forms = [hit.relation in ("same", "renamed", "rewritten") for hit in hits]
-    assert forms == sorted(forms, reverse=True)
+def test_same_statement_comes_before_what_only_looks_similar(energy):
+    hits = energy.search("E = mc^2", **EVERYTHING).hits
+    assert [hit.equation.latex for hit in hits[:2]] == ["E = m c^2", "c^2 m = E"]
+    scores = [hit.score for hit in hits[2:]]
+    assert scores == sorted(scores, reverse=True)
 
 
 @pytest.mark.parametrize("query", [BAYES, "x", "?a^2 + ?b^2 = ?c^2", ""])
 @pytest.mark.parametrize("options", [{}, {"fold": False}, {"group": False, "text": "quokka energy"}])
 def test_parts_of_a_list_agree_with_the_whole(engine, query, options):
-    options = {"text": "" if query else "quokka energy", "facets": False} | options
+    options = {"text": "" if query else "quokka energy"} | options
     whole = engine.search(query, k=1_000, **options)
     ids = _list_ids(whole)
     assert not whole.more and len(ids) == len(set(ids))
@@ -121,7 +122,7 @@ def test_parts_of_a_list_agree_with_the_whole(engine, query, options):
     ],
 )
 def test_facet_counts_equal_what_filtering_the_pool_gives(engine, query, filters):
-    results = engine.search(query, filters=filters)
+    results = engine.search(query, filters=filters, facets=True)
     pool = [hit.equation.paper for hit in engine.search(query, filters=drop_facet_filters(filters), **EVERYTHING).hits]
     pool = pool[:200]  # those that are ranked by all features
 
@@ -145,7 +146,7 @@ def test_facet_counts_equal_what_filtering_the_pool_gives(engine, query, filters
 
 
 def test_choosing_a_facet_shows_at_least_what_it_counts(engine):
-    for facet in engine.search(BAYES).fields:
+    for facet in engine.search(BAYES, facets=True).fields:
         chosen = engine.search(BAYES, filters=Filters(fields=(facet.value,)), **EVERYTHING)
         assert len(chosen.hits) >= facet.pool > 0
         again = {other.value: other.pool for other in chosen.fields}

@@ -78,7 +78,7 @@ def test_search_reads_references_vectors_and_trees_once(engine, monkeypatch):
             return original(self, *given)
 
         monkeypatch.setattr(LocalSnapshot, name, counted)
-    assert len(engine.search(WAVE, text="quokka", explain=True, facets=False).hits) == 10
+    assert len(engine.search(WAVE, text="quokka", explain=True).hits) == 10
     assert calls == {"get_refs": 1, "get_vectors": 1, "get_trees": 1, "get_records": 1}
 
 

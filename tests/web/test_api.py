@@ -27,10 +27,9 @@ def refused(answer: httpx.Response, status: int) -> dict:
 def test_search_gives_ranked_equations_with_their_papers(client):
     found = client.get("/api/search", params={"q": BAYES, "k": 5}).json()
     assert len(found["hits"]) == 5
-    scores = [hit["score"] for hit in found["hits"] if hit["relation"] not in ("same", "renamed", "rewritten")]
-    assert len(scores) < 5 and scores == sorted(scores, reverse=True)
+    scores = [hit["score"] for hit in found["hits"] if hit["relation"] not in ("same", "rewritten")]
+    assert scores == sorted(scores, reverse=True)
     assert any(hit["equation"]["id"].startswith("atlas:probability#") for hit in found["hits"])
-    assert found["fields"]
     assert found["hits"][0]["pairings"] == []
 
 

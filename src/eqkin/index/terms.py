@@ -16,7 +16,7 @@ Arrays whose names begin with `operators.` describe the operator trees (`trees.o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from eqkin.trees.operators import (
     OPERATOR_TERM_FAMILIES,
     STORED_TYPES,
     OperatorForest,
+    compute_form_codes,
     extract_operator_terms,
     share_form,
 )
@@ -382,8 +383,7 @@ class TermIndex:
         Forms are those of `SAME_FORM_KINDS`. Other trees that state the form only in a part are not returned.
         """
         whole = operators.forms[operators.form_offsets[0] :][:1]
-        query = replace(operators.select([0]), forms=whole, form_offsets=np.array([0, len(whole)]))
-        codes = select_codes(extract_operator_terms(query), NAMELESS_FAMILIES[-1:])
+        codes = np.unique(compute_form_codes(whole))
         found = [np.zeros(0, np.int64)]
         for segment in self._segments:
             rows = np.unique(segment.read_rows(*segment.find_lists(codes))[0])

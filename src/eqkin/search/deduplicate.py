@@ -1,4 +1,4 @@
-"""Choose what is shown of ranked candidates: the same form first, each formula once, not too many of one paper."""
+"""Choose what is shown of ranked candidates: the same statement first, each formula once, not too many of one paper."""
 
 from __future__ import annotations
 
@@ -20,14 +20,13 @@ _SPACING = re.compile(
 _PUNCTUATION = ",.;:"
 
 
-def put_same_form_first(query: QueryFeatures, ranked: Sequence[Candidate], candidates: CandidateSet) -> list[Candidate]:
-    """Put the candidates of the query's form before all others; the order is otherwise kept.
+def put_same_first(query: QueryFeatures, ranked: Sequence[Candidate], candidates: CandidateSet) -> list[Candidate]:
+    """Put the same statement with the same names before all others; the order is otherwise kept.
 
-    A formula that says the same in other letters or another notation may have a lower score than one that only looks
-    like the query, if few of its symbols are the same.
+    In another notation, it may have a lower score than a formula that only looks like the query.
     """
     operators = candidates.operators
-    same = share_form(operators.forms[operators.form_offsets[:-1]], query.operators.forms[:1])
+    same = share_form(operators.forms[operators.form_offsets[:-1]], query.operators.forms[:1], kinds=1)
     return sorted(ranked, key=lambda candidate: not same[candidate.row])
 
 

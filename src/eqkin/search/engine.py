@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -18,7 +18,7 @@ from eqkin.limits import LIMITS
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.backend import Facets, Floats, Keys, NoSuchEquation, SearchBackend, Snapshot
 from eqkin.search.candidates import Candidate, CandidateSet, QueryFeatures
-from eqkin.search.deduplicate import deduplicate, limit_per_paper, put_same_form_first
+from eqkin.search.deduplicate import deduplicate, limit_per_paper, put_same_first
 from eqkin.search.explain import explain_hits, mark_mathml
 from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
 from eqkin.search.features import extract_features
@@ -34,6 +34,7 @@ from eqkin.search.results import (
     MapPoints,
     PaperHit,
     PaperPage,
+    PaperRecord,
     Results,
     SearchOptions,
     check_k,
@@ -284,16 +285,12 @@ class SearchEngine:
         counts = count_facets(same, pool, filters)
         close = [candidate for candidate in pool if candidate.score >= WEAK_SCORE]
         best = find_best_per_field(close, filters, counts.list_values("fields")[:_MAX_BEST_FIELDS])
-        known = {hit.equation.tree: hit for hit in results.hits}
-        unknown = {candidate.ref.key: candidate for candidate in best.values() if candidate.ref.key not in known}
-        listed = [
-            replace(each, row=row, duplicates=[], hidden=0) for row, (_, each) in enumerate(sorted(unknown.items()))
-        ]
-        others = CandidateSet(snapshot, [candidate.ref for candidate in listed], np.zeros((0, 0), np.float32), {})
-        built = _build_hits(snapshot, others, listed) if listed else []
-        built = _explain(query, others, built, False) if query is not None and built else built
-        known |= {candidate.ref.key: hit for candidate, hit in built}
-        titles = snapshot.get_papers(str(key) for key in counts.list_values("papers"))
+        papers = snapshot.get_papers(
+            {each.ref.paper for each in best.values()} | set(map(str, counts.list_values("papers")))
+        )
+        shown = {hit.equation.tree: hit for hit in results.hits}
+        others = {each.ref.key: each for each in best.values() if each.ref.key not in shown}
+        shown |= _build_short_hits(snapshot, others, papers) if others else {}
         facets = {}
         for facet in FACETS:
             facets[facet] = tuple(
@@ -301,8 +298,8 @@ class SearchEngine:
                     value,
                     counts.same[facet][value] if counts.same is not None else None,
                     counts.pool[facet][value],
-                    known.get(best[value].ref.key) if facet == "fields" and value in best else None,
-                    titles[value].title if facet == "papers" and value in titles else "",
+                    shown.get(best[value].ref.key) if facet == "fields" and value in best else None,
+                    papers[value].title if facet == "papers" and value in papers else "",
                 )
                 for value in counts.list_values(facet)
             )
@@ -347,7 +344,7 @@ def _rank(query: QueryFeatures | None, candidates: CandidateSet, options: Search
     ranked = rerank(query, candidates, text=bool(options.text))
     if query is None or query.pattern is not None or not ranked:
         return ranked
-    return put_same_form_first(query, ranked, candidates)
+    return put_same_first(query, ranked, candidates)
 
 
 def _build_hits(
@@ -363,6 +360,20 @@ def _build_hits(
             same = tuple(ref.name for ref in candidate.duplicates)
             hit = Hit(record, candidate.score, candidate.similarity, candidate.text_score, same, candidate.hidden)
             hits.append((candidate, hit))
+    return hits
+
+
+def _build_short_hits(
+    snapshot: Snapshot, chosen: Mapping[int, Candidate], papers: Mapping[str, PaperRecord]
+) -> dict[int, Hit]:
+    """Build hits without the text around equations, which takes the longest to read, and without their relation."""
+    forest = snapshot.get_trees(np.array(list(chosen), np.int64))
+    hits = {}
+    for at, (key, each) in enumerate(chosen.items()):
+        if each.ref.paper in papers:
+            mathml, paper = to_mathml(to_node(forest, at)), papers[each.ref.paper]
+            equation = EquationRecord(each.ref.name, key, each.ref.latex, mathml, "", "", "", "", paper)
+            hits[key] = Hit(equation, each.score, each.similarity, each.text_score)
     return hits
 
 

@@ -54,8 +54,9 @@ def count_facets(same: Sequence[PaperCount] | None, pool: Sequence[Candidate], f
         pool: Candidates.
         filters: The filters of the search; all but those of facets are already applied.
     """
-    refs = (candidate.ref for candidate in pool)
-    listed = (PaperCount(ref.paper, ref.fields, ref.year, ref.lang, 1) for ref in refs)
+    refs = {candidate.ref.paper: candidate.ref for candidate in pool}
+    numbers = Counter(candidate.ref.paper for candidate in pool)
+    listed = [PaperCount(key, ref.fields, ref.year, ref.lang, numbers[key]) for key, ref in refs.items()]
     if same is None:
         return CountedFacets(None, _count(listed, filters)[0], None, filters)
     counts, total = _count(same, filters)
@@ -76,18 +77,23 @@ def find_best_per_field(pool: Iterable[Candidate], filters: Filters, fields: Ite
 
 def _count(papers: Iterable[PaperCount], filters: Filters) -> tuple[Counts, int]:
     counts: Counts = {facet: Counter() for facet in FACETS}
-    total = 0
+    fields, years, languages, keys = (counts[facet] for facet in FACETS)
+    total, unfiltered = 0, filters == drop_facet_filters(filters)
     for paper in papers:
-        failed = _list_failed(paper, filters)
-        total += 0 if failed else paper.equations
-        values: dict[str, Iterable[Value]] = {
-            "fields": paper.fields,
-            "years": () if paper.year is None else (paper.year,),
-            "languages": (paper.lang,) if paper.lang else (),
-            "papers": (paper.key,),
-        }
-        for facet in FACETS if not failed else failed if len(failed) == 1 else ():
-            counts[facet].update(dict.fromkeys(values[facet], paper.equations))
+        failed = [] if unfiltered else _list_failed(paper, filters)
+        if len(failed) > 1:
+            continue
+        number, only = paper.equations, failed[0] if failed else ""
+        total += 0 if failed else number
+        if only in ("", "fields"):
+            for name in paper.fields:
+                fields[name] += number
+        if only in ("", "years") and paper.year is not None:
+            years[paper.year] += number
+        if only in ("", "languages") and paper.lang:
+            languages[paper.lang] += number
+        if only in ("", "papers"):
+            keys[paper.key] += number
     return counts, total
 
 

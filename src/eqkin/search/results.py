@@ -48,7 +48,7 @@ class SearchOptions:
     fold: bool = True  # show formulas that differ only in spacing once
     explain: bool = False  # say which parts of a hit match which parts of the query
     exclude: int = -1  # key of an equation that is left out
-    facets: bool = True  # count fields, years, languages and papers
+    facets: bool = False  # count fields, years, languages and papers
 
     def __post_init__(self) -> None:
         text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
@@ -93,7 +93,7 @@ class Hit:
     """An equation found, and why."""
 
     equation: EquationRecord
-    score: float  # what the list is sorted by, in [0, 1], after equations of the query's form
+    score: float  # what the list is sorted by, in [0, 1], after the same statement with the same names
     similarity: float  # cosine of the vectors, in [-1, 1]
     words: float  # how well the text matches, in [0, 1]; 0 without text
     same: tuple[str, ...] = ()  # ids of near-identical formulas folded into this one
@@ -113,7 +113,7 @@ class FacetCount:
     value: str | int  # a field's name, a year, a language's code, a paper's key
     same: int | None  # in the whole collection, those of the query's form (same, renamed, rewritten); None: not counted
     pool: int  # among the best candidates of the query
-    best: Hit | None = None  # of the most frequent fields: the best of these candidates, if it is not weak
+    best: Hit | None = None  # of frequent fields: the best of these candidates if it is not weak, maybe without context
     title: str = ""  # of papers only
 
 
@@ -128,8 +128,10 @@ class Results:
     offset: int = 0  # hits before these
     more: bool = False  # whether there are hits after these
     nothing_close: bool = False  # all hits of the list are weak
-    same: int | None = None  # equations of the query's form that pass the filters, in the whole collection
-    fields: tuple[FacetCount, ...] = ()  # most frequent first
+    same: int | None = (
+        None  # with `facets`: equations of the query's form that pass the filters, in the whole collection
+    )
+    fields: tuple[FacetCount, ...] = ()  # with `facets`, as the next three; most frequent first
     years: tuple[FacetCount, ...] = ()  # in order
     languages: tuple[FacetCount, ...] = ()
     papers: tuple[FacetCount, ...] = ()  # the most frequent ones

@@ -178,16 +178,28 @@ class OperatorForest:
         return done[0]
 
 
-def share_form(forms: npt.NDArray[np.uint32], form: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+def share_form(
+    forms: npt.NDArray[np.uint32], form: npt.NDArray[np.uint32], kinds: int = len(SAME_FORM_KINDS)
+) -> npt.NDArray[np.bool_]:
     """Return which statements say the same as one: in the same names, consistently renamed, or with terms moved.
 
     Args:
         forms: Hashes of statements (n, FORM_KINDS).
         form: Hashes of one, (1, FORM_KINDS).
+        kinds: The first so many `FORM_KINDS` are compared.
     """
-    kinds = len(SAME_FORM_KINDS)
     same: npt.NDArray[np.bool_] = (forms[:, :kinds] == form[:, :kinds]).any(axis=1)
     return same
+
+
+def compute_form_codes(form: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    """Return the codes of the terms of one statement, (1, FORM_KINDS), of `SAME_FORM_KINDS`."""
+    kinds = np.arange(len(SAME_FORM_KINDS), dtype=np.uint64)
+    hashes = combine_hashes(kinds, form[0, : len(kinds)].astype(np.uint64))
+    codes: npt.NDArray[np.uint32] = (combine_hashes(hash_strings(["operator form"]), hashes) >> np.uint64(32)).astype(
+        np.uint32
+    )
+    return codes
 
 
 def _accumulate(sizes: npt.NDArray[Any]) -> Integers:

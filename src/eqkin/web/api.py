@@ -21,6 +21,7 @@ from eqkin.web.models import (
     Judgements,
     MapColumns,
     NewJudgement,
+    PageSearch,
     Problem,
     Reading,
     SearchParams,
@@ -93,7 +94,7 @@ async def get_facets(params: SearchQuery, server: State) -> Response:
     """Count fields and years: of a query's candidates, or without a query of the whole library."""
     if not params.is_given:
         return JsonResponse(FacetCounts(*await server.queue.run(server.engine.count_facets)))
-    results = await server.queue.run(params.run, server.engine)
+    results = await server.queue.run(PageSearch(**params.model_dump(exclude_defaults=True)).run, server.engine)
     fields = {str(facet.value): facet.pool for facet in results.fields}
     return JsonResponse(FacetCounts(fields, {int(facet.value): facet.pool for facet in results.years}))
 

@@ -55,6 +55,7 @@ class SearchParams(BaseModel):
             raise WebError(400, "bad_request", message)
         options: dict[str, Any] = {"k": self.k, "text": self.text, "filters": self.filters}
         options |= {"group": self.group, "fold": self.fold, "explain": self.explain}
+        options["facets"] = isinstance(self, PageSearch)
         if not self.like:
             return engine.search(self.q, **options)
         find_or_404(engine.get_equation, self.like)
