@@ -1,79 +1,59 @@
-"""The pages for people, rendered by the server, and their JSON."""
+"""The pages for people: what the templates show."""
 
 from __future__ import annotations
 
-from typing import Annotated
-from urllib.parse import quote
+import html
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Annotated, Any, NamedTuple
 
 import jinja2
+import orjson
 from fastapi import APIRouter, Query
+from markupsafe import Markup
 from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
+from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
+from eqkin.search.results import HIT_RELATIONS, EquationRecord, PaperPage, PaperRecord, Pairing, Results
 from eqkin.web.errors import WebError, find_or_404
-from eqkin.web.layout import join_items, render_page
-from eqkin.web.markup import SafeHtml, tag
 from eqkin.web.models import PageSearch, Text
-from eqkin.web.paper_view import render_paper
-from eqkin.web.result_view import get_search_url, render_results
-from eqkin.web.service import ServerSettings, State
+from eqkin.web.service import ServerSettings, ServerState, State
 
-_UNQUOTED_CHARS = "!*'()"  # encodeURIComponent does not quote these, nor letters and digits
-EXAMPLES = {
-    "Bayes' law": r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}",
-    "Ising model": r"E = -\sum_{i<j} J_{ij} s_i s_j",
-    "Heat equation": r"\frac{\partial u}{\partial t} = \alpha \nabla^2 u",
-    "Entropy": r"H = -\sum_i p_i \log p_i",
-    "Fourier transform": r"\hat f(\omega) = \int_{-\infty}^{\infty} f(t)\, e^{-i\omega t}\, dt",
-    "Boltzmann weights": r"p_i = \frac{e^{-E_i/kT}}{\sum_j e^{-E_j/kT}}",
-    "Logistic growth": r"\frac{dN}{dt} = r N \left(1 - \frac{N}{K}\right)",
-    "Gradient descent": r"x_{t+1} = x_t - \eta \nabla f(x_t)",
-    "Euler-Lagrange equation": r"\frac{d}{dt} \frac{\partial L}{\partial \dot q} = \frac{\partial L}{\partial q}",
-    "Cauchy-Schwarz inequality": r"|\langle x, y \rangle|^2 \le \langle x, x \rangle \langle y, y \rangle",
-    "Commutator": r"[\hat x, \hat p] = i \hbar",
-    "With wildcards": r"\frac{?a}{?a + ?b}",
-}
-
-
-def render_example_cards(engine: SearchEngine) -> list[SafeHtml]:
-    """Render the examples, each a link to its results."""
-    cards = []
-    for name, latex in EXAMPLES.items():
-        mathml = engine.preview(latex).mathml
-        link = tag("a", tag("span", name, class_="name"), SafeHtml(mathml), href=get_search_url(latex), data_swap=True)
-        cards.append(tag("li", link))
-    return cards
-
-
-def render_home(engine: SearchEngine, cards: list[SafeHtml]) -> SafeHtml:
-    """Render the start page."""
-    fields, _ = engine.count_facets()
-    chips = [
-        tag("a", name, tag("span", f" {count:,}", class_="quiet"), href="/map#" + quote(name, safe=_UNQUOTED_CHARS))
-        for name, count in fields.items()
-    ]
-    lead = tag(
-        "p",
-        "Enter a formula: eqkin finds related ones, in any notation or field, and the papers that contain them.",
-        class_="lead",
-    )
-    by_field = tag("section", tag("h2", "In this library"), tag("p", join_items(chips[:40])), class_="library")
-    return tag(
-        "div",
-        tag("h1", "Find the kin of an equation"),
-        lead,
-        tag("h2", "Try one of these"),
-        tag("ul", cards, class_="examples"),
-        by_field if chips else tag("p", "This library is empty: add papers with ", tag("code", "eqkin add PATH"), "."),
-        class_="home",
-    )
-
-
-_RELATED_PAPERS = 6
 router = APIRouter(include_in_schema=False)
+BAND_TITLES = {
+    "same": "The same formula",
+    "renamed": "The same in other letters",
+    "rewritten": "The same, written otherwise",
+    "contains": "Contains it",
+    "part of": "Part of it",
+    "similar": "Similar",
+    "weak": "Weak",
+    "": "",
+}
+EXAMPLES = (  # kind of input, what is typed
+    ("LaTeX", r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}"),
+    ("Unicode", "iħ ∂ψ/∂t = Hψ"),
+    ("plain text", "int_0^inf e^(-x) x^(z-1) dx"),
+    ("a name or words", "law of total probability"),
+    ("with wildcards", r"\frac{?a}{?a + ?b}"),
+)
+NO_FILTERS = {"field": (), "language": (), "paper": (), "author": (), "from_year": None, "to_year": None}
+_PART_EQUATIONS = 60  # of a paper that are shown at a time
+_RELATED_PAPERS = 6
+_STRIP_FIELDS = 8
+_SENTENCE_CHARS = 300
+_VARIANT = re.compile(r'(<m[ions][^>]*?) mathvariant="((?!normal|italic")[a-z-]+)"([^>]*>)([^<]*)')
+_WIDE_ACCENT = re.compile(r'(<mo stretchy="true"[^>]*>)([\^~])(?=<)')
+_WIDE_ACCENTS = {"^": "\u0302", "~": "\u0303"}
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z\\])")
 
 
 def create_environment(settings: ServerSettings) -> jinja2.Environment:
@@ -81,40 +61,148 @@ def create_environment(settings: ServerSettings) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("eqkin.web"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.undefined = jinja2.StrictUndefined
-    environment.globals["root"] = settings.root_path
+    environment.undefined = jinja2.ChainableUndefined
+    environment.globals.update(root=settings.root_path, limits=LIMITS, typed="", reading_mode="")
+    environment.filters.update(
+        segments=render_prose, pairs=_to_pairs, sentence=pick_sentence, number=get_number, label=format_label, math=render_math
+    )
     return environment
+
+
+def get_number(equation: EquationRecord) -> int:
+    """Return the number of an equation within its paper, counted from one as on its page."""
+    return int(equation.id.rpartition("#")[2]) + 1
+
+
+def format_label(value: object) -> str:
+    """Return the code of a field or language as words."""
+    return re.sub("[-_]+", " ", str(value))
+
+
+def render_math(mathml: str) -> Markup:
+    """Return MathML as browsers draw it: they know no `mathvariant` but normal, and stretch no fence by themselves.
+
+    It is safe to insert: our own writer made it, of known elements and attributes.
+    """
+    mathml = _VARIANT.sub(lambda found: f"{found[1]}{found[3]}{apply_variant(found[4], found[2])}", mathml)
+    mathml = _WIDE_ACCENT.sub(lambda found: found[1] + _WIDE_ACCENTS[found[2]], mathml)
+    return Markup(mathml.replace('<mo fence="true"', '<mo fence="true" stretchy="true" lspace="0" rspace="0"'))
+
+
+@cache
+def apply_variant(text: str, variant: str) -> str:
+    """Return letters and digits in a style as Unicode's mathematical characters, as in 𝐱 and ℝ."""
+    style = {"bold-sans-serif": "SANS-SERIF BOLD"}.get(variant, variant.upper().replace("BOLD-", "BOLD "))
+    styled = []
+    for character in html.unescape(text):
+        name = re.sub("^(LATIN|GREEK) | LETTER", "", unicodedata.name(character, ""))
+        for start in (f"MATHEMATICAL {style}", style, "BLACK-LETTER" if style == "FRAKTUR" else style):
+            with suppress(KeyError):
+                character = unicodedata.lookup(f"{start} {name}")
+                break
+        styled.append(character)
+    return html.escape("".join(styled))
+
+
+def _to_pairs(pairings: Iterable[Pairing]) -> str:
+    """Return which node of a hit matches which node of the query, for the page's script."""
+    return orjson.dumps([[pairing.hit_node, pairing.query_node] for pairing in pairings]).decode()
+
+
+def pick_sentence(equation: EquationRecord) -> str:
+    """Return the sentence that leads to an equation, or else the one that follows it."""
+    before, after = " ".join(equation.before.split()), " ".join(equation.after.split())
+    sentence = _SENTENCE_END.split(before)[-1] or _SENTENCE_END.split(after)[0]
+    if len(sentence) <= _SENTENCE_CHARS:
+        return sentence
+    cut = sentence[-_SENTENCE_CHARS:]
+    if cut.find(r"\)") >= 0 and not 0 <= cut.find(r"\(") < cut.find(r"\)"):  # not in the middle of a formula
+        cut = cut.partition(r"\)")[2]
+    return "… " + cut.partition(" ")[2]
+
+
+class Example(NamedTuple):
+    """A query of the start page."""
+
+    kind: str
+    typed: str
+    mathml: str
 
 
 @router.get("/")
 async def show_home(server: State) -> Response:
-    """Show the start page: what this is, and some formulas to begin with."""
+    """Show the start page: what the library holds, and how to ask."""
 
     def work() -> str:
-        cards = server.compute_once("examples", lambda: render_example_cards(server.engine))
-        return render_page("", render_home(server.engine, cards))
+        examples = server.compute_once("examples", lambda: _read_examples(server.engine))
+        fields, years = server.engine.count_facets()
+        return server.render("home.html", examples=examples, fields=fields, facts=_describe_library(server, years))
 
     return HTMLResponse(await server.queue.run(work))
+
+
+def _read_examples(engine: SearchEngine) -> list[Example]:
+    return [Example(kind, typed, engine.preview(typed).mathml) for kind, typed in EXAMPLES]
+
+
+def _describe_library(server: ServerState, years: dict[int, int]) -> list[str]:
+    """Return what the library holds, as short statements."""
+    with server.engine.backend.snapshot() as snapshot:
+        total = len(snapshot)
+    facts = [f"{total:,} equations"] if total else []
+    if years:
+        facts.append(f"papers from {min(years)} to {max(years)}" if len(years) > 1 else f"papers from {min(years)}")
+    return facts
 
 
 @router.get("/search")
-async def show_search(query: Annotated[PageSearch, Query()], server: State) -> Response:
-    """Show a result list."""
-    if not query.is_given:
+async def show_search(params: Annotated[PageSearch, Query()], server: State) -> Response:
+    """Show a result list in bands."""
+    if not params.is_given:
         return await show_home(server)
 
     def work() -> str:
-        origin = find_or_404(server.engine.get_equation, query.like) if query.like else None
-        asked = origin.latex if origin else query.q
-        title = asked if 0 < len(asked) < 60 else query.text or "Results"
-        return render_page(title, render_results(query, query.run(server.engine), origin), query=query)
+        origin = find_or_404(server.engine.get_equation, params.like) if params.like else None
+        results: Any = _Results(params.run(server.engine), params)
+        last = results.offset + len(results.hits)
+        return server.render(
+            "results.html",
+            params=params,
+            plain=params.replace(**NO_FILTERS, offset=0),
+            filters=sum(bool(getattr(params, name)) for name in NO_FILTERS),
+            typed=origin.latex if origin else params.q,
+            origin=origin,
+            results=results,
+            bands=_number_bands(results),
+            meanings=HIT_RELATIONS,
+            titles=BAND_TITLES,
+            strip=[entry for entry in results.fields if entry.best][:_STRIP_FIELDS],
+            last=last,
+            more=params.to_url("/search", offset=last) if results.more and last < LIMITS.web_hits else "",
+        )
 
     return HTMLResponse(await server.queue.run(work))
 
 
+def _number_bands(results: Results) -> list[tuple[str, list[tuple[int, Any]]]]:
+    """Return the bands with the position of each hit in the whole list, counted from one."""
+    position = {id(hit): number for number, hit in enumerate(results.hits, results.offset + 1)}
+    return [(relation, [(position[id(hit)], hit) for hit in hits]) for relation, hits in results.bands]
+
+
+class ShownSection(NamedTuple):
+    """A section of a paper, and those of its equations that are shown."""
+
+    number: int
+    heading: str
+    count: int  # of all its equations
+    first: int  # the number of the first one within the paper's list
+    equations: Sequence[EquationRecord]
+
+
 @router.get("/paper")
-async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)]) -> Response:
-    """Show a paper: its equations by section, and related papers."""
+async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)], at: int | None = None) -> Response:
+    """Show a paper around an equation: contents, equations with the text between them, related papers."""
 
     def work() -> str:
         page = find_or_404(server.engine.get_paper, key)
@@ -122,57 +210,157 @@ async def show_paper(server: State, key: Annotated[Text, Query(min_length=1)]) -
             related = server.engine.find_similar_papers(page.paper.key, _RELATED_PAPERS)
         except BadInput:  # it has no equations to compare
             related = []
-        return render_page(page.paper.title or key, render_paper(page, related))
+        numbers = [get_number(equation) for _, equations in page.sections for equation in equations]
+        start = numbers.index(at) if at in numbers else 0
+        start -= start % _PART_EQUATIONS
+        end = start + _PART_EQUATIONS
+        return server.render(
+            "paper.html",
+            paper=page.paper,
+            abstract=page.abstract,
+            sections=_cut_sections(page, start, end),
+            numbers=numbers,
+            at=at,
+            sources=_list_sources(page.paper),
+            related=related,
+            previous=numbers[start - 1] if start else None,
+            following=numbers[end] if end < len(numbers) else None,
+        )
 
     return HTMLResponse(await server.queue.run(work))
 
 
+def _cut_sections(page: PaperPage, start: int, end: int) -> list[ShownSection]:
+    """Return the sections with the equations from `start` to `end` of the whole paper."""
+    sections, seen = [], 0
+    for number, (heading, equations) in enumerate(page.sections, 1):
+        if equations:
+            shown = equations[max(start - seen, 0) : max(end - seen, 0)]
+            title = heading or "Without a heading"
+            sections.append(ShownSection(number, title, len(equations), get_number(equations[0]), shown))
+        seen += len(equations)
+    return sections
+
+
+def _list_sources(paper: PaperRecord) -> list[tuple[str, str]]:
+    """Return where a paper can be read: names and addresses, no address for a file of the server."""
+    url, doi = getattr(paper, "url", ""), getattr(paper, "doi", "")
+    sources = [(url.split("/")[2], url)] if url.startswith("http") else []
+    if doi and doi not in url:
+        sources.append((f"doi:{doi}", f"https://doi.org/{doi}"))
+    return sources or [(paper.origin or paper.key, "")]
+
+
 @router.get("/map")
-async def show_map() -> Response:
-    """Show the map: the library's equations as points, related ones near each other."""
-    canvas = tag("canvas", id="map", tabindex="0", role="img", aria_label="Map of the library's equations")
-    zoom = [
-        tag("button", sign, type="button", class_="icon", id=name, aria_label=label, title=label)
-        for sign, name, label in (("+", "zoom-in", "Closer"), ("−", "zoom-out", "Farther"), ("⌂", "zoom-all", "All"))
-    ]
-    status_line = tag("div", id="point", role="status", aria_live="polite", hidden=True)
-    hint = tag(
-        "p", "Each point is an equation; related ones lie near each other. Click one to open it.", class_="quiet"
-    )
-    legend = tag("div", id="legend", aria_label="Fields")
-    stage = tag("div", canvas, tag("div", zoom, class_="zoom"), status_line, class_="stage")
-    body = tag("div", tag("div", tag("h1", "Map"), hint, class_="map-head"), stage, legend, class_="map")
-    return HTMLResponse(render_page("Map", body, script="map", wide=True))
+async def show_map(server: State, q: Text = "") -> Response:
+    """Show the map: the library's equations as points, related ones near each other; and the same as a table."""
+
+    def work() -> str:
+        points = server.engine.build_map(LIMITS.web_points)
+        totals, _ = server.engine.count_facets()
+        shown = Counter(points.fields)
+        rows = [(field, count, totals.get(field, count)) for field, count in shown.most_common()]
+        with server.engine.backend.snapshot() as snapshot:
+            total = len(snapshot)
+        return server.render("map.html", typed=q, rows=rows, shown=len(points.ids), total=total)
+
+    return HTMLResponse(await server.queue.run(work))
+
+
+@router.get("/draft")
+async def show_draft(server: State) -> Response:
+    """Show the form for a draft."""
+    return HTMLResponse(server.render("draft.html", name="", related=[]))
+
+
+@router.get("/reading")
+async def show_reading(server: State, q: Text, mode: Annotated[str, Query(alias="as")] = "") -> Response:
+    """Show how what was typed is read: a part of the page, for the box."""
+
+    def work() -> str:
+        reading = _read(server.engine, q, mode)
+        return server.render("reading.html", reading=reading)
+
+    return HTMLResponse(await server.queue.run(work))
+
+
+@router.get("/equation")
+async def show_equation(server: State, id: Text) -> Response:
+    """Show an equation and where it stands: a part of a page, for the map and folded lists."""
+    equation = await server.queue.run(find_or_404, server.engine.get_equation, id)
+    return HTMLResponse(server.render("equation.html", equation=equation))
 
 
 @router.get("/api")
 async def show_api(request: Request, server: State) -> Response:
     """Show the documentation of the HTTP interface."""
-    body = server.render("api.html", paths=request.app.openapi()["paths"])
-    return HTMLResponse(render_page("For programs", SafeHtml(body)))
+    return HTMLResponse(server.render("api.html", paths=request.app.openapi()["paths"]))
 
 
 def render_error(request: Request, error: WebError) -> Response:
-    """Render an error as a page; the form still shows the query."""
+    """Render an error as a page; the box keeps what was typed."""
     try:
-        query = PageSearch.model_validate({"q": request.query_params.get("q", "")})
+        typed = PageSearch.model_validate({"q": request.query_params.get("q", "")}).q
     except ValidationError:
-        query = PageSearch()
-    where = None
-    if error.position is not None:
-        position = error.position - 1
-        mark = tag("mark", query.q[position : position + 1] or " ")
-        before, after = query.q[max(0, position - 60) : position], query.q[position + 1 :][:60]
-        where = tag("pre", before, mark, after, class_="pointed")
-    body = tag(
-        "div",
-        tag("h1", "Not found" if error.status_code == 404 else "That did not work"),
-        tag("p", error.detail, f" (character {error.position})" if error.position is not None else None),
-        where,
-        tag("p", tag("a", "Start a new search", href="/")),
-        class_="prose problem",
-        role="alert",
-        data_position=None if error.position is None else error.position - 1,
-    )
-    title = "Not found" if error.status_code == 404 else "Error"
-    return HTMLResponse(render_page(title, body, query=query), error.status_code, error.headers)
+        typed = ""
+    server: ServerState = request.app.state.service
+    body = server.render("error.html", typed=typed, error=error)
+    return HTMLResponse(body, error.status_code, error.headers)
+
+
+# Until the records have these themselves.
+class _Reading(NamedTuple):
+    kind: str
+    latex: str
+    words: str
+    mathml: str
+    repairs: Sequence[str] = ()
+    alternatives: Sequence[tuple[str, str]] = ()
+
+
+def _read(engine: SearchEngine, text: str, mode: str) -> _Reading:
+    shown = engine.preview(text)
+    if shown.problem is not None:
+        position = shown.problem.position
+        raise WebError(400, "bad_formula", shown.problem.message, position + 1 if position >= 0 else None)
+    return _Reading("latex", text, "", shown.mathml, ("A slip was repaired.",) if shown.repaired else ())
+
+
+class _Segment(NamedTuple):
+    text: str
+    mathml: str = ""
+
+
+def render_prose(text: str) -> list[_Segment]:
+    """Split text into words and formulas."""
+    return [_Segment(text)]
+
+
+class _FacetCount(NamedTuple):
+    value: str | int
+    same: int | None
+    pool: int
+    best: Any = None
+    title: str = ""
+
+
+class _Results:
+    def __init__(self, results: Results, params: PageSearch) -> None:
+        self._results = results
+        self.offset, self.more, self.same, self.languages, self.papers = 0, False, None, (), ()
+        best: dict[str, Any] = {}
+        for hit in results.hits:
+            for name in hit.equation.paper.fields:
+                best.setdefault(name, hit)
+        self.fields = [_FacetCount(name, None, count, best.get(name)) for name, count in results.fields.items()]
+        self.years = [_FacetCount(year, None, count) for year, count in sorted(results.years.items())]
+
+    @property
+    def bands(self) -> Any:
+        bands: dict[str, list[Any]] = {relation: [] for relation in BAND_TITLES}
+        for hit in self._results.hits:
+            bands[hit.relation].append(hit)
+        return [(relation, hits) for relation, hits in bands.items() if hits]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._results, name)

@@ -10,7 +10,7 @@
   };
   const root = document.documentElement;
   if (stored()) root.dataset.theme = stored();
-  root.classList.add("scripted");
+  root.classList.add("js");
   document.addEventListener("click", (event) => {
     if (!event.target.closest?.("#theme")) return;
     const dark = getComputedStyle(root).colorScheme.includes("dark") && !getComputedStyle(root).colorScheme.includes("light");
