@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +17,9 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium is installed (Debian: apt install chromium)")
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
+RESULTS = f"/search?q={quote(BAYES)}"
+PAPER = "/paper?key=atlas:probability&at=12#eq-12"
+AXE = Path(__file__).parents[2] / "local" / "npm" / "axe.min.js"
 expect = playwright.expect
 
 
@@ -30,6 +35,7 @@ def browser() -> Iterator[Any]:
 def page(browser: Any, server: Running) -> Iterator[Any]:
     """A page on which nothing may go wrong: no error, no dialog, no request to anywhere else."""
     context = browser.new_context(base_url=server.address, viewport={"width": 1280, "height": 900})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
     context.set_default_timeout(10_000)
     made = context.new_page()
     wrong: list[str] = []
@@ -46,136 +52,218 @@ def _own(address: str, server: Running) -> bool:
     return address.startswith((server.address, "data:", "blob:"))
 
 
-def search(page: Any, formula: str) -> None:
-    page.locator("#q").fill(formula)
+def search(page: Any, typed: str) -> None:
+    page.locator("#q").fill(typed)
     page.locator("#q").press("Enter")
-    expect(page.locator("#count")).to_contain_text(re.compile("result", re.IGNORECASE))
+    page.wait_for_url("**/search?**")
+    expect(page.locator("#count")).to_be_visible()
 
 
-def test_example_leads_to_results_with_formulas_papers_and_context(page):
+def draw(page: Any, latex: str) -> tuple[float, float, bytes]:
+    """Draw a formula alone; return its width and height in ems of its text, and its picture."""
+    page.locator("#main").evaluate(
+        """async (main, q) => {
+            const { fragment } = await import("/static/ask.js");
+            const [math] = (await fragment("/reading?" + new URLSearchParams({ q }))).filter((n) => n.localName === "math");
+            const place = document.createElement("div");
+            place.className = "formula";
+            place.append(math);
+            main.replaceChildren(place);
+            await document.fonts.ready;
+        }""",
+        latex,
+    )
+    box = page.locator("#main math").bounding_box()
+    size = page.locator("#main math").evaluate("node => parseFloat(getComputedStyle(node).fontSize)")
+    return box["width"] / size, box["height"] / size, page.locator("#main math").screenshot()
+
+
+def count_ink(picture: bytes, box: tuple[float, float, float, float]) -> float:
+    """Return the share of dark pixels in a part of a picture, given in shares of its sides."""
+    image = pytest.importorskip("PIL.Image").open(io.BytesIO(picture)).convert("L")
+    left, top, right, bottom = (round(x * side) for x, side in zip(box, image.size * 2, strict=True))
+    pixels = image.crop((left, top, max(right, left + 1), max(bottom, top + 1))).tobytes()
+    return sum(value < 128 for value in pixels) / len(pixels)
+
+
+def check_drawing(page: Any) -> dict[str, bool]:
+    """Return which constructs are drawn as they should be, by their size and by ink where it belongs."""
+    page.goto("/draft")
+    root, bar = draw(page, r"\sqrt{\frac{a}{b}}")[2], draw(page, r"\left|\frac{a}{b}\right|")[2]
+    bracket, matrix = draw(page, r"\left(\frac{a}{b}\right)"), draw(page, r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}")
+    hats, wide = draw(page, r"\hat{a}\hat{b}\hat{c}"), draw(page, r"\widehat{abc}")
+    return {
+        "root": count_ink(root, (0.45, 0, 1, 0.06)) > 0.1 and count_ink(root, (0, 0.3, 0.4, 1)) > 0.05,
+        "bars": count_ink(bar, (0, 0.05, 0.2, 0.3)) > 0.15,  # they reach up to the numerator
+        "brackets": count_ink(bracket[2], (0, 0.1, 0.3, 0.4)) > 0.08 and bracket[1] > 1.6,
+        "matrix": count_ink(matrix[2], (0, 0.05, 0.12, 0.3)) > 0.1,
+        "integral": draw(page, r"\int f")[1] > 2,  # ems
+        "sum": draw(page, r"\sum x")[1] > 1.3,
+        "accents": hats[0] < 2 and hats[1] < 1.4,
+        "wide accent": count_ink(wide[2], (0, 0, 0.3, 0.25)) > 0.02,  # it spans all letters
+        "styles": draw(page, r"\mathbb{R}")[2] != draw(page, r"R")[2],
+    }
+
+
+def test_shipped_font_draws_roots_brackets_operators_accents_and_matrices(page):
+    assert [name for name, good in check_drawing(page).items() if not good] == []
+
+
+def test_formulas_are_not_drawn_well_without_the_shipped_font(browser, server):
+    context = browser.new_context(base_url=server.address, viewport={"width": 1280, "height": 900})
+    context.route("**/*.woff2", lambda route: route.abort())
+    drawn = check_drawing(context.new_page())
+    context.close()
+    assert not drawn["root"] and not drawn["integral"]  # else the test above proves nothing
+
+
+def test_example_leads_to_results_with_formulas_papers_and_prose(page):
     page.goto("/")
-    expect(page.locator(".examples li")).to_have_count(12)
-    page.get_by_role("link", name="Bayes' law").click()
-    expect(page.locator(".hits > .hit")).to_have_count(20)
+    expect(page.locator(".examples li")).to_have_count(5)
+    expect(page.locator(".library")).to_contain_text("equations")
+    page.get_by_role("link", name="LaTeX").click()
+    expect(page.locator(".hit").first).to_be_visible()
     first = page.locator("#hit-1")
-    assert first.locator("math").bounding_box()["width"] > 20
-    expect(first.locator(".where .title")).not_to_be_empty()
+    assert first.locator("math").first.bounding_box()["width"] > 20
+    expect(first.locator(".title")).not_to_be_empty()
     expect(first.locator(".context")).not_to_be_empty()
-    expect(page.locator("#q")).to_have_value(BAYES)
+    expect(page.locator("#q")).to_have_value(re.compile("frac"))
 
 
-def test_preview_follows_typing(page):
-    page.goto("/")
-    page.locator("#q").press_sequentially(r"\frac{a}{b}")
-    expect(page.locator("#preview mfrac")).to_be_visible()
+@pytest.mark.parametrize(("width", "height", "least"), [(1280, 900, 6), (390, 844, 3)])
+def test_screen_shows_many_hits(page, width, height, least):
+    page.set_viewport_size({"width": width, "height": height})
+    page.goto(RESULTS)
+    whole = "hits => hits.filter((h) => h.offsetParent && h.getBoundingClientRect().bottom <= innerHeight).length"
+    assert page.locator(".hit").evaluate_all(whole) >= least
+
+
+def test_hits_are_in_bands_and_weak_ones_are_folded(page):
+    page.goto(RESULTS)
+    bands = page.locator(".band").evaluate_all("nodes => nodes.map((node) => node.dataset.band)")
+    order = ["same", "renamed", "rewritten", "contains", "part of", "similar", "weak"]
+    assert bands == sorted(bands, key=order.index) and len(bands) >= 3
+    expect(page.get_by_role("heading", name="The same in other letters")).to_be_visible()
+    page.goto("/search?q=" + quote(r"\aleph_7 \bowtie \Omega^{\dagger\ddagger} \lightning \natural"))
+    expect(page.get_by_text("Nothing closer in this library")).to_be_visible()
+    weak = page.locator('[data-band="weak"]')
+    expect(weak.locator(".hit").first).to_be_hidden()
+    weak.locator("summary").first.click()
+    expect(weak.locator(".hit").first).to_be_visible()
+
+
+def test_reading_follows_typing_and_errors_are_marked_in_the_box(page):
+    page.goto(RESULTS)
     page.locator("#q").fill("")
-    expect(page.locator("#preview")).to_be_hidden()
-
-
-def test_error_is_shown_with_its_position_and_marked_in_the_box(page):
-    page.goto("/")
+    page.locator("#q").press_sequentially(r"\frac{a}{b}")
+    expect(page.locator("#reading mfrac")).to_be_visible()
+    expect(page.locator("#reading")).to_contain_text("Read as LaTeX")
     page.locator("#q").fill(r"x + \begin{nonsense} y \end{nonsense}")
-    expect(page.locator("#preview.wrong")).to_contain_text("nonsense")
-    expect(page.locator("#preview.wrong")).to_contain_text("character")
+    expect(page.locator("#reading.wrong")).to_contain_text("nonsense")
     expect(page.locator("#echo mark")).to_have_count(1)
     expect(page.locator("#q")).to_have_attribute("aria-invalid", "true")
     page.locator("#q").press("Enter")
+    expect(page.locator("#hit-1")).to_be_visible()  # the last list stays
+    page.goto("/search?q=" + quote(r"\begin{nonsense}"))
     expect(page.get_by_role("alert")).to_contain_text("nonsense")
-    page.locator("#q").fill("x")
-    expect(page.locator("#preview mi")).to_be_visible()
-    expect(page.locator("#echo mark")).to_have_count(0)
+    expect(page.locator("#q")).to_have_value(r"\begin{nonsense}")
 
 
-def test_preview_cancelled_while_loading_is_not_an_error(page):
+def test_visual_editor_loads_on_demand_and_writes_latex_into_the_box(page):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
     page.goto("/")
-    page.evaluate(
-        """async () => {
-            const { ask } = await import("/static/ask.js");
-            const json = () => Promise.reject(new DOMException("gone", "AbortError"));
-            window.fetch = async () => ({ ok: true, status: 200, json });
-            window.outcome = await ask("/api/preview?q=x").catch((error) => error.name);
+    assert not [url for url in asked if "mathlive" in url]
+    page.get_by_role("button", name="Visual editor").click()
+    field = page.locator("math-field")
+    expect(field).to_be_visible()
+    page.keyboard.type("a/b")
+    expect(page.locator("#q")).to_have_value(r"\frac{a}{b}")
+    page.get_by_role("button", name="Visual editor").click()
+    expect(field).to_be_hidden()
+    expect(page.locator("#q")).to_be_focused()
+
+
+def test_matched_parts_have_a_line_and_a_colour_and_show_their_partners(page):
+    page.goto(RESULTS)
+    styles = "node => [getComputedStyle(node).backgroundColor, getComputedStyle(node).textDecorationStyle]"
+    same, other = (page.locator(f"#hit-1 math mi.kin-{level}").first.evaluate(styles) for level in (3, 2))
+    assert same[0] != other[0] and same[1] != other[1]
+    legend = page.locator(".legend .kin-2").evaluate(styles)
+    assert legend == other
+    page.locator("#hit-1 math mi.kin").first.hover()
+    assert page.locator(".asked .partner").count() >= 1
+    expect(page.locator("#hit-1 .readings")).to_contain_text("s is A")
+
+
+def test_long_formula_scrolls_to_its_match(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto(RESULTS)
+    page.locator(".hit .formula").first.evaluate(
+        """async (node) => {
+            node.style.width = "60px";
+            const { arrange } = await import("/static/page.js");
+            for (const part of node.querySelectorAll(".kin")) part.classList.remove("kin");
+            [...node.querySelectorAll("mi")].at(-1).classList.add("kin");
+            arrange();
         }"""
     )
-    assert page.evaluate("window.outcome") == "AbortError"
+    formula = page.locator(".hit .formula").first
+    expect(formula).to_have_attribute("tabindex", "0")
+    assert formula.evaluate("node => node.scrollLeft") > 0
 
 
-def test_url_holds_the_state_and_back_restores_it(page, server):
-    page.goto("/")
-    search(page, BAYES)
-    address = page.url
-    first = page.locator("#hit-1").get_attribute("data-id")
-    assert address.startswith(server.address + "search?q=")
-    page.locator("#hit-2 .kin-link").click()
-    expect(page.get_by_role("heading", name="Kin of this equation")).to_be_visible()
-    assert "like=" in page.url
-    page.go_back()
-    expect(page.get_by_role("heading", name="Kin of this formula")).to_be_visible()
-    assert page.url == address
-    expect(page.locator("#q")).to_have_value(BAYES)
-    page.go_back()
-    expect(page.locator(".examples")).to_be_visible()
-    page.go_forward()
-    expect(page.locator("#hit-1")).to_have_attribute("data-id", first)
-    page.goto(address)
-    expect(page.locator("#hit-1")).to_have_attribute("data-id", first)
-
-
-def test_matched_parts_are_marked_and_show_their_partners(page):
-    page.goto(f"/search?q={quote(BAYES)}")
-    marked = page.locator("#hit-1 math mi.kin").first
-    expect(marked).to_be_visible()
-    colour = marked.evaluate("node => getComputedStyle(node).backgroundColor")
-    assert colour not in ("rgba(0, 0, 0, 0)", "transparent")
-    marked.hover()
-    assert page.locator(".asked .partner").count() >= 1
-    page.get_by_role("link", name="Mark what matches").click()
-    expect(page.locator("#hit-1 math .kin")).to_have_count(0)
-
-
-def test_facets_narrow_the_list_and_widen_it_again(page):
+def test_facets_combine_and_their_counts_stay(page):
     page.goto(f"/search?q={quote('E_{2007} = m v^2')}&k=50")
     page.locator("#facet-field summary").click()
-    page.locator("#facet-field a", has_text="energetics").click()
-    expect(page.locator(".chip")).to_have_count(1)
-    assert set(page.locator(".hits > .hit > .where .field").all_inner_texts()) == {"energetics"}
-    page.locator("#facet-year a", has_text="2007").click()
-    expect(page.locator(".chip")).to_have_count(2)
-    expect(page.locator(".hits > .hit .where").first).to_contain_text("Energy in 2007")
-    page.get_by_label("Take off the filter energetics").click()
-    expect(page.locator(".chip")).to_have_count(1)
+    page.locator("#facet-field label", has_text="energetics").click()
+    page.wait_for_url("**field=energetics**")
+    assert set(page.locator(".hit .field").all_text_contents()) == {"energetics"}
+    expect(page.locator("#facet-field input:focus")).to_have_attribute("value", "energetics")
     page.get_by_label("First year").fill("1990")
+    page.get_by_label("First year").press("Tab")
+    page.wait_for_url("**from=1990**")
     page.get_by_label("Last year").fill("2000")
-    page.locator(".span button").click()
-    expect(page.locator(".hits > .hit .where").first).to_contain_text("Energy in 1999")
+    page.get_by_label("Last year").press("Tab")
+    page.wait_for_url("**to=2000**")
+    expect(page.locator("#hit-1 .title")).to_contain_text("Energy in 1999")
+    page.get_by_role("link", name="Remove all filters").click()
+    assert "field" not in page.url and "from" not in page.url
 
 
-def test_judgement_with_keywords_is_stored(page, client):
-    page.goto("/")
-    search(page, r"q_{judged} = \frac{a}{b}")
+def test_kin_of_a_hit_keeps_its_formula_in_the_box(page):
+    page.goto(RESULTS)
+    page.locator("#hit-1").get_by_role("link", name="Kin").click()
+    expect(page.get_by_role("heading", name="Kin of this equation")).to_be_visible()
+    expect(page.locator("#q")).to_have_value(re.compile(r"P\(A"))
+    page.go_back()
+    expect(page.locator("#q")).to_have_value(BAYES)
+
+
+def test_actions_copy_latex_and_a_link(page):
+    page.goto(RESULTS)
     hit = page.locator("#hit-1")
-    name = hit.get_attribute("data-id")
-    hit.get_by_role("button", name="Relevant", exact=True).click()
-    expect(hit.locator(".judged")).to_have_text("Saved.")
-    hit.get_by_label("Keywords").fill("fraction, quotient")
-    hit.get_by_label("Keywords").press("Enter")
-    expect(hit.locator(".judged")).to_have_text("Saved, with keywords.")
-    page.locator("#hit-2").get_by_role("button", name="Not", exact=True).click()
-    expect(page.locator("#hit-2 .judged")).to_have_text("Saved.")
-    exported = client.get("/api/judgements").json()["queries"]
-    (query,) = [q for q in exported if "judged" in q["latex"]]
-    assert query["relevant"] == [name]
-    assert len(query["irrelevant"]) == 1
-    assert query["keywords"] == ["fraction", "quotient"]
+    hit.get_by_role("button", name="LaTeX").click()
+    expect(hit.get_by_role("button", name="Copied")).to_be_visible()
+    assert "frac" in page.evaluate("navigator.clipboard.readText()")
+    hit.get_by_title("Copy a link").click()
+    expect(hit.get_by_title("Copy a link")).to_have_text("Copied")
+    page.goto(page.evaluate("navigator.clipboard.readText()"))
+    expect(page.locator(".here math").first).to_be_in_viewport()
 
 
-def test_map_zooms_filters_by_field_and_opens_an_equation(page):
-    page.goto("/map")
+def test_map_has_labels_hits_and_a_table(page):
+    page.goto(f"/map?q={quote(BAYES)}")
     canvas = page.locator("canvas[data-drawn]")
     expect(canvas).to_be_visible()
-    assert page.locator("#legend button").count() > 20
-    page.locator("#legend button", has_text="probability").click()
-    expect(page.locator("#legend button", has_text="probability")).to_have_attribute("aria-pressed", "true")
-    page.locator("#legend button", has_text="probability").click()
+    expect(canvas).to_have_attribute("data-ringed", re.compile("[1-9]"))
+    assert len(canvas.get_attribute("data-labels").split("|")) > 10
+    expect(page.locator("#map-count")).to_contain_text(re.compile(r"[\d,]+ of [\d,]+ equations"))
+    assert page.locator("main table tbody tr").count() > 20
+    choice = page.locator(".choose", has_text="probability")
+    choice.click()
+    expect(choice).to_have_attribute("aria-pressed", "true")
+    choice.click()
     page.locator("#zoom-in").click()
     box = canvas.bounding_box()
     for step in range(1, 200):  # until the pointer is over a point
@@ -186,13 +274,12 @@ def test_map_zooms_filters_by_field_and_opens_an_equation(page):
     page.mouse.down()
     page.mouse.up()
     expect(page.get_by_role("heading", name="Kin of this equation")).to_be_visible()
-    assert "like=" in page.url
 
 
 def test_field_on_the_start_page_leads_to_its_points(page):
     page.goto("/")
     page.locator(".library a", has_text="field<script>").click()
-    expect(page.locator("#legend button", has_text="field<script>")).to_have_attribute("aria-pressed", "true")
+    expect(page.locator(".choose", has_text="field<script>")).to_have_attribute("aria-pressed", "true")
     page.goto("/map#%")
     expect(page.locator("canvas[data-drawn]")).to_be_visible()
 
@@ -204,15 +291,11 @@ def test_page_can_be_used_by_keyboard(page):
     page.keyboard.type("a^2 + b^2 = c^2")
     page.keyboard.press("Enter")
     expect(page.locator("#hit-1")).to_be_visible()
-    page.keyboard.press("Escape")
     page.keyboard.press("j")
     expect(page.locator("#hit-1")).to_be_focused()
     page.keyboard.press("ArrowDown")
     expect(page.locator("#hit-2")).to_be_focused()
     page.keyboard.press("k")
-    expect(page.locator("#hit-1")).to_be_focused()
-    page.keyboard.press("r")
-    expect(page.locator("#hit-1 .judged")).to_have_text("Saved.")
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")
@@ -223,45 +306,21 @@ def test_page_can_be_used_by_keyboard(page):
     expect(page.get_by_role("heading", level=1)).to_have_text(title)
 
 
-def test_templates_have_places_to_fill(page):
-    page.goto("/")
-    page.get_by_role("button", name="Symbols and templates").click()
-    page.get_by_role("button", name="fraction").click()
-    page.keyboard.type("a")
-    page.keyboard.press("Tab")
-    page.keyboard.type("b")
-    expect(page.locator("#q")).to_have_value(r"\frac{a}{b}")
-    page.get_by_role("tab", name="Greek").click()
-    page.get_by_role("button", name="alpha").click()
-    expect(page.locator("#q")).to_have_value(re.compile(r"\\alpha"))
-
-
-def test_paper_page_shows_equations_and_related_papers(page):
-    page.goto("/paper?key=atlas:probability")
+def test_paper_opens_at_its_equation_with_contents_and_related_papers(page):
+    page.goto(PAPER)
     expect(page.get_by_role("heading", level=1)).to_have_text("Probability")
-    assert page.locator(".equations .hit").count() > 40
+    expect(page.locator("#eq-12")).to_be_in_viewport()
+    expect(page.locator("#eq-12")).to_have_class(re.compile("here"))
+    contents = page.get_by_role("navigation", name="Contents")
+    contents.get_by_role("link").last.click()
+    expect(page.locator("article section").last.locator("h2")).to_be_in_viewport()
     page.locator(".related summary").first.click()
     expect(page.locator(".related .pair math").first).to_be_visible()
     page.locator(".related .title").first.click()
     expect(page.get_by_role("heading", level=1)).not_to_have_text("Probability")
 
 
-def test_duplicates_and_more_hits_unfold(page):
-    page.goto(f"/search?q={quote(BAYES)}&k=100")
-    more = page.locator("details.more").first
-    more.locator("summary").click()
-    expect(more.locator(".hit").first).to_be_visible()
-    assert 0 < more.locator(".hit").count() <= int((more.locator("summary").text_content() or "").split()[0])
-    numbers = page.locator(".hit").evaluate_all("hits => hits.map((hit) => hit.dataset.id)")
-    assert len(numbers) == len(set(numbers))
-    page.goto(f"/search?q={quote('E = m v^2')}&field=energetics")
-    same = page.locator("details.same")
-    if same.count():
-        same.first.locator("summary").click()
-        expect(same.first.locator("math").first).to_be_visible()
-
-
-def test_empty_results_and_wrong_addresses_have_helpful_pages(page):
+def test_wrong_addresses_and_filters_that_fit_nothing_have_helpful_pages(page):
     page.goto("/search?q=x&field=nothing")
     expect(page.locator(".nothing")).to_be_visible()
     page.get_by_role("link", name="Search without filters").click()
@@ -269,7 +328,8 @@ def test_empty_results_and_wrong_addresses_have_helpful_pages(page):
     page.goto("/nowhere")
     expect(page.get_by_role("alert")).to_contain_text("Not found")
     page.goto("/search?q=x&k=-1")
-    expect(page.get_by_role("alert")).to_contain_text("k: a whole number")
+    expect(page.get_by_role("alert")).to_contain_text("k: ")
+    expect(page.locator("#q")).to_have_value("x")
 
 
 def test_theme_is_remembered(page):
@@ -290,18 +350,27 @@ def test_page_works_without_scripts(browser, server):
     page.goto("/")
     page.locator("#q").fill(BAYES)
     page.get_by_role("button", name="Search").click()
-    expect(page.locator(".hits > .hit")).to_have_count(20)
-    page.locator("#facet-field a").first.click()
-    expect(page.locator(".chip")).to_have_count(1)
+    expect(page.locator("#hit-1")).to_be_visible()
+    page.locator("#facet-field input").first.check()
+    page.get_by_role("button", name="Apply").click()
+    assert "field=" in page.url
     context.close()
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_no_page_is_wider_than_the_window(page, width):
-    page.set_viewport_size({"width": width, "height": 800})
-    for address in ("/", f"/search?q={quote(BAYES)}", "/paper?key=atlas:probability", "/map", "/api", "/nowhere"):
+@pytest.mark.skipif(not AXE.is_file(), reason="axe-core is not installed (python hatch_build.py)")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_pages_meet_wcag_aa_and_fit_the_window(page, width, scheme):
+    page.set_viewport_size({"width": width, "height": 844})
+    page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
+    script = AXE.read_text(encoding="utf-8")
+    rules = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]}
+    for address in ("/", RESULTS, PAPER, f"/map?q={quote(BAYES)}", "/draft", "/api", "/nowhere"):
         page.goto(address)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, address
+        page.evaluate(script)  # not add_script_tag: the page allows scripts of its own address only
+        found = page.evaluate("rules => axe.run(document, rules)", rules)["violations"]
+        assert not [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found], address
 
 
 def test_hostile_content_stays_text(page):
@@ -314,16 +383,17 @@ def test_hostile_content_stays_text(page):
         f"/paper?key={quote(HOSTILE)}",
         f"/paper?key={quote('<script>alert(7)</script>')}",
         f"/search?q=x&field={quote('javascript:alert(8)')}&author={quote('<b onclick=alert(9)>')}",
-        "/map#" + quote("<script>alert(10)</script>"),
+        f"/map?q={quote('<script>alert(12)</script>')}#" + quote("<script>alert(10)</script>"),
         "/<script>alert(11)</script>",
+        f"/reading?q={quote(evil)}",
     ]
     for address in addresses:
         page.goto(address)
         page.wait_for_load_state("networkidle")
-        assert page.locator("#main script, #main img, #main [onerror], #main [onclick]").count() == 0
+        assert page.locator("main script, main img, #fragment script, #fragment img, main [onerror]").count() == 0
         assert page.locator('a[href^="javascript:"]').count() == 0
     page.goto("/")
     page.locator("#q").fill(evil)
-    expect(page.locator("#preview mtext")).to_contain_text("<script>")
+    expect(page.locator("#reading mtext")).to_contain_text("<script>")
     search(page, r"\Xi_{evil} = " + evil)
-    expect(page.locator(".hits")).to_contain_text("<script>alert(1)</script>")
+    expect(page.locator(".hits").first).to_contain_text("<script>alert(1)</script>")

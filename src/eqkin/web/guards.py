@@ -13,7 +13,8 @@ from eqkin.web.errors import WebError, handle_error
 from eqkin.web.service import ServerSettings
 
 CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
+    "connect-src 'self'; "
     "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 _DRAIN_FACTOR = 10  # a body up to this many times too large is read to its end, so that the client sees the answer

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cache
+from itertools import count
 from typing import Annotated, Any, NamedTuple
 
 import jinja2
@@ -169,7 +170,7 @@ async def show_search(params: Annotated[PageSearch, Query()], server: State) -> 
             "results.html",
             params=params,
             plain=params.replace(**NO_FILTERS, offset=0),
-            filters=sum(bool(getattr(params, name)) for name in NO_FILTERS),
+            filters=sum(getattr(params, name, None) not in ((), None) for name in NO_FILTERS),
             typed=origin.latex if origin else params.q,
             origin=origin,
             results=results,
@@ -186,8 +187,8 @@ async def show_search(params: Annotated[PageSearch, Query()], server: State) -> 
 
 def _number_bands(results: Results) -> list[tuple[str, list[tuple[int, Any]]]]:
     """Return the bands with the position of each hit in the whole list, counted from one."""
-    position = {id(hit): number for number, hit in enumerate(results.hits, results.offset + 1)}
-    return [(relation, [(position[id(hit)], hit) for hit in hits]) for relation, hits in results.bands]
+    numbers = count(results.offset + 1)
+    return [(relation, [(next(numbers), hit) for hit in hits]) for relation, hits in results.bands]
 
 
 class ShownSection(NamedTuple):

@@ -117,13 +117,14 @@ document.addEventListener("toggle", (event) => {
 /** Filters apply as they are ticked; the box that was ticked keeps the focus. */
 const filters = document.getElementById("filters");
 filters?.addEventListener("change", (event) => {
-  sessionStorage.setItem("focus", event.target.id);
+  const { name, type, value } = event.target;
+  sessionStorage.setItem("focus", `#filters [name="${name}"]${type === "checkbox" ? `[value="${CSS.escape(value)}"]` : ""}`);
   filters.requestSubmit();
 });
 filters?.addEventListener("formdata", (event) => {
   for (const [name, value] of [...event.formData]) if (!value) event.formData.delete(name);
 });
-document.getElementById(sessionStorage.getItem("focus"))?.focus({ preventScroll: true });
+document.querySelector(sessionStorage.getItem("focus") ?? "#none")?.focus({ preventScroll: true });
 sessionStorage.removeItem("focus");
 if (matchMedia("(max-width: 56rem)").matches) for (const fold of all(".facets > details")) fold.open = false;
 
