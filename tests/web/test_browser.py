@@ -64,7 +64,8 @@ def draw(page: Any, latex: str) -> tuple[float, float, bytes]:
     page.locator("#main").evaluate(
         """async (main, q) => {
             const { fragment } = await import("/static/ask.js");
-            const [math] = (await fragment("/reading?" + new URLSearchParams({ q }))).filter((n) => n.localName === "math");
+            const nodes = await fragment("/reading?" + new URLSearchParams({ q }));
+            const math = nodes.find((node) => node.localName === "math");
             const place = document.createElement("div");
             place.className = "formula";
             place.append(math);
@@ -90,7 +91,8 @@ def check_drawing(page: Any) -> dict[str, bool]:
     """Return which constructs are drawn as they should be, by their size and by ink where it belongs."""
     page.goto("/draft")
     root, bar = draw(page, r"\sqrt{\frac{a}{b}}")[2], draw(page, r"\left|\frac{a}{b}\right|")[2]
-    bracket, matrix = draw(page, r"\left(\frac{a}{b}\right)"), draw(page, r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}")
+    bracket = draw(page, r"\left(\frac{a}{b}\right)")
+    matrix = draw(page, r"\begin{pmatrix} a & b \\ c & d \end{pmatrix}")
     hats, wide = draw(page, r"\hat{a}\hat{b}\hat{c}"), draw(page, r"\widehat{abc}")
     return {
         "root": count_ink(root, (0.45, 0, 1, 0.06)) > 0.1 and count_ink(root, (0, 0.3, 0.4, 1)) > 0.05,

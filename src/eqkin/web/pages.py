@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, Response
 from eqkin.errors import BadInput
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
-from eqkin.search.results import HIT_RELATIONS, EquationRecord, PaperPage, PaperRecord, Pairing, Results
+from eqkin.search.results import HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.models import PageSearch, Text
 from eqkin.web.service import ServerSettings, ServerState, State
@@ -46,7 +46,7 @@ EXAMPLES = (  # kind of input, what is typed
     ("a name or words", "law of total probability"),
     ("with wildcards", r"\frac{?a}{?a + ?b}"),
 )
-NO_FILTERS = {"field": (), "language": (), "paper": (), "author": (), "from_year": None, "to_year": None}
+NO_FILTERS = {"field": (), "lang": (), "paper": (), "author": (), "from_year": None, "to_year": None}
 _PART_EQUATIONS = 60  # of a paper that are shown at a time
 _RELATED_PAPERS = 6
 _STRIP_FIELDS = 8
@@ -65,7 +65,12 @@ def create_environment(settings: ServerSettings) -> jinja2.Environment:
     environment.undefined = jinja2.ChainableUndefined
     environment.globals.update(root=settings.root_path, limits=LIMITS, typed="", reading_mode="")
     environment.filters.update(
-        segments=render_prose, pairs=_to_pairs, sentence=pick_sentence, number=get_number, label=format_label, math=render_math
+        segments=render_prose,
+        pairs=_to_pairs,
+        sentence=pick_sentence,
+        number=get_number,
+        label=format_label,
+        math=render_math,
     )
     return environment
 
@@ -164,31 +169,28 @@ async def show_search(params: Annotated[PageSearch, Query()], server: State) -> 
 
     def work() -> str:
         origin = find_or_404(server.engine.get_equation, params.like) if params.like else None
-        results: Any = _Results(params.run(server.engine), params)
-        last = results.offset + len(results.hits)
-        return server.render(
-            "results.html",
-            params=params,
-            plain=params.replace(**NO_FILTERS, offset=0),
-            filters=sum(getattr(params, name, None) not in ((), None) for name in NO_FILTERS),
-            typed=origin.latex if origin else params.q,
-            origin=origin,
-            results=results,
-            bands=_number_bands(results),
-            meanings=HIT_RELATIONS,
-            titles=BAND_TITLES,
-            strip=[entry for entry in results.fields if entry.best][:_STRIP_FIELDS],
-            last=last,
-            more=params.to_url("/search", offset=last) if results.more and last < LIMITS.web_hits else "",
-        )
+        return server.render("results.html", **prepare_results(params, params.run(server.engine), origin))
 
     return HTMLResponse(await server.queue.run(work))
 
 
-def _number_bands(results: Results) -> list[tuple[str, list[tuple[int, Any]]]]:
-    """Return the bands with the position of each hit in the whole list, counted from one."""
-    numbers = count(results.offset + 1)
-    return [(relation, [(next(numbers), hit) for hit in hits]) for relation, hits in results.bands]
+def prepare_results(params: PageSearch, results: Results, origin: EquationRecord | None = None) -> dict[str, Any]:
+    """Return what the template of results shows; `origin` is the equation of the query, if it is one of the library."""
+    numbers, last = count(results.offset + 1), results.offset + len(results.hits)
+    return {
+        "params": params,
+        "plain": params.replace(**NO_FILTERS, offset=0),
+        "filters": sum(getattr(params, name, None) not in ((), None) for name in NO_FILTERS),
+        "typed": origin.latex if origin else params.q,
+        "origin": origin,
+        "results": results,
+        "bands": [(relation, [(next(numbers), hit) for hit in hits]) for relation, hits in results.bands],
+        "meanings": HIT_RELATIONS,
+        "titles": BAND_TITLES,
+        "strip": [entry for entry in results.fields if entry.best][:_STRIP_FIELDS],
+        "last": last,
+        "more": params.to_url("/search", offset=last) if results.more and last < LIMITS.web_hits else "",
+    }
 
 
 class ShownSection(NamedTuple):
@@ -335,33 +337,3 @@ class _Segment(NamedTuple):
 def render_prose(text: str) -> list[_Segment]:
     """Split text into words and formulas."""
     return [_Segment(text)]
-
-
-class _FacetCount(NamedTuple):
-    value: str | int
-    same: int | None
-    pool: int
-    best: Any = None
-    title: str = ""
-
-
-class _Results:
-    def __init__(self, results: Results, params: PageSearch) -> None:
-        self._results = results
-        self.offset, self.more, self.same, self.languages, self.papers = 0, False, None, (), ()
-        best: dict[str, Any] = {}
-        for hit in results.hits:
-            for name in hit.equation.paper.fields:
-                best.setdefault(name, hit)
-        self.fields = [_FacetCount(name, None, count, best.get(name)) for name, count in results.fields.items()]
-        self.years = [_FacetCount(year, None, count) for year, count in sorted(results.years.items())]
-
-    @property
-    def bands(self) -> Any:
-        bands: dict[str, list[Any]] = {relation: [] for relation in BAND_TITLES}
-        for hit in self._results.hits:
-            bands[hit.relation].append(hit)
-        return [(relation, hits) for relation, hits in bands.items() if hits]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._results, name)
