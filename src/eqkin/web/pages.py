@@ -312,7 +312,7 @@ def render_error(request: Request, error: WebError) -> Response:
 
 
 # Until the records have these themselves.
-class _Reading(NamedTuple):
+class _TypedReading(NamedTuple):
     kind: str
     latex: str
     words: str
@@ -321,19 +321,19 @@ class _Reading(NamedTuple):
     alternatives: Sequence[tuple[str, str]] = ()
 
 
-def _read(engine: SearchEngine, text: str, mode: str) -> _Reading:
+def _read(engine: SearchEngine, text: str, mode: str) -> _TypedReading:
     shown = engine.preview(text)
     if shown.problem is not None:
         position = shown.problem.position
         raise WebError(400, "bad_formula", shown.problem.message, position + 1 if position >= 0 else None)
-    return _Reading("latex", text, "", shown.mathml, ("A slip was repaired.",) if shown.repaired else ())
+    return _TypedReading("latex", text, "", shown.mathml, ("A slip was repaired.",) if shown.repaired else ())
 
 
-class _Segment(NamedTuple):
+class _TextSegment(NamedTuple):
     text: str
     mathml: str = ""
 
 
-def render_prose(text: str) -> list[_Segment]:
+def render_prose(text: str) -> list[_TextSegment]:
     """Split text into words and formulas."""
-    return [_Segment(text)]
+    return [_TextSegment(text)]
