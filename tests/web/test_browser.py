@@ -147,7 +147,7 @@ def test_hits_are_in_bands_and_weak_ones_are_folded(page):
     assert bands == sorted(bands, key=order.index) and len(bands) >= 3
     expect(page.get_by_role("heading", name="The same in other letters")).to_be_visible()
     page.goto("/search?q=" + quote(r"\aleph_7 \bowtie \Omega^{\dagger\ddagger} \lightning \natural"))
-    expect(page.get_by_text("Nothing closer in this library")).to_be_visible()
+    expect(page.get_by_text("Nothing close in this library")).to_be_visible()
     weak = page.locator('[data-band="weak"]')
     expect(weak.locator(".hit").first).to_be_hidden()
     weak.locator("summary").first.click()
