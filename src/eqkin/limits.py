@@ -60,6 +60,8 @@ class Limits:
     web_papers: int = 100  # related papers of one request
     web_points: int = 20_000  # equations on the map
     web_body_bytes: int = 200_000  # of a request
+    web_upload_bytes: int = 5_000_000  # of a draft
+    web_formulas: int = 200  # embedded in one request
     web_header_bytes: int = 131_072  # address and headers of a request
     web_workers: int = 2  # requests processed at the same time
     web_waiting: int = 128  # requests in the queue, about as many as can be answered in time; others are asked to retry

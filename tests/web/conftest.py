@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 import uvicorn
+from fastapi.testclient import TestClient
 
 from eqkin import Encoder, Library
 from eqkin.index import update_index
@@ -20,6 +21,7 @@ from eqkin.library.judgements import LocalJudgements
 from eqkin.search.engine import SearchEngine
 from eqkin.web.app import create_app
 from eqkin.web.server import get_url, make_config, open_listener
+from eqkin.web.service import ServerSettings
 
 HOSTILE = "record:hostile"
 YEARS = (1999, 2007, 2019)
@@ -103,9 +105,15 @@ def server(engine: SearchEngine, folder: Path) -> Iterator[Running]:
     running.stop()
 
 
+def make_client(engine: SearchEngine, folder: Path, **settings: object) -> TestClient:
+    """A client of an application, without a server between them."""
+    app = create_app(engine, LocalJudgements(folder), ServerSettings(**settings))  # type: ignore[arg-type]
+    return TestClient(app, "http://127.0.0.1", raise_server_exceptions=False)
+
+
 @pytest.fixture(scope="session")
-def client(server: Running) -> Iterator[httpx.Client]:
-    with server.client() as made:
+def client(engine: SearchEngine, folder: Path) -> Iterator[TestClient]:
+    with make_client(engine, folder) as made:
         yield made
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from eqkin.api import verify
 from eqkin.limits import LIMITS
-from eqkin.web.guards import CONTENT_SECURITY_POLICY
 from tests.web.conftest import HOSTILE, Running
 
 BAYES = r"P(s|d) = \frac{P(d|s) P(s)}{P(d)}"
@@ -100,7 +99,7 @@ def test_equation_paper_and_related_papers(client):
     assert equation["mathml"].startswith("<math")
     paper = client.get("/api/paper/atlas:probability").json()
     assert paper["paper"]["title"] == "Probability"
-    assert sum(len(equations) for _, equations in paper["sections"]) > 40
+    assert sum(len(section["equations"]) for section in paper["sections"]) == paper["equations"] > 40
     related = client.get("/api/similar-papers/atlas:probability", params={"k": 3}).json()
     assert len(related) == 3
     assert related[0]["pairs"]
@@ -121,7 +120,56 @@ def test_facets_of_the_library_and_of_a_query(client):
     whole = client.get("/api/facets").json()
     assert whole["fields"]["energetics"] == 6
     assert whole["years"]["1999"] == 2
-    assert client.get("/api/facets", params={"q": BAYES}).json()["fields"]
+    counted = client.get("/api/search", params={"q": BAYES, "k": 1, "facets": 1}).json()
+    assert "probability" in [count["value"] for count in counted["fields"]]
+    assert client.get("/api/search", params={"q": BAYES, "k": 1}).json()["fields"] == []
+
+
+def test_parts_of_a_list_follow_each_other(client):
+    whole, *parts = (
+        client.get("/api/search", params={"q": BAYES, "k": k, "offset": offset}).json()
+        for k, offset in ((6, 0), (2, 0), (4, 2))
+    )
+    assert [hit for part in parts for hit in part["hits"]] == whole["hits"]
+    assert parts[1]["offset"] == 2 and parts[0]["more"]
+    assert sorted(rank for band in parts[1]["bands"] for rank in band["ranks"]) == [3, 4, 5, 6]
+
+
+def test_long_formula_and_several_searches_are_posted(client):
+    long = "+".join(f"x_{{{number}}}" for number in range(600))
+    assert client.post("/api/search", json={"q": long, "k": 1}).json()["hits"]
+    queries = [{"q": BAYES, "k": 2}, {"like": "nothing"}, {"text": "probability", "k": 1}, {}]
+    answers = client.post("/api/search/many", json={"queries": queries}).json()
+    assert answers[0]["results"]["hits"] == client.get("/api/search", params=queries[0]).json()["hits"]
+    assert [answer["problem"] and answer["problem"]["status"] for answer in answers] == [None, 404, None, 400]
+
+
+def test_draft_finds_papers_and_leaves_nothing(client):
+    files = {"file": ("../../my draft.tex", rb"\section{One} \[ P(A|B) = \frac{P(B|A) P(A)}{P(B)} \]")}
+    by_file = client.post("/api/similar-papers", files=files, params={"k": 3})
+    by_text = client.post("/api/similar-papers", data={"text": files["file"][1].decode()}, params={"k": 3})
+    assert len(by_file.json()) == 3
+    assert [hit["paper"]["key"] for hit in by_text.json()] == [hit["paper"]["key"] for hit in by_file.json()]
+    assert by_file.json()[0]["pairs"][0][0]["id"] == "my-draft.tex#0"
+    assert "/tmp" not in by_file.text
+    refused(client.post("/api/similar-papers"), 400)
+    refused(client.post("/api/similar-papers", files={"file": ("x.tex", b"x" * LIMITS.web_upload_bytes)}), 413)
+
+
+def test_vectors_are_those_of_the_encoder(client, encoder):
+    answer = client.post("/api/embed", json={"formulas": ["x^2", "E = mc^2"]}).json()
+    expected = encoder.encode(["x^2", "E = mc^2"])
+    assert abs(expected - answer["vectors"]).max() < 1e-6
+    assert expected.shape == (2, answer["dimensions"])
+
+
+def test_paper_comes_in_parts_and_as_bibtex(client):
+    whole, first, second = (
+        client.get(f"/api/paper/atlas:probability?{part}").json() for part in ("", "limit=7", "offset=7")
+    )
+    ids = [[e["id"] for section in part["sections"] for e in section["equations"]] for part in (whole, first, second)]
+    assert ids[0] == ids[1] + ids[2] and len(ids[1]) == 7
+    assert client.get("/api/bibtex/atlas:probability").text.startswith("@misc{atlas:probability,")
 
 
 def test_map_places_equations_on_a_plane(client):
@@ -145,7 +193,8 @@ def test_api_page_describes_every_operation(client):
     ("parameters", "named"),
     [
         ("q=x&k=1000000000", "k"), ("q=x&k=-1", "k"), ("q=x&k=0", "k"), ("q=x&k=NaN", "k"), ("q=x&k=1e2", "k"),
-        ("q=x&k=", "k"), ("q=x&k=%D9%A3", "k"), ("", "nothing to search for"), ("q=%20", "nothing to search for"),
+        ("q=x&k=", "k"), ("q=x&limit=3", "limit: there is no such parameter"), ("q=x&offset=-1", "offset"),
+        ("q=x&k=%D9%A3", "k"), ("", "nothing to search for"), ("q=%20", "nothing to search for"),
         ("q=x&from=inf", "from"), ("q=x&to=-5", "to"), ("q=x&group=perhaps", "group"),
         ("q=" + "x" * (LIMITS.web_query_chars + 1), "q"), ("q=x" + "&field=a" * 51, "field"),
         ("q=%ff%fe", "UTF-8"), ("q=x&%C3=1", "UTF-8"),
@@ -196,8 +245,11 @@ def test_requests_of_other_hosts_and_sites_are_refused(client):
 )
 def test_every_response_has_security_headers(client, path):
     answer = client.get(path, headers={"Accept": "text/html"})
-    assert answer.headers["content-security-policy"] == CONTENT_SECURITY_POLICY
-    assert "unsafe-inline" not in CONTENT_SECURITY_POLICY
+    policy = answer.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in policy
+    assert "script-src 'self';" in policy and "unsafe-inline" not in policy.replace(
+        "style-src-attr 'unsafe-inline'", ""
+    )
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
     assert "server" not in answer.headers

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
+import re
+import tempfile
+from dataclasses import replace
+from html import escape
+from pathlib import Path
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query
+from fastapi import APIRouter, Depends, File, Form, Query, UploadFile
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import PlainTextResponse, Response
 
+from eqkin.errors import BadInput, EqkinError
 from eqkin.library.judgements import Judgement
 from eqkin.limits import LIMITS
-from eqkin.search.results import EquationRecord, MapPoints, PaperHit, PaperPage, Results
-from eqkin.web.errors import WebError, find_or_404
-from eqkin.web.exports import export_results
+from eqkin.search.engine import SearchEngine
+from eqkin.search.results import EquationRecord, MapPoints, PaperHit, PaperRecord
+from eqkin.web.errors import WebError, find_or_404, to_web_error
+from eqkin.web.exports import EXPORT_TYPES, export_results, to_bibtex
 from eqkin.web.models import (
+    BatchAnswer,
+    Embeddings,
     ExportParams,
-    FacetCounts,
+    FormulaList,
     Health,
     Judgements,
+    LibraryCounts,
     MapColumns,
     NewJudgement,
-    PageSearch,
-    Problem,
+    PaperPart,
+    PaperSection,
     Reading,
+    SearchAnswer,
+    SearchBatch,
     SearchParams,
+    StrictSearch,
     Text,
 )
 from eqkin.web.service import JsonResponse, State
@@ -33,14 +46,14 @@ from eqkin.web.service import JsonResponse, State
 async def refuse_unknown_parameters(request: Request) -> None:
     """Refuse parameters that the route does not have, so that a misspelt one is noticed."""
     path = request.scope["route"].path_format
-    operation = request.app.openapi()["paths"][path][request.method.lower().replace("head", "get")]
+    operation = request.app.openapi()["paths"].get(path, {}).get(request.method.lower(), {})
     known = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
     if unknown := sorted(set(request.query_params) - known):
         choices = f"; it has {', '.join(sorted(known))}" if known else ""
         raise WebError(400, "bad_request", f"{unknown[0][:40]}: there is no such parameter here{choices}")
 
 
-_PROBLEM: dict[str, Any] = {"model": Problem, "content": {"application/problem+json": {}}}
+_PROBLEM = {"content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}}}
 router = APIRouter(
     dependencies=[Depends(refuse_unknown_parameters)],
     responses={
@@ -49,12 +62,35 @@ router = APIRouter(
     },
 )
 SearchQuery = Annotated[SearchParams, Query()]
+PaperCount = Annotated[int, Query(ge=1, le=LIMITS.web_papers, description="Number of papers.")]
 
 
-@router.get("/api/search", response_model=Results)
+@router.get("/api/search", response_model=SearchAnswer)
 async def search(params: SearchQuery, server: State) -> Response:
     """Find equations related to a formula, best first."""
-    return JsonResponse(await server.queue.run(params.run, server.engine))
+    return JsonResponse(SearchAnswer.from_results(await server.queue.run(params.run, server.engine)))
+
+
+@router.post("/api/search", response_model=SearchAnswer)
+async def search_long(params: StrictSearch, server: State) -> Response:
+    """Find equations related to a formula that is too long for an address."""
+    return JsonResponse(SearchAnswer.from_results(await server.queue.run(params.run, server.engine)))
+
+
+@router.post("/api/search/many", response_model=list[BatchAnswer])
+async def search_many(batch: SearchBatch, server: State) -> Response:
+    """Answer several searches, in their order; one that fails does not stop the others."""
+
+    def work() -> list[BatchAnswer]:
+        return [_answer(params) for params in batch.queries]
+
+    def _answer(params: SearchParams) -> BatchAnswer:
+        try:
+            return BatchAnswer(SearchAnswer.from_results(params.run(server.engine)))
+        except (EqkinError, WebError) as error:
+            return BatchAnswer(problem=to_web_error(error).problem)
+
+    return JsonResponse(await server.queue.run(work))
 
 
 @router.get("/api/preview", response_model=Reading)
@@ -73,30 +109,89 @@ async def get_equation(id: str, server: State) -> Response:
     return JsonResponse(await server.queue.run(find_or_404, server.engine.get_equation, id))
 
 
-@router.get("/api/paper/{key:path}", response_model=PaperPage)
-async def get_paper(key: str, server: State) -> Response:
-    """Return a paper with its equations by section."""
-    return JsonResponse(await server.queue.run(find_or_404, server.engine.get_paper, key))
+@router.get("/api/paper/{key:path}", response_model=PaperPart)
+async def get_paper(
+    key: str,
+    server: State,
+    offset: Annotated[int, Query(ge=0, description="Leave out this many equations.")] = 0,
+    limit: Annotated[int, Query(ge=1, description="At most this many.")] = LIMITS.equations_per_paper,
+) -> Response:
+    """Return a paper with its equations by section, all of them or a part."""
+    page = await server.queue.run(find_or_404, server.engine.get_paper, key)
+    sections, total = [], 0
+    for heading, equations in page.sections:
+        part = equations[max(0, offset - total) : max(0, offset + limit - total)]
+        total += len(equations)
+        sections += [PaperSection(heading, part)] if part else []
+    return JsonResponse(PaperPart(page.paper, page.abstract, sections, offset, total))
+
+
+@router.get("/api/bibtex/{key:path}", response_class=PlainTextResponse)
+async def get_bibtex(key: str, server: State) -> Response:
+    """Return the BibTeX entry of a paper."""
+    page = await server.queue.run(find_or_404, server.engine.get_paper, key)
+    return PlainTextResponse(to_bibtex([page.paper]))
 
 
 @router.get("/api/similar-papers/{key:path}", response_model=list[PaperHit])
 async def get_similar_papers(
     key: str,
     server: State,
-    k: Annotated[int, Query(ge=1, le=LIMITS.web_papers, description="Number of papers.")] = 10,
+    k: PaperCount = 10,
 ) -> Response:
     """Find papers related by their mathematics, with the pairs of equations that relate them."""
     return JsonResponse(await server.queue.run(find_or_404, server.engine.find_similar_papers, key, k))
 
 
-@router.get("/api/facets", response_model=FacetCounts)
-async def get_facets(params: SearchQuery, server: State) -> Response:
-    """Count fields and years: of a query's candidates, or without a query of the whole library."""
-    if not params.is_given:
-        return JsonResponse(FacetCounts(*await server.queue.run(server.engine.count_facets)))
-    results = await server.queue.run(PageSearch(**params.model_dump(exclude_defaults=True)).run, server.engine)
-    fields = {str(facet.value): facet.pool for facet in results.fields}
-    return JsonResponse(FacetCounts(fields, {int(facet.value): facet.pool for facet in results.years}))
+@router.post("/api/similar-papers", response_model=list[PaperHit])
+async def find_papers_similar_to_draft(
+    server: State,
+    file: Annotated[UploadFile | None, File(description="The draft: LaTeX, Markdown, HTML, a notebook, a zip.")] = None,
+    text: Annotated[str, Form(description="Or its text, as LaTeX or Markdown.")] = "",
+    k: PaperCount = 10,
+) -> Response:
+    """Find papers related to a draft by its mathematics; the draft is not kept."""
+    content, name = (await file.read(), file.filename or "") if file else (text.encode("utf-8", "replace"), "")
+    return JsonResponse(await server.queue.run(find_for_draft, server.engine, content, name, k))
+
+
+def find_for_draft(engine: SearchEngine, content: bytes, name: str, k: int = 10) -> list[PaperHit]:
+    """Find papers similar to the content of a file; raises `BadInput` if it has no equations."""
+    if not content.strip():
+        raise BadInput("the draft is empty")
+    shown = re.sub(r"[^A-Za-z0-9._-]+", "-", name)[-100:].lstrip("-.") or "draft.tex"
+    with tempfile.TemporaryDirectory(prefix="eqkin-") as folder:
+        path = Path(folder).resolve() / shown
+        path.write_bytes(content)
+        try:
+            hits = engine.find_papers_similar_to_draft(str(path), k)
+        except BadInput as error:
+            raise BadInput(str(error).replace(f"{path.parent}{os.sep}", "")) from None
+    paper = PaperRecord(shown, shown, (), None, (), "")
+    return [
+        replace(
+            hit,
+            pairs=tuple(
+                (replace(ours, id=f"{shown}#{ours.id.rpartition('#')[2]}", paper=paper), theirs, cosine)
+                for ours, theirs, cosine in hit.pairs
+            ),
+        )
+        for hit in hits
+    ]
+
+
+@router.post("/api/embed", response_model=Embeddings)
+async def embed(given: FormulaList, server: State) -> Response:
+    """Return the vectors of formulas: unit vectors whose dot product is the similarity."""
+    encoder = server.engine.encoder
+    vectors = await server.queue.run(encoder.encode, given.formulas)
+    return JsonResponse({"model": encoder.digest, "dimensions": encoder.dimensions, "vectors": vectors})
+
+
+@router.get("/api/facets", response_model=LibraryCounts)
+async def get_facets(server: State) -> Response:
+    """Count the equations of the whole library by field and year; for those of a query, search with `facets`."""
+    return JsonResponse(LibraryCounts(*await server.queue.run(server.engine.count_facets)))
 
 
 @router.get("/api/map", response_model=MapColumns)
@@ -116,7 +211,7 @@ def _to_columns(points: MapPoints) -> MapColumns:
     return MapColumns(points.ids, names, [number[name] for name in points.fields], x, y)
 
 
-@router.get("/export", response_class=Response)
+@router.get("/export", response_class=Response, responses={200: {"content": {kind: {} for kind in EXPORT_TYPES}}})
 async def export(params: Annotated[ExportParams, Query()], server: State) -> Response:
     """Return a result list as a file: the papers as BibTeX or RIS, the equations as CSV or JSON."""
     content, media_type, name = export_results(await server.queue.run(params.run, server.engine), params.format)
@@ -132,6 +227,8 @@ async def get_judgements(server: State) -> Response:
 @router.post("/api/judgements", status_code=201, response_model=Judgement)
 async def judge(given: NewJudgement, server: State) -> Response:
     """Say whether a result is relevant to a query."""
+    if server.settings.read_only:
+        raise WebError(403, "read_only", "this server stores no judgements")
     values = given.model_dump() | {"keywords": tuple(word.strip() for word in given.keywords if word.strip())}
 
     def keep() -> Judgement:
@@ -139,6 +236,29 @@ async def judge(given: NewJudgement, server: State) -> Response:
         return server.judgements.add(Judgement(**values))
 
     return JsonResponse(await server.queue.run(keep), 201)
+
+
+@router.get("/robots.txt", include_in_schema=False)
+async def get_robots(server: State) -> Response:
+    """Ask crawlers to leave searches alone."""
+    paths = ("/search", "/map", "/draft", "/export", "/api/")
+    lines = ["User-agent: *", *(f"Disallow: {server.settings.root_path}{path}" for path in paths)]
+    return PlainTextResponse("\n".join([*lines, ""]))
+
+
+@router.get("/opensearch.xml", include_in_schema=False)
+async def get_opensearch(request: Request) -> Response:
+    """Describe the search to browsers, so that their address bar can use it."""
+    base = escape(str(request.base_url))
+    content = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        '<OpenSearchDescription xmlns="http://a9.com/-/spec/opensearch/1.1/">'
+        "<ShortName>eqkin</ShortName><Description>Find related equations</Description>"
+        f'<InputEncoding>UTF-8</InputEncoding><Image type="image/svg+xml">{base}static/icon.svg</Image>'
+        f'<Url type="text/html" template="{base}search?q={{searchTerms}}"/>'
+        f'<Url type="application/json" template="{base}api/search?q={{searchTerms}}"/></OpenSearchDescription>\n'
+    )
+    return Response(content, media_type="application/opensearchdescription+xml")
 
 
 @router.get("/healthz", response_model=Health)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
@@ -23,6 +25,7 @@ from eqkin.web.errors import handle_error
 from eqkin.web.guards import SecurityMiddleware
 from eqkin.web.service import LOOPBACK, ServerSettings, ServerState, WorkQueue
 
+_CORS: dict[str, Any] = {"allow_methods": ["GET", "POST"], "allow_headers": ["Authorization"], "max_age": 3600}
 STATIC_FOLDER = Path(__file__).parent / "static"
 
 
@@ -55,6 +58,7 @@ def create_app(
         docs_url=None,  # these pages load their scripts from another site
         redoc_url=None,
         middleware=[
+            *([Middleware(CORSMiddleware, **_CORS, allow_origins=settings.cors)] if settings.cors else []),
             Middleware(SecurityMiddleware, settings=settings, limits=limits),
             Middleware(GZipMiddleware, minimum_size=1000, compresslevel=4),
         ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -35,16 +36,19 @@ _PUBLIC_MESSAGES = {
 }
 
 
-class WebError(HTTPException):
-    """An error response.
+@dataclass(frozen=True)
+class ProblemDetails:
+    """An error, as RFC 9457 describes it."""
 
-    Args:
-        status: The HTTP status.
-        code: For programs; stable.
-        detail: For people.
-        position: Of the wrong character in the formula, counted from 1.
-        headers: Further headers of the response.
-    """
+    title: str
+    status: int
+    code: str  # for programs; stable
+    detail: str  # for people
+    position: int | None  # of the wrong character in the formula, counted from 1
+
+
+class WebError(HTTPException):
+    """An error response: the values of `ProblemDetails`, and further headers."""
 
     def __init__(
         self,
@@ -57,13 +61,15 @@ class WebError(HTTPException):
         super().__init__(status, detail, headers)
         self.code, self.position = code, position
 
+    @property
+    def problem(self) -> ProblemDetails:
+        """What the client is told."""
+        title = HTTPStatus(self.status_code).phrase
+        return ProblemDetails(title, self.status_code, self.code, self.detail, self.position)
+
     def to_response(self) -> Response:
         """Return the error as a JSON response."""
-        body: dict[str, Any] = {"title": HTTPStatus(self.status_code).phrase, "status": self.status_code}
-        body |= {"code": self.code, "detail": self.detail}
-        if self.position is not None:
-            body["position"] = self.position
-        return Response(orjson.dumps(body), self.status_code, self.headers, "application/problem+json")
+        return Response(orjson.dumps(self.problem), self.status_code, self.headers, "application/problem+json")
 
 
 def find_or_404(look: Callable[..., T], key: str, *arguments: Any) -> T:

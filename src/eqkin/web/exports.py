@@ -33,9 +33,10 @@ def list_papers(hits: Sequence[Hit]) -> list[PaperRecord]:
     return list({hit.equation.paper.key: hit.equation.paper for hit in hits}.values())
 
 
-def _to_bibtex(results: Results) -> bytes:
+def to_bibtex(papers: Sequence[PaperRecord]) -> str:
+    """Write papers as BibTeX."""
     entries, used = [], set[str]()
-    for paper in list_papers(results.hits):
+    for paper in papers:
         name = plain = re.sub(r"[^A-Za-z0-9:._-]+", "-", paper.key).strip("-")[:100] or "paper"
         number = 1
         while name.lower() in used:
@@ -54,7 +55,7 @@ def _to_bibtex(results: Results) -> bytes:
             fields.append(("note", _escape_bibtex(paper.origin)))
         lines = "".join(f"  {field} = {{{value}}},\n" for field, value in fields if value)
         entries.append(f"@misc{{{name},\n{lines}}}\n")
-    return "\n".join(entries).encode()
+    return "\n".join(entries)
 
 
 def _parse_arxiv_id(paper: PaperRecord) -> ArxivId | None:
@@ -105,8 +106,13 @@ def _to_json(results: Results) -> bytes:
 
 
 _FORMATS: dict[str, tuple[str, str, Callable[[Results], bytes]]] = {
-    "bibtex": ("application/x-bibtex; charset=utf-8", "bib", _to_bibtex),
+    "bibtex": (
+        "application/x-bibtex; charset=utf-8",
+        "bib",
+        lambda results: to_bibtex(list_papers(results.hits)).encode(),
+    ),
     "ris": ("application/x-research-info-systems; charset=utf-8", "ris", _to_ris),
     "csv": ("text/csv; charset=utf-8", "csv", _to_csv),
     "json": ("application/json", "json", _to_json),
 }
+EXPORT_TYPES = [media_type.partition(";")[0] for media_type, _, _ in _FORMATS.values()]

@@ -1,7 +1,15 @@
-"""Middleware for every request: security headers, a limit on bodies, allowed host names."""
+"""Middleware for every request: who may ask, how often and how much; and security headers of every response."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import hmac
+import ipaddress
+import math
+import time
+from collections import OrderedDict
+from contextlib import suppress
 from urllib.parse import unquote_to_bytes
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -12,19 +20,46 @@ from eqkin.limits import Limits
 from eqkin.web.errors import WebError, handle_error
 from eqkin.web.service import ServerSettings
 
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; img-src 'self' data:; "
-    "connect-src 'self'; "
-    "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-)
+UPLOAD_PATHS = ("/api/similar-papers", "/draft")  # a draft is larger than other bodies
+_OPEN_PATHS = ("/healthz", "/robots.txt")  # for anyone, as often as they like
 _DRAIN_FACTOR = 10  # a body up to this many times too large is read to its end, so that the client sees the answer
-_SECURITY_HEADERS = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+_MAX_CLIENTS = 50_000  # whose requests are counted
+
+
+def build_security_headers(settings: ServerSettings) -> dict[str, str]:
+    """Build the headers of every response."""
+    ancestors = " ".join(settings.frames) or "'none'"
+    shared = bool(settings.frames or settings.cors)
+    policy = (
+        "default-src 'none'; script-src 'self'; style-src 'self'; style-src-attr 'unsafe-inline'; "
+        "img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
+        f"frame-ancestors {ancestors}"
+    )
+    return {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "cross-origin" if shared else "same-origin",
+    }
+
+
+class RateLimiter:
+    """Admits `per_minute` requests per minute of each client, and as many at once after a pause (token buckets)."""
+
+    def __init__(self, per_minute: float) -> None:
+        self._rate, self._most = per_minute / 60, max(per_minute, 1.0)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # requests left, and when
+
+    def compute_delay(self, client: str, now: float) -> float:
+        """Count a request; return 0 if it is admitted, or the number of seconds until the next one is."""
+        left, then = self._buckets.pop(client, (self._most, now))
+        left = min(self._most, left + (now - then) * self._rate)
+        admitted = left >= 1
+        self._buckets[client] = (left - admitted, now)
+        if len(self._buckets) > _MAX_CLIENTS:
+            self._buckets.popitem(last=False)
+        return 0.0 if admitted else (1 - left) / self._rate
 
 
 class SecurityMiddleware:
@@ -32,15 +67,16 @@ class SecurityMiddleware:
 
     def __init__(self, app: ASGIApp, settings: ServerSettings, limits: Limits) -> None:
         self.app, self.settings, self.limits = app, settings, limits
+        self._headers = build_security_headers(settings)
+        self._limiter = RateLimiter(settings.rate / settings.processes) if settings.rate else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-
         root = scope["root_path"] = self.settings.root_path
-        if root and not scope["path"].startswith(root + "/"):  # the proxy has removed it
+        if root and not f"{scope['path']}/".startswith(f"{root}/"):  # the proxy has removed it
             scope["path"] = root + scope["path"]
         started = False
 
@@ -49,31 +85,34 @@ class SecurityMiddleware:
             started = True
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in _SECURITY_HEADERS.items():
-                    headers[name] = value
+                headers.update(self._headers)
                 headers.setdefault("Cache-Control", "no-cache")
             await send(message)
 
         try:
-            self._check_request(scope)
-            body = _LimitedBody(receive, self.limits.web_body_bytes)
-            await self.app(scope, body, guarded_send)
+            path = scope["path"].removeprefix(root)
+            limit = self.limits.web_upload_bytes if path in UPLOAD_PATHS else self.limits.web_body_bytes
+            self._check_request(scope, Headers(scope=scope), path, limit)
+            await self.app(scope, _LimitedBody(receive, limit, self.limits.web_seconds), guarded_send)
         except Exception as error:
             if started:
                 raise
             response = await handle_error(Request(scope), error)
             await response(scope, receive, guarded_send)
 
-    def _check_request(self, scope: Scope) -> None:
-        headers = Headers(scope=scope)
+    def _check_request(self, scope: Scope, headers: Headers, path: str, limit: int) -> None:
+        """Raise `WebError` if the request is not admitted."""
         host = headers.get("host", "")
         if not host.endswith("]"):  # an IPv6 address without a port
             host = host.rsplit(":", 1)[0]
         if self.settings.hosts and host.lower() not in self.settings.hosts:  # protects against DNS rebinding
-            raise WebError(421, "misdirected_request", "this server is not known by that name")
-        site = headers.get("sec-fetch-site", "same-origin")
-        if scope["method"] not in ("GET", "HEAD") and site not in ("same-origin", "none"):
-            raise WebError(403, "forbidden", "other sites may not send anything here")
+            raise WebError(421, "misdirected_request", "this server is not known by that name (see --allowed-host)")
+        if path not in _OPEN_PATHS:
+            self._check_client(scope, headers, path)
+        origin = headers.get("origin", "")
+        foreign = headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        if scope["method"] not in ("GET", "HEAD") and foreign and not {origin, "*"} & set(self.settings.cors):
+            raise WebError(403, "forbidden", "other sites may not send anything here (see --cors)")
         try:
             scope["path"].encode("utf-8")
             unquote_to_bytes(scope["query_string"].replace(b"+", b" ")).decode("utf-8")
@@ -81,8 +120,38 @@ class SecurityMiddleware:
         except UnicodeError:
             raise WebError(400, "bad_request", "the address is not UTF-8") from None
         length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.limits.web_body_bytes:
-            raise _make_too_large_error(self.limits.web_body_bytes)
+        if not length.isdecimal() or int(length) > limit:
+            raise _make_too_large_error(limit)
+
+    def _check_client(self, scope: Scope, headers: Headers, path: str) -> None:
+        if self._limiter is not None and not path.startswith("/static/"):
+            delay = self._limiter.compute_delay(_get_client(scope), time.monotonic())
+            if delay:
+                message = "too many requests from this address; come again later"
+                raise WebError(429, "too_many_requests", message, headers={"Retry-After": str(math.ceil(delay))})
+        if self.settings.token and not _has_token(headers, self.settings.token):
+            asked = {"WWW-Authenticate": 'Basic realm="eqkin: the token is the password", charset="UTF-8", Bearer'}
+            raise WebError(401, "unauthorized", "this server asks for its token", headers=asked)
+
+
+def _get_client(scope: Scope) -> str:
+    """Return the client's address; of IPv6 the network, within which a client chooses freely."""
+    address: str = (scope.get("client") or ("",))[0]
+    with suppress(ValueError):
+        if ":" in address:
+            return str(ipaddress.ip_network((address.partition("%")[0], 64), strict=False))
+    return address
+
+
+def _has_token(headers: Headers, token: str) -> bool:
+    """Return whether a request has the token, as a bearer token or as the password that a browser asks for."""
+    scheme, _, given = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "basic":
+        try:
+            given = base64.b64decode(given, validate=True).decode().partition(":")[2]
+        except ValueError:
+            return False
+    return scheme.lower() in ("basic", "bearer") and hmac.compare_digest(given.encode(), token.encode())
 
 
 def _make_too_large_error(limit: int) -> WebError:
@@ -92,10 +161,11 @@ def _make_too_large_error(limit: int) -> WebError:
 
 
 class _LimitedBody:
-    """A request's body; raises once it is larger than allowed, whatever its headers say."""
+    """A request's body; raises once it is larger or takes longer than allowed, whatever its headers say."""
 
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self._limit, self._seen = receive, limit, 0
+    def __init__(self, receive: Receive, limit: int, seconds: float) -> None:
+        self._receive, self._limit, self._seen, self._complete = receive, limit, 0, False
+        self._latest = asyncio.get_running_loop().time() + seconds
 
     async def __call__(self) -> Message:
         message = await self._receive_next()
@@ -106,6 +176,11 @@ class _LimitedBody:
         return message
 
     async def _receive_next(self) -> Message:
-        message = await self._receive()
+        try:
+            async with asyncio.timeout_at(None if self._complete else self._latest):
+                message = await self._receive()
+        except TimeoutError:
+            raise WebError(408, "request_timeout", "the body took too long", headers={"Connection": "close"}) from None
         self._seen += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
         return message

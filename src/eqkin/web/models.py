@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from eqkin.library.judgements import EvaluationQuery
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
-from eqkin.search.results import Filters, Results
-from eqkin.web.errors import WebError, find_or_404
+from eqkin.search.results import HIT_RELATIONS, EquationRecord, FacetCount, Filters, Hit, PaperRecord, Results
+from eqkin.web.errors import ProblemDetails, WebError, find_or_404
 
 Text = Annotated[str, Field(max_length=LIMITS.web_query_chars), AfterValidator(lambda text: text.replace("\0", ""))]
 Names = Annotated[tuple[Text, ...], Field(max_length=LIMITS.web_list)]
@@ -28,15 +28,18 @@ class SearchParams(BaseModel):
     text: Text = Field("", description="Words in the section or paper of the equation.")
     like: Text = Field("", description="Instead of a formula: the id of an equation; related ones are found.")
     k: int = Field(20, ge=1, le=LIMITS.web_hits, description="Number of hits.")
+    offset: int = Field(0, ge=0, le=LIMITS.results, description="Hits of the list to leave out before them.")
     field: Names = Field((), description="Only papers of this subject area; repeatable.")
     from_year: Year = Field(None, alias="from", description="Only papers of this year or later.")
     to_year: Year = Field(None, alias="to", description="Only papers of this year or earlier.")
+    lang: Names = Field((), description="Only papers in this language, as in `en`; repeatable.")
     author: Names = Field((), description="Only papers by an author whose name contains this; repeatable.")
     paper: Names = Field((), description="Only these papers, by key; repeatable.")
     without: Names = Field((), description="Leave out these papers, by key; repeatable.")
     group: bool = Field(True, description="Show at most two hits per paper, as long as there are others.")
     fold: bool = Field(True, description="Show near-identical formulas as one hit.")
     explain: bool = Field(False, description="Explain which parts of a hit match the query.")
+    facets: bool = Field(False, description="Count equations by field, year, language and paper.")
 
     @property
     def is_given(self) -> bool:
@@ -46,16 +49,16 @@ class SearchParams(BaseModel):
     @property
     def filters(self) -> Filters:
         """The conditions that hits must meet."""
-        return Filters(self.field, self.from_year, self.to_year, self.author, self.paper, self.without)
+        years = (self.from_year, self.to_year)
+        return Filters(self.field, *years, self.author, self.paper, self.without, languages=self.lang)
 
     def run(self, engine: SearchEngine) -> Results:
         """Search; raises `WebError` if the query is empty or names an unknown equation, and the engine's errors."""
         if not self.is_given:
             message = "nothing to search for: give a formula (q), words (text), or the id of an equation (like)"
             raise WebError(400, "bad_request", message)
-        options: dict[str, Any] = {"k": self.k, "text": self.text, "filters": self.filters}
-        options |= {"group": self.group, "fold": self.fold, "explain": self.explain}
-        options["facets"] = isinstance(self, PageSearch)
+        options: dict[str, Any] = {"filters": self.filters}
+        options |= {name: getattr(self, name) for name in "k offset text group fold explain facets".split()}
         if not self.like:
             return engine.search(self.q, **options)
         find_or_404(engine.get_equation, self.like)
@@ -77,6 +80,7 @@ class PageSearch(SearchParams):
     """A search on the page."""
 
     explain: bool = True
+    facets: bool = True
 
 
 class ExportParams(SearchParams):
@@ -85,19 +89,108 @@ class ExportParams(SearchParams):
     format: Literal["json", "csv", "bibtex", "ris"] = Field("json", description="Format of the list.")
 
 
-class Problem(BaseModel):
-    """An error, as RFC 9457 describes it."""
+class StrictSearch(SearchParams):
+    """A search as the body of a request."""
 
-    title: str
-    status: int
-    code: str = Field(description="For programs; stable.")
-    detail: str = Field(description="For people.")
-    position: int | None = Field(None, ge=1, description="Of the wrong character in the formula, counted from 1.")
+    model_config = ConfigDict(extra="forbid")
+
+
+class SearchBatch(BaseModel):
+    """Several searches."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    queries: list[StrictSearch] = Field(min_length=1, max_length=LIMITS.web_list)
+
+
+class FormulaList(BaseModel):
+    """Formulas to be embedded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    formulas: list[Text] = Field(min_length=1, max_length=LIMITS.web_formulas, description="As LaTeX.")
 
 
 @dataclass(frozen=True)
-class FacetCounts:
-    """Numbers of equations by field and by year."""
+class Band:
+    """Hits of one relation to the query."""
+
+    relation: str  # one of `eqkin.search.results.HIT_RELATIONS`; "" for a search by text alone
+    meaning: str
+    ranks: list[int]  # of its hits in the list, counted from 1
+
+
+@dataclass(frozen=True)
+class SearchAnswer:
+    """A part of the list of hits, and counts for all of it. See `eqkin.search.results.Results`."""
+
+    latex: str  # the query as understood
+    mathml: str
+    text: str
+    marked: str
+    hits: tuple[Hit, ...]
+    bands: list[Band]
+    offset: int  # hits before these
+    more: bool  # whether there are hits after these
+    nothing_close: bool  # all hits of the list are weak
+    same: int | None  # equations of the query's form in the whole collection
+    fields: tuple[FacetCount, ...]
+    years: tuple[FacetCount, ...]
+    languages: tuple[FacetCount, ...]
+    papers: tuple[FacetCount, ...]
+    seconds: dict[str, float]
+    missing: int  # equations that cannot be found yet
+
+    @classmethod
+    def from_results(cls, results: Results) -> SearchAnswer:
+        """Make the answer of a search."""
+        rank = {id(hit): number for number, hit in enumerate(results.hits, results.offset + 1)}
+        bands = [
+            Band(relation, HIT_RELATIONS.get(relation, "found by its text"), [rank[id(hit)] for hit in hits])
+            for relation, hits in results.bands
+        ]
+        return cls(bands=bands, **{name: getattr(results, name) for name in cls.__annotations__ if name != "bands"})
+
+
+@dataclass(frozen=True)
+class BatchAnswer:
+    """The answer to one of several searches."""
+
+    results: SearchAnswer | None = None
+    problem: ProblemDetails | None = None
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """Vectors of formulas."""
+
+    model: str  # hash of the network; vectors of different ones cannot be compared
+    dimensions: int
+    vectors: list[list[float]]
+
+
+@dataclass(frozen=True)
+class PaperSection:
+    """A section and its equations."""
+
+    heading: str
+    equations: tuple[EquationRecord, ...]
+
+
+@dataclass(frozen=True)
+class PaperPart:
+    """A paper with some of its equations."""
+
+    paper: PaperRecord
+    abstract: str
+    sections: list[PaperSection]
+    offset: int  # equations left out before them
+    equations: int  # number of all equations of the paper
+
+
+@dataclass(frozen=True)
+class LibraryCounts:
+    """Numbers of equations of the whole library by field and by year."""
 
     fields: dict[str, int]
     years: dict[int, int]

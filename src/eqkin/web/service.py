@@ -65,6 +65,11 @@ class ServerSettings:
 
     hosts: tuple[str, ...] = LOOPBACK_HOSTS  # host names that requests may use; empty: any
     root_path: str = ""  # path under which a proxy shows the server, as in "/eqkin"
+    cors: tuple[str, ...] = ()  # origins whose scripts may use the HTTP interface; "*": any
+    frames: tuple[str, ...] = ()  # origins that may show the page in a frame
+    token: str = ""  # what clients must know
+    rate: int = 0  # requests per minute of one address; 0: any number
+    read_only: bool = False  # refuse judgements
     processes: int = 1  # number of server processes
 
 

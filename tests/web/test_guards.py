@@ -1,0 +1,108 @@
+"""Who may reach a server, how often, and under which names and paths."""
+
+import re
+
+import pytest
+
+from eqkin.web.guards import RateLimiter
+from tests.web.conftest import make_client
+
+TOKEN = "a-long-secret"
+
+
+@pytest.fixture
+def serve(engine, tmp_path):
+    return lambda **settings: make_client(engine, tmp_path, **settings)
+
+
+def test_token_is_required_as_bearer_or_password(serve):
+    client = serve(token=TOKEN)
+    for headers in (
+        {},
+        {"Authorization": f"Bearer {TOKEN}x"},
+        {"Authorization": "Basic %%%"},
+        {"Authorization": TOKEN},
+    ):
+        refused = client.get("/api/facets", headers=headers)
+        assert refused.status_code == 401
+        assert refused.headers["www-authenticate"].startswith("Basic ")
+        assert TOKEN not in refused.text
+    assert client.get("/", headers={"Accept": "text/html"}).status_code == 401
+    assert client.get("/static/icon.svg").status_code == 401
+    assert client.get("/healthz").status_code == client.get("/robots.txt").status_code == 200
+    assert client.get("/api/facets", headers={"Authorization": f"bearer {TOKEN}"}).status_code == 200
+    assert client.get("/api/facets", auth=("anyone", TOKEN)).status_code == 200
+
+
+def test_rate_limit_asks_to_come_again(serve):
+    client = serve(rate=3)
+    answers = [client.get("/opensearch.xml") for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 20
+    assert answers[-1].json()["code"] == "too_many_requests"
+    assert client.get("/healthz").status_code == client.get("/static/icon.svg").status_code == 200
+
+
+def test_rate_limiter_refills_and_counts_clients_apart():
+    limiter = RateLimiter(60)
+    assert [limiter.compute_delay("a", 0.0) for _ in range(60)] == [0.0] * 60
+    assert limiter.compute_delay("a", 0.0) == 1.0
+    assert limiter.compute_delay("b", 0.0) == 0.0
+    assert limiter.compute_delay("a", 0.5) == 0.5
+    assert limiter.compute_delay("a", 1.0) == 0.0
+
+
+def test_only_allowed_hosts_are_served(serve):
+    client = serve(hosts=("papers.example",))
+    assert client.get("/healthz", headers={"Host": "papers.example:8017"}).status_code == 200
+    assert client.get("/healthz", headers={"Host": "127.0.0.1"}).status_code == 421
+
+
+def test_root_path_works_with_and_without_a_proxy_that_strips_it(serve):
+    client = serve(root_path="/eqkin")
+    for prefix in ("/eqkin", ""):
+        page = client.get(f"{prefix}/", headers={"Accept": "text/html"})
+        assert page.status_code == 200
+        assert client.get(f"{prefix}/static/icon.svg").status_code == 200
+        assert client.get(f"{prefix}/api/search", params={"q": "x", "k": 1}).json()["hits"]
+        assert client.get(f"{prefix}/api/nothing", headers={"Accept": "text/html"}).json()["status"] == 404
+    assert "http://127.0.0.1/eqkin/search?q={searchTerms}" in client.get("/eqkin/opensearch.xml").text
+    assert "Disallow: /eqkin/api/" in client.get("/robots.txt").text
+
+
+def test_foreign_sites_are_admitted_only_by_cors(serve):
+    origin, foreign = {"Origin": "https://notes.example"}, {"Sec-Fetch-Site": "cross-site"}
+    body = {"queries": [{"q": "x", "k": 1}]}
+    closed = serve().post("/api/search/many", json=body, headers=origin | foreign)
+    assert closed.status_code == 403 and "access-control-allow-origin" not in closed.headers
+    opened = serve(cors=("https://notes.example",), token=TOKEN)
+    asked = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"}
+    assert opened.options("/api/search/many", headers=origin | asked).status_code == 200
+    answer = opened.post("/api/search/many", json=body, auth=("", TOKEN), headers=origin | foreign)
+    assert answer.status_code == 200
+    assert answer.headers["access-control-allow-origin"] == "https://notes.example"
+    assert answer.headers["cross-origin-resource-policy"] == "cross-origin"
+    other = opened.post("/api/search/many", json=body, headers={"Origin": "https://evil.example"} | foreign)
+    assert other.status_code in (401, 403) and "access-control-allow-origin" not in other.headers
+
+
+def test_frames_are_admitted_by_origin(serve):
+    policy = serve(frames=("https://notes.example",)).get("/healthz").headers["content-security-policy"]
+    assert re.search(r"frame-ancestors https://notes\.example$", policy)
+
+
+def test_read_only_server_stores_no_judgements(serve):
+    body = {"equation": "atlas:probability#4", "relevant": True, "latex": "x"}
+    client = serve(read_only=True)
+    refused = client.post("/api/judgements", json=body)
+    assert (refused.status_code, refused.json()["code"]) == (403, "read_only")
+    assert client.get("/api/judgements").json() == {"queries": []}
+
+
+def test_answers_are_compressed_for_those_who_ask(serve):
+    asked = {"q": "E = mc^2"}
+    packed, plain = (
+        serve().get("/api/search", params=asked, headers={"Accept-Encoding": encoding}) for encoding in ("gzip", "")
+    )
+    assert packed.headers["content-encoding"] == "gzip" and "content-encoding" not in plain.headers
+    assert packed.json()["hits"] == plain.json()["hits"]
