@@ -46,8 +46,6 @@ def test_query_with_wildcards_finds_formulas_of_its_form(client):
     }
     assert found["hits"][: len(form)] == form
     assert all([name for name, _ in hit["bindings"]] == ["?e", "?m", "?v"] for hit in form)
-    page = client.get("/search", params={"q": r"?e = \frac12 ?m ?v^2"}).text
-    assert "<i>?m</i> = <math" in page
 
 
 def test_match_of_a_wildcard_is_escaped(client):
@@ -63,8 +61,6 @@ def test_hits_list_renamed_letters(client):
     found = client.get("/api/search", params={"q": BAYES, "k": 3, "explain": 1}).json()
     (bayes,) = (hit for hit in found["hits"] if hit["equation"]["label"] == "bayes")
     assert dict(bayes["renaming"]) == {"s": "A", "d": "B"}
-    page = client.get("/search", params={"q": BAYES, "k": 3}).text
-    assert "<i>s</i> reads as <i>A</i>" in page
 
 
 def test_filters_narrow_by_field_year_author_and_paper(client):
