@@ -59,10 +59,66 @@ const MAX_DEPTH = 200; // of an operator tree
 const MAX_ORDER = 4; // of a derivative that is written out
 
 const NO_CHILDREN = Object.freeze([]);
+const MAX_KNOWN = 100_000; // texts and kinds that are remembered from batch to batch
+
+// The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
+function mix(x) {
+  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
+  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
+  return x ^ (x >>> 16);
+}
+const mixPair = (a, b) => mix((Math.imul(a, 0x9e3779b1) + b) | 0);
+
+function hashText(text) { // FNV-1a over UTF-16
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return mix(hash);
+}
+
+// What all nodes with the same label and text have in common, found once.
+class Kind {
+  constructor(label, text) {
+    this.label = label;
+    this.text = text;
+    this.hash = mixPair(hashText(label), text ? hashText(text) : 1) || 1;
+    this.rule = RULES[label];
+    this.isVariable = label === "v";
+    this.isUnordered = UNORDERED.has(label);
+    this.isRelation = RELATIONS.has(label);
+    this.isOmissible = OMISSIBLE.has(label);
+    this.isMatrix = label === "transpose" || label === "matrix";
+    this.batch = null; // whose answer has this label, and its number there
+    this.number = -1;
+    this.round = 0; // see `flatten`
+    this.variable = -1;
+  }
+}
+const kinds = new Map(); // by label, then by text
+let knownKinds = 0;
+
+function findKind(label, text) {
+  let byText = kinds.get(label);
+  if (byText === undefined) kinds.set(label, byText = new Map());
+  let kind = byText.get(text);
+  if (kind === undefined) {
+    byText.set(text, kind = new Kind(label, text));
+    knownKinds++;
+  }
+  return kind;
+}
+const operatorKinds = new Map(); // without text, by label
+
+function findOperatorKind(label) {
+  let kind = operatorKinds.get(label);
+  if (kind === undefined) operatorKinds.set(label, kind = findKind(label, ""));
+  return kind;
+}
+
 class OperatorNode {
-  constructor(label, text, children, at) {
-    this.label = label; // operator, or kind of leaf
-    this.text = text; // of a leaf
+  constructor(kind, children, at) {
+    this.kind = kind;
+    this.label = kind.label; // operator, or kind of leaf
+    this.text = kind.text; // of a leaf
     this.children = children;
     this.at = at; // presentation node
     this.grouped = false; // a product in brackets
@@ -70,19 +126,22 @@ class OperatorNode {
     this.base = ""; // letter and subscript of a variable with a subscript
     this.subscript = null;
     this.letters = null;
-    this.hash = 0; // of its tree, once it is known
-    this.labelHash = 0;
-    this.size = 1; // nodes in it, known when the hash is
-    this.hasMatrix = false; // known when the hash is
-    this.isSimple = true; // nothing in it can be left out in a weak form; known when the hash is
+    this.size = 0; // nodes in it; 0: this and the following are not known yet
+    this.high = 0; // halves of the hash of its tree: a whole one would be a boxed number
+    this.low = 0;
+    this.hasMatrix = false;
+    this.isSimple = true; // nothing in it can be left out in a weak form
     this.sum = null; // its monomials, once they are known
   }
+  get hash() {
+    return (this.high << 16) | this.low;
+  }
   with(changes) {
-    return Object.assign(new OperatorNode("", "", NO_CHILDREN, 0), this, changes);
+    return Object.assign(new OperatorNode(this.kind, NO_CHILDREN, 0), this, changes);
   }
 }
-const leaf = (kind, text, at) => new OperatorNode(kind, text, NO_CHILDREN, at);
-const branch = (label, children, at) => new OperatorNode(label, "", children, at);
+const leaf = (label, text, at) => new OperatorNode(findKind(label, text), NO_CHILDREN, at);
+const branch = (label, children, at) => new OperatorNode(findOperatorKind(label), children, at);
 const empty = (at) => leaf("empty", "", at);
 const isLetter = (node, letters) => node.label === "v" && letters.has(node.text);
 const isWild = (node) => node.label === "v" && node.text[0] === "?"; // a wildcard of a query: never a part of a name
@@ -153,13 +212,11 @@ class TextMeaning {
     this.name = this.kind === "c" ? text : /^[A-Za-zΑ-ϵ]$/u.test(named) ? named : LETTER_NAMES.get(text) ?? text;
   }
 }
-const MAX_MEANINGS = 100_000;
 const meanings = new Map();
 
 function findMeaning(raw) {
   let meaning = meanings.get(raw);
   if (meaning === undefined) {
-    if (meanings.size > MAX_MEANINGS) meanings.clear();
     meanings.set(raw, meaning = new TextMeaning(raw));
   }
   return meaning;
@@ -1055,7 +1112,7 @@ function canonicalise(node) {
     result.children[k] = child;
   }
   for (let rounds = 0; rounds < 8; rounds++) {
-    const next = RULES[result.label]?.(result);
+    const next = result.kind.rule?.(result);
     if (!next) break;
     result = next;
   }
@@ -1064,63 +1121,41 @@ function canonicalise(node) {
 
 // --- forms -------------------------------------------------------------------------------------------------------
 
+const OMISSIBLE = new Set([...BIG_OPERATORS, "app", "D"]); // see Simplifier
 const UNORDERED = words("+ * = ≠ ≈ ~ ∪ ∩ ⊕ chain rows list set with cases inner"); // as in trees/operators.py
 const STATEMENTS = words("chain list rows with cases ⇒ ⇔");
 const MAX_STATEMENTS = 8; // of one formula
 
-// The output function of MurmurHash3: every bit of the input changes half of the bits of the output.
-function mix(x) {
-  x = Math.imul(x ^ (x >>> 16), 0x85ebca6b);
-  x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);
-  return x ^ (x >>> 16);
-}
-const mixPair = (a, b) => mix((Math.imul(a, 0x9e3779b1) + b) | 0);
-
-const OMISSIBLE = new Set([...BIG_OPERATORS, "app", "D"]); // see Simplifier
-const textHashes = new Map();
-
-function hashText(text) { // FNV-1a over UTF-16
-  let hash = textHashes.get(text);
-  if (hash !== undefined) return hash;
-  hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  if (textHashes.size > MAX_MEANINGS) textHashes.clear();
-  textHashes.set(text, hash = mix(hash));
-  return hash;
-}
-const hashLabel = (node) => { // 0: not known yet
-  if (!node.labelHash) node.labelHash = mixPair(hashText(node.label), node.text ? hashText(node.text) : 1) || 1;
-  return node.labelHash;
-};
-
 // Hash of a tree with names; operands that commute are added up.
 function hashTree(node) {
-  if (node.hash) return node.hash;
-  const { children } = node;
-  let hash = hashLabel(node);
-  node.isSimple = !OMISSIBLE.has(node.label);
-  node.hasMatrix = node.label === "transpose" || node.label === "matrix";
-  if (children.length === 1) hash = mixPair(hash, mixPair(1, hashTree(children[0])));
-  else if (children.length) {
-    const unordered = UNORDERED.has(node.label);
+  if (node.size) return node.hash;
+  const { children, kind } = node, { length } = children;
+  let hash = kind.hash, size = 1, isSimple = !kind.isOmissible, hasMatrix = kind.isMatrix;
+  if (length) {
+    const ordered = length === 1 || !kind.isUnordered;
     let sum = 0;
-    for (let k = 0; k < children.length; k++) sum = (sum + mixPair(unordered ? 0 : k + 1, hashTree(children[k]))) | 0;
-    hash = mixPair(hash, sum);
+    for (let k = 0; k < length; k++) {
+      const child = children[k];
+      sum = (sum + mixPair(ordered ? k + 1 : 0, hashTree(child))) | 0;
+      size += child.size;
+      isSimple &&= child.isSimple;
+      hasMatrix ||= child.hasMatrix;
+    }
+    hash = mixPair(hash, sum) || 1;
   }
-  for (let k = 0; k < children.length; k++) {
-    node.size += children[k].size;
-    node.isSimple &&= children[k].isSimple;
-    node.hasMatrix ||= children[k].hasMatrix;
-  }
-  node.hash = hash || 1;
-  return node.hash;
+  node.size = size;
+  node.isSimple = isSimple;
+  node.hasMatrix = hasMatrix;
+  node.high = hash >> 16;
+  node.low = hash & 0xffff;
+  return hash;
 }
 
 // One tree in depth-first order, in columns that are used again for the next one.
-const flat = { size: 0, variables: new Map(), label: [], parent: [], place: [], variable: [], below: [], context: [] };
+const flat = { size: 0, round: 0, variables: 0, label: [], parent: [], place: [], variable: [], below: [], context: [], colour: [], next: [] };
 
 function growFlat(size) {
-  for (const name of ["label", "parent", "place", "variable", "below", "context"]) {
+  for (const name of ["label", "parent", "place", "variable", "below", "context", "colour", "next"]) {
     const column = new Int32Array(size);
     column.set(flat[name]);
     flat[name] = column;
@@ -1129,62 +1164,70 @@ function growFlat(size) {
 growFlat(1024);
 
 function flatten(node, parent, place) {
-  const at = flat.size++, { children } = node;
+  const at = flat.size++, { children, kind } = node, { length } = children;
   if (at === flat.label.length) growFlat(2 * at);
-  let variable = -1;
-  if (node.label === "v" && !children.length) {
-    variable = flat.variables.get(node.text) ?? -1;
-    if (variable < 0) flat.variables.set(node.text, variable = flat.variables.size);
-  }
-  flat.label[at] = variable < 0 ? hashLabel(node) : 1;
   flat.parent[at] = parent;
   flat.place[at] = place;
-  flat.variable[at] = variable;
-  const unordered = children.length < 2 || UNORDERED.has(node.label);
-  for (let k = 0; k < children.length; k++) flatten(children[k], at, unordered ? 0 : k + 1);
+  if (kind.isVariable) {
+    if (kind.round !== flat.round) {
+      kind.round = flat.round;
+      kind.variable = flat.variables++;
+    }
+    flat.label[at] = 1;
+    flat.variable[at] = kind.variable;
+  } else {
+    flat.label[at] = kind.hash;
+    flat.variable[at] = -1;
+  }
+  const ordered = length > 1 && !kind.isUnordered;
+  for (let k = 0; k < length; k++) flatten(children[k], at, ordered ? k + 1 : 0);
 }
 
 // Hash of a tree without the names of variables: their colours tell them apart by where they occur (colour refinement).
 function hashRenamed(root, rounds = 2) {
-  flat.size = 0;
-  flat.variables.clear();
+  flat.size = flat.variables = 0;
+  flat.round++;
   flatten(root, -1, 0);
-  const { size, label, parent, place, variable, below, context } = flat;
-  let colours = new Int32Array(flat.variables.size).fill(1);
+  const { size, variables, label, parent, place, variable, below, context, colour, next } = flat;
+  for (let k = 0; k < variables; k++) colour[k] = 1;
   for (let round = 0; ; round++) {
-    below.fill(0, 0, size);
+    for (let at = 0; at < size; at++) below[at] = 0;
     for (let at = size - 1; at >= 0; at--) { // operands come after their operator
-      below[at] = variable[at] >= 0 ? colours[variable[at]] : mixPair(label[at], below[at]);
-      if (at) below[parent[at]] += mixPair(place[at], below[at]);
+      const hash = variable[at] >= 0 ? colour[variable[at]] : mixPair(label[at], below[at]);
+      below[at] = hash;
+      if (at) below[parent[at]] += mixPair(place[at], hash);
     }
-    if (round === rounds || !colours.length) return below[0];
-    const next = new Int32Array(colours.length);
+    if (round === rounds || !variables) return below[0];
+    for (let k = 0; k < variables; k++) next[k] = 0;
     context[0] = mixPair(1, below[0]);
     for (let at = 1; at < size; at++) {
-      context[at] = mixPair(context[parent[at]], place[at]);
-      if (variable[at] >= 0) next[variable[at]] += mix(context[at]);
-      else context[at] = mixPair(context[at], below[at]);
+      const above = mixPair(context[parent[at]], place[at]);
+      if (variable[at] >= 0) next[variable[at]] += mix(above);
+      else context[at] = mixPair(above, below[at]);
     }
-    colours = next;
+    for (let k = 0; k < variables; k++) colour[k] = next[k];
   }
 }
 
 // The formula itself, then the statements in its chains, lists and rows; a = b = c says a = b, b = c and a = c.
 function findStatements(root) {
   const out = [root];
-  const visit = (node) => {
-    const relation = RELATIONS.has(node.label);
-    if (relation && node !== root) out.push(node);
-    if (relation && node.children.length > 2 && node.children.length < 6) {
-      for (let i = 0; i < node.children.length; i++)
-        for (let j = i + 1; j < node.children.length; j++) out.push(branch(node.label, [node.children[i], node.children[j]], node.at));
-    } else if (STATEMENTS.has(node.label)) {
-      node.children.forEach(visit);
-      if (node.label === "chain") addConclusion(node.children, out);
-    }
-  };
-  visit(root);
-  return out.slice(0, MAX_STATEMENTS);
+  addStatements(root, root, out);
+  if (out.length > MAX_STATEMENTS) out.length = MAX_STATEMENTS;
+  return out;
+}
+
+function addStatements(node, root, out) {
+  const { children, kind } = node, { length } = children;
+  if (out.length >= MAX_STATEMENTS) return;
+  if (kind.isRelation && node !== root) out.push(node);
+  if (kind.isRelation && length > 2 && length < 6) {
+    for (let i = 0; i < length; i++)
+      for (let j = i + 1; j < length && out.length < MAX_STATEMENTS; j++) out.push(new OperatorNode(kind, [children[i], children[j]], node.at));
+  } else if (STATEMENTS.has(node.label)) {
+    for (let k = 0; k < length; k++) addStatements(children[k], root, out);
+    if (node.label === "chain") addConclusion(children, out);
+  }
 }
 
 // a = b < c says a < c; a > b, that is b < a, is read backwards
@@ -1571,7 +1614,13 @@ function parseTree(tree, canonical) {
 
 // The trees of a batch: JSON with string tables, sizes of trees, and four columns of node numbers.
 function* readTrees(batch) {
-  const attributes = batch.attributes.map((lines) => new NodeAttributes(lines)), meanings = batch.texts.map(findMeaning);
+  if (meanings.size > MAX_KNOWN) meanings.clear();
+  if (knownKinds > MAX_KNOWN) {
+    kinds.clear();
+    operatorKinds.clear();
+    knownKinds = 0;
+  }
+  const attributes = batch.attributes.map((lines) => new NodeAttributes(lines)), known = batch.texts.map(findMeaning);
   const { tags, texts, nodes } = batch, total = nodes.length / 4;
   let start = 0;
   for (const size of batch.sizes) {
@@ -1581,7 +1630,7 @@ function* readTrees(batch) {
       tree.tag[i] = tags[nodes.charCodeAt(at) - CODE_OFFSET];
       tree.attributes[i] = attributes[nodes.charCodeAt(total + at) - CODE_OFFSET];
       tree.text[i] = texts[text];
-      tree.meaning[i] = meanings[text];
+      tree.meaning[i] = known[text];
       tree.count[i] = nodes.charCodeAt(3 * total + at) - CODE_OFFSET;
       tree.first[i] = next;
       next += tree.count[i];
@@ -1595,23 +1644,25 @@ function* readTrees(batch) {
 class ColumnWriter {
   constructor() {
     this.labels = [];
-    this.numbers = new Map(); // of labels: by label, then by text
     this.size = 0;
-    this.columns = [0, 1, 2].map(() => new Uint16Array(1 << 16));
+    this.room = 0;
+    this.columns = [0, 1, 2].map(() => new Uint16Array(0));
   }
 
   add(node, depth) {
-    let byText = this.numbers.get(node.label);
-    if (byText === undefined) this.numbers.set(node.label, byText = new Map());
-    const text = node.children.length ? "" : node.text;
-    let label = byText.get(text);
-    if (label === undefined) byText.set(text, label = this.labels.push(text ? node.label + ":" + text : node.label) - 1);
-    if (this.size === this.columns[0].length) this.columns = this.columns.map((old) => { const column = new Uint16Array(2 * old.length); column.set(old); return column; });
-    const at = this.size++;
-    this.columns[0][at] = label + CODE_OFFSET;
+    const { kind, children } = node, at = this.size++;
+    if (kind.batch !== this) {
+      kind.batch = this;
+      kind.number = this.labels.push(kind.text ? kind.label + ":" + kind.text : kind.label) - 1;
+    }
+    if (at === this.room) {
+      this.room = Math.max(1 << 16, 2 * at);
+      this.columns = this.columns.map((old) => { const column = new Uint16Array(this.room); column.set(old); return column; });
+    }
+    this.columns[0][at] = kind.number + CODE_OFFSET;
     this.columns[1][at] = Math.max(node.at, 0) + CODE_OFFSET;
     this.columns[2][at] = depth + CODE_OFFSET;
-    for (let k = 0; k < node.children.length; k++) this.add(node.children[k], depth + 1);
+    for (let k = 0; k < children.length; k++) this.add(children[k], depth + 1);
   }
 
   toText() {
