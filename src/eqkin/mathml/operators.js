@@ -12,6 +12,8 @@
 const words = (text) => new Set(text.split(" "));
 const ROW_TAGS = words("mrow mstyle mpadded math semantics mtd menclose maction mphantom merror");
 const SCRIPT_TAGS = words("msub msup msubsup munder mover munderover");
+const ROW_TAG = 1, SCRIPT_TAG = 2, LETTER_TAG = 4, SYMBOL_TAG = 8, LEAF = 16; // bits of the type of a node: its tag's, and LEAF
+const findType = (tag) => (ROW_TAGS.has(tag) ? ROW_TAG : SCRIPT_TAGS.has(tag) ? SCRIPT_TAG : tag === "mi" ? LETTER_TAG | SYMBOL_TAG : tag === "mo" ? SYMBOL_TAG : 0);
 const ARITIES = { msub: 2, msup: 2, msubsup: 3, munder: 2, mover: 2, munderover: 3, mfrac: 2, mroot: 2 };
 const SIGN_NAMES = new Map(Object.entries({
   "∣": "|", "❘": "|", "∥": "‖", "−": "-", "⟶": "→", "⟵": "←", "⟹": "⇒", "⟺": "⇔", "⟸": "⇐", "⟼": "↦", "⩽": "≤", "⩾": "≥",
@@ -49,10 +51,15 @@ const WORD_VARIANTS = words("normal sans-serif monospace"); // letters in them, 
 const TENSOR_INDICES = /^[α-δκ-νρστ]$/;
 // names that are also typed without a backslash
 const TYPED_NAMES = words("Var Cov Corr Pr Tr det rank dim ker log ln exp sin cos tan sec csc cot arcsin arccos arctan sinh cosh tanh max min lim sup inf arg sgn gcd lcm mod");
+const TYPED_BEGINNINGS = new Set([...TYPED_NAMES].map((name) => name[0]));
 const LONGEST_TYPED_NAME = 6;
 const GREEDY_FUNCTIONS = words("trace"); // tr A log B is the trace of all of it
 const INDEX_LETTER = /^[i-nst]$/;
 const CONDITION = /^(if|for|where|when|with|and|or|otherwise|such that|s\.t\.|subject to|as|on|in|for all|else|then|a\.s\.|i\.e\.)$/i;
+const PRIMES = words("′ ' ’ ″ ‴");
+const TRANSPOSES_AS_POWERS = words("⊤ ⊺ T tr");
+const STARS = words("∗ * ⋆");
+const SIGNS_AS_POWERS = words("+ - − ±");
 const ACCENTS = { "^": "hat", "ˆ": "hat", "~": "tilde", "˜": "tilde", "ˇ": "check", "˘": "breve" };
 const MIN_CONDITION_SPACE_EM = 0.9; // a space as wide as \quad separates a formula from its conditions
 const MAX_DEPTH = 200; // of an operator tree
@@ -153,19 +160,21 @@ const combine = (label, nodes, at) => (nodes.length === 1 ? nodes[0] : branch(la
 const listOf = (node, label) => (node.label === label ? node.children : [node]);
 
 // What a sign does in a row: one bit each, so that a row knows at once which levels of the grammar it needs.
-const GAP = 1, COMMA = 2, IMPLICATION = 4, GIVEN = 8, RELATION = 16, INTEGRAL = 32, SUM = 64, PRODUCT = 128, QUANTIFIER = 256;
+const GAP = 1, COMMA = 2, IMPLICATION = 4, GIVEN = 8, RELATION = 16, INTEGRAL = 32, SUM = 64, PRODUCT = 128, QUANTIFIER = 256, BRACKET = 512;
 const ROLES = new Map([["gap", GAP], [",", COMMA], [";", COMMA], [".", COMMA], ["|", GIVEN], ["‖", GIVEN], [":", GIVEN]]);
 for (const [signs, role] of [[IMPLICATIONS, IMPLICATION], [RELATIONS, RELATION], [ADDITIVE, SUM], [MULTIPLICATIVE, PRODUCT], [words("∀ ∃"), QUANTIFIER]])
   for (const sign of signs) ROLES.set(sign, role);
+for (const sign of BRACKETS) ROLES.set(sign, (ROLES.get(sign) ?? 0) | BRACKET);
+const roleOf = (sign) => ROLES.get(sign) ?? 0;
 const TRAILING = words(", . ; : ? gap");
 const LEADING = words(", ; gap");
 
 // A member of a row: an operand, a sign, or a big operator that waits for its body.
 class Item {
-  constructor(kind, sign, node, at) {
+  constructor(kind, sign, role, node, at) {
     this.kind = kind;
     this.sign = sign;
-    this.role = kind === "sign" ? ROLES.get(sign) ?? 0 : kind === "big" && INTEGRALS.has(sign) ? INTEGRAL : 0;
+    this.role = role;
     this.node = node;
     this.at = at;
     this.applies = false; // a function that takes what follows
@@ -179,8 +188,9 @@ class Item {
     this.tag = "";
   }
 }
-const signItem = (sign, at) => new Item("sign", sign, null, at);
-const operandItem = (node, at) => new Item("operand", "", node, at);
+const signItem = (sign, at) => new Item("sign", sign, roleOf(sign), null, at);
+const bigItem = (sign, at) => new Item("big", sign, INTEGRALS.has(sign) ? INTEGRAL : 0, null, at);
+const operandItem = (node, at) => new Item("operand", "", 0, node, at);
 
 function rolesOf(items) {
   let roles = 0;
@@ -189,8 +199,14 @@ function rolesOf(items) {
 }
 
 function splitAt(items, role) {
-  const parts = [[]];
-  for (const item of items) if (item.role & role) parts.push([]); else parts[parts.length - 1].push(item);
+  const parts = [];
+  let start = 0;
+  for (let k = 0; k < items.length; k++) {
+    if (!(items[k].role & role)) continue;
+    parts.push(items.slice(start, k));
+    start = k + 1;
+  }
+  parts.push(items.slice(start));
   return parts;
 }
 
@@ -210,6 +226,15 @@ class TextMeaning {
     const named = LETTER_NAMES.get(text) ?? text.normalize("NFKD"); // styles of letters are small differences
     this.kind = /^[∞∅⌀ℏℕℤℚℝℂ⊤⊥]$/u.test(text) ? "c" : "v";
     this.name = this.kind === "c" ? text : /^[A-Za-zΑ-ϵ]$/u.test(named) ? named : LETTER_NAMES.get(text) ?? text;
+    this.leaf = findKind(this.kind, this.name);
+    this.numberLeaf = findKind("n", this.number);
+    this.role = roleOf(sign);
+    this.bareSign = sign.replace(/\s+/g, "");
+    this.compact = text.replace(/\s/g, "");
+    this.inName = this.compact.replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter)); // in the name of a variable
+    this.isInvisible = text === "\u2061";
+    this.isTensorIndex = TENSOR_INDICES.test(text);
+    this.isIndex = INDEX_LETTER.test(text);
   }
 }
 const meanings = new Map();
@@ -222,20 +247,26 @@ function findMeaning(raw) {
   return meaning;
 }
 
+const isTensorLetter = (meaning) => meaning.isTensorIndex;
+const isWildLetter = (meaning) => meaning.text[0] === "?";
+const NO_LETTERS = Object.freeze(new Set());
+
 class OperatorParser {
-  // tree: arrays tag, text, meaning, attributes, first, count over its nodes in breadth-first order
+  // tree: arrays tag, type, text, meaning, attributes, first, count over its nodes in breadth-first order
   constructor(tree) {
     this.tag = tree.tag;
+    this.type = tree.type;
     this.text = tree.text;
     this.meaning = tree.meaning;
     this.attributes = tree.attributes;
     this.first = tree.first;
     this.count = tree.count;
-    this.indices = new Set(); // letters that range over something
-    this.tensorIndices = new Set(); // Greek letters that are scripts more than once
-    this.differentiated = new Set(); // letters whose subscripts are derivatives
-    this.styled = new Set(); // letters that occur in several styles
+    this.indices = NO_LETTERS; // letters that range over something
+    this.tensorIndices = NO_LETTERS; // Greek letters that are scripts more than once
+    this.differentiated = NO_LETTERS; // letters whose subscripts are derivatives
+    this.styled = NO_LETTERS; // letters that occur in several styles
     this.unparsed = 0;
+    this.end = 0; // item after the operand that was parsed last
   }
 
   parse() {
@@ -244,24 +275,32 @@ class OperatorParser {
   }
 
   childrenOf(i) {
-    const out = new Array(this.count[i]);
-    for (let k = 0; k < out.length; k++) out[k] = this.first[i] + k;
+    const out = [];
+    for (let k = this.first[i], end = k + this.count[i]; k < end; k++) out.push(k);
     return out;
   }
 
   // The operands of a fraction or a base with its scripts; KaTeX writes \operatorname as two nodes.
   partsOf(i) {
     const nodes = this.childrenOf(i);
-    return nodes.length > ARITIES[this.tag[i]] ? nodes.filter((k) => this.count[k] || this.meaning[k].text !== "\u2061") : nodes;
+    return nodes.length > ARITIES[this.tag[i]] ? nodes.filter((k) => this.count[k] || !this.meaning[k].isInvisible) : nodes;
   }
 
   textOf(i) {
     if (!this.count[i]) return this.meaning[i].text;
     let out = "";
-    for (let k = 0; k < this.count[i]; k++) {
-      const text = this.textOf(this.first[i] + k);
-      if (text !== "\u2061") out += text;
-    }
+    for (let k = this.first[i], end = k + this.count[i]; k < end; k++)
+      if (this.count[k]) out += this.textOf(k);
+      else if (!this.meaning[k].isInvisible) out += this.meaning[k].text;
+    return out;
+  }
+
+  // The text without spaces, as it is or as a part of the name of a variable.
+  compactTextOf(i, inName) {
+    if (!this.count[i]) return inName ? this.meaning[i].inName : this.meaning[i].compact;
+    let out = "";
+    for (let k = this.first[i], end = k + this.count[i]; k < end; k++)
+      if (this.count[k] || !this.meaning[k].isInvisible) out += this.compactTextOf(k, inName);
     return out;
   }
 
@@ -271,48 +310,75 @@ class OperatorParser {
     return SIGN_NAMES.get(text) ?? text;
   }
 
+  // Whether one of the letters at a node and below has some property.
+  hasLetter(i, test) {
+    if (!this.count[i]) return (this.type[i] & LETTER_TAG) !== 0 && test(this.meaning[i]);
+    for (let k = this.first[i], end = k + this.count[i]; k < end; k++) if (this.hasLetter(k, test)) return true;
+    return false;
+  }
+
   lettersIn(i, out = []) {
     if (!this.count[i]) {
-      if (this.tag[i] === "mi") out.push(this.meaning[i].text);
-    } else for (let k = 0; k < this.count[i]; k++) this.lettersIn(this.first[i] + k, out);
+      if (this.type[i] & LETTER_TAG) out.push(this.meaning[i].text);
+    } else for (let k = this.first[i], end = k + this.count[i]; k < end; k++) this.lettersIn(k, out);
     return out;
   }
 
   // A subscript is an index, not a part of a name, if a big operator binds it or the same letter has several of them. A
   // letter that occurs in two styles has its style in its name. A subscript is a derivative if it says so.
   findIndices() {
-    const subscripts = new Map(), styles = new Map(), scripts = new Map(), vectors = new Set();
-    for (let i = 0; i < this.tag.length; i++) {
-      const tag = this.tag[i];
-      if (tag === "mi" && !this.count[i] && !vectors.has(i)) this.noteStyle(styles, this.meaning[i].name, STYLES.get(this.attributes[i].mathvariant) ?? "");
-      if (this.count[i] < 2 || !SCRIPT_TAGS.has(tag)) continue;
-      const base = this.signOf(this.coreOf(this.first[i])), second = this.first[i] + 1;
-      if (tag === "mover") { 
-        if (this.isVectorSign(second)) { this.noteStyle(styles, base, "vector"); vectors.add(this.coreOf(this.first[i])); }
-        continue;
-      }
-      for (let k = second; k < this.first[i] + this.count[i]; k++)
-        if (this.count[k] || this.tag[k] === "mi") for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) scripts.set(letter, (scripts.get(letter) ?? 0) + 1);
-      if (tag === "msup") continue;
-      if (BIG_OPERATORS.has(base)) for (const letter of this.lettersIn(second)) this.indices.add(letter);
-      else if (tag !== "munder") {
-        if (!subscripts.has(base)) subscripts.set(base, new Map());
-        subscripts.get(base).set(this.textOf(second), second);
+    const { tag, type, count, first, meaning, attributes } = this, indices = new Set();
+    let subscripts = null, scripts = null, isStyled = false;
+    for (let i = 0; i < tag.length; i++) {
+      const kind = type[i];
+      if (kind & LETTER_TAG) isStyled ||= attributes[i].style !== "";
+      else if (!(kind & SCRIPT_TAG) || count[i] < 2) continue;
+      else if (tag[i] === "mover") isStyled ||= this.isVectorSign(first[i] + 1);
+      else {
+        const second = first[i] + 1;
+        for (let k = second, end = first[i] + count[i]; k < end; k++)
+          if (this.hasLetter(k, isTensorLetter)) for (const letter of this.lettersIn(k)) if (TENSOR_INDICES.test(letter)) (scripts ??= []).push(letter);
+        if (tag[i] === "msup") continue;
+        const base = this.signOf(this.coreOf(first[i]));
+        if (BIG_OPERATORS.has(base)) for (const letter of this.lettersIn(second)) indices.add(letter);
+        else if (tag[i] !== "munder") {
+          subscripts ??= new Map();
+          const text = this.textOf(second), forms = subscripts.get(base);
+          if (forms === undefined) subscripts.set(base, new Map([[text, second]]));
+          else forms.set(text, second);
+        }
       }
     }
-    for (const [letter, times] of scripts) if (times > 1) this.tensorIndices.add(letter);
-    for (const [base, forms] of subscripts) {
-      const texts = [...forms.keys()];
-      const isRepeated = texts.some((text) => text.length > 1), isField = FIELDS.has(base) ? isRepeated || texts.includes("t") : isRepeated && USUALLY_DIFFERENTIATED.has(base);
-      if (isField && texts.every((text) => /^[txyz]{1,3}$/.test(text))) this.differentiated.add(base);
-      if (this.differentiated.has(base)) continue;
-      if (texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length < 2) continue;
-      for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) this.indices.add(letter);
+    if (isStyled) this.findStyles();
+    if (scripts !== null && scripts.length > 1) this.tensorIndices = new Set(scripts.filter((letter, k) => scripts.indexOf(letter) < k));
+    if (subscripts !== null)
+      for (const [base, forms] of subscripts) {
+        if (forms.size < 2 && !USUALLY_DIFFERENTIATED.has(base)) continue;
+        const texts = [...forms.keys()];
+        const isRepeated = texts.some((text) => text.length > 1), isField = FIELDS.has(base) ? isRepeated || texts.includes("t") : isRepeated && USUALLY_DIFFERENTIATED.has(base);
+        if (isField && texts.every((text) => /^[txyz]{1,3}$/.test(text))) {
+          if (!this.differentiated.size) this.differentiated = new Set();
+          this.differentiated.add(base);
+        } else if (texts.length > 1 && texts.filter((text) => /^[i-nst0-9+−-]+$/.test(text)).length > 1)
+          for (const i of forms.values()) for (const letter of this.lettersIn(i)) if (INDEX_LETTER.test(letter)) indices.add(letter);
+      }
+    if (indices.size) this.indices = indices;
+  }
+
+  findStyles() {
+    const styles = new Map(), vectors = new Set();
+    this.styled = new Set();
+    for (let i = 0; i < this.tag.length; i++) {
+      if (this.tag[i] === "mi" && !this.count[i] && !vectors.has(i)) this.noteStyle(styles, this.meaning[i].name, this.attributes[i].style);
+      if (this.tag[i] !== "mover" || this.count[i] < 2 || !this.isVectorSign(this.first[i] + 1)) continue;
+      const core = this.coreOf(this.first[i]);
+      this.noteStyle(styles, this.signOf(core), "vector");
+      vectors.add(core);
     }
   }
 
   coreOf(i) {
-    while (this.count[i] === 1 && ROW_TAGS.has(this.tag[i])) i = this.first[i];
+    while (this.count[i] === 1 && this.type[i] & ROW_TAG) i = this.first[i];
     return i;
   }
 
@@ -351,7 +417,7 @@ class OperatorParser {
   // Names typed as single letters: sin(x), Var(X).
   joinNames(items) {
     for (let k = 0; k + 1 < items.length; k++) {
-      if (items[k].upright !== -1) continue;
+      if (items[k].upright !== -1 || items[k + 1].upright !== -1 || !TYPED_BEGINNINGS.has(items[k].node.text)) continue;
       let word = "", found = "";
       for (let j = k; j < items.length && j < k + LONGEST_TYPED_NAME && items[j].upright === -1; j++) {
         word += items[j].node.text;
@@ -366,14 +432,22 @@ class OperatorParser {
   }
 
   addItems(i, items) {
-    const tag = this.tag[i], isLeaf = !this.count[i];
-    if (ROW_TAGS.has(tag)) return this.addRow(i, items);
+    const type = this.type[i];
+    if (type & ROW_TAG) this.addRow(i, items);
+    else if (type & LEAF) this.addLeaf(i, items);
+    else if (type & SCRIPT_TAG && this.count[i] > 1) this.addScripted(i, items);
+    else if (this.tag[i] === "mtext" || this.tag[i] === "ms") this.addText(i, items);
+    else if (this.tag[i] !== "mspace") items.push(operandItem(this.parseNode(i), i));
+    else if (this.attributes[i].isWide) items.push(signItem("gap", i));
+  }
+
+  addLeaf(i, items) {
+    const type = this.type[i], meaning = this.meaning[i], tag = this.tag[i];
     if (tag === "mspace") {
       if (this.attributes[i].isWide) items.push(signItem("gap", i));
-    } else if (isLeaf && this.meaning[i].isBlank) return;
-    else if (isLeaf && tag === "mi" && this.meaning[i].isLetter) this.addIdentifier(i, items);
-    else if (isLeaf && (tag === "mo" || tag === "mi")) this.addSymbol(i, items);
-    else if (SCRIPT_TAGS.has(tag) && this.count[i] > 1) this.addScripted(i, items);
+    } else if (meaning.isBlank) return;
+    else if (type & LETTER_TAG && meaning.isLetter) this.addIdentifier(i, items);
+    else if (type & SYMBOL_TAG) this.addSymbol(i, items);
     else if (tag === "mtext" || tag === "ms") this.addText(i, items);
     else items.push(operandItem(this.parseNode(i), i));
   }
@@ -411,17 +485,17 @@ class OperatorParser {
     if (sign === "\u2061") {
       if (isOperand(before)) before.applies = true;
     } else if (sign === "=" && before !== undefined && before.kind === "sign" && before.sign === ":") items[items.length - 1] = signItem(":=", before.at);
-    else if (meaning.isBig) items.push(new Item("big", sign, null, i));
+    else if (meaning.isBig) items.push(bigItem(sign, i));
     else if (meaning.isDots) items.push(operandItem(leaf("dots", "", i), i));
     else if (meaning.isName) items.push(this.nameItem(sign.trim(), i));
-    else if (this.tag[i] === "mo" || meaning.isSign) items.push(signItem(sign, i));
+    else if (this.tag[i] === "mo" || meaning.isSign) items.push(new Item("sign", sign, meaning.role, null, i));
     else this.addIdentifier(i, items);
   }
 
   // Upright letters next to each other are a word: \mathrm{otherwise} arrives letter by letter.
   addIdentifier(i, items) {
     const node = this.parseIdentifier(i), before = items[items.length - 1];
-    const variant = this.attributes[i].mathvariant, upright = variant !== undefined && WORD_VARIANTS.has(variant) && this.meaning[i].isLetter;
+    const { mathvariant: variant, isWord } = this.attributes[i], upright = isWord && this.meaning[i].isLetter;
     if (upright && before !== undefined && before.upright === i - 1) {
       before.word += node.text;
       before.upright = i;
@@ -430,7 +504,10 @@ class OperatorParser {
       return;
     }
     const item = operandItem(node, i);
-    if (upright) [item.upright, item.word] = [i, node.text];
+    if (upright) {
+      item.upright = i;
+      item.word = node.text;
+    }
     else if (variant === "double-struck" && "EPV".includes(node.text[0])) item.applies = true;
     else if (variant === undefined && this.meaning[i].isLetter) item.upright = -1;
     items.push(item);
@@ -438,26 +515,27 @@ class OperatorParser {
 
   // Scripts without a base belong to what is before them: \Gamma^a{}_{bc}
   addScripted(i, items) {
-    const base = this.coreOf(this.first[i]), isBlank = !this.count[base] && (ROW_TAGS.has(this.tag[base]) || this.meaning[base].isBlank), before = items[items.length - 1];
+    const base = this.coreOf(this.first[i]), isBlank = !this.count[base] && ((this.type[base] & ROW_TAG) !== 0 || this.meaning[base].isBlank), before = items[items.length - 1];
     if (isBlank && isOperand(before)) before.node = this.addScripts(before.node, this.childrenOf(i).slice(1), this.tag[i], i);
     else items.push(this.readScripted(i));
   }
 
   // A scripted node: a big operator with its range, a decorated sign, a closing bracket with scripts, or an operand.
   readScripted(i) {
-    const tag = this.tag[i], scripts = this.partsOf(i), base = scripts.shift();
-    const core = this.coreOf(base);
-    const isSymbol = !this.count[core] && (this.tag[core] === "mo" || this.tag[core] === "mi");
-    const sign = this.signOf(core).replace(/\s+/g, ""), role = ROLES.get(sign) ?? 0;
+    const tag = this.tag[i], scripts = this.partsOf(i), base = scripts.shift(), core = this.coreOf(base);
+    const isSymbol = (this.type[core] & (LEAF | SYMBOL_TAG)) > LEAF, meaning = this.meaning[core];
+    const sign = this.count[core] ? this.signOf(core).replace(/\s+/g, "") : meaning.bareSign;
     if (BIG_OPERATORS.has(sign) || INTEGRALS.has(sign)) {
-      const item = new Item("big", sign, null, i), below = tag !== "mover" && tag !== "msup";
-      [item.under, item.over] = below ? [scripts[0], scripts[1] ?? -1] : [-1, scripts[0]];
+      const item = bigItem(sign, i), below = tag !== "mover" && tag !== "msup";
+      if (below) item.under = scripts[0];
+      item.over = (below ? scripts[1] : scripts[0]) ?? -1;
       return item;
     }
-    if (isSymbol && role & (RELATION | SUM | PRODUCT)) return signItem(sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, i);
+    if (isSymbol && roleOf(sign) & (RELATION | SUM | PRODUCT)) return signItem(sign === "=" && /def|△|:/.test(this.textOf(scripts[0])) ? ":=" : sign, i);
     if (isSymbol && (CLOSERS.has(sign) || sign === "|" || sign === "‖")) {
       const item = signItem(sign, i);
-      [item.scripts, item.tag] = [scripts, tag];
+      item.scripts = scripts;
+      item.tag = tag;
       return item;
     }
     const inner = this.parseAt(base), item = operandItem(this.addScripts(inner, scripts, tag, i), i);
@@ -468,7 +546,7 @@ class OperatorParser {
   // --- brackets --------------------------------------------------------------------------------------------------
 
   matchBrackets(items) {
-    if (!items.some((item) => item.kind === "sign" && BRACKETS.has(item.sign))) return items;
+    if (!(rolesOf(items) & BRACKET)) return items;
     const stack = [{ open: null, items: [] }];
     const spill = () => { // a bracket without its partner disappears; a bar stays as a sign
       const { open, items: inner } = stack.pop(), target = stack[stack.length - 1].items;
@@ -485,6 +563,7 @@ class OperatorParser {
     for (let at = 0; at < items.length; at++) {
       const item = items[at], { open, items: here } = stack[stack.length - 1];
       if (item.kind !== "sign") here.push(item);
+      else if (!(item.role & BRACKET)) here.push(item);
       else if (item.sign in CLOSING) stack.push({ open: item, items: [] });
       else if (CLOSERS.has(item.sign)) {
         let depth = stack.length - 1;
@@ -492,12 +571,12 @@ class OperatorParser {
         if (depth === 0) continue;
         while (stack.length - 1 > depth) spill();
         close(item);
-      } else if (item.sign === "|" || item.sign === "‖") {
+      } else {
         const after = isOperand(here[here.length - 1]);
         if (after && open !== null && open.sign === item.sign) close(item);
         else if (!after || this.hasPartner(items, at) || (item.sign === "|" && this.opensKet(items, at, stack))) stack.push({ open: item, items: [] });
         else here.push(item);
-      } else here.push(item);
+      }
     }
     while (stack.length > 1) spill();
     return stack[0].items;
@@ -506,7 +585,7 @@ class OperatorParser {
   // Whether the next bracket that closes is that of a ket: H|\psi\rangle
   opensKet(items, at, stack) {
     if (stack.some(({ open }) => open !== null && open.sign === "⟨")) return false;
-    const next = items.slice(at + 1).find((item) => item.kind === "sign" && BRACKETS.has(item.sign));
+    const next = items.slice(at + 1).find((item) => item.role & BRACKET);
     return next !== undefined && next.sign === "⟩";
   }
 
@@ -837,7 +916,7 @@ class OperatorParser {
 
   parseNode(i) {
     const tag = this.tag[i], count = tag === "mfrac" ? this.partsOf(i).length : this.count[i];
-    if (tag === "mn" && !count) return leaf("n", this.meaning[i].number, i);
+    if (tag === "mn" && !count) return new OperatorNode(this.meaning[i].numberLeaf, NO_CHILDREN, i);
     if (tag === "mfrac" && count === 2) return this.parseFraction(i);
     if (tag === "msqrt") return branch("sqrt", [this.parseNodes(this.childrenOf(i))], i);
     if (tag === "mroot" && count === 2) return branch("root", this.childrenOf(i).map((k) => this.parseAt(k)), i);
@@ -847,8 +926,8 @@ class OperatorParser {
   }
 
   parseIdentifier(i) {
-    const { kind, name } = this.meaning[i], style = this.styled.has(name) ? STYLES.get(this.attributes[i].mathvariant) : undefined;
-    return leaf(kind, style === undefined ? name : `${name}.${style}`, i);
+    const meaning = this.meaning[i], style = this.styled.has(meaning.name) ? this.attributes[i].style : "";
+    return style ? leaf(meaning.kind, `${meaning.name}.${style}`, i) : new OperatorNode(meaning.leaf, NO_CHILDREN, i);
   }
 
   // dy, d^2 y or d alone, above or below a fraction bar: its order and what follows; null if it is something else.
@@ -898,31 +977,37 @@ class OperatorParser {
   }
 
   addSubscript(base, i, at) {
-    const node = this.parseAt(i), letters = this.lettersIn(i);
+    const node = this.parseAt(i);
     if (node.label === "empty") return base;
     const members = node.label === "list" || (node.label === "*" && node.children.every((child) => child.label === "v")) ? node.children : [node];
     if (base.text === "∂") return base.with({ at, variables: members });
-    const ranges = letters.some((letter) => this.indices.has(letter)) || node.label === "+";
+    const ranges = node.label === "+" || (this.indices.size > 0 && this.lettersIn(i).some((letter) => this.indices.has(letter)));
     if (base.label === "fn" && !ranges) return base.with({ at }); // a base of a logarithm, a space of a norm
-    if (base.label !== "v" || ranges || isWild(base) || letters.some((letter) => letter[0] === "?")) return branch("idx", [base, ...members], at);
-    const named = leaf("v", base.text + "_" + this.textOf(i).replace(/\s/g, "").replace(VARIANT_LETTERS, (letter) => LETTER_NAMES.get(letter)), at);
-    [named.base, named.letters, named.subscript] = [base.text, this.differentiated.has(base.text) ? letters : null, node];
+    if (base.label !== "v" || ranges || isWild(base) || this.hasLetter(i, isWildLetter)) return branch("idx", [base, ...members], at);
+    const named = leaf("v", base.text + "_" + this.compactTextOf(i, true), at);
+    named.base = base.text;
+    named.subscript = node;
+    if (this.differentiated.has(base.text)) named.letters = this.lettersIn(i);
     return named;
   }
 
   addSuperscript(base, i, at) {
-    const sign = this.textOf(i).replace(/\s/g, "");
-    if (this.tag[i] === "mrow" && /^[′'’]+[^′'’]/.test(sign)) return this.addPrimesAndPower(base, i, at);
-    const primes = /^[′'’]+$/.test(sign) ? sign.length : "′″‴".indexOf(sign) + 1;
-    if (primes > 0 && sign) return this.addPrimes(base, primes, at);
-    if (base.label !== "n" && /^(⊤|⊺|T|tr)$/.test(sign)) return branch("transpose", [base], at);
-    if (SIGN_NAMES.get(sign) === "∗" || sign === "∗") return branch("star", [base], at);
-    if (sign === "†" || (sign === "H" && /^[A-Z]/.test(base.text))) return branch("adjoint", [base], at);
-    if (/^[+\-−±]$/.test(sign)) return base.label === "v" && !isWild(base) ? leaf("v", base.text + "^" + sign, at) : branch("mark", [base, leaf("o", sign, at)], at);
+    const sign = this.compactTextOf(i, false), first = sign[0] ?? "";
+    if (PRIMES.has(first)) {
+      if (this.tag[i] === "mrow" && /^[′'’]+[^′'’]/.test(sign)) return this.addPrimesAndPower(base, i, at);
+      const primes = /^[′'’]+$/.test(sign) ? sign.length : "′″‴".indexOf(sign) + 1;
+      if (primes > 0) return this.addPrimes(base, primes, at);
+    }
+    if (sign.length < 3) {
+      if (base.label !== "n" && TRANSPOSES_AS_POWERS.has(sign)) return branch("transpose", [base], at);
+      if (STARS.has(sign)) return branch("star", [base], at);
+      if (sign === "†" || (sign === "H" && /^[A-Z]/.test(base.text))) return branch("adjoint", [base], at);
+      if (SIGNS_AS_POWERS.has(sign)) return base.label === "v" && !isWild(base) ? leaf("v", base.text + "^" + sign, at) : branch("mark", [base, leaf("o", sign, at)], at);
+    }
     const node = this.parseAt(i);
     if (node.label === "empty") return base;
     if (base.variables !== null) return base.with({ variables: base.variables.length === 1 ? repeat(base.variables[0], parseInt(node.text) || 1) : base.variables });
-    if (/^\([^()]*\)$/.test(sign) && base.label === "v") return branch("idx", [base, node], at); // x^{(i)}
+    if (first === "(" && base.label === "v" && /^\([^()]*\)$/.test(sign)) return branch("idx", [base, node], at); // x^{(i)}
     if (base.label === "v" && !isWild(base) && this.isTensorIndex(node)) return leaf("v", (base.text.includes("_") ? base.text : base.text + "_") + sign, at);
     return branch("pow", [base, node], at);
   }
@@ -1585,6 +1670,8 @@ class NodeAttributes {
       const at = line.indexOf("=");
       if (at > 0) this[line.slice(0, at)] = line.slice(at + 1);
     }
+    this.style = STYLES.get(this.mathvariant) ?? "";
+    this.isWord = WORD_VARIANTS.has(this.mathvariant);
     this.isFence = this.fence === "true";
     this.isBare = /^0(px|pt|em)?$/.test(this.linethickness ?? ""); // a fraction without its line
     this.isWide = parseFloat(this.width ?? "0") >= MIN_CONDITION_SPACE_EM || this.linebreak === "newline";
@@ -1621,19 +1708,20 @@ function* readTrees(batch) {
     knownKinds = 0;
   }
   const attributes = batch.attributes.map((lines) => new NodeAttributes(lines)), known = batch.texts.map(findMeaning);
-  const { tags, texts, nodes } = batch, total = nodes.length / 4;
+  const { tags, texts, nodes } = batch, total = nodes.length / 4, types = tags.map(findType);
   let start = 0;
   for (const size of batch.sizes) {
-    const tree = { tag: new Array(size), text: new Array(size), meaning: new Array(size), attributes: new Array(size), first: new Array(size), count: new Array(size) };
+    const tree = { tag: new Array(size), type: new Array(size), text: new Array(size), meaning: new Array(size), attributes: new Array(size), first: new Array(size), count: new Array(size) };
     for (let i = 0, next = 1, at = start; i < size; i++, at++) {
-      const text = nodes.charCodeAt(2 * total + at) - CODE_OFFSET;
-      tree.tag[i] = tags[nodes.charCodeAt(at) - CODE_OFFSET];
+      const tag = nodes.charCodeAt(at) - CODE_OFFSET, text = nodes.charCodeAt(2 * total + at) - CODE_OFFSET, count = nodes.charCodeAt(3 * total + at) - CODE_OFFSET;
+      tree.tag[i] = tags[tag];
+      tree.type[i] = types[tag] | (count ? 0 : LEAF);
       tree.attributes[i] = attributes[nodes.charCodeAt(total + at) - CODE_OFFSET];
       tree.text[i] = texts[text];
       tree.meaning[i] = known[text];
-      tree.count[i] = nodes.charCodeAt(3 * total + at) - CODE_OFFSET;
+      tree.count[i] = count;
       tree.first[i] = next;
-      next += tree.count[i];
+      next += count;
     }
     start += size;
     yield tree;
