@@ -94,6 +94,7 @@ class Kind {
     this.isRelation = RELATIONS.has(label);
     this.isOmissible = OMISSIBLE.has(label);
     this.isMatrix = label === "transpose" || label === "matrix";
+    this.applied = null; // of a name: the kind of its applications
     this.batch = null; // whose answer has this label, and its number there
     this.number = -1;
     this.round = 0; // see `flatten`
@@ -157,6 +158,11 @@ const isSign = (item, role) => item !== undefined && (item.role & role) !== 0;
 const isOperand = (item) => item !== undefined && item.kind === "operand";
 const repeat = (node, times) => Array(Math.min(MAX_ORDER, Math.max(1, times))).fill(node);
 const combine = (label, nodes, at) => (nodes.length === 1 ? nodes[0] : branch(label, nodes, at));
+// The factors, those that are products themselves replaced by theirs.
+function flattenProducts(factors, isOpen) {
+  return factors.some(isOpen) ? factors.flatMap((node) => (isOpen(node) ? node.children : [node])) : factors;
+}
+const isOpenProduct = (node) => node.label === "*" && !node.grouped;
 const listOf = (node, label) => (node.label === label ? node.children : [node]);
 
 // What a sign does in a row: one bit each, so that a row knows at once which levels of the grammar it needs.
@@ -557,7 +563,8 @@ class OperatorParser {
       const { open, items: inner } = stack.pop();
       const node = this.parseGroup(open.sign, item.sign, inner, open.at);
       const group = operandItem(node, open.at);
-      [group.bracket, group.after] = [open.sign, item.scripts ? item : null];
+      group.bracket = open.sign;
+      if (item.scripts) group.after = item;
       stack[stack.length - 1].items.push(group);
     };
     for (let at = 0; at < items.length; at++) {
@@ -635,7 +642,7 @@ class OperatorParser {
   // --- precedence ------------------------------------------------------------------------------------------------
 
   parseItems(items, at) {
-    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
+    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0);
     let end = items.length, start = 0;
     while (end > 0 && items[end - 1].kind === "sign" && TRAILING.has(items[end - 1].sign)) end--;
     while (start < end && items[start].kind === "sign" && LEADING.has(items[start].sign)) start++;
@@ -645,14 +652,13 @@ class OperatorParser {
       const parts = splitAt(inner, GAP).map((part) => this.parseItems(part, at)).filter((node) => node.label !== "empty");
       return parts.length ? combine("with", parts, at) : empty(at);
     }
-    if (!(roles & COMMA)) return this.parseImplication(inner, at);
+    if (!(roles & COMMA)) return this.parseImplication(inner, at, roles);
     const members = splitAt(inner, COMMA).filter((part) => part.length);
     return members.length ? combine("list", members.map((part) => this.parseImplication(part, at)), at) : empty(at);
   }
 
-  parseImplication(items, at) {
-    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
-    const roles = rolesOf(items);
+  parseImplication(items, at, roles = rolesOf(items)) {
+    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0);
     for (let k = items.length - 1; roles & IMPLICATION && k >= 0; k--) {
       if (!isSign(items[k], IMPLICATION)) continue;
       const left = items.slice(0, k), right = items.slice(k + 1);
@@ -662,26 +668,24 @@ class OperatorParser {
     }
     const quantifier = items[0].sign || (isOperand(items[0]) ? items[0].node.text : "");
     if (items.length > 1 && (quantifier === "∀" || quantifier === "∃")) return branch(quantifier, [this.parseGiven(items.slice(1), at)], items[0].at);
-    return this.parseGiven(items, at);
+    return this.parseGiven(items, at, roles);
   }
 
-  parseGiven(items, at) {
-    const k = items.findIndex((item) => item.role & GIVEN);
-    if (k < 0) return this.parseRelation(items, at);
-    const left = items.slice(0, k), right = items.slice(k + 1);
+  parseGiven(items, at, roles = rolesOf(items)) {
+    if (!(roles & GIVEN)) return this.parseRelation(items, at, roles);
+    const k = items.findIndex((item) => item.role & GIVEN), left = items.slice(0, k), right = items.slice(k + 1);
     if (!left.length || !right.length) return left.length + right.length ? this.parseGiven(left.concat(right), at) : empty(at);
     return branch(items[k].sign === ":" ? "colon" : "given", [this.parseRelation(left, at), this.parseGiven(right, at)], items[k].at);
   }
 
-  parseRelation(items, at) {
-    const roles = rolesOf(items);
+  parseRelation(items, at, roles = rolesOf(items)) {
     if (roles & INTEGRAL) items = this.reduceIntegrals(items, at);
     if (!(roles & RELATION)) return items.length ? this.parseSum(items, at) : empty(at);
     const signs = items.filter((item) => item.role & RELATION);
     const sides = splitAt(items, RELATION).map((part) => (part.length ? this.parseSum(part, at) : null));
-    const known = sides.filter((side) => side !== null);
-    if (known.length < 2) return branch("rel", [leaf("o", signs[0].sign, signs[0].at), ...known], signs[0].at);
-    if (signs.every((item) => item.sign === signs[0].sign)) return branch(signs[0].sign, known, signs[0].at);
+    const known = sides.filter((side) => side !== null), [{ sign, at: place }] = signs;
+    if (known.length < 2) return branch("rel", [leaf("o", sign, place), ...known], place);
+    if (signs.length === 1 || signs.every((item) => item.sign === sign)) return branch(sign, known, place);
     const links = []; // a = b < c says a = b and b < c
     let left = sides[0];
     signs.forEach((item, k) => {
@@ -710,9 +714,8 @@ class OperatorParser {
       if (d < stop - 1 && d > k + 1) {
         children.push(this.parseSum(items.slice(k + 1, d), at));
         for (end = d; end < stop - 1 && this.isDifferential(items[end]) && isOperand(items[end + 1]);) {
-          const variable = this.parseApplication(items, end + 1);
-          children.push(branch("by", [variable.node], items[end].at));
-          end = variable.end;
+          children.push(branch("by", [this.parseApplication(items, end + 1)], items[end].at));
+          end = this.end;
         }
       } else {
         const first = d < stop - 1 ? k + 3 : k + 1;
@@ -734,120 +737,126 @@ class OperatorParser {
   }
 
   parseSum(items, at) {
-    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0).node;
+    if (items.length === 1 && isOperand(items[0])) return this.parseApplication(items, 0);
     const roles = rolesOf(items);
     if (roles & INTEGRAL) items = this.reduceIntegrals(items, at);
     if (!(roles & SUM)) return this.parseProduct(items, at);
-    const terms = [];
-    let sign = "", signAt = at, part = [];
-    const finish = () => { if (part.length) terms.push({ sign, signAt, node: this.parseProduct(part, at) }); part = []; };
-    for (const item of items) {
-      if (!(item.role & SUM) || (part.length && isSign(part[part.length - 1], PRODUCT))) part.push(item);
-      else if (part.length || sign === "" || sign === "+") { finish(); sign = item.sign; signAt = item.at; }
-      else if (item.sign === "-") sign = sign === "-" ? "+" : sign; // two signs in a row
+    const sum = []; // so far, in one node if there was another sign than plus and minus
+    let sign = "", signAt = at, start = 0;
+    for (let k = 0; k <= items.length; k++) {
+      const item = items[k];
+      if (item !== undefined && (!(item.role & SUM) || (k > start && isSign(items[k - 1], PRODUCT)))) continue;
+      if (k > start) this.addTerm(sum, sign, signAt, this.parseProduct(items.slice(start, k), at), at);
+      if (item === undefined) break;
+      if (k > start || sign === "" || sign === "+") {
+        sign = item.sign;
+        signAt = item.at;
+      } else if (item.sign === "-") sign = sign === "-" ? "+" : sign; // two signs in a row
+      start = k + 1;
     }
-    finish();
-    if (!terms.length) return leaf("o", items[0].sign, at);
-    let sum = [];
-    for (const { sign: s, signAt: minus, node } of terms) {
-      if (s === "" || s === "+") sum.push(node);
-      else if (s === "-") sum.push(branch("neg", [node], minus));
-      else {
-        const left = sum.length ? combine("+", sum, at) : null;
-        sum = [left === null ? branch(s, [node], at) : branch(s, left.label === s && s !== "\\" ? [...left.children, node] : [left, node], at)];
-      }
+    return sum.length ? combine("+", sum, at) : leaf("o", items[0].sign, at);
+  }
+
+  addTerm(sum, sign, signAt, node, at) {
+    if (sign === "" || sign === "+") sum.push(node);
+    else if (sign === "-") sum.push(branch("neg", [node], signAt));
+    else if (!sum.length) sum.push(branch(sign, [node], at));
+    else {
+      const left = combine("+", sum.splice(0), at);
+      sum.push(branch(sign, left.label === sign && sign !== "\\" ? [...left.children, node] : [left, node], at));
     }
-    return combine("+", sum, at);
   }
 
   parseProduct(items, at) {
     const factors = [];
     let sign = "";
-    const add = (node) => {
-      const left = sign && factors.length ? factors.pop() : null;
-      if (left === null) factors.push(node);
-      else if (sign === "/" || sign === "÷") factors.push(this.divideBy(factors, left, node));
-      else if (PLAIN_PRODUCTS.has(sign)) factors.push(left, node);
-      else factors.push(branch(sign, left.label === sign ? [...left.children, node] : [left, node], node.at));
-      sign = "";
-    };
     for (let k = 0; k < items.length;) {
       const item = items[k];
-      if (item.kind === "sign") {
+      let node;
+      if (item.kind !== "sign") {
+        node = this.parseOperand(items, k, at);
+        k = this.end;
+        if (sign === "/" && node.label !== "n" && !item.bracket) {
+          node = this.readDenominator(items, node, k, at);
+          k = this.end;
+        }
+      } else {
         k++;
-        if (item.role & PRODUCT) sign = item.sign;
-        else if (item.role & SUM) {
-          const rest = k < items.length ? this.parseProduct(items.slice(k), at) : empty(at);
-          add(item.sign === "-" ? branch("neg", [rest], item.at) : rest);
-          break;
-        } else if (item.sign === "!" && factors.length) factors.push(branch("factorial", [factors.pop()], item.at));
-        else add(leaf("o", item.sign, item.at));
-        continue;
+        if (item.role & PRODUCT) {
+          sign = item.sign;
+          continue;
+        }
+        if (item.sign === "!" && factors.length) {
+          factors.push(branch("factorial", [factors.pop()], item.at));
+          continue;
+        }
+        if (item.role & SUM) {
+          node = k < items.length ? this.parseProduct(items.slice(k), at) : empty(at);
+          if (item.sign === "-") node = branch("neg", [node], item.at);
+          k = items.length;
+        } else node = leaf("o", item.sign, item.at);
       }
-      let { node, end } = this.parseOperand(items, k, at);
-      if (sign === "/" && node.label !== "n" && !item.bracket) [node, end] = this.readDenominator(items, node, end, at);
-      add(node);
-      k = end;
+      if (sign && factors.length) {
+        const left = factors.pop();
+        if (sign === "/" || sign === "÷") factors.push(this.divideBy(factors, left, node));
+        else if (PLAIN_PRODUCTS.has(sign)) factors.push(left, node);
+        else factors.push(branch(sign, left.label === sign ? [...left.children, node] : [left, node], node.at));
+      } else factors.push(node);
+      sign = "";
     }
     if (!factors.length) return sign ? leaf("o", sign, at) : empty(at);
-    if (factors.length === 1) return factors[0];
-    const isFlat = factors.every((node) => node.label !== "*" || node.grouped);
-    return branch("*", isFlat ? factors : factors.flatMap((node) => (node.label === "*" && !node.grouped ? node.children : [node])), at);
+    return factors.length === 1 ? factors[0] : branch("*", flattenProducts(factors, isOpenProduct), at);
   }
 
   // h\nu/k_BT: letters next to each other after a slash are all below it; a/2 b is half of ab.
   readDenominator(items, first, end, at) {
     const factors = [first];
     while (isOperand(items[end]) && !items[end].bracket && !items[end].applies && SIMPLE_FACTORS.has(items[end].node.label) && !items[end].node.variables) {
-      const { node, end: next } = this.parseApplication(items, end);
-      factors.push(node);
-      end = next;
+      factors.push(this.parseApplication(items, end));
+      end = this.end;
     }
-    return [combine("*", factors, at), end];
+    this.end = end;
+    return combine("*", factors, at);
   }
 
   // A quotient, or a derivative: dy/dx, \partial u/\partial t
   divideBy(factors, above, below) {
     const isD = (node) => node.label === "v" && node.text === "d";
-    const [head, ...rest] = listOf(below, "*");
-    if (above.label === "boundary" && head.label === "boundary" && !rest.length) return branch("D", [above.children[0], ...listOf(head.children[0], "*")], below.at);
-    if (isD(head) && rest.length === 1 && factors.length && isD(factors[factors.length - 1]) && !above.grouped) {
+    const parts = listOf(below, "*"), [head] = parts;
+    if (above.label === "boundary" && head.label === "boundary" && parts.length === 1) return branch("D", [above.children[0], ...listOf(head.children[0], "*")], below.at);
+    if (isD(head) && parts.length === 2 && factors.length && isD(factors[factors.length - 1]) && !above.grouped) {
       factors.pop();
-      return branch("D", [above, rest[0]], below.at);
+      return branch("D", [above, parts[1]], below.at);
     }
     return branch("frac", [above, below], below.at);
   }
 
   // One factor: a big operator with its body, a differential operator or a function with its argument, or an operand.
+  // This and the following functions leave the place after it in `end`.
   parseOperand(items, k, at) {
     const item = items[k], next = items[k + 1];
     if (item.kind === "big") {
       const children = [k + 1 < items.length ? this.parseProduct(items.slice(k + 1), at) : empty(at)];
       this.addRange(item, children);
-      return { node: branch(item.sign, children, item.at), end: items.length };
+      this.end = items.length;
+      return branch(item.sign, children, item.at);
     }
-    if (item.kind !== "operand") return { node: leaf("o", item.sign, item.at), end: k + 1 };
-    const { node } = item;
+    if (item.kind !== "operand") {
+      this.end = k + 1;
+      return leaf("o", item.sign, item.at);
+    }
+    const { node } = item, { text } = node;
     if (next !== undefined && next.kind !== "sign") {
-      if (node.variables !== null) { // d/dx, or \partial_x
-        const { node: inner, end } = this.parseOperand(items, k + 1, at);
-        return { node: branch("D", [inner, ...node.variables], item.at), end };
-      }
-      if (node.label === "v" && node.text === "Δ" && isOperand(next) && !next.bracket && DIFFERENCES.has(next.node.label) && !isLetter(next.node, FIELDS)) {
-        const { node: inner, end } = this.parseApplication(items, k + 1);
-        return { node: branch("delta", [inner], item.at), end };
-      }
+      if (node.variables !== null) return branch("D", [this.parseOperand(items, k + 1, at), ...node.variables], item.at); // d/dx, or \partial_x
+      const isDelta = text === "Δ" && isOperand(next);
+      if (isDelta && node.label === "v" && !next.bracket && DIFFERENCES.has(next.node.label) && !isLetter(next.node, FIELDS))
+        return branch("delta", [this.parseApplication(items, k + 1)], item.at);
       const laplacian = node.label === "pow" && node.children[0].text === "∇" && isNumber(node.children[1], "2");
-      if (laplacian || (node.text === "Δ" && isOperand(next) && isLetter(next.node, FIELDS)) || node.text === "∇" || node.text === "∂") {
-        const { node: inner, end } = this.parseOperand(items, k + 1, at);
-        return { node: branch(laplacian || node.text === "Δ" ? "laplace" : node.text === "∇" ? "grad" : "boundary", [inner], item.at), end };
-      }
-    } else if (node.text === "∇" && next !== undefined && k + 2 < items.length && items[k + 2].kind !== "sign" && (next.sign === "·" || next.sign === "×")) {
-      const { node: inner, end } = this.parseOperand(items, k + 2, at);
-      return { node: branch(next.sign === "·" ? "div" : "curl", [inner], item.at), end };
-    }
-    if (item.applies && isOperand(next)) return this.parseFunction(items, k, at);
-    return this.parseApplication(items, k);
+      if (laplacian || (isDelta && isLetter(next.node, FIELDS))) return branch("laplace", [this.parseOperand(items, k + 1, at)], item.at);
+      if (text === "∇" || text === "∂") return branch(text === "∇" ? "grad" : "boundary", [this.parseOperand(items, k + 1, at)], item.at);
+    } else if (text === "∇" && next !== undefined && k + 2 < items.length && items[k + 2].kind !== "sign" && (next.sign === "·" || next.sign === "×"))
+      return branch(next.sign === "·" ? "div" : "curl", [this.parseOperand(items, k + 2, at)], item.at);
+    return item.applies && isOperand(next) ? this.parseFunction(items, k, at) : this.parseApplication(items, k);
   }
 
   // A named function takes a bracket, or the factors up to the next function, bracket or sign.
@@ -862,9 +871,8 @@ class OperatorParser {
     } else {
       const isGreedy = GREEDY_FUNCTIONS.has(name.text);
       while (isOperand(items[end]) && !(end > k + 1 && !isGreedy && (items[end].applies || items[end].bracket || this.isDifferential(items[end])))) {
-        const factor = items[end].applies ? this.parseOperand(items, end, at) : this.parseApplication(items, end);
-        rest.push(factor.node);
-        end = factor.end;
+        rest.push(items[end].applies ? this.parseOperand(items, end, at) : this.parseApplication(items, end));
+        end = this.end;
       }
       node = this.applyFunction(name, combine("*", rest, at), item.at);
     }
@@ -875,9 +883,10 @@ class OperatorParser {
   parseApplication(items, k) {
     const item = items[k], next = items[k + 1];
     let { node } = item, last = item, end = k + 1;
-    if (isOperand(next) && this.isApplied(item, next)) {
+    if (isOperand(next) && next.bracket && this.isApplied(item, next)) {
       node = this.applyFunction(node, next.node, item.at);
-      [last, end] = [next, k + 2];
+      last = next;
+      end = k + 2;
     }
     if (last.after) node = this.addScripts(node, last.after.scripts, last.after.tag, last.at);
     return this.addFactorials(items, node, end);
@@ -885,7 +894,8 @@ class OperatorParser {
 
   addFactorials(items, node, end) {
     for (; end < items.length && items[end].kind === "sign" && items[end].sign === "!"; end++) node = branch("factorial", [node], items[end].at);
-    return { node, end };
+    this.end = end;
+    return node;
   }
 
   // Whether a letter in front of a bracket is a function of it rather than a factor.
@@ -895,29 +905,32 @@ class OperatorParser {
     if (base.label === "fn" || node.label === "D") return true;
     if (base.label !== "v") return false;
     const letter = base.text[0];
-    if (/_.*[α-ω]{2}/u.test(base.text)) return false; // a component of a tensor
+    if (base.text.length > 3 && /_.*[α-ω]{2}/u.test(base.text)) return false; // a component of a tensor
     if (group.bracket === "[") return "EPV".includes(letter) || (group.node.label === "v" && base === node);
     if (SIMPLE_ARGUMENTS.has(group.node.label) || isNumber(group.node, "0")) return true;
-    return USUAL_FUNCTIONS.has(letter) && (node.label !== "pow" || ["n", "neg"].includes(node.children[1].label)); // f^2(x+1)
+    return USUAL_FUNCTIONS.has(letter) && (node.label !== "pow" || node.children[1].label === "n" || node.children[1].label === "neg"); // f^2(x+1)
   }
 
   applyFunction(name, argument, at) {
-    const list = ["tuple", "commutator"].includes(argument.label) ? argument.children : argument.label === "empty" ? [] : [argument];
+    const list = INTERVALS.has(argument.label) ? argument.children : argument.label === "empty" ? [] : [argument];
     if (name.label === "prime") name = branch("D", [name.children[0], leaf("any", "", at)], at);
     if (name.label === "D") { // f'(x): the derivative of f(x), by x if that is a variable
-      const variable = list.length === 1 && ["v", "idx"].includes(list[0].label) ? list[0] : null;
+      const variable = list.length === 1 && (list[0].label === "v" || list[0].label === "idx") ? list[0] : null;
       const by = name.children.slice(1).map((node) => (node.label === "any" && variable !== null ? variable : node));
       return branch("D", [branch("app", [name.children[0], ...list], at), ...by], at);
     }
-    return name.label === "fn" && list.length ? branch("f:" + name.text, list, at) : branch("app", [name, ...list], at);
+    return name.label === "fn" && list.length ? new OperatorNode(name.kind.applied ??= findOperatorKind("f:" + name.text), list, at) : branch("app", [name, ...list], at);
   }
 
   // --- single nodes ----------------------------------------------------------------------------------------------
 
   parseNode(i) {
-    const tag = this.tag[i], count = tag === "mfrac" ? this.partsOf(i).length : this.count[i];
+    const tag = this.tag[i], count = this.count[i];
     if (tag === "mn" && !count) return new OperatorNode(this.meaning[i].numberLeaf, NO_CHILDREN, i);
-    if (tag === "mfrac" && count === 2) return this.parseFraction(i);
+    if (tag === "mfrac") {
+      const parts = this.partsOf(i);
+      if (parts.length === 2) return this.parseFraction(i, parts);
+    }
     if (tag === "msqrt") return branch("sqrt", [this.parseNodes(this.childrenOf(i))], i);
     if (tag === "mroot" && count === 2) return branch("root", this.childrenOf(i).map((k) => this.parseAt(k)), i);
     if (tag === "mtable") return this.parseTable(i, "", "");
@@ -930,26 +943,25 @@ class OperatorParser {
     return style ? leaf(meaning.kind, `${meaning.name}.${style}`, i) : new OperatorNode(meaning.leaf, NO_CHILDREN, i);
   }
 
-  // dy, d^2 y or d alone, above or below a fraction bar: its order and what follows; null if it is something else.
+  // What follows dy, d^2 y or d, above or below a fraction bar; null if it is something else.
   readDifferential(node) {
-    const [head, ...rest] = listOf(node, "*");
+    const head = node.label === "*" ? node.children[0] : node, rest = () => (node.label === "*" ? node.children.slice(1) : []);
     const isD = (x) => x.label === "v" && (x.text === "d" || x.text === "∂") && x.variables === null;
-    if (head.label === "boundary") return { rest: [head.children[0], ...rest] };
-    if (isD(head) || (head.label === "pow" && isD(head.children[0]))) return { rest };
-    return null;
+    if (head.label === "boundary") return [head.children[0], ...rest()];
+    return isD(head) || (head.label === "pow" && isD(head.children[0])) ? rest() : null;
   }
 
-  parseFraction(i) {
-    const [above, below] = this.partsOf(i).map((k) => this.parseAt(k));
+  parseFraction(i, parts) {
+    const above = this.parseAt(parts[0]), below = this.parseAt(parts[1]);
     if (this.attributes[i].isBare) return branch("binom", [above, below], i);
     const fraction = branch("frac", [above, below], i), over = this.readDifferential(above), under = over && this.readDifferential(below);
-    if (!under || !under.rest.length) return fraction;
-    const flat = under.rest.flatMap((node) => listOf(node.label === "boundary" ? node.children[0] : node, "*"));
+    if (!under || !under.length) return fraction;
+    const flat = under.flatMap((node) => listOf(node.label === "boundary" ? node.children[0] : node, "*"));
     const variables = flat
       .map((node) => (node.label === "boundary" ? node.children[0] : node))
       .filter((node) => !(node.label === "v" && (node.text === "d" || node.text === "∂")))
       .flatMap((node) => (node.label !== "pow" ? [node] : node.children[1].label === "n" ? repeat(node.children[0], parseInt(node.children[1].text)) : [branch("idx", node.children, node.at)]));
-    if (over.rest.length) return branch("D", [combine("*", over.rest, i), ...variables], i);
+    if (over.length) return branch("D", [combine("*", over, i), ...variables], i);
     return fraction.with({ variables });
   }
 
