@@ -63,6 +63,7 @@ class Limits:
     web_upload_bytes: int = 5_000_000  # of a draft
     web_formulas: int = 200  # embedded in one request
     web_header_bytes: int = 131_072  # address and headers of a request
+    web_header_seconds: float = 20.0  # until they have arrived
     web_workers: int = 2  # requests processed at the same time
     web_waiting: int = 128  # requests in the queue, about as many as can be answered in time; others are asked to retry
     web_seconds: float = 30.0  # until a request is abandoned, its time in the queue included

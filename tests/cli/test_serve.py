@@ -9,8 +9,10 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
 from eqkin import Library
+from eqkin.cli import app
 
 
 @pytest.fixture
@@ -71,6 +73,21 @@ def test_serve_reports_a_taken_port_and_a_missing_library(folder: Path, tmp_path
         process.communicate(timeout=30)
     missing = [sys.executable, "-m", "eqkin", "serve", "--library", str(tmp_path / "nothing")]
     assert subprocess.run(missing, capture_output=True, timeout=60, check=False).returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--host", "0.0.0.0"], "give a --token, or --public"),
+        (["--host", "0.0.0.0", "--token", "short"], "at least 8"),
+        (["--cors", "example.org/x"], "an origin such as"),
+        (["--frame", "https://a.example; script-src *"], "an origin such as"),
+        (["--root-path", "/a b"], "a path such as"),
+    ],
+)
+def test_serve_refuses_unsafe_options(folder: Path, options: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["serve", "--library", str(folder), "--port", "0", *options])
+    assert message in str(done.exception)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends a signal that Windows does not know")

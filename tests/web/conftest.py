@@ -80,10 +80,10 @@ class Running:
     """A server in a thread of its own."""
 
     def __init__(self, app: object) -> None:
-        self._listener = open_listener("127.0.0.1", 0)
-        self.address = get_url(self._listener)
+        self.listener = open_listener("127.0.0.1", 0)
+        self.address = get_url(self.listener)
         self._server = uvicorn.Server(make_config(app))  # type: ignore[arg-type]
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self._listener]}, daemon=True)
+        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self.listener]}, daemon=True)
         self._thread.start()
         while not self._server.started:
             assert self._thread.is_alive()
@@ -95,7 +95,7 @@ class Running:
     def stop(self) -> None:
         self._server.should_exit = True
         self._thread.join(30)
-        self._listener.close()
+        self.listener.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,11 +1,17 @@
 """Who may reach a server, how often, and under which names and paths."""
 
 import re
+import socket
+from dataclasses import replace
 
 import pytest
 
+from eqkin.library.judgements import LocalJudgements
+from eqkin.limits import LIMITS
+from eqkin.web.app import create_app
 from eqkin.web.guards import RateLimiter
-from tests.web.conftest import make_client
+from eqkin.web.server import HttpProtocol
+from tests.web.conftest import Running, make_client
 
 TOKEN = "a-long-secret"
 
@@ -41,6 +47,20 @@ def test_rate_limit_asks_to_come_again(serve):
     assert 1 <= int(answers[-1].headers["retry-after"]) <= 20
     assert answers[-1].json()["code"] == "too_many_requests"
     assert client.get("/healthz").status_code == client.get("/static/icon.svg").status_code == 200
+
+
+def test_slow_headers_and_bodies_are_cut_off(engine, tmp_path, monkeypatch):
+    monkeypatch.setattr(HttpProtocol, "header_seconds", 0.2)
+    limits = replace(LIMITS, web_seconds=0.2)
+    running = Running(create_app(engine, LocalJudgements(tmp_path), limits=limits))
+    head = b"POST /api/embed HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n"
+    try:
+        for sent, answer in ((b"", b""), (head, b""), (head + b"\r\n{", b"HTTP/1.1 408 ")):
+            with socket.create_connection(running.listener.getsockname(), timeout=30) as connection:
+                connection.sendall(sent)
+                assert b"".join(iter(lambda: connection.recv(65_536), b""))[:13] == answer
+    finally:
+        running.stop()
 
 
 def test_rate_limiter_refills_and_counts_clients_apart():

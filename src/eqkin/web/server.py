@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import multiprocessing
 import os
@@ -17,9 +18,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from threadpoolctl import threadpool_limits
+from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.supervisors.multiprocess import Multiprocess
 
 from eqkin.api import Library
@@ -124,6 +127,36 @@ def _exit_after(wait: Callable[[], None]) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
+class HttpProtocol(H11Protocol):
+    """HTTP/1.1 that closes connections whose headers take too long to arrive."""
+
+    header_seconds = LIMITS.web_header_seconds
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the first headers."""
+        super().connection_made(transport)
+        self._set_deadline()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of the headers."""
+        super().data_received(data)
+        self._set_deadline()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        super().connection_lost(exc)
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _set_deadline(self) -> None:
+        if self.conn.their_state is not h11.IDLE and self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        elif self.conn.their_state is h11.IDLE and self._deadline is None:
+            self._deadline = self.loop.call_later(self.header_seconds, self.transport.close)
+
+
 def make_config(app: FastAPI | ServeTarget, listener: socket.socket | None = None, workers: int = 1) -> uvicorn.Config:
     """Make the configuration of a server; several workers accept from one listener.
 
@@ -138,7 +171,7 @@ def make_config(app: FastAPI | ServeTarget, listener: socket.socket | None = Non
         access_log=False,
         server_header=False,
         ws="none",
-        http="h11",  # the one that bounds headers, whatever else is installed
+        http=HttpProtocol,
         timeout_keep_alive=10,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         timeout_worker_healthcheck=_START_SECONDS,
