@@ -22,6 +22,7 @@ from eqkin.storage import WriterLock
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
     from eqkin.search.local import LocalBackend
+    from eqkin.search.names import Completion
     from eqkin.search.results import PaperHit, Results, SearchOptions
 
 
@@ -107,18 +108,23 @@ class Library(LibraryFiles):
         return self._engine
 
     def search(self, query: str = "", options: SearchOptions | None = None, **changes: Any) -> Results:
-        r"""Find the equations most related to a formula, to text, or to both.
+        r"""Find the equations most related to a formula, to a name, to words, or to a formula and words.
 
         Args:
-            query: LaTeX, with or without `$`, `\[ \]` or an environment around it, or MathML; empty for text alone.
+            query: What you would type: LaTeX, MathML, Unicode, ASCII math, a name, words, or words and a formula.
             options: How to search.
-            changes: Options by name, see `eqkin.SearchOptions`: `k`, `text`, `filters`, `group`, `fold`, `explain`.
+            changes: Options by name, see `eqkin.SearchOptions`: `k`, `text`, `filters`, `group`, `fold`, `explain`,
+                `reading`.
 
         Raises:
             BadInput: the formula cannot be read, or there is nothing to search for.
             LimitReached: the formula, the text or `k` is too large.
         """
         return self.open_engine().search(query, options, **changes)
+
+    def complete(self, text: str, k: int = 8) -> list[Completion]:
+        """Return names of equations with a word that begins like a text; the most frequent first."""
+        return self.open_engine().complete(text, k)
 
     def similar_papers(self, paper: str | os.PathLike[str], k: int = 10) -> list[PaperHit]:
         """Find papers related by their mathematics to one of the library (its key) or to a draft (a `Path`)."""

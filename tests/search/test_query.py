@@ -122,20 +122,20 @@ def test_preview_shows_repairs_and_undefined_commands(reader):
 def test_reader_repairs_lost_spaces_and_typing_errors(reader, written, meant):
     formula = reader.read(written)
     assert formula.mathml == reader.read(meant).mathml
-    assert formula.repaired and not formula.unknown and formula.latex == written
+    assert formula.repairs and not formula.unknown and formula.latex == written
 
 
 def test_reader_keeps_the_text_if_a_repair_is_not_better(reader):
     formula = reader.read(r"\nobodysmacro{x}")
-    assert formula.unknown == (r"\nobodysmacro",) and not formula.repaired
+    assert formula.unknown == (r"\nobodysmacro",) and not formula.repairs
     rows = reader.read(r"\begin{aligned}a\\b\\\frac12\end{aligned}")
-    assert not rows.repaired and rows.mathml.count("<mtr>") == 3
+    assert not rows.repairs and rows.mathml.count("<mtr>") == 3
 
 
 def test_reader_decodes_entities(reader):
     formula = reader.read(r"\begin{matrix} a &amp; b \\ c &amp; d \end{matrix} &lt; 1")
     assert formula.mathml == reader.read(r"\begin{matrix} a & b \\ c & d \end{matrix} < 1").mathml
-    assert "&amp;" in formula.latex and not formula.repaired
+    assert "&amp;" in formula.latex and not formula.repairs
     assert reader.read("&lt;math&gt;&lt;mi&gt;x&lt;/mi&gt;&lt;/math&gt;").mathml == reader.read("x").mathml.replace(
         "<mrow>", ""
     ).replace("</mrow>", "")
@@ -172,7 +172,7 @@ def test_error_has_its_position_before_rewriting(reader, text):
 def test_reader_reads_wildcards_as_leaves(reader, text, names):
     formula = reader.read(text)
     assert formula.wildcards == names
-    assert not formula.repaired and not formula.unknown
+    assert not formula.repairs and not formula.unknown
     for name in names:
         assert f">{name}</mi>" in formula.mathml
     assert reader.read(formula.mathml).wildcards == names

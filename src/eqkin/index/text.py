@@ -1,8 +1,9 @@
 """Full-text search over the sections of a library with SQLite's FTS5: heading, prose, title and abstract of the paper.
 
-The text itself is not stored again. The database of the index has the inverted lists, and for each document its paper
-(key and digest of its content) and the number of its section. A document of a changed or removed paper stays in the
-lists until most documents are dead; searches skip it.
+Names that the text gives to equations (`eqkin.latex.names`) are stored with it. The text itself is not stored again:
+the database of the index has the inverted lists, and for each document its paper (key and digest of its content) and
+the number of its section. A document of a changed or removed paper stays in the lists until most documents are dead;
+searches skip it.
 """
 
 from __future__ import annotations
@@ -13,28 +14,39 @@ import secrets
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
+from typing import Any
 
+from eqkin.atlas import load_names
 from eqkin.errors import BadInput, CorruptData, StorageFailed
 from eqkin.index.manifest import INDEX_FOLDER, REBUILD_HINT, IndexManifest, TextEntry
+from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import to_plain_text
 from eqkin.library import LibraryFiles
 from eqkin.library.database import begin_transaction, open_sqlite, translate_sqlite_errors
-from eqkin.library.queries import find_sections, list_contents, read_paper_text
+from eqkin.library.queries import find_sections, find_trees, list_contents, read_paper_text
 from eqkin.storage import hash_file, write_atomically
 from eqkin.storage.segments import MAX_DEAD_FRACTION, has_hash
 
-TEXT_VERSION = 1
+TEXT_VERSION = 2
+_NAMELESS_VERSION = 1  # can be searched, but has no names
 TEXT_SCHEMA = """
 CREATE TABLE papers (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, content TEXT NOT NULL);
 CREATE TABLE documents (
     id INTEGER PRIMARY KEY AUTOINCREMENT,  -- never reused: the lists may still have a document that was deleted
     paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE, number INTEGER NOT NULL);
 CREATE INDEX documents_of_paper ON documents (paper);
+CREATE TABLE names (
+    paper INTEGER NOT NULL REFERENCES papers ON DELETE CASCADE,
+    number INTEGER NOT NULL,  -- of the equation within its paper
+    name TEXT NOT NULL, key TEXT NOT NULL,  -- normalised
+    source TEXT NOT NULL);
+CREATE INDEX names_of_paper ON names (paper, number);
+CREATE INDEX names_by_key ON names (key);
 CREATE VIRTUAL TABLE text USING fts5(
     heading, prose, title, abstract, content='', tokenize='porter unicode61 remove_diacritics 2');
 """
@@ -48,6 +60,7 @@ _OF_PAPERS = (  # the plus keeps SQLite from searching the lists again for every
 )
 _COMMON_FRACTION = 0.05  # of all sections: a word in more of them is common
 _MAX_ATTEMPTS = 10  # while an update replaces the database
+MAX_NAMED = 100  # equations with one name that a search looks at
 _MAX_WORDS = 32
 _MAX_WORD_CHARS = 64
 _QUERY_PART = re.compile(r'"([^"]*)"|([^\W_]+)')
@@ -136,6 +149,60 @@ class TextIndex:
                     return [(section, min(max(score / highest, 0.0), 1.0)) for section, score in found[:limit]]
                 wanted *= 4  # some are of papers that were removed
 
+    def find_named(self, name: str, limit: int = MAX_NAMED) -> list[int]:
+        """Return the trees of equations with a name, whatever its case and spelling of possessives."""
+        rows = self._select_names(
+            "SELECT DISTINCT p.key, p.content, n.number FROM names n JOIN papers p ON p.id = n.paper "
+            "WHERE n.key = ? LIMIT ?",
+            (normalise_name(name), limit),
+        )
+        papers: dict[tuple[str, str], list[int]] = {}
+        for key, content, number in rows:
+            papers.setdefault((key, content), []).append(number)
+        return find_trees(self._connect()[1], papers)
+
+    def get_names(self, equations: Iterable[tuple[str, int]]) -> dict[tuple[str, int], str]:
+        """Return the names of equations, given by the keys of their papers and their numbers in them."""
+        rows = self._select_names(
+            "SELECT p.key, n.number, n.name FROM json_each(?) AS e "
+            "JOIN papers p ON p.key = json_extract(e.value, '$[0]') "
+            "JOIN names n ON n.paper = p.id AND n.number = json_extract(e.value, '$[1]') ORDER BY n.rowid DESC",
+            (json.dumps(list(equations)),),
+        )
+        return {(key, number): name for key, number, name in rows}  # the first that was found counts
+
+    def match_name(self, text: str) -> str:
+        """Return the most frequent spelling of a name; "" if no equation has it."""
+        rows = self._select_names(
+            "SELECT name FROM names WHERE key = ? GROUP BY name ORDER BY count(*) DESC, name LIMIT 1",
+            (normalise_name(text),),
+        )
+        return str(rows[0][0]) if rows else ""
+
+    def complete_name(self, text: str, k: int) -> list[tuple[str, int]]:
+        """Return the most frequent names with a word that begins like the text, and how many equations have them."""
+        key = normalise_name(text)
+        rows = self._select_names(
+            "SELECT min(name), count(*) FROM names WHERE key LIKE ? OR key LIKE ? "
+            "GROUP BY key ORDER BY count(*) DESC, key LIMIT ?",
+            (f"{key}%", f"% {key}%", k),
+        )
+        return [(str(name), int(count)) for name, count in rows] if key else []
+
+    def knows_word(self, word: str) -> bool:
+        """Return whether a section has a word."""
+        phrase = '"' + word.replace('"', "") + '"'
+        with translate_text_errors(self._path):
+            found = self._connect()[0].execute("SELECT 1 FROM text WHERE text MATCH ? LIMIT 1", (phrase,))
+            return found.fetchone() is not None
+
+    def _select_names(self, query: str, values: tuple[object, ...]) -> list[Any]:
+        with translate_text_errors(self._path):
+            database = self._connect()[0]
+            if database.execute("PRAGMA user_version").fetchone()[0] == _NAMELESS_VERSION:
+                return []
+            return database.execute(query, values).fetchall()
+
     def _connect(self) -> tuple[sqlite3.Connection, LibraryFiles]:
         """Return this thread's connections to the text and to the library."""
         for attempt in range(_MAX_ATTEMPTS):
@@ -217,7 +284,7 @@ def connect(path: Path, *, write: bool = False) -> sqlite3.Connection:
     """Open a text database; raises `CorruptData` or SQLite's errors."""
     connection = open_sqlite(path, write=write)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version != TEXT_VERSION:
+    if version != TEXT_VERSION and (write or version != _NAMELESS_VERSION):
         connection.close()
         raise CorruptData(f"{path}: text index of version {version}, eqkin reads {TEXT_VERSION}; {REBUILD_HINT}")
     connection.execute("PRAGMA trusted_schema = OFF")
@@ -246,11 +313,12 @@ def is_usable(folder: Path, entry: TextEntry) -> bool:
     path = folder / entry.file
     if not path.exists():
         return False
-    if entry.sealed:
-        return has_hash(path, entry.sha256)
     try:
-        return not find_problems(path)
-    except CorruptData:
+        with closing(connect(path)) as connection:
+            if connection.execute("PRAGMA user_version").fetchone()[0] != TEXT_VERSION:
+                return False
+        return has_hash(path, entry.sha256) if entry.sealed else not find_problems(path)
+    except (CorruptData, sqlite3.DatabaseError):
         return False
 
 
@@ -321,6 +389,17 @@ def _add_paper(library: LibraryFiles, connection: sqlite3.Connection, key: str) 
     title, abstract = to_plain_text(paper.title), to_plain_text(paper.abstract)
     connection.execute("DELETE FROM papers WHERE key = ?", (key,))
     owner = connection.execute("INSERT INTO papers VALUES (NULL, ?, ?)", (key, paper.content)).lastrowid
+    names = []
+    for section, heading, prose in paper.sections:
+        marks = paper.marks.get(section, {})
+        names += [(owner, marks[mark], *found) for mark, *found in find_names(heading, prose) if mark in marks]
+    atlas = load_names() if key.startswith("atlas:") else {}
+    for label, number in paper.labels.items():
+        names += [(owner, number, name, "atlas") for name in atlas.get(f"{key.removeprefix('atlas:')}:{label}", ())]
+    connection.executemany(
+        "INSERT INTO names VALUES (?, ?, ?, ?, ?)",
+        [(owner, number, name, normalise_name(name), source) for owner, number, name, source in names],
+    )
     for number, heading, prose in paper.sections:
         document = connection.execute("INSERT INTO documents VALUES (NULL, ?, ?)", (owner, number)).lastrowid
         connection.execute(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -43,6 +43,8 @@ class PaperText:
     title: str
     abstract: str
     sections: tuple[tuple[int, str, str], ...]  # number, heading, prose
+    marks: dict[int, dict[int, int]] = field(default_factory=dict)  # number of the equation by section and mark
+    labels: dict[str, int] = field(default_factory=dict)  # number of the equation by label
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,31 @@ def read_paper_text(library: LibraryFiles, key: str) -> PaperText | None:
         return None
     ((number, content, title, abstract),) = papers
     sections = _select(library, "SELECT number, title, latex FROM sections WHERE paper = ? ORDER BY number", (number,))
-    return PaperText(content, title, abstract, tuple(map(tuple, sections)))
+    marks: dict[int, dict[int, int]] = {}
+    labels: dict[str, int] = {}
+    for section, mark, equation, label in _select(
+        library,
+        "SELECT s.number, e.mark, e.number, e.label FROM equations e JOIN sections s ON s.id = e.section "
+        "WHERE e.paper = ? AND e.tree IS NOT NULL ORDER BY e.number",
+        (number,),
+    ):
+        marks.setdefault(section, {}).setdefault(mark, equation)  # rows share the mark of their display, which is first
+        labels.setdefault(label, equation)
+    return PaperText(content, title, abstract, tuple(map(tuple, sections)), marks, labels)
+
+
+def find_trees(library: LibraryFiles, papers: Mapping[tuple[str, str], Iterable[int]]) -> list[int]:
+    """Return the trees of equations, given by key and content of their paper and their numbers in it."""
+    trees: list[int] = []
+    with library.translate_errors():
+        for (key, content), numbers in papers.items():
+            rows = library.connection.execute(
+                "SELECT e.tree FROM papers p JOIN equations e ON e.paper = p.id WHERE p.key = ? AND p.content = ? "
+                "AND e.tree IS NOT NULL AND e.number IN (SELECT value FROM json_each(?))",
+                (key, content, orjson.dumps(list(numbers)).decode()),
+            ).fetchall()
+            trees += [row[0] for row in rows]
+    return trees
 
 
 def find_sections(library: LibraryFiles, papers: Mapping[tuple[str, str], Mapping[int, int]]) -> dict[int, int]:

@@ -31,7 +31,12 @@ class FormulaOutcome:
     tree: int = -1  # index in the forest, -1 if it failed
     failure: Failure | None = None
     unknown: tuple[str, ...] = ()  # undefined commands, shown by name
-    repaired: bool = False
+    repairs: tuple[str, ...] = ()  # what was repaired, in plain sentences
+
+    @property
+    def repaired(self) -> bool:
+        """True if it was read only after a repair."""
+        return bool(self.repairs)
 
 
 @dataclass
@@ -69,15 +74,16 @@ def convert_formulas(
     for _ in range(_REPAIR_ROUNDS):
         again = []
         for i, outcome in enumerate(outcomes):
-            if outcome.failure and (repaired := repair_formula(texts[i], outcome.failure)):
-                texts[i], outcome.repaired = repaired, True
+            if outcome.failure and (repair := repair_formula(texts[i], outcome.failure)):
+                texts[i] = repair[0]
+                outcome.repairs = tuple(dict.fromkeys((*outcome.repairs, repair[1])))
                 again.append(i)
         if not again:
             break
         record(again, converter.convert([texts[i] for i in again]))
     for outcome, failure in zip(outcomes, failures, strict=True):
         if outcome.failure is not None:  # report what is wrong with the formula as written
-            outcome.failure, outcome.repaired = failure, False
+            outcome.failure, outcome.repairs = failure, ()
     return Conversion(builder.build(), outcomes)
 
 
@@ -100,7 +106,7 @@ def convert_typed_formula(converter: Converter, formula: str) -> Conversion:
         if count_faults(again.outcomes[0]) > count_faults(outcome):
             break
         if again.outcomes[0].failure is None:
-            again.outcomes[0].repaired = True
+            again.outcomes[0].repairs += ("Separated commands that were written together.",)
             conversion = again
         formula = spaced
     return conversion
@@ -111,17 +117,17 @@ def is_diagram_failure(failure: Failure) -> bool:
     return failure.command in DIAGRAM_COMMANDS or _DIAGRAM_ENVIRONMENT.match(failure.message) is not None
 
 
-def repair_formula(text: str, failure: Failure) -> str:
-    """Return the formula after the first repair that fits the failure and changes something, or "" if there is none."""
+def repair_formula(text: str, failure: Failure) -> tuple[str, str] | None:
+    """Return the formula after the first repair that fits the failure and changes something, and what it did."""
     if failure.command:
-        return ""
+        return None
     for pattern, repairs in _REPAIRS:
         if pattern.search(failure.message):
-            for repair in repairs:
+            for repair, sentence in repairs:
                 repaired = repair(text, failure.position)
                 if repaired != text and repaired.strip():
-                    return repaired
-    return ""
+                    return repaired, sentence
+    return None
 
 
 _Repair = Callable[[str, int], str]  # from a formula and the place of the failure to the repaired formula
@@ -153,18 +159,51 @@ _drop_left_right = _substitute(r"\\(?:left|right|middle)(?![A-Za-z])\s*\.?", "")
 _drop_row_space = _substitute(r"\\\\\s*\[[^\]]*\]", r"\\\\ ")
 _drop_trailing_backslash = _substitute(r"\\+\s*$", "")
 
-_REPAIRS: tuple[tuple[re.Pattern[str], tuple[_Repair, ...]], ...] = (
-    (re.compile(r"Expected 'EOF', got '&'"), (lambda text, at: rf"\begin{{aligned}}{text}\end{{aligned}}",)),
+_BRACE_SCRIPTS = "Put braces around a command after ^ or _."
+_REPAIRS: tuple[tuple[re.Pattern[str], tuple[tuple[_Repair, str], ...]], ...] = (
+    (
+        re.compile(r"Expected 'EOF', got '&'"),
+        ((lambda text, at: rf"\begin{{aligned}}{text}\end{{aligned}}", "Read & as the alignment of rows."),),
+    ),
     (
         re.compile(r"Got function|Expected group (?:after|as)"),
-        (_move_limits_first, _escape_underscores, _brace_scripts, _insert_group),
+        (
+            (_move_limits_first, r"Moved \limits before the limits."),
+            (_escape_underscores, "Took _ in text for a character."),
+            (_brace_scripts, _BRACE_SCRIPTS),
+            (_insert_group, "Added an empty pair of braces where an argument is missing."),
+        ),
     ),
-    (re.compile(r"Can't use function '(?:\$|\\[()])'"), (_drop_dollars,)),
-    (re.compile(r"Double (?:sub|super)script"), (_insert_group,)),
-    (re.compile(r"got '_'|Expected 'EOF', got '\^'"), (_escape_underscores, _insert_group)),
-    (re.compile(r"'\\right'|Expected & or|'\\middle'|\\middle without|delimiter"), (_drop_left_right,)),
-    (re.compile(r"got 'EOF'|Unexpected end of input"), (_brace_radicand, lambda text, at: text + "}")),
-    (re.compile(r"Expected 'EOF', got '\}'|Extra \}"), (_drop_character,)),
-    (re.compile(r"Invalid (?:size|unit)"), (_drop_row_space,)),
-    (re.compile(r"Unexpected character"), (_drop_trailing_backslash, _drop_character)),
+    (re.compile(r"Can't use function '(?:\$|\\[()])'"), ((_drop_dollars, "Removed a stray $ or bracket of LaTeX."),)),
+    (
+        re.compile(r"Double (?:sub|super)script"),
+        ((_insert_group, "Separated two indices or two exponents of one symbol."),),
+    ),
+    (
+        re.compile(r"got '_'|Expected 'EOF', got '\^'"),
+        (
+            (_escape_underscores, "Took _ in text for a character."),
+            (_insert_group, "Added an empty pair of braces before ^ or _."),
+        ),
+    ),
+    (
+        re.compile(r"'\\right'|Expected & or|'\\middle'|\\middle without|delimiter"),
+        ((_drop_left_right, r"Ignored \left and \right, which do not match."),),
+    ),
+    (
+        re.compile(r"got 'EOF'|Unexpected end of input"),
+        (
+            (_brace_radicand, "Put braces around what is under a root."),
+            (lambda text, at: text + "}", "Added a missing } at the end."),
+        ),
+    ),
+    (re.compile(r"Expected 'EOF', got '\}'|Extra \}"), ((_drop_character, "Removed a } that nothing opens."),)),
+    (re.compile(r"Invalid (?:size|unit)"), ((_drop_row_space, "Ignored the space between two rows."),)),
+    (
+        re.compile(r"Unexpected character"),
+        (
+            (_drop_trailing_backslash, "Removed a backslash at the end."),
+            (_drop_character, "Removed a character that formulas do not have."),
+        ),
+    ),
 )

@@ -88,6 +88,21 @@ class Snapshot(Protocol):
             exclude: Key of an equation that does not count.
         """
 
+    def find_named(self, name: str, filters: Filters = NO_FILTERS) -> set[int]:
+        """Find equations with a name, at most some dozens; nothing, if the collection has no names."""
+
+    def get_names(self, keys: Iterable[int]) -> dict[int, str]:
+        """Return the names of those equations that have one."""
+
+    def match_name(self, text: str) -> str:
+        """Return the name of an equation of the collection that a text is; "" if it is none."""
+
+    def complete_name(self, text: str, k: int) -> list[tuple[str, int]]:
+        """Return the most frequent names with a word that begins so, and how many equations have them."""
+
+    def knows_word(self, word: str) -> bool:
+        """Return whether the collection's text has a word."""
+
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations; those that are gone are left out."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -23,8 +23,10 @@ from eqkin.search.explain import explain_hits, mark_mathml
 from eqkin.search.facets import FACETS, count_facets, drop_facet_filters, find_best_per_field
 from eqkin.search.features import extract_features
 from eqkin.search.local import LocalBackend, get_folder
+from eqkin.search.names import Completion, find_atlas_name, list_completions, name_forms
 from eqkin.search.papers import find_related_papers, load_query_paper, read_draft
-from eqkin.search.query import FormulaReader, Preview
+from eqkin.search.query import FormulaReader, OversizedFormula, Preview, UnreadableFormula
+from eqkin.search.reader import QueryReader, ReadQuery
 from eqkin.search.rerank import rerank
 from eqkin.search.results import (
     WEAK_SCORE,
@@ -84,6 +86,7 @@ class SearchEngine:
             self.backend: SearchBackend = LocalBackend(folder, self.encoder.digest)
         else:
             self.encoder, self.backend = encoder or Encoder.load(), collection
+        self._reader = QueryReader(self.formulas, self._find_name, self._knows_word)
         self._facets = _VersionedCache[None, Facets](1)
         self._pools = _VersionedCache[Hashable, list[Candidate]](_MAX_CACHED_POOLS)
         self._maps = _VersionedCache[int, MapPoints](_MAX_CACHED_MAPS)
@@ -100,10 +103,11 @@ class SearchEngine:
         self.close()
 
     def search(self, query: str = "", options: SearchOptions | None = None, **changes: Any) -> Results:
-        r"""Find the equations most related to a formula, to text, or to both.
+        r"""Find the equations most related to a formula, to a name, to words, or to a formula and words.
 
         Args:
-            query: LaTeX, with or without `$`, `\[ \]` or an environment around it, or MathML; empty for text alone.
+            query: What was typed: LaTeX, MathML, Unicode, ASCII math, a name, words, or words and a formula. It is
+                read as one formula if `text` is given as well.
             options: How to search.
             changes: Fields of `SearchOptions` that differ from `options`: `k`, `text`, `filters`, ...
 
@@ -115,16 +119,46 @@ class SearchEngine:
         options, clock = replace(options or SearchOptions(), **changes), _Stopwatch()
         if not query.strip():
             if not options.text:
-                raise BadInput("nothing to search for: give a formula, text, or both")
+                raise BadInput("nothing to search for: give a formula, words, or both")
             return self._search(None, options, clock)
-        formula = self.formulas.read(query)
-        clock.record("conversion")
-        root = formula.root
-        features = self._extract_features(
-            formula.forest, root, formula.latex, to_mathml(root), wildcards=bool(formula.wildcards)
+        read = self._reader.read(
+            query,
+            as_words=options.reading == "words",
+            as_formula=options.reading == "formula" or (bool(options.text) and options.reading == "auto"),
         )
+        if read.problem is not None:
+            is_limit = read.problem.reason.startswith("limit")
+            raise OversizedFormula(read.problem) if is_limit else UnreadableFormula(read.problem)
+        clock.record("conversion")
+        options = replace(options, text=options.text or read.words)
+        features = None
+        if read.formula is not None:
+            formula = read.formula
+            features = self._extract_features(
+                formula.forest, formula.root, formula.latex, formula.mathml, wildcards=bool(formula.wildcards)
+            )
         clock.record("embedding")
-        return self._search(features, options, clock)
+        return self._search(features, options, clock, read)
+
+    def read(self, query: str, *, as_words: bool = False, as_formula: bool = False) -> ReadQuery:
+        """Return how a query is read, with the names and words of the collection; raises nothing for what was typed."""
+        return self._reader.read(query, as_words=as_words, as_formula=as_formula)
+
+    def complete(self, text: str, k: int = 8) -> list[Completion]:
+        """Return names of equations that begin with a text, or have a word that does; the most frequent first."""
+        with self.backend.snapshot() as snapshot:
+            return list_completions(text, snapshot.complete_name(text, k), k)
+
+    def _find_name(self, words: str) -> tuple[str, str]:
+        name, latex = find_atlas_name(words)
+        if name:
+            return name, latex
+        with self.backend.snapshot() as snapshot:
+            return snapshot.match_name(words), ""
+
+    def _knows_word(self, word: str) -> bool:
+        with self.backend.snapshot() as snapshot:
+            return snapshot.knows_word(word)
 
     def find_similar(self, equation: str, options: SearchOptions | None = None, **changes: Any) -> Results:
         """Find equations related to an equation of the collection, given by its id, except itself; see `search`.
@@ -214,19 +248,27 @@ class SearchEngine:
         formula = extract_features(plain, None if wildcards else operators, terms=terms)
         return QueryFeatures(latex, mathml, root, unit, terms, formula, operators, pattern)
 
-    def _search(self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch) -> Results:
+    def _search(
+        self, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch, read: ReadQuery | None = None
+    ) -> Results:
         with self.backend.snapshot() as snapshot:
             try:
-                return self._run_pipeline(snapshot, query, options, clock)
+                return self._run_pipeline(snapshot, query, options, clock, read)
             except NoSuchEquation:  # removed between two reads: the second attempt does not find it
-                return self._run_pipeline(snapshot, query, options, clock)
+                return self._run_pipeline(snapshot, query, options, clock, read)
 
     def _run_pipeline(
-        self, snapshot: Snapshot, query: QueryFeatures | None, options: SearchOptions, clock: _Stopwatch
+        self,
+        snapshot: Snapshot,
+        query: QueryFeatures | None,
+        options: SearchOptions,
+        clock: _Stopwatch,
+        read: ReadQuery | None = None,
     ) -> Results:
-        candidates = retrieve(snapshot, query, options, self.retrieval)
+        named = snapshot.find_named(read.name, options.filters) if read is not None and read.name else set()
+        candidates = retrieve(snapshot, query, options, self.retrieval, named)
         clock.record("candidates")
-        ranked = _rank(query, candidates, options)
+        ranked = _rank(query, candidates, options, named)
         chosen, more = self._choose(ranked, candidates, options)
         if query is not None and not more and candidates.has_rest:
             least = min((candidate.score for candidate in ranked), default=1.0)
@@ -241,7 +283,7 @@ class SearchEngine:
             built = _explain(query, candidates, built, options.explain)
             marked = mark_mathml(query.root) if options.explain else ""
             clock.record("explaining")
-        hits = tuple(hit for _, hit in built)
+        hits = tuple(_add_names(snapshot, candidates, built, named))
         results = Results(
             *((query.latex, query.mathml) if query is not None else ("", "")),
             options.text,
@@ -254,6 +296,7 @@ class SearchEngine:
             seconds=clock.seconds,
             marked=marked,
             missing=snapshot.missing,
+            query=read,
         )
         if options.facets and len(snapshot):
             results = self._add_facets(snapshot, query, options, ranked, results)
@@ -340,11 +383,15 @@ class _Stopwatch:
         self._start = now
 
 
-def _rank(query: QueryFeatures | None, candidates: CandidateSet, options: SearchOptions) -> list[Candidate]:
-    ranked = rerank(query, candidates, text=bool(options.text))
+def _rank(
+    query: QueryFeatures | None, candidates: CandidateSet, options: SearchOptions, named: Collection[int] = ()
+) -> list[Candidate]:
+    ranked = rerank(query, candidates, text=bool(options.text), named=named)
     if query is None or query.pattern is not None or not ranked:
         return ranked
-    return put_same_first(query, ranked, candidates)
+    return sorted(
+        put_same_first(query, ranked, candidates), key=lambda candidate: bool(named) and candidate.ref.key not in named
+    )
 
 
 def _build_hits(
@@ -389,6 +436,19 @@ def _explain(
         relation = why.relation or ("weak" if hit.score < WEAK_SCORE else "similar")
         explained.append((candidate, replace(hit, relation=relation, **details)))
     return explained
+
+
+def _add_names(
+    snapshot: Snapshot, candidates: CandidateSet, hits: Sequence[tuple[Candidate, Hit]], named: set[int]
+) -> list[Hit]:
+    """Add the names of equations; one without a name gets that of a law of the atlas with the same form."""
+    names = snapshot.get_names([candidate.ref.key for candidate, _ in hits])
+    forms = name_forms(candidates.get_operators([candidate.row for candidate, _ in hits])) if hits else []
+    shown = []
+    for (candidate, hit), form in zip(hits, forms, strict=True):
+        relation = "named" if candidate.ref.key in named else hit.relation
+        shown.append(replace(hit, name=names.get(candidate.ref.key) or form, relation=relation))
+    return shown
 
 
 def _project_equations(snapshot: Snapshot, keys: Keys) -> MapPoints:

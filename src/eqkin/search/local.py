@@ -93,8 +93,7 @@ class LocalSnapshot:
     def search_text(self, text: str, filters: Filters = NO_FILTERS) -> dict[int, float]:
         """Find equations of the sections that match best; see `Snapshot`."""
         papers = select_papers(self.library, filters)
-        self.view.text = self.view.text or TextIndex.open(self.library)
-        sections = dict(self.view.text.search(text, self._backend.max_sections, papers=papers))
+        sections = dict(self._text.search(text, self._backend.max_sections, papers=papers))
         with self.library.translate_errors():
             found = records.get_trees_in_sections(self.library, sections)
         trees = np.array(sorted(found), np.int64)
@@ -113,6 +112,47 @@ class LocalSnapshot:
         trees = trees[find_members(trees, self._index.trees) & (trees != exclude)]
         with self.library.translate_errors():
             return records.count_by_paper(self.library, trees.tolist(), filters)
+
+    @property
+    def _text(self) -> TextIndex:
+        self.view.text = self.view.text or TextIndex.open(self.library)
+        return self.view.text
+
+    @property
+    def _has_text(self) -> bool:
+        try:
+            return bool(self._text)
+        except EqkinError:  # only a search by text needs it
+            return False
+
+    def find_named(self, name: str, filters: Filters = NO_FILTERS) -> set[int]:
+        """Find equations with a name; see `Snapshot`."""
+        if not len(self) or not self._has_text:
+            return set()
+        trees = np.array(sorted(self._text.find_named(name)), np.int64)
+        trees = trees[find_members(trees, self._index.trees)]
+        allowed = self._get_allowed(filters)
+        return set((trees if allowed is None else trees[find_members(trees, allowed)]).tolist())
+
+    def get_names(self, keys: Iterable[int]) -> dict[int, str]:
+        """Return the names of equations; see `Snapshot`."""
+        if not self._has_text:
+            return {}
+        refs = self.get_refs(keys)
+        names = self._text.get_names((ref.paper, ref.number) for ref in refs.values())
+        return {key: names[ref.paper, ref.number] for key, ref in refs.items() if (ref.paper, ref.number) in names}
+
+    def match_name(self, text: str) -> str:
+        """Return the name of an equation that a text is; see `Snapshot`."""
+        return self._text.match_name(text) if self._has_text else ""
+
+    def complete_name(self, text: str, k: int) -> list[tuple[str, int]]:
+        """Return names with a word that begins so; see `Snapshot`."""
+        return self._text.complete_name(text, k) if self._has_text else []
+
+    def knows_word(self, word: str) -> bool:
+        """Return whether the text has a word."""
+        return self._has_text and self._text.knows_word(word)
 
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""

@@ -37,6 +37,30 @@ _MARKUP_START = re.compile(
 _DOCUMENT_START = re.compile(r"\\begin\s*\{document\}")
 _DEFAULT_CONVERTERS = 2  # engines that read formulas side by side; a slow formula holds up one of them
 _PLACEHOLDER_CODES = range(0xA000, 0xA48D)  # Yi syllables; the converter refuses characters of private use
+_MESSAGES = tuple(  # what is wrong, instead of the converter's words; … is what it names
+    (re.compile(pattern), words)
+    for pattern, words in (
+        (r"No such environment", "there is no environment …"),
+        (r"Double superscript", "two exponents follow one symbol; put braces around one of them"),
+        (r"Double subscript", "two indices follow one symbol; put braces around one of them"),
+        (r"Expected group after '\^'", "an exponent is missing after ^"),
+        (r"Expected group after '_'", "an index is missing after _"),
+        (r"Expected group as|Unexpected end of input in a macro argument|Expected a (?:macro|group)",
+         "a command lacks its argument"),
+        (r"got 'EOF'|Unexpected end of input", "the formula ends too early: a closing brace or command is missing"),
+        (r"Expected 'EOF', got '\}'|Extra \}", "a closing brace has no opening one"),
+        (r"Expected 'EOF', got '&'", "& is outside of a matrix or an alignment"),
+        (r"Mismatch: \\begin", "\\begin and \\end do not name the same environment"),
+        (r"'\\right'|'\\left'|delimiter", "\\left and \\right do not match, or lack a bracket"),
+        (r"Too many expansions", "a macro calls itself without end"),
+        (r"Can't use function", "… does not belong into a formula"),
+        (r"Got function '.*' with no arguments", "… lacks braces around it"),
+        (r"Invalid (?:size|unit|color)", "… is not a valid argument"),
+        (r"Unexpected character", "a character that formulas do not have"),
+        (r"Multiple \\tag|\\tag works only", "a formula has one tag, on its own line"),
+        (r"ParseError|Expected '|Unexpected|Internal", "this is not valid LaTeX"),
+    )
+)  # fmt: skip
 _WILDCARD_TOKEN = re.compile(
     r"\\qvar\s*\{\s*(?P<braced>[^{}]*?)\s*\}"
     r"|(?P<text>\\(?:text[a-z]*|[mhf]box|tag\*?|label|ref)\s*\{[^{}]*\})"
@@ -80,7 +104,7 @@ class Formula:
     latex: str  # as given; "" for MathML
     forest: Forest  # of its tree
     unknown: tuple[str, ...] = ()  # undefined commands, shown by name
-    repaired: bool = False  # a typing error was repaired
+    repairs: tuple[str, ...] = ()  # of typing errors, in plain sentences
     wildcards: tuple[str, ...] = ()  # by their text ("?x"), in the order written
 
     @property
@@ -156,7 +180,7 @@ class FormulaReader:
             formula = self.read(text)
         except (UnreadableFormula, OversizedFormula) as error:
             return Preview(problem=error.problem)
-        return Preview(formula.mathml, None, formula.unknown, formula.repaired)
+        return Preview(formula.mathml, None, formula.unknown, bool(formula.repairs))
 
     def close(self) -> None:
         """Free the converters' memory."""
@@ -193,7 +217,7 @@ class FormulaReader:
             root = to_node(forest, 0)
             label_wildcards(root, signed.names)
             forest = to_forest(root)
-        return Formula(text, forest, outcome.unknown, outcome.repaired)
+        return Formula(text, forest, outcome.unknown, outcome.repairs)
 
     def _read_mathml(self, text: str) -> Formula:
         try:
@@ -296,7 +320,9 @@ def read_formula_file(path: Path) -> str:
 
 def _make_error(failure: Failure, typed: str, text: str) -> UnreadableFormula | OversizedFormula:
     position = _locate(failure.position, typed, text) if failure.position >= 0 else -1
-    problem = Problem(failure.message, position, failure.reason)
+    message = next((words for pattern, words in _MESSAGES if pattern.search(failure.message)), failure.message)
+    found = re.search(r"(?:environment: |[Ff]unction '|Invalid \w+: ')([^\s']+)", failure.message)
+    problem = Problem(message.replace("…", found[1] if found else "this"), position, failure.reason)
     return OversizedFormula(problem) if failure.reason.startswith("limit") else UnreadableFormula(problem)
 
 

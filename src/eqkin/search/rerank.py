@@ -10,6 +10,8 @@ weight of the text is a choice, not learned.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,6 +21,7 @@ from eqkin.search.wildcards import rank_matches_first
 from eqkin.trees import Forest
 
 TEXT_WEIGHT = 0.25
+_NAMED_SCORE = 0.9  # least score of an equation with the name that was asked for
 _BLOCK_FORMULAS = 20_000  # formulas of a collection whose features are in memory together
 
 Floats = npt.NDArray[np.float32]
@@ -31,13 +34,16 @@ def combine_scores(relevance: float, text_score: float, *, formula: bool, text: 
     return relevance if formula else text_score
 
 
-def rerank(query: QueryFeatures | None, candidates: CandidateSet, *, text: bool) -> list[Candidate]:
+def rerank(
+    query: QueryFeatures | None, candidates: CandidateSet, *, text: bool, named: Collection[int] = ()
+) -> list[Candidate]:
     """Score candidates and sort them, best first.
 
     Args:
         query: The formula; None for text alone.
         candidates: Those that are ranked by all features.
         text: Whether text is searched for.
+        named: Keys of equations with the name that was asked for, which come first.
     """
     cosines = relevance = np.zeros(len(candidates), np.float32)
     if query is not None and len(candidates):
@@ -52,6 +58,8 @@ def rerank(query: QueryFeatures | None, candidates: CandidateSet, *, text: bool)
     ):
         text_score = candidates.text_scores.get(ref.key, 0.0)
         score = combine_scores(relevant, text_score, formula=query is not None, text=text)
+        if named:
+            score = _NAMED_SCORE + (1 - _NAMED_SCORE) * score if ref.key in named else _NAMED_SCORE * score
         ranked.append(Candidate(ref, row, cosine, text_score, score))
     ranked.sort(key=lambda candidate: (-candidate.score, -candidate.similarity, candidate.ref.key))
     return ranked

@@ -14,11 +14,13 @@ from eqkin.library.records import PaperPage as PaperPage
 from eqkin.library.records import PaperRecord as PaperRecord
 from eqkin.library.records import check_filters
 from eqkin.limits import LIMITS
+from eqkin.search.reader import ReadQuery
 from eqkin.search.wildcards import find_wildcards
 from eqkin.trees.mathml import parse_mathml
 
 # how a hit is related to the query, in the order of the bands of a list
 HIT_RELATIONS = {
+    "named": "it has the name that was asked for",
     "same": "the same formula, up to spacing and style; or all of it has the form of a query with wildcards",
     "renamed": "the same after a consistent renaming of variables",
     "rewritten": "the same statement with the same names: another notation, or terms in another order or place",
@@ -28,6 +30,7 @@ HIT_RELATIONS = {
     "weak": "none of these, and the score is low",
 }
 WEAK_SCORE = 0.2  # of the first ten hits below it, one in twenty is related (development sets)
+READINGS = ("auto", "words", "formula")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n")  # of a spreadsheet's cell
 
 
@@ -49,11 +52,14 @@ class SearchOptions:
     explain: bool = False  # say which parts of a hit match which parts of the query
     exclude: int = -1  # key of an equation that is left out
     facets: bool = False  # count fields, years, languages and papers
+    reading: str = "auto"  # how the query is read: "auto", "words" or "formula"
 
     def __post_init__(self) -> None:
         text = " ".join(self.text.encode("utf-8", "replace").decode().replace("\0", " ").split())
         if len(text) > LIMITS.query_words:
             raise LimitReached(f"the text is longer than {LIMITS.query_words:,} characters")
+        if self.reading not in READINGS:
+            raise BadInput(f"a query is read as {', '.join(READINGS)}, not {str(self.reading)[:40]!r}")
         filters = check_filters(self.filters or Filters())
         k = check_k(self.k)
         checked = {"k": k, "offset": check_offset(self.offset, k), "text": text, "filters": filters}
@@ -104,6 +110,7 @@ class Hit:
     bindings: tuple[tuple[str, str], ...] = ()  # with `explain`: the query's wildcards, MathML of what they match
     relation: str = ""  # to the query, one of `HIT_RELATIONS`; "" for a search by text alone
     changes: tuple[str, ...] = ()  # with `explain`: "commuted", "sides swapped", "notation"
+    name: str | None = None  # of the equation, or of the law it states
 
 
 @dataclass(frozen=True)
@@ -138,11 +145,12 @@ class Results:
     seconds: dict[str, float] = field(default_factory=dict)  # by stage, see `eqkin.search.engine.STAGES`
     marked: str = ""  # with `explain`: the query's MathML, nodes numbered (`data-node`)
     missing: int = 0  # equations of the library without a vector, which cannot be found; `eqkin index` makes them
+    query: ReadQuery | None = None  # how the query was read
 
     @property
     def bands(self) -> list[tuple[str, list[Hit]]]:
         """The hits by relation, in the order of `HIT_RELATIONS`; the relation is "" for a search by text alone."""
-        bands = {relation: list[Hit]() for relation in ("", *HIT_RELATIONS)}
+        bands = {relation: list[Hit]() for relation in ("named", "", *HIT_RELATIONS)}
         for hit in self.hits:
             bands[hit.relation].append(hit)
         return [(relation, hits) for relation, hits in bands.items() if hits]

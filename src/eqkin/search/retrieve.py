@@ -11,6 +11,7 @@ follow in the order of the first score.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,12 +55,17 @@ SETTINGS = RetrievalSettings()
 
 
 def retrieve(
-    snapshot: Snapshot, query: QueryFeatures | None, options: SearchOptions, settings: RetrievalSettings = SETTINGS
+    snapshot: Snapshot,
+    query: QueryFeatures | None,
+    options: SearchOptions,
+    settings: RetrievalSettings = SETTINGS,
+    named: Collection[int] = (),
 ) -> CandidateSet:
-    """Find equations near the formula, with its terms, or in sections that match the text."""
+    """Find equations near the formula, with its terms, in sections that match the text, and the named ones."""
     if not len(snapshot):
         return CandidateSet(snapshot, [], np.zeros((0, 0), np.float32), {})
     text_scores = snapshot.search_text(options.text, options.filters) if options.text else {}
+    text_scores = dict.fromkeys(named, 0.0) | text_scores
     text_scores.pop(options.exclude, None)
     texts = np.array(sorted(text_scores), np.int64)
     if query is None:
@@ -75,11 +81,11 @@ def retrieve(
     if options.text:
         text = np.array([text_scores.get(key, 0.0) for key in keys.tolist()])
         first = np.array([combine_scores(*pair, formula=True, text=True) for pair in zip(first, text, strict=True)])
-        only_text = np.flatnonzero(~np.isin(keys, pool.keys))
+        only_text = np.flatnonzero(~np.isin(keys, [*pool.keys, *named]))
         order = np.argsort(-first[only_text], kind="stable")[settings.text_candidates :]
         kept = np.setdiff1d(np.arange(len(keys)), only_text[order])
         keys, vectors, first = keys[kept], vectors[kept], first[kept]
-    order = np.argsort(-first, kind="stable")
+    order = np.lexsort((-first, ~np.isin(keys, list(named))))  # named ones first
     ranked = settings.ranked_candidates * (settings.wildcard_factor if query.pattern else 1)
     best, rest = np.sort(order[:ranked]), order[ranked:]
     refs = snapshot.get_refs(keys[best].tolist())

@@ -30,6 +30,7 @@ from eqkin.web.service import ServerSettings, ServerState, State
 
 router = APIRouter(include_in_schema=False)
 BAND_TITLES = {
+    "named": "Has this name",
     "same": "The same formula",
     "renamed": "The same in other letters",
     "rewritten": "The same, written otherwise",
@@ -148,7 +149,7 @@ async def show_home(server: State) -> Response:
 
 
 def _read_examples(engine: SearchEngine) -> list[Example]:
-    return [Example(kind, typed, engine.preview(typed).mathml) for kind, typed in EXAMPLES]
+    return [Example(kind, typed, engine.read(typed).mathml) for kind, typed in EXAMPLES]
 
 
 def _describe_library(server: ServerState, years: dict[int, int]) -> list[str]:
@@ -322,11 +323,11 @@ class _TypedReading(NamedTuple):
 
 
 def _read(engine: SearchEngine, text: str, mode: str) -> _TypedReading:
-    shown = engine.preview(text)
-    if shown.problem is not None:
-        position = shown.problem.position
-        raise WebError(400, "bad_formula", shown.problem.message, position + 1 if position >= 0 else None)
-    return _TypedReading("latex", text, "", shown.mathml, ("A slip was repaired.",) if shown.repaired else ())
+    read = engine.read(text, as_words=mode == "words", as_formula=mode == "formula")
+    if read.problem is not None:
+        position = read.problem.position
+        raise WebError(400, "bad_formula", read.problem.message, position + 1 if position >= 0 else None)
+    return _TypedReading(read.kind, read.latex, read.words, read.mathml, read.repairs, read.alternatives)
 
 
 class _TextSegment(NamedTuple):

@@ -149,6 +149,26 @@ class MilvusSnapshot:
         """Return None: a server does not count terms, so facets are counts of the candidates."""
         return None
 
+    def find_named(self, name: str, filters: Filters = NO_FILTERS) -> set[int]:
+        """Return nothing: names are not pushed."""
+        return set()
+
+    def get_names(self, keys: Iterable[int]) -> dict[int, str]:
+        """Return nothing: names are not pushed."""
+        return {}
+
+    def match_name(self, text: str) -> str:
+        """Return "": names are not pushed."""
+        return ""
+
+    def complete_name(self, text: str, k: int) -> list[tuple[str, int]]:
+        """Return nothing: names are not pushed."""
+        return []
+
+    def knows_word(self, word: str) -> bool:
+        """Return False: the server is not asked for each word."""
+        return False
+
     def get_refs(self, keys: Iterable[int]) -> dict[int, EquationRef]:
         """Return references to equations."""
         return {key: parse_ref(key, record) for key, record in self._fetch_records(keys).items()}

@@ -1,0 +1,284 @@
+r"""Find names of equations in the text around them.
+
+    theorem     \begin{theorem}[Bayes' theorem] ... its first equation
+    called      "... which is known as the Nernst equation", "Jensen's inequality states that ..."
+    before      "... and obtain the heat equation" just before it
+    emphasised  "The \emph{free energy} is defined as ..."
+    heading     the first equation of a section "Fick's second law"
+
+A wrong name is worse than none: a phrase must end in a noun that names laws, or its author must say that it is a name,
+and it must say more than "the following equation".
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+
+from eqkin.atlas import load_names
+from eqkin.latex.prose import EQUATION_MARK, to_plain_text
+
+NAME_SOURCES = ("theorem", "called", "before", "emphasised", "heading", "atlas")
+_MAX_WORDS = 6
+_MAX_CHARACTERS = 60
+_MAX_THEOREM_EQUATIONS = 2
+_REACH = 700  # characters of LaTeX around an equation that are read
+_NOUNS = (
+    "theorem|law|rule|formula|formulae|formulas|equations?|identity|identities|inequality|lemma|principle|relations?"
+    "|approximation|criterion|distribution|transform|transformation|expansion|decomposition|hamiltonian|lagrangian"
+    "|potential|kernel|estimator|bound|divergence|entropy|metric|series|polynomials?|integral|coefficient|conjecture"
+    "|operator|function|functional|matrix|tensor|ratio|model|algorithm|statistic|theorems|laws|postulate|ansatz"
+)
+_HEAD = re.compile(rf"(?:{_NOUNS})$", re.IGNORECASE)
+_LAW = re.compile(
+    r"(?:theorem|law|rule|formulae?|formulas|equations?|identity|inequality|lemma|principle|relations?|approximation"
+    r"|criterion|distribution|transform|expansion|decomposition|conjecture)$",
+    re.IGNORECASE,
+)
+_WORD = r"[^\W\d_]+(?:['’][^\W\d_]*)?(?:[-–][^\W\d_]+(?:['’]s)?)*"
+_PHRASE = rf"{_WORD}(?: (?:of|for|and|in) (?:the )?{_WORD}| {_WORD}){{0,5}}"
+_PLAIN_PHRASE = rf"{_WORD}(?: {_WORD}){{0,4}}"
+_CALLED = re.compile(
+    r"(?:known as|called|referred to as|termed|named|are the (?:well[- ]known|famous|celebrated|so-called)"
+    r"|is the (?:well[- ]known|famous|celebrated|so-called))"
+    rf"(?: the| as the)? (?!an? )(?:so-called |famous |well[- ]known |celebrated )?[\"“'‘]?(?P<name>{_PHRASE})[\"”'’]?"
+    r"(?P<end>[.,:;)]|$| which| where| and(?: is)? (?:is|are|can|will|has)| for | by | \$)"
+)
+_STATES = re.compile(
+    rf"(?:^|[.,;:] |\n|[Tt]he |[Ff]amous )(?P<name>{_PHRASE})(?: \$[^$]{{1,40}}\$)?,? "
+    r"(?:states?(?: that)?|says?(?: that)?|asserts?(?: that)?|reads?(?: as)?(?: follows)?|is given by|takes the form"
+    r"|is defined (?:as|by)|are given by|tells us(?: that)?|is(?: then| simply| just)?|becomes|can be written(?: as)?"
+    r"|is written(?: as)?|is expressed as|has the form)[:,]?\s*$"
+)
+_BEFORE = re.compile(rf"(?:the|an?) (?P<name>{_PLAIN_PHRASE})(?: \((?:[A-Z]{{2,6}})\))?[:,]?\s*$")
+_POSSESSIVE_BEFORE = re.compile(rf"(?:^|[\s(])(?P<name>[A-Z]{_WORD}['’]s? (?:{_WORD} )?(?:{_NOUNS}))[:,]?\s*$")
+# "by the chain rule" is not the chain rule itself
+_APPLIES = re.compile(
+    r"\b(?:by|using|via|from|with|appl(?:y|ies|ied|ying)|through|tak(?:e|es|ing)|due|thanks|invok(?:e|ing)|use|follows|of"
+    r"|gives?|implies|similar|like|instead|unlike|in|to)\b[^.;:]{0,25}$",
+    re.IGNORECASE,
+)
+_STATED = re.compile(
+    r"(?:equations?|law|formulae?|identity|inequality|relations?|rule|lemma|distribution)$", re.IGNORECASE
+)
+_HINT = re.compile(
+    rf"known as|called|referred to|termed|named|so-called|famous|celebrated|well[- ]known|\\emph|\\text|\*\*|{_NOUNS}"
+)
+_AFTER_IS = re.compile(
+    rf"^[.,;]?\s*(?:[Tt]his|[Ww]hich|[Ii]t|[Tt]hese|[Tt]hat) (?:is|are) (?:just |simply |exactly |precisely )?the "
+    rf"(?P<name>{_PLAIN_PHRASE})(?P<end>[.,;:]|$| for | in | and )"
+)
+_EMPHASISED = re.compile(
+    r"\\(?:emph|textbf|textit|defn|term|textsl|bf|em|it)\s*\{(?P<name>[^{}$\\]{4,60})\}|\*\*(?P<bold>[^*$]{4,60})\*\*"
+)
+_DEFINES = re.compile(r"\b(?:defined?|call(?:ed)?|known|is given by|is the|are the|denote|states?|says|reads?)\b|:\s*$")
+_THEOREM = re.compile(r"\\(?P<what>begin|end)\s*\{(?P<kind>[A-Za-z]+)\*?\}(?:\s*\[(?P<title>[^\[\]]{3,120})\])?")
+_THEOREM_KINDS = re.compile(
+    r"(?:thm|theo|theorem|lem|lemma|prop|proposition|cor|corollary|coro|defn?|definition|law|principle|dfn|deff|teo|satz"
+    r"|lemme|theoreme|conjecture|conj|formula|claim|fact|result|property|identity)[a-z]*",
+    re.IGNORECASE,
+)
+_EMPTY_WORDS = frozenset(
+    "following above below last previous same resulting general first second third next original new old simple basic"
+    " main other another this that these those our its their such corresponding usual standard desired required given"
+    " obtained final equivalent equality explicit simplified similar modified exact approximate current present"
+    " complete full entire whole only each every any some all both two three four one differential linear nonlinear"
+    " matrix vector scalar integral algebraic partial ordinary stochastic closed analytic analytical recursive update"
+    " loss objective cost target output input right left correct important fundamental key useful famous well-known"
+    " celebrated so-called well known classic classical associated respective relevant actual true false optimal"
+    " single common more most very quite relation relations equation equations formula formulas function system"
+    " governing constraint constraints coupled master state initial boundary it we they he she there here then thus"
+    " hence so let if when where while also which what whose of for in on at by with from to into as is are be been"
+    " the a an and or but not no use using used get obtain have has had can may might will would should do does"
+    " did".split()
+)
+_BAD_WORDS = frozenset(
+    "so it we they which that this these those there here then thus hence where when while if let also is are was"
+    " were be been being now since because whose satisfy satisfies satisfied obeys obey reads form forms both and/or"
+    " via follows yields become has have had can may will would should do does did not get gives give given using"
+    " used use obtain following above below previous last next our their his her my your see figure fig table section"
+    " eq eqs chapter appendix e.g i.e etc et al ref respectively".split()
+)
+_CITATION = re.compile(r"\b(?:19|20)\d\d\b|\[\d|\bet al\b|\\cite|\bsee\b|\bcf\b", re.IGNORECASE)
+
+
+def normalise_name(name: str) -> str:
+    """Return what names that differ in case, accents, possessives, articles or plurals have in common."""
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name.casefold()) if not unicodedata.combining(c))
+    plain = re.sub(r"['’]s?\b|['’]", "", plain)
+    words = [word for word in re.findall(r"[^\W_]+", plain) if word not in ("the", "a", "an")]
+    return " ".join(
+        word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word for word in words
+    )
+
+
+def find_names(heading: str, latex: str) -> Iterator[tuple[int, str, str]]:
+    """Yield names of a section's equations: number of the equation's mark, name, and where it was found.
+
+    Args:
+        heading: Title of the section.
+        latex: Its prose, with a mark in the place of each equation.
+    """
+    title = clean_name(to_plain_text(heading))
+    titles = _find_theorem_titles(latex)
+    count = latex.count(EQUATION_MARK)
+    is_single = count == 1
+    at = -1
+    for mark in range(count):
+        last, at = at, latex.index(EQUATION_MARK, at + 1)
+        following = latex.find(EQUATION_MARK, at + 1)
+        before = latex[max(last + 1, at - _REACH) : at]
+        after = latex[at + 1 : min(following if following >= 0 else len(latex), at + 1 + _REACH)]
+        found = dict.fromkeys(_find_in_context(before, after))
+        if mark in titles:
+            found = {(titles[mark], "theorem"): None} | found
+        if is_single and not found and _is_law(title) and not re.search(r"(?:theorem|lemma|conjecture)$", title, re.I):
+            found[title, "heading"] = None
+        keys = set()
+        for name, source in found:
+            if normalise_name(name) not in keys:
+                keys.add(normalise_name(name))
+                yield mark, name, source
+
+
+def _find_theorem_titles(latex: str) -> dict[int, str]:
+    """Return the titles of theorems, by the mark of their first equation."""
+    titles: dict[int, str] = {}
+    for match in _THEOREM.finditer(latex):
+        if match["what"] != "begin" or not match["title"] or not _THEOREM_KINDS.fullmatch(match["kind"]):
+            continue
+        end = latex.find(f"\\end{{{match['kind']}", match.end())
+        if end < 0 or not 1 <= latex.count(EQUATION_MARK, match.end(), end) <= _MAX_THEOREM_EQUATIONS:
+            continue  # of several equations, none is the theorem
+        mark = latex.rfind(EQUATION_MARK, match.end(), end)  # the last one is what it says
+        name = clean_name(to_plain_text(match["title"]))
+        if " " in name and not _CITATION.search(match["title"]):
+            titles[latex.count(EQUATION_MARK, 0, mark)] = name
+    return titles
+
+
+def _find_in_context(before: str, after: str) -> Iterator[tuple[str, str]]:
+    after = after[:300]
+    if not _HINT.search(before[-300:]) and not _HINT.search(after):
+        return
+    sentence = _get_last_sentence(before)
+    plain = " ".join(to_plain_text(sentence).split())
+    first = " ".join(to_plain_text(after).split())
+    for match in _CALLED.finditer(plain):
+        if plain[match.end("name") :].strip(" .,:;)\"”'") == "" and (name := clean_name(match["name"])):
+            yield name, "called"
+    opening = re.split(r"(?<=[^A-Z])[.](?: |$)|\n\n", first)[0][:200]
+    match = re.match(r"^[.,;]?\s*(?:[Tt]his|[Ww]hich|[Ii]t|[Tt]hese|[Tt]hat|[Ee]quation)\b[^.;]{0,60}?", opening)
+    if (
+        match
+        and (called := _CALLED.search(opening + "."))
+        and called.start() < 60
+        and (name := clean_name(called["name"]))
+    ):
+        yield name, "called"
+    if (match := _STATES.search(plain)) and _is_law(name := clean_name(match["name"])) and _is_proper(name):
+        yield name, "called"
+    for pattern in (_POSSESSIVE_BEFORE, _BEFORE):
+        match = pattern.search(plain)
+        if match and not _APPLIES.search(plain[: match.start("name")]) and _STATED.search(match["name"]):
+            if _is_law(name := clean_name(match["name"])) and _is_proper(name):
+                yield name, "before"
+                break
+    match = _AFTER_IS.match(opening + ".")
+    if match and _is_law(name := clean_name(match["name"])) and _is_proper(name):
+        yield name, "called"
+    if _DEFINES.search(plain):
+        terms = [
+            match["name"] or match["bold"]
+            for match in _EMPHASISED.finditer(sentence)
+            if not _APPLIES.search(sentence[: match.start()])
+        ]
+        names = [name for term in terms if (name := clean_name(term.rstrip(".:,; ")))]
+        if len(terms) == 1 and names and _HEAD.search(names[0]) and " " in names[0]:
+            yield names[0], "emphasised"
+
+
+def _get_last_sentence(latex: str) -> str:
+    paragraph = re.split(r"\n\s*\n", latex.rstrip())[-1]
+    return re.split(r"(?<=[^A-Z\d][^A-Z])[.!?](?=\s+[A-Z\\])", paragraph)[-1]
+
+
+def clean_name(text: str) -> str:
+    """Return a phrase as a name, or "" if it is none."""
+    if "$" in text or "\\" in text or EQUATION_MARK in text:
+        return ""
+    text = re.sub(r"^(?:\d+(?:\.\d+)*\.?|[IVX]+\.)\s+", "", " ".join(text.split())).strip(' .,:;"“”()')
+    text = re.sub(
+        r"^(?:of |in |for )?(?:the|an?|our|so-called|famous|celebrated|well[- ]known|general|classical) (?=.)",
+        "",
+        text,
+        flags=re.I,
+    )
+    words = text.split()
+    while words and words[0].casefold() in (
+        "the",
+        "a",
+        "an",
+        "so-called",
+        "famous",
+        "celebrated",
+        "well-known",
+        "usual",
+        "standard",
+    ):
+        words = words[1:]
+    while words and words[-1].casefold() in (
+        "of",
+        "for",
+        "in",
+        "and",
+        "the",
+        "to",
+        "by",
+        "with",
+        "on",
+        "a",
+        "an",
+        "as",
+    ):
+        words = words[:-1]
+    name = " ".join(words)
+    if (
+        not 1 <= len(words) <= _MAX_WORDS
+        or not 4 <= len(name) <= _MAX_CHARACTERS
+        or re.search(r"[\d=<>{}\[\]/|_:;,]", name)
+    ):
+        return ""
+    if any(word.casefold().strip(".,") in _BAD_WORDS for word in words):
+        return ""
+    return name if any(len(word) > 2 and word.casefold() not in _EMPTY_WORDS for word in words) else ""
+
+
+def _is_law(name: str) -> bool:
+    """Return whether a name ends, or begins, with a noun that names laws, and says more than that."""
+    words = name.split()
+    if len(words) < 2:
+        return False
+    head = words[-1]
+    if re.match(r"(?:law|theorem|principle|rule|equation|method) of ", name, re.IGNORECASE):
+        return True
+    special = [word for word in words[:-1] if word.casefold() not in _EMPTY_WORDS]
+    if " of " in name or " for " in name or " in " in name:
+        return False
+    return bool(_LAW.fullmatch(head)) and bool(special)
+
+
+def _is_proper(name: str) -> bool:
+    """Return whether a name has the name of a person, or is that of a law of the atlas."""
+    words = name.split()
+    is_person = any(word[0].isupper() and not word.isupper() for word in words[1:-1]) or (
+        words[0][0].isupper() and (words[0].endswith(("'s", "’s", "'", "’")) or len(words) < 4)
+    )
+    return (is_person and not words[-1].istitle()) or normalise_name(name) in _load_known_names()
+
+
+@cache
+def _load_known_names() -> frozenset[str]:
+    return frozenset(normalise_name(name) for names in load_names().values() for name in names)

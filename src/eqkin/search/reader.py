@@ -1,0 +1,360 @@
+r"""Read what people type into one box: a formula in any notation, a name, words, or words and a formula.
+
+    P(A|B) = \frac{P(B|A) P(A)}{P(B)}       latex
+    iħ ∂ψ/∂t = Hψ                           unicode
+    1/sqrt(1-v^2/c^2)                       ascii
+    Bayes' theorem                          name: of a law whose formula is known
+    law with conditional probabilities      words
+    Ising model -J sum s_i s_j              mixed: words and a formula
+
+The text is cut at spaces. Each piece is math (it has a sign or a backslash), a word (a known one, or one that can be
+pronounced), or neither (single letters, `sum`, `gamma`, `of`). Words without math are words, and math without words is
+a formula; of both, the longest part without a word is the formula.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import groupby
+
+from eqkin.atlas import list_articles
+from eqkin.latex.plain import MATH_NAMES, SIGN_CHARACTERS, translate_plain
+from eqkin.latex.typed import decode_entities
+from eqkin.limits import LIMITS
+from eqkin.search.query import (
+    Formula,
+    FormulaReader,
+    OversizedFormula,
+    Problem,
+    UnreadableFormula,
+    is_mathml,
+)
+
+KINDS = ("latex", "mathml", "unicode", "ascii", "words", "name", "mixed")
+_STOP_WORDS = frozenset(
+    "a an and are as at be by can do does each every for from given has have how if in into is it its like let of on or"
+    " over so such than that the their then there these this to under was we what when where which who why will with"
+    " without vs via about".split()
+)
+_MATH_WORDS = frozenset({"integral", "sum", "product", "limit", "root", "squared", "cubed", "square"})
+_SIGN_CHARACTERS = frozenset("^_=<>+*|~{}\\√∛∜") | SIGN_CHARACTERS
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]*)?")
+_WORDS = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]*)?(?:[-–/][^\W\d_]+(?:['’][^\W\d_]*)?)*")
+_PROSE_MATH = re.compile(
+    r"\$[^$]*\$|\\begin\{(equation|align|gather|multline)\}.*?\\end\{\1\}|\\[A-Za-z]+(?:\{[^{}]*\})?", re.DOTALL
+)
+_TEXT_ARGUMENTS = re.compile(r"\\(?:text[a-z]*|mbox|operatorname\*?|math[a-z]+|begin|end|label|tag)\s*\{[^{}]*\}")
+_PLAIN_NAME = re.compile(r"(?<![\\A-Za-z])(?:" + "|".join(sorted(MATH_NAMES, key=len, reverse=True)) + r")(?![A-Za-z])")
+_PLAIN_SIGN = re.compile(r"<=|>=|!=|->|\+-|[√∛∜½⅓¼¾ħ]|(?<![\\A-Za-z])[A-Za-z]*(?:softmax|sqrt)\(")
+_TRAILING = re.compile(r"(?<!\\)(?:\\[,;:! ])*\s*[.,;:]+\s*$")
+_RELATION_ENDS = re.compile(r"^(?:=|:|<=?|>=?|≤|≥|\\leq?|\\geq?|→|->|,)+$")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_VOWELS = frozenset("aeiouyäöüéèáíóúàâêîôûåøæœ")
+
+
+@dataclass(frozen=True)
+class ReadQuery:
+    """A query as it was understood."""
+
+    text: str  # as typed
+    kind: str  # one of `KINDS`
+    latex: str = ""  # its formula; "" for words and MathML
+    words: str = ""  # its words; "" for a formula
+    name: str = ""  # of the law it names
+    formula: Formula | None = field(default=None, repr=False)
+    repairs: tuple[str, ...] = ()  # of typing errors, in plain sentences
+    alternatives: tuple[tuple[str, str], ...] = ()  # other ways to read it: label, and "words" or "formula"
+    problem: Problem | None = None  # what is wrong, if the formula cannot be read
+
+    @property
+    def mathml(self) -> str:
+        """The formula, safe to be shown; "" if there is none."""
+        return self.formula.mathml if self.formula is not None else ""
+
+    @property
+    def unknown(self) -> tuple[str, ...]:
+        """Undefined commands of the formula, shown by name."""
+        return self.formula.unknown if self.formula is not None else ()
+
+
+class QueryReader:
+    """Reads queries; safe to share between threads.
+
+    Args:
+        formulas: Converts formulas.
+        find_name: Returns a law's name and LaTeX for words that name it; ("", "") for others.
+        knows_word: Returns whether a library has a word.
+    """
+
+    def __init__(
+        self,
+        formulas: FormulaReader | None = None,
+        find_name: Callable[[str], tuple[str, str]] = lambda words: ("", ""),
+        knows_word: Callable[[str], bool] = lambda word: False,
+    ) -> None:
+        self.formulas = formulas or FormulaReader(1)
+        self._find_name, self._knows_word = find_name, knows_word
+
+    def read(self, text: str, *, as_words: bool = False, as_formula: bool = False) -> ReadQuery:
+        """Read a query. Raises nothing for what was typed.
+
+        Args:
+            text: As typed or pasted.
+            as_words: All of it is words.
+            as_formula: All of it is one formula.
+        """
+        text = _CONTROL.sub(" ", text.encode("utf-8", "replace").decode())
+        typed = text.strip()
+        if not typed:
+            return ReadQuery(text, "words", problem=Problem("nothing was typed", 0, "empty"))
+        if is_mathml(typed) and not as_words:
+            return self._read_formula(ReadQuery(text, "mathml"), typed)
+        if len(typed) > LIMITS.latex_chars:
+            problem = Problem(f"the query is longer than {LIMITS.latex_chars:,} characters", reason="limit: size")
+            return ReadQuery(text, "latex", problem=problem)
+        typed = decode_entities(typed).text
+        if is_mathml(typed) and not as_words:
+            return self._read_formula(ReadQuery(text, "mathml"), typed)
+        if as_formula:
+            return self._read_math(ReadQuery(text, "latex", alternatives=(("Read as words instead", "words"),)), typed)
+        if as_words:
+            return self._read_words(ReadQuery(text, "words"), typed)
+        words, math = self._split(typed)
+        if not math:
+            return self._read_words(ReadQuery(text, "words"), words)
+        if not words:
+            other = (("Read as words instead", "words"),) if re.search(r"[^\W\d_]{2}", typed) else ()
+            return self._read_math(ReadQuery(text, "latex", alternatives=other), math)
+        others = (("Read all of it as words", "words"), ("Read all of it as a formula", "formula"))
+        read = self._read_math(ReadQuery(text, "mixed", words=words, alternatives=others), math)
+        if read.problem is not None:
+            return self._read_words(ReadQuery(text, "words"), typed)
+        return replace(read, kind="mixed")
+
+    def _read_words(self, query: ReadQuery, words: str) -> ReadQuery:
+        words = words[: LIMITS.query_words]
+        name, latex = self._find_name(words)
+        query = replace(query, words=words, alternatives=(("Read as a formula instead", "formula"),))
+        if not name:
+            return query
+        query = replace(query, kind="name", name=name)
+        if latex:
+            read = self._read_formula(query, latex, wildcards=False)
+            if read.problem is None:
+                return replace(
+                    read, repairs=(), alternatives=(("Search for the words only", "words"), *query.alternatives)
+                )
+        return query
+
+    def _read_math(self, query: ReadQuery, text: str) -> ReadQuery:
+        """Read a formula: LaTeX as it is; anything else is translated, if that can be read."""
+        cleaned, repairs = _clean_ends(text)
+        if is_clean_latex(cleaned):
+            return self._read_formula(replace(query, repairs=repairs), cleaned)
+        translation = translate_plain(cleaned, self._is_word)
+        has_unicode = any(character > "\x7f" and not character.isspace() for character in cleaned)
+        is_same = re.sub(r"[{}\s]", "", translation.latex) == re.sub(r"[{}\s]", "", cleaned)
+        kind = query.kind if query.kind == "mixed" else "unicode" if has_unicode else "latex" if is_same else "ascii"
+        found = (*repairs, *translation.repairs)
+        read = self._read_formula(replace(query, kind=kind, repairs=found), translation.latex)
+        if read.problem is None:
+            return read
+        return self._read_formula(replace(query, repairs=repairs), cleaned)  # its error has a place in the text
+
+    def _read_formula(self, query: ReadQuery, latex: str, *, wildcards: bool = True) -> ReadQuery:
+        try:
+            formula = self.formulas.read(latex, wildcards=wildcards)
+        except (UnreadableFormula, OversizedFormula) as error:
+            start = query.text.find(latex)
+            at = error.problem.position
+            return replace(query, problem=replace(error.problem, position=start + at if start >= 0 <= at else -1))
+        repairs = tuple(dict.fromkeys((*query.repairs, *formula.repairs)))
+        return replace(query, latex=formula.latex, formula=formula, repairs=repairs, problem=None)
+
+    def _split(self, text: str) -> tuple[str, str]:
+        """Return words and formula of a query; either may be empty."""
+        chunks = _split_chunks(text)
+        kinds = [self._classify(chunk) for chunk in chunks]
+        for at, kind in enumerate(kinds):
+            if kind == "word" and self._is_operand(chunks, kinds, at):
+                kinds[at] = "math"
+        if "word" not in kinds:
+            only_stops = all(kind == "stop" for kind in kinds)
+            return (text, "") if only_stops else ("", text)
+        if "math" not in kinds:
+            return text, ""
+        runs: list[list[int]] = []
+        for is_word, members in groupby(range(len(chunks)), key=lambda at: kinds[at] in ("word", "stop")):
+            if not is_word:
+                runs.append(list(members))
+        best = max(runs, key=lambda run: (sum(kinds[at] == "math" for at in run), len(run)))
+        while best and (
+            _RELATION_ENDS.match(chunks[best[0]]) or kinds[best[0]] == "number" and kinds.count("math") > 1
+        ):
+            best = best[1:]
+        while best and _RELATION_ENDS.match(chunks[best[-1]]):
+            best = best[:-1]
+        if not any(kinds[at] == "math" for at in best):
+            return text, ""
+        words = " ".join(chunk for at, chunk in enumerate(chunks) if at not in set(best))
+        return words, " ".join(chunks[at] for at in best)
+
+    @staticmethod
+    def _is_operand(chunks: list[str], kinds: list[str], at: int) -> bool:
+        """Return whether a word is an operand: `force = mass * acceleration`."""
+        before = chunks[at - 1][-1] if at else ""
+        after = chunks[at + 1][0] if at + 1 < len(chunks) else ""
+        signs = "=+*/<>−×·"
+        beside_word = (at > 0 and kinds[at - 1] in ("word", "stop")) or (
+            at + 1 < len(kinds) and kinds[at + 1] in ("word", "stop")
+        )
+        is_before = bool(before) and before in signs and len(chunks[at - 1]) == 1
+        is_after = bool(after) and after in signs and len(chunks[at + 1]) == 1
+        return not beside_word and (is_before or is_after) and (is_before or not before) and (is_after or not after)
+
+    def _classify(self, chunk: str) -> str:  # noqa: C901
+        """Return what a piece is: math, word, stop (a word of grammar), name (of a sign), letter or number."""
+        core = chunk.strip('.,;:"“”„!…') or chunk
+        if core.endswith("?") and self._is_word(core[:-1]):
+            core = core[:-1]
+        if core[:1] + core[-1:] in ("()", "[]", "''", "‘’") and len(core) > 2:
+            inner = [self._classify(part) for part in core[1:-1].split()]
+            return "word" if inner and set(inner) <= {"word", "stop"} else "math"
+        if core.startswith("$") and len(core) > 1:
+            return "math"
+        if _SIGN_CHARACTERS.intersection(core) or "?" in core:
+            return "word" if re.fullmatch(r"[A-Z]\*-\w{3,}", core) else "math"
+        if core.isdigit():
+            return "number"
+        if not any(character.isalnum() for character in core) and core not in "-−/":
+            return "letter"  # punctuation
+        if _WORDS.fullmatch(core):
+            return self._classify_letters(core)
+        if re.search(r"[^\W\d_]['’]+(?:\(|$)", core) or any(c in "()[]" for c in core):
+            return "math"
+        if re.fullmatch(r"[\w-]+", core) and re.search(r"[^\W\d_]{3}", core):
+            parts = [part for part in core.split("-") if len(part) > 2]
+            if parts and all(self._is_word(part) for part in parts):
+                return "word"  # 3-body, L2-norm
+        if any(unicodedata.category(c) in ("Sm", "No") or unicodedata.combining(c) for c in core) or core in "-−/!":
+            return "math"
+        if re.fullmatch(r"\d[A-Za-z]|[A-Z]\d", core):
+            return "letter"  # 2D, L2
+        return "math" if re.search(r"[\d/!-]", core) else "word"
+
+    def _classify_letters(self, core: str) -> str:
+        lower = core.casefold()
+        if lower in _STOP_WORDS:
+            return "letter" if len(core) == 1 else "stop"
+        if core.rstrip("'’") in MATH_NAMES or lower in _MATH_WORDS:
+            return "name"
+        parts = re.split(r"[-–/]", core)
+        if len(parts) > 1:
+            words = [len(part) > 2 and self._is_word(part) for part in parts]
+            return "word" if any(words) and ("/" not in core or all(words)) else "math"
+        letters = core.rstrip("'’")
+        if len(letters) == 1 or (len(letters) < 3 and letters != core):
+            return "math" if letters != core or letters > "\x7f" and not _is_foreign(letters) else "letter"
+        if any("GREEK" in unicodedata.name(letter, "") for letter in letters) and len(letters) < 5:
+            return "math"
+        return "word" if self._is_word(core) else "letter"
+
+    def _is_word(self, text: str) -> bool:
+        """Return whether letters are a word, not a product."""
+        letters = text.rstrip("'’").casefold()
+        if len(letters) < 2 or not letters.replace("'", "").replace("’", "").isalpha() or text in MATH_NAMES:
+            return False
+        if _is_foreign(letters[0]) or letters in load_vocabulary():
+            return True
+        if "'" in letters or "’" in letters or len(letters) > 2 and self._knows_word(letters):
+            return True
+        is_cased = text[1:].islower() or text.isupper()
+        return len(letters) > 3 and is_cased and _is_pronounceable(letters)
+
+
+_default_readers: list[QueryReader] = []
+
+
+def read_query(text: str, *, as_words: bool = False, as_formula: bool = False) -> ReadQuery:
+    """Read a query without a library; names are those of the atlas. See `QueryReader.read`."""
+    if not _default_readers:
+        from eqkin.search.names import find_atlas_name
+
+        _default_readers.append(QueryReader(find_name=find_atlas_name))
+    return _default_readers[0].read(text, as_words=as_words, as_formula=as_formula)
+
+
+@cache
+def load_vocabulary() -> frozenset[str]:
+    """Return the words of the atlas's prose, in small letters."""
+    words: set[str] = set()
+    for article in list_articles():
+        prose = _PROSE_MATH.sub(" ", article.read_text("utf-8"))
+        words.update(word.casefold().partition("'")[0] for word in _WORD.findall(prose))
+    return frozenset(word for word in words if len(word) > 2 or word in _STOP_WORDS) - {name for name in MATH_NAMES}
+
+
+def is_clean_latex(text: str) -> bool:
+    r"""Return whether a formula is LaTeX without anything that must be translated (`sqrt(`, `<=`, `alpha`).
+
+    A formula without any command or brace is not: `a/b` may be a fraction.
+    """
+    if "\\begin" in text:
+        return True
+    if not re.search(r"\\[A-Za-z]", text):
+        return False
+    bare = _TEXT_ARGUMENTS.sub(" ", text)
+    return _PLAIN_SIGN.search(bare) is None and _PLAIN_NAME.search(bare) is None
+
+
+def _clean_ends(text: str) -> tuple[str, tuple[str, ...]]:
+    """Remove delimiters and punctuation around a formula; say so if that is worth a word."""
+    repairs = []
+    dollars = len(re.findall(r"(?<!\\)\$", text))
+    stripped = text.strip()
+    if dollars % 2 or (dollars and not (stripped.startswith("$") and stripped.endswith("$"))):
+        text = re.sub(r"(?<!\\)\$", " ", text)
+        repairs.append("Removed a stray $.")
+    elif dollars:
+        text = re.sub(r"^\s*\$+|\$+\s*$", "", text)
+    cut = _TRAILING.sub("", text)
+    if cut.strip() and cut != text and not text.rstrip().endswith("..."):
+        text = cut
+    return text.strip(), tuple(repairs)
+
+
+def _split_chunks(text: str) -> list[str]:
+    """Split at spaces that are not within brackets."""
+    chunks, depth, current = [], 0, ""
+    opened = text.count("(") + text.count("[") + text.count("{")
+    closed = text.count(")") + text.count("]") + text.count("}")
+    for part in re.split(r"(\s+|(?<!\\)\$[^$]+\$)", text):
+        if part.startswith("$") and len(part) > 2 and depth <= 0:
+            chunks += [current, part] if current else [part]
+            current = ""
+            continue
+        if part.isspace() and (depth <= 0 or opened != closed):
+            if current:
+                chunks.append(current)
+            current = ""
+            continue
+        current += part
+        depth += sum((character in "([{") - (character in ")]}") for character in part)
+    return [*chunks, current] if current else chunks
+
+
+def _is_foreign(letter: str) -> bool:
+    """Return whether a letter is of a script that formulas do not use."""
+    return letter.isalpha() and not unicodedata.name(letter, "").startswith(
+        ("LATIN", "GREEK", "MATHEMATICAL", "SCRIPT")
+    )
+
+
+def _is_pronounceable(word: str) -> bool:
+    if len(set(word)) < 3 or not _VOWELS.intersection(word):
+        return False
+    return re.search(r"[^aeiouyäöüéèáíóúàâêîôûåøæœ]{5}|[aeiou]{4}|(.)\1\1", word) is None
