@@ -91,8 +91,8 @@ class Snapshot(Protocol):
     def find_named(self, name: str, filters: Filters = NO_FILTERS) -> set[int]:
         """Find equations with a name, at most some dozens; nothing, if the collection has no names."""
 
-    def get_names(self, keys: Iterable[int]) -> dict[int, str]:
-        """Return the names of those equations that have one."""
+    def get_names(self, refs: Iterable[EquationRef]) -> dict[int, str]:
+        """Return the names of those equations that have one, by key."""
 
     def match_name(self, text: str) -> str:
         """Return the name of an equation of the collection that a text is; "" if it is none."""

@@ -442,7 +442,7 @@ def _add_names(
     snapshot: Snapshot, candidates: CandidateSet, hits: Sequence[tuple[Candidate, Hit]], named: set[int]
 ) -> list[Hit]:
     """Add the names of equations; one without a name gets that of a law of the atlas with the same form."""
-    names = snapshot.get_names([candidate.ref.key for candidate, _ in hits])
+    names = snapshot.get_names(candidate.ref for candidate, _ in hits)
     forms = name_forms(candidates.get_operators([candidate.row for candidate, _ in hits])) if hits else []
     shown = []
     for (candidate, hit), form in zip(hits, forms, strict=True):

@@ -134,13 +134,12 @@ class LocalSnapshot:
         allowed = self._get_allowed(filters)
         return set((trees if allowed is None else trees[find_members(trees, allowed)]).tolist())
 
-    def get_names(self, keys: Iterable[int]) -> dict[int, str]:
+    def get_names(self, refs: Iterable[EquationRef]) -> dict[int, str]:
         """Return the names of equations; see `Snapshot`."""
         if not self._has_text:
             return {}
-        refs = self.get_refs(keys)
-        names = self._text.get_names((ref.paper, ref.number) for ref in refs.values())
-        return {key: names[ref.paper, ref.number] for key, ref in refs.items() if (ref.paper, ref.number) in names}
+        keys = {(ref.paper, ref.number): ref.key for ref in refs}
+        return {keys[equation]: name for equation, name in self._text.get_names(keys).items()}
 
     def match_name(self, text: str) -> str:
         """Return the name of an equation that a text is; see `Snapshot`."""

@@ -122,7 +122,8 @@ class QueryReader:
         if as_formula:
             return self._read_math(ReadQuery(text, "latex", alternatives=(("Read as words instead", "words"),)), typed)
         if as_words:
-            return self._read_words(ReadQuery(text, "words"), typed)
+            other = (("Read as a formula instead", "formula"),)
+            return ReadQuery(text, "words", words=typed[: LIMITS.query_words], alternatives=other)
         words, math = self._split(typed)
         if not math:
             return self._read_words(ReadQuery(text, "words"), words)

@@ -153,7 +153,7 @@ class MilvusSnapshot:
         """Return nothing: names are not pushed."""
         return set()
 
-    def get_names(self, keys: Iterable[int]) -> dict[int, str]:
+    def get_names(self, refs: Iterable[EquationRef]) -> dict[int, str]:
         """Return nothing: names are not pushed."""
         return {}
 
