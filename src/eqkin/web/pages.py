@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from datetime import date
 from functools import cache
 from itertools import count
 from typing import Annotated, Any, NamedTuple
@@ -21,8 +22,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from eqkin.errors import BadInput
+from eqkin.library.database import MANIFEST_NAME
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
+from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.models import PageSearch, Text
@@ -153,12 +156,15 @@ def _read_examples(engine: SearchEngine) -> list[Example]:
 
 
 def _describe_library(server: ServerState, years: dict[int, int]) -> list[str]:
-    """Return what the library holds, as short statements."""
+    """Return what the library holds and since when, as short statements."""
     with server.engine.backend.snapshot() as snapshot:
-        total = len(snapshot)
-    facts = [f"{total:,} equations"] if total else []
+        facts = [f"{len(snapshot):,} equations"] if len(snapshot) else []
+        if facts and isinstance(snapshot, LocalSnapshot):
+            (papers,) = snapshot.library.connection.execute("SELECT count(DISTINCT paper) FROM equations").fetchone()
+            changed = (snapshot.library.folder / MANIFEST_NAME).stat().st_mtime
+            facts += [f"{papers:,} papers", f"last changed on {date.fromtimestamp(changed):%-d %B %Y}"]
     if years:
-        facts.append(f"papers from {min(years)} to {max(years)}" if len(years) > 1 else f"papers from {min(years)}")
+        facts.insert(2, f"from the years {min(years)} to {max(years)}" if len(years) > 1 else f"from {min(years)}")
     return facts
 
 
