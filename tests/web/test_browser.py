@@ -292,7 +292,7 @@ def test_page_can_be_used_by_keyboard(page):
     expect(page.locator("#q")).to_be_focused()
     page.keyboard.type("a^2 + b^2 = c^2")
     page.keyboard.press("Enter")
-    expect(page.locator("#hit-1")).to_be_visible()
+    page.wait_for_url("**/search?**", wait_until="load")
     page.keyboard.press("j")
     expect(page.locator("#hit-1")).to_be_focused()
     page.keyboard.press("ArrowDown")
@@ -370,6 +370,7 @@ def test_page_meets_wcag_aa_and_fits_the_window(page, address):
     for width, scheme, rules in ((1280, "light", every), (1280, "dark", colours), (390, "light", every)):
         page.set_viewport_size({"width": width, "height": 844})
         page.emulate_media(color_scheme=scheme)
+        page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
         found = page.evaluate("rules => axe.run(document, rules)", rules)["violations"]
         assert not [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in found], (width, scheme)
         assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -150,6 +150,7 @@ async function send(file) {
 
 document.addEventListener("change", (event) => event.target.id === "file" && send(event.target.files[0]));
 
+addEventListener("resize", () => arrange());
 document.fonts.ready.then(() => {
   arrange();
   const here = document.querySelector(".here");
