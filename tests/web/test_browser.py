@@ -254,6 +254,38 @@ def test_actions_copy_latex_and_a_link(page):
     expect(page.locator(".here math").first).to_be_in_viewport()
 
 
+def test_more_appends_without_reordering(page):
+    page.goto(f"/search?q={quote(BAYES)}&k=5")
+    ids = "hits => hits.map((hit) => hit.dataset.id)"
+    before = {band: page.locator(f'[data-band="{band}"] .hit').evaluate_all(ids) for band in ("renamed", "similar")}
+    page.get_by_role("link", name="More", exact=True).click()
+    expect(page.locator("#count")).to_contain_text("hits 1 to 10")
+    for band, shown in before.items():
+        assert page.locator(f'[data-band="{band}"] .hit').evaluate_all(ids)[: len(shown)] == shown
+    every = page.locator(".hit").evaluate_all(ids)
+    assert len(every) == len(set(every)) == 10
+
+
+def test_draft_dropped_on_a_page_gives_similar_papers(page):
+    page.goto("/")
+    draft = r"\section{Bayes} The posterior is $$ P(A|B) = \frac{P(B|A) P(A)}{P(B)} $$"
+    page.locator("body").evaluate(
+        """(body, text) => {
+            const dataTransfer = new DataTransfer();
+            dataTransfer.items.add(new File([text], "draft.tex"));
+            body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+        }""",
+        draft,
+    )
+    expect(page.get_by_role("heading", level=2)).to_contain_text("similar to draft.tex")
+    page.locator(".related summary").first.click()
+    expect(page.locator(".related .pair math").first).to_be_visible()
+    page.goto("/draft")
+    page.locator("#file").set_input_files({"name": "empty.tex", "mimeType": "text/plain", "buffer": b"no formula"})
+    page.get_by_role("button", name="Find similar papers").click()
+    expect(page.get_by_role("alert")).to_contain_text("equation")
+
+
 def test_map_has_labels_hits_and_a_table(page):
     page.goto(f"/map?q={quote(BAYES)}")
     canvas = page.locator("canvas[data-drawn]")

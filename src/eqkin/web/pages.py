@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import jinja2
 import orjson
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, UploadFile
 from markupsafe import Markup
 from pydantic import ValidationError
 from starlette.requests import Request
@@ -27,6 +27,7 @@ from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
 from eqkin.search.local import LocalSnapshot
 from eqkin.search.results import HIT_RELATIONS, EquationRecord, Pairing, PaperPage, PaperRecord, Results
+from eqkin.web.api import find_for_draft
 from eqkin.web.errors import WebError, find_or_404
 from eqkin.web.models import PageSearch, Text
 from eqkin.web.service import ServerSettings, ServerState, State
@@ -281,6 +282,14 @@ async def show_map(server: State, q: Text = "") -> Response:
 async def show_draft(server: State) -> Response:
     """Show the form for a draft."""
     return HTMLResponse(server.render("draft.html", name="", related=[]))
+
+
+@router.post("/draft")
+async def show_papers_similar_to_draft(server: State, file: UploadFile) -> Response:
+    """Show the papers similar to a draft, which is not kept."""
+    content, name = await file.read(), file.filename or "the draft"
+    related = await server.queue.run(find_for_draft, server.engine, content, name)
+    return HTMLResponse(server.render("draft.html", name=name, related=related))
 
 
 @router.get("/reading")

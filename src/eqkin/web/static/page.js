@@ -140,15 +140,14 @@ for (const kind of ["dragover", "dragleave", "drop"]) {
 
 /** Show the papers similar to a file in place of the page. */
 async function send(file) {
-  const main = document.getElementById("main");
+  const [main, body] = [document.getElementById("main"), new FormData()];
+  body.append("file", file);
   main.replaceChildren(element("p", { role: "status" }, `Comparing ${file.name} …`));
-  const page = await load(`/draft?${new URLSearchParams({ name: file.name })}`, { method: "POST", body: file }).catch((error) => error.page);
+  const page = await load("/draft", { method: "POST", body }).catch((error) => error.page);
   main.replaceWith(document.adoptNode(page.getElementById("main")));
   document.getElementById("main").focus();
   arrange();
 }
-
-document.addEventListener("change", (event) => event.target.id === "file" && send(event.target.files[0]));
 
 addEventListener("resize", () => arrange());
 document.fonts.ready.then(() => {
