@@ -354,6 +354,22 @@ def test_paper_opens_at_its_equation_with_contents_and_related_papers(page):
     expect(page.get_by_role("heading", level=1)).not_to_have_text("Probability")
 
 
+def test_long_paper_loads_in_parts(page):
+    page.goto("/paper?key=atlas:probability")
+    numbers = "nodes => nodes.map((node) => Number(node.id.slice(3)))"
+    first = page.locator("article .hit").evaluate_all(numbers)
+    page.get_by_role("link", name="Further equations").click()
+    expect(page.get_by_role("link", name="Further equations")).to_have_count(0)
+    every = page.locator("article .hit").evaluate_all(numbers)
+    assert every[: len(first)] == first and len(every) > len(first)
+    assert len(every) == len(set(every))
+    page.goto(f"/paper?key=atlas:probability&at={every[-1]}#eq-{every[-1]}")
+    expect(page.locator(".here")).to_be_in_viewport()
+    page.get_by_role("link", name="Equations before these").click()
+    expect(page.get_by_role("link", name="Equations before these")).to_have_count(0)
+    assert page.locator("article .hit").evaluate_all(numbers) == every
+
+
 def test_wrong_addresses_and_filters_that_fit_nothing_have_helpful_pages(page):
     page.goto("/search?q=x&field=nothing")
     expect(page.locator(".nothing")).to_be_visible()

@@ -52,7 +52,7 @@ EXAMPLES = (  # kind of input, what is typed
     ("with wildcards", r"\frac{?a}{?a + ?b}"),
 )
 NO_FILTERS = {"field": (), "lang": (), "paper": (), "author": (), "from_year": None, "to_year": None}
-_PART_EQUATIONS = 60  # of a paper that are shown at a time
+_PART_EQUATIONS = 40  # of a paper that are shown at a time
 _RELATED_PAPERS = 6
 _STRIP_FIELDS = 8
 _SENTENCE_CHARS = 300
@@ -206,7 +206,7 @@ class ShownSection(NamedTuple):
 
     number: int
     heading: str
-    count: int  # of all its equations
+    total: int  # number of all its equations
     first: int  # the number of the first one within the paper's list
     equations: Sequence[EquationRecord]
 

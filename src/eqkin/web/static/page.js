@@ -95,6 +95,11 @@ async function addPart(event, link) {
   event.preventDefault();
   const page = await open(link);
   link.parentElement.replaceWith(...all("article > :not(.quiet)", page).filter((node) => node.querySelector("a.part") === null || node.textContent.trim() === link.textContent.trim()));
+  for (const [i, section] of all("article section").entries()) {
+    if (section.id !== all("article section")[i - 1]?.id) continue; // a section that was cut in two
+    section.querySelector("h2").remove();
+    section.removeAttribute("id");
+  }
   arrange();
 }
 
