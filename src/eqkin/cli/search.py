@@ -1,28 +1,31 @@
-"""`eqkin search`, `eqkin similar-papers`, `eqkin rank`: search a library, and rank formulas of any collection."""
+"""`eqkin search`, `show`, `open`, `similar-papers`, `rank`: search a library, and rank formulas of any collection."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eqkin.cli.console import emit, warn
+from eqkin.cli.console import count_noun, emit, warn
 from eqkin.cli.options import AsJson, Collection, Latex, LibraryFolder, Milvus, Model, open_engine
-from eqkin.cli.search_output import iter_csv_lines, iter_paper_lines, print_results
 from eqkin.errors import BadInput, EqkinError, LimitReached
-from eqkin.search.results import Filters, Results
 
 if TYPE_CHECKING:
     from eqkin.search.engine import SearchEngine
+    from eqkin.search.results import EquationRecord, Results
 
 _MAX_SUGGESTED_FIELDS = 12  # shown if none is similar to the one asked for
 _FILE_NAME = re.compile(r"[^\\${}^\n]+\.[A-Za-z]+")
 _YEAR_RANGE = re.compile(r"(\d{1,4})?(-)?(\d{1,4})?")
+
+EquationId = Annotated[
+    str, typer.Argument(metavar="ID", help="The equation's id, PAPER#NUMBER or PAPER#LABEL, as a search prints it.")
+]
 
 
 def search(
@@ -31,12 +34,16 @@ def search(
     query: Annotated[
         str,
         typer.Argument(
-            metavar="[LATEX]",
-            help="LaTeX or MathML, or a file of it (.tex, .txt, .mml, .xml); `-` reads one query per line.",
+            metavar="[QUERY]",
+            help="A formula (LaTeX, MathML), or a file of it (.tex, .txt, .mml, .xml); `-` reads one query per line.",
             show_default=False,
         ),
     ] = "",
+    like: Annotated[
+        str, typer.Option(metavar="ID", help="Find what is related to this equation of the library instead.")
+    ] = "",
     k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of hits.")] = 10,
+    offset: Annotated[int, typer.Option(min=0, help="Hits to skip: the next page of the same list.")] = 0,
     text: Annotated[
         str, typer.Option("--text", "-t", metavar="WORDS", help="Words to find in the text around the equation.")
     ] = "",
@@ -44,30 +51,37 @@ def search(
     year: Annotated[
         str, typer.Option(metavar="YEARS", help="Years of publication: 1995, 1990-2005, 1990- or -2005.")
     ] = "",
+    lang: Annotated[list[str] | None, typer.Option(help="Language, as in `en`; repeatable, one must match.")] = None,
     author: Annotated[
         list[str] | None, typer.Option(help="Part of an author's name; repeatable, all must match.")
     ] = None,
     paper: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Search only this paper; repeatable.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show which parts of a hit match the query.")] = False,
+    prose: Annotated[bool, typer.Option("--prose", help="Show the text around each hit.")] = False,
+    weak: Annotated[bool, typer.Option("--weak", help="Show weak hits, too.")] = False,
+    counts: Annotated[bool, typer.Option("--counts", help="Count equations of the same form by field.")] = False,
     every: Annotated[bool, typer.Option("--all", help="Show duplicates, and any number of hits per paper.")] = False,
     latex: Latex = False,
     milvus: Milvus = "",
     collection: Collection = "eqkin",
     model: Model = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV for spreadsheets.")] = False,
+    as_bibtex: Annotated[bool, typer.Option("--bibtex", help="Print the papers of the hits as BibTeX.")] = False,
+    as_trec: Annotated[
+        bool, typer.Option("--trec", help="Print a TREC run; with `-`, lines may be id, tab, query.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     r"""Find equations related to a formula, and the papers that contain them.
 
-    Finds the same formula in other letters or another notation, and larger formulas that contain it. Every hit says how
-    it is related to the query: same, rewritten (another notation), renamed, contains it, part of it, similar, or weak.
+    Hits come in bands that say how they are related to the query: the same, in other letters, written in another way,
+    containing it, a part of it, similar. Weak ones are folded away: `--weak` shows them.
 
     A wildcard, `?x` (one letter) or `\qvar{name}`, matches a whole operand; the same wildcard always matches the same,
     `?` alone may match something else each time.
 
     A query may also be words alone. In a query of a formula and words, the formula counts for three quarters. With `-`,
-    an unreadable line is reported on standard error and skipped; JSON is one line per query. A formula that begins with
-    a minus must come last, after `--`.
+    an unreadable line is reported on standard error and skipped; JSON is one line per query.
 
     Exit codes: 0 found, 1 nothing found, 2 wrong usage, 3 unreadable query or no index yet (`eqkin index`), 4 limit
     reached, 5 damaged library.
@@ -78,39 +92,53 @@ def search(
 
         eqkin search '\sum_{i<j} J_{ij} s_i s_j' --text 'neural network' --year 1980-1995 --explain
 
-        eqkin search '\frac{?a}{?a + ?b}'
+        eqkin search '\frac{?a}{?a + ?b}' --field ml --field statistics --counts
 
-        eqkin search --text 'harmonic oscillator' --csv > hits.csv
+        eqkin search --like 'atlas:probability#bayes' --prose
 
-        eqkin search - --json < formulas.txt
+        eqkin search '-\frac{\partial H}{\partial q}' -k 10 --offset 10
+
+        eqkin search --text 'harmonic oscillator' --bibtex > papers.bib
+
+        eqkin search - --trec < topics.tsv > run.txt
 
         eqkin search 'E = mc^2' --milvus http://localhost:19530
-
-        eqkin search -k 5 -- '-\frac{\partial H}{\partial q}'
     """
-    if as_csv and as_json:
-        raise typer.BadParameter("choose one of --csv and --json")
-    if not query.strip() and not text.strip():
-        raise typer.BadParameter("give a formula, --text WORDS, or both")
+    from eqkin.search.results import Filters
+
+    if as_csv + as_json + as_bibtex + as_trec > 1:
+        raise typer.BadParameter("choose one of --csv, --bibtex, --trec and --json")
+    if not (query.strip() or text.strip() or like):
+        raise typer.BadParameter("give a formula, --text WORDS, or both; or --like ID")
+    if query.strip() and like:
+        raise typer.BadParameter("give a formula or --like ID, not both")
     first, last = _parse_years(year)
-    filters = Filters(tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()))
+    filters = Filters(
+        tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()), languages=tuple(lang or ())
+    )
+    options = {"k": k, "offset": offset, "text": text, "filters": filters, "group": not every, "fold": not every}
+    options |= {"explain": explain, "facets": counts}
     is_batch = query == "-"
     found, hits, missing, problems = 0, 0, 0, list[EqkinError]()
 
-    def show(results: Results) -> None:
+    def show(results: Results, topic: str) -> None:
+        from eqkin.cli import output
+        from eqkin.search.exports import list_papers, to_bibtex
+
         if as_csv:
-            for line in iter_csv_lines(results, header=found == 1):
-                typer.echo(line, nl=False)
+            typer.echo("".join(output.iter_csv_lines(results, header=found == 1)), nl=False)
+        elif as_bibtex:
+            typer.echo(to_bibtex(list_papers(results.hits)), nl=False)
+        elif as_trec:
+            typer.echo("".join(f"{line}\n" for line in output.iter_trec_lines(results, topic)), nl=False)
         else:
-            titled = is_batch or not results.hits
-            print_results(results, latex=latex, titled=titled, filtered=filters != Filters())
+            titled, filtered = is_batch or not results.hits, filters != Filters()
+            output.print_results(results, latex=latex, titled=titled, filtered=filtered, prose=prose, weak=weak)
 
     with open_engine(context, library, milvus, collection, model) as engine:
-        for line in _iter_stdin_lines() if is_batch else [_read_formula(query)]:
+        for topic, line in _iter_topics(as_trec) if is_batch else [("1", _read_formula(query))]:
             try:
-                results = engine.search(
-                    line, k=k, text=text, filters=filters, group=not every, fold=not every, explain=explain
-                )
+                results = engine.find_similar(like, **options) if like else engine.search(line, **options)
             except (BadInput, LimitReached) as error:
                 if not is_batch:
                     raise
@@ -118,7 +146,7 @@ def search(
                 typer.secho(f"eqkin: {line[:200]!r}: {error}", err=True, fg="red")
                 continue
             found, hits, missing = found + 1, hits + len(results.hits), results.missing
-            emit(results, as_json, lambda results=results: show(results))  # type: ignore[misc]
+            emit(results, as_json, lambda results=results, topic=topic: show(results, topic))  # type: ignore[misc]
         if not hits:
             _suggest_fields(field or [], engine)
         if found and not missing and not getattr(engine.backend, "complete", True):
@@ -156,11 +184,101 @@ def _read_formula(query: str) -> str:
     return query
 
 
-def _iter_stdin_lines() -> Iterable[str]:
-    for raw in sys.stdin.buffer:
+def _iter_topics(named: bool) -> Iterator[tuple[str, str]]:
+    """Yield the queries of standard input, each with its number; `named`: an id and a tab may come before a query."""
+    for number, raw in enumerate(sys.stdin.buffer, 1):
         line = raw.decode("utf-8", "replace").strip()
-        if line:
-            yield line
+        name, tab, query = line.partition("\t")
+        if named and tab and len(name.split()) == 1:
+            yield name, query.strip()
+        elif line:
+            yield str(number), line
+
+
+def show(
+    context: typer.Context,
+    equation: EquationId,
+    library: LibraryFolder,
+    milvus: Milvus = "",
+    collection: Collection = "eqkin",
+    model: Model = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one equation: its formula, LaTeX, name, number, paper, the text around it, and how many are of its form.
+
+    Exit codes: 0 shown, 3 there is no such equation.
+
+    **Example**
+
+        eqkin show atlas:probability#bayes
+    """
+    from eqkin.cli.output import format_formula, format_paper_name, format_prose, strip_control_chars
+
+    with open_engine(context, library, milvus, collection, model) as engine:
+        record = engine.get_equation(equation)
+        kin = engine.find_similar(equation, k=1, facets=True) if record.tree >= 0 else None
+    same = kin.same if kin is not None else None
+
+    def render() -> None:
+        typer.secho(format_formula(record), bold=True)
+        typer.echo(strip_control_chars(" ".join(record.latex.split())))
+        place = " · ".join(filter(None, (format_paper_name(record.paper), record.section, record.label, record.id)))
+        typer.secho(strip_control_chars(place), dim=True)
+        typer.echo(strip_control_chars(find_address(record)))
+        if text := format_prose(record, chars=400):
+            typer.echo(text)
+        if kin is not None and same is not None:
+            fields = ", ".join(f"{facet.value} {facet.same:,}" for facet in kin.fields if facet.same)
+            others = f"{count_noun(same, 'other equation')} of this form" + (f": {fields}" if fields else "")
+            typer.echo(strip_control_chars(f"{others}; `eqkin search --like {record.id}` finds related ones"))
+
+    emit({"equation": record, "address": find_address(record), "same": same}, as_json, render)
+
+
+def open_equation(
+    context: typer.Context,
+    equation: EquationId,
+    library: LibraryFolder,
+    page: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Open it on the page of this server instead, as in http://127.0.0.1:8017."),
+    ] = "",
+    only_print: Annotated[bool, typer.Option("--print", help="Print the address instead of opening it.")] = False,
+    milvus: Milvus = "",
+    collection: Collection = "eqkin",
+    model: Model = None,
+) -> None:
+    """Open the paper of an equation where it comes from: at arXiv, by its DOI, or its file.
+
+    Exit codes: 0 opened, 3 there is no such equation, or its source cannot be opened.
+
+    **Examples**
+
+        eqkin open 'arxiv:1706.03762#0'
+
+        eqkin open atlas:probability#bayes --page http://127.0.0.1:8017
+    """
+    with open_engine(context, library, milvus, collection, model) as engine:
+        record = engine.get_equation(equation)
+    address = find_address(record)
+    if page:
+        from urllib.parse import urlencode
+
+        place = {"key": record.paper.key, "at": record.id.rpartition("#")[2]}
+        address = f"{page.rstrip('/')}/paper?{urlencode(place)}"
+    if only_print:
+        typer.echo(address)
+    elif not address.startswith(("http://", "https://")) and not Path(address).exists():
+        raise BadInput(f"{record.paper.key} comes from {address}, which cannot be opened; --page opens a server's page")
+    elif typer.launch(address):
+        raise BadInput(f"no program opens {address}; --print prints it")
+
+
+def find_address(equation: EquationRecord) -> str:
+    """Return the address of an equation's paper: on the web if it is known, else where it was read from."""
+    from eqkin.search.exports import find_url
+
+    return find_url(equation.paper) or equation.paper.origin
 
 
 def similar_papers(
@@ -190,10 +308,19 @@ def similar_papers(
         eqkin similar-papers arxiv:1706.03762 -k 5 --json
     """
     with open_engine(context, library, milvus, collection, model) as engine:
-        find = engine.find_similar_papers if engine.has_paper(paper) else engine.find_papers_similar_to_draft
-        hits = find(paper, k)
+        known = engine.has_paper(paper)
+        if not known and "#" in paper and engine.has_paper(paper.rpartition("#")[0]):
+            known, paper = True, paper.rpartition("#")[0]  # the id of an equation
+        try:
+            hits = engine.find_similar_papers(paper, k) if known else engine.find_papers_similar_to_draft(paper, k)
+        except BadInput as error:
+            if known:
+                raise
+            raise BadInput(f"{error}; a paper of the library is given by its key, as in `arxiv:1706.03762`") from error
 
     def render() -> None:
+        from eqkin.cli.output import iter_paper_lines
+
         for line in iter_paper_lines(hits, latex=latex):
             typer.echo(line)
 

@@ -1,4 +1,4 @@
-"""Results for a terminal and for a spreadsheet."""
+"""Search results for people, spreadsheets and evaluation tools."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Console
-from rich.text import Text
+import typer
 
+from eqkin.cli.console import count_noun, warn
 from eqkin.cli.unicode import to_unicode
 from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
 from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_mathml
@@ -20,7 +20,18 @@ _CSV_COLUMNS = (
     "rank", "score", "similarity", "words", "id", "latex", "section", "paper", "title", "authors", "year", "fields",
     "same", "more", "query", "relation",
 )  # fmt: skip
+_BAND_TITLES = {
+    "same": "The same",
+    "renamed": "In other letters",
+    "rewritten": "Written in another way",
+    "contains": "Contains it",
+    "part of": "Part of it",
+    "similar": "Similar",
+    "weak": "Weak",
+}
 _MAX_EXPLAINED_PARTS = 6
+_MAX_SHOWN_FIELDS = 8
+_PROSE_CHARS = 100  # on each side of an equation
 _MIN_SYMBOL_RUN = 3  # neighbours that make a part if all of them are single symbols
 # these can take control of a terminal, or reverse text
 _CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -30,7 +41,7 @@ def iter_csv_lines(results: Results, *, header: bool) -> Iterator[str]:
     """Yield results as CSV; a cell that a spreadsheet would evaluate as a formula is escaped."""
     if header:
         yield _format_csv_line(_CSV_COLUMNS)
-    for rank, hit in enumerate(results.hits, 1):
+    for rank, hit in enumerate(results.hits, results.offset + 1):
         equation, paper = hit.equation, hit.equation.paper
         yield _format_csv_line(
             (
@@ -49,6 +60,16 @@ def _format_csv_line(cells: Sequence[object]) -> str:
     return line.getvalue()
 
 
+def iter_trec_lines(results: Results, topic: str, tag: str = "eqkin") -> Iterator[str]:
+    """Yield lines `topic Q0 id rank score tag`; scores never rise, since tools sort by them."""
+    best = [hit.score for hit in results.hits]
+    for at in range(len(best) - 2, -1, -1):
+        best[at] = max(best[at], best[at + 1])
+    for rank, (hit, score) in enumerate(zip(results.hits, best, strict=True), results.offset + 1):
+        name = re.sub(r"\s", "%20", hit.equation.id)
+        yield f"{topic} Q0 {name} {rank} {score:.6f} {tag}"
+
+
 def strip_control_chars(text: str) -> str:
     """Replace characters that would control the terminal by a mark."""
     return _CONTROL_CHARS.sub("\ufffd", text)
@@ -58,38 +79,77 @@ def _describe_query(results: Results) -> str:
     return " ".join(filter(None, (results.latex or to_unicode(results.mathml), results.text)))
 
 
-def print_results(results: Results, *, latex: bool, titled: bool, filtered: bool = False) -> None:
-    """Print results as a list: score and formula, then paper and section."""
-    console = Console(highlight=False, markup=False, emoji=False)
+def print_results(
+    results: Results, *, latex: bool, titled: bool, filtered: bool = False, prose: bool = False, weak: bool = False
+) -> None:
+    """Print results in bands: formula, then name, paper and section.
+
+    Args:
+        results: What was found.
+        latex: Show formulas in LaTeX rather than Unicode.
+        titled: Print the query first.
+        filtered: The search had filters, which an empty list mentions.
+        prose: Show the text around each equation.
+        weak: Show weak hits rather than their number.
+    """
     if titled:
         asked = strip_control_chars(_describe_query(results))
         nothing = f"nothing found for {asked}" + (" with these filters" if filtered else "")
-        console.print(f"\n{asked}" if results.hits else nothing, style="bold")
+        typer.secho(f"\n{asked}" if results.hits else nothing, bold=True)
     if results.lacks_form:
-        Console(stderr=True).print("no formula of this form was found; these are the nearest", style="yellow")
-    width = max(len(str(len(results.hits))), 2)
-    for rank, hit in enumerate(results.hits, 1):
-        indent = " " * (width + 8)
-        formula = Text(f"{rank:>{width}}  {hit.score:.3f} ", style="cyan")
-        formula.append(_format_formula(hit.equation, latex), style="default")
-        console.print(formula, soft_wrap=True)
-        parts = [hit.relation, format_paper_name(hit.equation.paper), hit.equation.section, hit.equation.id]
-        parts += [f"the same in {len(hit.same)} more"] if hit.same else []
-        parts += [f"{hit.more} more from this paper"] if hit.more else []
-        place = strip_control_chars(" · ".join(part for part in parts if part))
-        console.print(f"{indent}{place}", style="dim", soft_wrap=True)
-        for line in _iter_explanation(results, hit):
-            console.print(f"{indent}{line}", style="green", soft_wrap=True)
+        warn("no formula of this form was found; these are the nearest")
+    _print_counts(results)
+    ranks = {id(hit): rank for rank, hit in enumerate(results.hits, results.offset + 1)}
+    for relation, hits in results.bands:
+        if relation == "weak":
+            typer.secho(f"nothing {'close' if results.nothing_close else 'closer'} in this library", bold=True)
+            if not weak:
+                typer.echo(f"{count_noun(len(hits), 'weaker hit')}: --weak shows {'them' if len(hits) > 1 else 'it'}")
+                continue
+        elif relation:
+            typer.secho(_BAND_TITLES.get(relation, relation.capitalize()), bold=True)
+        for hit in hits:
+            _print_hit(results, hit, ranks[id(hit)], latex=latex, prose=prose)
     if results.missing:
-        Console(stderr=True).print(
-            f"{results.missing:,} equations have no vectors yet and were not searched; run `eqkin index`",
-            style="yellow",
-        )
+        warn(f"{results.missing:,} equations have no vectors yet and were not searched; run `eqkin index`")
 
 
-def _format_formula(equation: EquationRecord, latex: bool) -> str:
+def _print_counts(results: Results) -> None:
+    """Print how many equations of the query's form each field has, if they were counted."""
+    if results.same is not None:
+        fields = [f"{facet.value} {facet.same:,}" for facet in results.fields[:_MAX_SHOWN_FIELDS] if facet.same]
+        shown = f": {', '.join(fields)}" if fields else ""
+        typer.echo(strip_control_chars(f"{count_noun(results.same, 'equation')} of this form{shown}"))
+    elif results.fields:
+        fields = [f"{facet.value} {facet.pool:,}" for facet in results.fields[:_MAX_SHOWN_FIELDS] if facet.pool]
+        typer.echo(strip_control_chars(f"among the best candidates: {', '.join(fields)}"))
+
+
+def _print_hit(results: Results, hit: Hit, rank: int, *, latex: bool, prose: bool) -> None:
+    equation, indent = hit.equation, " " * 10
+    typer.echo(typer.style(f"{rank:>2}  {hit.score:.3f} ", fg="cyan") + format_formula(equation, latex))
+    parts = [hit.name or "", format_paper_name(equation.paper), equation.section, equation.id]
+    parts += [f"the same in {len(hit.same)} more"] if hit.same else []
+    parts += [f"{hit.more} more from this paper"] if hit.more else []
+    typer.secho(indent + strip_control_chars(" · ".join(part for part in parts if part)), dim=True)
+    if prose and (text := format_prose(equation, latex)):
+        typer.echo(indent + text)
+    for line in _iter_explanation(results, hit):
+        typer.secho(indent + line, fg="green")
+
+
+def format_formula(equation: EquationRecord, latex: bool = False) -> str:
+    """Format an equation in one line of Unicode, or as LaTeX."""
     text = "" if latex else to_unicode(equation.mathml)
     return strip_control_chars(text or " ".join(equation.latex.split()))
+
+
+def format_prose(equation: EquationRecord, latex: bool = False, chars: int = _PROSE_CHARS) -> str:
+    """Format an equation within the text around it, in one line."""
+    before, after = " ".join(equation.before.split()), " ".join(equation.after.split())
+    before = before if len(before) <= chars else "…" + before[-chars:].partition(" ")[2]
+    after = after if len(after) <= chars else after[:chars].rpartition(" ")[0] + "…"
+    return strip_control_chars(f"{before} [{format_formula(equation, latex)}] {after}".strip()) if before or after else ""
 
 
 def format_paper_name(paper: PaperRecord) -> str:
@@ -167,5 +227,5 @@ def iter_paper_lines(hits: Iterable[PaperHit], *, latex: bool) -> Iterator[str]:
     for rank, hit in enumerate(hits, 1):
         yield strip_control_chars(f"{rank:>2}  {hit.score:.3f} {format_paper_name(hit.paper)} · {hit.paper.key}")
         for ours, theirs, cosine in hit.pairs:
-            yield f"          {cosine:.3f}  {_format_formula(ours, latex)}"
-            yield f"              ~  {_format_formula(theirs, latex)}"
+            yield f"          {cosine:.3f}  {format_formula(ours, latex)}"
+            yield f"              ~  {format_formula(theirs, latex)}"
