@@ -75,7 +75,7 @@ def test_add_stats_verify_export_work_together(tmp_path: Path) -> None:
     assert line["section"] == "Note"
     assert "converted (0 degraded)" in runner.invoke(app, ["add", "atlas:", "--library", library]).stdout
     removed = runner.invoke(app, ["add", "--remove", str(tmp_path / "note.md"), "--library", library])
-    assert "1 papers removed" in removed.stdout
+    assert "1 paper removed" in removed.stdout
 
 
 def test_verify_of_a_damaged_library_exits_with_one(tmp_path: Path) -> None:

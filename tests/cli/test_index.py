@@ -63,7 +63,7 @@ def test_papers_are_added_while_another_process_updates_the_index(tmp_path: Path
     with WriterLock(library / "index"):
         added = runner.invoke(app, ["add", str(_note(tmp_path, "two")), "-l", str(library)])
     assert added.exit_code == 0
-    assert "1 papers added" in added.stdout
+    assert "1 paper added" in added.stdout
     assert "cannot be searched yet" in added.stderr
     assert _eqkin("index", "-l", library)["embedded"] == 1
 

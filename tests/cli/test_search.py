@@ -44,6 +44,83 @@ def test_search_prints_formula_score_paper_and_section(library):
     assert r"P(A \mid B) = \frac{P(B \mid A)\,P(A)}{P(B)}" in _run("search", BAYES, "-l", library, "--latex").stdout
 
 
+def test_search_prints_hits_in_bands_and_folds_weak_ones(library):
+    shown = _run("search", BAYES, "-l", library, "-k", "60").stdout.splitlines()
+    titles = [line for line in shown if line and not line.startswith(" ") and not line[:1].isdecimal()]
+    assert titles == ["In other letters", "Contains it", "Similar", "nothing closer in this library"]
+    weak = int(shown[-1].partition(" ")[0])
+    assert shown[-1] == f"{weak} weaker hits: --weak shows them"
+    every = _run("search", BAYES, "-l", library, "-k", "60", "--weak").stdout.splitlines()
+    assert len(every) == len(shown) - 1 + 2 * weak
+    ranks = [int(line.split()[0]) for line in every if line[2:4] == "  " and line[:2].strip().isdecimal()]
+    assert sorted(ranks) == list(range(1, 61))
+
+
+def test_search_says_that_nothing_is_close(library):
+    shown = _run("search", r"\aleph \bowtie \Join_{\wp}^{\hslash} \mho", "-l", library, "-k", "3").stdout
+    assert shown == "nothing close in this library\n3 weaker hits: --weak shows them\n"
+
+
+def test_search_continues_a_list_at_an_offset(library):
+    whole = _run("search", BAYES, "-l", library, "-k", "6", "--csv").stdout.splitlines()
+    rest = _run("search", BAYES, "-l", library, "-k", "3", "--offset", "3", "--csv").stdout.splitlines()
+    assert rest[1:] == whole[4:] and rest[1].startswith("4,")
+
+
+def test_search_by_id_finds_others(library):
+    found = json.loads(_run("search", "--like", "atlas:probability#bayes", "-l", library, "--json").stdout)
+    names = [hit["equation"]["id"] for hit in found["hits"]]
+    assert len(names) == 10 and "atlas:probability#4" not in names
+    assert _run("search", "x", "--like", "atlas:probability#bayes", "-l", library).exit_code == 2
+
+
+def test_search_shows_prose_and_counts_on_request(library):
+    shown = _run("search", r"P(A|B) = \frac{P(B|A) P(A)}{P(B)}", "-l", library, "-k", "1", "--prose", "--counts").stdout
+    assert shown.startswith("1 equation of this form: probability 1\n")
+    assert "it reads as follows. [P(A ∣ B) = (P(B ∣ A)P(A))/(P(B))] The Borel-Cantelli lemma" in shown
+
+
+def test_search_writes_a_trec_run(library):
+    lines = _run("search", "-", "-l", library, "-k", "5", "--trec", stdin=f"q7\t{BAYES}\nx^2\n").stdout.splitlines()
+    rows = [line.split() for line in lines]
+    assert [row[0] for row in rows] == ["q7"] * 5 + ["2"] * 5
+    assert [row[3] for row in rows] == list("12345") * 2 and {row[5] for row in rows} == {"eqkin"}
+    scores = [float(row[4]) for row in rows[:5]]
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_search_writes_bibtex(library):
+    shown = _run("search", r"-\Omega_9", "-l", library, "--year", "1999", "--bibtex").stdout
+    assert shown.startswith("@misc{evil1999sum,\n  title = {{=SUM(A1)}},\n  author = {@evil},\n  year = {1999},")
+
+
+@pytest.mark.parametrize("formula", ["-x", "-kx", r"-\frac{k}{l}", "-t^2/2", "-5", r"-\hbar^2"])
+def test_formulas_may_begin_with_a_minus(library, formula):
+    found = json.loads(_run("search", formula, "-l", library, "-k", "1", "--json").stdout)
+    assert found["latex"].strip() == formula
+    assert _run("convert", formula).stdout.startswith("<math")
+    assert len(json.loads(_run("search", "x", "-k2", "-l", library, "--json").stdout)["hits"]) == 2
+
+
+def test_show_prints_formula_latex_paper_context_and_counts(library):
+    shown = _run("show", "atlas:probability#bayes", "-l", library).stdout.splitlines()
+    assert shown[0] == "P(A ∣ B) = (P(B ∣ A)P(A))/(P(B))"
+    assert shown[1] == r"P(A \mid B) = \frac{P(B \mid A)\,P(A)}{P(B)}"
+    assert shown[2].endswith("Probability · Events and conditioning · bayes · atlas:probability#4")
+    assert "Bayes' theorem inverts" in shown[4]
+    assert shown[5].startswith("0 other equations of this form; `eqkin search --like atlas:probability#4`")
+    described = json.loads(_run("show", "atlas:probability#4", "-l", library, "--json").stdout)
+    assert (described["equation"]["label"], described["same"]) == ("bayes", 0)
+    assert isinstance(_run("show", "atlas:probability#nope", "-l", library).exception, BadInput)
+
+
+def test_open_prints_the_address_of_the_source_or_of_the_page(library):
+    assert _run("open", "atlas:probability#4", "--print", "-l", library).stdout == "atlas/probability.tex\n"
+    page = _run("open", "atlas:probability#4", "--print", "-l", library, "--page", "http://127.0.0.1:8017/").stdout
+    assert page == "http://127.0.0.1:8017/paper?key=atlas%3Aprobability&at=4\n"
+    assert "cannot be opened" in str(_run("open", "atlas:probability#4", "-l", library).exception)
+
+
 def test_search_explains_with_pairs_of_parts(library):
     shown = _run("search", BAYES, "-l", library, "-k", "3", "--explain").stdout
     assert "(P(d ∣ s)P(s))/(P(d))  ~  (P(B ∣ A)P(A))/(P(B))" in shown
@@ -61,8 +138,6 @@ def test_search_shows_what_wildcards_match(library, query):
 
 def test_search_prints_results_as_json(library):
     found = json.loads(_run("search", BAYES, "-l", library, "-k", "2", "--json", "--text", "events").stdout)
-    scores = [hit["score"] for hit in found["hits"]]
-    assert scores == sorted(scores, reverse=True)
     assert "atlas:probability" in {hit["equation"]["paper"]["key"] for hit in found["hits"]}
     assert {"conversion", "embedding", "candidates", "records"} <= set(found["seconds"])
 
@@ -90,7 +165,7 @@ def test_search_warns_of_equations_that_are_not_indexed(library, monkeypatch):
 
 
 def test_csv_escapes_spreadsheet_formulas(library):
-    result = _run("search", "-l", library, "-k", "1", "--csv", "--year", "1999", "--", r"-\Omega_9")
+    result = _run("search", "-l", library, "-k", "1", "--csv", "--year", "1999", r"-\Omega_9")
     (row,) = csv.DictReader(io.StringIO(result.stdout))
     assert row["title"] == "'=SUM(A1)"
     assert row["authors"] == "'@evil"
@@ -120,6 +195,8 @@ def test_search_strips_control_characters_of_titles(tmp_path):
         (["search", "x", "-k", "0"], 2),
         (["search", "x", "--year", "soon"], 2),
         (["search", "x", "--csv", "--json"], 2),
+        (["search", "x", "--trec", "--bibtex"], 2),
+        (["search", "x", "--offset", "-1"], 2),
         (["similar-papers", "atlas:quantum"], 0),
     ],
 )
@@ -163,7 +240,8 @@ def test_similar_papers_of_a_draft(library, tmp_path):
     (tmp_path / "d.md").write_text(f"# Draft\n\n$$ {BAYES} $$\n")
     shown = _run("similar-papers", str(tmp_path / "d.md"), "-l", library, "-k", "2")
     assert "Probability · atlas:probability" in shown.stdout
-    listed = json.loads(_run("similar-papers", "atlas:quantum", "-l", library, "-k", "2", "--json").stdout)
+    listed = json.loads(_run("similar-papers", "atlas:quantum#3", "-l", library, "-k", "2", "--json").stdout)
+    assert "nor the id of an equation, nor a file" in str(_run("similar-papers", "nope", "-l", library).exception)
     assert len(listed) == 2 and listed[0]["pairs"]
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from eqkin.cli import app
-from eqkin.cli.console import ProgressDisplay
+from eqkin.cli.progress import ProgressDisplay
 
 runner = CliRunner()
 

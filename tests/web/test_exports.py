@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from eqkin.search.exports import export_results
 from eqkin.search.results import EquationRecord, Hit, PaperRecord, Results
-from eqkin.web.exports import export_results
 
 QUERY = {"q": r"\Xi_{evil} = 1", "k": 20}
 
@@ -73,6 +73,33 @@ def test_export_marks_arxiv_papers():
     (entry,) = entries(export_results(results(paper), "bibtex")[0].decode()).values()
     assert (entry["eprint"], entry["archiveprefix"]) == ("1706.03762", "arXiv")
     assert b"UR  - https://arxiv.org/abs/1706.03762\r\n" in export_results(results(paper), "ris")[0]
+
+
+@pytest.mark.parametrize(
+    ("paper", "key"),
+    [
+        (
+            PaperRecord("record:948b", "A Mathematical Theory", ("Claude E. Shannon",), 1948, (), ""),
+            "shannon1948mathematical",
+        ),
+        (
+            PaperRecord("k", r"On \(\frac{x}{y}\)-spaces", ("Schrödinger, Erwin", "B"), 1926, (), ""),
+            "schrodinger1926spaces",
+        ),
+        (PaperRecord("k", "Notes on the brain", (), None, (), ""), "notesbrain"),
+        (PaperRecord("record:1", "", (), None, (), ""), "paper"),
+    ],
+)
+def test_bibtex_keys_are_author_year_and_word(paper, key):
+    assert list(entries(export_results(results(paper), "bibtex")[0].decode())) == [key]
+
+
+def test_bibtex_keeps_formulas_of_titles():
+    titles = (r"On \(\frac{x_1}{y}\) & more", r"\(}\) \({\) \(a$b\)")
+    papers = [PaperRecord(f"k{i}", title, (), None, (), "") for i, title in enumerate(titles)]
+    first, second = entries(export_results(results(*papers), "bibtex")[0].decode()).values()
+    assert first["title"] == r"{On $\frac{x_1}{y}$ \& more}"
+    assert second["title"].count("{") == second["title"].count("}")
 
 
 def test_export_does_not_mark_files_named_like_arxiv_papers():

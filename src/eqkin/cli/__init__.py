@@ -2,20 +2,96 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from eqkin.cli import build, convert, evaluate, finetune, library, search, serve, train
 from eqkin.cli.console import EXIT_CODES as EXIT_CODES
 from eqkin.cli.console import run_app
 
+_COMMANDS = {  # name: module and function; a module is imported when one of its commands is needed
+    "add": "build.add",
+    "index": "build.index",
+    "search": "search.search",
+    "show": "search.show",
+    "open": "search.open_equation",
+    "similar-papers": "search.similar_papers",
+    "rank": "search.rank",
+    "serve": "serve.serve",
+    "push": "build.push",
+    "stats": "library.stats",
+    "verify": "library.verify",
+    "export": "library.export",
+    "convert": "convert.convert",
+    "demo": "serve.demo",
+    "train": "train.train",
+    "finetune": "train.finetune",
+    "evaluate": "evaluate.app",
+}
+_NEEDS_ARGUMENTS = ("add", "show", "open", "similar-papers", "push")
+_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+class _FormulaCommand(TyperCommand):
+    """A command whose arguments may begin with a minus: only its own options are options."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        short = {name for param in self.get_params(ctx) for name in param.opts if len(name) == 2}
+        end = args.index("--") if "--" in args else len(args)
+
+        def is_formula(argument: str) -> bool:
+            if not argument.startswith("-") or argument.startswith("--") or argument == "-" or argument in short:
+                return False
+            return argument[:2] not in short or not argument[2:].strip("=").isdecimal()
+
+        marked = [f" {argument}" if is_formula(argument) else argument for argument in args[:end]]
+        return super().parse_args(ctx, marked + args[end:])
+
+
+class _LazyCommands(Mapping[str, Any]):
+    """The commands by name, made when they are looked up."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            module, _, function = _COMMANDS[name].partition(".")
+            command = getattr(import_module(f"eqkin.cli.{module}"), function)
+            if not isinstance(command, typer.Typer):
+                single = typer.Typer(add_completion=False, rich_markup_mode="markdown", context_settings=_SETTINGS)
+                cls = _FormulaCommand if name in ("search", "convert") else None
+                single.command(name, cls=cls, no_args_is_help=name in _NEEDS_ARGUMENTS)(command)
+                command = single
+            self._made[name] = typer.main.get_command(command)
+            self._made[name].name = name
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+class _LazyGroup(TyperGroup):
+    """A group whose commands are imported when they are needed, so that each one starts quickly."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Mapping[str, Any] = _LazyCommands()  # type: ignore[assignment]
+
+
 app = typer.Typer(
     name="eqkin",
+    cls=_LazyGroup,
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_SETTINGS,
     help="""eqkin is a search engine for equations: it finds related equations, and the papers that contain them.
 
 Start with `eqkin demo`, or `eqkin add` a folder of your own papers.
@@ -24,14 +100,6 @@ Exit codes: 0 done, 1 nothing found (`search`, `similar-papers`) or something is
 usage, 3 bad input, 4 limit reached, 5 damaged data, 6 library busy, 7 disk full or read-only, 8 training failed,
 9 a server does not answer, 130 interrupted (143 by SIGTERM).""",
 )
-_NEEDS_ARGUMENTS = (build.add, search.similar_papers, build.push)
-for _command in (
-    *(build.add, build.index, search.search, search.similar_papers, search.rank, serve.serve, build.push),
-    *(library.stats, library.verify, library.export, convert.convert, serve.demo, train.train, finetune.finetune),
-):
-    _name = _command.__name__.replace("_", "-")
-    app.command(_name, no_args_is_help=_command in _NEEDS_ARGUMENTS)(_command)
-app.add_typer(evaluate.app, name="evaluate")
 
 
 def _print_version(value: bool) -> None:

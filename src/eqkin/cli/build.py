@@ -11,8 +11,9 @@ import typer
 
 from eqkin.api import Library
 from eqkin.backends import open_executor
-from eqkin.cli.console import ProgressDisplay, emit, print_problems, stop_politely, warn
+from eqkin.cli.console import count_noun, emit, print_problems, stop_politely, warn
 from eqkin.cli.options import DEFAULT_JOBS, AsJson, ExecutorName, ExecutorOption, Jobs, LibraryFolder, RayAddress
+from eqkin.cli.progress import ProgressDisplay
 from eqkin.errors import BadInput, CorruptData, LibraryBusy
 from eqkin.executor import Executor
 from eqkin.index import UpdateReport, load_encoder, update_index
@@ -80,7 +81,7 @@ def add(
     """
     if remove:
         removed = _remove_papers(library, sources, jobs, index)
-        emit({"removed": removed}, as_json, lambda: typer.echo(f"{removed:,} papers removed"))
+        emit({"removed": removed}, as_json, lambda: typer.echo(f"{count_noun(removed, 'paper')} removed"))
         return
     for source in sources:  # a misspelt one is refused before a library is made
         open_source(source)
@@ -148,11 +149,12 @@ def _print_added(report: AddReport, seconds: float, cluster: str, indexed: Updat
     equations = report.equations
     found = sum(count for status, count in equations.items() if status != "diagram")
     failed = sum(report.failed.values())
-    typer.echo(f"{report.papers:,} papers added or replaced, {report.unchanged:,} unchanged, {failed:,} failed")
+    papers = count_noun(report.papers, "paper")
+    typer.echo(f"{papers} added or replaced, {report.unchanged:,} unchanged, {failed:,} failed")
     if found:
         converted = equations["converted"] + equations["degraded"]
         typer.echo(
-            f"{found:,} equations: {converted / found:.1%} converted ({equations['degraded']:,} degraded), "
+            f"{count_noun(found, 'equation')}: {converted / found:.1%} converted ({equations['degraded']:,} degraded), "
             f"{equations['failed']:,} failed, {equations['diagram']:,} diagrams not counted; "
             f"{found / seconds:,.0f} equations/s"
         )
@@ -162,8 +164,9 @@ def _print_added(report: AddReport, seconds: float, cluster: str, indexed: Updat
         warn("nothing there that can be read; PDFs cannot be read: give their LaTeX sources")
     if indexed:
         typer.echo(describe_update(indexed))
-    for reason, count in report.skipped.most_common(5):
-        typer.echo(f"skipped: {count:,} x {reason}")
+    for reason, count in report.skipped.most_common():
+        kind, colon, why = reason.partition(":")
+        typer.echo(f"skipped: {count_noun(count, kind)}{colon}{why}" if colon else f"skipped: {count:,} x {reason}")
     print_problems(report.problems, "failed", "--json lists up to 200")
 
 

@@ -1,4 +1,4 @@
-"""Terminal helpers of all commands: output for people or programs, warnings, progress, errors as exit codes."""
+"""Terminal helpers of all commands: output for people or programs, warnings, errors as exit codes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,6 @@ from contextlib import contextmanager, suppress
 
 import orjson
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeElapsedColumn, TimeRemainingColumn
-from rich.table import Column
-from rich.text import Text
 
 from eqkin.errors import (
     BadInput,
@@ -73,6 +69,11 @@ def guard_output() -> Iterator[None]:
         raise StorageFailed(f"the output could not be written ({error.strerror or error})") from error
 
 
+def count_noun(number: int, noun: str) -> str:
+    """Return a number with a noun in singular or plural: "1 paper", "2,000 papers"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def warn(message: str) -> None:
     """Print a warning on standard error."""
     typer.secho(f"eqkin: {message}", err=True, fg="yellow")
@@ -95,70 +96,3 @@ def stop_politely(message: str) -> Iterator[None]:
     except KeyboardInterrupt:
         warn(f"stopped; {message}")
         raise typer.Exit(130) from None
-
-
-class _LiveText(ProgressColumn):
-    """A text that is recomputed at every refresh, so that it is up to date while nothing happens."""
-
-    max_refresh = 0.5
-
-    def __init__(self, describe: Callable[[], str], table_column: Column) -> None:
-        super().__init__(table_column)
-        self._describe = describe
-
-    def render(self, task: Task) -> Text:
-        return Text(self._describe())
-
-
-class ProgressDisplay:
-    """A bar, the time left (or passed) and a text on standard error; invisible unless that is a terminal.
-
-    Args:
-        describe: The text; called at every refresh.
-        quiet: Show nothing in any case.
-        console: Where to draw.
-    """
-
-    def __init__(self, describe: Callable[[], str], *, quiet: bool = False, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True)
-        self.is_shown = not quiet and self.console.is_terminal
-        self._bar = Progress(
-            BarColumn(12, table_column=Column(min_width=12)),
-            _PercentColumn(table_column=Column(min_width=5, no_wrap=True)),
-            _TimeColumn(table_column=Column(min_width=7, no_wrap=True)),
-            _LiveText(describe, Column(ratio=1)),
-            console=self.console,
-            transient=True,
-            disable=not self.is_shown,
-            expand=True,
-        )
-        self._task = self._bar.add_task("", total=None)
-
-    def __enter__(self) -> ProgressDisplay:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-
-    def update(self, done: float, total: float | None) -> None:
-        """Move the bar."""
-        self._bar.update(self._task, completed=done, total=total)
-
-    def render(self) -> object:
-        """Return what is drawn."""
-        return self._bar.get_renderable()
-
-
-class _PercentColumn(ProgressColumn):
-    """The percentage, if the end is known."""
-
-    def render(self, task: Task) -> Text:
-        return Text("" if task.total is None else f"{task.percentage:.0f} %")
-
-
-class _TimeColumn(TimeRemainingColumn):
-    """The time left, or the time passed where the end is not known."""
-
-    def render(self, task: Task) -> Text:
-        return TimeElapsedColumn().render(task) if task.total is None else super().render(task)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from eqkin.cli.console import ProgressDisplay, emit
+from eqkin.cli.console import emit
 from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.cli.progress import open_progress as open_progress
 from eqkin.cli.train import load_corpus
 from eqkin.errors import BadInput
 
@@ -43,7 +42,6 @@ Small = Annotated[bool, typer.Option("--small", help="Test run: systems are hard
 
 DEFAULT_FOLDER = Path("evaluation")
 _FILE_WIDTH = 400  # columns of a table that is written to a file
-_LOG_SECONDS = 30.0  # after which a log repeats the progress of the same task
 
 
 app = typer.Typer(
@@ -226,30 +224,6 @@ def fit_systems(chosen: Sequence[System], context: ExperimentContext, corpus: Pa
             context.fit(system, half)
         else:
             context.attach_cache(system)
-
-
-@contextmanager
-def open_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show the last message: in one changing line on a terminal, otherwise in a line each.
-
-    An interruption says that finished work is kept.
-    """
-    text, task, logged = "preparing", "", 0.0
-    display = ProgressDisplay(lambda: text, quiet=quiet)
-
-    def log(message: str) -> None:
-        nonlocal text, task, logged
-        text, start, now = message, message.partition(":")[0], time.monotonic()
-        if not quiet and not display.is_shown and (start != task or now - logged >= _LOG_SECONDS):
-            typer.echo(message, err=True)
-            task, logged = start, now
-
-    try:
-        with display:
-            yield log
-    except KeyboardInterrupt:
-        typer.echo("stopped; finished work is kept, and the same command continues it", err=True)
-        raise
 
 
 def print_tables(result: ExperimentResult, as_json: bool) -> None:

@@ -13,8 +13,9 @@ from rich.table import Table
 
 from eqkin.api import Library
 from eqkin.cli.build import describe_sizes, get_index_sizes, get_unparsed_count
-from eqkin.cli.console import ProgressDisplay, emit, guard_output
+from eqkin.cli.console import emit, guard_output
 from eqkin.cli.options import AsJson, LibraryFolder
+from eqkin.cli.progress import ProgressDisplay
 
 
 def stats(

@@ -12,6 +12,7 @@ import typer
 
 from eqkin.cli.console import count_noun, warn
 from eqkin.cli.unicode import to_unicode
+from eqkin.search.exports import list_papers, to_bibtex
 from eqkin.search.results import EquationRecord, Hit, PaperHit, PaperRecord, Results, escape_csv_cell
 from eqkin.trees.mathml import Node, list_nodes, parse_mathml, to_mathml
 from eqkin.trees.normal import HORIZONTAL_TAGS
@@ -37,8 +38,22 @@ _MIN_SYMBOL_RUN = 3  # neighbours that make a part if all of them are single sym
 _CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-def iter_csv_lines(results: Results, *, header: bool) -> Iterator[str]:
-    """Yield results as CSV; a cell that a spreadsheet would evaluate as a formula is escaped."""
+def format_results(results: Results, form: str, topic: str = "1", *, header: bool = True) -> str:
+    """Format results as "csv", "trec" (a run) or "bibtex" (their papers).
+
+    Args:
+        results: What was found.
+        form: The format.
+        topic: Id of the query in a run.
+        header: Whether CSV begins with the names of its columns.
+    """
+    if form == "bibtex":
+        return to_bibtex(list_papers(results.hits))
+    return "".join(_iter_trec_lines(results, topic) if form == "trec" else _iter_csv_lines(results, header))
+
+
+def _iter_csv_lines(results: Results, header: bool) -> Iterator[str]:
+    """Yield lines of CSV; a cell that a spreadsheet would evaluate as a formula is escaped."""
     if header:
         yield _format_csv_line(_CSV_COLUMNS)
     for rank, hit in enumerate(results.hits, results.offset + 1):
@@ -60,14 +75,14 @@ def _format_csv_line(cells: Sequence[object]) -> str:
     return line.getvalue()
 
 
-def iter_trec_lines(results: Results, topic: str, tag: str = "eqkin") -> Iterator[str]:
+def _iter_trec_lines(results: Results, topic: str, tag: str = "eqkin") -> Iterator[str]:
     """Yield lines `topic Q0 id rank score tag`; scores never rise, since tools sort by them."""
     best = [hit.score for hit in results.hits]
     for at in range(len(best) - 2, -1, -1):
         best[at] = max(best[at], best[at + 1])
     for rank, (hit, score) in enumerate(zip(results.hits, best, strict=True), results.offset + 1):
         name = re.sub(r"\s", "%20", hit.equation.id)
-        yield f"{topic} Q0 {name} {rank} {score:.6f} {tag}"
+        yield f"{topic} Q0 {name} {rank} {score:.6f} {tag}\n"
 
 
 def strip_control_chars(text: str) -> str:
@@ -149,7 +164,8 @@ def format_prose(equation: EquationRecord, latex: bool = False, chars: int = _PR
     before, after = " ".join(equation.before.split()), " ".join(equation.after.split())
     before = before if len(before) <= chars else "…" + before[-chars:].partition(" ")[2]
     after = after if len(after) <= chars else after[:chars].rpartition(" ")[0] + "…"
-    return strip_control_chars(f"{before} [{format_formula(equation, latex)}] {after}".strip()) if before or after else ""
+    text = f"{before} [{format_formula(equation, latex)}] {after}".strip() if before or after else ""
+    return strip_control_chars(text)
 
 
 def format_paper_name(paper: PaperRecord) -> str:

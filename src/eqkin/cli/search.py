@@ -106,12 +106,8 @@ def search(
     """
     from eqkin.search.results import Filters
 
-    if as_csv + as_json + as_bibtex + as_trec > 1:
-        raise typer.BadParameter("choose one of --csv, --bibtex, --trec and --json")
-    if not (query.strip() or text.strip() or like):
-        raise typer.BadParameter("give a formula, --text WORDS, or both; or --like ID")
-    if query.strip() and like:
-        raise typer.BadParameter("give a formula or --like ID, not both")
+    forms = [form for form, chosen in (("csv", as_csv), ("bibtex", as_bibtex), ("trec", as_trec)) if chosen]
+    _check_choice(forms + ["json"] * as_json, query, text, like)
     first, last = _parse_years(year)
     filters = Filters(
         tuple(field or ()), first, last, tuple(author or ()), tuple(paper or ()), languages=tuple(lang or ())
@@ -121,19 +117,14 @@ def search(
     is_batch = query == "-"
     found, hits, missing, problems = 0, 0, 0, list[EqkinError]()
 
-    def show(results: Results, topic: str) -> None:
-        from eqkin.cli import output
-        from eqkin.search.exports import list_papers, to_bibtex
+    def render(results: Results, topic: str) -> None:
+        from eqkin.cli.output import format_results, print_results
 
-        if as_csv:
-            typer.echo("".join(output.iter_csv_lines(results, header=found == 1)), nl=False)
-        elif as_bibtex:
-            typer.echo(to_bibtex(list_papers(results.hits)), nl=False)
-        elif as_trec:
-            typer.echo("".join(f"{line}\n" for line in output.iter_trec_lines(results, topic)), nl=False)
-        else:
-            titled, filtered = is_batch or not results.hits, filters != Filters()
-            output.print_results(results, latex=latex, titled=titled, filtered=filtered, prose=prose, weak=weak)
+        if forms:
+            typer.echo(format_results(results, forms[0], topic, header=found == 1), nl=False)
+            return
+        titled, filtered = is_batch or not results.hits, filters != Filters()
+        print_results(results, latex=latex, titled=titled, filtered=filtered, prose=prose, weak=weak)
 
     with open_engine(context, library, milvus, collection, model) as engine:
         for topic, line in _iter_topics(as_trec) if is_batch else [("1", _read_formula(query))]:
@@ -146,7 +137,7 @@ def search(
                 typer.secho(f"eqkin: {line[:200]!r}: {error}", err=True, fg="red")
                 continue
             found, hits, missing = found + 1, hits + len(results.hits), results.missing
-            emit(results, as_json, lambda results=results, topic=topic: show(results, topic))  # type: ignore[misc]
+            emit(results, as_json, lambda results=results, topic=topic: render(results, topic))  # type: ignore[misc]
         if not hits:
             _suggest_fields(field or [], engine)
         if found and not missing and not getattr(engine.backend, "complete", True):
@@ -154,6 +145,16 @@ def search(
     if problems:
         raise typer.Exit(4 if all(isinstance(problem, LimitReached) for problem in problems) else 3)
     raise typer.Exit(0 if hits else 1)
+
+
+def _check_choice(forms: list[str], query: str, text: str, like: str) -> None:
+    """Raise a usage error if options contradict each other, or nothing is searched for."""
+    if len(forms) > 1:
+        raise typer.BadParameter("choose one of --csv, --bibtex, --trec and --json")
+    if not (query.strip() or text.strip() or like):
+        raise typer.BadParameter("give a formula, --text WORDS, or both; or --like ID")
+    if query.strip() and like:
+        raise typer.BadParameter("give a formula or --like ID, not both")
 
 
 def _suggest_fields(asked: list[str], engine: SearchEngine) -> None:
@@ -284,7 +285,11 @@ def find_address(equation: EquationRecord) -> str:
 def similar_papers(
     context: typer.Context,
     paper: Annotated[
-        str, typer.Argument(metavar="PATH|KEY", help="A paper of the library, or anything `eqkin add` can read.")
+        str,
+        typer.Argument(
+            metavar="PATH|KEY",
+            help="A paper of the library, by its key or the id of an equation, or anything `eqkin add` can read.",
+        ),
     ],
     library: LibraryFolder,
     k: Annotated[int, typer.Option("-k", min=1, help="Maximum number of papers.")] = 10,
@@ -308,15 +313,10 @@ def similar_papers(
         eqkin similar-papers arxiv:1706.03762 -k 5 --json
     """
     with open_engine(context, library, milvus, collection, model) as engine:
-        known = engine.has_paper(paper)
-        if not known and "#" in paper and engine.has_paper(paper.rpartition("#")[0]):
-            known, paper = True, paper.rpartition("#")[0]  # the id of an equation
-        try:
-            hits = engine.find_similar_papers(paper, k) if known else engine.find_papers_similar_to_draft(paper, k)
-        except BadInput as error:
-            if known:
-                raise
-            raise BadInput(f"{error}; a paper of the library is given by its key, as in `arxiv:1706.03762`") from error
+        key = next((key for key in (paper, paper.rpartition("#")[0]) if key and engine.has_paper(key)), "")
+        if not key and not Path(paper).exists() and not paper.startswith(("arxiv:", "python:")):
+            raise BadInput(f"{paper}: neither the key of a paper of the library, nor the id of an equation, nor a file")
+        hits = engine.find_similar_papers(key, k) if key else engine.find_papers_similar_to_draft(paper, k)
 
     def render() -> None:
         from eqkin.cli.output import iter_paper_lines

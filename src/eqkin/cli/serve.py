@@ -162,7 +162,7 @@ def demo(
 
         eqkin demo --open
     """
-    from eqkin.cli.search_output import print_results
+    from eqkin.cli.output import print_results
     from eqkin.library.statistics import compute_statistics
 
     folder = library or str(get_data_folder() / "atlas")

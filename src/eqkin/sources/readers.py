@@ -65,6 +65,15 @@ _READABLE = (
     "(.tex, .gz, .tar, .tar.gz, .zip) or a bulk tar of them; arxiv:ID; python:PACKAGE; atlas: (bundled with eqkin)"
 )
 _UNREADABLE_KINDS = {"pdf": "PDF only, without its source", "empty": "is empty", "binary": "unknown binary data"}
+_UNREAD_DOCUMENTS = {  # in a folder, that a user may expect to be read
+    ".pdf": "formulas cannot be read from PDF; give the LaTeX source, or arxiv:ID",
+    **dict.fromkeys((".djvu", ".ps", ".dvi"), "only drawings of formulas; give the LaTeX source"),
+    **dict.fromkeys((".bib", ".ris"), "no formulas, only references; give arxiv:ID for each paper"),
+    **dict.fromkeys(
+        (".docx", ".doc", ".odt", ".rtf", ".org", ".typ", ".lyx", ".tm", ".epub", ".pptx", ".nb", ".mw"),
+        "cannot be read; convert to LaTeX, Markdown or HTML",
+    ),
+}
 _IGNORED_FOLDERS = {"node_modules", "__pycache__", "__MACOSX", "venv", "site-packages", "_minted", "build", "dist"}
 _IGNORED_FOLDER_SUFFIXES = (".egg-info", ".dist-info")
 _SNIFFED_BYTES = 4096  # of a file whose suffix says nothing
@@ -168,6 +177,8 @@ class _FileOpener:
                 continue
             is_eprint = parse_file_name(path.name) is not None
             if format_name == "python" or (format_name is None and not is_eprint):
+                if why := _UNREAD_DOCUMENTS.get(path.suffix.lower()):
+                    _report_skipped(self.on_skip, path, f"{path.suffix[1:].upper()} file: {why}")
                 continue
             try:
                 if format_name in (None, "archive"):

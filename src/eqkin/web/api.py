@@ -18,9 +18,9 @@ from eqkin.errors import BadInput, EqkinError
 from eqkin.library.judgements import Judgement
 from eqkin.limits import LIMITS
 from eqkin.search.engine import SearchEngine
+from eqkin.search.exports import EXPORT_TYPES, export_results, to_bibtex
 from eqkin.search.results import EquationRecord, MapPoints, PaperHit, PaperRecord
 from eqkin.web.errors import WebError, find_or_404, to_web_error
-from eqkin.web.exports import EXPORT_TYPES, export_results, to_bibtex
 from eqkin.web.models import (
     BatchAnswer,
     Embeddings,

@@ -6,9 +6,11 @@ import csv
 import io
 import re
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 
 import orjson
 
+from eqkin.library.records import simplify_name
 from eqkin.search.results import Hit, PaperRecord, Results, escape_csv_cell
 from eqkin.sources.arxiv_ids import ArxivId, parse_arxiv_id
 
@@ -19,6 +21,10 @@ _BIBTEX_ESCAPES = {
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
 } | {character: "\\" + character for character in "&%$#_"}
+_INLINE_MATH = re.compile(r"\\\((.*?)\\\)")
+_SHORT_WORDS = frozenset(
+    "a an and the of on in for to from with by at is are der die das ein eine le la les un une".split()
+)
 _CONTROL_CHARS = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029]+")
 
 
@@ -34,36 +40,70 @@ def list_papers(hits: Sequence[Hit]) -> list[PaperRecord]:
 
 
 def to_bibtex(papers: Sequence[PaperRecord]) -> str:
-    """Write papers as BibTeX."""
+    """Write papers as BibTeX; a key is the first author's surname, the year, and a word of the title."""
     entries, used = [], set[str]()
     for paper in papers:
-        name = plain = re.sub(r"[^A-Za-z0-9:._-]+", "-", paper.key).strip("-")[:100] or "paper"
+        name = plain = _make_citation_key(paper)
         number = 1
         while name.lower() in used:
             number += 1
             name = f"{plain}-{number}"
         used.add(name.lower())
         fields = [
-            ("title", "{" + _escape_bibtex(paper.title) + "}" if paper.title else ""),  # braces keep its capitals
+            ("title", "{" + _escape_title(paper.title) + "}" if paper.title else ""),  # braces keep its capitals
             ("author", " and ".join(_format_author(a) for a in paper.authors)),
         ]
         fields += [("year", str(paper.year or "")), ("keywords", _escape_bibtex(", ".join(paper.fields)))]
         arxiv = _parse_arxiv_id(paper)
-        if arxiv:
-            fields += [("eprint", _escape_bibtex(arxiv.base)), ("archiveprefix", "arXiv")]
-        else:
-            fields.append(("note", _escape_bibtex(paper.origin)))
+        fields += [("eprint", _escape_bibtex(arxiv.base)), ("archiveprefix", "arXiv")] if arxiv else []
+        url = find_url(paper)
+        fields += [("doi", _escape_bibtex(getattr(paper, "doi", ""))), ("url", _escape_bibtex(url))]
+        fields += [] if url else [("note", _escape_bibtex(paper.origin))]
         lines = "".join(f"  {field} = {{{value}}},\n" for field, value in fields if value)
         entries.append(f"@misc{{{name},\n{lines}}}\n")
     return "\n".join(entries)
+
+
+def find_url(paper: PaperRecord) -> str:
+    """Return where a paper can be read on the web; "" if that is not known."""
+    arxiv, doi = _parse_arxiv_id(paper), getattr(paper, "doi", "")
+    known = getattr(paper, "url", "") or (f"https://arxiv.org/abs/{arxiv.base}" if arxiv else "")
+    return known or (f"https://doi.org/{doi}" if doi else "")
+
+
+def _make_citation_key(paper: PaperRecord) -> str:
+    """Make a key as in shannon1948mathematical; the user's own key if there is one."""
+    own = re.sub(r"[^A-Za-z0-9:._/+-]+", "-", getattr(paper, "cite_key", ""))
+    first = simplify_name(paper.authors[0]).partition(",")[0] if paper.authors else ""
+    words = re.findall(r"[a-z0-9]+", simplify_name(_INLINE_MATH.sub(" ", paper.title)))
+    words = [word for word in words if word not in _SHORT_WORDS] or words
+    parts = [*re.findall(r"[a-z]+", first)[-1:], str(paper.year or ""), *words[: 1 if first else 2]]
+    return own or "".join(parts)[:60] or "paper"
+
+
+def _escape_title(title: str) -> str:
+    r"""Escape a title; formulas in `\(...\)` become `$...$`."""
+    parts = _INLINE_MATH.split(title)
+    return "".join(
+        f"${part}$" if at % 2 and _is_balanced(part) else _escape_bibtex_part(part) for at, part in enumerate(parts)
+    ).strip()
+
+
+def _is_balanced(latex: str) -> bool:
+    depths = list(accumulate(((letter == "{") - (letter == "}") for letter in latex), initial=0))
+    return "$" not in latex and latex.isprintable() and min(depths) == depths[-1] == 0
 
 
 def _parse_arxiv_id(paper: PaperRecord) -> ArxivId | None:
     return parse_arxiv_id(paper.key) if paper.key.startswith("arxiv:") else None
 
 
+def _escape_bibtex_part(text: str) -> str:
+    return "".join(_BIBTEX_ESCAPES.get(character, character) for character in _CONTROL_CHARS.sub(" ", text))
+
+
 def _escape_bibtex(text: str) -> str:
-    return "".join(_BIBTEX_ESCAPES.get(character, character) for character in _to_single_line(text))
+    return _escape_bibtex_part(text.strip()).strip()
 
 
 def _format_author(name: str) -> str:
@@ -81,9 +121,13 @@ def _to_ris(results: Results) -> bytes:
     for paper in list_papers(results.hits):
         pairs = [("TY", "GEN"), ("TI", paper.title), *(("AU", author) for author in paper.authors)]
         pairs += [("PY", str(paper.year or "")), *(("KW", field) for field in paper.fields)]
-        arxiv = _parse_arxiv_id(paper)
-        pairs += [("UR", f"https://arxiv.org/abs/{arxiv.base}" if arxiv else "")]
-        pairs += [("ID", paper.key), ("N1", "" if arxiv else paper.origin)]
+        url = find_url(paper)
+        pairs += [
+            ("UR", url),
+            ("DO", getattr(paper, "doi", "")),
+            ("ID", paper.key),
+            ("N1", "" if url else paper.origin),
+        ]
         lines += [f"{name}  - {_to_single_line(value)}" for name, value in pairs if value] + ["ER  - ", ""]
     return "\r\n".join(lines).encode()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from eqkin.cli.search_output import print_results
+from eqkin.cli.output import print_results
 from eqkin.mathml.operators import parse_operators
 from eqkin.search.explain import explain_hits
 from eqkin.search.query import FormulaReader
@@ -38,7 +38,7 @@ def render_page(results):
 
 def test_terminal_shows_largest_parts_once_and_renamed_letters(results, capsys):
     print_results(results(r"y = \frac{x_i^2}{2} - x_i^2", r"s = \frac{t_i^2}{2} - t_i^2"), latex=False, titled=False)
-    shown = [line.strip() for line in capsys.readouterr().out.splitlines()[2:]]
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()[3:]]
     assert len(shown) == 3
     assert shown[0].startswith("xᵢ²/2  ~  tᵢ²/2")
     assert shown[1].startswith("xᵢ²  ~  tᵢ²")
@@ -47,7 +47,7 @@ def test_terminal_shows_largest_parts_once_and_renamed_letters(results, capsys):
 
 def test_terminal_shows_neighbouring_symbols_as_one_part(results, capsys):
     print_results(results(r"\int t^2 dt", r"Z = \int x^2 dx."), latex=False, titled=False)
-    shown = [line.strip() for line in capsys.readouterr().out.splitlines()[2:]]
+    shown = [line.strip() for line in capsys.readouterr().out.splitlines()[3:]]
     assert shown == ["∫t² dt  ~  ∫x² dx  (0.91)", "t reads as x"]
 
 
