@@ -63,6 +63,8 @@ def bindings(pattern, latex):
         ("?a + ?b = ?c", "z = x + y", {"a": "x", "b": "y", "c": "z"}),
         (r"\frac{?a + ?b}{?a}", r"\frac{s + 1 + t}{1 + s}", {"a": "1+s", "b": "t"}),
         ("a(?x)", "a(x + 1)", {"x": "(x+1)"}),
+        (r"\frac{?w}{x}", r"\frac{a/b}{x}", {"w": "a/b"}),
+        (r"\frac{?w}{x y}", r"\frac{\frac{a}{b}}{xy}", {"w": "ab"}),
         ("x_?n", "x_1", {"n": "1"}),
         ("?x_1 + ?", r"\hat y_1 + 2", {"x": "y^", "1": "2"}),
         ("? + ?", "x + x", {"1": "x", "2": "x"}),
@@ -133,6 +135,7 @@ def test_formula_of_a_form_has_all_terms_without_wildcards(pattern, latex):
         ("?a = ?b", "x"),
         ("?a + ?b", "x +"),
         ("x^2", "x^3"),
+        (r"\frac{?w}{x}", r"\frac{a}{b + x}"),
     ],
 )
 def test_pattern_does_not_match_other_forms(pattern, latex):

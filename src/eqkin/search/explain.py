@@ -333,12 +333,10 @@ class _PartPairs:
         """Return the leaves of operands, with the signs before all but the first."""
         leaves: set[int] = set()
         for start, end in sorted(self._extents_there[node] for node in nodes):
-            while (
-                leaves
-                and start
-                and self._hit.nodes[self._hit.leaves[start - 1]].tag == "mo"
-                and start - 1 not in leaves
-            ):
+            while leaves and start and start - 1 not in leaves:
+                before = self._hit.nodes[self._hit.leaves[start - 1]]
+                if before.tag != "mo" and before.text != "/":
+                    break
                 start -= 1
             leaves.update(range(start, end))
         return leaves

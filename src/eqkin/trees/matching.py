@@ -316,7 +316,25 @@ class _MatchSearch:
         if partial and label in RELATIONS:
             some = islice(combinations(others, len(mine)), _MAX_CHAIN_PARTS)
             return self._choose([_Goal(tuple(mine), members, "", False, then) for members in some])
+        if label == "frac":
+            return self._match_fraction(mine, others, then)
         return len(mine) != len(others), _Goal(tuple(mine), tuple(others), "", False, then)
+
+    def _match_fraction(self, mine: list[int], others: list[int], then: _Goal | None) -> tuple[bool, _Goal | None]:
+        r"""Match a fraction; a wildcard above may be a fraction itself: the tree of `\frac{a/b}{x}` is a/(bx)."""
+        goals = [_Goal(tuple(mine), tuple(others), "", False, then)]
+        if self._get_wildcard(mine[0]) and not self._is_open(mine[1]):
+            left, same = list(self._list_factors(self._tree, others[1])), list[int]()
+            factors = self._list_factors(self._pattern, mine[1])
+            for factor in factors:
+                equal = (node for node in left if self._tree.named[node] == self._pattern.named[factor])
+                if (found := next(equal, None)) is not None:
+                    left.remove(found)
+                    same.append(found)
+            if left and 0 < len(same) == len(factors):
+                bind = _Goal((mine[0],), (others[0], *left), "frac", False, then)
+                goals.append(_Goal(factors, tuple(same), "*", False, bind))
+        return self._choose(goals)
 
     def _match_leaves(self, label: str, other: str) -> bool:
         if _ANY in (label, other):
