@@ -14,7 +14,7 @@ import secrets
 import sqlite3
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass, replace
 from math import log
@@ -28,7 +28,7 @@ from eqkin.latex.names import find_names, normalise_name
 from eqkin.latex.prose import to_plain_text
 from eqkin.library import LibraryFiles
 from eqkin.library.database import begin_transaction, open_sqlite, translate_sqlite_errors
-from eqkin.library.queries import find_sections, find_trees, list_contents, read_paper_text
+from eqkin.library.queries import PaperText, find_sections, find_trees, list_contents, read_paper_text
 from eqkin.storage import hash_file, write_atomically
 from eqkin.storage.segments import MAX_DEAD_FRACTION, has_hash
 
@@ -389,16 +389,9 @@ def _add_paper(library: LibraryFiles, connection: sqlite3.Connection, key: str) 
     title, abstract = to_plain_text(paper.title), to_plain_text(paper.abstract)
     connection.execute("DELETE FROM papers WHERE key = ?", (key,))
     owner = connection.execute("INSERT INTO papers VALUES (NULL, ?, ?)", (key, paper.content)).lastrowid
-    names = []
-    for section, heading, prose in paper.sections:
-        marks = paper.marks.get(section, {})
-        names += [(owner, marks[mark], *found) for mark, *found in find_names(heading, prose) if mark in marks]
-    atlas = load_names() if key.startswith("atlas:") else {}
-    for label, number in paper.labels.items():
-        names += [(owner, number, name, "atlas") for name in atlas.get(f"{key.removeprefix('atlas:')}:{label}", ())]
     connection.executemany(
         "INSERT INTO names VALUES (?, ?, ?, ?, ?)",
-        [(owner, number, name, normalise_name(name), source) for owner, number, name, source in names],
+        ((owner, number, name, normalise_name(name), source) for number, name, source in _list_names(key, paper)),
     )
     for number, heading, prose in paper.sections:
         document = connection.execute("INSERT INTO documents VALUES (NULL, ?, ?)", (owner, number)).lastrowid
@@ -407,6 +400,16 @@ def _add_paper(library: LibraryFiles, connection: sqlite3.Connection, key: str) 
             (document, to_plain_text(heading), to_plain_text(prose), title, abstract),
         )
     return True
+
+
+def _list_names(key: str, paper: PaperText) -> Iterator[tuple[int, str, str]]:
+    """Yield names of a paper's equations: number of the equation, name, and where it was found."""
+    for section, heading, prose in paper.sections:
+        marks = paper.marks.get(section, {})
+        yield from ((marks[mark], name, source) for mark, name, source in find_names(heading, prose) if mark in marks)
+    if key.startswith("atlas:"):
+        for label, number in paper.labels.items():
+            yield from ((number, name, "atlas") for name in load_names().get(f"{key[len('atlas:') :]}:{label}", ()))
 
 
 def stem_words(passages: Sequence[str]) -> list[list[str]]:

@@ -24,6 +24,7 @@ NAME_SOURCES = ("theorem", "called", "before", "emphasised", "heading", "atlas")
 _MAX_WORDS = 6
 _MAX_CHARACTERS = 60
 _MAX_THEOREM_EQUATIONS = 2
+_MAX_DISTANCE = 60  # characters between an equation and the words that name it
 _REACH = 700  # characters of LaTeX around an equation that are read
 _NOUNS = (
     "theorem|law|rule|formula|formulae|formulas|equations?|identity|identities|inequality|lemma|principle|relations?"
@@ -66,6 +67,7 @@ _STATED = re.compile(
 _HINT = re.compile(
     rf"known as|called|referred to|termed|named|so-called|famous|celebrated|well[- ]known|\\emph|\\text|\*\*|{_NOUNS}"
 )
+_POINTS_BACK = re.compile(r"[.,;]?\s*(?:this|which|it|these|that|equation)\b", re.IGNORECASE)
 _AFTER_IS = re.compile(
     rf"^[.,;]?\s*(?:[Tt]his|[Ww]hich|[Ii]t|[Tt]hese|[Tt]hat) (?:is|are) (?:just |simply |exactly |precisely )?the "
     rf"(?P<name>{_PLAIN_PHRASE})(?P<end>[.,;:]|$| for | in | and )"
@@ -81,25 +83,25 @@ _THEOREM_KINDS = re.compile(
     re.IGNORECASE,
 )
 _EMPTY_WORDS = frozenset(
-    "following above below last previous same resulting general first second third next original new old simple basic"
-    " main other another this that these those our its their such corresponding usual standard desired required given"
-    " obtained final equivalent equality explicit simplified similar modified exact approximate current present"
-    " complete full entire whole only each every any some all both two three four one differential linear nonlinear"
-    " matrix vector scalar integral algebraic partial ordinary stochastic closed analytic analytical recursive update"
-    " loss objective cost target output input right left correct important fundamental key useful famous well-known"
-    " celebrated so-called well known classic classical associated respective relevant actual true false optimal"
-    " single common more most very quite relation relations equation equations formula formulas function system"
-    " governing constraint constraints coupled master state initial boundary it we they he she there here then thus"
-    " hence so let if when where while also which what whose of for in on at by with from to into as is are be been"
-    " the a an and or but not no use using used get obtain have has had can may might will would should do does"
-    " did".split()
+    "long following above below last previous same resulting general first second third next original new old"
+    " simple basic main other another this that these those our its their such corresponding usual standard"
+    " desired required given obtained final equivalent equality explicit simplified similar modified exact"
+    " approximate current present complete full entire whole only each every any some all both two three four"
+    " one differential linear nonlinear matrix vector scalar integral algebraic partial ordinary stochastic"
+    " closed analytic analytical recursive update loss objective cost target output input right left correct"
+    " important fundamental key useful famous well-known celebrated so-called well known classic classical"
+    " associated respective relevant actual true false optimal single common more most very quite relation"
+    " relations equation equations formula formulas function system governing constraint constraints coupled"
+    " master state initial boundary it we they he she there here then thus hence so let if when where while"
+    " also which what whose of for in on at by with from to into as is are be been the a an and or but not no"
+    " use using used get obtain have has had can may might will would should do does did".split()
 )
 _BAD_WORDS = frozenset(
-    "so it we they which that this these those there here then thus hence where when while if let also is are was"
-    " were be been being now since because whose satisfy satisfies satisfied obeys obey reads form forms both and/or"
-    " via follows yields become has have had can may will would should do does did not get gives give given using"
-    " used use obtain following above below previous last next our their his her my your see figure fig table section"
-    " eq eqs chapter appendix e.g i.e etc et al ref respectively".split()
+    "recall part so it we they which that this these those there here then thus hence where when while if let"
+    " also is are was were be been being now since because whose satisfy satisfies satisfied obeys obey reads"
+    " form forms both and/or via follows yields become has have had can may will would should do does did not"
+    " get gives give given using used use obtain following above below previous last next our their his her my"
+    " your see figure fig table section eq eqs chapter appendix e.g i.e etc et al ref respectively".split()
 )
 _CITATION = re.compile(r"\b(?:19|20)\d\d\b|\[\d|\bet al\b|\\cite|\bsee\b|\bcf\b", re.IGNORECASE)
 
@@ -165,39 +167,30 @@ def _find_in_context(before: str, after: str) -> Iterator[tuple[str, str]]:
         return
     sentence = _get_last_sentence(before)
     plain = " ".join(to_plain_text(sentence).split())
-    first = " ".join(to_plain_text(after).split())
-    for match in _CALLED.finditer(plain):
-        if plain[match.end("name") :].strip(" .,:;)\"”'") == "" and (name := clean_name(match["name"])):
+    opening = re.split(r"(?<=[^A-Z])[.](?: |$)|\n\n", " ".join(to_plain_text(after).split()))[0][:200] + "."
+    for called in _CALLED.finditer(plain):
+        if not plain[called.end("name") :].strip(" .,:;)\"”'") and (name := clean_name(called["name"])):
             yield name, "called"
-    opening = re.split(r"(?<=[^A-Z])[.](?: |$)|\n\n", first)[0][:200]
-    match = re.match(r"^[.,;]?\s*(?:[Tt]his|[Ww]hich|[Ii]t|[Tt]hese|[Tt]hat|[Ee]quation)\b[^.;]{0,60}?", opening)
-    if (
-        match
-        and (called := _CALLED.search(opening + "."))
-        and called.start() < 60
-        and (name := clean_name(called["name"]))
-    ):
+    said = _CALLED.search(opening, 0, _MAX_DISTANCE + _MAX_CHARACTERS) if _POINTS_BACK.match(opening) else None
+    if said and said.start() < _MAX_DISTANCE and (name := clean_name(said["name"])):
         yield name, "called"
-    if (match := _STATES.search(plain)) and _is_law(name := clean_name(match["name"])) and _is_proper(name):
-        yield name, "called"
+    for found in (_STATES.search(plain), _AFTER_IS.match(opening)):
+        if found and _is_law(name := clean_name(found["name"])) and _is_proper(name):
+            yield name, "called"
     for pattern in (_POSSESSIVE_BEFORE, _BEFORE):
-        match = pattern.search(plain)
-        if match and not _APPLIES.search(plain[: match.start("name")]) and _STATED.search(match["name"]):
-            if _is_law(name := clean_name(match["name"])) and _is_proper(name):
+        last = pattern.search(plain)
+        if last and _STATED.search(last["name"]) and not _APPLIES.search(plain[: last.start("name")]):
+            if _is_law(name := clean_name(last["name"])) and _is_proper(name):
                 yield name, "before"
                 break
-    match = _AFTER_IS.match(opening + ".")
-    if match and _is_law(name := clean_name(match["name"])) and _is_proper(name):
-        yield name, "called"
     if _DEFINES.search(plain):
         terms = [
-            match["name"] or match["bold"]
-            for match in _EMPHASISED.finditer(sentence)
-            if not _APPLIES.search(sentence[: match.start()])
+            term["name"] or term["bold"]
+            for term in _EMPHASISED.finditer(sentence)
+            if not _APPLIES.search(sentence[: term.start()])
         ]
-        names = [name for term in terms if (name := clean_name(term.rstrip(".:,; ")))]
-        if len(terms) == 1 and names and _HEAD.search(names[0]) and " " in names[0]:
-            yield names[0], "emphasised"
+        if len(terms) == 1 and _HEAD.search(name := clean_name(terms[0].rstrip(".:,; "))) and " " in name:
+            yield name, "emphasised"
 
 
 def _get_last_sentence(latex: str) -> str:
@@ -209,6 +202,7 @@ def clean_name(text: str) -> str:
     """Return a phrase as a name, or "" if it is none."""
     if "$" in text or "\\" in text or EQUATION_MARK in text:
         return ""
+    text = re.sub(r"^\(([^()]*)\) |\s*\([^()]*\)?", lambda match: f"{match[1]} " if match[1] else "", text)
     text = re.sub(r"^(?:\d+(?:\.\d+)*\.?|[IVX]+\.)\s+", "", " ".join(text.split())).strip(' .,:;"“”()')
     text = re.sub(
         r"^(?:of |in |for )?(?:the|an?|our|so-called|famous|celebrated|well[- ]known|general|classical) (?=.)",
@@ -248,7 +242,7 @@ def clean_name(text: str) -> str:
     if (
         not 1 <= len(words) <= _MAX_WORDS
         or not 4 <= len(name) <= _MAX_CHARACTERS
-        or re.search(r"[\d=<>{}\[\]/|_:;,]", name)
+        or re.search(r"[\d=<>{}()\[\]/|_:;,]", name)
     ):
         return ""
     if any(word.casefold().strip(".,") in _BAD_WORDS for word in words):

@@ -179,7 +179,6 @@ class _Factor:
     spaced: bool = False
     kind: str = ""  # number, letter, bracket, function, big, sign
     inner: str | None = None  # what is between the brackets, if it is nothing else
-    glued: bool = True  # to what follows in a denominator
 
 
 @dataclass
@@ -481,8 +480,7 @@ class _Parser:
 
     def _read_index(self) -> str:
         """Read letters and digits after an underscore: `u_xx`, `x_max`."""
-        token = self.peek()
-        letters = []
+        letters: list[str] = []
         while self.peek().kind in ("word", "number") and (not letters or not self.peek().spaced):
             letters.append(self.next().text)
         name = "".join(letters)
@@ -493,7 +491,6 @@ class _Parser:
             return self._read_atom("").latex.strip()
         if name.isalpha() and len(name) > 2 and self.is_word(name):
             return rf"\text{{{name}}}"
-        del token
         return " ".join(letters) if any(len(x) > 1 for x in letters) else name
 
     def _read_atom(self, closing: str) -> _Factor:

@@ -128,10 +128,11 @@ class QueryReader:
         if not math:
             return self._read_words(ReadQuery(text, "words"), words)
         if not words:
-            other = (("Read as words instead", "words"),) if re.search(r"[^\W\d_]{2}", typed) else ()
-            return self._read_math(ReadQuery(text, "latex", alternatives=other), math)
-        others = (("Read all of it as words", "words"), ("Read all of it as a formula", "formula"))
-        read = self._read_math(ReadQuery(text, "mixed", words=words, alternatives=others), math)
+            has_words = re.search(r"[^\W\d_]{2}", typed) is not None
+            others = (("Read as words instead", "words"),) if has_words else ()
+            return self._read_math(ReadQuery(text, "latex", alternatives=others), math)
+        both = (("Read all of it as words", "words"), ("Read all of it as a formula", "formula"))
+        read = self._read_math(ReadQuery(text, "mixed", words=words, alternatives=both), math)
         if read.problem is not None:
             return self._read_words(ReadQuery(text, "words"), typed)
         return replace(read, kind="mixed")
